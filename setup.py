@@ -46,7 +46,7 @@ def extensions() -> list[Extension]:
             "graft.plugins.cuda._cublas",
             [
                 *glob("plugins/cuda/native/cublas/*.c"),
-                *(f"plugins/cuda/native/{name}.c" for name in ("driver", "device")),
+                *(f"plugins/cuda/native/{name}.c" for name in ("driver", "device", "loading", "report")),
                 *glob("runtime/native/src/json*.c"),
                 *CUDA_SHARES,
             ],

@@ -21,6 +21,7 @@ from graft.core.tensor_ir.ir import (
     Function,
     If,
     Load,
+    LoopKind,
     Statement,
     Store,
     Variable,
@@ -45,9 +46,14 @@ def index_check(
 
 
 def varying_index_check(
-    name: str, dtype: str, rank: int, bounds: Sequence[IndexBound], sources: Mapping[int, tuple[str, int]]
+    name: str,
+    dtype: str,
+    rank: int,
+    bounds: Sequence[IndexBound],
+    sources: Mapping[int, tuple[str, int]],
+    kind: LoopKind = "serial",
 ) -> Function:
-    """Return the same check where extents are known only when it runs: of one index after another.
+    """Return the same check where extents are known only when it runs: of each index by itself, in loops of a kind.
 
     The inputs behind the indices are ``sources`` by number, of a type and a rank: their extents say the range.
     """
@@ -79,7 +85,7 @@ def varying_index_check(
         body: Statement = If(wrong, CallExtern("fail_index", (found, *told)))
         looped = axes if bound.column is None else axes[:-1]
         for axis, extent in reversed(list(zip(looped, indices.shape, strict=False))):
-            body = For(axis, extent, "serial", body)
+            body = For(axis, extent, kind, body)
         parts.append(body)
     return Function(name, (indices, *others.values()), 0, block(*parts))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -12,7 +12,7 @@ from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.bounds import IndexBound, index_bounds
 from graft.core.operators.control_loops import Lanes
 from graft.core.operators.index_check import DTYPES, index_check, varying_index_check
-from graft.core.tensor_ir.ir import Function
+from graft.core.tensor_ir.ir import Function, LoopKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,20 @@ class Check:
     name: str
     structure: str
     is_new: bool
-    lanes: Lanes
+    lanes: Lanes | None
+    node: str = ""
+    """The only node that it is for, "" where nodes share it."""
 
     def function(self) -> Function:
         """Return the function."""
+        return replace(self._function(), origin=(self.node,)) if self.node else self._function()
+
+    def _function(self) -> Function:
         shape = self.value.static_shape
-        if shape is None or self.sources:
+        if shape is None or self.sources or self.lanes is None:
             read = {number: (source.dtype, source.rank or 0) for number, source in self.sources.items()}
-            return varying_index_check(self.name, self.value.dtype, self.value.rank or 0, self.bounds, read)
+            kind: LoopKind = "parallel" if self.lanes is None else "serial"
+            return varying_index_check(self.name, self.value.dtype, self.value.rank or 0, self.bounds, read, kind)
         return index_check(
             self.name, self.value.dtype, math.prod(shape), shape[-1] if shape else 1, self.bounds, self.lanes
         )
@@ -43,10 +49,14 @@ class Check:
 
 @dataclass(slots=True)
 class IndexChecks:
-    """The checks of a region, whose functions begin with ``prefix``; they read the indices in vectors of ``lanes``."""
+    """The checks of a region, whose functions begin with ``prefix``; they read the indices in vectors of ``lanes``.
+
+    Without, a thread of a device looks at each; each node has its own checks then, for the device tells later, and by
+    the function alone, what was wrong.
+    """
 
     prefix: str
-    lanes: Lanes
+    lanes: Lanes | None
     _names: dict[str, str] = field(default_factory=dict)
     """Functions by what they check."""
     _seen: set[tuple[ir.Value, tuple[IndexBound, ...], tuple[ValueView, ...]]] = field(default_factory=set)
@@ -69,7 +79,8 @@ class IndexChecks:
             told = [(one.axis, one.extent, one.low, one.high, one.column) for one in bounds]
             shape = value.static_shape or ("varying", value.rank)
             read = [(one, source.dtype, source.rank) for one, source in sources.items()]
-            structure = repr(("index-check", value.dtype, shape, told, *read))
+            own = "" if self.lanes is not None else node.name
+            structure = repr(("index-check", value.dtype, shape, told, *read, *filter(None, [own])))
             is_new = structure not in self._names
             name = self._names.setdefault(structure, f"{self.prefix}_indices_{len(self._names)}")
-            yield Check(value, sources, bounds, name, structure, is_new, self.lanes)
+            yield Check(value, sources, bounds, name, structure, is_new, self.lanes, own)

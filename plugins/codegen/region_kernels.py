@@ -100,7 +100,9 @@ class RegionKernels:
     """Functions by what they check."""
 
     def __post_init__(self) -> None:
-        self._index_checks = IndexChecks(symbol(self.region.name), Lanes.of(self.target))
+        self._index_checks = IndexChecks(
+            symbol(self.region.name), None if self.target.machine.is_device else Lanes.of(self.target)
+        )
         self.groups = RegionGroups(self.region, self.table, self.target, self.choices)
         for number, value in enumerate(self.region.inputs):
             self._add(value, "input", index=number)
@@ -257,6 +259,8 @@ class RegionKernels:
             return
         function, numbers = found
         structure = print_function(function)
+        if self.target.machine.is_device:  # which tells later, and by the function alone, what was wrong
+            function, structure = replace(function, origin=(node.name,)), f"{structure} {node.name}"
         if structure not in self._extent_checks:
             name = f"{symbol(self.region.name)}_extents_{len(self._extent_checks)}"
             self._extent_checks[structure] = name

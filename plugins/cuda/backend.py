@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from graft.plugins.cuda.image import FunctionRow, Image
     from graft.plugins.cuda.kernel_text import KernelText
 
-UNCHECKED = frozenset({"index-checks", "horizontal", "winograd"})
-"""A kernel cannot end a program: what indices read and write is kept inside of the tensors instead. Products side by
-side and transformed convolutions are forms that the strategies for processors have."""
+FOR_PROCESSORS = frozenset({"horizontal", "winograd"})
+"""Products side by side and transformed convolutions are forms that the strategies for processors have."""
 
 SLOWER = 1000
 """How many times longer the emulator takes than code for the processor."""
@@ -64,7 +63,7 @@ class CudaBackend(TensorIrBackend):
 
     def machine(self, target: Target) -> Target:
         """Return the device with the least shared memory, then with the fewest instructions, of the target's."""
-        return replace(target, machine=weakest_of(target), without=target.without | UNCHECKED)
+        return replace(target, machine=weakest_of(target), without=target.without | FOR_PROCESSORS)
 
     def generates_code(self, machine: Machine) -> bool | str:
         """Return True: for devices, and for programs on any processor that has one beside it."""

@@ -13,6 +13,8 @@ from graft.plugins.codegen.llvm_ir.builder import Builder
 from graft.plugins.cuda.warpgroups import GroupProduct, multiplied
 
 FULL_WARP = "-1"
+REPORTED = 5
+"""Numbers of a report, at the most."""
 ALIGNED = 16
 """Bytes to which shared memory is aligned where nothing asks for more."""
 MMA = ("mma_float16", "mma_bfloat16", "mma_tf32", "mma_int8", "mma_uint8_int8", "mma_int8_uint8")
@@ -52,6 +54,9 @@ class DeviceText(Protocol):
         self, builder: Builder, instruction: str, llvm: str, a: Sequence[str], b: Sequence[str], c: Sequence[str]
     ) -> list[str]:
         """Return a warp's ``c + a b``: four words of a, two of b, four sums (float or i32)."""
+
+    def report(self, builder: Builder, words: str, code: int, numbers: Sequence[str]) -> None:
+        """Write a code and numbers (i64) to ``words``, unless another thread has done so."""
 
     def copy(self, builder: Builder, target: str, source: str, size: int) -> None:
         """Begin to copy bytes from the device's memory to shared memory."""
@@ -131,6 +136,18 @@ class Ptx:
         result = builder.let_anew(f"call {sums} @llvm.{llvm}({given})")
         return [builder.let(f"extractvalue {sums} {result}, {number}") for number in range(4)]
 
+    def report(self, builder: Builder, words: str, code: int, numbers: Sequence[str]) -> None:
+        """Take the first word, and write the others if nobody has it."""
+        taken = builder.let_anew(f"cmpxchg ptr {words}, i64 0, i64 {code} monotonic monotonic")
+        name = builder.fresh("report")
+        builder.emit(f"br i1 {builder.let(f'extractvalue {{ i64, i1 }} {taken}, 1')}, label %{name}, label %{name}.end")
+        builder.label(name)
+        for place, number in enumerate(numbers, 1):
+            at = builder.let_anew(f"getelementptr i64, ptr {words}, i64 {place}")
+            builder.emit(f"store i64 {number}, ptr {at}, align 8")
+        builder.emit(f"br label %{name}.end")
+        builder.label(f"{name}.end")
+
     def copy(self, builder: Builder, target: str, source: str, size: int) -> None:
         """Copy by cp.async, past the first-level cache where 16 bytes are."""
         kind = "cg" if size == 16 else "ca"
@@ -149,7 +166,7 @@ class Ptx:
 
 
 class Emulated:
-    """The functions of the emulator (`emulator/emulator.c`)."""
+    """The functions of the emulator (`emulator/emulator.h`)."""
 
     def unit(self, builder: Builder, name: str, axis: str, extent: int | None) -> str:
         """Return the number of this unit."""
@@ -207,6 +224,11 @@ class Emulated:
                 builder.emit(f"store {kind} {one}, ptr {at}, align 4, !private !{{}}")
         _call(builder, "multiply", ("i32", str(MMA.index(instruction))), ("ptr", words), ("ptr", sums))
         return _loaded(builder, sums, total, 4)
+
+    def report(self, builder: Builder, words: str, code: int, numbers: Sequence[str]) -> None:
+        """Report."""
+        given = [*numbers, *["0"] * (REPORTED - len(numbers))]
+        _call(builder, "report", ("ptr", words), ("i64", str(code)), *(("i64", one) for one in given))
 
     def copy(self, builder: Builder, target: str, source: str, size: int) -> None:
         """Remember what is to be copied."""

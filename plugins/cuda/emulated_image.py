@@ -15,7 +15,7 @@ from graft.plugins.cuda.ptx import joined, parsed
 from graft.runtime.c_compiler import run_in
 from graft.runtime.files import write
 
-EMULATOR = Path(__file__).parent / "emulator" / "emulator.c"
+EMULATOR = Path(__file__).parent / "emulator"
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Werror")
 
 
@@ -44,7 +44,8 @@ def emulated(texts: Sequence[KernelText], name: str) -> bytes:
 
 @cache
 def emulator_object() -> Path:
-    """Return the emulator's object, compiled once a process."""
+    """Return the emulator as one object, compiled once a process."""
     folder = Path(tempfile.mkdtemp(prefix="graft-emulator-"))
-    run_in(folder, (*_FLAGS, "-c", str(EMULATOR), "-o", "emulator.o"), "refused the emulator")
+    sources = map(str, sorted(EMULATOR.glob("*.c")))
+    run_in(folder, (*_FLAGS, "-r", "-nostdlib", *sources, "-o", "emulator.o"), "refused the emulator")
     return folder / "emulator.o"

@@ -1,4 +1,4 @@
-"""Kernels as native code that runs in the emulator (`emulator/emulator.c`), which stands for a device."""
+"""Kernels as native code that runs in the emulator (`emulator/`), which stands for a device."""
 
 from __future__ import annotations
 

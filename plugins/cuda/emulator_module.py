@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from graft.core.tensor_ir.ir import Function
-from graft.errors import GraftError
+from graft.errors import GraftError, RunError
+from graft.plugins.codegen.emit_analysis import FAILURES
 from graft.plugins.cuda.image import Extents, FunctionRow, Image, Number, packed, unpacked
 from graft.runtime.dtypes import numpy_dtype
 from graft.runtime.extents import Extent, Operation, Symbol, evaluate
@@ -106,9 +107,14 @@ def _function(
         _bind(values, "o", outputs)
         _compute(values, row["extents"])
         workspaces = [np.full(max(1, _number(one, values)), 0xFF, np.uint8) for one in row["workspaces"]]
-        memory: dict[str, Sequence[Any]] = {"input": inputs, "output": outputs, "workspace": workspaces}
+        report = np.zeros(8, np.int64)
+        memory: dict[str, Sequence[Any]] = {
+            "input": inputs, "output": outputs, "workspace": workspaces, "report": [report],
+        }  # fmt: skip
         for launch in row["launches"]:
             _launch(launch, memory, values, library)
+            if report[0]:
+                raise RunError(f"kernel '{launch['kernel']}' (node '{launch['node']}'): {said_of(report.tolist())}")
         return outputs
 
     return run
@@ -133,6 +139,12 @@ def _launch(
     said = library.graft_emulator_error()
     if said is not None:
         raise GraftError(said.decode())
+
+
+def said_of(words: Sequence[int]) -> str:
+    """Return what a kernel reports."""
+    text = list(FAILURES.values())[words[0] - 1].replace("%lld", "%d")
+    return text % tuple(words[1 : 1 + text.count("%d")])
 
 
 def _bind(values: _Values, letter: str, arrays: Sequence[np.ndarray | None]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Variable
 from graft.core.types import element_bits
 from graft.errors import CompileError
-from graft.plugins.cuda.launches import Launches
+from graft.plugins.cuda.launches import REPORT, Launches
 
 MAGIC = b"GRAFTCU1"
 ALIGNMENT = 64
@@ -143,7 +143,7 @@ def function_row(launches: Launches, shared: Mapping[str, int]) -> FunctionRow:
     function = launches.function
     extents = Extents(function.input_buffers, function.output_buffers)
     row = FunctionRow(function.name, workspaces=[extents.size(one) for one in launches.workspaces])
-    places: dict[Buffer, Argument] = {}
+    places: dict[Buffer, Argument] = {REPORT: {"report": 0}}
     for kind, buffers in (
         ("workspace", launches.workspaces),
         ("input", function.input_buffers),

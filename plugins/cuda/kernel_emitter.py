@@ -28,13 +28,13 @@ from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_expressions, walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.codegen.emit_analysis import element_count
+from graft.plugins.codegen.emit_analysis import FAILURES, element_count
 from graft.plugins.codegen.llvm_ir import memory
 from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, memory_type
 from graft.plugins.codegen.llvm_ir.statement import StatementEmitter
 from graft.plugins.cuda.alignment import ALIGNED, Multiples
 from graft.plugins.cuda.device_text import DeviceText
-from graft.plugins.cuda.launches import Launch
+from graft.plugins.cuda.launches import REPORT, Launch
 from graft.plugins.cuda.warpgroups import LINE_BYTES, STEP_BYTES, GroupProduct, descriptor
 
 DESCRIBED = 0x3FFFF
@@ -131,6 +131,9 @@ class KernelEmitter(StatementEmitter):
                 self.device.commit(self)
             case CallExtern("wait_copies", (Constant(pending),)):
                 self.device.wait(self, int(pending))
+            case CallExtern(name, arguments) if name in FAILURES:
+                numbers = [self.value(one).text for one in arguments]
+                self.device.report(self, self.pointers[REPORT], 1 + list(FAILURES).index(name), numbers)
             case CallExtern("fence_async"):
                 self.device.fence_async(self)
             case CallExtern(

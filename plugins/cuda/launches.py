@@ -17,6 +17,7 @@ from graft.core.tensor_ir.ir import (
     Binary,
     Block,
     Buffer,
+    CallExtern,
     Constant,
     Expression,
     For,
@@ -42,10 +43,12 @@ from graft.core.tensor_ir.visit import (
 )
 from graft.core.types import element_bits
 from graft.errors import CompileError
-from graft.plugins.codegen.emit_analysis import collapsed, used
+from graft.plugins.codegen.emit_analysis import FAILURES, collapsed, used
 
 THREADS = 256
 """Threads of a block where no strategy says how many."""
+REPORT = Buffer("report", "int64", (b.index(8),), alignment=64)
+"""Where a kernel says that it found something wrong: 1 + its number in `FAILURES`, then the numbers of the message."""
 LOCAL = 1024
 """Bytes that a thread may have for itself in memory that is not its registers."""
 AXES = ("x", "y", "z")
@@ -166,7 +169,7 @@ class _Splitter:
                 (grid["x"], grid["y"], grid["z"]),
                 (block["x"], block["y"], block["z"]),
                 body,
-                tuple(one for one in known if one in buffers),
+                (*(one for one in known if one in buffers), *((REPORT,) if reports(body) else ())),
                 tuple(extents),
             )
         )
@@ -237,6 +240,11 @@ def extents_of(function: Function) -> tuple[Variable, ...]:
             if isinstance(extent, Variable):
                 found[extent] = None
     return tuple(found)
+
+
+def reports(body: Statement) -> bool:
+    """Whether a body may say that it found something wrong."""
+    return any(isinstance(one, CallExtern) and one.name in FAILURES for one in walk_statements(body))
 
 
 def _has_parallel(statement: Statement) -> bool:

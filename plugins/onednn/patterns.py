@@ -10,6 +10,7 @@ from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
 from graft.plugins.onednn.checks import match_supported, scale_shift_supported, written_out_supported
+from graft.plugins.product_patterns import gemm, matmul, matmul_bias
 
 ACTIVATIONS = ("Sigmoid", "Tanh", "Elu", "LeakyRelu", "HardSwish", "HardSigmoid", "Mish", "Softplus", "Gelu", "Swish")
 
@@ -23,21 +24,6 @@ def conv_bias() -> Pattern:
     """Return a convolution with a bias: its third input, or an addition of one value per channel."""
     inside = is_op("Conv")(wildcard(), is_constant(), is_constant().named("bias")).named("anchor")
     return inside | is_op("Add")(conv(), is_constant().named("bias"))
-
-
-def matmul() -> Pattern:
-    """Return a matrix product without bias."""
-    return is_op("MatMul")(wildcard(), wildcard()).named("anchor")
-
-
-def matmul_bias() -> Pattern:
-    """Return a matrix product and an addition of one value per column."""
-    return is_op("Add")(matmul(), is_constant().named("bias"))
-
-
-def gemm() -> Pattern:
-    """Return a Gemm, with or without its bias."""
-    return is_op("Gemm")(wildcard(), wildcard(), ...).named("anchor")
 
 
 def plus(x: Pattern) -> Pattern:

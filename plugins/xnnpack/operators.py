@@ -10,6 +10,7 @@ from graft.core.reject import Reject, first
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
+from graft.plugins import product_patterns
 
 if TYPE_CHECKING:
     from graft.core.model.view import NodeView, ValueView
@@ -37,17 +38,17 @@ def conv() -> Pattern:
 
 def matmul() -> Pattern:
     """Return a product of a matrix with constant weights."""
-    return is_op("MatMul")(wildcard(), is_constant()).named("anchor")
+    return product_patterns.matmul(is_constant())
 
 
 def matmul_bias() -> Pattern:
-    """Return a product and an addition of one value per column."""
-    return is_op("Add")(matmul(), is_constant().named("bias"))
+    """Return such a product and an addition of one value per column."""
+    return product_patterns.matmul_bias(is_constant())
 
 
 def gemm() -> Pattern:
-    """Return a Gemm, with or without its third operand."""
-    return is_op("Gemm")(wildcard(), is_constant(), ...).named("anchor")
+    """Return a Gemm of constant weights, with or without its third operand."""
+    return product_patterns.gemm(is_constant())
 
 
 def binary() -> Pattern:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.reject import Reject
-from graft.patterns import is_constant, is_op, wildcard
+from graft.patterns import is_op
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
 from graft.plugins.json_graph import JsonNode
+from graft.plugins.product_patterns import gemm, matmul, matmul_bias
 from graft.runtime.extents import Extent
 
 if TYPE_CHECKING:
@@ -20,21 +21,6 @@ if TYPE_CHECKING:
 TYPES = ("float32", "float64", "float16", "bfloat16")
 LARGEST = 2**31 - 1
 Row = dict[str, int | float | str]
-
-
-def matmul() -> Pattern:
-    """Return a product of matrices."""
-    return is_op("MatMul")(wildcard(), wildcard()).named("anchor")
-
-
-def matmul_bias() -> Pattern:
-    """Return a product and an addition of one value per column."""
-    return is_op("Add")(matmul(), is_constant().named("bias"))
-
-
-def gemm() -> Pattern:
-    """Return a Gemm, with or without its third operand."""
-    return is_op("Gemm")(wildcard(), wildcard(), ...).named("anchor")
 
 
 def refused(node: NodeView) -> Reject | None:

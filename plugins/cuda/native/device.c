@@ -128,12 +128,17 @@ static int32_t create_stream(void *user, void **stream, GraftError *error) {
 static void destroy_stream(void *user, void *stream) {
   CudaDevice *device = user;
   if (!graft_cuda_enter(device)) {
+    graft_cuda_forget(device, stream, NULL);
     device->driver->destroy_stream(stream);
   }
 }
 
 static int32_t synchronize(void *user, void *stream, GraftError *error) {
-  CALL("cuStreamSynchronize", synchronize, stream);
+  CudaDevice *device = user;
+  CudaResult result = graft_cuda_enter(device);
+  result = result ? result : device->driver->synchronize(stream);
+  return result ? graft_cuda_fail(device, result, "cuStreamSynchronize", error)
+                : graft_cuda_reported(device, stream, error);
 }
 
 static int32_t create_event(void *user, void **event, GraftError *error) {

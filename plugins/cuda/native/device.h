@@ -6,6 +6,7 @@
 
 #include "driver.h"
 #include "graft/device.h"
+#include "report.h"
 
 enum { CUDA_DEVICES = 64, CUDA_LAST_LAUNCH = 192 };
 
@@ -21,6 +22,7 @@ typedef struct CudaDevice {
   int arch; /* 90 for sm_90 */
   int most_shared, most_threads;
   char last[CUDA_LAST_LAUNCH]; /* the last launch, which an error that comes later may be of */
+  CudaReport *reports;
 } CudaDevice;
 
 /* The device of a number, closed as yet; NULL for one that no machine has. */

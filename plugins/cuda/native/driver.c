@@ -28,6 +28,8 @@ static const Symbol SYMBOLS[] = {
     {offsetof(CudaDriver, error_text), "cuGetErrorString", 0},
     {offsetof(CudaDriver, allocate), "cuMemAlloc_v2", 0},
     {offsetof(CudaDriver, free), "cuMemFree_v2", 0},
+    {offsetof(CudaDriver, allocate_host), "cuMemHostAlloc", 0},
+    {offsetof(CudaDriver, free_host), "cuMemFreeHost", 0},
     {offsetof(CudaDriver, to_device), "cuMemcpyHtoDAsync_v2", 0},
     {offsetof(CudaDriver, to_host), "cuMemcpyDtoHAsync_v2", 0},
     {offsetof(CudaDriver, within), "cuMemcpyDtoDAsync_v2", 0},

@@ -61,6 +61,8 @@ typedef struct CudaDriver {
   CudaResult (*error_text)(CudaResult error, const char **text);
   CudaResult (*allocate)(CudaAddress *memory, size_t bytes);
   CudaResult (*free)(CudaAddress memory);
+  CudaResult (*allocate_host)(void **memory, size_t bytes, unsigned flags);
+  CudaResult (*free_host)(void *memory);
   CudaResult (*to_device)(CudaAddress target, const void *source, size_t bytes, CudaHandle stream);
   CudaResult (*to_host)(void *target, CudaAddress source, size_t bytes, CudaHandle stream);
   CudaResult (*within)(CudaAddress target, CudaAddress source, size_t bytes, CudaHandle stream);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
 #include "error.h"
+#include "loading.h"
 #include "module.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -169,10 +169,12 @@ typedef struct Frame {
   DLTensor *const *outputs;
   int64_t *values;
   char *workspace;
+  void *stream;
   uint64_t offsets[CUDA_MOST_WORKSPACES];
 } Frame;
 
-static int fill(const CudaModule *module, const Frame *frame, const CudaArgument *argument, uint64_t *value) {
+static int fill(const CudaModule *module, const CudaLaunch *launch, const Frame *frame, const CudaArgument *argument,
+                uint64_t *value) {
   const DLTensor *tensor = NULL;
   int64_t extent = 0;
   switch (argument->kind) {
@@ -188,6 +190,13 @@ static int fill(const CudaModule *module, const Frame *frame, const CudaArgument
     case ARGUMENT_CONSTANT:
       *value = module->constants[argument->number];
       return 1;
+    case ARGUMENT_REPORT: {
+      const CudaReport report = {.module = module, .launch = launch, .kernel = launch->kernel, .node = launch->node};
+      int64_t *words;
+      if (graft_cuda_report(module->device, frame->stream, &report, &words)) return 0;
+      *value = (uint64_t)(uintptr_t)words;
+      return 1;
+    }
     case ARGUMENT_EXTENT: {
       int known = graft_cuda_value(&argument->extent, frame->inputs, frame->outputs, frame->values, &extent);
       int32_t narrow = (int32_t)extent;
@@ -199,8 +208,7 @@ static int fill(const CudaModule *module, const Frame *frame, const CudaArgument
   return 1;
 }
 
-static int32_t run_launch(GraftContext *context, const CudaModule *module, const CudaLaunch *launch, const Frame *frame,
-                          void *stream) {
+static int32_t run_launch(GraftContext *context, const CudaModule *module, const CudaLaunch *launch, const Frame *frame) {
   CudaDevice *device = module->device;
   uint64_t values[CUDA_MOST_ARGUMENTS];
   void *parameters[CUDA_MOST_ARGUMENTS];
@@ -217,11 +225,13 @@ static int32_t run_launch(GraftContext *context, const CudaModule *module, const
   for (int32_t i = 0; i < launch->argument_count; i++) {
     values[i] = 0;
     parameters[i] = values + i;
-    if (!fill(module, frame, launch->arguments + i, values + i)) {
-      return context->api->fail(context, "%s: parameter %d is an extent beyond 32 bits", text, (int)i);
+    const CudaArgument *argument = launch->arguments + i;
+    if (!fill(module, launch, frame, argument, values + i)) {
+      return context->api->fail(context, "%s: parameter %d is %s", text, (int)i, argument->kind == ARGUMENT_REPORT
+                                ? "memory that both sides see, of which there is none" : "an extent beyond 32 bits");
     }
   }
-  CudaResult result = start_kernel(device, launch, grid, stream, parameters);
+  CudaResult result = start_kernel(device, launch, grid, frame->stream, parameters);
   if (result) {
     GraftError error;
     int32_t status = graft_cuda_fail(device, result, "cuLaunchKernel", &error);
@@ -251,9 +261,8 @@ static int32_t run(GraftContext *context, void *state, const DLTensor *const *in
   const CudaFunction *function = state;
   CudaDevice *device = function->module->device;
   DLDevice place = {kDLCUDA, device->number};
-  Frame frame = {.inputs = inputs, .outputs = outputs};
-  void *stream = context->api->stream(context, place);
-  if (!stream || graft_cuda_enter(device)) {
+  Frame frame = {.inputs = inputs, .outputs = outputs, .stream = context->api->stream(context, place)};
+  if (!frame.stream || graft_cuda_enter(device)) {
     return context->api->fail(context, "there is no stream on device %d", device->number);
   }
   frame.values = context->api->scratch(context, (uint64_t)function->operation_count * sizeof(int64_t) + 8);
@@ -263,7 +272,7 @@ static int32_t run(GraftContext *context, void *state, const DLTensor *const *in
   }
   int32_t status = function->workspace_count ? place_workspaces(context, function, &frame, place) : GRAFT_OK;
   for (int32_t i = 0; !status && i < function->launch_count; i++) {
-    status = run_launch(context, function->module, function->launches + i, &frame, stream);
+    status = run_launch(context, function->module, function->launches + i, &frame);
   }
   return status;
 }
@@ -275,6 +284,7 @@ static void unload(void *user, void *loaded) {
   CudaModule *module = loaded;
   CudaDevice *device = module->device;
   if (device && !graft_cuda_enter(device)) {
+    graft_cuda_forget(device, NULL, module);
     for (int32_t i = 0; i < module->constant_count; i++) device->driver->free(module->constants[i]);
     if (module->handle) device->driver->unload_module(module->handle);
   }
@@ -301,47 +311,36 @@ static int32_t find_kernels(CudaModule *module, const GraftLoaderHost *host) {
   return status;
 }
 
-static int32_t prepare(CudaModule *module, const GraftLoaderHost *host, const GraftModuleSource *source) {
+static int32_t prepare(void *made, const GraftLoaderHost *host, const GraftModuleSource *source) {
+  CudaModule *module = made;
   const char *fault = graft_cuda_read(module, source->data, source->size);
   if (fault) return host->fail(host, "%s", fault);
-  CudaDevice *device = graft_cuda_device(0);
-  GraftError error = {0};
-  if (!device || graft_cuda_open(device, &error)) return host->fail(host, "%s", error.message);
+  CudaDevice *device = NULL;
+  int32_t status = graft_cuda_open_for(host, &device);
+  if (status) return status;
   module->device = device;
   CudaResult result = graft_cuda_enter(device);
   if (result) {
+    GraftError error;
     graft_cuda_fail(device, result, "cuCtxSetCurrent", &error);
     return host->fail(host, "%s", error.message);
   }
-  int32_t status = choose_image(module, host);
+  status = choose_image(module, host);
   status = status ? status : upload(module, host, source);
   return status ? status : find_kernels(module, host);
 }
 
 static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSource *source, void **loaded) {
-  CudaModule *module = calloc(1, sizeof *module);
-  if (!module) return host->fail(host, "out of memory");
-  int32_t status = prepare(module, host, source);
-  if (status) {
-    unload(user, module);
-    return status;
-  }
-  *loaded = module;
-  return GRAFT_OK;
+  (void)user;
+  return graft_cuda_load(host, source, sizeof(CudaModule), prepare, unload, loaded);
 }
 
 static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, const char *name, GraftFunction *entry,
                       void **state) {
   (void)user;
   CudaModule *module = loaded;
-  for (int32_t i = 0; i < module->function_count; i++) {
-    if (strcmp(module->functions[i].name, name) == 0) {
-      *entry = run;
-      *state = module->functions + i;
-      return GRAFT_OK;
-    }
-  }
-  return host->fail(host, "it has no function '%s'", name);
+  *entry = run;
+  return graft_cuda_find(host, name, module->functions, module->function_count, sizeof(CudaFunction), offsetof(CudaFunction, name), state);
 }
 
 EXPORT const GraftLoader *graft_loader(void);

@@ -87,8 +87,8 @@ static const char *read_operations(CudaModule *module, const JsonValue *rows, Cu
 }
 
 static int read_argument(const JsonValue *row, const CudaFunction *function, CudaArgument *argument) {
-  static const char *const KINDS[] = {"input", "output", "workspace", "constant", "extent"};
-  for (int kind = 0; kind < 5; kind++) {
+  static const char *const KINDS[] = {"input", "output", "workspace", "constant", "report", "extent"};
+  for (int kind = 0; kind <= ARGUMENT_EXTENT; kind++) {
     const JsonValue *value = graft_json_member(row, KINDS[kind]);
     if (!value) continue;
     argument->kind = kind;

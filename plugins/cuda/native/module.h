@@ -23,7 +23,7 @@ typedef struct CudaOperation {
 } CudaOperation;
 
 typedef struct CudaArgument {
-  enum { ARGUMENT_INPUT, ARGUMENT_OUTPUT, ARGUMENT_WORKSPACE, ARGUMENT_CONSTANT, ARGUMENT_EXTENT } kind;
+  enum { ARGUMENT_INPUT, ARGUMENT_OUTPUT, ARGUMENT_WORKSPACE, ARGUMENT_CONSTANT, ARGUMENT_REPORT, ARGUMENT_EXTENT } kind;
   int32_t number;   /* of all but extents */
   const char *name; /* of a constant */
   CudaExtent extent;

@@ -35,6 +35,7 @@ void graft_emulator_load_matrices(const char *row, uint32_t *words, uint32_t cou
 void graft_emulator_multiply(uint32_t kind, const uint32_t *words, void *sums);
 void graft_emulator_copy(void *target, const void *source, uint32_t bytes);
 void graft_emulator_commit(void);
+void graft_emulator_report(int64_t *words, int64_t code, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e);
 void graft_emulator_wait(uint32_t pending);
 }
 #define THREAD(AXIS) ((int64_t)graft_emulator_unit(#AXIS[0] - 'x'))
@@ -332,6 +333,19 @@ template <class T, int N> GRAFT_INLINE Lanes<T, N> gather(const T *from, Lanes<i
 template <class T, int N>
 GRAFT_INLINE void scatter(T *to, Lanes<int64_t, N> places, Lanes<T, N> value, Lanes<bool, N> on) {
   _Pragma("unroll") for (int i = 0; i < N; i++) if (on.lane[i]) to[places.lane[i]] = value.lane[i];
+}
+
+/* ---- Reports ------------------------------------------------------------------------------------------------------- */
+
+/* Says what is wrong, unless another thread has said something. */
+GRAFT_INLINE void report(int64_t *words, int64_t code, int64_t a, int64_t b, int64_t c, int64_t d = 0, int64_t e = 0) {
+#ifdef GRAFT_EMULATED
+  graft_emulator_report(words, code, a, b, c, d, e);
+#else
+  if (atomicCAS((unsigned long long *)words, 0ull, (unsigned long long)code) == 0) {
+    words[1] = a, words[2] = b, words[3] = c, words[4] = d, words[5] = e;
+  }
+#endif
 }
 
 /* ---- Copies from the device's memory to shared memory, in groups ------------------------------------------------------ */

@@ -18,12 +18,12 @@ from graft.core.tensor_ir.small_floats import in_float32
 from graft.core.tensor_ir.visit import ExpressionMap, map_statement, walk_statements
 from graft.core.types import element_bits
 from graft.plugins.codegen.c_expressions import TYPES
-from graft.plugins.codegen.emit_analysis import element_count
+from graft.plugins.codegen.emit_analysis import FAILURES, element_count
 from graft.plugins.codegen.kernel_source import comment
 from graft.plugins.cuda.alignment import ALIGNED
 from graft.plugins.cuda.kernel_emitter import expanded, has_vectors
 from graft.plugins.cuda.kernel_text import check_shared
-from graft.plugins.cuda.launches import Launch
+from graft.plugins.cuda.launches import REPORT, Launch
 from graft.plugins.cuda.source.expressions import PRELUDE, CudaExpressions
 
 NATIVE = frozenset({"round_f16", "round_bf16"})
@@ -243,6 +243,10 @@ class _KernelWriter(CudaExpressions):
                 aligned = "true" if size == element or not self.may_align else "ALIGNED"
                 to, near = self.place(target.buffer, target.indices), self.place(source.buffer, source.indices)
                 self.line(f"copy_async<{int(size)}, {aligned}>(&{to}, &{near});")
+            case ir.CallExtern(name, arguments) if name in FAILURES:
+                numbers = [f"(int64_t)({self.value(one)})" for one in arguments]
+                code = 1 + list(FAILURES).index(name)
+                self.line(f"report({self.pointers[REPORT]}, {', '.join([str(code), *numbers])});")
             case ir.CallExtern("commit_copies"):
                 self.line("commit_copies();")
             case ir.CallExtern("wait_copies", (ir.Constant(pending),)):

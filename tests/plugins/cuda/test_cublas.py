@@ -21,7 +21,7 @@ from graft.plugins.cuda.cublas import library
 from tests.plugins.cuda.fake_driver import build
 from tests.plugins.cuda.graphs import graph, node
 
-SOURCE = Path(__file__).with_name("cublas_lt.c")
+SOURCE = Path(__file__).parents[3] / "plugins" / "cuda" / "native" / "tests" / "lt.c"
 RANDOM = np.random.default_rng(3)
 
 

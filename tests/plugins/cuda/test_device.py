@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,6 +209,69 @@ def test_what_is_in_main_memory_is_copied_and_results_are_where_they_are_asked_f
     assert isinstance(program(y), np.ndarray)
     q = program(y, outputs_on="cuda")
     assert (type(q).__name__, type(program(q, outputs_on="cpu"))) == ("DeviceTensor", np.ndarray)
+
+
+# ---- Indices -----------------------------------------------------------------------------------------------------
+
+GATHERS = """g (float[4,3] x, int64[n] i, int64[n] j) => (float[n,3] y, float[n,3] z)
+  { [first] y = Gather<axis=0>(x, i) a = Exp(x) [second] z = Gather<axis=0>(a, j) }"""
+SAID = (
+    r"kernel 'cuda_0_indices_{}' \(node '{}'\): index {} is out of range: axis 0 has extent 4, so that -4 to 3 are "
+    r"legal$"
+)
+
+
+def gathered(program, first, second):
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    y, z = program(x, np.array(first), np.array(second))
+    np.testing.assert_allclose(y, x[first], rtol=1e-6)
+    np.testing.assert_allclose(z, np.exp(x)[second], rtol=1e-5)
+
+
+def test_an_index_out_of_range_is_an_error_with_kernel_and_node_and_the_program_stays_usable(driver):
+    program = compiled(GATHERS)
+    for _ in range(4):  # launched one by one, then as a graph
+        gathered(program, [0, 3, -4], [1, 2, 3])
+        with pytest.raises(RunError, match=SAID.format(0, "first", 4)):
+            gathered(program, [0, 4, 0], [1, 2, 3])
+        with pytest.raises(RunError, match=SAID.format(1, "second", -5)):
+            gathered(program, [0, 1, 2], [1, 2, -5])
+        with pytest.raises(RunError, match=SAID.format(0, "first", 9)):  # of two the one that comes first
+            gathered(program, [9, 1, 2], [1, 2, 7])
+        gathered(program, [2, 1], [-1, 0])
+
+
+def test_threads_hear_of_their_own_indices(driver):
+    program = compiled(GATHERS)
+
+    def run(number: int) -> str:
+        try:
+            gathered(program, [0, 4 if number % 3 == 0 else 3, 0], [1, 2, 3])
+        except RunError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(run, range(24)))
+    assert [bool(text) for text in said] == [number % 3 == 0 for number in range(24)]
+
+
+def test_without_memory_that_both_sides_see_no_index_is_looked_at(driver):
+    text = "g (float[4,3] x, int64[2] i) => (float[2,3] y) { y = Gather<axis=0>(x, i) }"
+    x, said = np.ones((4, 3), np.float32), []
+    for place in range(6):
+        program = compiled(text)
+        driver.fail("allocate", 2, after=place)
+        try:
+            program(x, np.array([0, 1]))
+        except (RunError, MemoryError) as error:
+            said.append(str(error))
+        driver.mend()
+        np.testing.assert_array_equal(program(x, np.array([0, 1])), x[:2])
+    assert sum("is memory that both sides see, of which there is none" in text for text in said) == 1
+    del program
+    gc.collect()
+    assert driver.count("live") == 0
 
 
 # ---- What is missing ------------------------------------------------------------------------------------------------

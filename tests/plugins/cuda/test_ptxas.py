@@ -76,6 +76,7 @@ KERNELS = {
     "attention_64_bf16": (attention(64), "bf16"),
     "attention_128": (attention(128), "float32"),
     "attention_128_bf16": (attention(128), "bf16"),
+    "gather": (graph([node("Gather", "x i")], {"x": ("float32", [1000, 64]), "i": ("int64", [512])}), "float32"),
     "product_of_bytes": (of_bytes("uint8"), "float32"),
     "product_of_signed_bytes": (of_bytes("int8"), "float32"),
     "product_fp16": (product(1024, 1024, 1024), "fp16"),

@@ -12,7 +12,7 @@ import pytest
 
 import graft
 from graft.core.machine.target import Target
-from graft.errors import CompileError
+from graft.errors import CompileError, RunError
 from graft.plugins.cuda.launches import launches_of
 from graft.plugins.cuda.machines import DEVICES, SM_80, SM_90
 from graft.plugins.cuda.source import nvrtc
@@ -52,6 +52,15 @@ def test_products_by_warps_are_rounded_as_was_wished(precision: str) -> None:
     assert 1e-5 < error(product(100, 64, 72), precision=precision) < PRECISE[precision][1]
 
 
+def test_the_text_says_which_index_is_out_of_range() -> None:
+    model = graph([node("Gather", "x i", axis=1)], {"x": ("float32", [3, 4]), "i": ("int64", ["n"])})
+    program = graft.compile(model, [EmulatedSource()], cache=False, strict=True)
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(program(x, np.array([3, -4, 0])), x[:, [3, -4, 0]])
+    with pytest.raises(RunError, match=r"\(node 'gather_y'\): index 4 is out of range: axis 1 has extent 4"):
+        program(x, np.array([0, 4]))
+
+
 @pytest.mark.slow
 def test_products_of_bytes_are_exact_in_the_text() -> None:
     weights = RANDOM.integers(-127, 127, (96, 64)).astype(np.int8)
@@ -84,6 +93,14 @@ COMPILED = {
     "convolution_tf32": (convolution([1, 16, 9, 9], [24, 16, 3, 3]), "tf32"),
     "attention_fp16": (attention(70, 130, 64), "fp16"),
 }
+
+
+@needs_nvrtc
+def test_nvrtc_compiles_what_looks_at_indices() -> None:
+    model = graph([node("Gather", "x i")], {"x": ("float32", [9, 4]), "i": ("int64", ["n"])})
+    check, _ = scheduled(model, "float32")
+    text = source_text([kernel_c(one, check, Target(SM_80)) for one in launches_of(check).launches])
+    assert "atom" in nvrtc.compiled(text, SM_80, "check", form="ptx").decode()
 
 
 @needs_nvrtc

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../device.h"
+#include "../loading.h"
 #include "json.h"
 #include "lt.h"
 #include "store.h"
@@ -92,16 +92,16 @@ static const char *read_module(Module *module, const GraftModuleSource *source) 
   return NULL;
 }
 
-static int32_t prepare(Module *module, const GraftLoaderHost *host, const GraftModuleSource *source) {
+static int32_t prepare(void *made, const GraftLoaderHost *host, const GraftModuleSource *source) {
+  Module *module = made;
   char message[512];
   const char *fault = read_module(module, source);
   if (fault) return host->fail(host, "%s", fault);
   module->lt = graft_lt(message, sizeof message);
   if (!module->lt) return host->fail(host, "%s", message);
-  CudaDevice *device = graft_cuda_device(0);
-  GraftError error = {0};
-  if (!device || graft_cuda_open(device, &error)) return host->fail(host, "%s", error.message);
-  module->device = device;
+  int32_t opened = graft_cuda_open_for(host, &module->device);
+  if (opened) return opened;
+  const CudaDevice *device = module->device;
   LtStatus status = graft_cuda_enter(device) ? -1 : module->lt->create(&module->handle);
   return status ? host->fail(host, "cublasLtCreate fails with status %d on device %d, '%s'", status, device->number,
                              device->name)
@@ -119,15 +119,8 @@ static void unload(void *user, void *loaded) {
 }
 
 static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSource *source, void **loaded) {
-  Module *module = calloc(1, sizeof *module);
-  if (!module) return host->fail(host, "out of memory");
-  int32_t status = prepare(module, host, source);
-  if (status) {
-    unload(user, module);
-    return status;
-  }
-  *loaded = module;
-  return GRAFT_OK;
+  (void)user;
+  return graft_cuda_load(host, source, sizeof(Module), prepare, unload, loaded);
 }
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
@@ -255,14 +248,8 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, con
                       void **state) {
   (void)user;
   Module *module = loaded;
-  for (int32_t i = 0; i < module->product_count; i++) {
-    if (strcmp(module->products[i].name, name) == 0) {
-      *entry = run;
-      *state = module->products + i;
-      return GRAFT_OK;
-    }
-  }
-  return host->fail(host, "it has no function '%s'", name);
+  *entry = run;
+  return graft_cuda_find(host, name, module->products, module->product_count, sizeof(Product), offsetof(Product, name), state);
 }
 
 EXPORT const GraftLoader *graft_loader(void);

@@ -173,6 +173,24 @@ Result cuMemFree_v2(uint64_t address) {
   return 0;
 }
 
+/* Of the host, and seen by the device at the same address. */
+Result cuMemHostAlloc(void **memory, size_t size, unsigned flags) {
+  pthread_mutex_lock(&lock);
+  Result result = flags == 3 ? fails(FAIL_ALLOCATE) : 1;
+  *memory = result ? NULL : malloc(size);
+  counts[LIVE] += *memory != NULL;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+Result cuMemFreeHost(void *memory) {
+  pthread_mutex_lock(&lock);
+  counts[LIVE]--;
+  free(memory);
+  pthread_mutex_unlock(&lock);
+  return 0;
+}
+
 /* Where the bytes of a device's address are; 0 for what is none. */
 static uint64_t bytes_at(uint64_t address) {
   for (const Memory *one = memories; one; one = one->next) {

@@ -1,29 +1,15 @@
 /* The loader with a driver that is none (driver.c): a module runs, and damaged ones are refused without harm. */
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "host.h"
 
-#include "graft/device.h"
-
-#define CHECK(CONDITION)                                                   \
-  do {                                                                     \
-    if (!(CONDITION)) {                                                    \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #CONDITION);      \
-      exit(1);                                                             \
-    }                                                                      \
-  } while (0)
-
-const GraftLoader *graft_loader(void);
-const GraftDevice *graft_device(int32_t id);
-
-/* y[i] = x[i] + n for the threads of a block and a constant c. */
+/* y[i] = x[i] + n for the threads of a block and a constant c; it reports an x[0] beyond 100. */
 __attribute__((visibility("default"))) void add_count(const int64_t *grid, const int64_t *block, void **parameters);
 
 void add_count(const int64_t *grid, const int64_t *block, void **parameters) {
   float *x = *(float **)parameters[0], *y = *(float **)parameters[1], *work = *(float **)parameters[2];
   const float *constant = *(float **)parameters[3];
   int32_t count = *(int32_t *)parameters[4];
+  int64_t *report = *(int64_t **)parameters[5];
+  if (x[0] > 100) memcpy(report, (int64_t[]){1, (int64_t)x[0], 0, 6, -6, 5}, 6 * sizeof *report);
   for (int32_t i = 0; i < count && i < grid[0] * block[0]; i++) {
     work[i] = x[i];
     y[i] = work[i] + (float)count + constant[0];
@@ -34,62 +20,8 @@ static const char HEADER[] =
     "{\"format\":1,\"images\":[{\"arch\":\"sm_80\",\"form\":\"ptx\",\"offset\":0,\"size\":4}],\"functions\":[{\"name\":"
     "\"f\",\"launches\":[{\"kernel\":\"add_count\",\"node\":\"n\",\"grid\":[\"e1\",1,1],\"block\":[4,1,1],\"shared\":0,"
     "\"cluster\":[1,1,1],\"args\":[{\"input\":0},{\"output\":0},{\"workspace\":0},{\"constant\":\"c\"},{\"extent\":"
-    "\"i0.0\",\"bits\":32}]}],\"workspaces\":[\"e2\"],\"extents\":[[\"add\",\"i0.0\",3],[\"floordiv\",\"e0\",4],[\"mul\","
+    "\"i0.0\",\"bits\":32},{\"report\":0}]}],\"workspaces\":[\"e2\"],\"extents\":[[\"add\",\"i0.0\",3],[\"floordiv\",\"e0\",4],[\"mul\","
     "\"i0.0\",4]]}]}";
-
-static char message[1024];
-
-static int32_t say(const char *format, va_list arguments, int32_t code) {
-  vsnprintf(message, sizeof message, format, arguments);
-  return code;
-}
-
-static int32_t host_fail(const GraftLoaderHost *host, const char *format, ...) {
-  va_list arguments;
-  (void)host;
-  va_start(arguments, format);
-  int32_t code = say(format, arguments, GRAFT_ERROR_LOADER);
-  va_end(arguments);
-  return code;
-}
-
-static int32_t run_fail(GraftContext *context, const char *format, ...) {
-  va_list arguments;
-  (void)context;
-  va_start(arguments, format);
-  int32_t code = say(format, arguments, GRAFT_ERROR_RUN);
-  va_end(arguments);
-  return code;
-}
-
-static const GraftLoaderHost HOST = {GRAFT_ABI_VERSION, host_fail};
-static void *stream, *scratch_on_device;
-static char scratch_here[4096];
-
-static void *stream_of(GraftContext *context, DLDevice device) {
-  (void)context;
-  return device.device_type == kDLCUDA && device.device_id == 0 ? stream : NULL;
-}
-
-static void *take_scratch(GraftContext *context, uint64_t bytes) {
-  (void)context;
-  return bytes <= sizeof scratch_here ? scratch_here : NULL;
-}
-
-static void *take_device_scratch(GraftContext *context, DLDevice device, uint64_t bytes) {
-  const GraftDevice *table = graft_device(0);
-  GraftError error;
-  (void)context, (void)device;
-  if (scratch_on_device) table->release(table->user, scratch_on_device);
-  return table->allocate(table->user, bytes, &scratch_on_device, &error) ? NULL : scratch_on_device;
-}
-
-static const GraftApi API = {.abi_version = GRAFT_ABI_VERSION,
-                             .size = sizeof(GraftApi),
-                             .scratch = take_scratch,
-                             .fail = run_fail,
-                             .stream = stream_of,
-                             .device_scratch = take_device_scratch};
 
 static size_t make_module(const char *header, char *bytes) {
   uint64_t length = strlen(header);
@@ -116,14 +48,6 @@ static int32_t load(const char *bytes, size_t size, void **module) {
   return status;
 }
 
-static void *on_device(const GraftDevice *table, const void *bytes, size_t size) {
-  GraftError error;
-  void *memory;
-  CHECK(table->allocate(table->user, size, &memory, &error) == GRAFT_OK);
-  if (bytes) CHECK(table->copy(table->user, GRAFT_TO_DEVICE, memory, bytes, size, stream, &error) == GRAFT_OK);
-  return memory;
-}
-
 static void test_a_function_runs(void) {
   char bytes[4096];
   void *module, *state;
@@ -146,6 +70,13 @@ static void test_a_function_runs(void) {
   CHECK(y[0] == 0); /* nothing is done yet */
   CHECK(table->synchronize(table->user, stream, &error) == GRAFT_OK);
   CHECK(y[0] == 14 && y[5] == 19);
+  x[0] = 200;
+  CHECK(table->copy(table->user, GRAFT_TO_DEVICE, input.data, x, sizeof x, stream, &error) == GRAFT_OK);
+  CHECK(entry(&context, state, inputs, outputs) == GRAFT_OK);
+  CHECK(table->synchronize(table->user, stream, &error) == GRAFT_ERROR_RUN);
+  CHECK(strcmp(error.message, "kernel 'add_count' (node 'n'): index 200 is out of range: axis 0 has extent 6, so that -6 to "
+                              "5 are legal") == 0);
+  CHECK(table->synchronize(table->user, stream, &error) == GRAFT_OK);
   table->release(table->user, input.data);
   table->release(table->user, output.data);
   graft_loader()->unload(NULL, module);
@@ -168,15 +99,8 @@ static void test_damage_is_refused(void) {
 }
 
 int main(void) {
-  const GraftDevice *table = graft_device(0);
-  GraftError error;
+  static void (*const TESTS[])(void) = {test_a_function_runs, test_damage_is_refused};
   CHECK(graft_device(-1) == NULL && graft_device(1000) == NULL);
-  CHECK(table->open(table->user, &error) == GRAFT_OK);
-  CHECK(table->create_stream(table->user, &stream, &error) == GRAFT_OK);
-  test_a_function_runs();
-  test_damage_is_refused();
-  if (scratch_on_device) table->release(table->user, scratch_on_device);
-  table->destroy_stream(table->user, stream);
-  table->close(table->user);
+  with_device(TESTS, 2);
   return 0;
 }

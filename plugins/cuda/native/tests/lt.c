@@ -113,11 +113,14 @@ static void put(char *data, int type, int64_t i, double value) {
 }
 
 /* What is asked for, to be done when the fake driver's stream gets to it. */
-typedef struct {
+typedef struct Work {
   Product product;
   Layout a, b, c, d;
   double alpha, beta;
+  struct Work *next;
 } Work;
+
+static Work *works;
 
 static void multiply(const int64_t *grid, const int64_t *block, void **parameters) {
   (void)grid, (void)block;
@@ -164,7 +167,8 @@ int cublasLtMatmul(void *handle, void *product, const void *alpha, const void *a
   Work *work = malloc(sizeof *work); /* as long as the process: a recorded graph may come again */
   int is_wide = ((Product *)product)->scale == 1;
   *work = (Work){*(Product *)product, *(Layout *)la, *(Layout *)lb, *(Layout *)lc, *(Layout *)ld,
-                 is_wide ? *(const double *)alpha : *(const float *)alpha, is_wide ? *(const double *)beta : *(const float *)beta};
+                 is_wide ? *(const double *)alpha : *(const float *)alpha, is_wide ? *(const double *)beta : *(const float *)beta, works};
+  works = work;
   calls++;
   last_compute = work->product.compute;
   uint64_t values[] = {(uint64_t)(uintptr_t)work, (uint64_t)(uintptr_t)a, (uint64_t)(uintptr_t)b, (uint64_t)(uintptr_t)c,

@@ -33,7 +33,7 @@ from graft.core.tensor_ir.verifier import machine_fault
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.codegen.emit_analysis import FAILURES, captured, collapsed, element_count, overlapping, used
+from graft.plugins.codegen.emit_analysis import FAILURES, captured, collapsed, element_count, overlapping, uses_any
 from graft.plugins.codegen.llvm_ir import memory
 from graft.plugins.codegen.llvm_ir.arithmetic import binary
 from graft.plugins.codegen.llvm_ir.builder import Builder, ModuleText, Value, memory_type, register_type
@@ -202,7 +202,7 @@ class FunctionEmitter(StatementEmitter):
 
     def _leaves_registers(self, loop: For) -> bool:
         """Whether a loop is much work and uses none of the buffers that are held in registers."""
-        return self.module.work(loop) >= APART_WORK and not set(self._registers) & set(used(loop)[1])
+        return self.module.work(loop) >= APART_WORK and not uses_any(loop, self._registers)
 
     def _apart(self, loop: For) -> None:
         """Call a loop as a function of its own, so that its constants take no registers from a tile before it."""

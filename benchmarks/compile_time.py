@@ -1,10 +1,16 @@
 """Time of compiling, of compiling again with the kernels of the first time, of loading; size; memory while running.
 
     python -m benchmarks.compile_time [MODEL ...]
+    python -m benchmarks.compile_time --operators [OPERATOR ...]
 
-Each figure comes from a process of its own; the kernels are kept in a directory of this run. Peak memory is what the
-process has at most resident while it loads and runs the model, less what it has after its imports; the peer is ONNX
-Runtime, which reads the same model. Times are wall clock: take them on a machine that does nothing else.
+The second form compiles the one-node models of `benchmarks.families.operator_cases`, in turns and without a cache. Of
+each operator it prints the median over its shapes of the least time, and last the median over all models. CPU time is
+that of all threads; where other programs keep the processor busy, it says more than the clock.
+
+In the first form each figure comes from a process of its own; the kernels are kept in a directory of this run. Peak
+memory is what the process has at most resident while it loads and runs the model, less what it has after its imports;
+the peer is ONNX Runtime, which reads the same model. Times are wall clock: take them on a machine that does nothing
+else.
 """
 
 from __future__ import annotations
@@ -16,9 +22,17 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
+from statistics import median
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+TURNS = 3
+"""How often each one-node model is compiled."""
 DEFAULT = ("light_resnet50", "light_densenet121", "bert_base", "mobilenet_v2")
 
 
@@ -110,12 +124,42 @@ def row(name: str) -> str:
     )
 
 
+def operators(names: Sequence[str]) -> None:
+    """Print how long one-node models take to compile: the least of `TURNS` times, by operator and over all."""
+    import graft
+    from benchmarks.families.operator_cases import CASES, model_of
+
+    def seconds(source: ir.Model) -> tuple[float, float]:
+        cpu, wall = process_time(), perf_counter()
+        graft.compile(source, threads=1, cache=False)
+        return perf_counter() - wall, process_time() - cpu
+
+    graft.compile(model_of("Relu", (8,)), threads=1, cache=False)  # what is made once in a process
+    print("| operator | compile ms | CPU ms |\n|---|---:|---:|")
+    every: list[tuple[float, float]] = []
+    for name in names or sorted(CASES):
+        sources = [graft.load(model_of(name, shape)) for shape in CASES[name][1]]
+        turns = [[seconds(source) for source in sources] for _ in range(TURNS)]
+        least = [(min(wall for wall, _ in one), min(cpu for _, cpu in one)) for one in zip(*turns, strict=True)]
+        every += least
+        print(f"| {name} | {_medians(least)} |", flush=True)
+    print(f"| median of {len(every)} models | {_medians(every)} |")
+
+
+def _medians(times: Sequence[tuple[float, float]]) -> str:
+    return " | ".join(f"{1e3 * median(column):.1f}" for column in zip(*times, strict=True))
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=list(DEFAULT))
     parser.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--operators", nargs="*", help="compile models of one node, of all operators by default")
     options = parser.parse_args()
+    if options.operators is not None:
+        operators(options.operators)
+        return
     if options.step:
         step, *arguments = options.step
         print(json.dumps(STEPS[step](*arguments)))

@@ -33,7 +33,7 @@ class Type:
 
     def with_lanes(self, lanes: int) -> Type:
         """Return the type of the same element type with ``lanes`` lanes."""
-        return Type(self.dtype, lanes)
+        return self if lanes == self.lanes else Type(self.dtype, lanes)
 
     @property
     def is_float(self) -> bool:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from graft.partition.backend_like import MAIN_MEMORY, memory_of
 from graft.partition.costs import value_bytes
 from graft.partition.estimators import Estimator
+from graft.partition.graph import RUNTIME
 from graft.partition.plan import Plan
 from graft.partition.problem import Partitioned, Problem, Row
 from graft.partition.region import REGION_DOMAIN, Region, regions
@@ -146,10 +147,13 @@ class _Search:
             budget = min(budget, max(LEAST_PLANS, OPERATORS_AT_ONCE // max(1, len(plan.placements))))
         if policy.placement == "auto":
             worth = 1.0
-        pool = {entry.choice: entry for entry in (greedy, *self.fallbacks_first(plan))}
-        for choice in _single_backends(self.problem, plan):
-            if choice not in pool:
-                pool[choice] = self.priced(choice)
+        pool = {greedy.choice: greedy}
+        greedy.trusted = {row.backend for row in plan.placements} <= {*self.problem.fallbacks, RUNTIME}
+        if not greedy.trusted:  # else it is the plan of the fallback backends, and of every single backend
+            pool |= {entry.choice: entry for entry in self.fallbacks_first(plan)}
+            for choice in _single_backends(self.problem, plan):
+                if choice not in pool:
+                    pool[choice] = self.priced(choice)
         first, seen = set(pool), set(pool)
         most = max(BEAM, OPERATORS_KEPT // max(1, len(plan.placements)))
         beam = self._sorted(pool.values())[:BEAM]

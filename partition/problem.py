@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -123,8 +124,8 @@ class Problem:
             rows = dict(self.tables).get(backend.name, ())
             if backend.name in asked and rows:
                 own = {pair: why for pair, why in self.refusals.items() if pair[1] == backend.name}
-                wishless = replace(self.policy, pin={}, exclude_op=(), exclude_node=())  # they are refusals by now
-                single = replace(self, backends=(backend,), policy=wishless, refusals=own)
+                single = copy(self)  # with everything that is known of the model; wishes are among the refusals
+                single.backends = (backend,)
                 cuts = single._cut(single.tree, own, ())
                 said[backend.name] = alone(backend.name, cuts, rows, self.operators)
         return replace(result, plan=with_reasons(result.plan, said, by_cost)) if said else result

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import onnx_ir as ir
 
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
@@ -18,16 +20,20 @@ ACCURACY = "accuracy"
 class Tolerance:
     """Pairs of backend and operator type whose refusals for `ACCURACY` do not count.
 
-    A backend gives that code last: what it refuses for it, it could compute.
+    A backend gives that code last: what it refuses for it, it could compute. A backend is asked for a node once.
     """
 
     allowed: frozenset[tuple[str, str]] = frozenset()
+    _said: dict[tuple[str, ir.Node], Reject | None] = field(default_factory=dict, compare=False, repr=False)
 
     def ask(self, backend: BackendLike, node: NodeView) -> Reject | None:
         """Return None if the backend takes the node, or the user lets it, else its reason."""
-        answer = ask_supports(backend, node)
-        tolerated = answer is not None and answer.code == ACCURACY and (backend.name, node.op_type) in self.allowed
-        return None if tolerated else answer
+        question = (backend.name, node.node)
+        if question not in self._said:
+            answer = ask_supports(backend, node)
+            tolerated = answer is not None and answer.code == ACCURACY and (backend.name, node.op_type) in self.allowed
+            self._said[question] = None if tolerated else answer
+        return self._said[question]
 
     def rows(self, backend: BackendLike) -> tuple[Composite, ...]:
         """Return the backend's composites; where the user allows operators of it, with checks that do too."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import add, mul, sub
+
 import numpy as np
 
 from graft.core.tensor_ir import numerics
@@ -18,7 +20,10 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.linear import Interval
 from graft.core.tensor_ir.visit import children, with_children
-from graft.core.types import Type
+from graft.core.types import INT64, Type
+
+_WHOLE = {"add": add, "sub": sub, "mul": mul}
+"""What index arithmetic is mostly made of, and needs no NumPy unless it overflows."""
 
 
 def splat_value(expression: Expression) -> int | float | bool | None:
@@ -103,6 +108,12 @@ def unbroadcast(expression: Expression, operands: tuple[Expression, ...]) -> Exp
 def fold(expression: Expression) -> Expression:
     """Return the constant that an operation on constants gives, or the operation where it cannot be computed here."""
     operands = children(expression)
+    if isinstance(expression, Binary) and expression.operator in _WHOLE:
+        left, right = operands
+        if isinstance(left, Constant) and isinstance(right, Constant) and left.type == right.type == INT64:
+            number = _WHOLE[expression.operator](int(left.value), int(right.value))
+            if abs(number) < 1 << 63:
+                return Constant(number, INT64)
     types = [expression.type, *(operand.type for operand in operands)]
     if any(kind.is_custom or kind.lanes > 1 or kind.dtype.startswith(("float8", "complex")) for kind in types):
         return expression

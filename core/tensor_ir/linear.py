@@ -16,9 +16,12 @@ Interval: TypeAlias = tuple[int, int]
 """The smallest and the largest value, both included."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Linear:
-    """A linear form; ``terms`` maps numbers of atoms to coefficients that are not zero."""
+    """A linear form; ``terms`` maps numbers of atoms to coefficients that are not zero.
+
+    Nobody changes one; it is not frozen because so many are made, which takes three times as long then.
+    """
 
     constant: int = 0
     terms: dict[int, int] = field(default_factory=dict)

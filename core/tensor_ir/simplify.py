@@ -43,7 +43,6 @@ from graft.core.tensor_ir.visit import (
     structural_key,
     substitute,
     substitution,
-    unknown,
     walk_expressions,
     walk_statements,
     with_children,
@@ -149,13 +148,13 @@ def access_is_vector(indices: tuple[Expression, ...], simplifier: Simplifier) ->
     return any(simplifier(index).type.lanes > 1 for index in indices)
 
 
-class Simplifier:
+class Simplifier(ExpressionMap):
     """Simplifies expressions under bounds on variables; remembers results by identity."""
 
     def __init__(self, ranges: Mapping[Variable, Interval] | None = None) -> None:
+        self._known = {}
         self.ranges: dict[Variable, Interval | None] = dict(ranges or {})
         self.values: dict[Variable, Expression] = {}
-        self._known: dict[int, tuple[Expression, Expression]] = {}
         self._interned: dict[Hashable, Expression] = {}
         self._forms: dict[int, tuple[Expression, Linear]] = {}
         self._atoms: list[Expression] = []
@@ -180,18 +179,11 @@ class Simplifier:
         other.values[variable] = value
         return other
 
-    def __call__(self, expression: Expression) -> Expression:
-        """Return the simplified expression."""
-        known = self._known
-        done = known.get(id(expression))
-        if done is not None:
-            return done[1]
-        for node in unknown(expression, known):
-            operands = tuple([known[id(operand)][1] for operand in children(node)])
-            result = self._intern(self._rule(with_children(node, operands)))
-            known[id(node)] = (node, result)
-            known.setdefault(id(result), (result, result))
-        return known[id(expression)][1]
+    def rule(self, expression: Expression) -> Expression:
+        """Return an expression whose operands are simplified in its simplest form, which is its own."""
+        result = self._intern(self._rule(expression))
+        self._known.setdefault(id(result), (result, result))
+        return result
 
     def interval(self, expression: Expression) -> Interval | None:
         """Return the bounds of a simplified int64 expression, None if it has none."""

@@ -90,8 +90,9 @@ _LEAVES = frozenset({Constant, Variable})
 class ExpressionMap:
     """A function on expressions applied from the leaves up, once to each distinct node.
 
-    ``rule`` gets a node whose operands are already mapped, and returns its replacement (or the node itself). One map
-    may be applied to many expressions; it keeps them alive, since it remembers them by identity.
+    ``rule``, which may be a method of a subclass, gets a node whose operands are already mapped, and returns its
+    replacement (or the node itself). One map may be applied to many expressions; it keeps them alive, since it
+    remembers them by identity.
     """
 
     def __init__(self, rule: Callable[[Expression], Expression]) -> None:
@@ -305,30 +306,26 @@ def structural_key(expression: Expression) -> Hashable:
 
     A float is known by its bits: 0.0 is not -0.0.
     """
-    match expression:
-        case Variable():
-            return expression
-        case Constant(value, kind):
-            return (Constant, float(value).hex() if isinstance(value, float) else value, kind)
-        case Load(buffer, indices, mask):
-            return (Load, buffer, *(id(index) for index in indices), id(mask) if mask is not None else None)
-        case Ramp(base, stride, lanes):
-            return (Ramp, id(base), stride, lanes)
-        case Broadcast(value, lanes):
-            return (Broadcast, id(value), lanes)
-        case Unary(operator, value) | Horizontal(operator, value):
-            return (type(expression), operator, id(value))
-        case Cast(value, dtype) | Bitcast(value, dtype):
-            return (type(expression), dtype, id(value))
-        case Intrinsic(name, arguments, kind):
-            return (Intrinsic, name, kind, *(id(argument) for argument in arguments))
-        case Shuffle(vectors, lanes):
-            return (Shuffle, lanes, *(id(vector) for vector in vectors))
-        case Binary(operator, left, right):
-            return (Binary, operator, id(left), id(right))
-        case Select(condition, on_true, on_false):
-            return (Select, id(condition), id(on_true), id(on_false))
-    assert_never(expression)
+    return _KEYS[type(expression)](expression)
+
+
+# A table for the same reason as `_SHAPES`.
+_KEYS: dict[type, Callable[..., Hashable]] = {
+    Variable: lambda e: e,
+    Constant: lambda e: (Constant, e.value.hex() if isinstance(e.value, float) else e.value, e.type),
+    Load: lambda e: (Load, e.buffer, None if e.mask is None else id(e.mask), *map(id, e.indices)),
+    Ramp: lambda e: (Ramp, id(e.base), e.stride, e.lanes),
+    Broadcast: lambda e: (Broadcast, id(e.value), e.lanes),
+    Unary: lambda e: (Unary, e.operator, id(e.value)),
+    Horizontal: lambda e: (Horizontal, e.operator, id(e.value)),
+    Cast: lambda e: (Cast, e.dtype, id(e.value)),
+    Bitcast: lambda e: (Bitcast, e.dtype, id(e.value)),
+    Intrinsic: lambda e: (Intrinsic, e.name, e.type, *map(id, e.arguments)),
+    Shuffle: lambda e: (Shuffle, e.lanes, *map(id, e.vectors)),
+    Binary: lambda e: (Binary, e.operator, id(e.left), id(e.right)),
+    Select: lambda e: (Select, id(e.condition), id(e.on_true), id(e.on_false)),
+}
+assert set(_KEYS) == set(_SHAPES), "an expression without a key"
 
 
 def free_variables(*roots: Expression) -> set[Variable]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import fields
 from math import prod
 from operator import attrgetter
@@ -23,25 +23,34 @@ UNKNOWN_EXTENT = 16
 """The number of iterations assumed of a loop whose extent is not a constant."""
 
 
-def used(statement: Statement) -> tuple[dict[Variable, None], dict[Buffer, None]]:
-    """Return the variables and buffers that occur in a statement, in order of first use."""
-    variables: dict[Variable, None] = {}
-    buffers: dict[Buffer, None] = {}
+def _parts_of(statement: Statement) -> Iterator[Any]:
+    """Yield every distinct object in a statement, in order of first use."""
     seen: set[int] = set()
     todo: list[Any] = [statement]
     while todo:
         node = todo.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            todo += _parts(type(node))(node)[::-1]
+
+
+def used(statement: Statement) -> tuple[dict[Variable, None], dict[Buffer, None]]:
+    """Return the variables and buffers that occur in a statement, in order of first use."""
+    variables: dict[Variable, None] = {}
+    buffers: dict[Buffer, None] = {}
+    for node in _parts_of(statement):
         kind = type(node)
         if kind is Variable:
             variables[node] = None
-            continue
-        if kind is Buffer:
+        elif kind is Buffer:
             buffers[node] = None
-        todo += _parts(kind)(node)[::-1]
     return variables, buffers
+
+
+def uses_any(statement: Statement, buffers: Collection[Buffer]) -> bool:
+    """Whether one of some buffers occurs in a statement."""
+    return any(type(node) is Buffer and node in buffers for node in _parts_of(statement))
 
 
 def captured(

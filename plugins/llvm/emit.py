@@ -23,7 +23,7 @@ from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
 from graft.plugins.codegen.llvm_ir.builder import PLAIN, TRIPLES, ModuleText
-from graft.plugins.llvm.emit_function import emit_function
+from graft.plugins.llvm.emit_function import BRIEF, emit_function
 from graft.plugins.native_image import link
 
 
@@ -67,7 +67,7 @@ def compile_object(function: Function, target: Target) -> bytes:
 
 def object_of(text: str, name: str, target: Target) -> bytes:
     """Return the ELF object of an LLVM module; ``name`` stands in the error if LLVM refuses it."""
-    machine = target_machine(target)
+    machine = target_machine(target, level=0 if _needs_no_speed(text) else 2)
     # A context of its own: types and constants of one kernel do not pile up in a global one.
     try:
         module = llvm.parse_assembly(text, context=llvm.create_context())
@@ -75,6 +75,14 @@ def object_of(text: str, name: str, target: Target) -> bytes:
         raise CompileError(f"LLVM refused the code of '{name}': {error}", function=name) from error
     _optimise(module, machine)
     return bytes(machine.emit_object(module))
+
+
+def _needs_no_speed(text: str) -> bool:
+    """Whether a module is so little work that LLVM's quickest code generator will do.
+
+    That one does not fuse products with sums, so results would round differently: what has both is left to the other.
+    """
+    return BRIEF in text and not ("fmul contract" in text and ("fadd contract" in text or "fsub contract" in text))
 
 
 def llvm_version() -> str:
@@ -102,7 +110,7 @@ def _optimise(module: Any, machine: Any) -> None:
     builder = llvm.create_pass_builder(machine, options)
     passes = builder.getFunctionPassManager()
     for function in module.functions:
-        if not function.is_declaration:
+        if not function.is_declaration and not any(b"optnone" in group for group in function.attributes):
             passes.run(function, builder)
 
 
@@ -116,6 +124,7 @@ def _triple(target: Target) -> str:
         ) from None
 
 
+@cache
 def processor_of(machine: Machine) -> tuple[str, tuple[str, ...]]:
     """Return LLVM's names of a machine's processor and of its features; of this machine as LLVM itself sees it."""
     if machine.name != NATIVE:
@@ -125,8 +134,8 @@ def processor_of(machine: Machine) -> tuple[str, tuple[str, ...]]:
 
 
 @cache
-def target_machine(target: Target) -> Any:
-    """Return LLVM's code generator for a target."""
+def target_machine(target: Target, level: int = 2) -> Any:
+    """Return LLVM's code generator for a target; at level 0 the one that takes a quarter of the time."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     processor, names = processor_of(target.machine)
@@ -134,5 +143,9 @@ def target_machine(target: Target) -> Any:
     if "avx512f" in names:
         features += ",-prefer-256-bit"
     return llvm.Target.from_triple(_triple(target)).create_target_machine(
-        cpu=processor, features=features, opt=2, reloc="static" if target.arch in PLAIN else "pic", codemodel="small"
+        cpu=processor,
+        features=features,
+        opt=level,
+        reloc="static" if target.arch in PLAIN else "pic",
+        codemodel="small",
     )

@@ -30,9 +30,10 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.machine_check import machine_fault
+from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.codegen.emit_analysis import FAILURES, captured, collapsed, element_count, overlapping, used
+from graft.plugins.codegen.emit_analysis import FAILURES, captured, collapsed, element_count, overlapping, uses_any
 from graft.plugins.codegen.llvm_ir import memory
 from graft.plugins.codegen.llvm_ir.arithmetic import binary
 from graft.plugins.codegen.llvm_ir.builder import Builder, ModuleText, Value, memory_type, register_type
@@ -43,10 +44,16 @@ STACK_BYTES = 32 * 1024
 """Scratch buffers of one function live on the stack up to this sum; larger ones come from the runtime."""
 APART_WORK = 256
 """A loop behind a register tile of so much work is worth the call of a function."""
+BRIEF_WORK = 512
+"""A function of so few operations takes less than the call of a program; the better code is not worth LLVM's time."""
+BRIEF = '"graft-brief"'
+"""The attribute of what enters such a function."""
 ERROR_MEMORY = 1
 _API_PARALLEL_FOR, _API_SCRATCH, _API_FAIL = 8, 16, 32
 _TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 24, 32, 40
 ATTRIBUTES = 'nounwind "no-builtins" "prefer-vector-width"="512"'
+OPENS = f"noinline optnone {ATTRIBUTES}"
+"""Of functions that take their arguments apart and call another: nothing in them is worth LLVM's passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +202,7 @@ class FunctionEmitter(StatementEmitter):
 
     def _leaves_registers(self, loop: For) -> bool:
         """Whether a loop is much work and uses none of the buffers that are held in registers."""
-        return self.module.work(loop) >= APART_WORK and not set(self._registers) & set(used(loop)[1])
+        return self.module.work(loop) >= APART_WORK and not uses_any(loop, self._registers)
 
     def _apart(self, loop: For) -> None:
         """Call a loop as a function of its own, so that its constants take no registers from a tile before it."""
@@ -283,7 +290,7 @@ class FunctionEmitter(StatementEmitter):
             arguments.append(f"{capture.llvm_type} %c{number}")
         self.counted(variable, "%begin", "%end", body, guarded=True)
         self.module.functions.append(
-            f"define internal i32 @{self.name}(ptr %context, ptr %closure, i64 %begin, i64 %end) {ATTRIBUTES} {{\n"
+            f"define internal i32 @{self.name}(ptr %context, ptr %closure, i64 %begin, i64 %end) {OPENS} {{\n"
             + "\n".join(opening)
             + f"\n  %status = call i32 @{self.name}.body({', '.join(arguments)})\n  ret i32 %status\n}}"
         )
@@ -346,10 +353,17 @@ def emit_function(module: ModuleText, function: Function) -> None:
         if passed:
             module.functions.append(extents_constant(function.name, passed))
         return
-    head = f"define i32 @{function.name}(ptr %context, ptr %state, ptr %inputs, ptr %outputs) {ATTRIBUTES} {{"
+    attributes = f"{OPENS} {BRIEF}" if is_brief(module, function) else OPENS
+    head = f"define i32 @{function.name}(ptr %context, ptr %state, ptr %inputs, ptr %outputs) {attributes} {{"
     call = f"  %status = call i32 @{function.name}.body({', '.join(arguments)})\n  ret i32 %status\n}}"
     module.functions.append("\n".join((head, *outer.lines, call)))
     emitter.finish(f"{function.name}.body", parameters)
+
+
+def is_brief(module: ModuleText, function: Function) -> bool:
+    """Whether a function is known to be so little work that it need not be fast."""
+    loops = (one.extent for one in walk_statements(function.body) if isinstance(one, For))
+    return all(isinstance(extent, Constant) for extent in loops) and module.work(function.body) <= BRIEF_WORK
 
 
 def extents_constant(name: str, passed: Sequence[int]) -> str:

@@ -1,6 +1,6 @@
 target triple = "x86_64-unknown-linux-gnu"
 
-define i32 @relu(ptr %context, ptr %state, ptr %inputs, ptr %outputs) nounwind "no-builtins" "prefer-vector-width"="512" {
+define i32 @relu(ptr %context, ptr %state, ptr %inputs, ptr %outputs) noinline optnone nounwind "no-builtins" "prefer-vector-width"="512" "graft-brief" {
   %v1 = getelementptr inbounds ptr, ptr %inputs, i64 0
   %v2 = load ptr, ptr %v1, align 8
   %v3 = load ptr, ptr %v2, align 8

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from graft.core.machine.rows import GENERIC
 from graft.core.machine.target import Precision, Target
+from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import Cost
 from graft.core.reject import Reject
@@ -330,6 +331,22 @@ def test_the_structure_of_a_region_does_not_depend_on_names() -> None:
     wider = small("a = Relu(x)\ny = Add(a, x)", "float[2,4] x", "float[2,4] y")
     assert structure(right) == structure(left)
     assert structure(regions(partition(wider, [everything()]).model)[0]) != structure(left)
+
+
+def test_where_only_fallbacks_take_anything_one_plan_is_made_and_each_backend_asked_once_for_a_node() -> None:
+    asked: list[str] = []
+
+    def answer(node: NodeView) -> Reject:
+        asked.append(node.op_type)
+        return Reject("dtype", "not this one")
+
+    backends = (Toy("npu", answer=answer), everything(fallback=True))
+    problem = Problem(small("a = Relu(x)\ny = Exp(a)"), backends, Policy(placement="auto"), {}, OPERATORS)
+    search = cost_search._Search(problem, Roofline(problem.backends, problem.operators))
+    (only,) = search.run()
+    assert (search.looked_at, asked) == (1, ["Relu", "Exp"])
+    assert only.trusted
+    assert only.result.plan["y"].reasons["npu"] == Reject("dtype", "not this one")
 
 
 def test_a_search_keeps_few_plans_of_a_large_model(monkeypatch: pytest.MonkeyPatch) -> None:

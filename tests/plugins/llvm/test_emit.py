@@ -30,6 +30,7 @@ from graft.core.tensor_ir.ir import (
 from graft.core.types import FLOAT32, INT64, Type
 from graft.errors import CompileError
 from graft.plugins.llvm.emit import compile_functions, emit_ir
+from graft.plugins.llvm.emit_function import BRIEF
 from graft.runtime.dtypes import numpy_dtype
 from tests.plugins.llvm.kernels import LANES, lanes, map_function, vector
 
@@ -400,3 +401,27 @@ def test_the_text_of_a_small_kernel(golden) -> None:
     body = For(i, b.index(7), "serial", Store(out, place, value, mask))
     target = target_named("x86-64-v4")
     golden("llvm_relu.ll", emit_ir(Function("relu", (x, out), 1, body), target))
+
+
+@pytest.mark.parametrize(("size", "brief"), [(64, True), (256 * 64, False)])
+def test_a_kernel_of_little_work_is_brief(size: int, brief: bool) -> None:
+    function = map_function("float32", ["float32"], lambda x: Unary("neg", x), size)
+    assert (BRIEF in emit_ir(function, host_target())) is brief
+
+
+def test_a_kernel_of_unknown_extent_is_not_brief() -> None:
+    extent, i = Variable("n"), Variable("i")
+    x, out = Buffer("x", "float32", (extent,)), Buffer("out", "float32", (extent,))
+    body = For(i, extent, "serial", Store(out, (i,), Load(x, (i,))))
+    assert BRIEF not in emit_ir(Function("copy", (x, out), 1, body), host_target())
+
+
+def test_products_and_sums_round_alike_in_kernels_of_any_size(run) -> None:
+    random = np.random.default_rng(5)
+    x, y, z = (random.standard_normal(4096).astype("float32") for _ in range(3))
+    results = []
+    for size in (64, 4096):
+        function = map_function("float32", ["float32"] * 3, lambda x, y, z: Binary("add", Binary("mul", x, y), z), size)
+        results.append(np.empty(size, "float32"))
+        run(function, [x[:size], y[:size], z[:size]], [results[-1]])
+    np.testing.assert_array_equal(results[0], results[1][:64])

@@ -39,10 +39,13 @@ def _json(value: Any) -> Any:
             return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
         case bytes():
             return value.decode("utf-8", "replace")
+        case bool():
+            return int(value)
         case str() | int() | float():
             return value
         case np.ndarray():
-            return [_json(one) for one in value.reshape(-1).tolist()]
+            held = value.astype(np.float64) if value.dtype.kind == "V" else value  # bfloat16
+            return [_json(one) for one in held.reshape(-1).tolist()]
         case _:
             return [_json(one) for one in value]
 

@@ -81,16 +81,26 @@ def _floats(node: NodeView) -> Reject | None:
     return None if node.dtype in FLOATS else Reject("dtype", f"{node.op_type} of {node.dtype}")
 
 
+def _whole(node: NodeView) -> Reject | None:
+    """Take elements of whole bytes, which are moved as computed numbers say."""
+    plain = FLOATS | INTEGERS | {"bool"}
+    if node.dtype not in plain or node.outputs[0].dtype not in plain:
+        return Reject("dtype", f"{node.op_type} of {node.dtype}")
+    return None
+
+
 _ROWS: Mapping[str, Check] = {
     "Bernoulli": _floats,
     "Cast": _between_numbers,
     "CastLike": _between_numbers,
     "Compress": _numbers(0, 1),
     "ConcatFromSequence": _anything,
+    "ConstantOfShape": _whole,
     "Det": _floats,
     "DequantizeLinear": _numbers(0, 1, 2),
     "Dropout": _floats,
     "Equal": _of_texts,
+    "Expand": _whole,
     "Identity": _anything,
     "Multinomial": _floats,
     "NonMaxSuppression": _float_scores,
@@ -98,11 +108,13 @@ _ROWS: Mapping[str, Check] = {
     "Optional": _anything,
     "OptionalGetElement": _anything,
     "OptionalHasElement": _anything,
+    "Pad": _whole,
     "QuantizeLinear": _numbers(0, 1, 2),
     "RandomNormal": _anything,
     "RandomNormalLike": _numbers(0),
     "RandomUniform": _anything,
     "RandomUniformLike": _numbers(0),
+    "Range": _whole,
     "RoiAlign": _float_scores,
     "SequenceAt": _anything,
     "SequenceConstruct": _anything,
@@ -110,7 +122,10 @@ _ROWS: Mapping[str, Check] = {
     "SequenceErase": _anything,
     "SequenceInsert": _anything,
     "SequenceLength": _anything,
+    "Shape": _whole,
+    "Slice": _whole,
     "SplitToSequence": _numbers(0),
+    "Tile": _whole,
     "StringConcat": _of_texts,
     "StringNormalizer": _of_texts,
     "StringSplit": _of_texts,

@@ -162,6 +162,6 @@ int32_t irregular_axis(int64_t axis, int32_t rank);
 /* ---- The tables, one a file ---- */
 
 extern const KernelRow IRREGULAR_SELECTION[], IRREGULAR_TEXTS[], IRREGULAR_SEQUENCES[], IRREGULAR_NARROW[],
-    IRREGULAR_RANDOM[], IRREGULAR_VECTORIZER[], IRREGULAR_IMAGES[];
+    IRREGULAR_RANDOM[], IRREGULAR_VECTORIZER[], IRREGULAR_IMAGES[], IRREGULAR_MOVES[];
 
 #endif

@@ -68,6 +68,16 @@ static int32_t check_scalar(const Checker *checker, const TensorSpec *tensor, DL
   return GRAFT_OK;
 }
 
+/* Likewise, of a tensor that a call reads: extents with symbols are counted when it runs. */
+static int32_t check_read(const Checker *checker, const TensorSpec *tensor, DLDataType dtype) {
+  for (int32_t i = 0; i < tensor->ndim; i++) {
+    if (tensor->shape[i] < 0 && graft_dtype_equal(tensor->dtype, dtype)) {
+      return GRAFT_OK;
+    }
+  }
+  return check_scalar(checker, tensor, dtype);
+}
+
 static const TensorSpec *outer_tensor(const Checker *checker, int32_t number) {
   return number < 0 ? NULL : checker->outer->tensors + number;
 }
@@ -99,7 +109,7 @@ static int32_t check_if(Checker *checker, const Manifest *manifest) {
   checker->body = manifest->procedures + call->bodies[0];
   int32_t status = check_count(checker, "conditions", 1, call->inputs.count);
   status = status ? status
-                  : check_scalar(checker, outer_tensor(checker, call->inputs.items[0]), (DLDataType){kDLBool, 8, 1});
+                  : check_read(checker, outer_tensor(checker, call->inputs.items[0]), (DLDataType){kDLBool, 8, 1});
   for (int32_t k = 0; !status && k < 2; k++) {
     checker->body = manifest->procedures + call->bodies[k];
     status = check_arguments(checker, &call->arguments[k], 0);
@@ -139,8 +149,8 @@ static int32_t check_loop(const Checker *checker) {
   }
   const TensorSpec *trips = outer_tensor(checker, call->inputs.items[0]);
   const TensorSpec *condition = outer_tensor(checker, call->inputs.items[1]);
-  int32_t status = trips ? check_scalar(checker, trips, int64) : GRAFT_OK;
-  status = status || !condition ? status : check_scalar(checker, condition, boolean);
+  int32_t status = trips ? check_read(checker, trips, int64) : GRAFT_OK;
+  status = status || !condition ? status : check_read(checker, condition, boolean);
   status = status ? status : check_arguments(checker, &call->arguments[0], 2 + states);
   status = status ? status : check_count(checker, "outputs", checker->body->outputs.count - 1, call->outputs.count);
   status = status ? status : check_scalar(checker, body_input(checker, 0), int64);

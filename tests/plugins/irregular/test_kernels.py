@@ -247,3 +247,84 @@ def test_a_sequence_grows_in_a_loop() -> None:
     }"""
     result = graft.compile(model_of(text), backends=["llvm", "irregular"])(np.array(3), np.float32([1, 2]))
     np.testing.assert_array_equal(result, [[1, 2], [2, 3], [3, 4]])
+
+
+# ---- Moves by computed numbers ----
+
+
+def moved(operator: str, array: np.ndarray, *numbers: Any, **attributes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the kernel makes of an array and of computed numbers, and what ONNX's evaluator makes."""
+    given = {"x": array, **{f"n{place}": np.asarray(one, np.int64) for place, one in enumerate(numbers)}}
+    node = helper.make_node(operator, list(given), ["y"], **attributes)
+    kinds = {name: helper.np_dtype_to_tensor_dtype(one.dtype) for name, one in given.items()}
+    inputs = [helper.make_tensor_value_info(name, kinds[name], one.shape) for name, one in given.items()]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", kinds["x"], None)])
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    (expected,) = ReferenceEvaluator(model).run(None, given)
+    return graft.compile(model, backends=["irregular"], threads=1)(*given.values()), expected
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64, np.float16, np.bool_])
+@pytest.mark.parametrize(
+    ("operator", "numbers"),
+    [
+        ("Slice", ([0, 1], [2, 3])),
+        ("Slice", ([-1, 3], [-9, 0], [2, 1], [-2, -1])),
+        ("Slice", ([5], [9], [1])),
+        ("Tile", ([2, 1, 3],)),
+        ("Tile", ([0, 1, 1],)),
+        ("Expand", ([2, 1, 2, 1, 4],)),
+        ("Expand", ([1],)),
+    ],
+)
+def test_elements_move_where_computed_numbers_say(kind: type, operator: str, numbers: tuple[list[int], ...]) -> None:
+    shape = (2, 1, 4) if operator == "Expand" else (2, 3, 4)
+    found, expected = moved(operator, (np.arange(np.prod(shape)).reshape(shape) % 5).astype(kind), *numbers)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pads_that_are_computed_go_as_their_mode_says(mode: str) -> None:
+    found, expected = moved("Pad", np.arange(24.0, dtype=np.float32).reshape(2, 3, 4), [0, 2, 3, 1, 1, 0], mode=mode)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_constant_has_the_shape_that_is_computed() -> None:
+    filled = run(
+        "g (int64[n] s) => (int64[?, ?] y) { y = ConstantOfShape <value = int64[1] {9007199254740993}> (s) }",
+        np.array([2, 3]),
+    )
+    np.testing.assert_array_equal(filled, np.full((2, 3), 9007199254740993))
+    true = run("g (int64[1] s) => (bool[?] y) { y = ConstantOfShape <value = bool[1] {1}> (s) }", np.array([2]))
+    assert true.tolist() == [True, True]
+
+
+@pytest.mark.parametrize("bounds", [(0, 7, 2), (5, -3, -3), (2, 2, 1), (0.5, 3, 0.5)])
+def test_a_range_is_as_long_as_its_bounds_say(bounds: tuple[float, ...]) -> None:
+    given = [np.array(one, np.float32 if isinstance(bounds[0], float) else np.int64) for one in bounds]
+    kind = "float" if isinstance(bounds[0], float) else "int64"
+    found = run(f"g ({kind} a, {kind} b, {kind} c) => ({kind}[?] y) {{ y = Range(a, b, c) }}", *given)
+    np.testing.assert_array_equal(found, np.arange(*given))
+
+
+@pytest.mark.parametrize(("limits", "expected"), [("", [1, 2, 3]), (" <start = 1>", [2, 3]), (" <end = -2>", [1])])
+def test_the_shape_of_what_data_sized_is_told(limits: str, expected: list[int]) -> None:
+    text = f"g (float[1, 1, 3] x, int64[3] s) => (int64[?] y) {{ z = Expand(x, s) y = Shape{limits}(z) }}"
+    assert run(text, np.zeros((1, 1, 3), np.float32), np.array([1, 2, 3])).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs", "said"),
+    [
+        ("g (float[3] x, int64[1] s, int64[1] e, int64[1] a, int64[1] p) => (float[?] y) { y = Slice(x, s, e, a, p) }",
+         ([1, 2, 3], [0], [3], [0], [0]), "a step is 0"),
+        ("g (float[3] x, int64[1] s) => (float[?] y) { y = Expand(x, s) }", ([1, 2, 3], [2]), "does not broadcast"),
+        ("g (int64[1] s) => (float[?] y) { y = ConstantOfShape(s) }", ([-1],), "an extent is negative"),
+    ],
+    ids=["step", "shape", "extent"],
+)  # fmt: skip
+def test_numbers_that_no_move_follows_are_told(text: str, inputs: tuple[list[int], ...], said: str) -> None:
+    kinds = [np.float32] + [np.int64] * (len(inputs) - 1) if len(inputs) > 1 else [np.int64]
+    with pytest.raises(GraftError, match=said):
+        run(text, *(np.array(one, kind) for one, kind in zip(inputs, kinds, strict=True)))

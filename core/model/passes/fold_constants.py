@@ -27,8 +27,9 @@ SCALAR_WORK = frozenset(_SCALAR_WORK.split())
 """Operators whose work is about the number of elements that they read and write."""
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 MOST_MULTIPLICATIONS = 1 << 26
-FEW_ROWS, COLUMNS = 8, 16
-"""Weights stay narrow for products of at most so many rows, where columns are a multiple of the lanes of any vector."""
+COLUMNS = 16
+"""Weights stay narrow for products whose columns are a multiple of the lanes of any vector."""
+WIDE = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, Warning)
 """What `onnx.reference` raises for a node that cannot be computed; such a node stays and fails where it runs."""
 
@@ -72,26 +73,41 @@ class FoldConstants:
         return changed
 
 
-def widens_weights(node: ir.Node) -> bool:
-    """Whether a node widens constants by blocks of terms for products of few rows, which read them as they are."""
+def widens_weights(node: ir.Node, most: int | None = None) -> bool:
+    """Whether a node widens constants for products, of at most so many rows (None: any), which read them as they are.
+
+    The constants are matrices of bytes, terms first, with scales for blocks of terms, for columns, or for all of them.
+    """
     if not is_operator(node, "DequantizeLinear") or any(value.is_graph_output() for value in node.outputs):
         return False
     source, scale = (static_shape(value) for value in node.inputs[:2])
-    if source is None or scale is None or len(source) != 2 or attribute_of(node, "axis", 1) not in (0, -2):
+    if source is None or scale is None or len(source) != 2 or source[1] % COLUMNS:
         return False
-    block = attribute_of(node, "block_size", 0)
-    constant = all(value is None or constant_tensor(value) is not None for value in node.inputs)
-    whole = block > 0 and block % 2 == 0 and source[0] % block == 0 and source[0] > block and source[1] % COLUMNS == 0
+    if not all(value is None or constant_tensor(value) is not None for value in node.inputs):
+        return False
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
-    narrow = dtype in (ir.DataType.UINT8, ir.DataType.INT8) and node.outputs[0].dtype is ir.DataType.FLOAT
+    if dtype not in (ir.DataType.UINT8, ir.DataType.INT8) or node.outputs[0].dtype not in WIDE:
+        return False
     uses = node.outputs[0].uses()
-    return constant and whole and narrow and bool(uses) and all(_has_few_rows(*use) for use in uses)
+    return _is_by_blocks(node, source, scale) and bool(uses) and all(_is_product(*use, most) for use in uses)
 
 
-def _has_few_rows(node: ir.Node, number: int) -> bool:
+def _is_by_blocks(node: ir.Node, source: tuple[int, ...], scale: tuple[int, ...]) -> bool:
+    """Whether all terms of a block, or of a column, have one scale."""
+    axis, block = attribute_of(node, "axis", 1) % 2, attribute_of(node, "block_size", 0)
+    if len(scale) == 2:
+        return bool(axis == 0 and block > 1 and source[0] % block == 0)
+    return math.prod(scale) == 1 or bool(axis == 1)
+
+
+def _is_product(node: ir.Node, number: int, most: int | None) -> bool:
     """Whether a node is a product of few rows with what its input of this number is on the right."""
+    if not is_operator(node, "MatMul", "Gemm") or number != 1:
+        return False
+    if attribute_of(node, "transA", 0) or attribute_of(node, "transB", 0):
+        return False
     rows = static_shape(node.inputs[0])
-    return is_operator(node, "MatMul") and number == 1 and rows is not None and 1 <= math.prod(rows[:-1]) <= FEW_ROWS
+    return most is None or (rows is not None and math.prod(rows[:-1]) <= most)
 
 
 def _result_bytes(node: ir.Node) -> int | None:

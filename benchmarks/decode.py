@@ -1,12 +1,13 @@
 """One step of decoding with a cache, beside ONNX Runtime with the same model, in turns in one run.
 
-    python -m benchmarks.decode [llama gpt2 llama_4bit] [--lengths 128,512,1024] [--layers 4] [--threads 1] [--seconds 6]
-                                [--markdown]
+    python -m benchmarks.decode [llama llama_4bit gpt2] [--lengths 128,512,1024] [--layers 4] [--threads 1]
+                                [--seconds 6] [--markdown]
 
 The models have seeded random weights and the widths of TinyLlama 1.1B (2048, 32 heads, 4 of keys and values) and of
-GPT-2 small (768, 12 heads); that with weights of 4 bits is of MatMulNBits and GroupQueryAttention. A step takes one token. ``bound`` is `Program.bind`, whose caches grow in place, ``plain``
-a call that gets its caches and returns new ones, as ONNX Runtime does. ``of peer`` is the median, round by round, of
-the time of a bound step by that of ONNX Runtime, ``of plain`` by that of a plain call.
+GPT-2 small (768, 12 heads); that with weights of 4 bits is of MatMulNBits and GroupQueryAttention. A step takes one
+token. ``bound`` is `Program.bind`, whose caches grow in place, ``plain`` a call that gets its caches and returns new
+ones, as ONNX Runtime does. ``of peer`` is the median, round by round, of the time of a bound step by that of ONNX
+Runtime, ``of plain`` by that of a plain call.
 """
 
 from __future__ import annotations

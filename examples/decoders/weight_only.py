@@ -68,7 +68,7 @@ class _Graph:
         return last, self.op("Squeeze", total)[0]
 
 
-def llama_4bit(config: Config = Config()) -> onnx.ModelProto:
+def llama_4bit(config: Config) -> onnx.ModelProto:
     """Return a Llama of one text with weights of 4 bits, in blocks of 32 terms."""
     g, width, size = _Graph(config), config.width, config.head
     (last, total), (cos, sin) = g.lengths(), g.rotations()

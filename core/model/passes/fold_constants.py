@@ -16,17 +16,18 @@ from graft.core.model.passes.node_rewrite import attribute_of, constant_of, is_o
 from graft.core.model.view import constant_tensor
 
 _SCALAR_WORK = """
-    Abs Add And ArgMax ArgMin BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress Concat
-    ConstantOfShape Cos CumSum DequantizeLinear Div Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements
-    GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Log Max Min Mod Mul Neg NonZero Not OneHot
-    Or Pad Pow QuantizeLinear Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Round
-    ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Split Sqrt Squeeze Sub Sum Tanh Tile
-    Transpose Trilu Unsqueeze Where Xor
+    Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress
+    Concat ConstantOfShape Cos CumSum DequantizeLinear Div Equal Erf Exp Expand EyeLike Flatten Floor Gather
+    GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Log Max Min Mod Mul Neg
+    NonZero Not OneHot Or Pad Pow QuantizeLinear Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    Relu Reshape Round ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Split Sqrt Squeeze Sub Sum
+    Tanh Tile Transpose Trilu Unsqueeze Where Xor
 """
 SCALAR_WORK = frozenset(_SCALAR_WORK.split())
 """Operators whose work is about the number of elements that they read and write."""
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 MOST_MULTIPLICATIONS = 1 << 26
+GROWTH = 4
 COLUMNS = 16
 """Weights stay narrow for products whose columns are a multiple of the lanes of any vector."""
 WIDE = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -41,10 +42,11 @@ class FoldConstants:
     1. Shape and Size of a value whose shape is known
     2. operators of bounded work (`SCALAR_WORK`, and small `PRODUCTS`) with constant inputs
 
-    A result is folded only if its size is known beforehand: at most ``limit`` bytes, or as many as the constants that
-    it is computed from. All that one run folds is at most ``total`` bytes, and as many as the model's constants have.
-    So nothing that a model says makes the compiler use more memory than that. DequantizeLinear stays unless
-    ``dequantize`` is set: backends look for quantised weights.
+    A result is folded only if its size is known beforehand: at most ``limit`` bytes, or `GROWTH` times those of the
+    constants that it is computed from (bytes that hold several numbers are unpacked). All that one run folds, less
+    what is read no longer and goes, is at most ``total`` bytes, and as many as the model's constants have. So nothing
+    that a model says makes the compiler use more memory than that. DequantizeLinear stays unless ``dequantize`` is
+    set: backends look for quantised weights.
     """
 
     name: ClassVar[str] = "fold-constants"
@@ -67,10 +69,22 @@ class FoldConstants:
                     results = _compute(model, node) if _is_foldable(node, size, self.limit) else None
                 if results is None:
                     continue
-                left -= sum(result.nbytes for result in results)
+                read = {value for value in node.inputs if value is not None}
                 put_constants(graph, node, results)
+                left += sum(map(_given_up, read)) - sum(result.nbytes for result in results)
                 changed = True
         return changed
+
+
+def _given_up(value: ir.Value) -> int:
+    """Remove a constant that nobody reads any more; return its bytes, 0 for any other value."""
+    graph, tensor = value.graph, value.const_value
+    is_own = isinstance(graph, ir.Graph) and graph.initializers.get(value.name or "") is value
+    if tensor is None or not is_own or value.uses() or value.is_graph_input() or value.is_graph_output():
+        return 0
+    assert isinstance(graph, ir.Graph) and value.name, value
+    del graph.initializers[value.name]
+    return tensor.nbytes
 
 
 def widens_weights(node: ir.Node, most: int | None = None) -> bool:
@@ -147,7 +161,7 @@ def _is_foldable(node: ir.Node, size: int, limit: int) -> bool:
         return False
     tensors = [constant_tensor(value) for value in node.inputs if value is not None]
     constants = [tensor for tensor in tensors if tensor is not None]
-    return len(constants) == len(tensors) and size <= max(limit, sum(tensor.nbytes for tensor in constants))
+    return len(constants) == len(tensors) and size <= max(limit, GROWTH * sum(tensor.nbytes for tensor in constants))
 
 
 def _multiplications(node: ir.Node) -> bool:

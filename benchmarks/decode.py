@@ -1,12 +1,13 @@
 """One step of decoding with a cache, beside ONNX Runtime with the same model, in turns in one run.
 
-    python -m benchmarks.decode [llama gpt2] [--lengths 128,512,1024] [--layers 4] [--threads 1] [--seconds 6]
-                                [--markdown]
+    python -m benchmarks.decode [llama llama_4bit gpt2] [--lengths 128,512,1024] [--layers 4] [--threads 1]
+                                [--seconds 6] [--markdown]
 
 The models have seeded random weights and the widths of TinyLlama 1.1B (2048, 32 heads, 4 of keys and values) and of
-GPT-2 small (768, 12 heads). A step takes one token. ``bound`` is `Program.bind`, whose caches grow in place, ``plain``
-a call that gets its caches and returns new ones, as ONNX Runtime does. ``of peer`` is the median, round by round, of
-the time of a bound step by that of ONNX Runtime, ``of plain`` by that of a plain call.
+GPT-2 small (768, 12 heads); that with weights of 4 bits is of MatMulNBits and GroupQueryAttention. A step takes one
+token. ``bound`` is `Program.bind`, whose caches grow in place, ``plain`` a call that gets its caches and returns new
+ones, as ONNX Runtime does. ``of peer`` is the median, round by round, of the time of a bound step by that of ONNX
+Runtime, ``of plain`` by that of a plain call.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ import onnx
 import graft
 from benchmarks.peers import machine
 from examples.decoders.models import Config, gpt2, llama
+from examples.decoders.weight_only import llama_4bit
 from graft.measure.latency import Run, measure
 from graft.runtime.program import Program
 
 CHUNK = 128
 """Tokens of the text that fills the caches, for each call."""
+LLAMA = Config(width=2048, heads=32, kv_heads=4, inner=5632, vocabulary=32000, positions=2048)
 MODELS: Mapping[str, tuple[Callable[[Config], onnx.ModelProto], Config]] = {
-    "llama": (llama, Config(width=2048, heads=32, kv_heads=4, inner=5632, vocabulary=32000)),
+    "llama": (llama, LLAMA),
+    "llama_4bit": (llama_4bit, LLAMA),
     "gpt2": (gpt2, Config(width=768, heads=12, inner=3072, vocabulary=50257, positions=2048)),
 }
 

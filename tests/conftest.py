@@ -14,7 +14,7 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 
 SHARES = {
-    "core/schedule/strategies/test_narrow_weights.py": 3,
+    "core/schedule/strategies/test_narrow_weights.py": 5,
     "plugins/llvm/test_chains.py": 2,
     "core/schedule/test_bfloat16.py": 2,
     "datatypes/test_posit.py": 3,

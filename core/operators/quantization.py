@@ -67,25 +67,43 @@ def _lower_quantize(lowering: Lowering) -> tuple[Stage, ...]:
 def _lower_dequantize(lowering: Lowering) -> tuple[Stage, ...]:
     """``(x - zero_point) * scale``."""
     source, target = lowering.input(0), lowering.output()
-    is_blocked = len(lowering.input(1).shape) > 1
+    common = _common_point(lowering)
+    low = _lowest_of_four_bits(lowering) if len(source.shape) == 2 else None
 
     def value(i: Indices) -> Expression:
         scale, point = parameter(lowering, 1, i), parameter(lowering, 2, i)
         assert scale is not None
         kind = b.wide(scale.type.dtype)
         x = b.cast(b.load(source, *i), "int32" if source.dtype in INTEGERS else kind)
-        if is_blocked and (low := _lowest_of_four_bits(lowering)) is not None:
+        if low is not None:
             x = b.add(b.binary("and", b.subtract(x, low), 15), low)  # says to schedules how few bits there are
-        if point is not None:
+        if common is not None:
+            x = b.subtract(x, common) if common else x
+        elif point is not None:
             x = b.subtract(x, b.cast(point, x.type.dtype))
         return b.multiply(b.cast(x, kind), b.cast(scale, kind))
 
     return (b.compute(target, value),)
 
 
+def _contents(lowering: Lowering, number: int) -> np.ndarray | None:
+    """Return a constant input, however large."""
+    value = lowering.node.input(number)
+    return None if value is None else value.constant
+
+
+def _common_point(lowering: Lowering) -> int | None:
+    """Return the zero point that all blocks of integers have; None if they differ, or it is not known."""
+    points = _contents(lowering, 2)
+    if points is None or points.ndim < 2 or not points.size or lowering.input(0).dtype not in INTEGERS:
+        return None
+    first = points.reshape(-1)[0]
+    return int(first) if bool((points == first).all()) else None
+
+
 def _lowest_of_four_bits(lowering: Lowering) -> int | None:
     """Return the least number that constant elements of bytes have if 4 bits hold them all, otherwise None."""
-    elements = lowering.constant(0)
+    elements = _contents(lowering, 0)
     if elements is None or not elements.size or elements.dtype not in (np.uint8, np.int8):
         return None
     low = 0 if elements.dtype == np.uint8 else -8

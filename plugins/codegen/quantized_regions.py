@@ -11,6 +11,7 @@ from graft.core.model.normalize import PASSES
 from graft.core.model.passes.fold_constants import FoldConstants
 from graft.core.model.passes.integer_arithmetic import IntegerArithmetic
 from graft.core.model.passes.pipeline import Pipeline
+from graft.core.model.passes.terms_first import TermsFirst
 from graft.core.model.view import ValueView
 from graft.partition.region import Region
 
@@ -31,7 +32,12 @@ def in_integers(region: Region, without: Collection[str] = ()) -> Region:
         return region
     model = _model_of(region)
     first = () if IntegerArithmetic.name in without else (IntegerArithmetic(),)
-    passes = (*first, FoldConstants(dequantize=True), *(PASSES[name]() for name in BEHIND if name not in without))
+    passes = (
+        *first,
+        TermsFirst(),
+        FoldConstants(dequantize=True),
+        *(PASSES[name]() for name in BEHIND if name not in without),
+    )
     Pipeline(passes).run(model, verify=False)
     return _region_of(region, model)
 

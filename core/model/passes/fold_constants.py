@@ -16,19 +16,21 @@ from graft.core.model.passes.node_rewrite import attribute_of, constant_of, is_o
 from graft.core.model.view import constant_tensor
 
 _SCALAR_WORK = """
-    Abs Add And ArgMax ArgMin BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress Concat
-    ConstantOfShape Cos CumSum DequantizeLinear Div Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements
-    GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Log Max Min Mod Mul Neg NonZero Not OneHot
-    Or Pad Pow QuantizeLinear Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Round
-    ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Split Sqrt Squeeze Sub Sum Tanh Tile
-    Transpose Trilu Unsqueeze Where Xor
+    Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress
+    Concat ConstantOfShape Cos CumSum DequantizeLinear Div Equal Erf Exp Expand EyeLike Flatten Floor Gather
+    GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Log Max Min Mod Mul Neg
+    NonZero Not OneHot Or Pad Pow QuantizeLinear Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    Relu Reshape Round ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Split Sqrt Squeeze Sub Sum
+    Tanh Tile Transpose Trilu Unsqueeze Where Xor
 """
 SCALAR_WORK = frozenset(_SCALAR_WORK.split())
 """Operators whose work is about the number of elements that they read and write."""
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 MOST_MULTIPLICATIONS = 1 << 26
-FEW_ROWS, COLUMNS = 8, 16
-"""Weights stay narrow for products of at most so many rows, where columns are a multiple of the lanes of any vector."""
+GROWTH = 4
+COLUMNS = 16
+"""Weights stay narrow for products whose columns are a multiple of the lanes of any vector."""
+WIDE = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, Warning)
 """What `onnx.reference` raises for a node that cannot be computed; such a node stays and fails where it runs."""
 
@@ -40,10 +42,11 @@ class FoldConstants:
     1. Shape and Size of a value whose shape is known
     2. operators of bounded work (`SCALAR_WORK`, and small `PRODUCTS`) with constant inputs
 
-    A result is folded only if its size is known beforehand: at most ``limit`` bytes, or as many as the constants that
-    it is computed from. All that one run folds is at most ``total`` bytes, and as many as the model's constants have.
-    So nothing that a model says makes the compiler use more memory than that. DequantizeLinear stays unless
-    ``dequantize`` is set: backends look for quantised weights.
+    A result is folded only if its size is known beforehand: at most ``limit`` bytes, or `GROWTH` times those of the
+    constants that it is computed from (bytes that hold several numbers are unpacked). All that one run folds, less
+    what is read no longer and goes, is at most ``total`` bytes, and as many as the model's constants have. So nothing
+    that a model says makes the compiler use more memory than that. DequantizeLinear stays unless ``dequantize`` is
+    set: backends look for quantised weights.
     """
 
     name: ClassVar[str] = "fold-constants"
@@ -66,32 +69,59 @@ class FoldConstants:
                     results = _compute(model, node) if _is_foldable(node, size, self.limit) else None
                 if results is None:
                     continue
-                left -= sum(result.nbytes for result in results)
+                read = {value for value in node.inputs if value is not None}
                 put_constants(graph, node, results)
+                left += sum(map(_given_up, read)) - sum(result.nbytes for result in results)
                 changed = True
         return changed
 
 
-def widens_weights(node: ir.Node) -> bool:
-    """Whether a node widens constants by blocks of terms for products of few rows, which read them as they are."""
+def _given_up(value: ir.Value) -> int:
+    """Remove a constant that nobody reads any more; return its bytes, 0 for any other value."""
+    graph, tensor = value.graph, value.const_value
+    is_own = isinstance(graph, ir.Graph) and graph.initializers.get(value.name or "") is value
+    if tensor is None or not is_own or value.uses() or value.is_graph_input() or value.is_graph_output():
+        return 0
+    assert isinstance(graph, ir.Graph) and value.name, value
+    del graph.initializers[value.name]
+    return tensor.nbytes
+
+
+def widens_weights(node: ir.Node, most: int | None = None) -> bool:
+    """Whether a node widens constants for products, of at most so many rows (None: any), which read them as they are.
+
+    The constants are matrices of bytes, terms first, with scales for blocks of terms, for columns, or for all of them.
+    """
     if not is_operator(node, "DequantizeLinear") or any(value.is_graph_output() for value in node.outputs):
         return False
     source, scale = (static_shape(value) for value in node.inputs[:2])
-    if source is None or scale is None or len(source) != 2 or attribute_of(node, "axis", 1) not in (0, -2):
+    if source is None or scale is None or len(source) != 2 or source[1] % COLUMNS:
         return False
-    block = attribute_of(node, "block_size", 0)
-    constant = all(value is None or constant_tensor(value) is not None for value in node.inputs)
-    whole = block > 0 and block % 2 == 0 and source[0] % block == 0 and source[0] > block and source[1] % COLUMNS == 0
+    if not all(value is None or constant_tensor(value) is not None for value in node.inputs):
+        return False
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
-    narrow = dtype in (ir.DataType.UINT8, ir.DataType.INT8) and node.outputs[0].dtype is ir.DataType.FLOAT
+    if dtype not in (ir.DataType.UINT8, ir.DataType.INT8) or node.outputs[0].dtype not in WIDE:
+        return False
     uses = node.outputs[0].uses()
-    return constant and whole and narrow and bool(uses) and all(_has_few_rows(*use) for use in uses)
+    return _is_by_blocks(node, source, scale) and bool(uses) and all(_is_product(*use, most) for use in uses)
 
 
-def _has_few_rows(node: ir.Node, number: int) -> bool:
+def _is_by_blocks(node: ir.Node, source: tuple[int, ...], scale: tuple[int, ...]) -> bool:
+    """Whether all terms of a block, or of a column, have one scale."""
+    axis, block = attribute_of(node, "axis", 1) % 2, attribute_of(node, "block_size", 0)
+    if len(scale) == 2:
+        return bool(axis == 0 and block > 1 and source[0] % block == 0)
+    return math.prod(scale) == 1 or bool(axis == 1)
+
+
+def _is_product(node: ir.Node, number: int, most: int | None) -> bool:
     """Whether a node is a product of few rows with what its input of this number is on the right."""
+    if not is_operator(node, "MatMul", "Gemm") or number != 1:
+        return False
+    if attribute_of(node, "transA", 0) or attribute_of(node, "transB", 0):
+        return False
     rows = static_shape(node.inputs[0])
-    return is_operator(node, "MatMul") and number == 1 and rows is not None and 1 <= math.prod(rows[:-1]) <= FEW_ROWS
+    return most is None or (rows is not None and math.prod(rows[:-1]) <= most)
 
 
 def _result_bytes(node: ir.Node) -> int | None:
@@ -131,7 +161,7 @@ def _is_foldable(node: ir.Node, size: int, limit: int) -> bool:
         return False
     tensors = [constant_tensor(value) for value in node.inputs if value is not None]
     constants = [tensor for tensor in tensors if tensor is not None]
-    return len(constants) == len(tensors) and size <= max(limit, sum(tensor.nbytes for tensor in constants))
+    return len(constants) == len(tensors) and size <= max(limit, GROWTH * sum(tensor.nbytes for tensor in constants))
 
 
 def _multiplications(node: ir.Node) -> bool:

@@ -37,6 +37,7 @@ TABLE = StrategyTable(
     (
         # extents that are known only when a kernel runs
         varying_attention.STRATEGY,
+        narrow_weights.VARYING,
         varying_product.STRATEGY,
         varying_depthwise.STRATEGY,
         varying_winograd.STRATEGY,

@@ -153,9 +153,9 @@ def test_filled_and_reshaped_constants_are_folded_as_the_reference_computes_them
 
 
 def test_folding_stops_at_the_limit_and_at_the_total() -> None:
-    graph = """g (float[8] x) => (float[8] y) <int64[1] n = {8}> {
+    graph = """g (float[9] x) => (float[9] y) <int64[1] n = {9}> {
         a = ConstantOfShape(n) b = ConstantOfShape(n) t = Add(x, a) y = Add(t, b) }"""
-    for folding, left in ((FoldConstants(limit=31), 2), (FoldConstants(limit=32, total=40), 1), (FoldConstants(), 0)):
+    for folding, left in ((FoldConstants(limit=35), 2), (FoldConstants(limit=36, total=44), 1), (FoldConstants(), 0)):
         model = model_of(graph)
         folding.run(model)
         assert operators(model).count("ConstantOfShape") == left

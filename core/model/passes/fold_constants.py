@@ -28,6 +28,7 @@ SCALAR_WORK = frozenset(_SCALAR_WORK.split())
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 MOST_MULTIPLICATIONS = 1 << 26
 GROWTH = 4
+"""How many times as large as what it is computed from a result may be, beyond the limit: four numbers share a byte."""
 COLUMNS = 16
 """Weights stay narrow for products whose columns are a multiple of the lanes of any vector."""
 WIDE = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)

@@ -54,6 +54,7 @@ def _findings(manager: PluginManager, plugin: Plugin) -> Iterator[Finding]:
     if plugin.failure is not None:
         yield Finding(plugin.name, "error", plugin.failure.message, plugin.trace)
         return
+    yield from (Finding(plugin.name, "note", text) for text in plugin.deprecated)
     for backend in plugin.backends:
         yield from (_error(plugin, error) for error in _faults(backend))
         yield from (Finding(plugin.name, "warning", text) for text in backend.remarks)

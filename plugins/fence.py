@@ -14,7 +14,7 @@ from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.compiled import checked
 from graft.plugins.statement import Statement, statement_of
 from graft.plugins.static_shapes import refused_if_symbolic
-from graft.plugins.time_limit import ANSWER_SECONDS, TimeLimitExceeded, time_limit
+from graft.plugins.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
 from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 from graft.runtime.procedure import Module
 
@@ -97,15 +97,25 @@ class FencedBackend(Backend):
     """A backend as the core sees it: the same answers, every call of vendor code in a fence, every answer checked.
 
     ``backend`` is the vendor's object. ``remarks`` collects what is tolerated but wrong, for `graft backends doctor`.
-    ``named`` says that the user named its plugin: then its faults stop what was asked for.
+    ``named`` says that the user named its plugin: then its faults stop what was asked for. One that has exceeded its
+    time is asked no more: every further question is the same error.
     """
 
-    def __init__(self, backend: Backend, plugin: str, install: str = "", statement: Statement | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        plugin: str,
+        install: str = "",
+        statement: Statement | None = None,
+        limits: Limits = LIMITS,
+    ) -> None:
         statement = statement or statement_of(backend, f"backend object {kind_of(backend)}")
         self.backend = backend
         self.plugin = plugin
         self.named = False
         self.remarks: list[str] = []
+        self._seconds = limits.answer
+        self._stopped = ""
         self._rows: tuple[tuple[object, ...], tuple[Composite, ...]] = ((), ())
         # Class attributes of `Backend`, which a wrapper has per instance.
         vars(self).update(
@@ -124,14 +134,18 @@ class FencedBackend(Backend):
             rules=statement.rules,
         )
 
-    def _call(self, method: str, function: Callable[[], T], seconds: float | None = ANSWER_SECONDS) -> T:
-        """Call vendor code; ``seconds`` None is for what may take any time: compiling and tuning."""
+    def _call(self, method: str, function: Callable[[], T], bounded: bool = True) -> T:
+        """Call vendor code; not ``bounded`` is what may take any time: compiling and tuning."""
+        if self._stopped:
+            raise PluginError(self._stopped, plugin=self.plugin, backend=self.name)
         doing = method if self.plugin == self.name else f"{method} of backend '{self.name}'"
         try:
-            with fence(self.plugin, doing), nullcontext() if seconds is None else time_limit(seconds):
+            with fence(self.plugin, doing), time_limit(self._seconds) if bounded else nullcontext():
                 return function()
         except GraftError as error:
             error.facts.setdefault("backend", self.name)
+            if isinstance(error.__cause__, TimeLimitExceeded):
+                self._stopped = error.message
             raise
 
     def _fault(self, method: str, answer: object, wanted: str) -> PluginError:
@@ -250,7 +264,7 @@ class FencedBackend(Backend):
         compiled = self._call(
             f"compile of region '{region.name}'",
             lambda: checked(self.backend.compile(region, options), region, self.name),
-            None,
+            bounded=False,
         )
         if isinstance(compiled, Module):
             return self._signed(compiled)
@@ -260,7 +274,7 @@ class FencedBackend(Backend):
         """Return the backend's report."""
         from graft.core.tuning.options import TuneReport
 
-        report: object = self._call("tune", lambda: self.backend.tune(regions, options, wish), None)
+        report: object = self._call("tune", lambda: self.backend.tune(regions, options, wish), bounded=False)
         if report is not None and not isinstance(report, TuneReport):
             raise self._fault("tune", report, "a TuneReport or None")
         return report
@@ -311,21 +325,21 @@ class FencedBackend(Backend):
 
     def report(self, module: Module) -> ModuleReport | None:
         """Return the backend's report."""
-        answer: object = self._call("report", lambda: self.backend.report(module), None)
+        answer: object = self._call("report", lambda: self.backend.report(module), bounded=False)
         if answer is not None and not isinstance(answer, ModuleReport):
             raise self._fault("report", answer, "a ModuleReport or None")
         return answer
 
     def disassemble(self, module: Module) -> str | None:
         """Return the backend's text."""
-        answer: object = self._call("disassemble", lambda: self.backend.disassemble(module), None)
+        answer: object = self._call("disassemble", lambda: self.backend.disassemble(module), bounded=False)
         if answer is not None and not isinstance(answer, str):
             raise self._fault("disassemble", answer, "a text or None")
         return answer
 
     def recompile(self, module: Module, text: str) -> Module | None:
         """Return the backend's module."""
-        answer: object = self._call("recompile", lambda: self.backend.recompile(module, text), None)
+        answer: object = self._call("recompile", lambda: self.backend.recompile(module, text), bounded=False)
         if answer is not None and not isinstance(answer, Module):
             raise self._fault("recompile", answer, "a Module or None")
         return answer
@@ -348,4 +362,4 @@ class FencedBackend(Backend):
             raise AttributeError(f"backend has no attribute '{name}'")
         if not callable(value):
             return value
-        return lambda *arguments, **options: self._call(name, lambda: value(*arguments, **options), None)
+        return lambda *arguments, **options: self._call(name, lambda: value(*arguments, **options), bounded=False)

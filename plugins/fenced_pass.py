@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graft.errors import GraftError, PluginError
 from graft.plugins.fence import fence
+from graft.plugins.time_limit import LIMITS, time_limit
 from graft.runtime.foreign import shown
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ class FencedPass:
     name: str
     inner: Any
     named: bool = True
+    seconds: float = LIMITS.load
 
     @classmethod
-    def of(cls, candidate: object, plugin: str, named: bool = True) -> FencedPass:
+    def of(cls, candidate: object, plugin: str, named: bool = True, seconds: float = LIMITS.load) -> FencedPass:
         """Return a pass of a plugin, fenced; raise PluginError if it is none."""
         with fence(plugin, "graft_passes"):
             name, run = getattr(candidate, "name", None), getattr(candidate, "run", None)
@@ -40,7 +42,7 @@ class FencedPass:
                 "give objects with a name and run(model) -> bool",
                 plugin=plugin,
             )
-        return cls(plugin, name, candidate, named)
+        return cls(plugin, name, candidate, named, seconds)
 
     def run(self, model: ir.Model) -> bool:
         """Run the pass and check the model that it leaves; raise PluginError, naming the plugin, if it was named."""
@@ -60,7 +62,7 @@ class FencedPass:
         """Run the pass and check the model that it leaves; raise PluginError, naming the plugin."""
         from graft.core.model.passes.pipeline import verify_model
 
-        with fence(self.plugin, f"pass '{self.name}'"):
+        with fence(self.plugin, f"pass '{self.name}'"), time_limit(self.seconds):
             changed = bool(self.inner.run(model))
             if changed:
                 verify_model(model, self.name)

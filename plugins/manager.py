@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ import pluggy
 from graft.errors import GraftError, PlanError, PluginError
 from graft.plugins import hooks
 from graft.plugins.backend import Backend
+from graft.plugins.deprecations import deprecated_uses, warn
 from graft.plugins.discovery import PluginSource, clashes, discover
 from graft.plugins.fence import FencedBackend, fence, trace_of
 from graft.plugins.fenced_pass import FencedPass
@@ -27,7 +29,7 @@ from graft.plugins.machine_rows import checked_machines
 from graft.plugins.module_hooks import hooks_of
 from graft.plugins.module_loaders import by_kind, checked_loaders, loaders_of
 from graft.plugins.statement import statement_of
-from graft.plugins.time_limit import IMPORT_SECONDS, time_limit
+from graft.plugins.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
 from graft.runtime.arguments import instance
 from graft.runtime.foreign import kind_of
 from graft.runtime.loaders import PluginFile
@@ -61,6 +63,8 @@ class Plugin:
     """What is registered with pluggy."""
     backends: list[FencedBackend] = field(default_factory=list)
     machines: list[Machine] = field(default_factory=list)
+    deprecated: list[str] = field(default_factory=list)
+    """What it is told of members and hooks that a later level of the interface lacks."""
 
     @property
     def name(self) -> str:
@@ -79,6 +83,7 @@ class PluginManager:
 
     ``disabled`` holds plugin names, backend names or distribution names that are left out. ``sources`` replaces what is
     installed, for tests. Plugins that ``isolation`` names are imported in processes of their own, and asked there.
+    ``limits`` bound the time that a plugin's code takes in this process.
     Nothing is imported before a backend or a hook is asked for.
     """
 
@@ -87,7 +92,10 @@ class PluginManager:
         disabled: Collection[str] = (),
         sources: Iterable[PluginSource] | None = None,
         isolation: Mapping[str, Isolation] | None = None,
+        limits: Limits = LIMITS,
     ) -> None:
+        self._limits = limits
+        self._stopped: dict[tuple[str, str], str] = {}
         self._disabled = frozenset(disabled)
         self._isolation = {name: how for name, how in (isolation or {}).items() if how.compile}
         self._plugins = [Plugin(source) for source in (discover() if sources is None else sources)]
@@ -160,7 +168,7 @@ class PluginManager:
     def _load_one(self, plugin: Plugin) -> None:
         """Import the plugin, register its hooks and create its backends; a failure is kept, not raised."""
         try:
-            with fence(plugin.name, "its registration"), time_limit(IMPORT_SECONDS):
+            with fence(plugin.name, "its registration"), time_limit(self._limits.load):
                 self._bring_in(plugin)
         except GraftError as error:
             self._forget(plugin, _as_plugin_error(plugin.name, error))
@@ -169,6 +177,7 @@ class PluginManager:
             plugin.backends, plugin.machines = [], []
             raise
         plugin.loaded = True
+        warn(plugin.deprecated)
 
     def _bring_in(self, plugin: Plugin) -> None:
         how = self._isolation.get(plugin.name)
@@ -205,6 +214,8 @@ class PluginManager:
             with fence(plugin.name, "graft_operators"):
                 rows = list(operators())
                 _admit_operators(f"plugin '{plugin.name}'", rows)
+        theirs = [one.backend for one in plugin.backends]
+        plugin.deprecated = list(deprecated_uses(f"plugin '{plugin.name}'", implementations, theirs))
 
     def _take_out(self, plugin: Plugin) -> None:
         """Undo the registration of a plugin's hooks."""
@@ -229,7 +240,7 @@ class PluginManager:
         with fence(plugin.name, f"the attributes of {kind_of(backend)}"):
             statement = statement_of(backend, who, plugin.name, source.distribution)
         install = f"pip install {source.distribution}" if source.distribution and not source.is_own else ""
-        fenced = FencedBackend(backend, plugin.name, install, statement)
+        fenced = FencedBackend(backend, plugin.name, install, statement, self._limits)
         fenced.named = plugin.named
         return fenced
 
@@ -240,7 +251,7 @@ class PluginManager:
         who = f"backend object {kind_of(backend)}"
         with fence(kind_of(backend), f"the attributes of {kind_of(backend)}"):
             statement = statement_of(backend, who)
-        return FencedBackend(backend, statement.name, statement=statement)
+        return FencedBackend(backend, statement.name, statement=statement, limits=self._limits)
 
     def _refuse_shared_names(self) -> None:
         """Refuse all plugins that claim the name of one backend or machine, but Graft's own, which cannot be hidden."""
@@ -304,6 +315,19 @@ class PluginManager:
 
     # Hooks
 
+    @contextmanager
+    def _answering(self, plugin: str, hook: str) -> Iterator[None]:
+        """Fence a hook and bound its time; one that has exceeded it is not called again: it is the same error."""
+        if (plugin, hook) in self._stopped:
+            raise PluginError(self._stopped[plugin, hook], plugin=plugin)
+        try:
+            with fence(plugin, hook), time_limit(self._limits.answer):
+                yield
+        except PluginError as error:
+            if isinstance(error.__cause__, TimeLimitExceeded):
+                self._stopped[plugin, hook] = error.message
+            raise
+
     def call(self, hook: str, only: Collection[str] | None = None, **arguments: Any) -> list[tuple[str, list[Any]]]:
         """Call a hook that gives things in every plugin (or ``only`` some); return (plugin, things), by plugin name.
 
@@ -312,7 +336,7 @@ class PluginManager:
         results = []
         for plugin, function in self._implementations(hook, arguments):
             if only is None or plugin in only:
-                with fence(plugin, hook):
+                with self._answering(plugin, hook):
                     results.append((plugin, list(function())))
         return results
 
@@ -325,7 +349,7 @@ class PluginManager:
         for plugin in sorted(self.plugins(), key=lambda plugin: plugin.name):
             try:
                 for _, rows in self.call("graft_report_sections", only={plugin.name}, report=report):
-                    with fence(plugin.name, "graft_report_sections"):
+                    with self._answering(plugin.name, "graft_report_sections"):
                         found += [(str(title), str(html)) for title, html in rows]
             except GraftError as error:
                 if plugin.named:
@@ -347,7 +371,7 @@ class PluginManager:
         arguments = {"region": region, "module": compiled, "seconds": seconds}
         for plugin, function in self._implementations("graft_region_compiled", arguments):
             try:
-                with fence(plugin, "graft_region_compiled"):
+                with self._answering(plugin, "graft_region_compiled"):
                     function()
             except GraftError as error:
                 log.warning("%s", error.message)
@@ -371,7 +395,7 @@ class PluginManager:
         """Return the passes that one plugin adds at a stage; raise PluginError for what it raises, or gives wrongly."""
         named = any(plugin.named for plugin in self._plugins if plugin.name == name)
         given = self.call("graft_passes", only={name}, stage=stage)
-        return [FencedPass.of(one, name, named) for _, passes in given for one in passes]
+        return [FencedPass.of(one, name, named, self._limits.load) for _, passes in given for one in passes]
 
     def module_loaders(self, plugins: Collection[str] | None = None) -> dict[str, Any]:
         """Return loaders by module kind: those of the hook, and those that backends bring.
@@ -384,7 +408,9 @@ class PluginManager:
         offers = [(plugin, loader) for plugin, loaders in results for loader in checked_loaders(plugin, loaders)]
         for owner in asked:
             for backend in owner.backends:
-                offers += [(owner.name, loader) for loader in loaders_of(backend.backend, owner.name)]
+                offers += [
+                    (owner.name, loader) for loader in loaders_of(backend.backend, owner.name, self._limits.answer)
+                ]
         return by_kind(offers)
 
     def loaders_for(self, modules: Sequence[Module], backends: Sequence[Backend] = ()) -> list[Any]:
@@ -395,7 +421,7 @@ class PluginManager:
         found = self.module_loaders({module.plugin for module in modules if module.plugin})
         for backend in backends:
             own = backend.backend if isinstance(backend, FencedBackend) else backend
-            found |= {loader.kind: loader for loader in loaders_of(own, backend.name)}
+            found |= {loader.kind: loader for loader in loaders_of(own, backend.name, self._limits.answer)}
         kinds = {module.kind for module in modules}
         files = self.files({module.plugin for module in modules})
         return [*files, *(loader for kind, loader in found.items() if kind in kinds)]

@@ -9,12 +9,13 @@ from graft.errors import PluginError
 from graft.plugins.backend import Backend
 from graft.plugins.fence import fence
 from graft.plugins.json_backend import JsonBackend
+from graft.plugins.time_limit import LIMITS, time_limit
 from graft.runtime.loaders import Loader, fault_of_loader
 
 
-def loaders_of(backend: Backend, plugin: str) -> list[Loader]:
+def loaders_of(backend: Backend, plugin: str, seconds: float = LIMITS.answer) -> list[Loader]:
     """Return the loaders that a backend brings; raise PluginError, naming the plugin, for what it raises or gives."""
-    with fence(plugin, "module_loaders"):
+    with fence(plugin, "module_loaders"), time_limit(seconds):
         return checked_loaders(plugin, _offered(backend))
 
 

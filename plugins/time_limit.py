@@ -6,12 +6,22 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
-IMPORT_SECONDS = 120.0
-"""For what a plugin does while it is imported and registered."""
-ANSWER_SECONDS = 60.0
-"""For an answer about one node or match, and what a backend says of itself."""
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds that a plugin's code may take."""
+
+    load: float = 120.0
+    """For its import and registration, and for a pass of its over a model."""
+    answer: float = 60.0
+    """For an answer about one node or match, what a backend says of itself, and what any other hook gives."""
+
+
+LIMITS = Limits()
+"""The limits of whoever states no others."""
 
 
 class TimeLimitExceeded(BaseException):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PROPERTY = "graft-conformance"
 """The property of a test's report that holds the results of a group."""
+IN_PROCESS = "graft_in_process"
+"""The name of the option that runs the cases here."""
 FOUND = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
 
 
@@ -25,6 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--graft-scorecard", action="append", default=[], metavar="FILE", dest="graft_scorecard",
         help="write the scorecard to FILE (.json, .html, .svg, .md or text); {} stands for the backend's name",
+    )  # fmt: skip
+    group.addoption(
+        "--graft-in-process", action="store_true", dest=IN_PROCESS,
+        help="run the cases in this process, as a debugger or a measure of coverage wants it: a crash ends pytest",
     )  # fmt: skip
 
 

@@ -13,78 +13,104 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
+from weakref import finalize
 
-from graft.errors import GraftError
+from graft.errors import GraftError, PluginError
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.foreign import one_line
-from graft.testkit.conformance.api import suite_of
-from graft.testkit.conformance.ledger import Entry, entry_of, read
+from graft.testkit.conformance.ledger import entry_of, read
 from graft.testkit.conformance.levels import HIGHEST
 from graft.testkit.conformance.outcome import Result
-from graft.testkit.conformance.suite import Suite, unmet
+from graft.testkit.conformance.suite import Suite, suite_of, unmet
+from graft.testkit.conformance.traces import asked, watch, where
 
 SECONDS = 120.0
 """The time that a case of one model gets."""
 LONG_SECONDS = 900.0
 """The time that a case gets which starts processes itself, or runs a network: levels 4 and up."""
+START_SECONDS = 300.0
+"""The time that the process gets to import Graft, and beside that of a case to make the cases of a group."""
 MOST_LOST = 3
 """After so many lost processes, what is left of a group is not run."""
+MOST_HUNG = 3
+"""After so many cases that hung, what is left of a suite is not run: it would take hours to hang."""
 PROCESS = "from graft.testkit.conformance.apart import main; main()"
 FORKED = "forks, and lets the child return into the call"
 
 
-@dataclass(slots=True)
 class ApartSuite:
     """The suite that `suite_of` makes of ``arguments``, in a process that may be lost.
 
     ``seconds`` is the time that a case gets; None: as its level needs.
     """
 
-    arguments: Mapping[str, Any]
-    seconds: float | None = None
-    results: list[Result] = field(default_factory=list)
-    _ledger: tuple[Entry, ...] = ()
-    _why: str = ""
-    _process: subprocess.Popen[bytes] | None = None
-    _connection: Connection | None = None
+    def __init__(self, arguments: Mapping[str, Any], seconds: float | None = None) -> None:
+        self.results: list[Result] = []
+        limits = LIMITS if seconds is None else Limits(min(LIMITS.load, seconds / 2), min(LIMITS.answer, seconds / 4))
+        self._arguments = {**arguments, "limits": limits}
+        self._seconds = seconds
+        self._ledger = read(arguments.get("xfail"))
+        self._why = ""
+        self._hung: list[str] = []
+        self._process: _Process | None = None
 
     def run_all(self, only: Sequence[str] = ()) -> Iterator[tuple[int, str, list[Result]]]:
         """Run the groups in turn, as `Suite.run_all` does.
 
         Raises GraftError for a level, a ledger or a model that is none, and for a backend that there is not.
         """
-        self._ledger = read(self.arguments.get("xfail"))
         try:
-            for level, subject in self._groups(only):
-                found = self._run(level, subject) if subject else [self._lost("0/registration/loaded", self._why)]
-                found += unmet(self._ledger, level, subject, found)
-                self.results += found
-                yield level, subject, found
+            for level, subject in self.groups(only, must_be_there=True):
+                yield level, subject, self.run(level, subject)
         finally:
-            self._end()
+            self.end()
 
-    def _groups(self, only: Sequence[str]) -> list[tuple[int, str]]:
-        """Return the groups; the one without a subject where asking for them costs the process."""
-        self._ask("groups", tuple(only))
+    def groups(self, only: Sequence[str] = (), *, must_be_there: bool = False) -> list[tuple[int, str]]:
+        """Return the groups that `Suite.wanted` does; level 0 alone where asking for them costs the process.
+
+        Raises GraftError as `run_all` does; for a backend that there is not, only if it ``must_be_there``.
+        """
         try:
-            told = self._told(self._limit(HIGHEST))
+            told = self._asked("groups", tuple(only), must_be_there).told(self._limit(HIGHEST))
         except _Lost as lost:
+            self.end()
             self._why = lost.text
-            return [(0, "")]
+            return [(0, "registration")]
         if isinstance(told, GraftError):
             raise told
         return list(told)
 
-    def _run(self, level: int, subject: str) -> list[Result]:
+    def run(self, level: int, subject: str) -> list[Result]:
+        """Run a group and return its results, as `Suite.run` does."""
+        if self._why:
+            found = [self._lost("0/registration/loaded", self._why)]
+        elif len(self._hung) >= MOST_HUNG:
+            found = [
+                self._lost(f"{level}/{subject}/cases", f"is not run: {MOST_HUNG} cases hung, {self._hung[-1]} last")
+            ]
+        else:
+            found = self._steps(level, subject)
+        found += unmet(self._ledger, level, subject, found)
+        self.results += found
+        return found
+
+    def end(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+    def _steps(self, level: int, subject: str) -> list[Result]:
         """Run a group, in other processes where one is lost."""
         found: list[Result] = []
         for _ in range(MOST_LOST):
             case, forked = "", set[str]()
-            self._ask("run", level, subject, len(found))
             try:
-                while (told := self._told(self._limit(level))) is not None:
+                process = self._asked("run", level, subject, len(found))
+                while (told := process.told(self._limit(level) + (0 if case else START_SECONDS))) is not None:
                     if isinstance(told, str):
                         case = told
                     elif isinstance(told, Forked):
@@ -95,9 +121,10 @@ class ApartSuite:
                         found[-1] = self._lost(found[-1].name, FORKED)
                 return found
             except _Lost as lost:
-                self._end()
+                self.end()
                 found.append(self._lost(case or f"{level}/{subject}/cases", lost.text))
-                if not case:
+                self._hung += [found[-1].name] if lost.late else []
+                if not case or len(self._hung) >= MOST_HUNG:
                     break
         return found
 
@@ -109,41 +136,54 @@ class ApartSuite:
         )
 
     def _limit(self, level: int) -> float:
-        return self.seconds if self.seconds is not None else SECONDS if level < 4 else LONG_SECONDS
+        return self._seconds if self._seconds is not None else SECONDS if level < 4 else LONG_SECONDS
 
-    def _ask(self, *question: Any) -> None:
-        if self._connection is None:
-            ours, theirs = socket.socketpair()
-            with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-W", "ignore", "-c", PROCESS, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)},
-                )  # fmt: skip
-            self._connection = Connection(ours.detach())
-            self._connection.send(dict(self.arguments))
-        self._connection.send(question)
+    def _asked(self, *question: Any) -> _Process:
+        if self._process is None:
+            self._process = _Process(self._arguments)
+        self._process.connection.send(question)
+        return self._process
 
-    def _told(self, seconds: float) -> Any:
-        assert self._connection is not None
-        assert self._process is not None
+
+class _Process:
+    """A process that runs cases, and what it writes of where it is when it is lost."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._traces = os.memfd_create("graft-traces")
+        ours, theirs = socket.socketpair()
+        passed = [theirs.fileno(), self._traces]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-c", PROCESS, *map(str, passed)],
+                pass_fds=passed, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)},
+            )  # fmt: skip
+        self.connection = Connection(ours.detach())
+        self.end = finalize(self, _end, self._process, self.connection, self._traces)
+        self.connection.send(dict(arguments))
+        self.told(START_SECONDS)
+
+    def told(self, seconds: float) -> Any:
+        """Return what the process says next; raise _Lost if it has ended, or says nothing for so long."""
         try:
-            if self._connection.poll(seconds):
-                return self._connection.recv()
+            if self.connection.poll(seconds):
+                return self.connection.recv()
         except (OSError, EOFError):
             status = self._process.wait()
             how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
-            raise _Lost(f"{'crashes' if status < 0 else 'exits'}: the process ended {how}") from None
-        raise _Lost(f"hangs: it took more than {seconds:g} s")
+            what = "crashes" if status < 0 else "exits"
+            raise _Lost(f"{what}: the process ended {how}{where(self._traces)}") from None
+        asked(self._process.pid, self._traces)
+        raise _Lost(f"hangs: it took more than {seconds:g} s{where(self._traces)}", late=True)
 
-    def _end(self) -> None:
-        """End the process and what it started."""
-        if self._connection is not None and self._process is not None:
-            self._connection.close()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self._connection = self._process = None
+
+def _end(process: subprocess.Popen[bytes], connection: Connection, traces: int) -> None:
+    """End a process and what it started."""
+    connection.close()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    os.close(traces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +196,9 @@ class Forked:
 class _Lost(Exception):
     """The process is lost; the text says how."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, late: bool = False) -> None:
         super().__init__(text)
-        self.text = text
+        self.text, self.late = text, late
 
 
 def serve(connection: Connection) -> None:
@@ -166,6 +206,7 @@ def serve(connection: Connection) -> None:
     own = os.getpid()
     suite: Suite | None = None
     arguments = connection.recv()
+    connection.send("ready")
     while True:
         try:
             question, *rest = connection.recv()
@@ -174,8 +215,10 @@ def serve(connection: Connection) -> None:
         try:
             suite = suite or suite_of(**arguments)
             if question == "groups":
-                suite.kit.manager.backends([suite.kit.name])
-                connection.send(suite.wanted(rest[0]))
+                only, must_be_there = rest
+                with contextlib.suppress(PluginError):  # which level 0 has to say
+                    suite.kit.manager.backends([suite.kit.name] if must_be_there else None)
+                connection.send(suite.wanted(only))
                 continue
         except GraftError as error:
             connection.send(GraftError(one_line(error.message)))
@@ -190,5 +233,6 @@ def serve(connection: Connection) -> None:
 
 def main() -> None:
     """Answer the process at the other end of a socket."""
+    watch(int(sys.argv[2]))
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         serve(Connection(int(sys.argv[1])))

@@ -9,17 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
-from graft.errors import GraftError
 from graft.runtime.arguments import WHOLE, Kind, takes
-from graft.testkit.conformance.kit import Kit
-from graft.testkit.conformance.ledger import Given, read
-from graft.testkit.conformance.outcome import Trial
-from graft.testkit.conformance.suite import Suite, bad
+from graft.testkit.conformance.apart import ApartSuite
+from graft.testkit.conformance.ledger import Given
+from graft.testkit.conformance.suite import Model, Suite, bad, suite_of
 
-Model = str | os.PathLike[str] | onnx.ModelProto
 NAME = Kind("the name of a backend, as in 'npu'", lambda value: isinstance(value, str) and bool(value))
 LEDGER = Kind(
     "the path of a ledger, or reasons by the name of a case",
@@ -62,20 +58,28 @@ def conformance(
     ``xfail`` is the ledger of expected failures: a file (a relative path is beside the file that calls), or reasons by
     the name of a case. It is strict: an entry that passes is a failure. ``models`` are yours: they join the random
     models, ``seeds`` in number, and show composites that the kit cannot write a model of. ``plugin_files`` are plugins
-    that are not installed. Raises GraftError for a level or a ledger that is none; what is wrong with the backend is
-    for the tests to say.
+    that are not installed. The cases run in a process of their own, so that a crash of the vendor's is the failure of
+    its group; ``--graft-in-process`` runs them in that of pytest. Raises GraftError for a level or a ledger that is
+    none; what is wrong with the backend is for the tests to say.
     """
     import pytest
 
-    from graft.testkit.pytest_plugin import PROPERTY
+    from graft.testkit.pytest_plugin import IN_PROCESS, PROPERTY
 
-    suite = suite_of(
-        name, level=level, xfail=_beside_caller(xfail), models=models, plugin_files=plugin_files, seeds=seeds
-    )
+    arguments: dict[str, Any] = {
+        "name": name, "level": level, "xfail": _beside_caller(xfail), "models": models, "plugin_files": plugin_files,
+        "seeds": seeds,
+    }  # fmt: skip
+    here, apart = suite_of(**arguments), ApartSuite(arguments)
 
-    @pytest.mark.parametrize(("level", "subject"), suite.groups())
-    def test(self: object, level: int, subject: str, record_property: Any) -> None:
-        results = suite.run(level, subject)
+    def suite(config: pytest.Config) -> Suite | ApartSuite:
+        return here if config.getoption(IN_PROCESS, False) else apart
+
+    def pytest_generate_tests(self: object, metafunc: pytest.Metafunc) -> None:
+        metafunc.parametrize(("level", "subject"), suite(metafunc.config).groups())
+
+    def test(self: object, level: int, subject: str, request: pytest.FixtureRequest, record_property: Any) -> None:
+        results = suite(request.config).run(level, subject)
         record_property(PROPERTY, {"backend": name, "results": [asdict(one) for one in results]})
         wrong = bad(results)
         if wrong:
@@ -84,7 +88,8 @@ def conformance(
         if all(one.verdict == "not-claimed" for one in results):
             pytest.skip(f"{name} claims nothing of it")
 
-    return type(f"Test{name.title().replace('_', '').replace('-', '')}", (), {"test": test, "__doc__": name})
+    members = {"test": test, "pytest_generate_tests": pytest_generate_tests, "__doc__": name}
+    return type(f"Test{name.title().replace('_', '').replace('-', '')}", (), members)
 
 
 def _beside_caller(given: Given) -> Given:
@@ -95,33 +100,3 @@ def _beside_caller(given: Given) -> Given:
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("graft."):
         frame = frame.f_back
     return Path(str(frame.f_globals.get("__file__", "."))).parent / given
-
-
-def suite_of(
-    name: str,
-    *,
-    level: int = 3,
-    xfail: Given = None,
-    models: Sequence[Model] = (),
-    plugin_files: Sequence[str | os.PathLike[str]] = (),
-    seeds: int = 60,
-    keep: Path | None = None,
-) -> Suite:
-    """Return the suite that `conformance` makes tests of."""
-    kit = Kit(name, tuple(os.fspath(one) for one in plugin_files), tuple(_trial(one) for one in models), seeds)
-    return Suite(kit, level, read(xfail), keep)
-
-
-def _trial(model: Model) -> Trial:
-    """Return a vendor's model with inputs drawn for it."""
-    from graft.core.model.load import load
-    from graft.core.model.sample_inputs import sample_inputs
-
-    if not isinstance(model, onnx.ModelProto):
-        path = os.fspath(model)
-        try:
-            model = onnx.load(path)
-        except (OSError, ValueError) as error:
-            raise GraftError(f"model '{path}' cannot be read: {error}; give the path of an ONNX file") from error
-    feeds: dict[str, np.ndarray] = sample_inputs(load(model))
-    return Trial(model, feeds)

@@ -18,12 +18,13 @@ import numpy as np
 from graft.compiler.api import compile_model, program_of
 from graft.compiler.api import plan as graft_plan
 from graft.compiler.request import Request
-from graft.errors import GraftError
+from graft.errors import GraftError, PluginError
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.plugins.backend import Backend
 from graft.plugins.fence import FencedBackend
 from graft.plugins.manager import PluginManager
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.files import make_folder, write, writing
 from graft.runtime.foreign import one_line, said
 from graft.runtime.program import Program
@@ -50,15 +51,24 @@ class Kit:
     models: tuple[Trial, ...] = ()
     seeds: int = 60
     """The number of random models of level 3."""
+    limits: Limits = LIMITS
+    """The time that the plugin's answers may take."""
     _manager: PluginManager | None = field(default=None, repr=False)
+    _failure: PluginError | None = field(default=None, repr=False)
 
     @property
     def manager(self) -> PluginManager:
-        """The plugin manager."""
+        """The plugin manager; raises PluginError, each time the same, if one of the files cannot be loaded."""
+        if self._failure is not None:
+            raise self._failure
         if self._manager is None:
-            self._manager = PluginManager()
-            for path in self.plugin_files:
-                self._manager.load_file(path)
+            self._manager = PluginManager(limits=self.limits)
+            try:
+                for path in self.plugin_files:
+                    self._manager.load_file(path)
+            except PluginError as error:
+                self._failure = error
+                raise
         return self._manager
 
     @property

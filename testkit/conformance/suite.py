@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import onnx
+
 from graft.errors import GraftError
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.foreign import one_line
 from graft.testkit.conformance.kit import Kit, fault, reproduction
-from graft.testkit.conformance.ledger import Entry, entry_of
+from graft.testkit.conformance.ledger import Entry, Given, entry_of, read
 from graft.testkit.conformance.levels import HIGHEST, LEVELS
-from graft.testkit.conformance.outcome import BAD, Case, Failure, NotClaimed, Result
+from graft.testkit.conformance.outcome import BAD, Case, Failure, NotClaimed, Result, Trial
+
+Model = str | os.PathLike[str] | onnx.ModelProto
 
 
 @dataclass(slots=True)
@@ -119,3 +126,35 @@ def unmet(ledger: Sequence[Entry], level: int, subject: str, found: Sequence[Res
 def bad(results: Sequence[Result]) -> list[Result]:
     """Return the results that fail a suite."""
     return [result for result in results if result.verdict in BAD]
+
+
+def suite_of(
+    name: str,
+    *,
+    level: int = 3,
+    xfail: Given = None,
+    models: Sequence[Model] = (),
+    plugin_files: Sequence[str | os.PathLike[str]] = (),
+    seeds: int = 60,
+    keep: Path | None = None,
+    limits: Limits = LIMITS,
+) -> Suite:
+    """Return the suite that `conformance` makes tests of."""
+    files = tuple(os.fspath(one) for one in plugin_files)
+    kit = Kit(name, files, tuple(_trial(one) for one in models), seeds, limits)
+    return Suite(kit, level, read(xfail), keep)
+
+
+def _trial(model: Model) -> Trial:
+    """Return a vendor's model with inputs drawn for it."""
+    from graft.core.model.load import load
+    from graft.core.model.sample_inputs import sample_inputs
+
+    if not isinstance(model, onnx.ModelProto):
+        path = os.fspath(model)
+        try:
+            model = onnx.load(path)
+        except (OSError, ValueError) as error:
+            raise GraftError(f"model '{path}' cannot be read: {error}; give the path of an ONNX file") from error
+    feeds: dict[str, np.ndarray] = sample_inputs(load(model))
+    return Trial(model, feeds)

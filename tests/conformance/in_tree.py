@@ -9,8 +9,7 @@ from pathlib import Path
 
 from graft.compiler.request import plugins
 from graft.errors import GraftError
-from graft.testkit.conformance.api import suite_of
-from graft.testkit.conformance.suite import Suite
+from graft.testkit.conformance.suite import Suite, suite_of
 
 LEDGERS = Path(__file__).parent / "ledgers"
 SEEDS = 40

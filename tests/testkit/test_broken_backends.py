@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graft.testkit.conformance.api import suite_of
 from graft.testkit.conformance.outcome import Result
-from graft.testkit.conformance.suite import bad
+from graft.testkit.conformance.suite import bad, suite_of
 from tests.testkit.backends import plugin
 
 CALL = "def kernel(self, node, arrays):\n    {}\nNpu.kernel = kernel"

@@ -83,8 +83,8 @@ def test(
     Levels: 0 registers, 1 operators, 2 composites, 3 random models, 4 artifacts, 5 robustness, 6 real models.
     """
     from graft.testkit.conformance.apart import ApartSuite
-    from graft.testkit.conformance.api import suite_of
     from graft.testkit.conformance.scorecard import Scorecard
+    from graft.testkit.conformance.suite import suite_of
 
     for output in (html, badge):
         if output is not None:

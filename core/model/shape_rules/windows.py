@@ -233,6 +233,16 @@ def _deformed(facts: Facts) -> list[Shape | None]:
     return [(image[0], weights[0], *offsets[2:])]
 
 
+def _frames(facts: Facts) -> list[Shape | None]:
+    """Return the shape of an STFT: frames that fit into the signal, and the points, or half of them, of each."""
+    signal, steps, window, lengths = facts.shape(0), facts.numbers(1), facts.shape(2), facts.numbers(3)
+    length = lengths[0] if lengths else window[0] if window else None
+    if signal is None or not steps or not isinstance(length, int):
+        return []
+    count = None if signal[1] is None else add(floordiv(subtract(signal[1], length), steps[0]), 1)
+    return [(signal[0], count, length // 2 + 1 if facts.attribute("onesided", 1) else length, 2)]
+
+
 RULES: Mapping[str, ShapeRule] = {
     "AffineGrid": _affine_grid,
     "AveragePool": _pool,
@@ -248,5 +258,6 @@ RULES: Mapping[str, ShapeRule] = {
     "QLinearConv": _quantized_convolution,
     "Resize": _resize,
     "RoiAlign": _regions_of_interest,
+    "STFT": _frames,
     "Upsample": _resize,
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+import graft
 from graft.core.model.dimensions import ranges_of
 from graft.core.model.load import load
 from graft.core.model.symbolic_shapes import dimensions_of
@@ -63,3 +65,17 @@ def test_a_name_for_an_images_channels_is_the_number_that_the_weights_say() -> N
     text = "(float[1,c,h,5] x, float[4,3,2,2] w) => (float[1,4,p,q] y) { y = Conv<group = 2>(x, w) }"
     ranges = ranges_of(load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> g {text}')))
     assert ranges[Symbol("c")] == Range(6, 6)
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_frames_of_a_signal_of_any_length_are_counted_and_transformed_natively(onesided: int) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 20]>
+    g (float[n, t, 1] x) => (float[?, ?, ?, ?] y) <int64 step = {{3}}, int64 length = {{8}}> {{
+        y = STFT <onesided = {onesided}> (x, step, , length)
+    }}"""
+    signal = np.random.default_rng(0).standard_normal((2, 21, 1)).astype(np.float32)
+    found = graft.compile(onnx.parser.parse_model(text), ["llvm"], threads=1)(signal)
+    frames = np.lib.stride_tricks.sliding_window_view(signal[..., 0], 8, axis=1)[:, ::3]
+    expected = np.fft.rfft(frames) if onesided else np.fft.fft(frames)
+    assert found.shape == (*expected.shape, 2)
+    np.testing.assert_allclose(found, np.stack([expected.real, expected.imag], -1), atol=1e-5)

@@ -364,7 +364,8 @@ def test_the_digits_model_is_as_accurate_as_with_onnxruntime(signed: bool) -> No
     program = graft.compile(proto, ["llvm"], threads=1)
     name = session.get_inputs()[0].name
     theirs = accuracy(lambda x: session.run(None, {name: x})[0], images, labels)
-    assert accuracy(lambda x: np.asarray(program(x)), images, labels) == pytest.approx(theirs, abs=0.003)
+    # Not less: without an instruction for sums of four products ONNX Runtime's sums of two saturate.
+    assert accuracy(lambda x: np.asarray(program(x)), images, labels) >= theirs - 0.003
     assert not FLOAT_PRODUCTS & set(operators(proto))
 
 

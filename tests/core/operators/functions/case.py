@@ -75,5 +75,5 @@ class Cases(dict[str, Case]):
         return self.random.integers(0, 256, shape).astype(np.uint8)
 
     def signed(self, *shape: int) -> np.ndarray:
-        """Return numbers of int8."""
-        return self.random.integers(-128, 128, shape).astype(np.int8)
+        """Return numbers of int8, of 7 bits: ONNX Runtime's sums of two products saturate on some processors."""
+        return self.random.integers(-64, 64, shape).astype(np.int8)

@@ -91,6 +91,15 @@ class BlockTileParameters:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionTileParameters:
+    """Attention by blocks of threads: rows of queries of a block, and keys whose scores it has at one time."""
+
+    family: ClassVar[str] = "attention_tile"
+    queries: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
 class BlockParameters:
     """Rows and elements by blocks of threads: threads of a block, and neighbouring elements of a thread."""
 
@@ -105,11 +114,12 @@ Parameters = (
     | DepthwiseParameters
     | AttentionParameters
     | BlockTileParameters
+    | AttentionTileParameters
     | BlockParameters
 )
 _FAMILIES: tuple[type[Parameters], ...] = (
     ContractionParameters, WinogradParameters, DepthwiseParameters, AttentionParameters, BlockTileParameters,
-    BlockParameters,
+    AttentionTileParameters, BlockParameters,
 )  # fmt: skip
 FAMILIES: dict[str, type[Parameters]] = {one.family: one for one in _FAMILIES}
 _TEXTS: Mapping[tuple[str, str], tuple[str, ...]] = {

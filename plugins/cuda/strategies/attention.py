@@ -7,13 +7,15 @@ so that only keys and values need barriers of the block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import log2
 
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.parameters import AttentionTileParameters, Parameters, of_family
 from graft.core.schedule.strategies.attention_parts import (
     AttentionStages,
     FactoredProduct,
@@ -41,6 +43,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import FLOAT32, element_bits
+from graft.plugins.cuda.machines import WARP
 from graft.plugins.cuda.strategies.fills import Fill
 from graft.plugins.cuda.strategies.frames import ACCESS, bound, launched, places
 from graft.plugins.cuda.strategies.plain import finished
@@ -52,6 +55,10 @@ LOWEST = Constant(float("-inf"), FLOAT32)
 ZERO = Constant(0.0, FLOAT32)
 WIDEST = 256
 """Features of a head at the most: their sums are in registers."""
+ACROSS = 16
+"""Threads that have the columns of a row together, where there is no instruction."""
+TILES = tuple(AttentionTileParameters(queries, keys) for queries in (64, 32, 128) for keys in (64, 32, 128))
+USUAL = TILES[0]
 NARROW = {"float16": "mma_float16", "bfloat16": "mma_bfloat16"}
 WISHED = {"bf16": "bfloat16", "fp16": "float16"}
 
@@ -81,11 +88,35 @@ def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
         return Reject("shape", f"heads of {depth} and {width} features are not held in registers")
     if scores.extents[:-2] != values.extents[:-2] or scores.left.type.dtype != "float32":
         return Reject("shape", "scores and values are of other heads, or not float32")
-    kernel = _Attention(anchor, stages, scores, values, target)
     memory = target.machine.memory("shared")
-    if memory is None or kernel.shared_bytes() > memory.bytes:
-        return Reject("size", f"its tiles take {kernel.shared_bytes()} bytes of shared memory")
-    return kernel.scheduled()
+    kernel = None
+    for tile in _nearest(of_family(anchor.parameters, AttentionTileParameters)):
+        kernel = _Attention(anchor, stages, scores, values, target, tile)
+        if memory is not None and kernel.shared_bytes() <= memory.bytes:
+            return kernel.scheduled()
+    assert kernel is not None, "there are tiles"
+    return Reject("size", f"its smallest tiles take {kernel.shared_bytes()} bytes of shared memory")
+
+
+def _nearest(wanted: AttentionTileParameters | None) -> list[AttentionTileParameters]:
+    """Return all tiles, those first that are nearest to what is wanted, in powers of two; then the smaller ones."""
+    own = wanted or USUAL
+
+    def far(one: AttentionTileParameters) -> tuple[float, int]:
+        return abs(log2(one.queries / own.queries)) + abs(log2(one.keys / own.keys)), one.queries * one.keys
+
+    return sorted(TILES, key=far)
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    """Return the tiles that fit a block, in the first stage of tuning."""
+    found: list[Parameters] = []
+    for one in TILES if stage == 0 else ():
+        built = build(replace(anchor, parameters=one), target)
+        own = {"queries": one.queries, "keys": one.keys}
+        if isinstance(built, Scheduled) and own.items() <= built.knobs.items():
+            found.append(one)
+    return found
 
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:
@@ -96,7 +127,13 @@ class _Attention:
     """The kernel of one attention."""
 
     def __init__(
-        self, anchor: Anchor, stages: AttentionStages, scores: FactoredProduct, values: FactoredProduct, target: Target
+        self,
+        anchor: Anchor,
+        stages: AttentionStages,
+        scores: FactoredProduct,
+        values: FactoredProduct,
+        target: Target,
+        tile: AttentionTileParameters,
     ) -> None:
         self.anchor, self.stages, self.scores, self.values = anchor, stages, scores, values
         self.thread = Variable("thread")
@@ -108,19 +145,20 @@ class _Attention:
         self.key = Factor(scores.right, Axes(scores.axes[-1:], (self.keys,)), terms)
         width = b.counted(values.extents[-1])
         self.value = Factor(values.right, Axes(values.axes[-1:], (width,)), by_key)
-        self.tiles = self._tiles(target)
+        self.tiles = self._tiles(target, tile)
         across = 16 if self.tiles.instruction else 64
         self.depth, self.width = self._raised(terms.known(0), 16), self._raised(self.value.own.known(0), across)
         self._make()
 
-    def _tiles(self, target: Target) -> _Tiles:
+    def _tiles(self, target: Target, tile: AttentionTileParameters) -> _Tiles:
         exact = {factor.exact.type.dtype for factor in (self.query, self.key, self.value)}
         dtype = exact.pop() if len(exact) == 1 else "float32"
         dtype = WISHED.get(target.precision, dtype) if dtype == "float32" else dtype
         instruction = NARROW.get(dtype, "")
         if instruction and target.machine.has(instruction):
-            return _Tiles(64, 64, 128, 16, dtype, instruction)
-        return _Tiles(64, 64, 256, 4, "float32", "")
+            return _Tiles(tile.queries, tile.keys, tile.queries // 16 * WARP, 16, dtype, instruction)
+        keys = max(tile.keys, ACROSS * ACCESS // 4)
+        return _Tiles(tile.queries, keys, tile.queries // 4 * ACROSS, 4, "float32", "")
 
     def _raised(self, count: int, by: int) -> int:
         return -(-count // by) * by
@@ -134,7 +172,7 @@ class _Attention:
             return Fill(name, factor, tiles.dtype, lines, terms, tiles.threads, self.thread, by_tensors, is_whole=whole)
 
         def sums(name: str, columns: int) -> Sums:
-            own = columns if by_tensors else columns // 16
+            own = columns if by_tensors else columns // ACROSS
             return sums_of(tiles.instruction, name, "float32", columns, tiles.own_rows, own, self.thread)
 
         self.fills = (
@@ -370,5 +408,5 @@ def vectorized(value: Expression, lanes: int) -> Expression:
 
 
 ANCHORS = frozenset({Trait.ATTENTION})
-STRATEGY = Strategy("cuda.attention", ANCHORS, build, rounds=_rounds)
-VARYING = Strategy("cuda.attention_varying", ANCHORS, build, rounds=_rounds, varies=True)
+STRATEGY = Strategy("cuda.attention", ANCHORS, build, candidates=_candidates, rounds=_rounds)
+VARYING = replace(STRATEGY, name="cuda.attention_varying", varies=True)

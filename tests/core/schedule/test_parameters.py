@@ -188,12 +188,12 @@ def test_parameters_read_as_one_line() -> None:
         (
             '{"family": "other"}',
             'parameters \'{"family": "other"}\' are of no known family; '
-            "there are contraction, winograd, depthwise, attention, block_tile, block",
+            "there are contraction, winograd, depthwise, attention, block_tile, attention_tile, block",
         ),
         (
             "[3]",
             "parameters '[3]' are of no known family; "
-            "there are contraction, winograd, depthwise, attention, block_tile, block",
+            "there are contraction, winograd, depthwise, attention, block_tile, attention_tile, block",
         ),
         (
             '{"family": "winograd", "pieces": 0, "lines": 1}',

@@ -11,11 +11,22 @@ import pytest
 import graft
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
-from graft.core.schedule.parameters import BlockParameters, BlockTileParameters, Parameters, from_json, to_json
+from graft.core.machine.target import Target
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import (
+    AttentionTileParameters,
+    BlockParameters,
+    BlockTileParameters,
+    Parameters,
+    from_json,
+    to_json,
+)
+from graft.core.schedule.strategy import Anchor
 from graft.errors import TuningError
 from graft.plugins.cuda import module
 from graft.plugins.cuda.backend import CudaBackend
 from graft.plugins.cuda.machines import SM_80, SM_90
+from graft.plugins.cuda.strategies.attention import STRATEGY, TILES
 from graft.plugins.cuda.strategies.tiles import Problem, chosen, ranked
 from tests.plugins.cuda.fake_driver import Emulated, build
 from tests.plugins.cuda.graphs import graph, node, ran
@@ -30,6 +41,14 @@ MODELS = {
     ),
     "rows": graph([node("Softmax", "x")], {"x": ("float32", [6, 300])}),
     "elements": graph([node("Gelu", "x")], {"x": ("float32", [64, 96])}),
+    "attention": graph(
+        [node("MatMul", "x k", "s"), node("Softmax", "s", "p"), node("MatMul", "p v")],
+        {"x": ("float32", [2, 70, 40])},
+        {
+            "k": RANDOM.standard_normal((2, 40, 130)).astype(np.float32),
+            "v": RANDOM.standard_normal((2, 130, 24)).astype(np.float32),
+        },
+    ),
 }
 
 
@@ -46,6 +65,9 @@ CHOICES: list[tuple[str, Parameters, str, int | str]] = [
     ("rows", BlockParameters(threads=1), "threads", 32),
     ("elements", BlockParameters(lanes=2), "lanes", 2),
     ("elements", BlockParameters(lanes=64), "lanes", 4),
+    *(("attention", tile, "queries", tile.queries) for tile in TILES),
+    ("attention", AttentionTileParameters(1000, 5), "queries", 128),
+    ("attention", AttentionTileParameters(1000, 5), "keys", 64),
 ]
 
 
@@ -60,7 +82,36 @@ def test_a_kernel_takes_the_knobs_that_are_wanted_or_the_nearest(
     assert found.error < 2e-6
 
 
-@pytest.mark.parametrize("parameters", [NEAREST, BlockParameters(threads=64)])
+@pytest.mark.parametrize("tile", TILES, ids=lambda one: f"{one.queries}-{one.keys}")
+def test_attention_by_tensor_instructions_is_right_in_any_tiles(
+    tile: AttentionTileParameters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = CudaBackend.schedule
+    monkeypatch.setattr(CudaBackend, "schedule", lambda self, kernel, target, _: own(self, kernel, target, tile))
+    found = ran(MODELS["attention"], inputs("attention"), precision="bf16")
+    knobs = {"queries": tile.queries, "keys": tile.keys, "instruction": "mma_bfloat16"}
+    assert knobs.items() <= found.schedules[0].items()
+    assert found.error < 2e-2
+
+
+@pytest.mark.parametrize(("precision", "count"), [("float32", 6), ("bf16", 9)])
+def test_attention_has_a_candidate_for_each_tile_that_fits(
+    precision: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    own = CudaBackend.schedule
+
+    def schedule(self: CudaBackend, kernel: Kernel, target: Target, _: object) -> Scheduled:
+        assert STRATEGY.candidates is not None
+        found.append(len(STRATEGY.candidates(Anchor(kernel), target, 0)))
+        return own(self, kernel, target, None)
+
+    monkeypatch.setattr(CudaBackend, "schedule", schedule)
+    ran(MODELS["attention"], inputs("attention"), precision=precision)
+    assert found == [count]
+
+
+@pytest.mark.parametrize("parameters", [NEAREST, BlockParameters(threads=64), TILES[3]])
 def test_parameters_are_data(parameters: Parameters) -> None:
     assert from_json(to_json(parameters)) == parameters
 

@@ -3,7 +3,7 @@
 A region knows the model's symbols only as far as the shapes of its inputs tell them. An axis that is a symbol alone
 binds it. One that is a sum with a symbol of which nothing else is known gives it by subtraction and division:
 ``2*seq + past`` with ``past`` known. Any other becomes a symbol of the graph's own, ``<input>_<axis>``, which stands
-for its extent wherever that appears.
+for its extent wherever that appears, alone or with what is known added.
 """
 
 from __future__ import annotations
@@ -77,6 +77,17 @@ class GraphSymbols:
                     return OPERATIONS[extent.operator](left, right)
                 except ModelError:  # too many terms, or a divisor that is 0
                     return None
+        return self._beside_own(extent)
+
+    def _beside_own(self, extent: Extent) -> Extent | None:
+        """Return an extent that differs from one that has a symbol of its own by what is known: ``seq//2 + 4``."""
+        for own, symbol in self._own.items():
+            try:
+                rest = subtract(extent, own)
+            except ModelError:  # too many terms
+                continue
+            if names_in([rest]) <= self._known.keys():
+                return add(symbol, substituted(rest, self._known))
         return None
 
     def shape(self, shape: Shape) -> tuple[Extent | None, ...] | None:

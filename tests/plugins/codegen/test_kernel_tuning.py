@@ -16,6 +16,7 @@ from graft.compiler.driver import compile_options
 from graft.compiler.request import Request
 from graft.core.machine.target import host_target, target_named, tuned_database
 from graft.core.schedule.parameters import ContractionParameters, Parameters
+from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.tuning.options import TuneOptions
 from graft.core.tuning.race import Run
 from graft.core.tuning.tunings import Tuning, Tunings
@@ -94,7 +95,8 @@ def test_the_winner_is_used_now_and_later_and_changes_no_result(
 ) -> None:
     x = np.random.default_rng(1).standard_normal((24, 40)).astype(np.float32)
     plain = code(model)
-    best = ContractionParameters(rows=12, vectors=2)
+    tile = best_tiles(24, 40, "float32", host_target())[-1]
+    best = ContractionParameters(rows=tile.rows, vectors=tile.vectors)
     measured = faking(monkeypatch, best)
     compiled = compile_model(model, Request(["llvm"], threads=1, tune=60.0))
     assert best in measured

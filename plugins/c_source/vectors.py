@@ -233,6 +233,9 @@ class VectorWriter(ExpressionWriter):
                 return texts[0]
             case ir.Bitcast(value, dtype) if max(value.type.lanes, type.lanes) > 1:
                 return self._bitcast(texts[0], value.type, type)
+            case ir.Intrinsic("dot4_u8s8") if type.lanes == 1:
+                total, *bytes_of = texts  # vectors of four bytes, which the prelude's function takes as a word
+                return f"dot4_u8s8({', '.join([total, *(f'(int32_t)({one})' for one in bytes_of)])})"
             case _ if type.lanes == 1:
                 return super().write(node, texts)
             case ir.Constant(value, kind):

@@ -53,6 +53,20 @@ def test_it_runs_only_when_it_is_named() -> None:
     assert graft.compile(onnx.parser.parse_model(TEXT), ["c_source"]).description.modules[0].plugin == "c_source"
 
 
+def test_a_quantised_convolution_of_symbols_multiplies_words_of_single_lanes_too() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> g (uint8[n,4,h,w] x) => (uint8[n,3,oh,ow] y)
+        <float xs = {0.1}, uint8 xz = {100}, float ks = {0.02}, int8 kz = {0}, float ys = {0.3}, uint8 yz = {110}>
+        { y = QLinearConv<pads = [1, 1, 1, 1]>(x, xs, xz, k, ks, kz, ys, yz) }"""
+    )
+    random = np.random.default_rng(0)
+    weights = random.integers(-128, 128, (3, 4, 3, 3)).astype(np.int8)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "k"))
+    x = random.integers(0, 256, (2, 4, 5, 6)).astype(np.uint8)
+    ours, theirs = (graft.compile(model, [name])(x) for name in ("c_source", "reference"))
+    np.testing.assert_array_equal(ours, theirs)
+
+
 def relu() -> Function:
     x, y, i = Buffer("x", "float32", (b.index(5),)), Buffer("y", "float32", (b.index(5),)), Variable("i")
     value = b.maximum(Load(x, (i,)), b.constant(0, "float32"))

@@ -19,7 +19,7 @@ from graft.core.schedule.products.factor_packing import PackedFactor, pack_left,
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, Starts, copy_elements, copy_words
 from graft.core.schedule.products.product_axes import Contraction
 from graft.core.schedule.products.statements import ramp, wide
-from graft.core.schedule.products.tiling import adjusted_tile, choose_tile, ranked_tiles, split_evenly
+from graft.core.schedule.products.tiling import adjusted_tile, choose_tile, emulating, ranked_tiles, split_evenly
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 from graft.core.tensor_ir.visit import free_variables, substitute
 from graft.core.types import Type, element_bits
@@ -68,10 +68,11 @@ class Factors:
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
         busy = EMULATED_REGISTERS if parts.multiply.dot and not target.machine.has(parts.multiply.dot) else 0
+        shaped = emulating(target) if busy and parts.multiply.dot == "dot4_u8s8" else target
         busy += parts.held_vectors(USUAL_VECTORS)
-        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, target, busy)
+        chosen = choose_tile(parts.height, parts.width, self.kind.dtype, shaped, busy)
         if not parts.epilogue.allows(chosen.columns):
-            ranked = ranked_tiles(parts.height, parts.width, self.kind.dtype, target, busy)
+            ranked = ranked_tiles(parts.height, parts.width, self.kind.dtype, shaped, busy)
             chosen = next(tile for _, tile in ranked if parts.epilogue.allows(tile.columns))
         self.tile = adjusted_tile(chosen, parts.height, parts.width, wanted.rows, wanted.vectors, wanted.unroll)
         if not parts.epilogue.allows(self.tile.columns):

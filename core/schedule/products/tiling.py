@@ -48,6 +48,8 @@ EXACT_TERMS = 256
 (Higham, "The accuracy of floating point summation", 1993)."""
 SECOND_LEVEL = Constant(2, INT64)
 """The cache into which panels are fetched ahead of use, as ``prefetch`` counts: 3 is the first level."""
+SPLIT_CYCLES = 0.75
+"""What it takes to split a vector of bytes into even and odd ones (Zen 3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,17 @@ def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int =
     ``busy`` registers are needed for other things.
     """
     return ranked_tiles(rows, columns, dtype, target, busy)[0][1]
+
+
+def emulating(target: Target) -> Target:
+    """Return a target that multiplies bytes as processors do which lack sums of four products.
+
+    Each takes two products of pairs of 16 bits and two sums; operands are split into even and odd bytes where they are
+    read (`plugins.codegen.llvm_ir.dot`).
+    """
+    costs = target.machine.costs
+    costs = replace(costs, fused=costs.fused / 2, load=costs.load + SPLIT_CYCLES)
+    return replace(target, machine=replace(target.machine, costs=costs))
 
 
 def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> list[tuple[float, Tile]]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from types import EllipsisType
 from typing import TypeAlias
 
-from graft.core.model.extent_text import parsed
 from graft.errors import PatternError
 
 DTYPES = (
@@ -40,7 +39,7 @@ def require_dimensions(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
         inner = ", ".join("..." if one is ... else repr(one) for one in shape[0])
         raise PatternError(f"has_shape takes the dimensions one by one; write has_shape({inner})")
     for one in shape:
-        is_said = isinstance(one, str) and parsed(one) is not None
+        is_said = isinstance(one, str) and _is_dimension(one)
         if not (one is None or one is ... or is_said or (isinstance(one, int) and one >= 0)):
             raise PatternError(
                 f"has_shape: {one!r} is not a dimension; write a number, a name, an expression of names, None for any "
@@ -54,3 +53,10 @@ def require_dimensions(shape: tuple[Extent, ...]) -> tuple[Extent, ...]:
 def listed(values: Iterable[object]) -> str:
     """Return values as a message prints them."""
     return ", ".join(repr(value) for value in values) or "nothing"
+
+
+def _is_dimension(text: str) -> bool:
+    # Imported here: a plugin's patterns are built where a program is deployed without the compiler, too.
+    from graft.core.model.extent_text import parsed
+
+    return parsed(text) is not None

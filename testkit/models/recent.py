@@ -18,9 +18,10 @@ def loss(draw: Draw) -> None:
     targets = draw.rng.integers(0, classes, (scores.array.shape[0], *sizes))
     more: dict[str, Any] = {"reduction": draw.one_of(("none", "sum", "mean"))}
     if draw.chance(0.4):
-        more["ignore_index"] = draw.one_of((0, -1))
-        if more["ignore_index"] == -1 and targets.size > 1:
-            targets.reshape(-1)[0] = -1
+        # Not -1, which onnx.reference takes for none where there are no weights.
+        ignored = more["ignore_index"] = draw.one_of((0, -100))
+        if ignored == -100 and targets.size > 1:
+            targets.reshape(-1)[0] = ignored
     labels = draw.operand(np.asarray(targets, draw.one_of((np.int64, np.int32))))
     weights = draw.constant(draw.floats((classes,), 0.5, 1.5)) if draw.chance(0.5) else None
     if draw.chance(0.5):

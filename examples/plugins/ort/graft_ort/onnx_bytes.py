@@ -64,9 +64,9 @@ def initializer(name, array):
 
 
 def value_info(field, name, dtype, shape):
-    """Return a ValueInfoProto; an extent that is no number is left open."""
-    dims = (message(1, number(1, one) if isinstance(one, int) else b"") for one in shape)
-    tensor = message(1, number(1, DTYPES[dtype]), message(2, *dims))
+    """Return a ValueInfoProto; an extent that is no number is left open, as is a shape that is not known."""
+    dims = (message(1, number(1, one) if isinstance(one, int) else b"") for one in shape or ())
+    tensor = message(1, number(1, DTYPES[dtype]), *([] if shape is None else [message(2, *dims)]))
     return message(field, message(1, name), message(2, tensor))
 
 
@@ -87,7 +87,7 @@ def encode(graph, constants):
                 values.append([f"v{at}_{operator}_{index}" for operator, index in node.results])
     for entry in graph.heads:
         node = graph.nodes[entry.node]
-        shape = node.shape[entry.index] or ()
+        shape = node.shape[entry.index]
         parts.append(value_info(12, values[entry.node][entry.index], node.dtype[entry.index], shape))
     whole = message(7, *parts, message(2, graph.symbol))
     return number(1, IR_VERSION) + message(8, message(1, ""), number(2, OPSET)) + whole

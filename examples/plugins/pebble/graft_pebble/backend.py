@@ -35,6 +35,8 @@ class Pebble(graft.CSourceBackend):
         x, y = node.inputs[0], node.outputs[0]
         if node.dtype != "float32":
             return graft.Reject("dtype", f"float32 only, got {node.dtype}")
+        if any(value and value.shape is None for value in (*node.inputs, y)):
+            return graft.Reject("dynamic-shape", "the number of axes is not known")
         if node.op_type == "Add" and any(value.shape != y.shape for value in node.inputs):
             return graft.Reject("shape", "pebble_add has operands of one shape")
         if node.op_type in ("Softmax", "LayerNormalization") and node.attribute("axis", -1) not in (-1, y.rank - 1):

@@ -127,13 +127,9 @@ def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int =
 
 
 def emulating(target: Target) -> Target:
-    """Return a target that multiplies bytes as processors do which lack sums of four products.
-
-    Each takes two products of pairs of 16 bits and two sums; operands are split into even and odd bytes where they are
-    read (`plugins.codegen.llvm_ir.dot`).
-    """
-    costs = target.machine.costs
-    costs = replace(costs, fused=costs.fused / 2, load=costs.load + SPLIT_CYCLES)
+    """Return a target with the costs of products of bytes by pairs of 16 bits, even and odd ones apart."""
+    own = target.machine.costs
+    costs = replace(own, fused=own.fused / 2, load=own.load + SPLIT_CYCLES)
     return replace(target, machine=replace(target.machine, costs=costs))
 
 

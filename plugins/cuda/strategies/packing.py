@@ -64,7 +64,8 @@ def _packed_factor(
     numbers = [int(extent) for extent in extents if isinstance(extent, int)]
     shape = (*numbers[:-terms], prod(numbers[-terms:]))
     array = kernel.constants[source].reshape([int(one) for one in b.dims(source)])
-    array = array.transpose([load.indices.index(axis) for axis in order]).reshape(shape).astype(numpy_dtype(dtype))
+    with np.errstate(over="ignore"):  # as the tensor instruction's own rounding would: to infinity
+        array = array.transpose([load.indices.index(axis) for axis in order]).reshape(shape).astype(numpy_dtype(dtype))
     buffer = Buffer(f"{source.name}_packed", dtype, tuple(map(b.index, shape)))
     term = Variable("term")
     value = b.cast(Load(buffer, (*order[:-terms], term)), factor.value.type.dtype)

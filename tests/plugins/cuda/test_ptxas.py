@@ -118,6 +118,7 @@ def taken(functions: list[Function]) -> list[str]:
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_assembled_and_spills_nothing(name: str, golden: Callable[[str, str], None]) -> None:
     lines = taken(scheduled(*KERNELS[name]))
+    assert lines
     if ptx.versions() == VERSIONS:
         golden(f"cuda/{name}.txt", "\n".join((*lines, "")))
 

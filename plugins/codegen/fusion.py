@@ -43,6 +43,8 @@ class FusionLimits:
     """Nodes of one kernel up to which others follow: what a kernel costs to compile grows faster than its length."""
     diamond: int = 24
     """Nodes up to which the end of a diamond is looked for."""
+    attention: tuple[str, ...] = ("float32", "float64")
+    """Types of tensors whose attention is one kernel."""
 
 
 @dataclass(slots=True)
@@ -159,7 +161,8 @@ def fuse(
     uses = Uses.of(nodes, outputs)
     uses.limits = limits
     groups: list[Group] = []
-    for whole in () if "attention" in without else find_attention(nodes, uses.readers, outputs, table):
+    found = [] if "attention" in without else find_attention(nodes, uses.readers, outputs, table, limits.attention)
+    for whole in found:
         groups.append(Group(whole, Trait.ATTENTION))
         uses.taken |= {node.node for node in whole}
     groups += [

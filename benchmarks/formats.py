@@ -1,25 +1,27 @@
 """Models in other formats than float32, beside each peer, in turns in one run.
 
-    python -m benchmarks.formats [--formats float16,qdq ...] [--families unet ...] [--threads 1] [--seconds 1] [--markdown]
+    python -m benchmarks.formats [--formats float16,qdq ...] [--families unet,yolo ...] [--symbolic] [--threads 1]
+                                 [--seconds 1] [--against onnxruntime,openvino]
 
 Families of the zoo and models of the suite become files as exporters and ONNX Runtime's own tools write them: converted
-to float16 or bfloat16, quantised statically, dynamically or by their weights alone. ``error`` and ``theirs`` are the largest
-differences of Graft and of the fastest peer to ONNX Runtime without optimisations (a float16 model: to the float32 one
-that it was made from), relative to the largest number; ``of best`` is our time by that of the fastest peer, round by round.
+to float16 or bfloat16, quantised statically, dynamically or by their weights alone. ``error`` and ``theirs`` are the
+largest differences of Graft and of the fastest peer to ONNX Runtime without optimisations (where a model has 16-bit
+floats, to the float32 one that it was made from), relative to the largest number; ``of best`` is our time by that of
+the fastest peer, round by round. ``--symbolic`` lets the first axis of the inputs be a symbol.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, version_converter
 
 import graft
 from benchmarks.families.all import FAMILIES
@@ -32,12 +34,13 @@ from graft.errors import GraftError
 from graft.measure.latency import measure, program_run
 from graft.measure.peers.peer_table import Run, installed, peer
 
-
 CHOSEN = (
     "mobilenet_v2", "light_squeezenet", "efficientnet", "regnet", "unet", "deeplab", "yolo", "monodepth", "mixer",
     "distilbert", "masked_encoder", "cached_decoder", "recurrent_speech", "wavenet", "vocoder",
 )  # fmt: skip
 """Families that differ in what they are made of."""
+OPSETS = {TensorProto.BFLOAT16: 22}
+"""The opset from which on convolutions take a type."""
 PEERS = ("onnxruntime", "openvino")
 ROUNDS = 5
 
@@ -55,10 +58,13 @@ def in_16_bits(source: onnx.ModelProto, kind: int, *, keeps_ends: bool = False) 
 
     What operators want in float32, such as the scales of Resize, stays.
     """
-    converted = onnx.ModelProto()
-    converted.CopyFrom(source)
+    converted = version_converter.convert_version(source, OPSETS[kind]) if kind in OPSETS else onnx.ModelProto()
+    if kind not in OPSETS:
+        converted.CopyFrom(source)
     graph = converted.graph
-    wide = {node.input[place] for node in graph.node for place in _WIDE.get(node.op_type, ()) if place < len(node.input)}
+    wide = {
+        node.input[place] for node in graph.node for place in _WIDE.get(node.op_type, ()) if place < len(node.input)
+    }
     for tensor in graph.initializer:
         if tensor.name not in wide:
             _convert(tensor, kind)
@@ -225,7 +231,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--symbolic", action="store_true")
-    parser.add_argument("--against", default=[one for one in PEERS if installed(one)], type=lambda text: text.split(","))
+    parser.add_argument(
+        "--against", default=[one for one in PEERS if installed(one)], type=lambda text: text.split(",")
+    )
     options = parser.parse_args()
     columns = ("family", "format", *(f"{one} ms" for one in ("graft", *options.against)), "of best", "error", "theirs")
     print(f"| {' | '.join(columns)} |\n|---|---|" + "---:|" * (len(columns) - 2))

@@ -12,7 +12,7 @@ from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
 from graft.core.operators.elementwise import ELEMENTWISE, SELECTING, unary
-from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator
+from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.tensor_ir.ir import Expression, Stage
 
 Activation = Callable[[Expression], Expression]

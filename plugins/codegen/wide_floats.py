@@ -7,6 +7,7 @@ image of a convolution, is converted once, where it is computed, and everything 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +22,7 @@ from graft.plugins.codegen.region_models import model_of, region_of
 NAME = "wide-floats"
 """The switch (`graft.core.machine.target.OPTIMISATIONS`)."""
 NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+PRODUCTS = (Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION)
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 TYPED = ("to", "dtype", "output_dtype")
 """Attributes that say the type of a result."""
@@ -42,6 +44,20 @@ def in_float32(region: Region, target: Target, table: OperatorTable) -> Region:
     model = model_of(region)
     _Widening(model, table).run()
     return region_of(region, model)
+
+
+def precision_of(region: Region, target: Target, table: OperatorTable) -> Target:
+    """Return the target of a region: where all its products are of bfloat16, they may be computed in that.
+
+    To round a factor that is bfloat16 changes nothing; sums are in float32 either way.
+    """
+    if NAME in target.without or target.precision != "float32" or not target.machine.has("dot2_bf16"):
+        return target
+    products = [node for node in region.nodes() if any(table.has(node, trait) for trait in PRODUCTS)]
+    operands = [value for node in products for value in node.inputs[:2] if value is not None]
+    if not products or any(value.dtype != "bfloat16" for value in operands):
+        return target
+    return replace(target, precision="bf16")
 
 
 class _Widening:

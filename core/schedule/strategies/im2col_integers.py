@@ -62,9 +62,8 @@ class _Window(Patches):
 
     def reading(self, kernel: Kernel, product: Function) -> Function:
         """Return the function of the product with the image as it comes as its parameter."""
-        if self.image.memory != "scratch":
-            return super(_Window, self).reading(kernel, product)
-        return replace(self, image=self.source).reading(kernel, product)
+        own = self if self.image.memory != "scratch" else replace(self, image=self.source)
+        return Patches.reading(own, kernel, product)
 
     def copy(self, rows: Buffer, target: Target) -> Statement:
         """Return the loops that fill the patches, one for each pixel of the output."""

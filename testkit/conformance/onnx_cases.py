@@ -39,7 +39,7 @@ def tests_of(operator: str) -> Mapping[str, Trial]:
         for module, text in _modules().items():
             if re.search(rf"\b{op_type}", text):
                 import_module(module)
-    found = ((test.name, _trial(test)) for test in node_tests._NodeTestCases if _is_of(test, domain, op_type))
+    found = ((test.name, _trial(test, domain, op_type)) for test in node_tests._NodeTestCases)
     return {name: trial for name, trial in found if trial is not None}
 
 
@@ -51,16 +51,14 @@ def _modules() -> Mapping[str, str]:
     return {one.name: Path(one.origin).read_text(encoding="utf-8") for one in specs if one is not None and one.origin}
 
 
-def _is_of(test: TestCase, domain: str, op_type: str) -> bool:
+def _trial(test: TestCase, domain: str, op_type: str) -> Trial | None:
+    """Return a test of one node of an operator as a trial; None if it is of another one, or something is no tensor."""
     if test.model is None or not test.data_sets or len(test.model.graph.node) != 1:
-        return False
-    (node,) = test.model.graph.node
-    return node.op_type == op_type and ("" if node.domain == "ai.onnx" else node.domain) == domain
-
-
-def _trial(test: TestCase) -> Trial | None:
-    """Return a test as a trial, None if something is no tensor."""
+        return None
     graph = test.model.graph
+    node = graph.node[0]
+    if (node.domain if node.domain != "ai.onnx" else "", node.op_type) != (domain, op_type):
+        return None
     given, wanted = ([_array(one) for one in arrays] for arrays in test.data_sets[0])
     if any(array is None for array in (*given, *wanted)):
         return None

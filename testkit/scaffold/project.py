@@ -19,7 +19,7 @@ from graft.plugins.discovery import BUILT_IN
 from graft.runtime.files import make_folder, write
 
 PARTS = {
-    "json": """`@package@/backend.py` says what is supported, and computes it. Replace the kernels by your library's.""",
+    "json": """`@package@/backend.py` says what is supported, and computes it. Replace the kernels by your own.""",
     "c-source": """`@package@/backend.py` says what is supported, and has the call of each kernel as a line of C. The
   kernels are in `@package@/native/@name@.h`: declare your library's there.""",
     "native": """`@package@/backend.py` says what is supported, `@package@/program.py` writes a region as bytes.

@@ -223,11 +223,12 @@ static int answer(Service *service) {
 /* Until the host is gone. */
 static void serve(Service *service) {
   int failed = 0;
+  int32_t rests = 0;
   while (!failed) {
     Note note;
     int descriptor;
     if (service->door.base) {
-      graft_door_spin(service->door.base, DOOR_ASKED);
+      graft_door_spin(service->door.base, DOOR_ASKED, &rests);
     }
     if (graft_note_receive(service->socket, &note, &descriptor)) {
       return;

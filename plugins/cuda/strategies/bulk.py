@@ -101,7 +101,9 @@ def _constant(
         return None
     array = packed.contents.get(source, kernel.constants[source])
     array = array.reshape([int(one) for one in b.dims(load.buffer)])
-    return source, array.transpose([load.indices.index(axis) for axis in order]), outer
+    array = array.transpose([load.indices.index(axis) for axis in order])
+    is_whole = array.shape[len(outer) :] == (*factor.own.extents, *factor.terms.extents)
+    return (source, array, outer) if is_whole else None
 
 
 @dataclass(frozen=True)

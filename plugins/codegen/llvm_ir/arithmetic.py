@@ -5,6 +5,7 @@ No operation here may become a library call: where a target lacks an instruction
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from graft.core.tensor_ir.ir import COMPARISONS, BinaryOperator, UnaryOperator
@@ -137,16 +138,17 @@ def _fmod(builder: Builder, left: Value, right: Value) -> Value:
     for intrinsic, arguments in (("trunc", kind), ("fabs", kind), ("copysign", f"{kind}, {kind}")):
         full = f"llvm.{intrinsic}.{mangled(kind)}"
         builder.module.declarations.setdefault(full, f"declare {kind} @{full}({arguments})")
-    builder.module.declarations.setdefault(name, _short_fmod(name, kind, lanes, literal(2.0**29, x.type)))
+    most, infinity = (literal(one, x.type) for one in (2.0**29, math.inf))
+    builder.module.declarations.setdefault(name, _short_fmod(name, kind, lanes, most, infinity))
     rest = builder.let(f"call {kind} @{name}({kind} {x.text}, {kind} {y.text})")
     return cast(builder, Value(rest, x.type), dtype)
 
 
-def _short_fmod(name: str, kind: str, lanes: int, most: str) -> str:
+def _short_fmod(name: str, kind: str, lanes: int, most: str, infinity: str) -> str:
     """The remainder of numbers of at most 24 bits in ``lanes`` lanes of float64.
 
     A quotient below 2**29 that is no whole number is at least 2**-24 away from one, more than its division is rounded
-    by; its whole part times the divisor has at most 53 bits. What is larger, or no number, goes the long way.
+    by; its whole part times the divisor has at most 53 bits. What is larger, or not finite, goes the long way.
     """
     bits = "i1" if lanes == 1 else f"<{lanes} x i1>"
     tested = (
@@ -173,7 +175,10 @@ def _short_fmod(name: str, kind: str, lanes: int, most: str) -> str:
         "entry:",
         f"  %quotient = fdiv {kind} %x, %y",
         f"  %size = call {kind} @llvm.fabs.{mangle}({kind} %quotient)",
-        f"  %short = fcmp olt {kind} %size, {most}",
+        f"  %few = fcmp olt {kind} %size, {most}",
+        f"  %divisor = call {kind} @llvm.fabs.{mangle}({kind} %y)",
+        f"  %finite = fcmp olt {kind} %divisor, {infinity}",
+        f"  %short = and {bits} %few, %finite",
         tested,
         "  br i1 %all, label %fast, label %slow",
         "fast:",

@@ -2,8 +2,10 @@
 
     python -m benchmarks.cuda [part of a row's name ...]
 
-Prints a row for each case: microseconds of both, the share of the peer's speed, and the share that is to be reached.
-Without a device, or without PyTorch, it says what is missing. Inputs and results stay on the device.
+Prints a row for each case: microseconds of both, the share of the peer's speed, and the shares that are to be reached.
+Results that differ from the peer's are an error. On a device of compute capability 9.0 products are measured with
+instructions of warpgroups, too. Without a device, or without PyTorch, it says what is missing. Inputs and results stay
+on the device.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import ctypes
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
@@ -28,7 +30,7 @@ import graft
 from graft.errors import GraftError
 
 RUNS = 20
-HEADS, LENGTH = 16, 4096
+LAUNCHES = 10
 TYPES = {
     "float32": onnx.TensorProto.FLOAT, "float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16,
     "int8": onnx.TensorProto.INT8, "int64": onnx.TensorProto.INT64,
@@ -48,12 +50,28 @@ def missing() -> str | None:
         return "the CUDA driver sees no device"
     if find_spec("torch") is None:
         return "PyTorch, whose kernels are the peers, is not installed"
-    return None
+    import torch
+
+    return None if torch.cuda.is_available() else f"PyTorch {torch.__version__} has no CUDA, or sees no device"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the cases are; those of the figures unless others are given."""
+
+    float32: int = 4096
+    bfloat16: tuple[int, ...] = (4096, 8192)
+    int8: int = 4096
+    heads: int = 16
+    length: int = 4096
+    features: tuple[int, ...] = (64, 128)
+    rows: tuple[int, int] = (8192, 4096)
+    batches: tuple[int, ...] = (1, 32)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A row: a model, its inputs, the peer's function of them, and the share of the peer's speed to be reached."""
+    """A row: a model, its inputs, the peer's function of them, and the shares of its speed to be reached, to aim at."""
 
     name: str
     model: Callable[[], onnx.ModelProto]
@@ -61,8 +79,13 @@ class Case:
     peer: Callable[[Any], Callable[..., Any]]
     """From PyTorch to a function of the inputs' tensors."""
     bar: float
+    aim: float
     precision: str = "float32"
     backends: tuple[str, ...] = field(default=("cuda",))
+    tolerance: float | None = None
+    """How far results may be from the peer's, against their largest number; None where the peer computes another."""
+    has_groups: bool = False
+    """Whether warpgroups have instructions for it."""
 
 
 def model(nodes: list[onnx.NodeProto], inputs: Inputs, **constants: np.ndarray) -> onnx.ModelProto:
@@ -77,33 +100,36 @@ def model(nodes: list[onnx.NodeProto], inputs: Inputs, **constants: np.ndarray) 
 # ---- Rows -----------------------------------------------------------------------------------------------------------
 
 
-def products() -> Iterator[Case]:
+def products(sizes: Sizes) -> Iterator[Case]:
     """Yield square products; those of floats by the backend `cublas` as well."""
     node = helper.make_node
-    for size, dtype, bar in ((4096, "float32", 0.8), (4096, "bfloat16", 0.6), (8192, "bfloat16", 0.6)):
+    wide = [(size, "bfloat16", 0.6, 0.9, 2e-2, True) for size in sizes.bfloat16]
+    for size, dtype, bar, aim, tolerance, has_groups in ((sizes.float32, "float32", 0.8, 0.95, 1e-4, False), *wide):
         square: Inputs = {name: (dtype, [size, size]) for name in ("a", "b")}
         made = partial(model, [node("MatMul", ["a", "b"], ["y"])], square)
-        yield Case(f"product {dtype} {size}", made, square, lambda torch: torch.matmul, bar)
-        yield Case(f"cublas {dtype} {size}", made, square, lambda torch: torch.matmul, 0.95, backends=("cublas",))
-    square = {name: ("int8", [4096, 4096]) for name in ("a", "b")}
+        case = Case(f"product {dtype} {size}", made, square, lambda torch: torch.matmul, bar, aim, tolerance=tolerance)
+        yield replace(case, has_groups=has_groups)
+        yield replace(case, name=f"cublas {dtype} {size}", bar=0.95, aim=1.0, backends=("cublas",))
+    square = {name: ("int8", [sizes.int8, sizes.int8]) for name in ("a", "b")}
     made = partial(model, [node("MatMulInteger", ["a", "b"], ["y"])], square)
-    yield Case("product int8 4096", made, square, lambda torch: torch._int_mm, 0.5)
+    case = Case(f"product int8 {sizes.int8}", made, square, lambda torch: torch._int_mm, 0.5, 0.8, tolerance=0.0)
+    yield replace(case, has_groups=True)
 
 
-def attention() -> Iterator[Case]:
+def attention(sizes: Sizes) -> Iterator[Case]:
     """Yield attention beside FlashAttention-2 as PyTorch has it."""
     node = helper.make_node
-    for features in (64, 128):
+    for features in sizes.features:
         heads: dict[str, tuple[str, list[int]]] = {
-            name: ("bfloat16", [1, HEADS, LENGTH, features]) for name in ("q", "v")
+            name: ("bfloat16", [1, sizes.heads, sizes.length, features]) for name in ("q", "v")
         }
-        heads["k"] = ("bfloat16", [1, HEADS, features, LENGTH])
+        heads["k"] = ("bfloat16", [1, sizes.heads, features, sizes.length])
         nodes = [
             node("MatMul", ["q", "k"], ["s"]), node("Cast", ["c"], ["d"], to=TYPES["bfloat16"]),
             node("Mul", ["s", "d"], ["t"]), node("Softmax", ["t"], ["p"]), node("MatMul", ["p", "v"], ["y"]),
         ]  # fmt: skip
         made = partial(model, nodes, heads, c=np.array(features**-0.5, np.float32))
-        yield Case(f"attention bfloat16 {features}", made, heads, _flash, 0.5)
+        yield Case(f"attention bfloat16 {features}", made, heads, _flash, 0.5, 0.8, tolerance=2e-2)
 
 
 def _flash(torch: Any) -> Callable[..., Any]:
@@ -116,11 +142,11 @@ def _flash(torch: Any) -> Callable[..., Any]:
     return run
 
 
-def memory_bound() -> Iterator[Case]:
+def memory_bound(sizes: Sizes) -> Iterator[Case]:
     """Yield what moves as much as a copy: beside a copy of its input."""
     node = helper.make_node
-    rows: Inputs = {"x": ("float32", [8192, 4096])}
-    scale = {name: np.ones(4096, np.float32) for name in ("s", "b")}
+    rows: Inputs = {"x": ("float32", list(sizes.rows))}
+    scale = {name: np.ones(sizes.rows[1], np.float32) for name in ("s", "b")}
     chain = [node("Add", ["x", "b"], ["t"]), node("Sigmoid", ["t"], ["u"]), node("Mul", ["t", "u"], ["y"])]
     cases: dict[str, Callable[[], onnx.ModelProto]] = {
         "softmax": partial(model, [node("Softmax", ["x"], ["y"])], rows),
@@ -129,12 +155,12 @@ def memory_bound() -> Iterator[Case]:
         "transpose": partial(model, [node("Transpose", ["x"], ["y"])], rows),
     }
     for name, made in cases.items():
-        yield Case(f"{name} beside a copy", made, rows, lambda torch: lambda x: x.clone(), 0.85)
+        yield Case(f"{name} beside a copy", made, rows, lambda torch: torch.clone, 0.85, 0.95)
 
 
-def networks() -> Iterator[Case]:
+def networks(sizes: Sizes) -> Iterator[Case]:
     """Yield BERT-base and ResNet-50, as PyTorch exports them, beside torch.compile and ONNX Runtime."""
-    for batch in (1, 32):
+    for batch in sizes.batches:
         tokens: Inputs = {name: ("int64", [batch, 128]) for name in ("input_ids", "attention_mask")}
         image: Inputs = {"pixel_values": ("float32", [batch, 3, 224, 224])}
         for precision in ("float32", "bf16"):
@@ -142,9 +168,9 @@ def networks() -> Iterator[Case]:
                 made = partial(_exported, build, inputs)
                 whole = f"{title} batch {batch} {precision}"
                 compiled = partial(_compiled_by_torch, build=build, precision=precision)
-                yield Case(f"{whole} / torch.compile", made, inputs, compiled, 1.0, precision)
+                yield Case(f"{whole} / torch.compile", made, inputs, compiled, 1.0, 1.25, precision)
                 runtime = partial(_onnx_runtime, made=made, inputs=inputs)
-                yield Case(f"{whole} / ONNX Runtime", made, inputs, runtime, 1.0, precision)
+                yield Case(f"{whole} / ONNX Runtime", made, inputs, runtime, 1.0, 1.25, precision)
 
 
 def _exported(build: Callable[[], Any], inputs: Inputs) -> onnx.ModelProto:
@@ -202,10 +228,10 @@ def _onnx_runtime(torch: Any, *, made: Callable[[], onnx.ModelProto], inputs: In
     return run
 
 
-def cases() -> Iterator[Case]:
+def cases(sizes: Sizes = Sizes()) -> Iterator[Case]:
     """Yield every row."""
     for rows in (products, attention, memory_bound, networks):
-        yield from rows()
+        yield from rows(sizes)
 
 
 # ---- Measuring ------------------------------------------------------------------------------------------------------
@@ -240,34 +266,59 @@ def tensors_of(torch: Any, inputs: Inputs) -> dict[str, Any]:
 
 
 def measure(case: Case, torch: Any, target: str) -> str:
-    """Return the text of a row."""
+    """Return the text of a row; raise GraftError for results that differ from the peer's."""
     tensors = tensors_of(torch, case.inputs)
     program = graft.compile(
         case.model(), list(case.backends), target=target, precision=case.precision, strict=len(case.backends) == 1
     )
-    own = seconds(lambda: program.run(tensors), torch.cuda.synchronize)
     peer = case.peer(torch)
+    if case.tolerance is not None:
+        _compare(program.run(tensors)["y"], peer(*tensors.values()), case.tolerance, torch)
+    own = seconds(lambda: program.run(tensors), torch.cuda.synchronize)
     theirs = seconds(lambda: peer(*tensors.values()), torch.cuda.synchronize)
-    return f"{own * 1e6:10.1f} us {theirs * 1e6:10.1f} us {theirs / own:6.0%} (bar {case.bar:.0%})"
+    shown = f"(bar {case.bar:.0%}, aim {case.aim:.0%})"
+    return f"{own * 1e6:10.1f} us {theirs * 1e6:10.1f} us {theirs / own:6.0%} {shown}"
+
+
+def _compare(ours: Any, theirs: Any, tolerance: float, torch: Any) -> None:
+    wanted = theirs.to(torch.float32)
+    error = float(abs(torch.from_dlpack(ours).to(torch.float32) - wanted).max() / abs(wanted).max())
+    if not error <= tolerance:
+        raise GraftError(f"its results are {error:.1e} from the peer's, and {tolerance:.0e} is tolerated")
+
+
+def launches(size: int = 256) -> onnx.ModelProto:
+    """Return a model of `LAUNCHES` short kernels that nothing makes one."""
+    names = ["x", *(f"t{number}" for number in range(LAUNCHES - 1)), "y"]
+    nodes = [helper.make_node("CumSum", [one, "a"], [two]) for one, two in pairwise(names)]
+    return model(nodes, {"x": ("float32", [size])}, a=np.array(0))
 
 
 def overhead(torch: Any, target: str) -> str:
     """Return how much longer a call of a program takes than the replay of a CUDA graph of as many launches."""
-    shape: Inputs = {"x": ("float32", [256])}
-    names = ["x", *(f"t{number}" for number in range(9)), "y"]
-    nodes = [helper.make_node("CumSum", [one, "a"], [two]) for one, two in pairwise(names)]
     x = torch.randn(256, device="cuda")
-    program = graft.compile(model(nodes, shape, a=np.array(0)), ["cuda"], target=target, strict=True)
+    program = graft.compile(launches(256), ["cuda"], target=target, strict=True)
     graph = torch.cuda.CUDAGraph()
     torch.cumsum(x, 0)
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
         value = x
-        for _ in nodes:
-            value = value + 1
+        for _ in range(LAUNCHES):
+            value = torch.cumsum(value, 0)
     own = seconds(lambda: program.run({"x": x}), torch.cuda.synchronize)
     theirs = seconds(graph.replay, torch.cuda.synchronize)
-    return f"{own * 1e6:10.1f} us {theirs * 1e6:10.1f} us {(own - theirs) * 1e6:6.1f} us more (bar 10)"
+    return f"{own * 1e6:10.1f} us {theirs * 1e6:10.1f} us {(own - theirs) * 1e6:6.1f} us more (bar 10, aim 3)"
+
+
+def rows_of(torch: Any, capability: tuple[int, int], sizes: Sizes = Sizes()) -> dict[str, Callable[[], str]]:
+    """Return what measures each row on a device of a compute capability, by its name."""
+    target = "sm_90" if capability >= (9, 0) else "sm_80"
+    rows: dict[str, Callable[[], str]] = {}
+    for case in cases(sizes):
+        rows[case.name] = partial(measure, case, torch, target)
+        if case.has_groups and capability == (9, 0):
+            rows[f"{case.name} by warpgroups"] = partial(measure, case, torch, "sm_90a")
+    return {**rows, "launch overhead": partial(overhead, torch, target)}
 
 
 def main() -> None:
@@ -278,11 +329,8 @@ def main() -> None:
     import torch
 
     major, minor = torch.cuda.get_device_capability()
-    target = "sm_90" if major >= 9 else "sm_80"
     print(f"{torch.cuda.get_device_name()} (sm_{major}{minor}), PyTorch {torch.__version__}")
-    rows: dict[str, Callable[[], str]] = {case.name: partial(measure, case, torch, target) for case in cases()}
-    rows["launch overhead"] = partial(overhead, torch, target)
-    for name, run in rows.items():
+    for name, run in rows_of(torch, (major, minor)).items():
         if sys.argv[1:] and not any(part in name for part in sys.argv[1:]):
             continue
         try:

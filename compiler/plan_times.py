@@ -61,13 +61,14 @@ def times_here(
 
     Without one it is `default_database`; where that cannot be used, nothing is remembered. ``load`` makes a description
     a program with ``options.threads`` threads. A time is used again for plans of the same structure, by the same
-    backends in the same versions, processor, number of threads and precision. ``seconds`` is the time from now on
-    for everything but the compilation of the first plan.
+    backends in the same versions, processor, devices, number of threads and precision. ``seconds`` is the time from now
+    on for everything but the compilation of the first plan.
     """
     target = options.target
     features = "+".join(sorted(target.features))
     without = "".join(f" without {name}" for name in sorted(target.without))
-    machine = f"{target.arch} {target.cpu} {features} threads={options.threads} {target.precision}{without}"
+    beside = "".join(f" beside {one.name}" for one in target.devices)
+    machine = f"{target.arch} {target.cpu} {features} threads={options.threads} {target.precision}{without}{beside}"
     by_name = {backend.name: backend for backend in backends}
     path = database or usable(default_database(), "measured times")
     return MeasuredPlans(by_name, options, load, machine, seconds, {} if path is None else TimesDatabase(path))

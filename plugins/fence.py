@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -36,9 +37,18 @@ def fence(plugin: str, doing: str) -> Iterator[None]:
 
     A GraftError passes as it is, its fact ``plugin`` set: the plugin has already said what is wrong in our terms.
     Whatever else is raised, SystemExit too, is a fault of the plugin, but for the user's Ctrl-C, which passes.
+    In a child that the plugin forks and lets back into the call, this is an error, too.
     """
+    own = os.getpid()
     try:
         yield
+        if os.getpid() != own:
+            raise PluginError(
+                f"plugin '{plugin}' forked in {doing}, and this is the child, which came back from the call; "
+                "have it end in the plugin, with os._exit",
+                plugin=plugin,
+                doing=doing,
+            )
     except BaseException as error:
         if is_interrupt(error):
             raise

@@ -26,6 +26,7 @@ from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode
 from graft.plugins.codegen.region_cost import region_costs
 from graft.plugins.codegen.region_groups import RegionGroups
 from graft.plugins.codegen.region_kernels import RegionKernels
+from graft.plugins.codegen.wide_floats import in_float32, precision_of
 from graft.runtime.procedure import Device
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class TensorIrBackend(CodegenChoices, Backend):
         if isinstance(reason := self.generates_code(machine), str):
             raise CompileError(f"{self.name} does not compile for '{machine.name}': {reason}", target=machine.name)
         target = self._machine(options.target, options.threads)
-        region = in_integers(region, target.without)
+        region, target = self._rewritten(region, target)
         if self.device != "cpu":
             region = replace(region, caches={})  # only in main memory are rows put behind others
         with self.region_code(target, options) as code:
@@ -161,11 +162,19 @@ class TensorIrBackend(CodegenChoices, Backend):
             raise TuningError(
                 "tuning needs a database to keep what it finds in; leave tuned on, with a cache directory of your own"
             )
-        regions = [in_integers(region, target.without) for region in regions]
+        regions = [self._rewritten(region, target)[0] for region in regions]
         emit = partial(self.emit, target=target)
         beside = None if self.device == "cpu" else Device(self.device, getattr(self, "plugin", self.name), self.install)
         builder = KernelBuilder(target, options.threads, emit, self, device=wish.device, memory=beside)
         return tune_regions(regions, self._table, builder, self._tunings(target, options.tuned), wish)
+
+    def _rewritten(self, region: Region, target: Target) -> tuple[Region, Target]:
+        """Return a region in the arithmetic that it is computed in, and its target."""
+        region = in_integers(region, target.without)
+        if self.device != "cpu":
+            return region, target
+        own = precision_of(region, target, self._table) if "bf16" in self.precisions else target
+        return in_float32(region, target, self._table), own
 
     @property
     def _table(self) -> OperatorTable:

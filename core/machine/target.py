@@ -27,6 +27,7 @@ OPTIMISATIONS = {
     "threads": "loops shared among threads",
     "vector-types": "the vector types of GCC and Clang, in C",
     "views": "Reshape and its like as another shape of the same memory, not as copies",
+    "wide-floats": "16-bit floats held in float32, rounded as ever, between the kernels of a region",
     "winograd": "convolutions by Winograd's algorithm",
 }
 """What the built-in compiler can do without, by name; the answer is the same within rounding."""

@@ -10,6 +10,7 @@ import onnx.version_converter
 from graft.core.model.batched_scans import unbatch_scans
 from graft.core.model.check import canonical, subgraphs
 from graft.core.model.old_operators import keep_resizes, resizes_of
+from graft.core.model.opset_changes import same_meaning
 from graft.core.model.shapes import tidy
 from graft.errors import ModelError
 
@@ -60,9 +61,7 @@ def upgraded(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
 def _unchanged(graph: onnx.GraphProto, old: int, new: int, besides: Sequence[str] = ()) -> bool:
     """Whether every ai.onnx operator in ``graph`` but ``besides`` means the same in opsets ``old`` and ``new``."""
     return all(
-        canonical(node.domain) != ""
-        or node.op_type in besides
-        or _since(node.op_type, old) == _since(node.op_type, new)
+        canonical(node.domain) != "" or node.op_type in besides or same_meaning(node.op_type, old, new)
         for node in _all_nodes(graph)
     )
 
@@ -72,9 +71,3 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         yield node
         for inner in subgraphs(node):
             yield from _all_nodes(inner)
-
-
-def _since(operator: str, opset: int) -> int | None:
-    if not onnx.defs.has(operator, opset):
-        return None
-    return onnx.defs.get_schema(operator, opset).since_version

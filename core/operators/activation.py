@@ -11,8 +11,8 @@ from collections.abc import Callable
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
-from graft.core.operators.elementwise import ELEMENTWISE, unary
-from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator
+from graft.core.operators.elementwise import ELEMENTWISE, SELECTING, unary
+from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.tensor_ir.ir import Expression, Stage
 
 Activation = Callable[[Expression], Expression]
@@ -113,11 +113,11 @@ def _lower(rule: Rule) -> LowerFunction:
     return lower
 
 
-def _add(name: str, rule: Rule, flops: int) -> None:
-    OPERATORS.add(Operator(name, ELEMENTWISE, _lower(rule), per_output(flops)))
+def _add(name: str, rule: Rule, flops: int, traits: frozenset[Trait] = ELEMENTWISE) -> None:
+    OPERATORS.add(Operator(name, traits, _lower(rule), per_output(flops)))
 
 
-_add("Relu", lambda node: relu, 1)
+_add("Relu", lambda node: relu, 1, SELECTING)
 _add("Sigmoid", lambda node: sigmoid, 10)
 _add("Tanh", lambda node: lambda x: b.intrinsic("tanh", x), 10)
 _add("LeakyRelu", lambda node: leaky_relu(node.attribute("alpha", 0.01)), 2)
@@ -129,7 +129,7 @@ _add("HardSwish", lambda node: _hard_swish, 5)
 _add("Mish", lambda node: lambda x: b.multiply(x, b.intrinsic("tanh", softplus(x))), 24)
 _add("Softplus", lambda node: softplus, 16)
 _add("Softsign", lambda node: lambda x: b.divide(x, b.add(b.unary("abs", x), 1)), 3)
-_add("ThresholdedRelu", _thresholded, 1)
+_add("ThresholdedRelu", _thresholded, 1, SELECTING)
 _add("Shrink", _shrink, 3)
 _add("Gelu", _gelu, 16)
 _add("Swish", _swish, 12)

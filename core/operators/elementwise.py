@@ -16,6 +16,7 @@ from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Stage
 from graft.core.types import FLOATS, SIGNED, UNSIGNED, element_bits, is_custom
 
 ELEMENTWISE = frozenset({Trait.ELEMENTWISE})
+SELECTING = ELEMENTWISE | {Trait.SELECTING}
 COMMUTATIVE = ELEMENTWISE | {Trait.COMMUTATIVE}
 ASSOCIATIVE = COMMUTATIVE | {Trait.ASSOCIATIVE}
 Function1 = Callable[[Expression], Expression]
@@ -69,8 +70,8 @@ def called(name: str) -> Function1:
     return lambda x: b.intrinsic(name, x)
 
 
-def _add_unary(name: str, function: Function1, flops: int = 1) -> Operator:
-    return OPERATORS.add(Operator(name, ELEMENTWISE, unary(function), per_output(flops)))
+def _add_unary(name: str, function: Function1, flops: int = 1, traits: frozenset[Trait] = ELEMENTWISE) -> Operator:
+    return OPERATORS.add(Operator(name, traits, unary(function), per_output(flops)))
 
 
 def _add_binary(name: str, function: Function2, traits: frozenset[Trait] = ELEMENTWISE) -> Operator:
@@ -93,14 +94,14 @@ def absolute(x: Expression) -> Expression:
     return x if x.type.dtype in UNSIGNED else b.unary("abs", x)
 
 
-_add_unary("Abs", absolute)
-_add_unary("Neg", lambda x: b.unary("neg", x))
-_add_unary("Ceil", lambda x: b.unary("ceil", x))
-_add_unary("Floor", lambda x: b.unary("floor", x))
-_add_unary("Round", lambda x: b.unary("round_even", x))
+_add_unary("Abs", absolute, traits=SELECTING)
+_add_unary("Neg", lambda x: b.unary("neg", x), traits=SELECTING)
+_add_unary("Ceil", lambda x: b.unary("ceil", x), traits=SELECTING)
+_add_unary("Floor", lambda x: b.unary("floor", x), traits=SELECTING)
+_add_unary("Round", lambda x: b.unary("round_even", x), traits=SELECTING)
 _add_unary("Sqrt", lambda x: b.unary("sqrt", x))
 _add_unary("Reciprocal", lambda x: b.divide(1, x))
-_add_unary("Sign", sign)
+_add_unary("Sign", sign, traits=SELECTING)
 _add_unary("Not", lambda x: b.unary("not", x))
 _add_unary("BitwiseNot", lambda x: b.unary("bitnot", x))
 _add_unary("IsNaN", b.is_nan)
@@ -270,8 +271,8 @@ def _mean_of(total: Expression, count: int) -> Expression:
     return b.multiply(total, 1.0 / count) if count in (1, 2, 4, 8) else b.divide(total, float(count))
 
 
-OPERATORS.add(Operator("Min", ASSOCIATIVE, variadic(b.minimum), per_output(1)))
-OPERATORS.add(Operator("Max", ASSOCIATIVE, variadic(b.maximum), per_output(1)))
+OPERATORS.add(Operator("Min", ASSOCIATIVE | SELECTING, variadic(b.minimum), per_output(1)))
+OPERATORS.add(Operator("Max", ASSOCIATIVE | SELECTING, variadic(b.maximum), per_output(1)))
 OPERATORS.add(Operator("Sum", ASSOCIATIVE, variadic(b.add), per_output(1)))
 OPERATORS.add(Operator("Mean", COMMUTATIVE, variadic(b.add, _mean_of), per_output(2)))
 
@@ -312,8 +313,8 @@ def scalar(array: np.ndarray, dtype: str) -> Constant:
     return b.constant(bool(value) if dtype == "bool" else value.item(), dtype)
 
 
-OPERATORS.add(Operator("Where", ELEMENTWISE, _lower_where, per_output(1)))
-OPERATORS.add(Operator("Clip", ELEMENTWISE, _lower_clip, per_output(2)))
+OPERATORS.add(Operator("Where", SELECTING, _lower_where, per_output(1)))
+OPERATORS.add(Operator("Clip", SELECTING, _lower_clip, per_output(2)))
 
 # ---- Casts --------------------------------------------------------------------------------------------------------
 

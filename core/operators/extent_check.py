@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import onnx_ir as ir
+
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.control_loops import block
@@ -101,6 +103,12 @@ def extent_check(name: str, node: NodeView) -> tuple[Function, tuple[int, ...]] 
         for one in checks
     )
     return Function(name, tuple(operands.read.values()), 0, block(*body)), tuple(operands.read)
+
+
+def checked_values(node: NodeView) -> list[ir.Value]:
+    """Return the operands that say the shape of a node's results, which a check reads before the node is computed."""
+    _, numbers = _RULES.get(node.op_type, (None, ())) if node.domain in ONNX_DOMAINS else (None, ())
+    return [one.value for number in numbers if (one := node.input(number)) is not None and not one.is_constant]
 
 
 def _each(shape: Shape, computed: Callable[[int], Expression | None]) -> Iterator[Stated]:

@@ -115,7 +115,7 @@ def _window_cost(node: NodeView) -> Cost:
     return Cost(elements(node.outputs[0]) * math.prod(node.attribute("kernel_shape")), traffic(node))
 
 
-OPERATORS.add(Operator("MaxPool", POOLING, _lower_max_pool, _window_cost, varies=known_pads))
+OPERATORS.add(Operator("MaxPool", POOLING | {Trait.SELECTING}, _lower_max_pool, _window_cost, varies=known_pads))
 OPERATORS.add(Operator("AveragePool", POOLING, _lower_average_pool, _window_cost, varies=known_pads))
 OPERATORS.add(Operator("LpPool", POOLING, _lower_lp_pool, _window_cost, varies=known_pads))
 

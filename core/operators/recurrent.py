@@ -29,7 +29,7 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Variable,
 )
-from graft.core.types import Type, is_custom
+from graft.core.types import FLOATS, Type, is_custom
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +219,24 @@ def _every(
     return b.select(b.equal(number, 0), first, rest[0]) if rest else first
 
 
+def _widened(lowering: Lowering) -> tuple[list[Stage], tuple[Buffer | None, ...]]:
+    """Return the inputs with 16-bit floats as float32, and the stages that make them so: states are not rounded."""
+    stages, inputs = list[Stage](), list[Buffer | None]()
+    for buffer in lowering.inputs:
+        if buffer is None or b.wide(buffer.dtype) == buffer.dtype:
+            inputs.append(buffer)
+            continue
+        wide = lowering.temporary(b.wide(buffer.dtype), b.extents(buffer))
+        stages.append(b.compute(wide, lambda axes, narrow=buffer: b.load(narrow, *axes)))  # type: ignore[misc]
+        inputs.append(wide)
+    return stages, tuple(inputs)
+
+
 def _lower(lowering: Lowering) -> tuple[Stage, ...]:
-    layer = layer_of(lowering.node, lowering.inputs, lowering.outputs)
+    widening, inputs = _widened(lowering)
+    layer = layer_of(lowering.node, inputs, lowering.outputs)
     directions = [_Direction(layer, number, lowering) for number in range(len(layer.reverse))]
-    stages = [stage for direction in directions for stage in direction.stages]
+    stages = [*widening, *(stage for direction in directions for stage in direction.stages)]
     y = layer.output(0)
     if y is not None:
 
@@ -266,8 +280,8 @@ def _cost(node: NodeView) -> Cost:
 
 
 def _accept(node: NodeView) -> Reject | None:
-    if node.dtype not in ("float32", "float64") and not is_custom(node.dtype):
-        return Reject("dtype", f"{node.op_type} of {node.dtype}; float32, float64 and custom types are lowered")
+    if node.dtype not in FLOATS and not is_custom(node.dtype):
+        return Reject("dtype", f"{node.op_type} of {node.dtype}; floats and custom types are lowered")
     known = {name.lower() for name in (*PLAIN, *NEED_ALPHA)}
     unknown = [name for name in node.attribute("activations") or [] if name.lower() not in known]
     if unknown:

@@ -354,17 +354,18 @@ def _accept_reduce(*, floats_only: bool) -> Callable[[NodeView], Reject | None]:
     return accepts
 
 
-def _add(name: str, lower: LowerFunction, flops: int = 1, *, floats_only: bool = False) -> None:
-    OPERATORS.add(
-        Operator(name, REDUCTION, lower, per_input(flops), _accept_reduce(floats_only=floats_only), varies=anything)
-    )
+def _add(
+    name: str, lower: LowerFunction, flops: int = 1, *, floats_only: bool = False, traits: frozenset[Trait] = REDUCTION
+) -> None:
+    accepts = _accept_reduce(floats_only=floats_only)
+    OPERATORS.add(Operator(name, traits, lower, per_input(flops), accepts, varies=anything))
 
 
 _add("ReduceSum", _lower_reduce("add"))
 _add("ReduceMean", _lower_reduce("add", after=mean_of, integers_in="int64"))
 _add("ReduceProd", _lower_reduce("mul"))
-_add("ReduceMax", _lower_reduce("max"))
-_add("ReduceMin", _lower_reduce("min"))
+_add("ReduceMax", _lower_reduce("max"), traits=REDUCTION | {Trait.SELECTING})
+_add("ReduceMin", _lower_reduce("min"), traits=REDUCTION | {Trait.SELECTING})
 _add("ReduceL1", _lower_reduce("add", _absolute), 2)
 _add("ReduceL2", _lower_reduce("add", square, _always(root), "float64"), 2)
 _add("ReduceSumSquare", _lower_reduce("add", square), 2)

@@ -190,7 +190,9 @@ def _window_varies(node: NodeView) -> Reject | None:
 
 OPERATORS.add(Operator("ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=_elements_vary))
 OPERATORS.add(Operator("ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary))
-OPERATORS.add(Operator("TensorScatter", SEQUENTIAL, _lower_tensor_scatter, moved, varies=_window_varies))
+OPERATORS.add(
+    Operator("TensorScatter", SEQUENTIAL | {Trait.SELECTING}, _lower_tensor_scatter, moved, varies=_window_varies)
+)
 
 # ---- TopK ---------------------------------------------------------------------------------------------------------
 
@@ -219,4 +221,6 @@ def _accept_top_k(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("TopK", SEQUENTIAL, _lower_top_k, per_input(8), _accept_top_k, varies=anything))
+OPERATORS.add(
+    Operator("TopK", SEQUENTIAL | {Trait.SELECTING}, _lower_top_k, per_input(8), _accept_top_k, varies=anything)
+)

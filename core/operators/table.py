@@ -52,6 +52,8 @@ class Trait(Enum):
     """Nested uses may be regrouped (up to floating-point rounding)."""
     DATA_MOVEMENT = auto()
     """Outputs are made of elements of the first input (Concat: of all), of whatever type they are."""
+    SELECTING = auto()
+    """Floats of the outputs are among those of the inputs, but for sign, fraction or 0 and 1: none is rounded."""
     SHAPE_ONLY = auto()
     """Reads only the shape of its input (Shape, Size)."""
     EXPANDED = auto()

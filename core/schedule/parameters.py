@@ -88,6 +88,8 @@ class BlockTileParameters:
     """Stages of both factors that a block has in its memory."""
     splits: int | None = None
     """Parts of the terms that blocks have each."""
+    bulk: bool | None = None
+    """Whether a constant factor comes by bulk copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class AttentionTileParameters:
     family: ClassVar[str] = "attention_tile"
     queries: int
     keys: int
+    stages: int | None = None
+    """Tiles of keys and values in memory at one time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from graft.core.operators.varying import is_static
 
 LONGEST_CHAIN = 8
 """Elementwise operators between the product and Softmax up to which they are looked for."""
-DTYPES = ("float32", "float64")
 Shape = tuple[int | str | None, ...]
 
 
@@ -32,9 +31,13 @@ def find_attention(
     readers: Mapping[ir.Value, Sequence[NodeView]],
     outputs: Collection[ir.Value],
     table: OperatorTable,
+    dtypes: Collection[str],
 ) -> list[list[NodeView]]:
-    """Return the nodes of each attention in an order in which they can run, transpositions of the inputs first."""
-    finder = _Finder({node.node: node for node in nodes}, readers, outputs, table)
+    """Return the nodes of each attention in an order in which they can run, transpositions of the inputs first.
+
+    ``dtypes`` are the types of tensors whose products and Softmax may be one kernel.
+    """
+    finder = _Finder({node.node: node for node in nodes}, readers, outputs, table, dtypes)
     found = [finder.around(node) for node in nodes if node.op_type == "Softmax" and not node.domain]
     found += [finder.whole(node) for node in nodes if table.has(node, Trait.ATTENTION)]  # case 4
     return [group for group in found if group is not None]
@@ -46,6 +49,7 @@ class _Finder:
     readers: Mapping[ir.Value, Sequence[NodeView]]
     outputs: Collection[ir.Value]
     table: OperatorTable
+    dtypes: Collection[str]
 
     def around(self, softmax: NodeView) -> list[NodeView] | None:
         """Return the attention around a Softmax, None if there is none."""
@@ -59,7 +63,7 @@ class _Finder:
         if chain is None or product is None or not self._is_product(product, weights):
             return None
         scores, *between = chain
-        if not _fits(scores) or scores.outputs[0].shape != shape:
+        if not _fits(scores, self.dtypes) or scores.outputs[0].shape != shape:
             return None
         before = [*self._movements(scores, (0, 1)), *self._movements(product, (1,))]
         after = self._reader(product.outputs[0])
@@ -117,7 +121,7 @@ class _Finder:
         left = product.input(0)
         if product.op_type != "MatMul" or left is None or left.value is not weights.value:
             return False
-        return product.input(1) != left and _fits(product)
+        return product.input(1) != left and _fits(product, self.dtypes)
 
     def _movements(self, product: NodeView, numbers: Sequence[int]) -> list[NodeView]:
         """The transpositions and repetitions that only this product reads, in execution order (case 2)."""
@@ -171,14 +175,14 @@ def _is_transpose(node: NodeView) -> bool:
     return node.permutation is not None
 
 
-def _fits(product: NodeView) -> bool:
-    """Whether a product has matrices of more than one row, column and term, and floats of a vector type.
+def _fits(product: NodeView, dtypes: Collection[str]) -> bool:
+    """Whether a product has matrices of more than one row, column and term, and numbers of one of some types.
 
     Extents may vary, but for the size of a head: the terms of the scores, or the columns of the result.
     """
     values = [value for value in (*product.inputs, *product.outputs) if value is not None]
-    shapes, dtypes = [value.shape or () for value in values], {value.dtype for value in values}
+    shapes, own = [value.shape or () for value in values], {value.dtype for value in values}
     big = all(len(shape) >= 2 and 0 not in shape and not {0, 1, None}.intersection(shape[-2:]) for shape in shapes)
     same = len({len(shape) for shape in shapes}) == 1
     sized = big and any(isinstance(extent, int) for extent in (shapes[0][-1], shapes[1][-1]))
-    return sized and same and len(dtypes) == 1 and dtypes <= set(DTYPES)
+    return sized and same and len(own) == 1 and own <= set(dtypes)

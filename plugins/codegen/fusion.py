@@ -18,6 +18,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.extent_check import checked_values
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.operators.varying import is_static
 from graft.plugins.codegen.attention_fusion import find_attention
@@ -42,6 +43,8 @@ class FusionLimits:
     """Nodes of one kernel up to which others follow: what a kernel costs to compile grows faster than its length."""
     diamond: int = 24
     """Nodes up to which the end of a diamond is looked for."""
+    attention: tuple[str, ...] = ("float32", "float64")
+    """Types of tensors whose attention is one kernel."""
 
 
 @dataclass(slots=True)
@@ -111,9 +114,12 @@ class Uses:
         return [value for value in node.node.outputs if value in self.readers or value in self.outputs]
 
     def next_joint(self, value: ir.Value, joins: Callable[[NodeView], bool]) -> list[NodeView]:
-        """Return the nodes up to the first through which all uses of ``value`` pass; none if one does not join."""
+        """Return the nodes up to the first through which all uses of ``value`` pass; none if one does not join.
+
+        Nor does one whose shape is checked against what is computed here: checks come before a whole kernel.
+        """
         found: list[NodeView] = []
-        last = value
+        last, made = value, {value}
         if value in self.outputs:
             return []
         waiting = {node.node: node for node in self.readers.get(value, ())}
@@ -122,8 +128,11 @@ class Uses:
             outputs = self.used_outputs(node)
             if node.node in self.taken or len(outputs) != 1 or not joins(node):
                 return []
+            if not made.isdisjoint(checked_values(node)):
+                return []
             found.append(node)
             last = outputs[0]
+            made.add(last)
             if not waiting:
                 return found
             if last in self.outputs:
@@ -152,7 +161,8 @@ def fuse(
     uses = Uses.of(nodes, outputs)
     uses.limits = limits
     groups: list[Group] = []
-    for whole in () if "attention" in without else find_attention(nodes, uses.readers, outputs, table):
+    found = [] if "attention" in without else find_attention(nodes, uses.readers, outputs, table, limits.attention)
+    for whole in found:
         groups.append(Group(whole, Trait.ATTENTION))
         uses.taken |= {node.node for node in whole}
     groups += [
@@ -317,6 +327,7 @@ def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> l
         or not table.has(node, Trait.INJECTIVE)
         or node.input(0) != ValueView(value)
         or value in node.node.inputs[1:]
+        or value in checked_values(node)
         or node.op_type == "Concat"
     ):
         return []

@@ -10,6 +10,7 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.target import PRECISIONS, Precision, Target
 from graft.core.schedule.strategy import StrategyTable
 from graft.errors import TuningError
+from graft.plugins.codegen.fusion import FusionLimits
 from graft.plugins.cuda.machines import SM_80, devices_of, weakest_of
 from graft.plugins.tensor_ir_backend import TensorIrBackend
 from graft.runtime.procedure import Module
@@ -38,6 +39,7 @@ class CudaBackend(TensorIrBackend):
     by_default: ClassVar[bool] = False
     device: ClassVar[str] = "cuda"
     precisions: ClassVar[Collection[Precision]] = PRECISIONS
+    fusion: ClassVar[FusionLimits] = FusionLimits(attention=("float32", "float64", "float16", "bfloat16"))
 
     def available(self) -> str | None:
         """Return None if llvmlite has a code generator for PTX."""

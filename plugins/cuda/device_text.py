@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from graft.plugins.codegen.llvm_ir.builder import Builder
+from graft.plugins.cuda.machines import BULK
 from graft.plugins.cuda.warpgroups import GroupProduct, multiplied
 
 FULL_WARP = "-1"
@@ -66,6 +67,15 @@ class DeviceText(Protocol):
 
     def wait(self, builder: Builder, pending: int) -> None:
         """Wait until at most so many groups of this thread's copies are under way."""
+
+    def open_bulk(self, builder: Builder, arrived: str) -> None:
+        """Make an mbarrier for bulk copies, one in each of its phases."""
+
+    def copy_bulk(self, builder: Builder, target: str, source: str, arrived: str, size: int) -> None:
+        """Begin to copy bytes from the device's memory to shared memory; ``arrived`` tells when they are there."""
+
+    def wait_bulk(self, builder: Builder, arrived: str, parity: str) -> None:
+        """Wait until the phase of an mbarrier whose number has a parity (i32) is over."""
 
 
 class Ptx:
@@ -164,6 +174,31 @@ class Ptx:
         """Wait for groups."""
         builder.intrinsic("nvvm.cp.async.wait.group", "void", [("i32", str(pending))], [])
 
+    def open_bulk(self, builder: Builder, arrived: str) -> None:
+        """Make an mbarrier that one thread arrives at."""
+        address = self.shared_address(builder, arrived)
+        builder.emit(_assembly("mbarrier.init.shared::cta.b64 [$0], 1;", "r", f"i32 {address}"))
+
+    def copy_bulk(self, builder: Builder, target: str, source: str, arrived: str, size: int) -> None:
+        """Arrive, and copy by cp.async.bulk."""
+        to, told = self.shared_address(builder, target), self.shared_address(builder, arrived)
+        far = builder.let(f"addrspacecast ptr {source} to ptr addrspace(1)")
+        number = builder.let(f"ptrtoint ptr addrspace(1) {far} to i64")
+        lines = (
+            f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$2], {size};",
+            f"{BULK.text['ptx']} [$0], [$1], {size}, [$2];",
+        )
+        builder.emit(_assembly("\\0A".join(lines), "r,l,r", f"i32 {to}, i64 {number}, i32 {told}"))
+
+    def wait_bulk(self, builder: Builder, arrived: str, parity: str) -> None:
+        """Try until the phase is over."""
+        lines = (
+            "{", ".reg .pred %over;", "AGAIN:", "mbarrier.try_wait.parity.shared::cta.b64 %over, [$0], $1;",
+            "@!%over bra AGAIN;", "}",
+        )  # fmt: skip
+        told = self.shared_address(builder, arrived)
+        builder.emit(_assembly("\\0A".join(lines), "r,r", f"i32 {told}, i32 {parity}"))
+
 
 class Emulated:
     """The functions of the emulator (`emulator/emulator.h`)."""
@@ -241,6 +276,22 @@ class Emulated:
     def wait(self, builder: Builder, pending: int) -> None:
         """Copy what was committed before the last ``pending`` groups."""
         _call(builder, "wait", ("i32", str(pending)))
+
+    def open_bulk(self, builder: Builder, arrived: str) -> None:
+        """Remember where an mbarrier is."""
+        _call(builder, "open_bulk", ("ptr", arrived))
+
+    def copy_bulk(self, builder: Builder, target: str, source: str, arrived: str, size: int) -> None:
+        """Remember what is to be copied."""
+        _call(builder, "copy_bulk", ("ptr", target), ("ptr", source), ("ptr", arrived), ("i32", str(size)))
+
+    def wait_bulk(self, builder: Builder, arrived: str, parity: str) -> None:
+        """Copy what was begun in this phase."""
+        _call(builder, "wait_bulk", ("ptr", arrived), ("i32", parity))
+
+
+def _assembly(text: str, constraints: str, given: str) -> str:
+    return f'call void asm sideeffect "{text}", "{constraints},~{{memory}}"({given})'
 
 
 def _declare(builder: Builder, name: str, result: str, *kinds: str) -> None:

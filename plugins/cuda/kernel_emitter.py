@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graft.core.machine.machine import Machine
+from graft.core.machine.machine import Instruction, Machine
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.fused import unfused
 from graft.core.tensor_ir.ir import (
@@ -131,6 +131,15 @@ class KernelEmitter(StatementEmitter):
                 self.device.commit(self)
             case CallExtern("wait_copies", (Constant(pending),)):
                 self.device.wait(self, int(pending))
+            case CallExtern("open_bulk", (Load() as arrived,)):
+                self.device.open_bulk(self, self._address(arrived))
+            case CallExtern("copy_bulk", (Load() as target, Load() as source, Constant(size), Load() as arrived)):
+                self._instruction("copy_bulk")
+                places = self._address(target), self._address(source), self._address(arrived)
+                self.device.copy_bulk(self, *places, int(size))
+            case CallExtern("wait_bulk", (Load() as arrived, turn)):
+                parity = self.let(f"trunc i64 {self.value(turn).text} to i32")
+                self.device.wait_bulk(self, self._address(arrived), parity)
             case CallExtern(name, arguments) if name in FAILURES:
                 numbers = [self.value(one).text for one in arguments]
                 self.device.report(self, self.pointers[REPORT], 1 + list(FAILURES).index(name), numbers)
@@ -162,10 +171,14 @@ class KernelEmitter(StatementEmitter):
             place = self.let(f"getelementptr inbounds {kind}, ptr {to}, i64 {number}")
             self.emit(f"store {kind} {value}, ptr {place}, align {element}")
 
-    def _multiply(self, name: str, sums: Load, left: Sequence[str], right: Sequence[str]) -> None:
+    def _instruction(self, name: str) -> Instruction:
         instruction = self.machine.instruction(name)
         if instruction is None:
             raise self._refused(f"the instruction '{name}', which '{self.machine.name}' lacks")
+        return instruction
+
+    def _multiply(self, name: str, sums: Load, left: Sequence[str], right: Sequence[str]) -> None:
+        instruction = self._instruction(name)
         kind = memory_type(Type(sums.buffer.dtype))
         first = self._address(sums)
         places = [self.let(f"getelementptr inbounds {kind}, ptr {first}, i64 {number}") for number in range(4)]
@@ -178,9 +191,7 @@ class KernelEmitter(StatementEmitter):
         self, name: str, sums: Load, factors: Sequence[Load], extents: tuple[int, int], turned: Sequence[bool]
     ) -> None:
         """Multiply by a warpgroup; ``extents`` are the columns of the sums and the terms."""
-        instruction = self.machine.instruction(name)
-        if instruction is None:
-            raise self._refused(f"the instruction '{name}', which '{self.machine.name}' lacks")
+        instruction = self._instruction(name)
         described = []
         for factor, is_turned in zip(factors, turned, strict=True):
             lines = _number(factor.buffer.shape[-2]) if is_turned else 0

@@ -62,6 +62,9 @@ WGMMA = (
     _wgmma("mma_int8_uint8", 32, "int32", "s32.s8.u8"),
 )
 """Products of tiles by a warpgroup: sm_90a alone, which no other device runs."""
+_BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+BULK = Instruction("copy_bulk", "b[i]", {"llvm": _BULK, "ptx": _BULK})
+"""Copies bytes, a multiple of 16, from the device's memory to a block's, as one thread says; an mbarrier tells when."""
 _OWN = (
     Instruction("fma", "fma(a[0], b[0], c[0])", {"llvm": "fma", "c": "fmaf"}),
     *(Instruction(name, f"{name}(a[0])", text) for name, text in ROUNDINGS.items()),
@@ -91,7 +94,7 @@ SM_80 = _device("sm_80", "ptx72", 163 * KIB, 40 * MIB, bandwidth=1103, fused=64)
 SM_90 = _device("sm_90", "ptx80", 227 * KIB, 50 * MIB, bandwidth=1883, fused=128)
 """H100: 132 multiprocessors at 1.78 GHz, 3350 GB/s."""
 SM_90A = replace(
-    SM_90, name="sm_90a", cpu="sm_90a", features=frozenset({"ptx84"}), instructions=(*SM_90.instructions, *WGMMA)
+    SM_90, name="sm_90a", cpu="sm_90a", features=frozenset({"ptx84"}), instructions=(*SM_90.instructions, *WGMMA, BULK)
 )
 """The same with what only devices of compute capability 9.0 have: named, never chosen."""
 DEVICES = (SM_80, SM_90, SM_90A)

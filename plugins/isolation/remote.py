@@ -27,6 +27,8 @@ from graft.plugins.manager import Plugin, PluginManager
 
 OTHER_HOOKS = ("graft_datatypes", "graft_operators", "graft_passes", "graft_region_compiled", "graft_report_sections")
 """What a plugin may bring besides backends, machines and loaders; it would run in the host's process."""
+STATUS_CHILD = 70
+"""How a child ends that a plugin has forked and let back into the call."""
 
 
 class Answers:
@@ -112,12 +114,15 @@ def portable(error: BaseException) -> GraftError:
 
 
 def answer(connection: Connection, ask: Callable[[], Any]) -> None:
-    """Send an answer, or the error in its place."""
+    """Send an answer, or the error in its place; a child that a plugin forked and let back into the call is ended."""
+    own = os.getpid()
     try:
         reply = (True, ask())
     except Exception as error:
         told = portable(error)
         reply = (False, (type(told), told.message, told.facts, getattr(told, "__notes__", [])))
+    if os.getpid() != own:
+        os._exit(STATUS_CHILD)
     try:
         connection.send(reply)
     except (TypeError, AttributeError, ValueError) as error:  # what pickle says of objects of no module

@@ -72,7 +72,8 @@ def _program_of(package: Package) -> Any:
     from graft.runtime.program import manifest_of
 
     facts = package.facts
-    module = Module(facts["name"], facts["kind"], tuple(facts["functions"]), package.data, package.constants)
+    functions = tuple(facts["functions"])
+    module = Module(facts["name"], facts["kind"], functions, package.data, package.constants, plugin=facts["plugin"])
     nothing = Procedure("main", (), (), (), ())
     loader = _loader_of(facts)
     rows = [] if loader is None else [(module.kind, loader.library if isinstance(loader, NativeLoader) else loader)]

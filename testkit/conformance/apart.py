@@ -33,6 +33,8 @@ LONG_SECONDS = 900.0
 """The time that a case gets which starts processes itself, or runs a network: levels 4 and up."""
 START_SECONDS = 300.0
 """The time that the process gets to import Graft, and beside that of a case to make the cases of a group."""
+STEP = 1.0
+"""The seconds in which a wait is cut."""
 MOST_LOST = 3
 """After so many lost processes, what is left of a group is not run."""
 MOST_HUNG = 3
@@ -117,8 +119,7 @@ class ApartSuite:
                         forked.add(told.case)
                     else:
                         found.append(told)
-                    if found and found[-1].name in forked:
-                        found[-1] = self._lost(found[-1].name, FORKED)
+                    found = [self._lost(one.name, FORKED) if one.name in forked else one for one in found]
                 return found
             except _Lost as lost:
                 self.end()
@@ -166,7 +167,7 @@ class _Process:
     def told(self, seconds: float) -> Any:
         """Return what the process says next; raise _Lost if it has ended, or says nothing for so long."""
         try:
-            if self.connection.poll(seconds):
+            if self._poll(seconds):
                 return self.connection.recv()
         except (OSError, EOFError):
             status = self._process.wait()
@@ -175,6 +176,14 @@ class _Process:
             raise _Lost(f"{what}: the process ended {how}{where(self._traces)}") from None
         asked(self._process.pid, self._traces)
         raise _Lost(f"hangs: it took more than {seconds:g} s{where(self._traces)}", late=True)
+
+    def _poll(self, seconds: float) -> bool:
+        """Whether something is said within a time, of which at most `STEP` goes by while this process is stopped."""
+        while seconds > STEP:
+            if self.connection.poll(STEP):
+                return True
+            seconds -= STEP
+        return self.connection.poll(seconds)
 
 
 def _end(process: subprocess.Popen[bytes], connection: Connection, traces: int) -> None:

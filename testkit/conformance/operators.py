@@ -9,7 +9,7 @@ import onnx
 
 from graft.testkit.conformance.drawn import operator_trials
 from graft.testkit.conformance.kit import Kit
-from graft.testkit.conformance.onnx_cases import by_operator
+from graft.testkit.conformance.onnx_cases import tests_of
 from graft.testkit.conformance.outcome import Case
 from graft.testkit.conformance.variants import variants
 
@@ -31,7 +31,7 @@ def cases(kit: Kit, subject: str) -> Iterator[Case]:
     """
     if not kit.may_take(subject):
         return
-    for number, (name, trial) in enumerate(by_operator().get(subject, {}).items()):
+    for number, (name, trial) in enumerate(tests_of(subject).items()):
         title = f"1/{subject}/{name.removeprefix('test_')}"
         claimed = bool(kit.claims(trial))
         if claimed:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from graft.testkit.conformance.drawn import draw_model, trial_of
 from graft.testkit.conformance.kit import Kit
-from graft.testkit.conformance.onnx_cases import by_operator
+from graft.testkit.conformance.onnx_cases import tests_of
+from graft.testkit.conformance.operators import subjects
 from graft.testkit.conformance.outcome import Failure, NotClaimed, Trial
 from graft.testkit.conformance.synthesis import Unwritable, instances
 
@@ -36,7 +40,7 @@ def samples(kit: Kit) -> list[Trial]:
     return _found[key]
 
 
-def _candidates(kit: Kit) -> list[Trial]:
+def _candidates(kit: Kit) -> Iterator[Trial]:
     found = list(kit.models)
     for row in list(kit.backend.patterns)[:2]:
         try:
@@ -45,7 +49,8 @@ def _candidates(kit: Kit) -> list[Trial]:
             continue
     drawn = sorted(((len(kit.claims(trial_of(draw_model(seed)))), seed) for seed in range(SEEDS)), reverse=True)
     found += [trial_of(draw_model(seed)) for claimed, seed in drawn[:5] if claimed]
-    if not found or len(found) < WANTED:
+    yield from found
+    if len(found) < WANTED:
         rules = [str(rule.what) for rule in kit.backend.rules if rule.is_operator]
-        found += [trial for name in rules or by_operator() for trial in list(by_operator().get(name, {}).values())[:2]]
-    return found
+        for name in rules or subjects(kit):
+            yield from islice(tests_of(name).values(), 2)

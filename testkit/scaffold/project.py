@@ -18,7 +18,19 @@ from graft.plugins.backend import API_LEVEL
 from graft.plugins.discovery import BUILT_IN
 from graft.runtime.files import make_folder, write
 
-KINDS = ("json", "c-source", "native", "rewrite", "tensor-ir")
+PARTS = {
+    "json": """`@package@/backend.py` says what is supported, and computes it. Replace the kernels by your own.""",
+    "c-source": """`@package@/backend.py` says what is supported, and has the call of each kernel as a line of C. The
+  kernels are in `@package@/native/@name@.h`: declare your library's there.""",
+    "native": """`@package@/backend.py` says what is supported, `@package@/program.py` writes a region as bytes.
+- `@package@/native/loader.c` checks these and runs them, without Python. After a change of it, install again.""",
+    "rewrite": """`@package@/rewriting.py` has the rules that bring a model into the form of the kernels, which are in
+  `@package@/backend.py`. Replace both by your library's.""",
+    "tensor-ir": """`@package@/machine.py` describes the machine, `@package@/target.py` says what is supported.
+- `@package@/emitter.py` writes the machine's language, `@package@/runtime.py` runs it: put your machine there.""",
+}
+"""What the files of each kind of project are for."""
+KINDS = tuple(PARTS)
 TEMPLATE = 1
 """The version of the templates, recorded in the project."""
 NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
@@ -57,6 +69,7 @@ def contents(name: str, kind: str) -> dict[str, str]:
         "graft": graft.__version__,
         "api": str(API_LEVEL),
     }
+    facts["parts"] = _filled(PARTS[kind], facts)
     found: dict[str, str] = {}
     for part in ("common", kind):
         _gather(files("graft.testkit.scaffold") / "templates" / part, "", facts, found)

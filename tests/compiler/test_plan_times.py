@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -201,3 +201,11 @@ def test_named_backends_are_taken_in_order_and_unnamed_ones_by_cost(named: bool,
     assert placed(Policy(), None, named=named).placement == mode
     assert placed(Policy(placement="greedy"), None, named=named).placement == "greedy"
     assert placed(Policy(placement="greedy"), "auto", named=named).placement == "auto"
+
+
+def test_a_time_is_of_the_devices_that_it_was_measured_with(tmp_path: Path) -> None:
+    options = compile_options(1, False)
+    card = replace(options.target.machine, name="card")
+    beside = replace(options, target=replace(options.target, devices=(card,)))
+    alone, other = (times_here([], one, program_of, 1.0, tmp_path / "times").machine for one in (options, beside))
+    assert other == f"{alone} beside card"

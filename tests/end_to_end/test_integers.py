@@ -377,3 +377,37 @@ def test_a_dequantized_column_is_broadcast_in_the_kernel_that_reads_it() -> None
     given = np.array([[110], [138]], np.uint8)
     got = graft.compile(model, ["llvm"], threads=1)(given, np.ones((2, 3), np.float32))
     np.testing.assert_array_equal(got, [[-3] * 3, [11] * 3])
+
+
+def test_an_image_with_channels_first_is_turned_before_its_windows_are_copied() -> None:
+    build = Quantized(5)
+    x, weights = build.input(1, 16, 9, 11, dtype="uint8"), build.bytes("int8", 24, 16, 3, 3)
+    y = build.add(
+        "QLinearConv", x, build.constant(0.02), build.constant(7, "uint8"), build.constant(weights, "int8"),
+        build.constant(0.01), build.constant(0, "int8"), build.constant(OUT), build.constant(90, "uint8"),
+        pads=[0] * 4, strides=[1, 1],
+    )  # fmt: skip
+    model = build.model(y, "uint8")
+    np.testing.assert_array_equal(run(model, build), qlinear(build, model))
+    product, _ = graft.compile(model, ["llvm"], strict=True).description.procedures[0].calls  # and a Transpose
+    assert product.schedule["strategy"] == "im2col_integers"
+
+
+def test_channels_stay_last_behind_pad_and_resize() -> None:
+    build = Quantized(6)
+
+    def convolution(x: str, channels: int) -> str:
+        weights, _ = build.weights(12, channels, 3, 3)
+        return build.dequantize(build.quantize(build.add("Conv", x, weights), OUT, 120), OUT, 120)
+
+    padded = build.add(
+        "Pad", convolution(image(build), 6), build.constant([0, 0, 1, 2, 0, 0, 3, 0], "int64"), mode="edge"
+    )
+    large = build.add("Resize", padded, "", build.constant([1, 1, 2, 2]), mode="nearest")
+    model = build.model(
+        build.quantize(convolution(build.dequantize(build.quantize(large, OUT, 120), OUT, 120), 12), OUT, 90), "uint8"
+    )
+    check_steps(model, build)
+    found = operators(model)
+    before = [found[number - 1] for number, operator in enumerate(found) if operator == "ConvInteger"]
+    assert before == ["Transpose"] * 2  # of what has channels last

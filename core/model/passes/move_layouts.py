@@ -57,6 +57,7 @@ def sink_transpositions(graph: ir.Graph, names: Names) -> bool:
     4. pooling: a transposition to channels last follows it, for what reads its result
     5. Flatten and Reshape to a vector for each image where there is one pixel
     6. ReduceSum, over the same axes in their new places
+    7. Pad and Resize, by the same numbers in their new places
     """
     changed = False
     for node in list(graph):
@@ -87,6 +88,8 @@ def _sink(emitter: Emitter) -> bool:
         return _reshape(emitter, sources[0])
     if is_operator(node, "ReduceSum"):  # case 6
         return _reduce(emitter, sources[0])
+    if is_operator(node, "Pad", "Resize"):  # case 7
+        return _by_axis(emitter, sources[0])
     if has_trait(node, Trait.POOLING):  # case 4
         return _pool(emitter)
     shape = known_shape(node.outputs[0])
@@ -138,6 +141,29 @@ def _reshape(emitter: Emitter, source: ir.Value | None) -> bool:
         return False
     target = emitter.constant("shape", np.array(output, np.int64))
     emitter.replace(emitter.emit("Reshape", [source, target], source.dtype, output))
+    return True
+
+
+def _by_axis(emitter: Emitter, source: ir.Value | None) -> bool:
+    """Move behind an operator whose constant operands have a number, or one at each end, for every axis."""
+    node, shape = emitter.node, known_shape(emitter.node.outputs[0])
+    has_axes = "axes" in node.attributes or (node.op_type == "Pad" and any(node.inputs[3:]))
+    if source is None or shape is None or len(shape) != 4 or has_axes:
+        return False
+    inputs: list[ir.Value | None] = [source]
+    for number, value in enumerate(node.inputs[1:], 1):
+        array = constant_of(value)
+        if value is None or (node.op_type == "Pad" and number == 2) or (array is not None and array.size == 0):
+            inputs.append(value)
+        elif array is None or array.size % len(NHWC):
+            return False
+        else:
+            inputs.append(emitter.constant("axes", array.reshape(-1, len(NHWC))[:, NHWC].reshape(-1)))
+    moved = emitter.emit(node.op_type, inputs, node.outputs[0].dtype, [shape[axis] for axis in NHWC])
+    maker = moved.producer()
+    assert maker is not None, moved.name
+    maker.attributes.update(node.attributes)
+    emitter.replace(transposed(emitter, moved, NCHW))
     return True
 
 

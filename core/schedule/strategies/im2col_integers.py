@@ -1,7 +1,7 @@
 """Convolutions of integers with their channels last as products of patches and weights.
 
 Patches (`graft.core.schedule.products.patches`) are runs of bytes here, all of which are copied into scratch memory
-first; what follows is a product of rows and a constant matrix.
+first; what follows is a product of rows and a constant matrix. An image whose channels come first is turned before.
 """
 
 from __future__ import annotations
@@ -39,14 +39,31 @@ def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
     def build() -> Function:
         inner = scheduled.function
         # Two passes over a row may share their variables: fresh ones, so that each is bound once.
-        body = Block((window.copy(rows, target), instantiate(inner.body, {})))
-        return replace(window.reading(kernel, inner), body=allocate((rows,), body))
+        body = Block((*window.turn(), window.copy(rows, target), instantiate(inner.body, {})))
+        memory = (rows,) if window.image.memory != "scratch" else (window.image, rows)
+        return replace(window.reading(kernel, inner), body=allocate(memory, body))
 
     return Scheduled(build, window.packed(kernel, scheduled.packed), knobs=scheduled.knobs)
 
 
 class _Window(Patches):
     """A convolution without border."""
+
+    def turn(self) -> tuple[Statement, ...]:
+        """Return the loops that put the channels of an image last; none where they are."""
+        if self.image.memory != "scratch":
+            return ()
+        batch, channels, height, width = b.dims(self.source)
+        n, c, h, w = (Variable(name) for name in "nchw")
+        store = Store(self.image, (n, h, b.add(b.multiply(w, channels), c)), Load(self.source, (n, c, h, w)))
+        body: Statement = For(c, b.index(channels), "serial", For(w, b.index(width), "serial", store))
+        body = For(h, b.index(height), "parallel", body)
+        return (For(n, b.index(batch), "parallel", body),)
+
+    def reading(self, kernel: Kernel, product: Function) -> Function:
+        """Return the function of the product with the image as it comes as its parameter."""
+        own = self if self.image.memory != "scratch" else replace(self, image=self.source)
+        return Patches.reading(own, kernel, product)
 
     def copy(self, rows: Buffer, target: Target) -> Statement:
         """Return the loops that fill the patches, one for each pixel of the output."""
@@ -79,13 +96,17 @@ def _pieces(length: int, most: int) -> list[tuple[int, int, Expression | None]]:
 
 
 def _window(kernel: Kernel, stages: Sequence[Stage]) -> _Window | None:
-    """Take a convolution apart; None unless its channels are last, it has one group, and no window leaves the image."""
+    """Take a convolution apart; None unless its result has channels last and no window leaves the image."""
     plain = plain_convolution(kernel, stages, "int32")
     if plain is None or plain[0].windows.leaves or not plain[0].window.stores_channels_last:
         return None
     window, source = plain[0].window, plain[1]
-    is_last = window.reads_channels_last or b.dims(source)[-1] == window.inputs == 1
-    return _Window(*plain, with_rows(source)) if is_last else None
+    if window.reads_channels_last or b.dims(source)[-1] == window.inputs == 1:
+        return _Window(*plain, with_rows(source))
+    if not window.reads_channels_first:
+        return None
+    batch, channels, height, width = b.dims(source)
+    return _Window(*plain, scratch("turned", source.dtype, batch, height, width * channels))
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

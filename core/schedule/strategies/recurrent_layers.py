@@ -35,6 +35,9 @@ def schedule_recurrent(kernel: Kernel, target: Target) -> Scheduled | None:
     if not any(isinstance(part, Recurrence) for part in parts):
         return None
     phases = [phase for part in parts if not isinstance(part, tuple) for phase in phases_of(part)]
+    read = {load.buffer for phase in phases for sums in phase.sums for load in loads(*sums.weights)}
+    if not read.isdisjoint(stage.buffer for stage in kernel.stages):
+        return None  # weights that the kernel computes would be packed before they are there
     tiles = Tiles.of(phases, target.machine)
     places: Places = {}
     contents: dict[Buffer, np.ndarray] = {}

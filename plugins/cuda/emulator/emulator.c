@@ -3,7 +3,8 @@
  *
  * Every access of device and shared memory is announced first. One outside of the kernel's buffers, and two of one byte
  * by different threads that nothing orders, one of which writes, end the launch: `graft_emulator_error` says where. A
- * thread is a context of its own where a kernel has barriers. Copies to shared memory happen when they are waited for.
+ * thread is a context of its own where a kernel has barriers. Copies to shared memory happen when they are waited for, and
+ * overwrite what was there as soon as they begin.
  * Linked with the code of the kernels to one shared object.
  */
 #define _GNU_SOURCE
@@ -76,16 +77,19 @@ static void run_thread(void) {
   setcontext(&emulated.scheduler);
 }
 
+/* Runs a thread until it waits or ends. */
+static void resume(int number) {
+  emulated.current = number;
+  emulated.threads[number].state = RUNNING;
+  swapcontext(&emulated.scheduler, &emulated.threads[number].context);
+}
+
 /* Runs the threads that are in a state until each is in another one. */
 static void run_those(int state) {
   for (volatile int turn = 0; turn < emulated.count; ++turn) {
     const int number = emulated.is_reversed ? emulated.count - 1 - turn : turn;
-    Thread *thread = &emulated.threads[number];
-    if (thread->state != state || emulated.error[0])
-      continue;
-    emulated.current = number;
-    thread->state = RUNNING;
-    swapcontext(&emulated.scheduler, &thread->context);
+    if (emulated.threads[number].state == state && !emulated.error[0])
+      resume(number);
   }
 }
 
@@ -94,6 +98,17 @@ static int all_in(int first, int last, int state) {
   for (int i = first; i < last; ++i)
     count += emulated.threads[i].state == state;
   return count == last - first;
+}
+
+static void blame_waiting(void) {
+  for (emulated.current = 0; emulated.threads[emulated.current].state == ENDED; ++emulated.current)
+    ;
+  for (int i = 0; i < emulated.count; ++i)
+    emulated.current = emulated.threads[i].state == AT_BULK ? i : emulated.current;
+  const int is_bulk = emulated.threads[emulated.current].state == AT_BULK;
+  emulated.uses_contexts = 0;
+  if (!setjmp(emulated.failure))
+    fail_launch("it waits %s", is_bulk ? "for a bulk copy that nobody begins" : "at a barrier that other threads of its block never reach");
 }
 
 static void run_block(void) {
@@ -114,23 +129,21 @@ static void run_block(void) {
       if (!all_in(first, last, AT_WARP_BARRIER))
         continue;
       emulated.steps[first / WARP]++;
-      for (int i = first; i < last && !emulated.error[0]; ++i) {
-        emulated.current = emulated.is_reversed ? last - 1 - (i - first) : i;
-        emulated.threads[emulated.current].state = RUNNING;
-        swapcontext(&emulated.scheduler, &emulated.threads[emulated.current].context);
-      }
+      for (int i = first; i < last && !emulated.error[0]; ++i)
+        resume(emulated.is_reversed ? last - 1 - (i - first) : i);
       moved = 1;
     }
+    for (int i = 0; i < emulated.count && !emulated.error[0]; ++i)
+      if (emulated.threads[i].state == AT_BULK && has_bulk(&emulated.threads[i])) {
+        resume(i);
+        moved = 1;
+      }
     if (moved)
       continue;
     if (all_in(0, emulated.count, ENDED))
       return;
     if (!all_in(0, emulated.count, AT_BLOCK_BARRIER)) {
-      for (emulated.current = 0; emulated.threads[emulated.current].state == ENDED; ++emulated.current)
-        ;
-      emulated.uses_contexts = 0;
-      if (!setjmp(emulated.failure))
-        fail_launch("it waits at a barrier that other threads of its block never reach");
+      blame_waiting();
       return;
     }
     emulated.epoch++;
@@ -146,6 +159,7 @@ static void run_blocks(int has_barriers) {
         emulated.at[0] = x, emulated.at[1] = y, emulated.at[2] = z;
         emulated.block_epoch = ++emulated.epoch;
         memset(emulated.steps, 0, sizeof emulated.steps);
+        emulated.bulk_count = 0;
         memset(emulated.shared, 0xff, emulated.shared_bytes); /* NaN: nothing is there at first */
         emulated.uses_contexts = has_barriers;
         if (has_barriers)
@@ -271,6 +285,8 @@ void graft_emulator_copy(char *target, char *source, uint32_t bytes) {
     fail_launch("it copies %u bytes to or from an address that is no multiple of %u", bytes, bytes);
   if (thread->count == COPIES)
     fail_launch("it has %d copies under way", COPIES);
+  graft_emulator_access(target, bytes, 1);
+  memset(target, 0xff, bytes); /* NaN: nobody may read it before it is waited for */
   thread->copies[thread->count++] = (Copy){target, source, bytes};
 }
 

@@ -8,8 +8,9 @@
 #include <ucontext.h>
 
 enum { WARP = 32, THREADS = 1024, BUFFERS = 256, STACK = 128 * 1024, COPIES = 512, GROUPS = 16, SHARED = 256 * 1024 };
+enum { BULKS = 16 }; /* mbarriers of a block */
 enum { WARPGROUP = 128, LINE = 128, PATTERN = 1024 }; /* threads; bytes of a swizzled line, and after which it repeats */
-enum { RUNNING, AT_BLOCK_BARRIER, AT_WARP_BARRIER, ENDED };
+enum { RUNNING, AT_BLOCK_BARRIER, AT_WARP_BARRIER, AT_BULK, ENDED };
 
 /* Who has touched a byte last, and when: `epoch` counts barriers of blocks (and blocks), `step` those of the warp. */
 typedef struct {
@@ -32,6 +33,13 @@ typedef struct {
   uint32_t bytes;
 } Copy;
 
+typedef struct { /* an mbarrier, and the copy of its phase */
+  char *at;
+  Copy copy;
+  int is_under_way, by;
+  uint32_t phase; /* how many are over */
+} Bulk;
+
 typedef struct {
   ucontext_t context;
   int state;
@@ -39,6 +47,8 @@ typedef struct {
   Copy copies[COPIES];
   int ends[GROUPS]; /* of groups, in copies */
   int count, groups;
+  Bulk *awaited; /* and in which phase */
+  uint32_t parity;
   uint16_t fences; /* from this thread's writes to what reads past the threads */
 } Thread;
 
@@ -58,6 +68,8 @@ typedef struct {
   uint32_t block[3], grid[3], at[3];
   uint32_t first_epoch, block_epoch, epoch;
   uint16_t steps[THREADS / WARP];
+  Bulk bulks[BULKS];
+  int bulk_count;
   char *rows[THREADS];
   uint32_t words[THREADS][6];
   Kernel kernel;
@@ -72,6 +84,9 @@ extern Emulated emulated;
 
 /* Ends the launch with what this thread does wrong. */
 void fail_launch(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Whether what a thread waits for has begun, or is over. */
+int has_bulk(const Thread *thread);
 #pragma GCC visibility pop
 
 const char *graft_emulator_error(void);
@@ -93,5 +108,8 @@ void graft_emulator_copy(char *target, char *source, uint32_t bytes);
 void graft_emulator_commit(void);
 void graft_emulator_report(int64_t *words, int64_t code, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e);
 void graft_emulator_wait(uint32_t pending);
+void graft_emulator_open_bulk(char *at);
+void graft_emulator_copy_bulk(char *target, char *source, char *at, uint32_t bytes);
+void graft_emulator_wait_bulk(char *at, uint32_t parity);
 
 #endif

@@ -202,6 +202,17 @@ static void destroy_graph(void *user, void *graph) {
   }
 }
 
+static int32_t pin(void *user, void *memory, uint64_t bytes, GraftError *error) {
+  CALL("cuMemHostRegister", pin, memory, bytes, CUDA_PIN_FOR_ALL);
+}
+
+static void unpin(void *user, void *memory) {
+  CudaDevice *device = user;
+  if (!graft_cuda_enter(device)) {
+    device->driver->unpin(memory);
+  }
+}
+
 static const GraftDevice TABLE = {.version = GRAFT_DEVICE_VERSION,
                                   .size = sizeof(GraftDevice),
                                   .name = "cuda",
@@ -220,7 +231,9 @@ static const GraftDevice TABLE = {.version = GRAFT_DEVICE_VERSION,
                                   .begin_capture = begin_capture,
                                   .end_capture = end_capture,
                                   .launch = launch,
-                                  .destroy_graph = destroy_graph};
+                                  .destroy_graph = destroy_graph,
+                                  .pin = pin,
+                                  .unpin = unpin};
 
 CudaDevice *graft_cuda_device(int number) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

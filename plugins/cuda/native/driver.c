@@ -51,6 +51,8 @@ static const Symbol SYMBOLS[] = {
     {offsetof(CudaDriver, launch_graph), "cuGraphLaunch", 0},
     {offsetof(CudaDriver, destroy_executable), "cuGraphExecDestroy", 0},
     {offsetof(CudaDriver, destroy_graph), "cuGraphDestroy", 0},
+    {offsetof(CudaDriver, pin), "cuMemHostRegister_v2", 0},
+    {offsetof(CudaDriver, unpin), "cuMemHostUnregister", 0},
     {offsetof(CudaDriver, launch_clusters), "cuLaunchKernelEx", 1},
 };
 

@@ -29,6 +29,7 @@ enum {
   CUDA_ATTRIBUTE_CLUSTER = 4,
   CUDA_EVENT_WITHOUT_TIME = 2,
   CUDA_CAPTURE_THREAD = 1,
+  CUDA_PIN_FOR_ALL = 1,
 };
 
 /* CUlaunchConfig and its attributes. */
@@ -86,6 +87,8 @@ typedef struct CudaDriver {
   CudaResult (*launch_graph)(CudaHandle executable, CudaHandle stream);
   CudaResult (*destroy_executable)(CudaHandle executable);
   CudaResult (*destroy_graph)(CudaHandle graph);
+  CudaResult (*pin)(void *memory, size_t bytes, unsigned flags);
+  CudaResult (*unpin)(void *memory);
   /* May be NULL: drivers before 12.0 have no clusters. */
   CudaResult (*launch_clusters)(const CudaLaunchConfig *config, CudaHandle function, void **parameters, void **extra);
 } CudaDriver;

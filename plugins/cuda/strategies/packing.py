@@ -59,12 +59,13 @@ def _packed_factor(
     source = load.buffer
     extents = [b.counted(source.shape[load.indices.index(axis)]) for axis in order]
     terms = len(factor.terms.variables)
-    if tuple(extents[-terms:]) != factor.terms.extents or _reads(kernel, source) != 1:
+    if tuple(extents[-terms:]) != factor.terms.extents or read_places(kernel, source) != 1:
         return None
     numbers = [int(extent) for extent in extents if isinstance(extent, int)]
     shape = (*numbers[:-terms], prod(numbers[-terms:]))
     array = kernel.constants[source].reshape([int(one) for one in b.dims(source)])
-    array = array.transpose([load.indices.index(axis) for axis in order]).reshape(shape).astype(numpy_dtype(dtype))
+    with np.errstate(over="ignore"):  # as the tensor instruction's own rounding would: to infinity
+        array = array.transpose([load.indices.index(axis) for axis in order]).reshape(shape).astype(numpy_dtype(dtype))
     buffer = Buffer(f"{source.name}_packed", dtype, tuple(map(b.index, shape)))
     term = Variable("term")
     value = b.cast(Load(buffer, (*order[:-terms], term)), factor.value.type.dtype)
@@ -77,6 +78,6 @@ def _saves(factor: Factor, load: Load, dtype: str) -> bool:
     return load.type.dtype != dtype or is_apart or len(factor.terms.variables) > 1
 
 
-def _reads(kernel: Kernel, source: Buffer) -> int:
+def read_places(kernel: Kernel, source: Buffer) -> int:
     """Return at how many places the stages of a kernel read a buffer."""
     return sum(load.buffer is source for stage in kernel.stages for load in loads(*stage_expressions(stage)))

@@ -24,24 +24,28 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.plugins.cuda.strategies.bulk import BulkFill, Tiled
 from graft.plugins.cuda.strategies.fills import Fill
 from graft.plugins.cuda.strategies.product_parts import Product
 from graft.plugins.cuda.strategies.sums import sums_of, unrolled
-from graft.plugins.cuda.strategies.tiles import Tiles
+from graft.plugins.cuda.strategies.tiles import Side, Tiles
 
 Begin = tuple[Expression, Expression]
+SIDES: tuple[Side, Side] = ("rows", "columns")
 
 
 class Tile:
-    """A tile of a product; ``dtypes`` are those of both factors in shared memory."""
+    """A tile of a product; ``dtypes`` are those of both factors in shared memory, ``bulk`` what bulk copies bring."""
 
-    def __init__(self, product: Product, tiles: Tiles, dtypes: Sequence[str]) -> None:
+    def __init__(self, product: Product, tiles: Tiles, dtypes: Sequence[str], bulk: Tiled | None = None) -> None:
         self.product, self.tiles = product, tiles
         self.thread = Variable("thread")
         terms = product.terms.count
         whole = isinstance(terms, int) and terms % (tiles.terms * tiles.splits) == 0
 
-        def fill(number: int, name: str, lines: int) -> Fill:
+        def fill(number: int, name: str, lines: int) -> Fill | BulkFill:
+            if bulk is not None and tiles.bulk == SIDES[number]:
+                return BulkFill(name, bulk, lines, tiles.terms, self.thread, tiles.stages)
             factor, dtype = (product.rows, product.columns)[number], dtypes[number]
             return Fill(
                 name, factor, dtype, lines, tiles.terms, tiles.threads, self.thread, bool(tiles.instruction),
@@ -50,6 +54,7 @@ class Tile:
 
         self.fills = fill(0, "left", tiles.rows), fill(1, "right", tiles.columns)
         self.shared = tuple(one.buffer() for one in self.fills)
+        self.bulks = [one for one in self.fills if isinstance(one, BulkFill)]
         self.sums = sums_of(
             tiles.instruction, "sums_here", product.total.dtype, tiles.columns, tiles.own_rows, tiles.own_columns,
             self.thread,
@@ -66,7 +71,7 @@ class Tile:
             return self.stored(b.add(begin[0], row), b.add(begin[1], column), total, lanes, which, split, parts)
 
         body: Statement = Block((sums.zeros(), loop, sums.each(stored)))
-        for buffer in (*self.shared, sums.buffer):
+        for buffer in (*self.shared, *(one.arrived for one in self.bulks), sums.buffer):
             body = Allocate(buffer, body)
         return body
 
@@ -89,12 +94,14 @@ class Tile:
         later = b.add(step, ahead)
         loop = Block((
             CallExtern("wait_copies", (b.index(ahead - 1),)),
+            *(one.waited(step) for one in self.bulks),
             *self._seen,
             Barrier("block"),
             fill(later, b.modulo(later, self.tiles.stages)),
             self._added(b.modulo(step, self.tiles.stages)),
         ))  # fmt: skip
-        return Block((before, For(step, b.extent(steps), "serial", loop)))
+        opened = (statement for one in self.bulks for statement in one.opened())
+        return Block((*opened, before, For(step, b.extent(steps), "serial", loop)))
 
     @property
     def _seen(self) -> tuple[Statement, ...]:
@@ -103,7 +110,7 @@ class Tile:
 
     def _added(self, slot: Expression) -> Statement:
         turned = [fill.is_turned for fill in self.fills]
-        return self.sums.added(self.shared[0], self.shared[1], slot, self.tiles.terms, turned)
+        return self.sums.added(self.shared[0], self.shared[1], (slot, slot), self.tiles.terms, turned)
 
     def _fill(self, slot: Expression, step: Expression, which: Variable, begin: Begin) -> Statement:
         batch, first = self.product.batch.at(which), b.multiply(step, self.tiles.terms)

@@ -19,6 +19,8 @@ from graft.core.schedule.parameters import BlockTileParameters, Parameters, of_f
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Function, Load, Statement, Store, Variable
 from graft.core.tensor_ir.visit import substitute
+from graft.plugins.cuda.machines import BULK
+from graft.plugins.cuda.strategies.bulk import bulk_side, tiled
 from graft.plugins.cuda.strategies.fills import copied_bytes
 from graft.plugins.cuda.strategies.frames import bound, launched, places
 from graft.plugins.cuda.strategies.packing import Packed
@@ -59,23 +61,24 @@ def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     if isinstance(wanted, Reject):
         return wanted
     tiles = chosen(wanted.problem, target.machine, of_family(anchor.parameters, BlockTileParameters))
-    packed, dtypes = wanted.packed, wanted.dtypes
-    return Scheduled(
-        lambda: _function(anchor, packed, Tile(packed.product, tiles, dtypes)), packed.contents, knobs=tiles.knobs
-    )
+    packed, dtypes, bulk = wanted.packed, wanted.dtypes, None
+    if tiles.bulk:
+        packed, bulk = tiled(packed, anchor.kernel, tiles, dtypes[tiles.bulk == "columns"])
+    tile = Tile(packed.product, tiles, dtypes, bulk)
+    return Scheduled(lambda: _function(anchor, packed, tile), packed.contents, knobs=tiles.knobs)
 
 
 def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Parameters]:
-    """Return tiles first, then for the best of them stages and splits."""
+    """Return tiles first, then for the best of them stages, splits and bulk copies."""
     wanted = _wanted(anchor, target)
     if isinstance(wanted, Reject):
         return []
     every = [parameters_of(tiles) for tiles in ranked(wanted.problem, target.machine)]
     if stage == 0:
-        shapes = {replace(one, stages=None, splits=None): one for one in reversed(every)}
+        shapes = {replace(one, stages=None, splits=None, bulk=None): one for one in reversed(every)}
         return [one for one in every if one in shapes.values()][:MEASURED]
     own = parameters_of(chosen(wanted.problem, target.machine, of_family(anchor.parameters, BlockTileParameters)))
-    same = [one for one in every if replace(one, stages=own.stages, splits=own.splits) == own]
+    same = [one for one in every if replace(one, stages=own.stages, splits=own.splits, bulk=own.bulk) == own]
     return same[:MEASURED] if stage == 1 else []
 
 
@@ -101,7 +104,8 @@ def _wanted(anchor: Anchor, target: Target) -> _Wanted | Reject:
     ways = {instruction: is_copied and terms % (64 // size if instruction else 16) == 0}
     if instruction and target.machine.has(GROUP + instruction):
         ways[GROUP + instruction] = is_copied and terms % (LINE // size) == 0
-    return _Wanted(packed, Problem(rows, columns, terms, batch, size, ways), dtypes)
+    bulk = bulk_side(packed, anchor.kernel, dtypes) if target.machine.has(BULK.name) else ""
+    return _Wanted(packed, Problem(rows, columns, terms, batch, size, ways, bulk), dtypes)
 
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:

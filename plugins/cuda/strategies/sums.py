@@ -28,6 +28,8 @@ from graft.plugins.cuda.strategies.frames import ACCESS
 
 Place = Callable[[Expression, Expression, Expression, int], Statement]
 """Gives what is done with neighbouring sums of a row: the row and first column within the block, the sums, how many."""
+Slots = tuple[Expression, Expression]
+"""Which stage of each factor."""
 
 
 def unrolled(variable: Variable, extent: int, body: Statement) -> Statement:
@@ -48,7 +50,7 @@ class Sums(ABC):
         """The registers of a thread."""
 
     @abstractmethod
-    def added(self, left: Buffer, right: Buffer, slot: Expression, terms: int, turned: Sequence[bool]) -> Statement:
+    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, turned: Sequence[bool]) -> Statement:
         """Return what adds the products of two factors in shared memory, as `Fill` lays them."""
 
     @abstractmethod
@@ -84,7 +86,7 @@ class ScalarSums(Sums):
     def _row(self) -> Expression:
         return b.multiply(b.divide(self.thread, self._across), self.own_rows)
 
-    def added(self, left: Buffer, right: Buffer, slot: Expression, terms: int, turned: Sequence[bool]) -> Statement:
+    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, turned: Sequence[bool]) -> Statement:
         """Return products of columns of the left tile by rows of the right one."""
         held = min(4, self.own_rows)
         here = Buffer("left_here", left.dtype, (b.index(self.own_rows),), memory="register", alignment=ACCESS)
@@ -93,9 +95,9 @@ class ScalarSums(Sums):
         def ramp(place: Expression) -> Expression:
             return Ramp(place, 1, held) if held > 1 else place
 
-        source = Load(left, (slot, term, ramp(b.add(self._row(), b.multiply(part, held)))))
+        source = Load(left, (slots[0], term, ramp(b.add(self._row(), b.multiply(part, held)))))
         load = unrolled(part, self.own_rows // held, Store(here, (ramp(b.multiply(part, held)),), source))
-        line = Load(right, (slot, term, Ramp(self._column(group), 1, 4)))
+        line = Load(right, (slots[1], term, Ramp(self._column(group), 1, 4)))
         vector, at = Variable("right_here", line.type), (row, Ramp(b.multiply(group, 4), 1, 4))
         product = multiply_add(Broadcast(Load(here, (row,)), 4), vector, Load(self.buffer, at))
         each = Let(vector, line, unrolled(row, self.own_rows, Store(self.buffer, at, product)))
@@ -132,14 +134,15 @@ class TensorSums(Sums):
         row, column = b.divide(warp, across), b.modulo(warp, across)
         return b.multiply(row, self.own_rows), b.multiply(column, self.own_columns)
 
-    def added(self, left: Buffer, right: Buffer, slot: Expression, terms: int, turned: Sequence[bool]) -> Statement:
+    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, turned: Sequence[bool]) -> Statement:
         """Return the tensor instructions."""
         row, column = self._warp()
         depth = 32 * 8 // element_bits(left.dtype)
         term, i, j = Variable("term"), Variable("i"), Variable("j")
         first, lines = b.multiply(term, depth), (b.add(row, b.multiply(i, 16)), b.add(column, b.multiply(j, 8)))
         places = [
-            (slot, first, line) if turn else (slot, line, first) for line, turn in zip(lines, turned, strict=True)
+            (slot, first, line) if turn else (slot, line, first)
+            for slot, line, turn in zip(slots, lines, turned, strict=True)
         ]
         factors = Load(left, places[0]), Load(right, places[1])
         how = (b.constant(int(turn), "int64") for turn in turned)
@@ -176,13 +179,13 @@ class GroupSums(Sums):
         row, column = b.divide(group, across), b.modulo(group, across)
         return b.multiply(row, self.own_rows), b.multiply(column, self.own_columns)
 
-    def added(self, left: Buffer, right: Buffer, slot: Expression, terms: int, turned: Sequence[bool]) -> Statement:
+    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, turned: Sequence[bool]) -> Statement:
         """Return a call for each 64 rows: all terms of a stage, which is complete when it returns."""
         row, column = self._group()
         i, none = Variable("i"), b.index(0)
         lines = (b.add(row, b.multiply(i, ROWS)), column)
         factors = []
-        for buffer, line, turn in zip((left, right), lines, turned, strict=True):
+        for buffer, slot, line, turn in zip((left, right), slots, lines, turned, strict=True):
             across = 1024 // element_bits(buffer.dtype)
             place = (slot, b.divide(line, across), none, none) if turn else (slot, line, none)
             factors.append(Load(buffer, place))

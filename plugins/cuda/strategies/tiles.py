@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from math import log2
+from typing import Literal
 
 from graft.core.machine.machine import Machine
 from graft.core.schedule.parameters import BlockTileParameters, Unit
@@ -23,15 +25,22 @@ WAVE = 400.0
 """Cycles that a block takes to begin and to end."""
 L2_BYTES = 48.0
 """Bytes per cycle that a multiprocessor gets from the second-level cache."""
+ISSUED = 8.0
+"""Instructions of a thread for 16 bytes that it copies past its registers: where from, where to, the copy itself."""
 LINE = 128
 """Bytes of a swizzled line of a factor for wgmma: the terms of a stage."""
+
+
+Side = Literal["", "rows", "columns"]
+"""A factor of a product, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """A block has ``rows x columns`` sums and ``terms`` of each in a stage, of which ``stages`` are in memory.
 
-    Without an ``instruction`` a thread has ``own_rows x own_columns`` sums, with one a warp has, or a warpgroup.
+    Without an ``instruction`` a thread has ``own_rows x own_columns`` sums, with one a warp has, or a warpgroup. The
+    factor ``bulk`` comes by bulk copies.
     """
 
     rows: int
@@ -42,6 +51,7 @@ class Tiles:
     stages: int = 1
     splits: int = 1
     instruction: str = ""
+    bulk: Side = ""
 
     @property
     def threads(self) -> int:
@@ -70,6 +80,7 @@ class Tiles:
         shown: dict[str, int | str] = {"block": tile, self.unit_name: own}
         shown |= {"stages": self.stages} if self.stages > 1 else {}
         shown |= {"splits": self.splits} if self.splits > 1 else {}
+        shown |= {"bulk": self.bulk} if self.bulk else {}
         return shown | ({"instruction": self.instruction} if self.instruction else {})
 
 
@@ -131,8 +142,15 @@ def cycles(tiles: Tiles, rows: int, columns: int, terms: int, batch: int, size: 
     arithmetic /= min(1.0, together * tiles.threads / BUSY)
     hidden = 1.0 if tiles.stages > 1 else 0.6 + 0.4 / together
     each = max(arithmetic, loaded) if tiles.stages > 1 else arithmetic + hidden * loaded
+    each += _issued(tiles, depth * size) if tiles.is_of_group else 0.0
     split = 2.0 * rows * columns * batch * tiles.splits * 4 / machine.far.bandwidth if tiles.splits > 1 else 0.0
     return waves * (each * together + WAVE) + split
+
+
+def _issued(tiles: Tiles, line: int) -> float:
+    """Return the cycles in which a block's threads begin copies of lines of so many bytes, and multiply nothing."""
+    lines = {"": tiles.rows + tiles.columns, "rows": tiles.columns, "columns": tiles.rows}[tiles.bulk]
+    return lines * line / 16 * ISSUED / WARPGROUP
 
 
 def _reuse(tiles: Tiles, least: float) -> float:
@@ -161,6 +179,8 @@ class Problem:
     batch: int
     size: int
     ways: Mapping[str, bool]
+    bulk: Side = ""
+    """The factor that bulk copies may bring to a warpgroup's stages."""
 
     def cycles(self, tiles: Tiles, machine: Machine) -> float:
         """Return what a model says that it takes with some tiles; terms are split only where that is worth it."""
@@ -172,17 +192,17 @@ def ranked(problem: Problem, machine: Machine) -> list[Tiles]:
     """Return the tiles that fit a machine, those that cost least first."""
     memory, terms = machine.memory("shared"), problem.terms
     most = memory.bytes if memory else 0
-    found: list[tuple[float, int, Tiles]] = []
+    found: dict[Tiles, tuple[float, int]] = {}
     ways = problem.ways.items()
     every = (tiles for instruction, is_deep in ways for tiles in candidates(instruction, problem.size, is_deep))
     for number, tiles in enumerate(every):
-        for splits in (1, 2, 4, 8, 16, 32):
-            one = replace(tiles, splits=splits)
+        for splits, bulk in product((1, 2, 4, 8, 16, 32), ("", problem.bulk)):
+            one = replace(tiles, splits=splits, bulk=bulk if tiles.is_of_group and tiles.stages > 1 else "")
             enough = splits == 1 or terms // splits >= 8 * tiles.terms
             enough = enough and (tiles.stages == 1 or terms % (splits * tiles.terms) == 0)
             if shared_bytes(one, problem.size) <= most and enough:
-                found.append((problem.cycles(one, machine), number, one))
-    return [tiles for _, _, tiles in sorted(found, key=lambda entry: entry[:2])]
+                found[one] = problem.cycles(one, machine), number
+    return sorted(found, key=lambda one: found[one])
 
 
 def chosen(problem: Problem, machine: Machine, wanted: BlockTileParameters | None = None) -> Tiles:
@@ -194,8 +214,9 @@ def chosen(problem: Problem, machine: Machine, wanted: BlockTileParameters | Non
 def parameters_of(tiles: Tiles) -> BlockTileParameters:
     """Return what tuning remembers of tiles."""
     return BlockTileParameters(
-        tiles.rows, tiles.columns, tiles.own_rows, tiles.own_columns, tiles.unit_name, tiles.stages, tiles.splits
-    )
+        tiles.rows, tiles.columns, tiles.own_rows, tiles.own_columns, tiles.unit_name, tiles.stages, tiles.splits,
+        bool(tiles.bulk) if tiles.is_of_group else None,
+    )  # fmt: skip
 
 
 def _distance(tiles: Tiles, wanted: BlockTileParameters) -> float:
@@ -206,4 +227,5 @@ def _distance(tiles: Tiles, wanted: BlockTileParameters) -> float:
         (own.own_columns, wanted.own_columns), (own.stages, wanted.stages), (own.splits, wanted.splits),
     )  # fmt: skip
     far = sum(abs(log2(one / other)) for one, other in pairs if one is not None and other is not None)
+    far += 1 if wanted.bulk not in (None, own.bulk) else 0
     return far + (100 if own.unit != wanted.unit else 0)

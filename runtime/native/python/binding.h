@@ -18,7 +18,7 @@ _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "shapes of NumPy and DLPack 
 
 /* Python objects that the module uses; set once, when it is imported. */
 typedef struct Imports {
-  PyObject *artifact_error, *input_error, *run_error; /* of graft.errors */
+  PyObject *graft_error, *artifact_error, *input_error, *run_error; /* of graft.errors */
   PyObject *numpy_dtype, *dtype_name;                 /* of graft.runtime.dtypes */
 } Imports;
 

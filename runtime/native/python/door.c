@@ -138,7 +138,11 @@ int graft_note_receive(int socket, Note *note, int *descriptor) {
   return -1;
 }
 
-int graft_door_spin(Door *door, DoorTurn turn) {
+int graft_door_spin(Door *door, DoorTurn turn, int32_t *rests) {
+  if (*rests) {
+    --*rests;
+    return 0;
+  }
   int64_t end = graft_nanoseconds() + GRAFT_SPIN_NANOSECONDS;
   do {
     for (int32_t i = 0; i < 64; i++) {
@@ -150,5 +154,6 @@ int graft_door_spin(Door *door, DoorTurn turn) {
 #endif
     }
   } while (graft_nanoseconds() < end);
+  *rests = GRAFT_SPIN_RESTS;
   return 0;
 }

@@ -15,7 +15,8 @@ enum {
   GRAFT_DOOR_TENSORS = 512,
   GRAFT_DOOR_SEGMENTS = 64, /* that a worker keeps mapped at one time */
   GRAFT_NO_SEGMENT = 0,
-  GRAFT_SPIN_NANOSECONDS = 30000 /* below that a wake-up costs more than waiting */
+  GRAFT_SPIN_NANOSECONDS = 30000, /* below that a wake-up costs more than waiting */
+  GRAFT_SPIN_RESTS = 15           /* the waits after one in vain that are asleep from the start */
 };
 
 typedef enum { DOOR_ASKED = 1, DOOR_ANSWERED = 2 } DoorTurn;
@@ -85,7 +86,8 @@ int graft_note_send(int socket, const Note *note, int descriptor);
 /* *descriptor is -1 where none came along. -1: the other end is gone. */
 int graft_note_receive(int socket, Note *note, int *descriptor);
 
-/* Waits, awake, until the door has this turn; 0 if it has not after GRAFT_SPIN_NANOSECONDS. */
-int graft_door_spin(Door *door, DoorTurn turn);
+/* Waits, awake, until the door has this turn; 0 if it has not after GRAFT_SPIN_NANOSECONDS. *rests, 0 at first, counts the
+ * calls that return at once after that: the other end needs long, or the processor that this one is awake on. */
+int graft_door_spin(Door *door, DoorTurn turn, int32_t *rests);
 
 #endif

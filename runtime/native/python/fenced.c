@@ -23,6 +23,7 @@ typedef struct Channel {
   uint64_t sent[GRAFT_DOOR_SEGMENTS];
   int32_t sent_count;
   uint64_t generation;
+  int32_t rests; /* see graft_door_spin */
 } Channel;
 
 typedef struct FencedFunction {
@@ -356,7 +357,7 @@ static int32_t await_answer(const Exchange *exchange, int *lost, Loss *loss) {
   Channel *channel = exchange->channel;
   int64_t limit = exchange->self->nanoseconds, end = limit ? graft_nanoseconds() + limit : 0;
   int32_t status = GRAFT_OK;
-  graft_door_spin(channel->door, DOOR_ANSWERED);
+  graft_door_spin(channel->door, DOOR_ANSWERED, &channel->rests);
   for (;;) {
     Note note;
     int descriptor;

@@ -2,6 +2,7 @@
 #include "binding.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* A function of such a module: the state that its entry gets. */
 typedef struct PythonFunction {
@@ -87,17 +88,27 @@ static PyObject *wrap_inputs(const Context *context, Run *run, const DLTensor *c
   return list;
 }
 
+/* What the plugin did wrong, and who is to mend it. */
+static int32_t fail_plugin(Context *context, const char *text) {
+  const char *plugin = context->instance->program->manifest.modules[context->call->module].plugin;
+  if (!*plugin) {
+    return graft_context_fail(context, GRAFT_ERROR_RUN, "%s", text);
+  }
+  return graft_context_fail(context, GRAFT_ERROR_RUN, "%s; mend plugin '%s' or compile without it", text, plugin);
+}
+
 static int32_t fail_output(Context *context, int32_t i, const TensorSpec *spec, const DLTensor *wanted,
                            const DLTensor *got) {
-  char expected[256] = "", actual[256] = "";
+  char expected[128] = "", actual[128] = "", text[384] = "";
   if (!spec->is_unknown) {
     graft_append_shape(expected, sizeof expected, wanted->ndim, wanted->shape);
   } else if (spec->ndim >= 0) {
     graft_append_dimensions(expected, sizeof expected, context->frame->procedure, spec);
   }
   graft_append_shape(actual, sizeof actual, got->ndim, got->shape);
-  return graft_context_fail(context, GRAFT_ERROR_RUN, "output %d must be %s%s, the function returned %s%s", (int)i,
-                            graft_dtype_name(spec->dtype), expected, graft_dtype_name(got->dtype), actual);
+  graft_append(text, sizeof text, "output %d must be %s%s, the function returned %s%s", (int)i,
+               graft_dtype_name(spec->dtype), expected, graft_dtype_name(got->dtype), actual);
+  return fail_plugin(context, text);
 }
 
 /* Whether an array is a result's elements in a row: kernels of the tensor IR know buffers, not shapes. */
@@ -147,8 +158,9 @@ static int32_t store_outputs(Context *context, PyObject *result, DLTensor *const
   }
   int32_t status = GRAFT_OK;
   if (PySequence_Fast_GET_SIZE(items) != count) {
-    status = graft_context_fail(context, GRAFT_ERROR_RUN, "the function returned %zd outputs, not %d",
-                                PySequence_Fast_GET_SIZE(items), (int)count);
+    char text[128] = "";
+    graft_append(text, sizeof text, "the function returned %zd outputs, not %d", PySequence_Fast_GET_SIZE(items), (int)count);
+    status = fail_plugin(context, text);
   }
   for (int32_t i = 0; !status && i < count; i++) {
     status = store_output(context, i, PySequence_Fast_GET_ITEM(items, i), outputs[i]);
@@ -165,13 +177,18 @@ static int32_t run_function(GraftContext *base, void *state, const DLTensor *con
     return graft_context_fail(context, GRAFT_ERROR_RUN, "a loader in Python has functions for tensors in main memory only");
   }
   PyGILState_STATE gil = PyGILState_Ensure();
+  pid_t caller = getpid();
   PyObject *arguments = wrap_inputs(context, run, inputs);
   PyObject *result = arguments ? PyObject_CallOneArg(function->callable, arguments) : NULL;
   int32_t status = result ? store_outputs(context, result, outputs) : -1;
   if (status < 0) {
     char text[512];
     graft_take_exception(&run->exception, text, sizeof text);
-    status = graft_context_fail(context, GRAFT_ERROR_RUN, "%s", text);
+    int is_said = run->exception && PyObject_IsInstance(run->exception, graft_imports.graft_error) > 0;
+    status = is_said ? graft_context_fail(context, GRAFT_ERROR_RUN, "%s", text) : fail_plugin(context, text);
+  }
+  if (getpid() != caller) {
+    status = fail_plugin(context, "it forked, and this is the child, which came back from the call");
   }
   Py_XDECREF(result);
   Py_XDECREF(arguments);

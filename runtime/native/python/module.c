@@ -283,6 +283,7 @@ static PyObject *import_name(const char *module, const char *name) {
 PyMODINIT_FUNC PyInit__native(void) {
   import_array();
   graft_imports = (Imports){
+      .graft_error = import_name("graft.errors", "GraftError"),
       .artifact_error = import_name("graft.errors", "ArtifactError"),
       .input_error = import_name("graft.errors", "InputError"),
       .run_error = import_name("graft.errors", "RunError"),

@@ -1,6 +1,7 @@
 /* Functions of modules that a worker process runs: the worker's side of a call. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,6 +9,8 @@
 #include "binding.h"
 #include "memory.h"
 #include "platform.h"
+
+enum { STATUS_CHILD = 70 }; /* how a child ends that a function has forked and let back into the call */
 
 typedef struct Mapping {
   uint64_t number;
@@ -168,8 +171,13 @@ static int32_t run_served(Service *service, Context *context, Run *run) {
   service->instance->entry = &frame;
   service->instance->user = run;
   const Served *served = service->functions + function;
+  pid_t own = getpid();
   int32_t status = served->entry(&context->base, served->state, (const DLTensor *const *)service->pointers,
                                  service->pointers + inputs);
+  if (getpid() != own) { /* the caller waits for one answer */
+    fprintf(stderr, "graft: a function forked, and its child came back from the call; the child is ended\n");
+    _exit(STATUS_CHILD);
+  }
   for (int32_t i = 0; !status && i < outputs; i++) {
     if (service->pointers[inputs + i] && service->specs[inputs + i].is_unknown) {
       status = send_output(service, context, i, inputs + i);
@@ -215,11 +223,12 @@ static int answer(Service *service) {
 /* Until the host is gone. */
 static void serve(Service *service) {
   int failed = 0;
+  int32_t rests = 0;
   while (!failed) {
     Note note;
     int descriptor;
     if (service->door.base) {
-      graft_door_spin(service->door.base, DOOR_ASKED);
+      graft_door_spin(service->door.base, DOOR_ASKED, &rests);
     }
     if (graft_note_receive(service->socket, &note, &descriptor)) {
       return;

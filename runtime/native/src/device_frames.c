@@ -19,11 +19,13 @@ int graft_create_device_frame(Store *store, const Procedure *procedure, const Gr
   device->staged = graft_store_allocate(store, (size_t)procedure->tensor_count, sizeof(DeviceBlock));
   device->events = graft_store_allocate(store, (size_t)procedure->call_count, sizeof(void *));
   device->series = graft_store_allocate(store, (size_t)procedure->call_count, sizeof(Series));
+  device->pinned = graft_store_allocate(store, devices, sizeof(void *));
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
     int32_t number = procedure->tensors[i].device;
     frame->tensors[i].device = number ? graft_device_of(program, number)->device : (DLDevice){kDLCPU, 0};
   }
-  return device->arenas && device->stage_arenas && device->staged && device->events && device->series;
+  return device->arenas && device->stage_arenas && device->staged && device->events && device->series &&
+         device->pinned;
 }
 
 static int32_t create_event(Context *context, const Frame *frame, int32_t number) {
@@ -63,6 +65,41 @@ static int32_t place_arenas(Context *context, Frame *frame) {
   return status;
 }
 
+/* The bytes of main memory's arena, planned once, that copies from and to devices read and write: from `low` to below the
+ * value. */
+static uint64_t copied(const Procedure *procedure, uint64_t *low) {
+  uint64_t high = 0;
+  *low = UINT64_MAX;
+  for (int32_t i = 0; graft_is_planned(procedure) && i < procedure->call_count; i++) {
+    const Call *call = procedure->calls + i;
+    if (call->kind != CALL_COPY || !call->device) {
+      continue;
+    }
+    const int32_t ends[] = {call->inputs.items[0], call->outputs.items[0]};
+    for (int k = 0; k < 2; k++) {
+      const TensorSpec *spec = procedure->tensors + procedure->tensors[ends[k]].root;
+      if (spec->storage == STORAGE_ARENA && !spec->device && spec->room) {
+        *low = spec->offset < *low ? spec->offset : *low;
+        high = spec->offset + spec->room > high ? spec->offset + spec->room : high;
+      }
+    }
+  }
+  return high;
+}
+
+/* Memory that another process sees stays as it is. */
+static void pin(Context *context, Frame *frame) {
+  uint64_t low, high = copied(frame->procedure, &low);
+  for (int32_t i = 0; high && !frame->memory && i < context->instance->program->device_count; i++) {
+    const GraftDevice *table = graft_device_of(context->instance->program, i + 1);
+    GraftError error = {0};
+    if (table->size >= sizeof(GraftDevice) && table->pin &&
+        table->pin(table->user, frame->arena + low, high - low, &error) == GRAFT_OK) {
+      frame->device->pinned[i] = frame->arena + low;
+    }
+  }
+}
+
 int32_t graft_place_device_frame(Context *context, Frame *frame) {
   if (frame->device->is_placed) {
     return GRAFT_OK;
@@ -72,6 +109,9 @@ int32_t graft_place_device_frame(Context *context, Frame *frame) {
     if (is_download(frame->procedure, frame->procedure->calls + i)) {
       status = create_event(context, frame, i);
     }
+  }
+  if (!status) {
+    pin(context, frame);
   }
   frame->device->is_placed = status == GRAFT_OK;
   return status;
@@ -84,6 +124,10 @@ void graft_destroy_device_frame(Frame *frame, const GraftProgram *program) {
     return;
   }
   for (int32_t i = 0; i < program->device_count; i++) {
+    if (device->pinned && device->pinned[i]) {
+      const GraftDevice *table = graft_device_of(program, i + 1);
+      table->unpin(table->user, device->pinned[i]);
+    }
     if (device->arenas) {
       graft_device_block_free(program, i + 1, device->arenas + i);
     }

@@ -43,7 +43,7 @@ static int32_t open_device(GraftProgram *program, const DeviceSpec *spec, GraftE
   if (!found) {
     return fail_missing(spec, error);
   }
-  if (found->version != GRAFT_DEVICE_VERSION || found->size < sizeof(GraftDevice)) {
+  if (found->version != GRAFT_DEVICE_VERSION || found->size < GRAFT_DEVICE_LEAST) {
     return graft_set_error(error, GRAFT_ERROR_LOADER,
                            "device '%s' was built for version %" PRIu32
                            " of Graft's device interface, and this runtime has version %d; update plugin '%s'",

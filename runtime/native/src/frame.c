@@ -119,6 +119,6 @@ void graft_destroy_frame(Frame *frame, const GraftProgram *program) {
   for (int32_t i = 0; frame->stages && i < procedure->stage_count; i++) {
     graft_arena_release(frame->memory, frame->stages[i].arena);
   }
+  graft_destroy_device_frame(frame, program); /* devices reach the arena until then */
   graft_arena_release(frame->memory, frame->arena);
-  graft_destroy_device_frame(frame, program);
 }

@@ -94,6 +94,7 @@ typedef struct DeviceFrame {
   DeviceBlock *staged;       /* by tensor: of inputs and outputs that the caller has in main memory */
   void **events;             /* by call: of copies to main memory */
   Series *series;            /* by call */
+  void **pinned;             /* by device: the memory of the frame that it reaches by itself, NULL for none */
   int is_placed;             /* whether arenas and events are there */
 } DeviceFrame;
 

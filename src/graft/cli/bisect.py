@@ -14,6 +14,7 @@ from graft.cli.common import (
     State,
     backend_options,
     common_options,
+    comparison_options,
     compile_options,
     dim_option,
     names_or_none,
@@ -35,15 +36,10 @@ if TYPE_CHECKING:
     help="A folder for the smallest model, its inputs, and a script of two lines.",
 )  # fmt: skip
 @click.option(
-    "--against", type=click.Choice(["reference", "onnxruntime"]), default="reference", show_default=True,
-    help="Who says what is right.",
-)  # fmt: skip
-@click.option(
     "--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
     help="The time after which no further trial begins.",
 )  # fmt: skip
-@click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance.")
-@click.option("--atol", type=float, default=1e-4, show_default=True, help="Absolute tolerance.")
+@comparison_options
 @input_option
 @backend_options
 @dim_option

@@ -218,6 +218,18 @@ def switch_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
+def comparison_options(command: Command) -> Command:
+    """Add what results are held against, and how near they must be: ``--against``, ``--rtol``, ``--atol``."""
+    return _all(
+        click.option(
+            "--against", type=click.Choice(["reference", "onnxruntime"]), default="reference", show_default=True,
+            help="Who says what is right.",
+        ),
+        click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance."),
+        click.option("--atol", type=float, default=1e-4, show_default=True, help="Absolute tolerance."),
+    )(command)  # fmt: skip
+
+
 def compile_options(command: Command) -> Command:
     """Add what steers compilation: ``--threads``, ``--strict``."""
     return _all(

@@ -14,6 +14,7 @@ from graft.cli.common import (
     backend_options,
     bindings_and_ranges,
     common_options,
+    comparison_options,
     compile_options,
     dims_argument,
     is_artifact,
@@ -32,13 +33,8 @@ if TYPE_CHECKING:
 @click.command("verify")
 @click.argument("file", type=MODEL)
 @click.option("--model", type=MODEL, help="The model that the artifact FILE was compiled from.")
-@click.option(
-    "--against", type=click.Choice(["reference", "onnxruntime"]), default="reference", show_default=True,
-    help="Who says what is right.",
-)  # fmt: skip
 @click.option("--per-region", is_flag=True, help="Check every region too, by itself and inside the program.")
-@click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance.")
-@click.option("--atol", type=float, default=1e-4, show_default=True, help="Absolute tolerance.")
+@comparison_options
 @backend_options
 @click.option(
     "--dim", "dims", metavar="NAME=16,32|1..512", type=dims_argument, multiple=True,

@@ -16,8 +16,8 @@ from graft.plugins.cuda.module import native_loader
 from graft.runtime.procedure import Module
 
 SOURCE = Path(__file__).parents[3] / "plugins" / "cuda" / "native" / "tests" / "driver.c"
-FAILURES = ("allocate", "copy", "launch", "synchronize", "load", "capture")
-COUNTS = ("live", "launches", "graphs", "graph_launches", "modules")
+FAILURES = ("allocate", "copy", "launch", "synchronize", "load", "capture", "pin")
+COUNTS = ("live", "launches", "graphs", "graph_launches", "modules", "pinned")
 
 
 def build(folder: Path) -> Path:

@@ -73,6 +73,32 @@ def test_what_a_program_has_on_the_device_is_given_back(driver):
     assert (driver.count("live"), driver.count("modules"), driver.count("graphs")) == (0, 0, 0)
 
 
+class WithoutExp(Emulated):
+    def supports(self, node):
+        return graft.Reject("no-pattern", "not here") if node.op_type == "Exp" else super().supports(node)
+
+
+BETWEEN = "g (float[4,8] x) => (float[4,8] z) { a = Relu(x) b = Exp(a) c = Tanh(b) d = Exp(c) z = Relu(d) }"
+
+
+@pytest.mark.parametrize("code", [0, 1], ids=["pinned", "not to be pinned"])
+def test_main_memory_that_copies_go_through_is_pinned_while_the_program_lives(driver, code):
+    driver.fail("pin", code)
+    program, x = compiled(BETWEEN, WithoutExp), feeds()[0]
+    for _ in range(3):
+        np.testing.assert_allclose(program(x), np.exp(np.tanh(np.exp(np.maximum(x, 0)))), rtol=1e-5)
+    assert driver.count("pinned") == (0 if code else 1)
+    del program
+    gc.collect()
+    assert (driver.count("pinned"), driver.count("live")) == (0, 0)
+
+
+def test_nothing_is_pinned_where_all_is_on_the_device(driver):
+    program = compiled(EXP)
+    program(feeds()[1])
+    assert driver.count("pinned") == 0
+
+
 def test_tensors_of_the_device_carry_cudas_code(driver):
     q = compiled(EXP)(feeds()[1], outputs_on="cuda")
     assert q.__dlpack_device__() == (2, 0)

@@ -20,6 +20,7 @@ from graft.plugins.cuda.machines import DEVICES, SM_80, SM_90
 from graft.plugins.cuda.ptx import assembled, assembler, ptx_of
 from tests.plugins.cuda.graphs import graph, node, scheduled
 from tests.plugins.cuda.test_strategies import FLOAT_CASES
+from tests.plugins.cuda.test_strategies import attention as any_attention
 from tests.plugins.cuda.test_strategies import product as any_product
 
 needs_ptxas = pytest.mark.skipif(assembler() is None, reason=f"ptxas is not installed: {ptx.INSTALL}")
@@ -76,6 +77,10 @@ KERNELS = {
     "attention_64_bf16": (attention(64), "bf16"),
     "attention_128": (attention(128), "float32"),
     "attention_128_bf16": (attention(128), "bf16"),
+    "attention_of_float16_64": (any_attention(512, 512, 64, "float16"), "float32"),
+    "attention_of_float16_128": (any_attention(512, 512, 128, "float16"), "float32"),
+    "attention_of_float16_of_any_length": (any_attention("l", "s", 64, "float16"), "float32"),
+    "attention_in_stages": (any_attention(256, 256, 32), "float32"),
     "gather": (graph([node("Gather", "x i")], {"x": ("float32", [1000, 64]), "i": ("int64", [512])}), "float32"),
     "product_of_bytes": (of_bytes("uint8"), "float32"),
     "product_of_signed_bytes": (of_bytes("int8"), "float32"),
@@ -113,6 +118,7 @@ def taken(functions: list[Function]) -> list[str]:
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_assembled_and_spills_nothing(name: str, golden: Callable[[str, str], None]) -> None:
     lines = taken(scheduled(*KERNELS[name]))
+    assert lines
     if ptx.versions() == VERSIONS:
         golden(f"cuda/{name}.txt", "\n".join((*lines, "")))
 

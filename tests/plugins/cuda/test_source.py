@@ -67,6 +67,17 @@ def test_products_of_bytes_are_exact_in_the_text() -> None:
     assert error(graph([node("MatMulInteger", "x w")], {"x": ("uint8", [70, 96])}, {"w": weights})) == 0
 
 
+STAGED = {"float32": (attention(40, 200, 32), 2e-6), "float16": (attention(40, 200, 32, "float16"), 4e-3)}
+
+
+@pytest.mark.parametrize("name", sampled(STAGED))
+def test_keys_and_values_come_in_stages_in_the_text(name: str) -> None:
+    model, tolerance = STAGED[name]
+    (function,) = scheduled(model)
+    text = source_text([kernel_c(one, function, Target(SM_80)) for one in launches_of(function).launches])
+    assert "wait_copies(0);" in text and error(model) < tolerance
+
+
 OPERATORS = {
     "integers": ([node("Div", "x b", "a"), node("Mod", "a c", "d"), node("BitwiseXor", "d e")], "uint8"),
     "signed integers": ([node("Div", "x b", "a"), node("Mul", "a a", "d"), node("Mod", "d c")], "int8"),
@@ -92,6 +103,7 @@ COMPILED = {
     "product_bf16": (product(128, 64, 128), "bf16"),
     "convolution_tf32": (convolution([1, 16, 9, 9], [24, 16, 3, 3]), "tf32"),
     "attention_fp16": (attention(70, 130, 64), "fp16"),
+    "attention_in_stages": (attention(70, 200, 32, "float16"), "float32"),
 }
 
 

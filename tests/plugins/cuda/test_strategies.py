@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from graft.plugins.cuda.backend import CudaBackend
+from graft.plugins.cuda.strategies.attention import USUAL
 from tests.plugins.cuda.graphs import graph, node, ran
 
 RANDOM = np.random.default_rng(7)
@@ -41,23 +44,29 @@ def convolution(image: list[int | str], weights: list[int], **attributes: Any) -
 
 
 def attention(
-    queries: int | str, keys: int | str, features: int, *, masked: bool = False, cleared: bool = False
+    queries: int | str,
+    keys: int | str,
+    features: int,
+    dtype: str = "float32",
+    *,
+    masked: bool = False,
+    cleared: bool = False,
 ) -> onnx.ModelProto:
     shapes: dict[str, tuple[str, list[int | str]]] = {
-        "q": ("float32", [1, 2, queries, features]),
-        "k": ("float32", [1, 2, features, keys]),
-        "v": ("float32", [1, 2, keys, features]),
+        "q": (dtype, [1, 2, queries, features]),
+        "k": (dtype, [1, 2, features, keys]),
+        "v": (dtype, [1, 2, keys, features]),
     }
     nodes = [node("MatMul", "q k", "s"), node("Mul", "s c", "t")]
     if masked:
-        shapes["m"] = ("float32", [queries, keys])
+        shapes["m"] = (dtype, [queries, keys])
         nodes.append(node("Add", "t m", "u"))
     nodes.append(node("Softmax", "u" if masked else "t", "p", axis=-1))
     if cleared:
         nodes += [node("IsNaN", "p", "n"), node("Where", "n z p", "w")]
     nodes.append(node("MatMul", "w v" if cleared else "p v"))
-    zero = {"z": np.array(0, np.float32)} if cleared else {}
-    return graph(nodes, shapes, {"c": np.array(features**-0.5, np.float32), **zero})
+    zero = {"z": np.array(0, dtype)} if cleared else {}
+    return graph(nodes, shapes, {"c": np.array(features**-0.5, dtype), **zero})
 
 
 X = {"x": ("float32", [6, 37, 100])}
@@ -117,6 +126,30 @@ def test_products_are_rounded_as_was_wished(kind: str, precision: str) -> None:
 def test_attention_by_tensor_instructions_is_near_that_of_float32() -> None:
     model = attention(70, 130, 64, masked=True)
     assert 1e-5 < ran(model, given(model), precision="bf16").error < 2.0**-6
+
+
+STAGED = {
+    "threads": (attention(40, 200, 32), {}, 2e-6),
+    "threads, any length": (attention("l", "s", 32), {"l": 33, "s": 150}, 2e-6),
+    "tensor instructions": (attention(40, 200, 32, "float16", masked=True), {}, 4e-3),
+    "tensor instructions, no rest": (attention(64, 192, 64, "float16"), {}, 4e-3),
+}
+
+
+@pytest.mark.parametrize("is_reversed", [False, True], ids=["in order", "reversed"])
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("name", STAGED)
+def test_attention_is_right_with_any_stages(
+    name: str, stages: int, is_reversed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (model, sizes, tolerance), own = STAGED[name], CudaBackend.schedule
+    wanted = replace(USUAL, stages=stages)
+    monkeypatch.setattr(CudaBackend, "schedule", lambda self, kernel, target, _: own(self, kernel, target, wanted))
+    if is_reversed:
+        monkeypatch.setenv("GRAFT_EMULATOR_REVERSED", "1")
+    found = ran(model, given(model, **sizes))
+    assert found.error < tolerance
+    assert found.schedules[0].get("stages", 1) == stages
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")

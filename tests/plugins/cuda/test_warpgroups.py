@@ -21,6 +21,7 @@ from graft.plugins.cuda.kernel_text import kernel_text
 from graft.plugins.cuda.launches import launches_of
 from graft.plugins.cuda.machines import SM_90, SM_90A
 from graft.plugins.cuda.ptx import assembled, assembler, ptx_of
+from graft.plugins.cuda.strategies.bulk import in_tiles
 from graft.plugins.cuda.strategies.tiles import Problem, chosen
 from tests.plugins.cuda.graphs import Ran, graph, node, ran, scheduled
 
@@ -29,14 +30,22 @@ SMALL = BlockTileParameters(64, 64, 64, 64, "warpgroup")
 WIDE = BlockTileParameters(128, 256, 64, 256, "warpgroup", stages=2)
 TALL = BlockTileParameters(256, 128, 128, 128, "warpgroup", stages=2)
 SPLIT = replace(SMALL, splits=2)
+LONG = graph(
+    [node("MatMulInteger", "x w")], {"x": ("uint8", [70, 384])},
+    {"w": RANDOM.integers(-127, 127, (384, 72)).astype(np.int8)},
+)  # fmt: skip
+BATCHES = graph(
+    [node("MatMul", "x w")], {"x": ("float16", [3, 70, 256])}, {"w": RANDOM.standard_normal((3, 256, 72)).astype("f2")}
+)
 
 
 @pytest.fixture
 def by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Parameters], None]:
     """Let every kernel have some parameters, as if tuning had found them."""
 
+    own = CudaBackend.schedule
+
     def take(parameters: Parameters) -> None:
-        own = CudaBackend.schedule
         monkeypatch.setattr(
             CudaBackend, "schedule", lambda self, kernel, target, _: own(self, kernel, target, parameters)
         )
@@ -98,6 +107,79 @@ def test_a_warpgroup_computes_what_the_reference_does(name: str, by: Callable[[P
     assert found.schedules[0]["instruction"] == instruction
 
 
+BULK = {
+    "columns": (CASES["weights by columns"][0], SMALL, "columns"),
+    "columns of several patterns": (CASES["weights by columns, several patterns"][0], WIDE, "columns"),
+    "columns by terms": (CASES["weights by terms"][0], TALL, "columns"),
+    "rows": (graph([node("MatMul", "w x")], {"x": ("float16", [256, 72])}, {"w": numbers(70, 256).astype("f2")}),
+             SMALL, "rows"),
+    "more stages than steps": (CASES["weights by columns"][0], replace(SMALL, stages=4), "columns"),
+    "many turns of the stages": (gemm(64, 640, 64, "float16"), replace(SMALL, stages=2), "columns"),
+    "terms among blocks": (CASES["terms among blocks"][0], SPLIT, "columns"),
+    "batches": (BATCHES, SMALL, "columns"),
+    "bytes": (LONG, SMALL, "columns"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_reversed", [False, True], ids=["in order", "reversed"])
+@pytest.mark.parametrize("name", BULK)
+def test_bulk_copies_bring_what_copies_of_threads_bring(
+    name: str, is_reversed: bool, by: Callable[[Parameters], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, parameters, side = BULK[name]
+    if is_reversed:
+        monkeypatch.setenv("GRAFT_EMULATOR_REVERSED", "1")
+    by(replace(parameters, stages=parameters.stages or 2, bulk=True))
+    found = run(model)
+    assert found.error <= (0 if name == "bytes" else 1e-3)
+    assert found.schedules[0]["bulk"] == side
+
+
+def test_threads_copy_where_that_is_wanted(by: Callable[[Parameters], None]) -> None:
+    model, parameters, _ = BULK["columns"]
+    by(replace(parameters, stages=2, bulk=False))
+    found = run(model)
+    assert found.error <= 1e-3 and "bulk" not in found.schedules[0]
+
+
+def test_a_tile_has_its_lines_swizzled_and_zeros_behind_the_last() -> None:
+    array = np.arange(1, 3 * 128 + 1, dtype=np.float16).reshape(3, 128)
+    tiles = in_tiles(array, 8, 64).reshape(2, 8, 8, 8)  # tiles of terms, lines, parts of 16 bytes, elements
+    np.testing.assert_array_equal(tiles[1, 2, 5 ^ 2], array[2, 64 + 40 : 64 + 48])
+    assert not tiles[:, 3:].any()
+
+
+MISUSED = {
+    "wait_bulk": "it multiplies|it begins a bulk copy while another of the same mbarrier is under way|nothing orders",
+    "copy_bulk": "it waits for a bulk copy that nobody begins",
+    "open_bulk": "of shared memory is no mbarrier",
+}
+
+
+@pytest.mark.parametrize("left_out", MISUSED)
+def test_the_emulator_finds_bulk_copies_that_nobody_waits_for_or_begins(
+    left_out: str, by: Callable[[Parameters], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by(replace(SMALL, stages=2, bulk=True))
+    own = KernelEmitter.called
+
+    def without(self: KernelEmitter, call: CallExtern) -> None:
+        if call.name != left_out:
+            own(self, call)
+
+    monkeypatch.setattr(KernelEmitter, "called", without)
+    with pytest.raises(GraftError, match=MISUSED[left_out]):
+        run(gemm(64, 320, 64, "float16"))
+
+
+def test_bulk_copies_cost_no_instructions_of_threads() -> None:
+    problem = Problem(4096, 4096, 4096, 1, 2, {"wgmma_float16": True}, "columns")
+    best = chosen(problem, SM_90A)
+    assert best.bulk == "columns"
+    assert problem.cycles(best, SM_90A) < problem.cycles(replace(best, bulk=""), SM_90A)
+    assert not chosen(replace(problem, bulk=""), SM_90A).bulk
+
+
 ROUNDED = {"bf16": ("wgmma_bfloat16", 2.0**-7), "fp16": ("wgmma_float16", 2.0**-9), "tf32": ("wgmma_tf32", 2.0**-8)}
 
 
@@ -148,6 +230,8 @@ ASSEMBLED = {
         "float32",
     ),
 }
+IN_BULK = {"product_of_float16", "product_tf32", "product_of_bytes"}
+"""Whose weights come by bulk copies; the left factor of the other one is rounded by threads, a stage at a time."""
 VERSIONS = "llvmlite 0.50.0, LLVM 22.1.0, ptxas 12.9.86"
 
 
@@ -157,7 +241,7 @@ def test_a_kernel_of_warpgroups_is_assembled_and_spills_nothing(name: str, golde
     (function,) = scheduled(*ASSEMBLED[name], target="sm_90a")
     texts = [kernel_text(one, function, Target(SM_90A)) for one in launches_of(function).launches]
     code = ptx_of(texts, SM_90A, name)
-    assert "wgmma.mma_async" in code
+    assert "wgmma.mma_async" in code and ("cp.async.bulk" in code) == (name in IN_BULK)
     ((_, used), *rest) = assembled(code, SM_90A, name)[1].items()
     assert not rest and used.spilled == used.stack == 0
     if ptx.versions() == VERSIONS:

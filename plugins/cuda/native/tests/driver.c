@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 enum { PAGE = 4096, MOST_PARAMETERS = 256 };
-enum { FAIL_ALLOCATE, FAIL_COPY, FAIL_LAUNCH, FAIL_SYNCHRONIZE, FAIL_LOAD, FAIL_CAPTURE, FAILURES };
-enum { LIVE, LAUNCHES, GRAPHS, GRAPH_LAUNCHES, MODULES, COUNTS };
+enum { FAIL_ALLOCATE, FAIL_COPY, FAIL_LAUNCH, FAIL_SYNCHRONIZE, FAIL_LOAD, FAIL_CAPTURE, FAIL_PIN, FAILURES };
+enum { LIVE, LAUNCHES, GRAPHS, GRAPH_LAUNCHES, MODULES, PINNED, COUNTS };
 
 typedef int Result;
 typedef void (*Kernel)(const int64_t *grid, const int64_t *block, void **parameters);
@@ -42,7 +42,7 @@ typedef struct Stream {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Memory *memories;
 static Stream legacy;
-static int64_t after[FAILURES] = {-1, -1, -1, -1, -1, -1}, counts[COUNTS];
+static int64_t after[FAILURES] = {-1, -1, -1, -1, -1, -1, -1}, counts[COUNTS];
 static Result code[FAILURES], broken;
 static int devices = 1, version = 12040, arch = 80, most_shared = 166912;
 
@@ -187,6 +187,22 @@ Result cuMemFreeHost(void *memory) {
   pthread_mutex_lock(&lock);
   counts[LIVE]--;
   free(memory);
+  pthread_mutex_unlock(&lock);
+  return 0;
+}
+
+Result cuMemHostRegister_v2(void *memory, size_t size, unsigned flags) {
+  pthread_mutex_lock(&lock);
+  Result result = flags == 1 && memory && size ? fails(FAIL_PIN) : 1;
+  counts[PINNED] += !result;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+Result cuMemHostUnregister(void *memory) {
+  (void)memory;
+  pthread_mutex_lock(&lock);
+  counts[PINNED]--;
   pthread_mutex_unlock(&lock);
   return 0;
 }

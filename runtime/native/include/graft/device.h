@@ -8,6 +8,8 @@
 #ifndef GRAFT_DEVICE_H
 #define GRAFT_DEVICE_H
 
+#include <stddef.h>
+
 #include "graft/runtime.h"
 
 #ifdef __cplusplus
@@ -18,8 +20,8 @@ extern "C" {
 
 typedef enum { GRAFT_TO_DEVICE = 0, GRAFT_TO_HOST = 1, GRAFT_WITHIN_DEVICE = 2 } GraftCopyDirection;
 
-/* Entries are only ever appended; `size` is sizeof(GraftDevice) of who filled it. Those from begin_capture on may be
- * NULL. What is created is destroyed or released before the last `close`. */
+/* Entries are only ever appended; `size` is sizeof(GraftDevice) of who filled it, and what lies behind it is taken for
+ * NULL. Those from begin_capture on may be NULL. What is created is destroyed or released before the last `close`. */
 typedef struct GraftDevice {
   uint32_t version; /* GRAFT_DEVICE_VERSION */
   uint32_t size;
@@ -55,7 +57,15 @@ typedef struct GraftDevice {
   int32_t (*end_capture)(void *user, void *stream, void **graph, GraftError *error);
   int32_t (*launch)(void *user, void *graph, void *stream, GraftError *error);
   void (*destroy_graph)(void *user, void *graph);
+
+  /* Lets the device reach main memory by itself until `unpin`, so that copies of it go on beside the host. Where that
+   * fails all else works as before. */
+  int32_t (*pin)(void *user, void *memory, uint64_t bytes, GraftError *error);
+  void (*unpin)(void *user, void *memory);
 } GraftDevice;
+
+/* The bytes of a table that ends before `pin`. */
+#define GRAFT_DEVICE_LEAST offsetof(GraftDevice, pin)
 
 /* A shared library that provides a device exports: const GraftDevice *graft_device(int32_t id);
  * It gives NULL for an id that it cannot have. */

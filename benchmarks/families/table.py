@@ -1,6 +1,6 @@
 """The table of the zoo: every family beside each peer, in turns in one run.
 
-    python -m benchmarks.zoo [FAMILY ...] [--threads 1] [--seconds 1] [--against onnxruntime,openvino] [--markdown]
+    python -m benchmarks.zoo [FAMILY ...] [--threads 1,2] [--seconds 1] [--against onnxruntime,openvino] [--markdown]
 
 ``native`` is the share of operators that the built-in compiler took, ``of best`` the median, round by round, of our
 time by that of the peer with the smallest median, ``difference`` the largest one to ONNX Runtime's outputs, relative
@@ -55,14 +55,22 @@ def row(name: str, threads: int, seconds: float, against: Sequence[str]) -> tupl
     rows = {one.name: one for one in measure(runs, seconds, minimum=ROUNDS)}
     best = min(list(rows.values())[1:], key=lambda one: one.median_ms)
     times = [f"{rows[one].median_ms:.3f}" if one in rows else "-" for one in ("graft", *against)]
-    return [name, f"{native:.0%}", *times, f"{best.ratio:.2f}", f"{found:.0e}", f"{compiled:.2f}"], best.ratio
+    return [
+        name,
+        str(threads),
+        f"{native:.0%}",
+        *times,
+        f"{best.ratio:.2f}",
+        f"{found:.0e}",
+        f"{compiled:.2f}",
+    ], best.ratio
 
 
 def main() -> None:
     """Print the table and the geometric mean of the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", default=[1], type=lambda text: [int(part) for part in text.split(",")])
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument(
         "--against", default=[one for one in PEERS if installed(one)], type=lambda text: text.split(",")
@@ -71,6 +79,7 @@ def main() -> None:
     options = parser.parse_args()
     columns = (
         "family",
+        "threads",
         "native",
         *(f"{one} ms" for one in ("graft", *options.against)),
         "of best",
@@ -87,13 +96,20 @@ def main() -> None:
     print(line(columns))
     if options.markdown:
         print("|---|" + "---:|" * (len(columns) - 1))
-    ratios = []
+    ratios: dict[int, list[float]] = {threads: [] for threads in options.threads}
     for name in options.families:
-        cells, ratio = row(name, options.threads, options.seconds, options.against)
-        print(line(cells), flush=True)
-        ratios.append(ratio)
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    behind = sum(ratio > 1 for ratio in ratios)
-    print(
-        f"\n{len(ratios)} families, {behind} behind the best peer; geometric mean {mean:.2f}, worst {max(ratios):.2f}"
-    )
+        for threads in options.threads:
+            cells, ratio = row(name, threads, options.seconds, options.against)
+            print(line(cells), flush=True)
+            ratios[threads].append(ratio)
+    for threads, found in ratios.items():
+        mean = math.exp(sum(map(math.log, found)) / len(found))
+        behind = sum(ratio > 1 for ratio in found)
+        print(
+            f"\n{len(found)} families, {threads} thread{'' if threads == 1 else 's'}: {behind} behind the best peer; "
+            f"geometric mean {mean:.2f}, worst {max(found):.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -8,13 +8,15 @@ line of each dimension, and the dimensions go in the order of the least work.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import permutations
 from typing import TypeAlias
 
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
+from graft.core.operators.build import Count
 from graft.core.operators.cost import per_output
 from graft.core.operators.manipulation import normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
@@ -23,6 +25,10 @@ from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import FLOATS, INTEGERS, is_custom
 
+INNERMOST = 8.0
+"""What a neighbour along the innermost axis costs, where vectors hold neighbours along another at 1."""
+MOST_ORDERED = 4
+"""Dimensions of which all orders are compared."""
 Indices = Sequence[Expression]
 Number: TypeAlias = float | Expression
 
@@ -248,47 +254,81 @@ def _resized(node: NodeView, d: Dimension, source: Buffer, target: Buffer, fill:
     return b.compute(target, value)
 
 
-def _smoothed(lowering: Lowering, d: Dimension, source: Buffer, target: Buffer, fill: float | None) -> list[Stage]:
-    """Return the stages of a dimension that gets smaller: each element is the weighted sum of all that it stands for.
+def _reach(node: NodeView, d: Dimension, scale: Number) -> Count:
+    """How many elements at most the filter of one output element reaches; ``scale`` is at most 1.
 
-    The filter of the interpolation is as much wider as the image gets smaller. Its weights at the ``count`` places
-    behind ``first`` are made once for all lines, and divided by their sum.
+    A scale that is computed is no less than the extents say, for these are rounded down; where an aspect ratio is
+    kept they are rounded to the nearest.
+    """
+    radius = 2 if node.attribute("mode") == "cubic" else 1
+    if isinstance(scale, float):
+        return 2 * math.ceil(radius / scale)
+    is_kept = node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch"
+    source, target = b.extent(d.source), b.maximum(b.extent(d.target), 1)
+    least = b.subtract(b.multiply(target, 2), 1 if is_kept else 0)
+    longest = b.maximum(b.multiply(source, 2), least)
+    rounded = b.divide(b.add(b.multiply(longest, radius), b.subtract(least, 1)), least)
+    return b.counted(b.multiply(rounded, 2))
+
+
+def _smoothed(
+    lowering: Lowering, d: Dimension, source: Buffer, target: Buffer, fill: float | None
+) -> tuple[list[Stage], list[Stage]]:
+    """Return tables and stages of a dimension that gets smaller: an element is the weighted sum of what it stands for.
+
+    The filter of the interpolation is as much wider as the image gets smaller. Its weights are made once for all
+    lines and divided by their sum. What reaches beyond an end counts for the element there, so each result is the
+    product of as many weights and neighbours, none of which lies outside.
     """
     node, kind = lowering.node, _between(source.dtype)
     scale: Number = min(d.scale, 1.0) if isinstance(d.scale, float) else b.minimum(d.scale, 1.0)
     is_cubic = node.attribute("mode") == "cubic"
-    assert isinstance(d.target, int), f"axis {d.axis} has no number"
-    # a scale that is computed is no less than the extents say, for these are rounded down
-    least = scale if isinstance(scale, float) else min(d.target / (d.last + 1), 1.0)
-    start = math.floor((-2 if is_cubic else -1) / least) + 1
-    count, coefficient = 2 - 2 * start, node.attribute("cubic_coeff_a", -0.75)
+    count, coefficient = _reach(node, d, scale), node.attribute("cubic_coeff_a", -0.75)
+    width = b.counted(b.minimum(b.extent(count), d.source)) if d.source != 0 else 0
+    back = b.subtract(b.divide(b.extent(count), 2), 1)
 
-    def first(i: Indices) -> tuple[Expression, Expression]:
-        x = _original(node, d, i[0])
+    def nearest(place: Expression) -> tuple[Expression, Expression]:
+        """The last position before an output element's, and how far behind it that is."""
+        x = _original(node, d, place)
         whole = b.subtract(b.unary("ceil", x), 1.0)
-        return b.add(b.cast(whole, "int64"), start), b.subtract(x, whole)
+        return b.cast(whole, "int64"), b.subtract(x, whole)
+
+    begins = b.compute(lowering.temporary("int32", (d.target,)), lambda i: b.subtract(nearest(i[0])[0], back))
+
+    def begin(place: Expression) -> Expression:
+        return b.cast(b.load(begins.buffer, place), "int64")
 
     def weight(i: Indices) -> Expression:
-        begin, ratio = first(i)
-        distance = b.multiply(b.subtract(b.add(b.cast(i[1], "float64"), float(start)), ratio), scale)
-        own = _filter(b.unary("abs", distance), coefficient if is_cubic else None)
-        within = b.all_of(b.inside(b.add(begin, i[1]), d.source))
+        distance = b.subtract(b.cast(b.subtract(i[1], back), "float64"), nearest(i[0])[1])
+        own = _filter(b.unary("abs", b.multiply(distance, scale)), coefficient if is_cubic else None)
+        within = b.all_of(b.inside(b.add(begin(i[0]), i[1]), d.source))
         return b.select(within, own, 0.0) if within is not None and node.attribute("exclude_outside", 0) else own
 
+    def inner(place: Expression) -> Expression:
+        return b.maximum(b.minimum(begin(place), b.subtract(b.extent(d.source), b.extent(width))), 0)
+
+    first = b.compute(lowering.temporary("int32", (d.target,)), lambda i: inner(i[0]))
     weights = b.compute(lowering.temporary("float64", (d.target, count)), weight)
     total = lowering.temporary("float64", (d.target,))
     sums = b.reduce(total, "add", [count], lambda i, k: b.load(weights.buffer, i[0], k[0]))
 
-    def term(i: Indices, k: Indices) -> Expression:
-        place = i[d.axis]
-        at = [*i[: d.axis], b.clamp(b.add(first([place])[0], k[0]), d.source), *i[d.axis + 1 :]]
-        share = b.divide(b.load(weights.buffer, place, k[0]), b.load(total, place))
-        return b.multiply(b.cast(b.load(source, *at), kind), b.cast(share, kind))
+    def share(i: Indices, k: Indices) -> Expression:
+        place = b.subtract(b.clamp(b.add(begin(i[0]), k[0]), d.source), b.cast(b.load(first.buffer, i[0]), "int64"))
+        own = b.divide(b.load(weights.buffer, i[0], k[0]), b.load(total, i[0]))
+        return b.select(b.equal(place, i[1]), own, 0.0)
 
+    shares = b.reduce(lowering.temporary(kind, (d.target, width)), "add", [count], share)
+
+    def term(i: Indices, k: Indices) -> Expression:
+        place = b.add(b.cast(b.load(first.buffer, i[d.axis]), "int64"), k[0])
+        element = b.load(source, *i[: d.axis], place, *i[d.axis + 1 :])
+        return b.multiply(b.cast(element, kind), b.load(shares.buffer, i[d.axis], k[0]))
+
+    tables = [begins, first, weights, sums, shares]
     if fill is None:
-        return [weights, sums, b.reduce(target, "add", [count], term)]
-    plain = b.reduce(lowering.temporary(kind, b.counts(target)), "add", [count], term)
-    return [weights, sums, plain, b.compute(target, lambda i: _filled(node, d, i, b.load(plain.buffer, *i), fill))]
+        return tables, [b.reduce(target, "add", [width], term)]
+    plain = b.reduce(lowering.temporary(kind, b.counts(target)), "add", [width], term)
+    return tables, [plain, b.compute(target, lambda i: _filled(node, d, i, b.load(plain.buffer, *i), fill))]
 
 
 def _filter(distance: Expression, coefficient: float | None) -> Expression:
@@ -372,8 +412,8 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
     kind = source.dtype if node.attribute("mode", "nearest") == "nearest" else _between(source.dtype)
     is_rounded = kind != source.dtype and source.dtype in INTEGERS
     known = not is_custom(kind) and all(one.is_static for one in todo) and 0 not in b.counts(target)
-    if known:  # what shrinks goes first; what grows then goes from the innermost, which gathers its neighbours
-        todo.sort(key=lambda one: (min(_known(one.scale), 1.0), -one.axis))
+    if known:
+        todo = _in_order(todo, b.counts(source), is_smoothed=bool(node.attribute("antialias", 0)))
     tables, stages = list[Stage](), list[Stage]()
     shape = list(b.extents(source))
     for number, dimension in enumerate(todo):
@@ -382,15 +422,36 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
         into = target if is_last else lowering.temporary(kind, tuple(shape))
         is_smoothed = bool(node.attribute("antialias", 0)) and dimension.source != dimension.target
         if is_smoothed:
-            stages += _smoothed(lowering, dimension, source, into, fill)
+            made, summed = _smoothed(lowering, dimension, source, into, fill)
+            stages += summed
         else:
             made, taps = _taps_of(lowering, dimension, kind, is_known=known)
-            tables += made
             stages.append(_resized(node, dimension, source, into, fill, taps))
+        tables += made
         source = into
     if is_rounded:
         stages.append(b.compute(target, lambda i: b.unary("round_even", b.load(source, *i))))
     return (*tables, *stages)
+
+
+def _in_order(dimensions: list[Dimension], shape: Sequence[Count], *, is_smoothed: bool) -> list[Dimension]:
+    """Return dimensions of known extents in the order of the least work.
+
+    Without smoothing what shrinks goes first, and what grows from the innermost, which gathers its neighbours.
+    """
+    if not is_smoothed:
+        return sorted(dimensions, key=lambda one: (min(_known(one.scale), 1.0), -one.axis))
+
+    def work(order: Iterable[Dimension]) -> float:
+        extents, total = list(shape), 0.0
+        for one in order:
+            assert isinstance(one.target, int), f"axis {one.axis} has no number"
+            extents[one.axis] = one.target
+            apart = INNERMOST if one.axis == len(shape) - 1 else 1.0
+            total += math.prod(one for one in extents if isinstance(one, int)) * apart / min(_known(one.scale), 1.0)
+        return total
+
+    return list(min(permutations(dimensions), key=work)) if len(dimensions) <= MOST_ORDERED else dimensions
 
 
 def _taps_of(lowering: Lowering, d: Dimension, kind: str, *, is_known: bool) -> tuple[list[Stage], Taps]:
@@ -410,17 +471,11 @@ def _between(dtype: str) -> str:
 
 def _accept_resize(node: NodeView) -> Reject | None:
     is_nearest = node.attribute("mode", "nearest") == "nearest"
-    if node.attribute("antialias", 0) and (is_nearest or not _is_static(node)):
-        return Reject("attribute", "Resize with antialias is lowered of linear and cubic modes and of known extents")
+    if node.attribute("antialias", 0) and is_nearest:
+        return Reject("attribute", "Resize with antialias is lowered of linear and cubic modes")
     if node.dtype not in FLOATS | INTEGERS and not is_custom(node.dtype) and not is_nearest:
         return Reject("dtype", f"Resize of {node.dtype} with interpolation is not lowered")
     return None
-
-
-def _is_static(node: NodeView) -> bool:
-    """Whether the extents of image and result are numbers."""
-    source = node.input(0)
-    return source is not None and source.static_shape is not None and 0 not in (node.outputs[0].static_shape or (0,))
 
 
 def _resize_varies(node: NodeView) -> Reject | None:

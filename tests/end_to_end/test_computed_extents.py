@@ -53,6 +53,15 @@ CASES: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
             ("linear", "pytorch_half_pixel"), ("linear", "half_pixel_symmetric"),
         )
     },
+    **{
+        f"Resize with antialias {mode}": (resize(f'antialias = 1, mode = "{mode}"'), (*IMAGES, (1, 1, 9, 40)))
+        for mode in ("linear", "cubic")
+    },
+    "Resize with antialias to few": (
+        "f (float[n, 2, h, w] x) => (float[n, 2, 3, 3] y) { few = Constant <value = int64[2] {3, 3}> ()"
+        ' y = Resize <antialias = 1, mode = "linear", axes = [2, 3]> (x, , , few) }',
+        ((2, 2, 9, 40), (1, 2, 2, 5)),
+    ),
     "Resize without what is outside": (resize('mode = "cubic", exclude_outside = 1'), IMAGES),
     "Split": (rows("rest = Sub (width, half) parts = Concat <axis = 0> (half, rest) "
                    "p, q = Split <axis = 1> (x, parts) y = Concat <axis = 1> (q, p)"), ROWS),

@@ -68,6 +68,26 @@ def test_several_outputs_are_a_tuple_and_unknown_shapes_are_found() -> None:
     assert [str(one) for one in program.outputs] == ["float32[2]", "int64"]
 
 
+def test_memory_of_a_large_output_is_used_again_once_nobody_has_it() -> None:
+    shape = (3, 1 << 22)
+    x = np.ones(shape, np.float32)
+    program = double(shape)
+    first = program(x)
+    place = first.ctypes.data
+    second = program(x)
+    assert second.ctypes.data != place, "the first is still there"
+    row = first[1]
+    del first
+    assert program(x).ctypes.data != place, "a view of the first is still there"
+    del row
+    third = program(x)
+    assert third.ctypes.data == place
+    del program
+    gc.collect()
+    np.testing.assert_array_equal(second, 2 * x)
+    np.testing.assert_array_equal(third, 2 * x)
+
+
 def test_every_call_gives_fresh_arrays() -> None:
     program = two_outputs()
     first = program(np.array([1, 2], np.float32))

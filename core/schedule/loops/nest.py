@@ -15,7 +15,7 @@ from graft.core.schedule.loops.accumulate import reduce_inner, reduce_scalar
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, accesses, collapse_own, stride
 from graft.core.schedule.loops.loop_frames import TASKS, blocked, lanes_of, nested, outer_loops, taken
 from graft.core.schedule.loops.narrowing import ROUNDING
-from graft.core.schedule.loops.segments import part, segments
+from graft.core.schedule.loops.segments import part, segments, turned_rows
 from graft.core.schedule.strategies.column_reduction import reads_row_by_row, reduce_columns
 from graft.core.schedule.strategies.tiled_transpose import find_transposition, transposing_nest
 from graft.core.tensor_ir.ir import (
@@ -47,6 +47,13 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     if len(parts) > 1:
         return Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))
     threads = parallel and work(stage) >= machine.costs.task
+    turned = turned_rows(stage, simplifier)
+    if turned is not None:
+        innermost, rows = turned
+        outer = tuple(other for other in stage.axes if other is not innermost)
+        within = [replace(row, axes=tuple(own for own in row.axes if own not in outer)) for row in rows]
+        body = Block(tuple(nest(row, simplifier, machine, parallel=False) for row in within))
+        return outer_loops(outer, body, threads, machine)
     lanes = lanes_of(stage, machine)
     transposition = find_transposition(stage, simplifier, lanes)
     if transposition is not None:

@@ -2,6 +2,9 @@
 
 Concat, and what is fused with it, finds its source by comparing an index with constants. Within a segment between two
 of them every comparison is decided, so no element is looked for in more than one place, and loops join again.
+
+Pad at an edge or in a mirror turns its index where it leaves the image: of a row that is cut there, the part inside is
+read by whole vectors.
 """
 
 from __future__ import annotations
@@ -32,6 +35,37 @@ def segments(stage: FlatStage, simplifier: Simplifier) -> tuple[FlatStage, ...]:
         if 1 < len(lengths) <= MOST and (not joint or min(lengths) >= SHORTEST):
             return tuple(part(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
     return (stage,)
+
+
+def turned_rows(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis, tuple[FlatStage, ...]] | None:
+    """Return the innermost axis and what an elementwise stage does in parts of it, cut where indices turn.
+
+    None where none turns, or where no part is most of the axis.
+    """
+    axis = next((one for one in stage.axes if stride(stage.place, one.variable, simplifier) == 1), None)
+    if stage.operator is not None or stage.stored is not None or axis is None or axis.count is not None:
+        return None
+    ends = sorted({0, axis.extent, *_turns(stage, axis, simplifier)})
+    lengths = [end - begin for begin, end in pairwise(ends)]
+    if len(lengths) == 1 or max(lengths) < max(SHORTEST, axis.extent // 2):
+        return None
+    return axis, tuple(part(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
+
+
+def _turns(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> set[int]:
+    """Where along an axis one operand of a minimum or maximum in an index overtakes the other."""
+    found: set[int] = set()
+    for load in loads(stage.value):
+        for node in (one for index in load.indices for one in walk_expressions(index)):
+            if not isinstance(node, Binary) or node.operator not in ("min", "max") or node.type != INT64:
+                continue
+            difference = Binary("sub", node.left, node.right)
+            moves = stride(difference, axis.variable, simplifier)
+            first = simplifier(substitution({axis.variable: Constant(0, INT64)})(difference))
+            if moves and isinstance(first, Constant):
+                place = -int(first.value) // moves
+                found.add(place + 1 if node.operator == "min" else place)
+    return {place for place in found if 0 < place < axis.extent}
 
 
 def _ends(stage: FlatStage, axis: LoopAxis) -> list[int]:

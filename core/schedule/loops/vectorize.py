@@ -111,6 +111,8 @@ def vector_load(load: Load, mask: Expression | None = None) -> Expression:
         return Load(load.buffer, load.indices, switch)
     # One element for many lanes: read it once if any lane wants it.
     scalar = Load(load.buffer, load.indices, Horizontal("or", switch))
+    if load.mask is None:  # lanes that are off take no part: their values are nobody's, and what is scalar stays so
+        return scalar
     zero = zero_of(scalar.type)
     lanes = switch.type.lanes
     return Select(switch, Broadcast(scalar, lanes), Broadcast(zero, lanes))

@@ -51,6 +51,8 @@ ROW = 256
 """Elements of a row of stages that do not reduce."""
 TABLE = 8
 """How many times as large as a table what reads it must be, to be worth the memory."""
+SMALL_TABLE = 1 << 14
+"""Elements of a table of several axes."""
 SHORT_ROW = 8
 """Elements that a row of stages with reductions should have at least."""
 
@@ -62,14 +64,26 @@ def schedule_generic(kernel: Kernel, target: Target) -> Scheduled:
 
 
 def leading_tables(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return the stages in front that read nothing and are of one axis, where something larger reads them."""
+    """Return the stages in front that read nothing but each other, where something larger reads them.
+
+    They are of one axis, or small and dear.
+    """
     tables: list[Stage] = []
+    made: set[Buffer] = set()
     for stage in stages[:-1]:
-        if len(stage.axes) != 1 or stage.reduction is not None or loads(stage.value):
+        if not made.issuperset(load.buffer for load in loads(*stage_expressions(stage))):
+            break
+        is_dear = stage.reduction is not None or operations(stage.value) > CHEAP
+        if (len(stage.axes) != 1 or stage.reduction is not None) and not (is_dear and _size(stage) <= SMALL_TABLE):
             break
         tables.append(stage)
-    sizes = [prod(constant_shape(stage.buffer) or ()) for stage in stages] if tables else []
-    return tuple(tables) if max(sizes[: len(tables)], default=0) * TABLE <= max(sizes, default=0) else ()
+        made.add(stage.buffer)
+    largest = max(map(_size, tables), default=0)
+    return tuple(tables) if largest * TABLE <= max(map(_size, stages), default=0) else ()
+
+
+def _size(stage: Stage) -> int:
+    return prod(constant_shape(stage.buffer) or ())
 
 
 def fuse(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[Stage, ...]:

@@ -55,6 +55,8 @@ GATHERED, SCATTERED = 1.5, 4.0
 """What each element of a strided load and store costs, where a whole vector of neighbours costs 1."""
 UNROLLED = 16
 """Positions of a window that are written out."""
+SHORT_TASK = 4096
+"""Iterations of inner loops that are no task of their own."""
 Place = Callable[[Expression, Expression | None], Statement]
 """Gives the code for one position, or a vector of positions, and the mask of those that exist."""
 
@@ -152,11 +154,14 @@ class Nests:
         lanes = lanes_of(_as_flat(stage), self.machine)
         axis = self._vector_axis(stage, own, reduced, lanes)
         kind: LoopKind = "serial" if rows else "parallel"
+        terms = [loop.extent for loop in reduced]
         if axis is None:
-            return _around(own, self._reduced(stage, reduced, {}, None) if reduced else _stored(stage, {}, None), kind)
+            body = self._reduced(stage, reduced, {}, None) if reduced else _stored(stage, {}, None)
+            return _around(own, body, kind, terms)
         outer = [loop for loop in own if loop is not axis]
         if axis in reduced:
-            return _around(own, self._across(stage, [loop for loop in reduced if loop is not axis], axis, lanes), kind)
+            rest = [loop for loop in reduced if loop is not axis]
+            return _around(own, self._across(stage, rest, axis, lanes), kind, terms)
 
         cut = cut_windows(stage) if reduced else None
         if cut is not None and axis.variable in free_variables(cut.inside):
@@ -171,7 +176,7 @@ class Nests:
             return If(cut.inside, whole, self._reduced(cut.clipped, _loops_of(cut.clipped), values, mask))
 
         along = self.along(axis.variable, axis.extent, lanes, place, "serial" if outer else kind)
-        return _around(outer, along, kind)
+        return _around(outer, along, kind, [axis.extent, *terms])
 
     def _vector_axis(self, stage: Stage, own: list[_Loop], reduced: list[_Loop], lanes: int) -> _Loop | None:
         """Return the axis along which most accesses are contiguous, None where single elements are as good."""
@@ -309,11 +314,22 @@ def _store(stage: Stage, values: dict[Variable, Expression], value: Expression, 
     return Store(stage.buffer, indices, broadcast(vectorize_expression(value, values, mask), lanes), mask)
 
 
-def _around(loops: Sequence[_Loop], body: Statement, kind: LoopKind) -> Statement:
-    """Return loops around a body, the first outermost."""
-    for loop in reversed(loops):
-        body = For(loop.variable, loop.extent, kind, body)
+def _around(loops: Sequence[_Loop], body: Statement, kind: LoopKind, inside: Sequence[Expression] = ()) -> Statement:
+    """Return loops around a body, the first outermost, where the body runs as often as the extents ``inside`` say.
+
+    Of parallel loops those of a short task are serial: nested ones that are parallel find their places by divisions.
+    """
+    turns = _turns(inside)
+    for place, loop in reversed(list(enumerate(loops))):
+        turns *= _turns((loop.extent,))
+        is_short = kind == "parallel" and place > 0 and turns <= SHORT_TASK
+        body = For(loop.variable, loop.extent, "serial" if is_short else kind, body)
     return body
+
+
+def _turns(extents: Sequence[Expression]) -> int:
+    """Return the product of extents: more than `SHORT_TASK` where one is not known."""
+    return prod(int(one.value) if isinstance(one, Constant) else SHORT_TASK + 1 for one in extents)
 
 
 def _mapped(stage: Stage, moved: Callable[[Expression], Expression]) -> Stage:

@@ -5,6 +5,7 @@ No operation here may become a library call: where a target lacks an instruction
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from graft.core.tensor_ir.ir import COMPARISONS, BinaryOperator, UnaryOperator
@@ -122,16 +123,76 @@ def _is_number(value: Value) -> bool:
 
 
 def _fmod(builder: Builder, left: Value, right: Value) -> Value:
-    """Long division of one lane at a time, exact for every quotient."""
+    """Exact for every quotient: short ones at once where a division tells, else long division of one lane at a time."""
     dtype, lanes = left.type.dtype, left.type.lanes
     builder.module.declarations.setdefault("graft.fmod", _FMOD)
-    operands = [cast(builder, left, "float64"), cast(builder, right, "float64")]
+    x, y = cast(builder, left, "float64"), cast(builder, right, "float64")
+    if dtype == "float64":
 
-    def divided(lane: int) -> Value:
-        one, other = (builder.element(operand, lane) for operand in operands)
-        return Value(builder.let(f"call double @graft.fmod(double {one.text}, double {other.text})"), one.type)
+        def divided(lane: int) -> Value:
+            one, other = (builder.element(operand, lane) for operand in (x, y))
+            return Value(builder.let(f"call double @graft.fmod(double {one.text}, double {other.text})"), one.type)
 
-    return cast(builder, builder.in_lanes(lanes, divided), dtype)
+        return builder.in_lanes(lanes, divided)
+    kind, name = register_type(x.type), f"graft.fmod.{lanes}"
+    for intrinsic, arguments in (("trunc", kind), ("fabs", kind), ("copysign", f"{kind}, {kind}")):
+        full = f"llvm.{intrinsic}.{mangled(kind)}"
+        builder.module.declarations.setdefault(full, f"declare {kind} @{full}({arguments})")
+    most, infinity = (literal(one, x.type) for one in (2.0**29, math.inf))
+    builder.module.declarations.setdefault(name, _short_fmod(name, kind, lanes, most, infinity))
+    rest = builder.let(f"call {kind} @{name}({kind} {x.text}, {kind} {y.text})")
+    return cast(builder, Value(rest, x.type), dtype)
+
+
+def _short_fmod(name: str, kind: str, lanes: int, most: str, infinity: str) -> str:
+    """The remainder of numbers of at most 24 bits in ``lanes`` lanes of float64.
+
+    A quotient below 2**29 that is no whole number is at least 2**-24 away from one, more than its division is rounded
+    by; its whole part times the divisor has at most 53 bits. What is larger, or not finite, goes the long way.
+    """
+    bits = "i1" if lanes == 1 else f"<{lanes} x i1>"
+    tested = (
+        "  %all = and i1 %short, true"
+        if lanes == 1
+        else (f"  %bits = bitcast {bits} %short to i{lanes}\n  %all = icmp eq i{lanes} %bits, -1")
+    )
+    mangle, long = mangled(kind), [f"{kind} %x", f"{kind} %y"]
+    if lanes == 1:
+        slow = ["  %found = call double @graft.fmod(double %x, double %y)"]
+    else:
+        slow, last = [], "poison"
+        for lane in range(lanes):
+            slow += [
+                f"  %x{lane} = extractelement {kind} %x, i32 {lane}",
+                f"  %y{lane} = extractelement {kind} %y, i32 {lane}",
+                f"  %r{lane} = call double @graft.fmod(double %x{lane}, double %y{lane})",
+                f"  %v{lane} = insertelement {kind} {last}, double %r{lane}, i32 {lane}",
+            ]
+            last = f"%v{lane}"
+        slow.append(f"  %found = bitcast {kind} {last} to {kind}")
+    lines = [
+        f"define internal {kind} @{name}({', '.join(long)}) alwaysinline {{",
+        "entry:",
+        f"  %quotient = fdiv {kind} %x, %y",
+        f"  %size = call {kind} @llvm.fabs.{mangle}({kind} %quotient)",
+        f"  %few = fcmp olt {kind} %size, {most}",
+        f"  %divisor = call {kind} @llvm.fabs.{mangle}({kind} %y)",
+        f"  %finite = fcmp olt {kind} %divisor, {infinity}",
+        f"  %short = and {bits} %few, %finite",
+        tested,
+        "  br i1 %all, label %fast, label %slow",
+        "fast:",
+        f"  %whole = call {kind} @llvm.trunc.{mangle}({kind} %quotient)",
+        f"  %product = fmul {kind} %whole, %y",
+        f"  %rest = fsub {kind} %x, %product",
+        f"  %signed = call {kind} @llvm.copysign.{mangle}({kind} %rest, {kind} %x)",
+        f"  ret {kind} %signed",
+        "slow:",
+        *slow,
+        f"  ret {kind} %found",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 _FMOD = """\

@@ -69,6 +69,7 @@ typedef struct ProgramObject {
   /* What fenced modules see of it. */
   Segments segments;
   GraftArenaMemory shared;
+  struct Spares *spares; /* memory of large outputs; NULL until there is one (spares.c) */
 } ProgramObject;
 
 /* One running call of a program from Python. */
@@ -83,6 +84,15 @@ typedef struct Run {
   PyObject *lease;          /* keeps all that memory alive for arrays that a Python function got; made when needed */
   PyObject *exception;      /* that a Python function raised */
 } Run;
+
+/* Whether an output of this shape is one that new memory would cost more than its bytes (spares.c). */
+int graft_is_large(const DLTensor *tensor);
+
+/* An array for a large output, in memory of an earlier one where that is free. NULL with an exception. */
+PyObject *graft_large_array(ProgramObject *program, int32_t output, const DLTensor *known);
+
+/* Lets go of what is kept; arrays that still have such memory keep theirs. */
+void graft_drop_spares(ProgramObject *program);
 
 /* A new reference to the NumPy dtype; NULL with an exception. */
 PyArray_Descr *graft_numpy_descr(DLDataType dtype);

@@ -148,9 +148,13 @@ static int make_output(Run *run, const Instance *instance, int32_t i) {
   if (!known) {
     return 0;
   }
-  Py_INCREF(port->descr);
-  run->arrays[i] = PyArray_NewFromDescr(&PyArray_Type, port->descr, known->ndim, (npy_intp *)known->shape, NULL,
-                                        NULL, 0, NULL);
+  if (graft_is_large(known)) {
+    run->arrays[i] = graft_large_array(run->program, i, known);
+  } else {
+    Py_INCREF(port->descr);
+    run->arrays[i] = PyArray_NewFromDescr(&PyArray_Type, port->descr, known->ndim, (npy_intp *)known->shape, NULL,
+                                          NULL, 0, NULL);
+  }
   if (!run->arrays[i]) {
     return -1;
   }

@@ -164,6 +164,7 @@ static void program_dealloc(PyObject *object) {
     Py_XDECREF(self->ports[i].descr);
   }
   PyMem_Free(self->ports);
+  graft_drop_spares(self);
   graft_program_destroy(self->program);
   graft_drop_parts(self);
   pthread_mutex_destroy(&self->segments.lock);

@@ -1,6 +1,8 @@
-"""Concats as one loop nest for each of their parts, against their definition."""
+"""Concats and padded rows as one loop nest for each of their parts, against their definition."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import onnx
@@ -11,8 +13,10 @@ from hypothesis import strategies as st
 
 from graft.core.machine.target import Target, target_named
 from graft.core.model.view import NodeView, ValueView
+from graft.core.operators import build as b
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.lower import buffer_of, lower, lowering_of
+from graft.core.operators.manipulation import mirrored
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.segments import MOST
@@ -91,3 +95,16 @@ def test_many_or_short_parts_share_their_loops() -> None:
     assert searches(concat([(4, 2)] * (MOST + 1), 0))
     assert searches(concat([(16, 2)] * 3, 1))
     assert not searches(concat([(2, 16)] * 3, 0))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.machine.name)
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+def test_a_padded_row_is_read_by_vectors_where_it_lies_inside(mode: str, target: Target) -> None:
+    x, y = (Buffer(name, "float32", tuple(map(b.index, shape))) for name, shape in (("x", (3, 40)), ("y", (3, 47))))
+    stage = b.compute(y, lambda i: b.load(x, i[0], mirrored(b.subtract(i[1], 3), 40, 47, mode, 3)))
+    function = schedule(Kernel("f", (x,), (y,), (stage,), Trait.INJECTIVE), target).function
+    verify(function)
+    image = np.arange(120, dtype=np.float32).reshape(3, 40)
+    (found,) = run_function(function, [image.reshape(-1)])
+    np.testing.assert_array_equal(found.reshape(3, 47), np.pad(image, ((0, 0), (3, 4)), mode=mode))
+    assert re.search(r"= x\[(.* \+ )?ramp\(", print_function(function))

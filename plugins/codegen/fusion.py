@@ -18,6 +18,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.extent_check import extent_check
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.operators.varying import is_static
 from graft.plugins.codegen.attention_fusion import find_attention
@@ -306,6 +307,12 @@ def _is_widened_elsewhere(node: NodeView, uses: Uses, table: OperatorTable) -> b
     return own and bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
 
 
+def _says_extents(node: NodeView, value: ir.Value) -> bool:
+    """Whether a check before a node reads a value, which a kernel must have stored by then."""
+    found = extent_check("extents", node)
+    return found is not None and any(node.node.inputs[number] is value for number in found[1])
+
+
 def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> list[NodeView]:
     """The single reader that only moves elements, if computing them at their new place costs nothing more."""
     readers = uses.readers.get(value, [])
@@ -318,6 +325,7 @@ def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> l
         or node.input(0) != ValueView(value)
         or value in node.node.inputs[1:]
         or node.op_type == "Concat"
+        or _says_extents(node, value)
     ):
         return []
     before, after = ValueView(value).static_shape, node.outputs[0].static_shape

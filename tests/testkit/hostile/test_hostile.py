@@ -109,3 +109,10 @@ def test_atheris_guides_damage_and_writes_what_it_finds(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "Done 5 runs" in done.stderr and not (tmp_path / "found").exists()
+
+
+def test_an_element_type_that_is_none_is_a_model_error() -> None:
+    proto = model("(float[2] x) => (float[2] y) { y = Add (x, s) }", s=np.ones(2, np.float32))
+    proto.graph.initializer[0].data_type = 0
+    with pytest.raises(ModelError):
+        graft.load(proto)

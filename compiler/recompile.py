@@ -55,7 +55,7 @@ def recompile(description: ProgramDescription, missing: Collection[int], threads
         rebuilt[number] = _compile(region, threads, str(description.metadata.get("precision", "float32")), manager)
     try:
         return _replace_modules(description, rebuilt)
-    except LookupError as error:
+    except (LookupError, TypeError) as error:
         raise ArtifactError(
             f"artifact is damaged: a procedure names a tensor that it does not have ({error}); compile it again"
         ) from error

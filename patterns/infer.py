@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.shapes import SMALL_BYTES, tidy
+from graft.core.model.shapes import SMALL_BYTES
+from graft.core.model.soundness import tidy
 from graft.core.model.view import NodeView, constant_tensor
 from graft.errors import PatternError
 

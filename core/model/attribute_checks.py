@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
+from graft.core.model.soundness import NONSENSE, sound
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.bounds import index_bounds
 from graft.errors import ModelError
@@ -36,14 +37,16 @@ def _check_attributes(view: NodeView) -> None:
     for rule in RULES.get(view.op_type, ()):
         try:
             fault = rule(view)
-        except (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError) as error:
+        except NONSENSE as error:
             fault = f"its attributes and inputs are not of the types and ranks that ONNX says ({error})"
         if fault is not None:
             raise ModelError(f"{view.where}: {fault}", node=view.name)
 
 
 def _check_indices(node: NodeView) -> None:
-    for bound in index_bounds(node):
+    with sound(node):
+        bounds = index_bounds(node)
+    for bound in bounds:
         value = node.input(bound.input)
         array = None if value is None else value.constant
         wrong = None if array is None else bound.fault(array)

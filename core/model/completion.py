@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graft.core.model.check import canonical, every_graph, is_early
 from graft.core.model.shapes import infer_proto, infer_shapes
+from graft.core.model.soundness import readable
 from graft.core.operators.functions.body import MICROSOFT
 from graft.errors import ModelError
 
@@ -82,7 +83,8 @@ def complete_outputs(proto: onnx.ModelProto, prepared: Callable[[onnx.ModelProto
     if not missing:
         return []
     scratch = onnx.ModelProto.FromString(proto.SerializeToString())
-    values = {value.name: value for value in _inferred(prepared(scratch)).graph.outputs}
+    with readable():
+        values = {value.name: value for value in _inferred(prepared(scratch)).graph.outputs}
     for output in missing:
         value = values[output.name]
         if value.type is None or value.shape is None:

@@ -36,9 +36,10 @@ from graft.core.model.header import (
 )
 from graft.core.model.old_operators import name_old
 from graft.core.model.passes.pipeline import RECORD, PassResult, record_of
-from graft.core.model.shapes import fix_dimensions, give_rank, has_unknown, infer_proto, infer_shapes, tidy
+from graft.core.model.shapes import fix_dimensions, give_rank, has_unknown, infer_proto, infer_shapes
 from graft.core.model.skeleton import is_large, skeleton_of_model, skeleton_of_proto
 from graft.core.model.small_integers import widen_small_integers
+from graft.core.model.soundness import CONTRADICTIONS, REFUSALS, readable, tidy
 from graft.core.model.sparse import make_dense
 from graft.core.model.upgrade import IR_VERSION, upgraded
 from graft.errors import ModelError
@@ -104,10 +105,8 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
     stated = forget_stated(proto.graph)
     if shapes or dims:
         _check_numbers(proto)
-    try:
+    with readable():
         model = ir.from_proto(infer_proto(proto))
-    except ir.serde.SerdeError as error:
-        raise ModelError(f"the model is not valid ONNX: {tidy(error.__cause__ or error)}") from error
     forget_names(model)
     _attach(model, constants, steps)
     keep_ranges(model, ranges)
@@ -263,7 +262,9 @@ def _check_with_onnx(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.Mo
         return proto
     rest = _without_stated(proto)
     if rest is None or _contradiction(rest) is not None:
-        check_nodes(ir.from_proto(proto))  # where an attribute is the cause, this says so
+        with readable():
+            model = ir.from_proto(proto)
+        check_nodes(model)  # where an attribute is the cause, this says so
         raise ModelError(f"types or shapes of the model contradict each other: {tidy(wrong)}") from wrong
     steps.append(_step("forget-stated-shapes", rest, f"shapes that the model states are wrong: {tidy(wrong)}"))
     return rest
@@ -272,10 +273,9 @@ def _check_with_onnx(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.Mo
 def _contradiction(proto: onnx.ModelProto) -> Exception | None:
     """Return what ONNX's inference finds wrong with types and shapes; raise ModelError for anything else wrong."""
     try:
-        onnx.checker.check_model(proto, full_check=True)
-    except (onnx.checker.ValidationError, ValueError) as error:
-        raise ModelError(f"the model is not valid ONNX: {tidy(error)}") from error
-    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        with readable():
+            onnx.checker.check_model(proto, full_check=True)
+    except CONTRADICTIONS as error:
         # twice: within the body of an operator's definition, where onnx itself may be wrong
         return None if str(error).count("Inference error(s)") > 1 else error
     return None
@@ -303,8 +303,9 @@ def _without_stated(proto: onnx.ModelProto) -> onnx.ModelProto | None:
 def _check_numbers(proto: onnx.ModelProto) -> None:
     """Raise ModelError if the numbers that dimensions were given contradict what the model computes with them."""
     try:
-        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        with readable():
+            onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+    except CONTRADICTIONS as error:
         if str(error).count("Inference error(s)") > 1:
             return  # within the body of an operator's definition, as above
         raise ModelError(f"the numbers given to dimensions contradict each other: {tidy(error)}") from error
@@ -317,7 +318,7 @@ def _inline_functions(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.M
     state_defaults(proto)
     try:
         inlined = onnx.inliner.inline_local_functions(proto, convert_version=True)
-    except (RuntimeError, onnx.checker.ValidationError) as error:
+    except (*REFUSALS, RuntimeError) as error:
         raise ModelError(f"the model's functions cannot be inlined: {tidy(error)}") from error
     del inlined.functions[:]
     steps.append(_step("inline-functions", proto, note))

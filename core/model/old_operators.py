@@ -1,4 +1,4 @@
-"""Operators of old operator sets whose meaning onnx's version converter loses: set apart before it, or mended after."""
+"""Operators whose meaning onnx's version converter loses, and training: set apart before it, or mended after."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def _is_old(node: onnx.NodeProto, opset: int) -> bool:
     match node.op_type:
         case "BatchNormalization":
             is_spatial = all(one.i for one in node.attribute if one.name == "spatial")
-            return (7 <= opset < 14 and len(node.output) > 1) or (opset < 9 and not is_spatial)
+            trains = any(one.i for one in node.attribute if one.name == "training_mode")
+            return trains or (7 <= opset < 14 and len(node.output) > 1) or (opset < 9 and not is_spatial)
         case "GroupNormalization":
             return 18 <= opset < 21
         case name:

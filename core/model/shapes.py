@@ -10,6 +10,7 @@ import onnx_ir as ir
 from graft.core.model.dimensions import Dims, check_given
 from graft.core.model.passes.fold_constants import FoldConstants
 from graft.core.model.skeleton import skeleton_of_model
+from graft.core.model.soundness import CONTRADICTIONS, readable, tidy
 from graft.core.model.symbolic_shapes import Stated, infer_symbolic_shapes
 from graft.core.model.view import ValueView
 from graft.errors import ModelError
@@ -79,8 +80,9 @@ def infer_proto(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
-        return onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
-    except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        with readable():
+            return onnx.shape_inference.infer_shapes(proto, strict_mode=False, data_prop=False)
+    except CONTRADICTIONS as error:
         raise ModelError(f"types or shapes of the model contradict each other: {tidy(error)}") from error
 
 
@@ -141,11 +143,6 @@ def _learn(value: ir.Value, kind: ir.TypeProtocol | None, shape: ir.Shape | None
     if shape is not None and value.shape != shape:
         value.shape, changed = ir.Shape(shape), True
     return changed
-
-
-def tidy(error: BaseException) -> str:
-    """Return the text of an error of onnx on one line, without the marks of its log."""
-    return " ".join(str(error).split())
 
 
 def fix_dimensions(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]], dims: Dims) -> bool:

@@ -8,8 +8,7 @@ states of its results are not believed: they only name what nothing else is know
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -22,6 +21,7 @@ from graft.core.model.extent_text import parsed, text
 from graft.core.model.implied_bounds import broadcast_bounds, divisor_bounds, natural_bounds
 from graft.core.model.shape_rules import contents, elementwise, movement, products, reductions, windows
 from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts, Shape, ShapeRule
+from graft.core.model.soundness import CONTRADICTIONS, REFUSALS, sound
 from graft.core.model.symbols import (
     Range,
     TooLargeError,
@@ -147,12 +147,12 @@ class SymbolicInference:
 
     def _graph(self, graph: ir.Graph) -> None:
         for node in graph:
-            self._node(node)
+            with sound(NodeView(node)):
+                self._node(node)
 
     def _node(self, node: ir.Node) -> None:
         if node.op_type in BODIES and node.domain in ("", "ai.onnx"):
-            with _sound(NodeView(node)):
-                found = BODIES[node.op_type](self, node)
+            found = BODIES[node.op_type](self, node)
             facts = None
         else:
             shapes = [self.shape_of(one) for one in node.inputs]
@@ -222,6 +222,8 @@ class SymbolicInference:
             else:
                 claim = hint[axis] if hint is not None and len(hint) == len(found) else None
                 extent = claim if isinstance(claim, int) else self.fresh(value, axis, claim)
+            if isinstance(extent, int) and not -(2**63) <= extent < 2**63:
+                raise OverflowError(f"axis {axis} of '{value.name}' would have {extent} elements")
             result.append(extent)
         return tuple(result)
 
@@ -276,6 +278,8 @@ class SymbolicInference:
         view, body = NodeView(node), node.attributes["body"].as_graph()
         count = view.attribute("num_scan_inputs")
         states = len(node.inputs) - count
+        if not 0 <= states <= len(node.inputs):
+            raise ValueError(f"num_scan_inputs is {count}, of {len(node.inputs)} inputs")
         axes = view.attribute("scan_input_axes") or [0] * count
         length: Dimension = None
         for value, inner, axis in zip(node.inputs[states:], body.inputs[states:], axes, strict=True):
@@ -342,31 +346,15 @@ BODIES: Mapping[str, Any] = {
 }
 
 
-NONSENSE = (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError)
-"""What a rule raises of attributes, ranks or types that ONNX does not allow and that its checker lets pass."""
-
-
 def _asked(facts: Facts) -> Sequence[Shape | None] | None:
     """Return what the operator's rule says, else what onnx's inference says of the node by itself."""
     if facts.view.domain not in ONNX_DOMAINS:
         return None
     rule = RULES.get(facts.view.op_type)
     try:
-        with _sound(facts.view):
-            return _by_onnx(facts) if rule is None else rule(facts)
+        return _by_onnx(facts) if rule is None else rule(facts)
     except TooLargeError:
         return None
-
-
-@contextmanager
-def _sound(view: NodeView) -> Iterator[None]:
-    """Raise ModelError where a rule meets what no sound node has."""
-    try:
-        yield
-    except NONSENSE as error:
-        raise ModelError(
-            f"{view.where}: its attributes and the shapes of its inputs do not go together ({error})", node=view.name
-        ) from error
 
 
 def _by_onnx(facts: Facts) -> Sequence[Shape | None] | None:
@@ -395,7 +383,7 @@ def _by_onnx(facts: Facts) -> Sequence[Shape | None] | None:
     try:
         opsets = [onnx.helper.make_opsetid("", version)]
         found = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
-    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
+    except (*REFUSALS, *CONTRADICTIONS):
         return None
     return [_of_type(found.get(value.name or "")) for value in node.outputs]
 

@@ -11,7 +11,7 @@ from graft.core.model.batched_scans import unbatch_scans
 from graft.core.model.check import canonical, subgraphs
 from graft.core.model.old_operators import keep_resizes, resizes_of
 from graft.core.model.opset_changes import same_meaning
-from graft.core.model.shapes import tidy
+from graft.core.model.soundness import REFUSALS, tidy
 from graft.errors import ModelError
 
 OPSET = 25
@@ -49,7 +49,7 @@ def upgraded(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     nearest = resizes_of(proto.graph) if opset < 11 else {}
     try:
         proto = onnx.version_converter.convert_version(proto, OPSET)
-    except (onnx.version_converter.ConvertError, RuntimeError) as error:
+    except (*REFUSALS, RuntimeError) as error:
         raise ModelError(
             f"the model cannot be brought from {note}: {tidy(error)}; export it again with opset {OPSET}",
             opset=opset,

@@ -89,6 +89,13 @@ def _whole(node: NodeView) -> Reject | None:
     return None
 
 
+def _text_at_first(node: NodeView) -> Reject | None:
+    """Take a first input of strings, which numbers say something of."""
+    if node.dtype == "string" and all(one is None or one.dtype in INTEGERS for one in node.inputs[1:]):
+        return None
+    return Reject("dtype", f"{node.op_type} of {node.dtype}")
+
+
 _ROWS: Mapping[str, Check] = {
     "Bernoulli": _floats,
     "Cast": _between_numbers,
@@ -101,6 +108,8 @@ _ROWS: Mapping[str, Check] = {
     "Dropout": _floats,
     "Equal": _of_texts,
     "Expand": _whole,
+    "Flatten": _text_at_first,
+    "Gather": _text_at_first,
     "Identity": _anything,
     "Multinomial": _floats,
     "NonMaxSuppression": _float_scores,
@@ -115,6 +124,7 @@ _ROWS: Mapping[str, Check] = {
     "RandomUniform": _anything,
     "RandomUniformLike": _numbers(0),
     "Range": _whole,
+    "Reshape": _text_at_first,
     "RoiAlign": _float_scores,
     "SequenceAt": _anything,
     "SequenceConstruct": _anything,
@@ -125,12 +135,14 @@ _ROWS: Mapping[str, Check] = {
     "Shape": _whole,
     "Slice": _whole,
     "SplitToSequence": _numbers(0),
+    "Squeeze": _text_at_first,
     "Tile": _whole,
     "StringConcat": _of_texts,
     "StringNormalizer": _of_texts,
     "StringSplit": _of_texts,
     "TfIdfVectorizer": _anything,
     "Unique": _numbers(0),
+    "Unsqueeze": _text_at_first,
 }
 CHECKS: Mapping[tuple[str, str], Check] = {
     **{("", name): check for name, check in _ROWS.items()},

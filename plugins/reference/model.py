@@ -38,7 +38,7 @@ def model_of(region: Region) -> onnx.ModelProto:
             for value in region.outputs
         ],
         value_info=[_info(value) for value in known if value.name not in results and value.value.type is not None],
-        initializer=[numpy_helper.from_array(region.constants[name].numpy(), name) for name in strings],
+        initializer=[_text_tensor(region.constants[name], name) for name in strings],
     )
     bodies = [ir.to_proto(body) for body in region.composites.values()]
     opsets = {row.domain: row.version for row in function.opset_import}
@@ -55,6 +55,11 @@ def model_of(region: Region) -> onnx.ModelProto:
 def constants_of(region: Region) -> dict[str, np.ndarray]:
     """Return the constants that are handed over to the loader: all but strings."""
     return {name: tensor.numpy() for name, tensor in region.constants.items() if not _is_string(tensor)}
+
+
+def _text_tensor(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
+    """Return a constant of strings, whose array may be of objects or of bytes of one length."""
+    return numpy_helper.from_array(np.asarray(tensor.numpy(), object), name)
 
 
 def _is_string(tensor: ir.TensorProtocol) -> bool:

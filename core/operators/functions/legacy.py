@@ -6,6 +6,7 @@ Those that ONNX 1.4 called experimental ONNX Runtime kept; converters of CoreML 
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from graft.core.operators.functions.body import Body
 from graft.core.operators.functions.microsoft import add
@@ -76,20 +77,36 @@ def _group_normalization(f: Body) -> None:
 
 
 def _batch_normalization(f: Body) -> None:
-    """Before opset 14 several outputs meant training; before opset 9 statistics could be those of single elements."""
+    """Training, which several outputs meant before opset 14, or before opset 9 statistics of single elements."""
+    f.require(len(f.inputs) == 5 and f.rank(f.input(0)) > 1, "it needs an image, scale, bias, mean and variance")
     x, scale, bias, mean, variance = f.inputs
     f.require(
         not any(f.wants(one) for one in range(3, 5)),
         "its saved mean and variance are asked for; export it with opset 14",
     )
-    settings = f.attributes("epsilon", "momentum")
-    if len([one for one in f.node.output if one]) > 1:
-        y, *rest = f.several(3, "BatchNormalization", *f.inputs, training_mode=1, **settings)
-        for number, value in enumerate((y, *rest)):
-            f.give(number, value)
+    if f.attribute("training_mode", 0) or len([one for one in f.node.output if one]) > 1:
+        _train_batch_normalization(f)
         return
     root = f("Sqrt", f.added(variance, f.like(f.attribute("epsilon", 1e-5), variance)))
     f.give(0, f.added(f("Mul", f("Div", f("Sub", x, mean), root), scale), bias))
+
+
+def _train_batch_normalization(f: Body) -> None:
+    """Each channel by its own mean and variance, of the batch; what runs along takes a share of these."""
+    x, scale, bias, *running = f.inputs
+    kind, wide = f.dtype(x), f.dtype(running[0])
+    x = f.cast(x, TensorProto.FLOAT) if kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else x
+    axes = f.ints(0, *range(2, f.rank(x)))
+    mean = f("ReduceMean", x, axes)
+    centred = f("Sub", x, mean)
+    variance = f("ReduceMean", f("Mul", centred, centred), axes)
+    root = f("Sqrt", f("Add", variance, f.like(f.attribute("epsilon", 1e-5), variance)))
+    scale, bias = (f.reshaped(f.cast(one, f.dtype(x)), -1, *[1] * (f.rank(x) - 2)) for one in (scale, bias))
+    f.give(0, f.cast(f("Add", f("Mul", f("Div", centred, root), scale), bias), kind))
+    kept = f.attribute("momentum", 0.9)
+    for number, (old, new) in enumerate(zip(running, (mean, variance), strict=True), 1):
+        share = f.scaled(f.cast(f.reshaped(new, -1), wide), 1 - kept)
+        f.give(number, f("Add", f.scaled(old, kept), share))
 
 
 add("Affine", _affine, LEGACY)

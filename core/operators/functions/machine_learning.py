@@ -91,10 +91,11 @@ def _imputer(f: Body) -> None:
 
 
 def _one_hot(f: Body) -> None:
-    categories = f.attribute("cats_int64s")
-    f.require(bool(categories), "it encodes text, which is not lowered")
-    x = f.unsqueezed(f("Cast", f.input(0), to=TensorProto.INT64), -1)
-    same = f("Equal", x, f.constant(np.array(categories, np.int64)))
+    numbers, texts = f.attribute("cats_int64s", []), f.attribute("cats_strings", [])
+    f.require(bool(numbers or texts), "it names no categories")
+    x = f("Cast", f.input(0), to=TensorProto.INT64) if numbers else f.input(0)
+    categories = np.array(numbers, np.int64) if numbers else np.array(texts, object)
+    same = f("Equal", f.unsqueezed(x, -1), f.constant(categories))
     f.require(f.attribute("zeros", 1) == 1, "zeros is 0: an unknown category is an error, which kernels do not raise")
     f.give(0, f("Cast", same, to=TensorProto.FLOAT))
 
@@ -184,16 +185,16 @@ def _linear_regressor(f: Body) -> None:
     f.give(0, transformed(f, y, f.attribute("post_transform", "NONE")))
 
 
-def labelled(f: Body, best: str, labels: list[int]) -> None:
+def labelled(f: Body, best: str, labels: np.ndarray) -> None:
     """Give the label of the class of number ``best`` ``[n]``."""
-    f.give(0, f("Gather", f.constant(np.array(labels, np.int64)), best))
+    f.give(0, f("Gather", f.constant(labels), best))
 
 
-def class_labels(f: Body, name: str) -> list[int]:
-    """Return the labels of classes, which must be numbers."""
-    labels = f.attribute(name, [])
-    f.require(bool(labels), "its classes are text, which is not lowered")
-    return list(labels)
+def class_labels(f: Body, name: str) -> np.ndarray:
+    """Return the labels of classes: whole numbers, of the attribute ``name``, or text."""
+    numbers, texts = f.attribute(name, []), f.attribute("classlabels_strings", [])
+    f.require(bool(numbers or texts), "it names no classes")
+    return np.array(numbers, np.int64) if numbers else np.array(texts, object)
 
 
 def _linear_classifier(f: Body) -> None:

@@ -216,3 +216,11 @@ def test_a_dequantised_value_that_leaves_the_region_is_stored() -> None:
         "elementwise: DequantizeLinear",
         "elementwise: (DequantizeLinear) Tanh",
     ]
+
+
+def test_a_shape_that_a_check_compares_is_stored_before_the_result_that_has_it() -> None:
+    assert groups("""g (float[3,1] x) => (float[1] y) {
+        s = Shape <start = 1> (x)  y = ConstantOfShape (s) }""") == [
+        "injective: Shape",
+        "injective: ConstantOfShape",
+    ]

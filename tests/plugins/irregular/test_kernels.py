@@ -328,3 +328,64 @@ def test_numbers_that_no_move_follows_are_told(text: str, inputs: tuple[list[int
     kinds = [np.float32] + [np.int64] * (len(inputs) - 1) if len(inputs) > 1 else [np.int64]
     with pytest.raises(GraftError, match=said):
         run(text, *(np.array(one, kind) for one, kind in zip(inputs, kinds, strict=True)))
+
+
+# ---- Strings that move ----
+
+TEXTS = np.array([["red", "grün", ""], ["a", "bb", "ccc"]], object)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("s = Constant <value_ints = [0, -1, 1]> ()  y = Reshape (x, s)", TEXTS.reshape(2, 3, 1)),
+        ("y = Flatten <axis = 0> (x)", TEXTS.reshape(1, 6)),
+        ("a = Constant <value_ints = [0, -1]> ()  y = Unsqueeze (x, a)", TEXTS[None, :, :, None]),
+        ("a = Constant <value_ints = [1]> ()  z = Unsqueeze (x, a)  y = Squeeze (z)", TEXTS),
+        ("i = Constant <value_ints = [2, -3]> ()  y = Gather <axis = 1> (x, i)", TEXTS[:, [2, -3]]),
+        ("i = Constant <value_int = 1> ()  y = Gather (x, i)", TEXTS[1]),
+    ],
+)
+def test_strings_move_as_numbers_do(nodes: str, expected: np.ndarray) -> None:
+    shape = ",".join(map(str, expected.shape))
+    result = run(f"g (string[2,3] x) => (string[{shape}] y) {{ {nodes} }}", TEXTS)
+    assert result.shape == expected.shape and result.tolist() == expected.tolist()
+
+
+def test_an_index_of_strings_that_is_out_of_range_is_an_error() -> None:
+    program = graft.compile(model_of("g (string[3] x, int64[1] i) => (string[1] y) { y = Gather (x, i) }"))
+    assert program(TEXTS[0], np.array([-3])).tolist() == ["red"]
+    with pytest.raises(GraftError, match="out of range"):
+        program(TEXTS[0], np.array([3]))
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "y, p = LinearClassifier <classlabels_strings = [{labels}], coefficients = [1.0, 0.0, 0.0, 1.0, -1.0, -1.0], "
+        "intercepts = [0.0, 0.0, 0.0]> (x)",
+        "y, p = TreeEnsembleClassifier <classlabels_strings = [{labels}], nodes_treeids = [0, 0, 0], "
+        "nodes_nodeids = [0, 1, 2], nodes_featureids = [0, 0, 0], nodes_values = [0.5, 0.0, 0.0], "
+        'nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0], '
+        "class_treeids = [0, 0], class_nodeids = [1, 2], class_ids = [2, 0], class_weights = [1.0, 1.0]> (x)",
+    ],
+    ids=["linear", "trees"],
+)
+def test_classes_that_are_text_are_chosen_in_native_code(nodes: str) -> None:
+    nodes = nodes.replace("{labels}", '"red", "green", "blue"')
+    for name in ("LinearClassifier", "TreeEnsembleClassifier"):
+        nodes = nodes.replace(name, f"ai.onnx.ml.{name}")
+    model = model_of(f"g (float[n,2] x) => (string[n] y) {{ {nodes} }}")
+    x = np.array([[2, 1], [0, 0.5], [-3, -1]], np.float32)
+    result = graft.compile(model)(x)
+    assert result.tolist() == ReferenceEvaluator(model).run(["y"], {"x": x})[0].tolist()
+    assert {row.backend for row in graft.plan(model).placements}.isdisjoint({"reference"})
+
+
+def test_text_is_encoded_in_native_code() -> None:
+    text = (
+        'g (string[n] x) => (float[n,3] y) { y = ai.onnx.ml.OneHotEncoder <cats_strings = ["a", "red", "grün"]> (x) }'
+    )
+    result = graft.compile(model_of(text))(TEXTS[0])
+    np.testing.assert_array_equal(result, [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
+    assert {row.backend for row in graft.plan(model_of(text)).placements}.isdisjoint({"reference"})

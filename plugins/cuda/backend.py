@@ -172,8 +172,11 @@ class CudaEmulator(CudaBackend):
         from graft.plugins.cuda.emulator_module import with_shapes
 
         compiled = super().compile(region, options)
-        modules = (replace(one, data=with_shapes(one.data, compiled.procedure)) for one in compiled.modules)
-        return replace(compiled, modules=tuple(modules))
+        if not compiled.modules:
+            return compiled
+        (module,) = compiled.modules
+        data, procedure = with_shapes(module.data, compiled.procedure)
+        return replace(compiled, procedure=procedure, modules=(replace(module, data=data),))
 
     def _compiled(self, functions: Sequence[Function], target: Target) -> tuple[list[Image], list[FunctionRow]]:
         from graft.plugins.cuda.emulated_image import emulated

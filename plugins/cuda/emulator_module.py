@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from graft.errors import GraftError, RunError
 from graft.plugins.codegen.emit_analysis import FAILURES
 from graft.plugins.cuda.image import Extents, FunctionRow, Image, Number, packed, unpacked
 from graft.runtime.dtypes import numpy_dtype
-from graft.runtime.extents import Extent, Operation, Symbol, evaluate
+from graft.runtime.extents import Extent, Operation, Symbol, evaluate, symbols_of
 from graft.runtime.files import write
-from graft.runtime.procedure import Procedure, TensorSpec
+from graft.runtime.procedure import Call, Procedure, TensorSpec
 
 KIND = "cuda_emulator"
 _Values = dict[str, int]
@@ -40,19 +41,39 @@ def module_bytes(images: Sequence[Image], rows: Sequence[FunctionRow], functions
     return len(head).to_bytes(8, "little") + head + packed(images, rows)
 
 
-def with_shapes(data: bytes, procedure: Procedure) -> bytes:
-    """Return a module whose functions return what its calls store: schedules may know it as a row of elements."""
+def with_shapes(data: bytes, procedure: Procedure) -> tuple[bytes, Procedure]:
+    """Return a module whose functions return what its calls store, and the procedure with calls that can tell them.
+
+    Schedules may know a result as a row of elements. A result may have extents that none of its kernel's operands has:
+    then the tensors of the procedure's inputs that have them are given, too, for their shapes.
+    """
     size = int.from_bytes(data[:8], "little")
     results = json.loads(data[8 : 8 + size])
+    calls = []
     for call in procedure.calls:
+        stored = [procedure.tensors[index].shape for index in call.outputs if call.function in results]
+        call = replace(call, inputs=(*call.inputs, *_origins(call, stored, procedure)))
         known = _leaves([procedure.tensors[index] for index in call.inputs])
-        for number, index in enumerate(call.outputs if call.function in results else ()):
-            spec = procedure.tensors[index].shape
+        for number, spec in enumerate(stored):
             shape = [None] if spec is None else [_over(known, extent) for extent in spec]
             if None not in shape:
                 results[call.function][number][1] = shape
+        calls.append(call)
     head = json.dumps(results).encode()
-    return len(head).to_bytes(8, "little") + head + data[8 + size :]
+    return len(head).to_bytes(8, "little") + head + data[8 + size :], replace(procedure, calls=tuple(calls))
+
+
+def _origins(call: Call, stored: Sequence[Sequence[Extent] | None], procedure: Procedure) -> list[int]:
+    """Return the inputs of a procedure whose extents the results of a call have and its operands have not."""
+    known = _leaves([procedure.tensors[index] for index in call.inputs])
+    found: list[int] = []
+    for extent in (extent for shape in stored for extent in shape or ()):
+        for symbol in symbols_of(extent):
+            origin = next((one for one in procedure.inputs if symbol in (procedure.tensors[one].shape or ())), None)
+            if _over(known, extent) is None and symbol not in known and origin is not None:
+                found.append(origin)
+                known |= {symbol: ""}
+    return found
 
 
 def _leaves(inputs: Sequence[TensorSpec]) -> dict[Extent, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import parser
 
+import graft
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.parser import parse_function
 from graft.errors import GraftError
@@ -97,3 +99,15 @@ def test_copies_are_there_when_they_were_waited_for() -> None:
     waited = text.replace('barrier "block"', 'call wait_copies(0)\n      barrier "block"')
     np.testing.assert_array_equal(run(waited, X), X.reshape(2, 32)[:, ::-1].reshape(-1))
     assert np.isnan(run(text, X)).all()
+
+
+def test_a_result_has_extents_that_only_another_value_of_the_model_has() -> None:
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 20]> f (float[1, 4] x, float[n, 4] z) => (float[n, 4] y) {'
+        " shape = Shape (z) y = Expand (x, shape) }"
+    )
+    program = graft.compile(model, ["cuda_emulator"], cache=False, strict=True)
+    x = np.arange(4, dtype=np.float32)[None]
+    for rows in (3, 1):
+        found = program.run({"x": x, "z": np.zeros((rows, 4), np.float32)})["y"]
+        np.testing.assert_array_equal(found, np.repeat(x, rows, axis=0))

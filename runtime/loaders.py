@@ -33,7 +33,8 @@ C_SOURCE = "c_source"
 ModuleFunction = Callable[[list[np.ndarray | None]], Sequence[np.ndarray]]
 """Inputs, read-only and None where absent, to outputs. The inputs are valid during the call.
 
-An output has its shape, or is flat: an array of one axis with as many elements.
+An output has its shape, or is flat: an array of one axis with as many elements. A callable with an attribute
+``takes_shapes`` gets a second argument, the shapes of the outputs: a tuple each, None where only the callable can tell.
 """
 
 LoadFunction = Callable[[str, bytes, Mapping[str, np.ndarray]], Mapping[str, ModuleFunction]]

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from graft.core.tensor_ir.ir import Function
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.partition.region import Region
-    from graft.plugins.backend import CompiledRegion
     from graft.plugins.cuda.image import FunctionRow, Image
     from graft.plugins.cuda.kernel_text import KernelText
 
@@ -166,17 +165,6 @@ class CudaEmulator(CudaBackend):
         images, rows = self._compiled(functions, target)
         names = tuple(row.name for row in rows)
         return Module("", KIND, names, module_bytes(images, rows, functions), plugin=CudaBackend.name)
-
-    def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
-        """Compile a region; its functions return arrays of the shapes that its calls store."""
-        from graft.plugins.cuda.emulator_module import with_shapes
-
-        compiled = super().compile(region, options)
-        if not compiled.modules:
-            return compiled
-        (module,) = compiled.modules
-        data, procedure = with_shapes(module.data, compiled.procedure)
-        return replace(compiled, procedure=procedure, modules=(replace(module, data=data),))
 
     def _compiled(self, functions: Sequence[Function], target: Target) -> tuple[list[Image], list[FunctionRow]]:
         from graft.plugins.cuda.emulated_image import emulated

@@ -8,6 +8,7 @@
 typedef struct PythonFunction {
   struct PythonFunction *next;
   PyObject *callable;
+  int takes_shapes; /* whether it is given the shapes that its results must have, too */
 } PythonFunction;
 
 typedef struct PythonModule {
@@ -169,6 +170,42 @@ static int32_t store_outputs(Context *context, PyObject *result, DLTensor *const
   return status;
 }
 
+/* A list of a tuple for each result, None where only the function knows its shape. */
+static PyObject *shapes_of(const Context *context, DLTensor *const *outputs) {
+  int32_t count = context->call->outputs.count;
+  const TensorSpec *specs = context->frame->procedure->tensors;
+  PyObject *list = PyList_New(count);
+  for (int32_t i = 0; list && i < count; i++) {
+    int is_known = outputs[i] && !specs[context->call->outputs.items[i]].is_unknown;
+    PyObject *shape = is_known ? PyTuple_New(outputs[i]->ndim) : Py_NewRef(Py_None);
+    for (int32_t axis = 0; shape && is_known && axis < outputs[i]->ndim; axis++) {
+      PyObject *extent = PyLong_FromLongLong(outputs[i]->shape[axis]);
+      if (!extent) {
+        Py_CLEAR(shape);
+      } else {
+        PyTuple_SET_ITEM(shape, axis, extent);
+      }
+    }
+    if (!shape) {
+      Py_CLEAR(list);
+    } else {
+      PyList_SET_ITEM(list, i, shape);
+    }
+  }
+  return list;
+}
+
+static PyObject *call_function(const Context *context, const PythonFunction *function, PyObject *arguments,
+                               DLTensor *const *outputs) {
+  if (!function->takes_shapes) {
+    return PyObject_CallOneArg(function->callable, arguments);
+  }
+  PyObject *shapes = shapes_of(context, outputs);
+  PyObject *result = shapes ? PyObject_CallFunctionObjArgs(function->callable, arguments, shapes, NULL) : NULL;
+  Py_XDECREF(shapes);
+  return result;
+}
+
 static int32_t run_function(GraftContext *base, void *state, const DLTensor *const *inputs, DLTensor *const *outputs) {
   Context *context = (Context *)base;
   const PythonFunction *function = state;
@@ -179,7 +216,7 @@ static int32_t run_function(GraftContext *base, void *state, const DLTensor *con
   PyGILState_STATE gil = PyGILState_Ensure();
   pid_t caller = getpid();
   PyObject *arguments = wrap_inputs(context, run, inputs);
-  PyObject *result = arguments ? PyObject_CallOneArg(function->callable, arguments) : NULL;
+  PyObject *result = arguments ? call_function(context, function, arguments, outputs) : NULL;
   int32_t status = result ? store_outputs(context, result, outputs) : -1;
   if (status < 0) {
     char text[512];
@@ -280,6 +317,7 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, con
     PyMem_Free(function);
   } else {
     function->callable = callable;
+    function->takes_shapes = PyObject_HasAttrString(callable, "takes_shapes");
     function->next = module->resolved;
     module->resolved = function;
     *entry = is_fenced ? graft_run_fenced : run_function;

@@ -51,7 +51,7 @@ def test_weights_of_four_bits_stay_packed_and_give_what_onnxruntime_gives():
             np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     weights = sum(array.size for name, array in arrays_of(proto).items() if name.endswith("_packed"))
     words = [array for array in program.description.constants.values() if array.dtype == np.int32 and array.size > 99]
-    assert sum(array.nbytes for array in words) == weights
+    assert weights <= sum(array.nbytes for array in words) < 1.2 * weights  # more by what fills panels up
 
 
 def arrays_of(proto):

@@ -47,7 +47,7 @@ def turned_rows(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis, tup
         return None
     ends = sorted({0, axis.extent, *_turns(stage, axis, simplifier)})
     lengths = [end - begin for begin, end in pairwise(ends)]
-    if len(lengths) == 1 or max(lengths) < max(SHORTEST, axis.extent // 2):
+    if len(lengths) < 2 or max(lengths) < max(SHORTEST, axis.extent // 2):
         return None
     return axis, tuple(part(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
 

@@ -108,3 +108,11 @@ def test_a_padded_row_is_read_by_vectors_where_it_lies_inside(mode: str, target:
     (found,) = run_function(function, [image.reshape(-1)])
     np.testing.assert_array_equal(found.reshape(3, 47), np.pad(image, ((0, 0), (3, 4)), mode=mode))
     assert re.search(r"= x\[(.* \+ )?ramp\(", print_function(function))
+
+
+def test_rows_of_no_element_have_no_parts() -> None:
+    x, y = (Buffer(name, "float32", tuple(map(b.index, shape))) for name, shape in (("x", (3, 40)), ("y", (3, 0))))
+    stage = b.compute(y, lambda i: b.load(x, i[0], b.add(i[1], 7)))
+    function = schedule(Kernel("f", (x,), (y,), (stage,), Trait.INJECTIVE), TARGETS[0]).function
+    (found,) = run_function(function, [np.zeros(120, np.float32)])
+    assert found.size == 0

@@ -170,6 +170,23 @@ class Body:
         axis %= self.rank(value)
         return self("Shape", value, start=axis, end=axis + 1)
 
+    def loop(self, most: int, value: str, step: Callable[[str], tuple[str, str]]) -> str:
+        """Return a value after steps that keep its shape: ``step`` gives the next one, and whether to go on (bool)."""
+        number, going, carried = (self.fresh(f"{self._stem}/{part}") for part in ("number", "going", "carried"))
+        self.types[carried] = self.types[value]
+        around, self.nodes = self.nodes, []
+        result, more = step(carried)
+        inner, self.nodes = self.nodes, around
+        scalars = [(number, TensorProto.INT64), (going, TensorProto.BOOL), (more, TensorProto.BOOL)]
+        told = [onnx.helper.make_tensor_value_info(name, kind, []) for name, kind in scalars]
+        states = [onnx.helper.make_value_info(name, self.types[value]) for name in (carried, result)]
+        body = onnx.helper.make_graph(
+            inner, f"{self._stem}/step", [*told[:2], states[0]], [told[2], states[1]]
+        )  # fmt: skip
+        found = self("Loop", self.constant(most, np.int64), self.constant(True), value, body=body)
+        self.types[found] = self.types[value]
+        return found
+
     def scalar(self, value: str) -> str:
         """Return the only element of a vector."""
         return self("Squeeze", value, self.ints(0))

@@ -267,3 +267,27 @@ add(
     {"x": x},
     [("l", TensorProto.INT64), "y"],
 )
+for kind, counts, chances in (
+    ("RBF", [2, 3], False), ("RBF", [2, 3], True), ("SIGMOID", [2, 1, 3], False), ("POLY", [1, 2, 2, 1], True),
+):  # fmt: skip
+    classes, vectors = len(counts), sum(counts)
+    pairs = classes * (classes - 1) // 2
+    fitted = {"prob_a": (-abs(floats(pairs)) - 1).tolist(), "prob_b": floats(pairs).tolist()} if chances else {}
+    add(
+        f"SVMCls {kind} {classes} classes{' with probabilities' if chances else ''}",
+        node(
+            "SVMClassifier",
+            ["x"],
+            ["l", "y"],
+            kernel_type=kind,
+            kernel_params=[0.3, 0.2, 2.0],
+            coefficients=floats((classes - 1) * vectors).tolist(),
+            support_vectors=floats(4 * vectors).tolist(),
+            vectors_per_class=counts,
+            rho=(0.3 * floats(pairs)).tolist(),
+            classlabels_ints=list(range(3, 3 + classes)),
+            **fitted,
+        ),
+        {"x": x},
+        [("l", TensorProto.INT64), "y"],
+    )

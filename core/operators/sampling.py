@@ -9,7 +9,7 @@ from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved, per_output
 from graft.core.operators.manipulation import INJECTIVE, integers
-from graft.core.operators.resize import cubic_weights
+from graft.core.operators.resize_positions import cubic_weights
 from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.varying import anything
 from graft.core.reject import Reject

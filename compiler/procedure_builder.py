@@ -243,18 +243,23 @@ class ProcedureBuilder:
     def _place_outputs(self, outputs: Sequence[int], names: Sequence[str]) -> None:
         """Let each output's owner be written straight into the caller's memory; copy where it cannot be.
 
-        A copy is needed for an input or constant that is returned, a tensor returned twice, and a view of a part. What
-        is on a device stays there, but for a shape that is known only when the program has run in part.
+        A copy is needed for an input or constant that is returned, a tensor returned twice, a view of a part, and a
+        view of what binds symbols when it is computed. What is on a device stays there, but for a shape that is known
+        only when the program has run in part.
         """
         self.outputs = []
         told = {extent for index in self.inputs for extent in self.tensors[index].shape or ()}
+
+        def is_early(index: int) -> bool:
+            return all(symbol in told for extent in self.tensors[index].shape or () for symbol in symbols_of(extent))
+
         for position, (given, name) in enumerate(zip(outputs, names, strict=True)):
-            early = all(symbol in told for extent in self.tensors[given].shape or () for symbol in symbols_of(extent))
-            index = given if early else self.on(given, 0)
+            index = given if is_early(given) else self.on(given, 0)
             tensor = self.tensors[index]
             owner = self._owner(index)
             spec = TensorSpec(name, tensor.dtype, tensor.shape, "output", index=position, device=tensor.device)
-            if self.tensors[owner].storage in ("arena", "dynamic") and self._same_bytes(owner, index):
+            binds = owner != index and self.tensors[owner].storage == "dynamic" and not is_early(owner)
+            if self.tensors[owner].storage in ("arena", "dynamic") and self._same_bytes(owner, index) and not binds:
                 if owner != index:
                     self._make_view(owner, index)
                 self.tensors[index] = spec

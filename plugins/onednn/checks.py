@@ -81,6 +81,8 @@ def _operand(match: Match, name: str, shape: tuple[Extent, ...], anchor: NodeVie
     if name not in match:
         return None
     value = match[name]
+    if value.value.producer() in {node.node for node in match.nodes}:
+        return Reject("fused-use", f"'{value.name}' is added to what is computed of it")
     if anchor.op_type == "Conv" and any(value.value is one for one in anchor.node.inputs):
         return None
     given = _known(value)

@@ -87,3 +87,14 @@ def test_planning_anew_keeps_symbols_and_their_ranges():
     builder.calls += [call([x], [t]), call([t], [y])]
     procedure = builder.finish([y], ["y"])
     assert ProcedureBuilder.reopen(procedure).replan() == procedure
+
+
+def test_what_binds_a_symbol_is_copied_to_an_output_that_views_it():
+    builder = ProcedureBuilder("main")
+    x = builder.add_input("x", "float32", (3,))
+    found = builder.result("found", "float32", (FOUND, 2), is_dynamic=True)
+    builder.calls.append(call([x], [found]))
+    flat = builder.add(TensorSpec("flat", "float32", (Operation("mul", 2, FOUND),), "view", of=found))
+    procedure = builder.finish([flat], ["y"])
+    assert [one.kind for one in procedure.calls] == ["call", "copy"]
+    assert procedure.symbols == (SymbolSpec("found", 0, None, 1, 0),)

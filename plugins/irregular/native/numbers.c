@@ -244,7 +244,8 @@ void irregular_store(Element element, void *data, int64_t index, double value, b
   } else if (element == FLOAT64) {
     memcpy(place, &value, sizeof value);
   } else if (format_of(element, &format)) {
-    any.uint16_value = (uint16_t)encode(format, value, saturate);
+    bool is_narrow = IRREGULAR_ELEMENTS[element].bytes == 1; /* wider ones have infinities, whatever `saturate` says */
+    any.uint16_value = (uint16_t)encode(format, value, saturate && is_narrow);
     if (IRREGULAR_ELEMENTS[element].bytes == 1) {
       *place = (unsigned char)any.uint16_value;
     } else {

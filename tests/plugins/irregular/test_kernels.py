@@ -79,6 +79,13 @@ def test_a_saturated_cast_ends_at_the_largest_number() -> None:
     np.testing.assert_array_equal(result.astype(np.float32), [57344, -57344, 57344, -57344])
 
 
+@pytest.mark.parametrize("target", [TensorProto.FLOAT16, TensorProto.BFLOAT16], ids=TensorProto.DataType.Name)
+def test_only_casts_to_8_bits_saturate(target: int) -> None:
+    given = np.array([1e39, -1e39, np.inf, -np.inf], np.float64)
+    result = cast(given, TensorProto.DOUBLE, target)
+    np.testing.assert_array_equal(result.astype(np.float32), [np.inf, -np.inf, np.inf, -np.inf])
+
+
 @pytest.mark.parametrize("target", INTEGERS, ids=TensorProto.DataType.Name)
 def test_integers_of_a_few_bits_wrap(target: int) -> None:
     given = np.arange(-20, 20, dtype=np.int32)

@@ -130,6 +130,11 @@ def test_a_residual_that_is_broadcast_keeps_the_addition_out_of_the_convolution(
     assert [node.op_type for node in case.region().nodes()] == ["Conv", "Add"]
 
 
+def test_a_convolution_that_is_added_to_itself_is_apart():
+    case = Case("c = Conv(x, w) y = Add(c, c)", IMAGE, {"w": (8, 4, 3, 3)})
+    assert [node.op_type for node in case.region().nodes()] == ["Conv", "Add"]
+
+
 def test_parameters_may_have_any_type():
     case = Case("y = Pow(x, p)", IMAGE, {"p": np.array(2, np.int64)})
     assert [node.op_type for node in case.region().nodes()] == ["Pow"]

@@ -12,9 +12,11 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 from weakref import finalize
 
@@ -40,6 +42,8 @@ MOST_LOST = 3
 MOST_HUNG = 3
 """After so many cases that hung, what is left of a suite is not run: it would take hours to hang."""
 PROCESS = "from graft.testkit.conformance.apart import main; main()"
+FORK_SECONDS = 5.0
+"""How long a forked child may take to come back."""
 FORKED = "forks, and lets the child return into the call"
 
 
@@ -237,7 +241,23 @@ def serve(connection: Connection) -> None:
                 connection.send(Forked(step.name if isinstance(step, Result) else step))
                 os._exit(0)
             connection.send(step)
+        _wait_for_forks()
         connection.send(None)
+
+
+def _wait_for_forks() -> None:
+    """Give children that a plugin has forked the time to come back from its call, and to say so."""
+    end = time.monotonic() + FORK_SECONDS
+    while time.monotonic() < end and any(map(_is_fork, Path("/proc/self/task").glob("*/children"))):
+        time.sleep(0.05)
+
+
+def _is_fork(children: Path) -> bool:
+    """Whether a child, of those that a thread has, runs the same program: one that has ended shows none."""
+    with contextlib.suppress(OSError):
+        own = Path("/proc/self/cmdline").read_bytes()
+        return any(Path(f"/proc/{one}/cmdline").read_bytes() == own for one in children.read_text().split())
+    return False
 
 
 def main() -> None:

@@ -171,7 +171,7 @@ class TensorIrBackend(CodegenChoices, Backend):
     def _rewritten(self, region: Region, target: Target) -> tuple[Region, Target]:
         """Return a region in the arithmetic that it is computed in, and its target."""
         region = in_integers(region, target.without)
-        if self.device != "cpu":
+        if target.machine.is_device:  # whose products take 16-bit floats as they are
             return region, target
         own = precision_of(region, target, self._table) if "bf16" in self.precisions else target
         return in_float32(region, target, self._table), own

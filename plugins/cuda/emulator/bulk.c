@@ -44,8 +44,6 @@ static void finish(Bulk *bulk) {
   bulk->is_under_way = 0, bulk->phase++;
 }
 
-int has_bulk(const Thread *thread) { return thread->awaited->is_under_way || (thread->awaited->phase & 1) != thread->parity; }
-
 void graft_emulator_wait_bulk(char *at, uint32_t parity) {
   Thread *thread = &emulated.threads[emulated.current];
   thread->awaited = find(at), thread->parity = parity;

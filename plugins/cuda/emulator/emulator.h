@@ -84,10 +84,12 @@ extern Emulated emulated;
 
 /* Ends the launch with what this thread does wrong. */
 void fail_launch(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* Whether what a thread waits for has begun, or is over. */
-int has_bulk(const Thread *thread);
 #pragma GCC visibility pop
+
+/* Whether the bulk copy that a thread waits for has begun, or is over. */
+static inline int has_bulk(const Thread *thread) {
+  return thread->awaited->is_under_way || (thread->awaited->phase & 1) != thread->parity;
+}
 
 const char *graft_emulator_error(void);
 void graft_emulator_begin(const char *name);

@@ -224,3 +224,11 @@ def test_a_shape_that_a_check_compares_is_stored_before_the_result_that_has_it()
         "injective: Shape",
         "injective: ConstantOfShape",
     ]
+
+
+def test_a_shape_that_a_kernel_computes_is_stored_before_a_view_is_checked_against_it() -> None:
+    assert (
+        groups("""g (int64[2] a, float[1,2] x) => (float[2,1] y) <float[2,1] r> {
+        s = Neg(a)  r = Reshape(x, s)  y = Neg(r) }""")[0]
+        == "elementwise: Neg"
+    )

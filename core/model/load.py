@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from graft.core.model.attribute_checks import check_nodes
 from graft.core.model.check import check_header, check_model, check_tensor, every_graph, order, subgraphs
-from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains
+from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains, say_halves
 from graft.core.model.dimensions import (
     Dims,
     apply_dimensions,
@@ -243,6 +243,8 @@ def _complete(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProt
         steps.append(_step("name-domains", proto, f"operators of ONNX Runtime: {', '.join(names)}"))
     if notes := drop_zip_maps(proto.graph):
         steps.append(_step("drop-zip-maps", proto, "; ".join(notes)))
+    if names := say_halves(proto.graph):
+        steps.append(_step("say-halves", proto, f"half of the spectra {', '.join(names)}"))
     if names := complete_outputs(proto, _foreign_expanded):
         steps.append(_step("complete-outputs", proto, f"shapes inferred of {', '.join(names)}"))
     return proto

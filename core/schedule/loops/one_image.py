@@ -42,9 +42,7 @@ class OneImage:
         """
         image = Variable("image")
         places = zip(function.parameters, (*self.kernel.inputs, *self.kernel.outputs), strict=True)
-        whole = {
-            one: replace(one, shape=(self.images, *one.shape)) for one, buffer in places if buffer in self.varying
-        }
+        whole = {one: replace(one, shape=(self.images, *one.shape)) for one, buffer in places if buffer in self.varying}
         body = map_accesses(function.body, whole, lambda buffer, indices: (whole[buffer], (image, *indices)))
         is_one_loop = isinstance(body, For) and body.kind == "parallel"
         apart = is_one_loop or self.work < machine.costs.task

@@ -57,7 +57,14 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
     is_for_integers = any(row.is_for_integers for row in numbers.of(Trait.CONVOLUTION))
     return (
         Strategy(
-            "convolution_by_image", CONVOLUTIONS, build, applies, candidates, is_for_integers, rounds=rounds, varies=True
+            "convolution_by_image",
+            CONVOLUTIONS,
+            build,
+            applies,
+            candidates,
+            is_for_integers,
+            rounds=rounds,
+            varies=True,
         ),
         Strategy("nest_by_image", NESTS, build, applies, varies=True),
     )

@@ -35,7 +35,7 @@ def test_a_large_window_is_reduced_along_its_rows_first() -> None:
     ("old", "new"),
     [
         ("a < 9, b < 4", "a < 3, b < 3"),  # small
-        ("x[n, h + a - 2, w + 2 * b - 1;", "x[n, h + a - 2, w + 2 * b - 1 + h - h * 1 + w / 20;"),  # no window
+        ("x[n, h + a - 2, w + 2 * b - 1;", "x[n, h + a - 2, w + 2 * b - 1 + w / 2;"),  # no window
         ("stage y: float32[3, 9, 15]", "stage y: float32[3, 9, 1]"),  # nothing lies beside
     ],
 )
@@ -51,7 +51,7 @@ def test_what_would_not_gain_stays_whole(old: str, new: str) -> None:
         "kernel_shape = [5, 5], pads = [2, 2, 2, 2]",
         "kernel_shape = [7, 7], strides = [7, 7]",
         "kernel_shape = [4, 6], strides = [2, 3], pads = [1, 2, 3, 1]",
-        "kernel_shape = [13, 3], pads = [6, 1, 6, 1]",
+        "kernel_shape = [9, 3], pads = [4, 1, 4, 1]",
         "kernel_shape = [5, 4], dilations = [2, 3], pads = [3, 0, 1, 2]",
     ],
 )

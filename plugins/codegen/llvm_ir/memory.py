@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from graft.core.tensor_ir.ir import Buffer, Expression, Load
 from graft.core.types import Type, element_bits
@@ -131,15 +131,35 @@ def _lanes_on(mask: Value) -> list[int] | None:
 
 
 def _strided(emitter: MemoryBuilder, address: str, stride: int, type: Type, mask: Value | None, align: int) -> str:
-    """Load every ``stride``-th element through whole vectors, of which only the wanted elements are switched on."""
-    lanes, span = type.lanes, type.lanes * stride
-    memory, condition = memory_type(type.with_lanes(span)), register_type(Type("bool", lanes))
-    switch = literal(True, Type("bool", lanes)) if mask is None else mask.text
-    spread = ", ".join(f"i32 {lane // stride if lane % stride == 0 else lanes}" for lane in range(span))
-    wide = emitter.let(f"shufflevector {condition} {switch}, {condition} zeroinitializer, <{span} x i32> <{spread}>")
-    loaded = _masked_load(emitter, memory, address, Value(wide, Type("bool", span)), align)
-    chosen = ", ".join(f"i32 {lane * stride}" for lane in range(lanes))
-    return emitter.let(f"shufflevector {memory} {loaded}, {memory} poison, <{lanes} x i32> <{chosen}>")
+    """Load every ``stride``-th element through whole vectors; with a mask only the wanted elements are switched on.
+
+    Without one the last vector ends at the last element, so that nothing behind it is read.
+    """
+    lanes, memory, element = type.lanes, memory_type(type), memory_type(type.with_lanes(1))
+    condition, last = register_type(Type("bool", lanes)), (lanes - 1) * stride
+    begins = [part * lanes for part in range(stride)]
+    if mask is None:
+        begins[-1] = last + 1 - lanes
+    result = ""
+    for part, begin in enumerate(begins):
+        place = emitter.let(f"getelementptr inbounds {element}, ptr {address}, i64 {begin}") if begin else address
+        if mask is None:
+            loaded = emitter.let(f"load {memory}, ptr {place}, align {align}")
+        else:
+            spread_ = _order(place // stride if place % stride == 0 else lanes for place in range(begin, begin + lanes))
+            zeros = f"{condition} zeroinitializer"
+            wanted = emitter.let(f"shufflevector {condition} {mask.text}, {zeros}, <{lanes} x i32> {spread_}")
+            loaded = _masked_load(emitter, memory, place, Value(wanted, Type("bool", lanes)), align)
+        own = [lane * stride // lanes == part for lane in range(lanes)]
+        chosen = _order(lanes + lane * stride - begin if own[lane] else lane for lane in range(lanes))
+        before = result or "poison"
+        result = emitter.let(f"shufflevector {memory} {before}, {memory} {loaded}, <{lanes} x i32> {chosen}")
+    return result
+
+
+def _order(places: Iterable[int]) -> str:
+    """Return the lanes that a shuffle takes."""
+    return f"<{', '.join(f'i32 {place}' for place in places)}>"
 
 
 def _all_on(lanes: int) -> Value:
@@ -199,8 +219,8 @@ def _strided_store(
     element = memory_type(type.with_lanes(1))
     for part in range(stride):
         places = range(part * lanes, (part + 1) * lanes)
-        chosen = ", ".join(f"i32 {place // stride if place % stride == 0 else lanes}" for place in places)
-        order, condition = f"<{lanes} x i32> <{chosen}>", f"<{lanes} x i1>"
+        chosen = _order(place // stride if place % stride == 0 else lanes for place in places)
+        order, condition = f"<{lanes} x i32> {chosen}", f"<{lanes} x i1>"
         value = emitter.let(f"shufflevector {memory} {text}, {memory} zeroinitializer, {order}")
         wanted = emitter.let(f"shufflevector {condition} {switch.text}, {condition} zeroinitializer, {order}")
         place = emitter.let(f"getelementptr {element}, ptr {address}, i64 {part * lanes}")

@@ -134,3 +134,16 @@ def test_channels_are_interleaved_by_vectors(channels: int, kind: str) -> None:
     program = compiled(f"({kind}[{channels},77] x) => ({kind}[77,{channels}] y) {{ y = Transpose (x) }}")
     np.testing.assert_array_equal(program(x), x.T)
     assert numpy_dtype(program.inputs[0].dtype) == x.dtype
+
+
+@pytest.mark.parametrize("step", [2, 3, 4])
+@pytest.mark.parametrize("extent", [16, 47, 64, 97])
+@pytest.mark.parametrize("kind", ["float", "double", "int8"])
+def test_every_nth_element_is_read_and_nothing_behind_the_last(kind: str, extent: int, step: int) -> None:
+    x = numbers((3, extent), kind)
+    wanted = x[:, ::step]
+    bounds = f"int64[1] b = {{0}}, int64[1] e = {{{extent}}}, int64[1] a = {{1}}, int64[1] s = {{{step}}}"
+    program = compiled(
+        f"({kind}[3,{extent}] x) => ({kind}[3,{wanted.shape[1]}] y) <{bounds}> {{ y = Slice (x, b, e, a, s) }}"
+    )
+    np.testing.assert_array_equal(program(x), wanted)

@@ -42,10 +42,8 @@ class ExtentScope:
         """Return a region's procedure with the symbols that stand for extents here."""
         if not self.own:
             return compiled
-        tensors = (
-            one if one.shape is None else replace(one, shape=tuple(self.own.get(extent, extent) for extent in one.shape))
-            for one in compiled.tensors
-        )
+        shapes = (one.shape and tuple(self.own.get(extent, extent) for extent in one.shape) for one in compiled.tensors)
+        tensors = (replace(one, shape=shape) for one, shape in zip(compiled.tensors, shapes, strict=True))
         return replace(compiled, tensors=tuple(tensors))
 
     def numbers(self, binding: Mapping[str, int]) -> dict[str, int]:

@@ -148,9 +148,12 @@ LAYER = {"b": floats(2, 32), "w": unsigned(2, 6, 16), "r": unsigned(2, 4, 16)}
 add(
     "DynamicQuantizeLSTM",
     node(
-        "DynamicQuantizeLSTM", ["x", "w", "r", "b", "", "h", "c", "", "ws", "wz", "rs", "rz"], ["y", "yh", "yc"],
-        hidden_size=4, direction="bidirectional",
-    ),  # fmt: skip
+        "DynamicQuantizeLSTM",
+        ["x", "w", "r", "b", "", "h", "c", "", "ws", "wz", "rs", "rz"],
+        ["y", "yh", "yc"],
+        hidden_size=4,
+        direction="bidirectional",
+    ),
     {"x": floats(5, 3, 6), "h": floats(2, 3, 4), "c": floats(2, 3, 4)},
     ["y", "yh", "yc"],
     constants=LAYER

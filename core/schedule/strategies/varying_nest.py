@@ -230,8 +230,9 @@ class Nests:
         """Return the length of vectors along an axis: of one that is short one masked vector, or a shorter one."""
         if not isinstance(extent, Constant) or int(extent.value) >= most:
             return most
-        longest = 1 << (int(extent.value).bit_length() - 1)
-        return longest if longest == int(extent.value) or not self.machine.masks else 2 * longest
+        length = int(extent.value)
+        longest = 1 << length.bit_length() >> 1
+        return longest if longest == length or not self.machine.masks else 2 * longest
 
     def along(self, variable: Variable, extent: Expression, lanes: int, place: Place, kind: LoopKind) -> Statement:
         """Return the loop over whole vectors along an axis, and what is left over at its end."""

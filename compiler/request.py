@@ -20,6 +20,7 @@ from graft.core.machine.host import available_threads
 from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import OPTIMISATIONS
 from graft.core.model.normalize import PASSES
+from graft.core.operators.table import OPERATORS
 from graft.core.tuning.options import remaining, tune_options
 from graft.errors import PlanError, UnsupportedError
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
@@ -48,6 +49,13 @@ def plugins(isolated: frozenset[tuple[str, Isolation]] = frozenset()) -> PluginM
     Of those that are ``isolated`` nothing is imported here: that is another manager.
     """
     return PluginManager(isolation=dict(isolated))
+
+
+def _ask_plugins() -> None:
+    plugins().plugins()  # loading registers what they bring
+
+
+OPERATORS.discover = _ask_plugins
 
 
 def choose(backends: Backends, manager: PluginManager | None = None) -> list[Backend]:

@@ -45,19 +45,27 @@ def met_symbols(model: ir.Model) -> Mapping[str, str]:
     return {name: found(name) for name in sorted(place, key=place.__getitem__) if found(name) != name}
 
 
+_COUNTED = {"MatMul": 2, "MatMulInteger": 2, "Gemm": 2, "Attention": 3}
+"""How many of the first operands are told apart by their places; of Concat, all."""
+
+
 def _columns(node: NodeView, shapes: Sequence[Shape | None]) -> Iterator[Sequence[Dimension]]:
     """Yield the extents of the operands' axes that belong together."""
     known = [shape for shape in shapes if shape is not None]
     if node.op_type in BROADCAST:
         yield from zip_longest(*(reversed(shape) for shape in known))
-    elif node.op_type == "Concat" and len(known) == len(shapes):
+        return
+    known = [shape for shape in shapes[: _COUNTED.get(node.op_type)] if shape is not None]
+    if len(known) < _COUNTED.get(node.op_type, len(shapes)):
+        return
+    if node.op_type == "Concat":
         axis = normal_axis(node.attribute("axis", 0), len(known[0]))
         yield from (column for place, column in enumerate(zip(*known, strict=False)) if place != axis)
-    elif node.op_type in ("MatMul", "MatMulInteger") and len(known) > 1 and len(known[0]) > 1 and len(known[1]) > 1:
+    elif node.op_type in ("MatMul", "MatMulInteger") and len(known[0]) > 1 and len(known[1]) > 1:
         yield known[0][-1], known[1][-2]
         yield from zip_longest(reversed(known[0][:-2]), reversed(known[1][:-2]))
-    elif node.op_type == "Gemm" and len(known) > 1:
+    elif node.op_type == "Gemm":
         yield known[0][0 if node.attribute("transA", 0) else 1], known[1][1 if node.attribute("transB", 0) else 0]
-    elif node.op_type == "Attention" and len(known) > 2:
+    elif node.op_type == "Attention":
         yield [shape[0] for shape in known[:3]]
         yield known[1][-2], known[2][-2]

@@ -18,6 +18,7 @@ from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import constant_shape
+from graft.core.schedule.loops.one_image import OneImage, one_image
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import fused_stages
@@ -39,6 +40,11 @@ class Anchor:
         """Whether an extent of the kernel is known only when it runs."""
         buffers = (*self.kernel.inputs, *(stage.buffer for stage in self.kernel.stages))
         return any(constant_shape(buffer) is None for buffer in buffers)
+
+    @cached_property
+    def image(self) -> OneImage | None:
+        """The kernel of one image; None unless the batch varies, and nothing else."""
+        return one_image(self.kernel)
 
     @cached_property
     def stages(self) -> tuple[Stage, ...] | None:
@@ -174,6 +180,27 @@ class StrategyTable:
                     if cycles >= (less := cost(anchor, target)):
                         refused = Reject("cost", f"{cycles:,.0f} cycles, where {other.name} takes {less:,.0f}")
             yield row, refused, cycles
+
+    def scheduled(self, anchor: Anchor, target: Target) -> Scheduled:
+        """Return a kernel in loops, by the first row that takes it; raise CompileError if there is none."""
+        refusals = dict[str, Reject]()
+        for row, refused, cycles in self.answers(anchor, target):
+            found = row.built(anchor, target) if refused is None else refused
+            if isinstance(found, Scheduled):
+                return replace(found, strategy=row.name, refusals=refusals, cycles=cycles)
+            refusals[row.name] = found
+        said = "; ".join(f"{name}: {reject}" for name, reject in refusals.items()) or "there is none for its anchor"
+        kernel = anchor.kernel
+        raise CompileError(f"no strategy takes kernel '{kernel.name}' ({kernel.anchor.name.lower()}): {said}")
+
+    def first(self, anchor: Anchor, target: Target) -> Strategy | None:
+        """Return the row that applies first, without building anything; None if there is none."""
+        return next((row for row, refused, _ in self.answers(anchor, target) if refused is None), None)
+
+    def rounds(self, anchor: Anchor, target: Target) -> bool:
+        """Return whether a kernel's float32 factors are rounded to bfloat16, without building anything."""
+        rows = (row for row, refused, _ in self.answers(anchor, target) if refused is None)
+        return next((said for row in rows if (said := row.rounds(anchor, target)) is not None), False)
 
     def with_rows(self, rows: Sequence[Strategy]) -> StrategyTable:
         """Return the table with rows of a plugin before its own; what they build is verified."""

@@ -200,6 +200,8 @@ def map_accesses(
         return Load(buffer, indices, node.mask)
 
     def store(inner: Statement) -> Statement:
+        if isinstance(inner, CallExtern):  # whose loads are addresses
+            return replace(inner, arguments=tuple(map(load, inner.arguments)))
         if not isinstance(inner, Store) or inner.buffer not in buffers:
             return inner
         buffer, indices = change(inner.buffer, inner.indices)

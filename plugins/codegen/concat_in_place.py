@@ -58,7 +58,8 @@ def placed_concats(
         offset = 0
         for value in together.parts(whole, [one for one in node.node.inputs if one is not None and _size(one)]):
             owner = _owner(value, made, is_view)
-            if owner in made and owner not in taken and owner not in computed:
+            known = ValueView(owner).static_shape is not None
+            if known and owner in made and owner not in taken and owner not in computed:
                 computed[owner] = offset
             else:
                 copied.append((value, offset))

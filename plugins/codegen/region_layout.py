@@ -71,7 +71,7 @@ def between_transposes(graph: RegionGraph) -> dict[ir.Value, Layout]:
         window = None if around is None else _convolution(node, graph.lowerings)
         if around is None or window is None or not window.is_depthwise:
             continue
-        name, preference = graph.strategies.preferred(window, graph.target, varies=_varies(node))
+        name, preference = graph.strategies.preferred(window, graph.target, varies=_varies(node, graph))
         if preference.image == preference.result == "last":
             layout = Layout(CHANNELS_LAST, f"{name} of {node.where} has channels last, as the Transposes around it do")
             found |= dict.fromkeys((around[0].node.outputs[0], node.node.outputs[0]), layout)
@@ -134,8 +134,8 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
     convolution = _convolution(node, lowerings)
     if convolution is not None:
         image = node.input(0)
-        name, preference = graph.strategies.preferred(convolution, graph.target, varies=_varies(node))
-        comes = _varies(node) and image is not None and image.value.producer() is None  # is copied, if need be
+        name, preference = graph.strategies.preferred(convolution, graph.target, varies=_varies(node, graph))
+        comes = _varies(node, graph) and image is not None and image.value.producer() is None  # is copied, if need be
         last = [
             *([image] if preference.image == "last" and not comes else ()),
             *(node.outputs if preference.result == "last" else ()),
@@ -165,7 +165,7 @@ def _is_per_channel(value: ValueView) -> bool:
 
 def _is_pool(node: NodeView, graph: RegionGraph) -> bool:
     """Whether a node is a pool whose schedule takes any order of axes."""
-    takes = graph.target.precision == "bf16" or _varies(node)
+    takes = graph.target.precision == "bf16" or _varies(node, graph)
     return takes and graph.lowerings.table.has(node, Trait.POOLING) and len(node.node.outputs) == 1
 
 
@@ -205,5 +205,8 @@ def _is_image(value: ValueView) -> bool:
     return value.dtype == "float32" and len(value.shape or ()) == len(CHANNELS_LAST)
 
 
-def _varies(node: NodeView) -> bool:
-    return any(value is not None and value.static_shape is None for value in (node.input(0), *node.outputs))
+def _varies(node: NodeView, graph: RegionGraph) -> bool:
+    """Whether more than the batch of a node varies: else each image has the schedule that it has by itself."""
+    shapes = [value.shape for value in (node.input(0), *node.outputs) if value is not None]
+    first = 0 if graph.target.machine.is_device else 1
+    return any(shape is None or any(not isinstance(one, int) for one in shape[first:]) for shape in shapes)

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.model.view import NodeView
+from graft.plugins.irregular.automata import automaton
 
 _WORDS = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str.lower}
 
@@ -23,6 +24,8 @@ def attributes_of(node: NodeView) -> dict[str, Any]:
             return _plain(node) | _cases(node)
         case "LabelEncoder":
             return labels(node)
+        case "RegexFullMatch" | "Tokenizer":
+            return _plain(node) | {"automata": [automaton(one).to_json() for one in expressions(node)]}
         case _:
             return _plain(node)
 
@@ -48,6 +51,19 @@ def _json(value: Any) -> Any:
             return [_json(one) for one in held.reshape(-1).tolist()]
         case _:
             return [_json(one) for one in value]
+
+
+def expressions(node: NodeView) -> list[str]:
+    """Return the regular expressions of a node, none where every character is a token."""
+    if node.op_type == "RegexFullMatch":
+        return [_text(node.attribute("pattern", ""))]
+    separators, token = node.attribute("separators"), node.attribute("tokenexp")
+    given = [_text(token or "")] if separators is None else [_text(one) for one in separators]
+    return [] if given == ["." if separators is None else ""] else given
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 # ---- Cases of characters ----

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from graft.core.model.view import NodeView, ValueView, is_packed
+from graft.core.operators.functions.body import MICROSOFT
 from graft.core.reject import Reject
 from graft.core.types import FLOATS, INTEGERS, PACKED_TYPES
-from graft.plugins.irregular.attributes import found
+from graft.plugins.irregular.attributes import expressions, found
+from graft.plugins.irregular.automata import automaton
+from graft.plugins.irregular.regular_expressions import Unsupported
 
 Check = Callable[[NodeView], Reject | None]
 
@@ -89,6 +92,20 @@ def _whole(node: NodeView) -> Reject | None:
     return None
 
 
+def _expressions(node: NodeView) -> Reject | None:
+    """Take strings and regular expressions that an automaton can tell."""
+    if node.op_type == "Tokenizer":
+        given = [name for name in ("separators", "tokenexp") if node.attribute(name)]
+        if len(given) != 1 or node.attribute("mincharnum", 0) < 1:
+            return Reject("attribute", "Tokenizer needs a 'mincharnum' above 0 and either 'separators' or 'tokenexp'")
+    for expression in expressions(node):
+        try:
+            automaton(expression)
+        except Unsupported as error:
+            return Reject("attribute", f"of the regular expression '{expression}': {error}")
+    return _of_texts(node)
+
+
 def _text_at_first(node: NodeView) -> Reject | None:
     """Take a first input of strings, which numbers say something of."""
     if node.dtype == "string" and all(one is None or one.dtype in INTEGERS for one in node.inputs[1:]):
@@ -125,6 +142,7 @@ _ROWS: Mapping[str, Check] = {
     "RandomUniformLike": _numbers(0),
     "Range": _whole,
     "Reshape": _text_at_first,
+    "RegexFullMatch": _expressions,
     "RoiAlign": _float_scores,
     "SequenceAt": _anything,
     "SequenceConstruct": _anything,
@@ -147,4 +165,5 @@ _ROWS: Mapping[str, Check] = {
 CHECKS: Mapping[tuple[str, str], Check] = {
     **{("", name): check for name, check in _ROWS.items()},
     ("ai.onnx.ml", "LabelEncoder"): _labels,
+    (MICROSOFT, "Tokenizer"): _expressions,
 }

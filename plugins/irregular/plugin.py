@@ -9,6 +9,7 @@ from graft.errors import PluginError
 from graft.plugins.hooks import hookimpl
 
 if TYPE_CHECKING:
+    from graft.core.operators.table import Operator
     from graft.plugins.backend import Backend
     from graft.runtime.loaders import NativeLoader
 
@@ -19,6 +20,14 @@ def graft_backends() -> list[type[Backend]]:
     from graft.plugins.irregular.backend import IrregularBackend
 
     return [IrregularBackend]
+
+
+@hookimpl
+def graft_operators() -> list[Operator]:
+    """Return ONNX Runtime's Tokenizer, which ONNX does not have."""
+    from graft.plugins.irregular.operators import tokenizer
+
+    return [tokenizer()]
 
 
 @hookimpl

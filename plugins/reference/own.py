@@ -3,6 +3,7 @@
 # mypy: disallow_untyped_calls=False
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -15,6 +16,8 @@ from onnx.reference.ops._op import OpRunReduceNumpy
 from onnx.reference.ops.aionnxml.op_normalizer import Normalizer as OnnxNormalizer
 from onnx.reference.ops.aionnxml.op_svm_classifier import SVMClassifier as OnnxSvmClassifier
 from onnx.reference.ops.aionnxml.op_svm_classifier import sigmoid_probability
+from onnx.reference.ops.op_conv import Conv as OnnxConv
+from onnx.reference.ops.op_conv import im2col
 from onnx.reference.ops.op_grid_sample import GridSample as OnnxGridSample
 
 ML = "ai.onnx.ml"
@@ -131,6 +134,41 @@ class LpNormalization(OpRun):
     def _run(self, x, axis=-1, p=2):  # type: ignore[no-untyped-def]
         norm = np.power(np.power(np.abs(x), p).sum(axis=axis, keepdims=True), 1 / p)
         return ((x / np.where(norm == 0, 1, norm)).astype(x.dtype),)
+
+
+class Conv(OnnxConv):
+    """A dilated kernel takes what it meets alone: zeros between its elements would make NaN of infinities."""
+
+    op_domain = ""
+
+    def _run(  # type: ignore[no-untyped-def]
+        self, x, w, b=None, auto_pad=None, dilations=None, group=None, kernel_shape=None, pads=None, strides=None
+    ):
+        if all(one == 1 for one in dilations or ()) or np.isfinite(x).all():
+            return super()._run(x, w, b, auto_pad, dilations, group, kernel_shape, pads, strides)
+        spatial, steps = w.shape[2:], strides or [1] * len(dilations)
+        reach = [(extent - 1) * dilation + 1 for extent, dilation in zip(spatial, dilations, strict=True)]
+        pads = _pads(auto_pad, x.shape[2:], reach, steps) or pads or [0] * 2 * len(spatial)
+        columns, places = im2col(x, spatial, pads, steps, dilations)
+        outputs, inputs = len(w), x.shape[1]
+        columns = columns.reshape(group, inputs // group * int(np.prod(spatial)), -1)
+        sums = w.reshape(group, outputs // group, -1) @ columns
+        y = sums.reshape(outputs, len(x), *places).swapaxes(0, 1)
+        return ((y if b is None else y + b.reshape(-1, *[1] * len(places))).astype(x.dtype),)
+
+
+def _pads(
+    auto_pad: str | None, extents: Sequence[int], reach: Sequence[int], strides: Sequence[int]
+) -> list[int] | None:
+    """Return what ``auto_pad`` adds before and behind each spatial axis, None where pads are given."""
+    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        return [0] * 2 * len(reach) if auto_pad == "VALID" else None
+    wanted = [
+        max(0, (-(-extent // stride) - 1) * stride + taps - extent)
+        for extent, taps, stride in zip(extents, reach, strides, strict=True)
+    ]
+    begins = [(pad + (auto_pad == "SAME_LOWER")) // 2 for pad in wanted]
+    return [*begins, *(pad - begin for pad, begin in zip(wanted, begins, strict=True))]
 
 
 class GlobalMaxPool(OpRun):
@@ -276,7 +314,7 @@ def _cubic_weights(fraction: np.ndarray) -> list[np.ndarray]:
 
 
 OWN: tuple[Any, ...] = (
-    GatherElements, GridSample, NonMaxSuppression, Unique, ReduceL2, LRN, LpNormalization, GlobalMaxPool,
+    Conv, GatherElements, GridSample, NonMaxSuppression, Unique, ReduceL2, LRN, LpNormalization, GlobalMaxPool,
     Normalizer, SVMClassifier,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

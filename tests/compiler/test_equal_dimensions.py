@@ -101,6 +101,11 @@ def test_the_version_runs_natively_and_is_saved(tmp_path) -> None:  # type: igno
             "(float[a] x, float[b] z, float[c] w) => (float[d] y) { u = Add (z, w) v = Add (x, w) y = Add (u, v) }",
             {"b": "a", "c": "a"},
         ),
+        (
+            "(float[a, 3] x, int64[k] r, float[b, 5] w, float v) => (float[c, d] y) {"
+            " s = Reshape (x, r) y = Gemm (s, w, v) }",
+            {},
+        ),
     ],
 )
 def test_symbols_meet_where_an_operator_takes_both_for_one_axis(text: str, equal: dict[str, str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,6 +92,17 @@ def test_an_operator_of_a_plugin_is_compiled_by_its_lowering(tmp_path: Path) -> 
     np.testing.assert_array_equal(graft.compile(source, ["llvm"], manager=manager)(X), -X)
 
 
+def test_compiling_asks_the_plugins_for_operators_that_are_not_known() -> None:
+    code = """
+import graft.compiler.api
+from graft.core.operators.table import OPERATORS
+assert OPERATORS.get("Tokenizer", "com.microsoft") is None  # no plugin is loaded
+OPERATORS.discover()
+assert OPERATORS.get("Tokenizer", "com.microsoft") is not None
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_an_unknown_domain_is_looked_for_in_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(OPERATORS, "discover", lambda: asked.append(True))
@@ -152,6 +165,8 @@ def test_a_pass_has_a_name_of_its_own_and_can_run(tmp_path: Path) -> None:
 # ---- A backend's own lowering of an operator ----
 
 OVERRIDE = """
+import subprocess
+import sys
 from dataclasses import replace
 
 import graft

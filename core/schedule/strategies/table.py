@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graft.core.schedule.strategies import (
     blocked_product,
+    by_image,
     clipped_windows,
     depthwise_nchw,
     depthwise_nhwc,
@@ -33,18 +34,8 @@ from graft.core.schedule.strategies import (
 )
 from graft.core.schedule.strategy import StrategyTable
 
-TABLE = StrategyTable(
+NUMBERS = StrategyTable(
     (
-        # extents that are known only when a kernel runs
-        varying_attention.STRATEGY,
-        narrow_weights.VARYING,
-        varying_product.STRATEGY,
-        varying_depthwise.STRATEGY,
-        varying_winograd.STRATEGY,
-        varying_convolution.STRATEGY,
-        varying_nest.STRATEGY,
-        recurrent_layers.VARYING,
-        sequential_loops.VARYING,
         # stages whose elements depend on each other
         recurrent_layers.STRATEGY,
         sequential_loops.STRATEGY,
@@ -72,5 +63,22 @@ TABLE = StrategyTable(
         clipped_windows.STRATEGY,
         fused_rows.STRATEGY,
         generic_nest.STRATEGY,
+    )
+)
+"""Those for extents that are numbers."""
+TABLE = StrategyTable(
+    (
+        # extents that are known only when a kernel runs
+        *by_image.rows(NUMBERS),
+        varying_attention.STRATEGY,
+        narrow_weights.VARYING,
+        varying_product.STRATEGY,
+        varying_depthwise.STRATEGY,
+        varying_winograd.STRATEGY,
+        varying_convolution.STRATEGY,
+        varying_nest.STRATEGY,
+        recurrent_layers.VARYING,
+        sequential_loops.VARYING,
+        *NUMBERS.rows,
     )
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graft.core.operators.all import OPERATORS
+from graft.plugins.codegen.concat_in_place import placed_concats
 from graft.plugins.codegen.fusion import fuse
 from tests.plugins.llvm.graphs import region_of
 
@@ -108,3 +111,14 @@ def test_what_a_part_is_a_view_of_is_computed_in_place() -> None:
         y = Concat <axis = 1> (c, d) }"""
     assert placed(text) == {"y": "a@0 b@6"}
     assert placed(text, ("views",)) == {"y": "c@0 d@6"}
+
+
+def test_a_part_that_is_a_view_of_what_has_symbols_is_copied() -> None:
+    region = region_of(
+        """g (float[16, n, m] x, int64[3] s) => (float[2, 4, 16] y) {
+        a = Exp (x)  b = Reshape (a, s)  y = Concat <axis = 0> (b, b) }""",
+        {"s": np.array([1, 4, 16])},
+    )
+    nodes = region.nodes()
+    found = placed_concats(nodes, (), lambda node: node.op_type == "Reshape", lambda _: True)
+    assert found == []

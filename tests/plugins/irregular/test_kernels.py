@@ -208,6 +208,53 @@ def test_text_is_split_at_the_white_space_of_unicode() -> None:
     assert counts.tolist() == [2, 0, 1]
 
 
+def test_a_text_matches_whole_or_not_at_all() -> None:
+    text = r'g (string[2,2] x) => (bool[2,2] y) { y = RegexFullMatch <pattern = "[a-z]+@[a-z.]+|\u00e4*"> (x) }'
+    found = run(text.replace("\\u00e4", "\u00e4"), texts("a@b.c", "a@b.c!", "\u00e4\u00e4", "").reshape(2, 2))
+    assert found.tolist() == [[True, False], [True, True]]
+
+
+def tokens(given: np.ndarray, **attributes: Any) -> Any:
+    attributes = {"mark": 0, "mincharnum": 1, "pad_value": "#", **attributes}
+    node = helper.make_node("Tokenizer", ["x"], ["y"], domain="com.microsoft", **attributes)
+    source = helper.make_tensor_value_info("x", TensorProto.STRING, given.shape)
+    result = helper.make_tensor_value_info("y", TensorProto.STRING, None)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", [source], [result]), ir_version=10, opset_imports=opsets)
+    found = graft.compile(model, backends=["irregular"])(given)
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(found, session.run(None, {"x": given.astype(object)})[0])
+    return found.tolist()
+
+
+SAID = texts("ab, c\u00e9d", "a", "", ", b ")
+
+
+def test_tokens_are_what_lies_between_separators() -> None:
+    expected = [["ab", "c\u00e9d"], ["a", "#"], ["#", "#"], ["b", "#"]]
+    assert tokens(SAID, separators=[" ", ","]) == expected
+    assert tokens(SAID, separators=["[ ,]+"]) == expected
+
+
+def test_tokens_are_what_matches() -> None:
+    assert tokens(SAID, tokenexp="[a-b]|ab") == [["ab"], ["a"], ["#"], ["b"]]
+    assert tokens(SAID, tokenexp="[^ ,]+", mincharnum=2) == [["ab", "c\u00e9d"], ["#", "#"], ["#", "#"], ["#", "#"]]
+    assert tokens(SAID, tokenexp="zz") == [[], [], [], []]
+
+
+@pytest.mark.parametrize("form", [{"separators": [""]}, {"tokenexp": "."}])
+def test_every_character_is_a_token(form: dict[str, Any]) -> None:
+    assert tokens(SAID[:2].reshape(1, 2), mark=1, **form) == [
+        [["\x02", "a", "b", ",", " ", "c", "\u00e9", "d", "\x03"], ["\x02", "a", "\x03", *"######"]]
+    ]
+
+
+def test_an_expression_that_no_automaton_tells_says_why() -> None:
+    with pytest.raises(UnsupportedError, match=r"of the regular expression '\\ba': '\\b' depends on more"):
+        tokens(SAID, tokenexp=r"\ba")
+
+
 def test_cases_are_those_of_unicode() -> None:
     text = 'g (string[3] x) => (string[n] y) { y = StringNormalizer <case_change_action = "UPPER"> (x) }'
     assert run(text, texts("stra\u00dfe", "\u0438", "a")).tolist() == ["STRASSE", "\u0418", "A"]
@@ -396,3 +443,42 @@ def test_text_is_encoded_in_native_code() -> None:
     result = graft.compile(model_of(text))(TEXTS[0])
     np.testing.assert_array_equal(result, [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
     assert {row.backend for row in graft.plan(model_of(text)).placements}.isdisjoint({"reference"})
+
+
+NUMBERS = {
+    "bool": np.bool_, "uint8": np.uint8, "int16": np.int16, "uint64": np.uint64, "int64": np.int64,
+    "float16": np.float16, "float": np.float32, "double": np.float64,
+}  # fmt: skip
+
+
+def every_kind_of_number(kind: str) -> np.ndarray:
+    """Zeros of both signs, numbers without order, the largest, and a row of nothing: 5 x 3 x 11."""
+    values = np.random.default_rng(5).integers(0, 3, 165).astype(NUMBERS[kind])
+    if values.dtype.kind == "f":
+        values[:12:2] = [-0.0, np.nan, -np.inf, np.inf, -np.nan, np.finfo(values.dtype).smallest_subnormal]
+    elif values.dtype.kind != "b":
+        values[:4] = [np.iinfo(values.dtype).max, np.iinfo(values.dtype).min, np.iinfo(values.dtype).max // 2 + 1, 1]
+    values[33:88] = 0
+    return values.reshape(5, 3, 11)
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_places_of_what_is_not_0_are_those_of_numpy(kind: str) -> None:
+    x = every_kind_of_number(kind)
+    found = run(f"g ({kind}[5,3,11] x) => (int64[3,n] y) {{ y = NonZero (x) }}", x)
+    np.testing.assert_array_equal(found, np.stack(np.nonzero(x)))
+
+
+@pytest.mark.parametrize("is_sorted", [0, 1])
+@pytest.mark.parametrize("kind", [one for one in NUMBERS if one != "bool"])
+def test_unique_numbers_are_those_of_numpy(kind: str, is_sorted: int) -> None:
+    x = every_kind_of_number(kind)
+    node = f"y, first, inverse, counts = Unique <sorted = {is_sorted}> (x)"
+    outputs = f"{kind}[n] y, int64[n] first, int64[165] inverse, int64[n] counts"
+    y, first, inverse, counts = run(f"g ({kind}[5,3,11] x) => ({outputs}) {{ {node} }}", x)
+    values, at, back, times = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    order = np.arange(len(at)) if is_sorted else np.argsort(at)
+    np.testing.assert_array_equal(y, values[order])
+    np.testing.assert_array_equal(first, at[order])
+    np.testing.assert_array_equal(inverse, np.argsort(order)[back.ravel()])
+    np.testing.assert_array_equal(counts, times[order])

@@ -218,3 +218,26 @@ def test_a_cubic_sample_beyond_the_border_is_what_pytorch_computes(
                      padding_mode="border", align_corners=aligned)  # fmt: skip
     found = graft.compile(model, [backend], threads=1).run(inputs)["y"]
     np.testing.assert_allclose(found.reshape(-1), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{"pads": [2, 1, 2, 1]}, {}])
+@pytest.mark.parametrize("strides", [[1, 1], [2, 1]])
+def test_a_dilated_kernel_meets_no_infinity_between_its_elements(settings: dict[str, Any], strides: list[int]) -> None:
+    model, inputs = dilated(strides, settings)
+    check(model, inputs)
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize("strides", [[1, 1], [2, 1]])
+def test_a_dilated_kernel_is_padded_as_asked(auto_pad: str, strides: list[int]) -> None:
+    model, inputs = dilated(strides, {"auto_pad": auto_pad})  # which ONNX Runtime refuses
+    results = [graft.compile(model, [name], threads=1).run(inputs)["y"] for name in ("reference", "llvm")]
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+
+
+def dilated(strides: list[int], settings: dict[str, Any]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    x = RANDOM.standard_normal((2, 4, 9, 6)).astype(F)
+    x[1, 2, 4, 3] = np.inf
+    inputs = {"x": x, "w": RANDOM.standard_normal((6, 2, 3, 2)).astype(F), "b": RANDOM.standard_normal(6).astype(F)}
+    shape = (TensorProto.FLOAT, [None, 6, None, None])
+    return model_of("Conv", inputs, {"y": shape}, group=2, dilations=[2, 1], strides=strides, **settings), inputs

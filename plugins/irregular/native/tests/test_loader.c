@@ -137,6 +137,12 @@ typedef struct Row {
 #define OTHER "[\"\",1]"
 #define PLAIN(NAME) "[\"" NAME "\",0]"
 
+/* One letter or more, of those whose bytes are numbered: all bytes below 'a' are in class 0. */
+#define ZEROS8 "0,0,0,0,0,0,0,0,"
+#define ZEROS32 ZEROS8 ZEROS8 ZEROS8 ZEROS8
+#define WORDS                                                                                                        \
+  "\"automata\":[{\"classes\":[" ZEROS32 ZEROS32 ZEROS32 "0,1,1],\"moves\":[-1,2,-1,2,-1,2],\"accepts\":[0,0,3]}]"
+
 static const Row ROWS[] = {
     {"concat", NODE("StringConcat", "", TEXT "," TEXT "," TEXT, "[0,1]", "2", "[2]"), append_texts, 2},
     {"equal", NODE("Equal", "", TEXT "," TEXT "," PLAIN("bool"), "[0,1]", "2", "[2]"), append_texts, 2},
@@ -153,6 +159,19 @@ static const Row ROWS[] = {
      NODE("TfIdfVectorizer",
           "\"pool_strings\":[\"a b\",\"\"],\"ngram_counts\":[0],\"ngram_indexes\":[0,1],\"max_gram_length\":1",
           TEXT "," PLAIN("float32"), "[0]", "1", "[1]"),
+     append_texts, 1},
+    {"match", NODE("RegexFullMatch", WORDS, TEXT "," PLAIN("bool"), "[0]", "1", "[1]"), append_texts, 1},
+    {"tokens", NODE("Tokenizer", WORDS ",\"tokenexp\":\"\",\"mark\":1,\"mincharnum\":1", TEXT "," TEXT, "[0]", "1", "[1]"),
+     append_texts, 1},
+    {"separated", NODE("Tokenizer", WORDS ",\"separators\":[\"\"],\"pad_value\":\"#\",\"mincharnum\":2", TEXT "," TEXT,
+                       "[0]", "1", "[1]"), append_texts, 1},
+    {"characters", NODE("Tokenizer", "\"automata\":[],\"mincharnum\":1", TEXT "," TEXT, "[0]", "1", "[1]"),
+     append_texts, 1},
+    {"a damaged table",
+     NODE("Tokenizer", "\"automata\":[{\"classes\":[300,1],\"moves\":[7,-9,1],\"accepts\":[0,1]}],\"mincharnum\":1",
+          TEXT "," TEXT, "[0]", "1", "[1]"),
+     append_texts, 1},
+    {"no table", NODE("Tokenizer", "\"automata\":[7,{}],\"mincharnum\":1", TEXT "," TEXT, "[0]", "1", "[1]"),
      append_texts, 1},
     {"cast", NODE("Cast", "", NUMBER "," PLAIN("float32"), "[0]", "1", "[1]"), append_numbers, 1},
     {"dequantize", NODE("DequantizeLinear", "\"axis\":0", NUMBER "," NUMBER "," PLAIN("float32"), "[0,1]", "2", "[2]"),

@@ -31,13 +31,17 @@ Kind = tuple[tuple[int, ...], dict[str, Any]]
 """The shape of the weights, and the attributes."""
 
 
-def kernel_of(weights: tuple[int, ...], attributes: dict[str, Any]) -> tuple[Kernel, dict[Buffer, np.ndarray]]:
-    """A Conv with bias followed by a Relu; batch, height and width vary."""
+def kernel_of(
+    weights: tuple[int, ...], attributes: dict[str, Any], size: tuple[int, ...] = ()
+) -> tuple[Kernel, dict[Buffer, np.ndarray]]:
+    """A Conv with bias followed by a Relu; batch, height and width vary, or with a ``size`` the batch alone."""
     node = NodeView(ir.from_proto(onnx.helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv", **attributes)))
-    n, h, w = (Variable(name) for name in ("n", "h", "w"))
+    n = Variable("n")
+    source = tuple(map(b.index, size)) or (Variable("h"), Variable("w"))
+    target = tuple(map(b.index, result_extents(weights, attributes, size))) if size else (DOWN, ACROSS)
     channels = weights[1] * int(attributes.get("group", 1))
-    x = Buffer("x", "float32", (n, b.index(channels), h, w))
-    y, out = (Buffer(name, "float32", (n, b.index(weights[0]), DOWN, ACROSS)) for name in ("y", "out"))
+    x = Buffer("x", "float32", (n, b.index(channels), *source))
+    y, out = (Buffer(name, "float32", (n, b.index(weights[0]), *target)) for name in ("y", "out"))
     weight, bias = (
         Buffer(name, "float32", tuple(map(b.index, shape))) for name, shape in (("w", weights), ("b", weights[:1]))
     )

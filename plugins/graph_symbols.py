@@ -88,6 +88,20 @@ class GraphSymbols:
                 continue
             if names_in([rest]) <= self._known.keys():
                 return add(symbol, substituted(rest, self._known))
+            if (finer := self._finer(extent, own, symbol)) is not None:
+                return finer
+        return None
+
+    def _finer(self, extent: Extent, own: Extent, symbol: Symbol) -> Extent | None:
+        """Return a quotient of what has a symbol of its own: ``(h + 2)//4`` is ``(h//2 + 1)//2``."""
+        match extent, own:
+            case (
+                Operation("floordiv", whole, int() as divisor),
+                Operation("floordiv", part, int() as known),
+            ) if divisor % known == 0:
+                rest = subtract(whole, part)
+                if isinstance(rest, int) and rest % known == 0:
+                    return floordiv(add(symbol, rest // known), divisor // known)
         return None
 
     def shape(self, shape: Shape) -> tuple[Extent | None, ...] | None:

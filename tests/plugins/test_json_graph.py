@@ -155,6 +155,7 @@ def test_shapes_that_contradict_the_graph_are_errors(shape, message):
         ({"x": ("past + seq", "seq")}, {"past": "-seq + x_0", "2*past": "-2*seq + 2*x_0"}),
         ({"x": ("n//2", "n_1")}, {"n//2": "x_0", "n": None, "n//2 + n_1": "n_1 + x_0"}),
         ({"x": ("n//2 + 2", "m")}, {"n//2 + 4": "x_0 + 2", "n//2": "x_0 - 2", "n//2 + m": "m + x_0 - 2", "n//3": None}),
+        ({"x": ("n//2", 4)}, {"(n + 2)//4": "(x_0 + 1)//2", "n//8": "x_0//4", "(n + 1)//4": None, "n//3": None}),
     ],
 )
 def test_extents_are_said_by_what_the_axes_of_inputs_tell(inputs, extents):

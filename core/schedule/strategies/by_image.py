@@ -34,6 +34,8 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
         image = anchor.image
         assert image is not None, f"not only the batch of '{anchor.kernel.name}' varies"
         found = numbers.scheduled(inner(anchor), target)
+        if anchor.convolution is not None and found.strategy == numbers.rows[-1].name:
+            return Reject("cost", f"one image has no schedule but {found.strategy}")
         knobs = {"image": found.strategy, **found.knobs}
         return Scheduled(lambda: image.for_all(found.function, target.machine), found.packed, knobs=knobs)
 

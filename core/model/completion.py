@@ -73,6 +73,28 @@ def drop_zip_maps(graph: onnx.GraphProto) -> list[str]:
     return notes
 
 
+def say_halves(graph: onnx.GraphProto) -> list[str]:
+    """Say of every STFT that leaves it out, in place, that it gives half a spectrum; return the names of its results.
+
+    That is the operator's default, but ONNX's inference takes the whole one: what was stated of such results is
+    forgotten, for it may have come from there.
+    """
+    silent = [
+        node
+        for inner in every_graph(graph)
+        for node in inner.node
+        if node.op_type == "STFT" and not node.domain and all(one.name != "onesided" for one in node.attribute)
+    ]
+    names = {node.output[0] for node in silent}
+    for node in silent:
+        node.attribute.append(onnx.helper.make_attribute("onesided", 1))
+    for inner in every_graph(graph) if silent else ():
+        for value in (*inner.output, *inner.value_info):
+            if value.name in names:
+                value.type.tensor_type.ClearField("shape")
+    return sorted(names)
+
+
 def complete_outputs(proto: onnx.ModelProto, prepared: Callable[[onnx.ModelProto], onnx.ModelProto]) -> list[str]:
     """Give outputs without a type or shape, in place, what inference finds; return their names.
 

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from graft.core.model.attribute_checks import check_nodes
 from graft.core.model.check import check_header, check_model, check_tensor, every_graph, order, subgraphs
-from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains
+from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains, say_halves
 from graft.core.model.dimensions import (
     Dims,
     apply_dimensions,
@@ -41,7 +41,7 @@ from graft.core.model.skeleton import is_large, skeleton_of_model, skeleton_of_p
 from graft.core.model.small_integers import widen_small_integers
 from graft.core.model.soundness import CONTRADICTIONS, REFUSALS, readable, tidy
 from graft.core.model.sparse import make_dense
-from graft.core.model.upgrade import IR_VERSION, upgraded
+from graft.core.model.upgrade import IR_VERSION, level_functions, upgraded
 from graft.errors import ModelError
 from graft.runtime.arguments import DIMS, SHAPES, instance, optional, takes
 from graft.runtime.foreign import shown
@@ -215,6 +215,8 @@ def _repair(proto: onnx.ModelProto, steps: list[PassResult]) -> None:
     opset = next((entry.version for entry in proto.opset_import if not entry.domain), 0)
     if names := name_old(proto, opset):
         steps.append(_step("name-old-operators", proto, f"{', '.join(names)} of opset {opset}"))
+    if names := level_functions(proto):
+        steps.append(_step("level-functions", proto, f"{', '.join(names)} to opset {opset}"))
 
 
 def _sort_nodes(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:
@@ -243,6 +245,8 @@ def _complete(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProt
         steps.append(_step("name-domains", proto, f"operators of ONNX Runtime: {', '.join(names)}"))
     if notes := drop_zip_maps(proto.graph):
         steps.append(_step("drop-zip-maps", proto, "; ".join(notes)))
+    if names := say_halves(proto.graph):
+        steps.append(_step("say-halves", proto, f"half of the spectra {', '.join(names)}"))
     if names := complete_outputs(proto, _foreign_expanded):
         steps.append(_step("complete-outputs", proto, f"shapes inferred of {', '.join(names)}"))
     return proto

@@ -118,10 +118,13 @@ class NodeView:
         return ValueView(first).dtype
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute as a Python value: int, float, str, list, NumPy array, graph; ``default`` if absent."""
+        """Return an attribute as a Python value: int, float, str, list, NumPy array, graph; ``default`` if absent.
+
+        Numbers of attributes are float32, and so is a default: 0.01 is the same, said or not.
+        """
         attribute = self.node.attributes.get(name)
         if attribute is None:
-            return default
+            return float(np.float32(default)) if isinstance(default, float) else default
         value = attribute.value
         if attribute.type == ir.AttributeType.TENSOR:
             return value.numpy()

@@ -188,7 +188,7 @@ def _lower_deform_conv(lowering: Lowering) -> tuple[Stage, ...]:
     each = channels // offset_groups
 
     def read(i: Indices) -> Expression:
-        image, channel, row, column, *out = i
+        image, row, column, channel, *out = i  # places are those of a tap, for all channels behind it
         group = b.divide(channel, each) if offset_groups > 1 else b.index(0)
         tap = b.add(b.multiply(row, kernel[1]), column)
         number = b.add(b.multiply(group, kernel[0] * kernel[1]), tap)
@@ -200,19 +200,33 @@ def _lower_deform_conv(lowering: Lowering) -> tuple[Stage, ...]:
         pixel = _interpolated(source, (image, channel), sides, positions, "linear")
         return pixel if mask is None else b.multiply(pixel, b.cast(b.load(mask, image, number, *out), kind))
 
-    patches = b.compute(lowering.temporary(kind, (images, channels, *kernel, *b.counts(target)[2:])), read)
+    spatial, terms = b.counts(target)[2:], [*kernel, width]
+    patches = b.compute(lowering.temporary(kind, (images, *kernel, channels, *spatial)), read)
 
-    def product(i: Indices, k: Indices) -> Expression:
-        group = b.divide(i[1], outputs // groups) if groups > 1 else b.index(0)
-        patch = b.load(patches.buffer, i[0], b.add(b.multiply(group, width), k[0]), k[1], k[2], *i[2:])
-        return b.multiply(b.cast(b.load(weights, i[1], *k), kind), patch)
+    def product(image: Expression, group: Expression, output: Expression, k: Indices, out: Indices) -> Expression:
+        channel = b.add(b.multiply(group, width), k[2])
+        patch = b.load(patches.buffer, image, k[0], k[1], channel, *out)
+        return b.multiply(b.cast(b.load(weights, output, k[2], k[0], k[1]), kind), patch)
 
-    if bias is None and kind == target.dtype:
-        return patches, b.contract(target, [width, *kernel], product)
-    sums = b.contract(lowering.temporary(kind, b.counts(target)), [width, *kernel], product)
+    if groups == 1:
+        sums = b.contract(
+            target if bias is None and kind == target.dtype else lowering.temporary(kind, b.counts(target)),
+            terms,
+            lambda i, k: product(i[0], b.index(0), i[1], k, i[2:]),
+        )
+    else:  # what the outputs of a group read is the same
+        per = outputs // groups
+        sums = b.contract(
+            lowering.temporary(kind, (images, groups, per, *spatial)),
+            terms,
+            lambda i, k: product(i[0], i[1], b.add(b.multiply(i[1], per), i[2]), k, i[3:]),
+        )
+    if sums.buffer is target:
+        return patches, sums
 
     def result(i: Indices) -> Expression:
-        total = b.load(sums.buffer, *i)
+        place = (i[1],) if groups == 1 else (b.divide(i[1], outputs // groups), b.modulo(i[1], outputs // groups))
+        total = b.load(sums.buffer, i[0], *place, *i[2:])
         return total if bias is None else b.add(total, b.cast(b.load(bias, i[1]), kind))
 
     return patches, sums, b.compute(target, result)

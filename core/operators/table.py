@@ -85,6 +85,8 @@ class Lowering:
     outputs: tuple[Buffer | None, ...]
     constants: dict[int, np.ndarray] = field(default_factory=dict)
     temporaries: int = 0
+    known: dict[Buffer, np.ndarray] = field(default_factory=dict)
+    """What stages compute that depend on no input: who generates code keeps it instead."""
 
     def input(self, index: int) -> Buffer:
         """Return the buffer of an input that must be present."""
@@ -116,6 +118,15 @@ class Lowering:
         extents = tuple(Constant(extent, INT64) if isinstance(extent, int) else extent for extent in shape)
         stem = next(buffer.name for buffer in self.outputs if buffer is not None)
         return Buffer(f"{stem}_t{self.temporaries}", dtype, extents, memory="scratch")
+
+    def table(self, contents: np.ndarray) -> Buffer:
+        """Return a fresh buffer for a stage that computes these numbers, which depend on no input."""
+        self.temporaries += 1
+        stem = next(buffer.name for buffer in self.outputs if buffer is not None)
+        extents = tuple(Constant(extent, INT64) for extent in contents.shape)
+        buffer = Buffer(f"{stem}_table{self.temporaries}", str(contents.dtype), extents)
+        self.known[buffer] = contents
+        return buffer
 
 
 LowerFunction = Callable[[Lowering], "tuple[Stage, ...]"]

@@ -73,7 +73,7 @@ class Values:
             if view and source is not None and squeezed(node.outputs[0]) == squeezed(source):
                 aliases.add(self.lowerings.buffer(node.outputs[0]), self.lowerings.buffer(source))
                 continue
-            lowered = self.lowerings.take(node)
+            lowered = self._not_known(self.lowerings.take(node))
             elementwise = self.table.has(node, Trait.ELEMENTWISE)
             stages += [aliases.rewritten(stage, elementwise=elementwise) for stage in lowered]
             orders |= self._orders(node, lowered)
@@ -108,8 +108,19 @@ class Values:
             )
         prepared = prepare(kernel, accumulation(group.nodes))
         kernel = prepared.kernel
-        inputs = tuple(self.lowerings.values[prepared.sources.get(buffer, buffer)] for buffer in kernel.inputs)
-        return Lowered(group, kernel, inputs, tuple(outside), prepared.made)
+        known = {buffer: self.lowerings.known[buffer] for buffer in kernel.inputs if buffer in self.lowerings.known}
+        sources = [prepared.sources.get(buffer, buffer) for buffer in kernel.inputs if buffer not in known]
+        values = iter([self.lowerings.values[buffer] for buffer in sources])
+        inputs = tuple(outside[0] if buffer in known else next(values) for buffer in kernel.inputs)
+        return Lowered(group, kernel, inputs, tuple(outside), {**prepared.made, **known})
+
+    def _not_known(self, stages: Sequence[Stage]) -> Sequence[Stage]:
+        """The stages without those of tables whose contents are known, and without what only these read."""
+        known = self.lowerings.known
+        rest = [stage for stage in stages if stage.buffer not in known]
+        if len(rest) == len(stages):
+            return stages
+        return _needed(rest, [stage.buffer for stage in rest if stage.buffer in self.lowerings.values])
 
     def _orders(self, node: NodeView, stages: Sequence[Stage]) -> dict[Buffer, tuple[int, ...]]:
         """Return the buffers that a node reads and stages store in another order of axes, with that order."""
@@ -171,7 +182,11 @@ class Values:
 
     def constants(self, buffers: Sequence[Buffer]) -> Mapping[Buffer, np.ndarray]:
         """Return the contents of those buffers that are known at compile time."""
-        arrays = {buffer: ValueView(self.lowerings.values[buffer]).constant for buffer in buffers}
+        known = self.lowerings.known
+        arrays = {
+            buffer: known[buffer] if buffer in known else ValueView(self.lowerings.values[buffer]).constant
+            for buffer in buffers
+        }
         return {buffer: array for buffer, array in arrays.items() if array is not None}
 
 

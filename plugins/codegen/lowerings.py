@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView
@@ -24,6 +25,8 @@ class Lowerings:
     """The variables of extents that are known only when a program runs, by what they are."""
     pitched: Callable[[ir.Value, Buffer], Buffer] = lambda _, buffer: buffer
     """Gives a value's buffer its strides."""
+    known: dict[Buffer, np.ndarray] = field(default_factory=dict)
+    """What stages compute that depend on no input."""
     _stages: dict[ir.Node, tuple[Stage, ...]] = field(default_factory=dict)
 
     def buffer(self, value: ValueView) -> Buffer:
@@ -39,10 +42,16 @@ class Lowerings:
         """Return the stages of a node, to look at."""
         known = self._stages.get(node.node)
         if known is None:
-            known = self._stages[node.node] = lower(lowering_of(node, self.buffer), self.table)
+            known = self._stages[node.node] = self._lowered(node)
         return known
 
     def take(self, node: NodeView) -> tuple[Stage, ...]:
         """Return the stages of a node for a kernel; for another kernel there are new ones."""
         known = self._stages.pop(node.node, None)
-        return lower(lowering_of(node, self.buffer), self.table) if known is None else known
+        return self._lowered(node) if known is None else known
+
+    def _lowered(self, node: NodeView) -> tuple[Stage, ...]:
+        lowering = lowering_of(node, self.buffer)
+        stages = lower(lowering, self.table)
+        self.known |= lowering.known
+        return stages

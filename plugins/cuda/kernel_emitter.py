@@ -29,7 +29,7 @@ from graft.core.tensor_ir.visit import map_statement, statement_expressions, wal
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.emit_analysis import FAILURES, element_count
-from graft.plugins.codegen.llvm_ir import memory
+from graft.plugins.codegen.llvm_ir import addresses
 from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, memory_type
 from graft.plugins.codegen.llvm_ir.statement import StatementEmitter
 from graft.plugins.cuda.alignment import ALIGNED, Multiples
@@ -243,7 +243,7 @@ class KernelEmitter(StatementEmitter):
         return self.let(f"and i64 {thread.text}, 31")
 
     def _address(self, place: Load) -> str:
-        return memory.address_of(self, place)
+        return addresses.address_of(self, place)
 
     # ---- Memory ----
 
@@ -268,7 +268,7 @@ class KernelEmitter(StatementEmitter):
 
     # ---- What is known ----
 
-    def alignment(self, buffer: Buffer, offset: memory.Linear) -> int:
+    def alignment(self, buffer: Buffer, offset: addresses.Linear) -> int:
         """Return the alignment of an element: of own memory, and of parameters where their pointers were looked at."""
         size = element_bits(buffer.dtype) // 8
         is_known = buffer.memory != "host" or self.is_aligned
@@ -277,7 +277,7 @@ class KernelEmitter(StatementEmitter):
     def bound(self, variable: Variable, value: Expression) -> None:
         """Bind a variable, and remember what an index is a multiple of."""
         super().bound(variable, value)
-        if value.type == INT64 and (form := memory.linear(self, value)) is not None:
+        if value.type == INT64 and (form := addresses.linear(self, value)) is not None:
             self.multiples.bind(self.variables[variable].text, form.terms, form.constant)
 
     def _check(self, statement: Statement) -> None:

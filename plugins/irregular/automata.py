@@ -12,7 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from graft.plugins.irregular.expressions import Characters, Choice, Edge, Range, Repeat, Run, Tree, Unsupported, read
+from graft.plugins.irregular.regular_expressions import (
+    Characters,
+    Choice,
+    Edge,
+    Range,
+    Repeat,
+    Run,
+    Tree,
+    Unsupported,
+    read,
+)
 
 MOST_PARTS = 50_000
 """Of the nondeterministic automaton: states."""

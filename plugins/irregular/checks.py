@@ -10,7 +10,7 @@ from graft.core.reject import Reject
 from graft.core.types import FLOATS, INTEGERS, PACKED_TYPES
 from graft.plugins.irregular.attributes import expressions, found
 from graft.plugins.irregular.automata import automaton
-from graft.plugins.irregular.expressions import Unsupported
+from graft.plugins.irregular.regular_expressions import Unsupported
 
 Check = Callable[[NodeView], Reject | None]
 

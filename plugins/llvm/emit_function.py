@@ -34,7 +34,7 @@ from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.emit_analysis import FAILURES, captured, collapsed, element_count, overlapping, uses_any
-from graft.plugins.codegen.llvm_ir import memory
+from graft.plugins.codegen.llvm_ir import addresses
 from graft.plugins.codegen.llvm_ir.arithmetic import binary
 from graft.plugins.codegen.llvm_ir.builder import Builder, ModuleText, Value, memory_type, register_type
 from graft.plugins.codegen.llvm_ir.statement import StatementEmitter, identifier
@@ -117,7 +117,7 @@ class FunctionEmitter(StatementEmitter):
         """Emit a prefetch or a failure; there is no other symbol to call."""
         match call:
             case CallExtern("prefetch", (Load() as place, Constant(level))):
-                address = ("ptr", memory.address_of(self, place))
+                address = ("ptr", addresses.address_of(self, place))
                 self.intrinsic("prefetch", "void", [address, *(("i32", str(n)) for n in (0, level, 1))], ["ptr"])
                 return
             case CallExtern(name, arguments) if name in FAILURES:

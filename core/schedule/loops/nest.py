@@ -15,6 +15,7 @@ from graft.core.schedule.loops.accumulate import reduce_inner, reduce_scalar
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, accesses, collapse_own, stride
 from graft.core.schedule.loops.loop_frames import TASKS, blocked, lanes_of, nested, outer_loops, taken
 from graft.core.schedule.loops.narrowing import ROUNDING
+from graft.core.schedule.loops.periods import split_periods
 from graft.core.schedule.loops.segments import part, segments, turned_rows
 from graft.core.schedule.strategies.column_reduction import reads_row_by_row, reduce_columns
 from graft.core.schedule.strategies.tiled_transpose import find_transposition, transposing_nest
@@ -42,7 +43,7 @@ CUSTOM_WORK = 15
 
 def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: bool) -> Statement:
     """Return the loops that compute a stage; ``parallel`` allows threads."""
-    stage = _named(collapse_own(stage, simplifier), simplifier)
+    stage = _named(collapse_own(split_periods(stage, simplifier), simplifier), simplifier)
     parts = segments(stage, simplifier)
     if len(parts) > 1:
         return Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))

@@ -47,23 +47,30 @@ def turned_rows(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis, tup
         return None
     ends = sorted({0, axis.extent, *_turns(stage, axis, simplifier)})
     lengths = [end - begin for begin, end in pairwise(ends)]
-    if len(lengths) < 2 or max(lengths) < max(SHORTEST, axis.extent // 2):
+    if not 1 < len(lengths) <= MOST or max(lengths) < max(SHORTEST, axis.extent // 2):
         return None
     return axis, tuple(part(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
 
 
 def _turns(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> set[int]:
-    """Where along an axis one operand of a minimum or maximum in an index overtakes the other."""
+    """Where along an axis one operand of a minimum or maximum in an index overtakes the other, or a rest is 0 again."""
     found: set[int] = set()
     for load in loads(stage.value):
         for node in (one for index in load.indices for one in walk_expressions(index)):
-            if not isinstance(node, Binary) or node.operator not in ("min", "max") or node.type != INT64:
+            if not isinstance(node, Binary) or node.type != INT64:
                 continue
-            difference = Binary("sub", node.left, node.right)
+            if node.operator not in ("min", "max", "mod"):
+                continue
+            difference = node.left if node.operator == "mod" else Binary("sub", node.left, node.right)
             moves = stride(difference, axis.variable, simplifier)
             first = simplifier(substitution({axis.variable: Constant(0, INT64)})(difference))
-            if moves and isinstance(first, Constant):
-                place = -int(first.value) // moves
+            if not moves or not isinstance(first, Constant):
+                continue
+            place = -int(first.value) // moves
+            if node.operator == "mod":
+                period = int(node.right.value) if isinstance(node.right, Constant) else 0
+                found |= set(range(place % period, axis.extent, period)) if moves == 1 and period else set()
+            else:
                 found.add(place + 1 if node.operator == "min" else place)
     return {place for place in found if 0 < place < axis.extent}
 

@@ -21,6 +21,7 @@ from graft.core.schedule.products.product_axes import Contraction, contraction_o
 from graft.core.schedule.products.tile_candidates import product_candidates
 from graft.core.schedule.strategies.generic_nest import schedule_generic
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy, always
+from graft.core.tensor_ir.ir import Load
 from graft.core.tensor_ir.visit import loads
 
 
@@ -35,7 +36,20 @@ def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) ->
     if parts is None:
         return None
     wanted = of_family(parameters, ContractionParameters)
-    return _in_groups(kernel, parts, target, wanted) or ContractionScheduler(kernel, parts, target, wanted).scheduled()
+    in_groups = _in_groups(kernel, parts, target, wanted)
+    if in_groups is not None:
+        return in_groups
+    scheduler = ContractionScheduler(kernel, parts, target, wanted)
+    scheduled = scheduler.scheduled()
+    return None if _copies_for_one_row(scheduler) else scheduled
+
+
+def _copies_for_one_row(scheduler: ContractionScheduler) -> bool:
+    """Whether a factor would be turned for one row, though its terms lie side by side: sums of rows read it once."""
+    parts = scheduler.parts
+    right, last = parts.right, parts.depth[-1].variable
+    is_copied = parts.height == 1 and scheduler.mode not in ("in place", "packed before")
+    return is_copied and isinstance(right, Load) and right.mask is None and right.indices[-1] is last
 
 
 def _grouped(kernel: Kernel, plain: Contraction, target: Target) -> Dots | None:

@@ -1,7 +1,8 @@
 """The schedule of reductions over sliding windows: windows are clipped instead of masked.
 
 Where a window's position on an axis depends on scalar loops only, the part of it outside of the input is left out by
-the bounds of the window's loop; masks remain for the axis of the vectors alone.
+the bounds of the window's loop; masks remain for the axis of the vectors alone. Large windows are reduced in two parts
+(`graft.core.schedule.loops.separable`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import identity_of
 from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.loops.inline import constant_shape
+from graft.core.schedule.loops.separable import separated
 from graft.core.schedule.strategies.generic_nest import fuse, schedule_stages
 from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Axis, Binary, Cast, Constant, Expression, Load, Select, Stage, Variable
@@ -26,7 +28,8 @@ from graft.core.types import BOOL, INT64
 
 def schedule_pooling(kernel: Kernel, target: Target) -> Scheduled:
     """Return a kernel around a reduction over windows in loops."""
-    stages = [clip_windows(stage) for stage in fuse(kernel.stages, kernel.outputs)]
+    whole = fuse(kernel.stages, kernel.outputs)
+    stages = [clip_windows(stage) for stage in separated(whole, max(1, target.machine.vector_bytes // 4))]
     return schedule_stages(kernel, stages, target)
 
 

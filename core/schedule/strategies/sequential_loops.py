@@ -59,6 +59,8 @@ from graft.core.types import element_bits, is_custom
 
 ZERO = (b.index(0),)
 Places = list[Expression]
+BESIDE = 4
+"""Vectors of lines of a scan that go on together, where there are enough."""
 PIECE = 8
 """Vectors (or elements) along a row that a thread updates before it goes on to the next row: some cache lines."""
 
@@ -251,11 +253,16 @@ def _lines(group: Sequence[Stage], stored: Collection[Buffer], machine: Machine)
         return loops_around(rows, _line(group, stored, [axis for axis, _ in rows], 1), is_shared)
     *outer, (last, extent) = rows
     around: Places = [axis for axis, _ in outer]
+    if isinstance(extent, int) and extent >= PIECE * lanes and len(group) == 1:
+        lanes *= BESIDE  # so that more of a cache line's neighbours are touched at one time
     tiles, rest = divided(b.extent(extent), lanes)
     tile = Variable(f"{last.name}_tile")
     body = _line(group, stored, [*around, b.multiply(tile, lanes)], lanes)
     parts = [loops_around([*outer, (tile, b.counted(tiles))], body, is_shared)]
-    if rest != b.index(0):
+    if rest != b.index(0) and isinstance(extent, int):  # the last tile begins earlier: what it computes again is equal
+        body = _line(group, stored, [*around, b.index(extent - lanes)], lanes)
+        parts.append(loops_around(outer, body, False))
+    elif rest != b.index(0):
         left = Variable(last.name)
         body = _line(group, stored, [*around, b.add(left, b.multiply(tiles, lanes))], 1)
         parts.append(loops_around([*outer, (left, b.counted(rest))], body, False))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graft.core.machine.machine import Machine
+from graft.core.operators import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
 from graft.core.schedule.loops.loop_frames import TASKS, nested, outer_loops
 from graft.core.schedule.loops.segments import part
@@ -30,7 +31,7 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
 
-LARGEST_TILE = 16
+SMALLEST_TILE, LARGEST_TILE = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,17 @@ class Transposition:
     along_load: LoopAxis
     transposed: tuple[Load, ...]
     lanes: int
+    again: bool
+    """Whether an element may be computed twice."""
 
 
 def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> Transposition | None:
     """Return the transposition in a collapsed stage without reduction, None if there is none worth tiles."""
     lanes = min(LARGEST_TILE, lanes)
-    if lanes < 4 or stage.operator is not None:
+    if lanes < SMALLEST_TILE or stage.operator is not None:
         return None
     by_store = [axis for axis in stage.axes if stride(stage.place, axis.variable, simplifier) == 1]
-    if not by_store or by_store[-1].extent < lanes:
+    if not by_store or by_store[-1].extent < SMALLEST_TILE:
         return None
     last = by_store[-1]
     for axis in stage.axes:
@@ -60,37 +63,76 @@ def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> 
             and stride(load.indices[0], axis.variable, simplifier) == 1
             and stride(load.indices[0], last.variable, simplifier) not in (0, 1, None)
         )
-        if axis is not last and axis.extent >= lanes and found:
-            return Transposition(last, axis, found, lanes)
+        if axis is last or axis.extent < SMALLEST_TILE or not found:
+            continue
+        again = _may_be_computed_again(stage, found, simplifier)
+        side = _side((last.extent, axis.extent), lanes) if again else lanes
+        if side <= min(last.extent, axis.extent):
+            return Transposition(last, axis, found, side, again)
     return None
+
+
+def _may_be_computed_again(stage: FlatStage, transposed: Sequence[Load], simplifier: Simplifier) -> bool:
+    """Whether nothing is read where the result is written, where it may lie in memory over an operand."""
+    others = [load for load in loads(stage.value) if all(load is not one for one in transposed)]
+    return all(simplifier(load.indices[0]) != simplifier(stage.place) for load in others)
+
+
+def _side(extents: Sequence[int], lanes: int) -> int:
+    """Return the side of the tiles that cover a matrix in the fewest steps: loads, stores and exchanges of vectors."""
+    sides = [1 << bits for bits in range(SMALLEST_TILE.bit_length() - 1, lanes.bit_length())]
+    fitting = [side for side in sides if side <= min(extents)]
+
+    def steps(side: int) -> int:
+        return prod(-(-extent // side) for extent in extents) * side * (1 + side.bit_length())
+
+    return min(reversed(fitting), key=steps)
 
 
 def transposing_nest(
     stage: FlatStage, found: Transposition, simplifier: Simplifier, machine: Machine, threads: bool
 ) -> tuple[Statement, tuple[FlatStage, ...]]:
-    """Return loops over the whole tiles of a transposition, and the stages of what is left beside them."""
-    lanes = found.lanes
-    store_blocks, load_blocks = found.along_store.extent // lanes, found.along_load.extent // lanes
-    store_block = LoopAxis(Variable(f"{found.along_store.variable.name}_tile"), store_blocks)
-    load_block = LoopAxis(Variable(f"{found.along_load.variable.name}_tile"), load_blocks)
-    corner = {
-        found.along_store.variable: combine("mul", store_block.variable, lanes),
-        found.along_load.variable: combine("mul", load_block.variable, lanes),
-    }
+    """Return loops over the tiles of a transposition, and the stages of what is left beside them.
+
+    Nothing is left where elements may be computed again: the last tile of a row begins earlier then.
+    """
     outer = [axis for axis in stage.axes if axis not in (found.along_store, found.along_load)]
-    tile = _tile(stage, found, corner)
-    if threads and prod(axis.extent for axis in outer) * load_blocks < TASKS:
-        body = outer_loops([*outer, load_block, store_block], tile, True, machine)
-    else:
-        body = outer_loops([*outer, load_block], nested([store_block], tile), threads, machine)
-    stores, columns = store_blocks * lanes, load_blocks * lanes
+    stores, load_tiles = _tiles(found.along_store, found), _tiles(found.along_load, found)
+    few = threads and prod(axis.extent for axis in outer) * load_tiles.tasks.extent < TASKS
+    shared = [*outer, load_tiles.tasks, *([stores.tasks] if few else [])]
+    inside = [load_tiles.within] if load_tiles.within else []
+    inside += [] if few else [stores.tasks]
+    inside += [stores.within] if stores.within else []
+    corner = {found.along_store.variable: stores.start, found.along_load.variable: load_tiles.start}
+    body = outer_loops(shared, nested(inside, _tile(stage, found, corner)), threads, machine)
     rest = []
-    if stores < found.along_store.extent:
-        rest.append(part(stage, found.along_store, stores, found.along_store.extent, simplifier))
-    if columns < found.along_load.extent:
-        before = part(stage, found.along_store, 0, stores, simplifier)
+    whole, columns = (axis.extent // found.lanes * found.lanes for axis in (found.along_store, found.along_load))
+    if whole < found.along_store.extent and not found.again:
+        rest.append(part(stage, found.along_store, whole, found.along_store.extent, simplifier))
+    if columns < found.along_load.extent and not found.again:
+        before = part(stage, found.along_store, 0, whole, simplifier)
         rest.append(part(before, found.along_load, columns, found.along_load.extent, simplifier))
     return body, tuple(rest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """The tiles along an axis: tasks of one each, but the last of two where tiles overlap; where a tile begins."""
+
+    tasks: LoopAxis
+    within: LoopAxis | None
+    start: Expression
+
+
+def _tiles(axis: LoopAxis, found: Transposition) -> _Tiles:
+    side, name = found.lanes, f"{axis.variable.name}_tile"
+    tasks = LoopAxis(Variable(name), axis.extent // side)
+    if axis.extent % side == 0 or not found.again:
+        return _Tiles(tasks, None, combine("mul", tasks.variable, side))
+    count = b.maximum(b.index(1), combine("add", tasks.variable, 3 - tasks.extent))
+    within = LoopAxis(Variable(f"{name}_again"), 2, count)
+    begin = combine("mul", combine("add", tasks.variable, within.variable), side)
+    return _Tiles(tasks, within, b.minimum(begin, b.index(axis.extent - side)))
 
 
 def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Expression]) -> Statement:

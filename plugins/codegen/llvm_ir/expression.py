@@ -29,12 +29,12 @@ from graft.core.tensor_ir.small_floats import in_float32
 from graft.core.tensor_ir.visit import children
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
-from graft.plugins.codegen.llvm_ir import arithmetic, dot, memory
+from graft.plugins.codegen.llvm_ir import addresses, arithmetic, dot, memory
 from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, literal, register_type
 from graft.plugins.codegen.llvm_ir.cast import cast
 
 
-class ExpressionEmitter(memory.MemoryBuilder):
+class ExpressionEmitter(addresses.MemoryBuilder):
     """Emits expressions of one LLVM function; variables and buffers are bound by the enclosing statements."""
 
     def __init__(self, module: ModuleText) -> None:
@@ -83,7 +83,7 @@ class ExpressionEmitter(memory.MemoryBuilder):
             case Unary(operator, inner):
                 return arithmetic.unary(self, operator, self.value(inner))
             case Binary(operator, left, right):
-                counted = memory.counting_mask(self, expression)
+                counted = addresses.counting_mask(self, expression)
                 if counted is not None:
                     return counted
                 return arithmetic.binary(self, operator, self.value(left), self.value(right))

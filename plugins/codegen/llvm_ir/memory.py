@@ -1,184 +1,18 @@
-"""Loads, stores and addresses in LLVM IR.
-
-An index is taken apart into a linear form over what cannot be taken apart (loop indices, quotients): accesses that
-differ by a constant then share one address computation, and a constant step from lane to lane is seen whatever way it
-was written.
-"""
+"""Loads and stores in LLVM IR: whole vectors wherever lanes lie in a pattern that is known, else one by one."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
-from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp, Variable
-from graft.core.types import INT64, Type, element_bits
+from graft.core.tensor_ir.ir import Buffer, Expression, Load
+from graft.core.types import Type, element_bits
 from graft.plugins.codegen.emit_analysis import element_count
+from graft.plugins.codegen.llvm_ir.addresses import Linear, MemoryBuilder, offset_of, pointer, row_major_strides, spread
 from graft.plugins.codegen.llvm_ir.arithmetic import binary
-from graft.plugins.codegen.llvm_ir.builder import Builder, ModuleText, Value, literal, memory_type, register_type
+from graft.plugins.codegen.llvm_ir.builder import Value, literal, memory_type, register_type
 
 MAX_STRIDE = 4
 """Elements at most so far apart are loaded through whole vectors, others are gathered."""
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-
-
-@dataclass(slots=True)
-class Linear:
-    """The int64 number ``sum(factor * operand) + constant + lane * lane_number``."""
-
-    terms: dict[str, int] = field(default_factory=dict)
-    constant: int = 0
-    lane: int = 0
-
-    def add(self, other: Linear, factor: int) -> None:
-        """Add ``factor * other`` in place."""
-        for operand, weight in other.terms.items():
-            total = self.terms.pop(operand, 0) + weight * factor
-            if total:
-                self.terms[operand] = total
-        self.constant += other.constant * factor
-        self.lane += other.lane * factor
-
-
-class MemoryBuilder(Builder, ABC):
-    """A builder that knows where buffers are; what values expressions have is its subclass's to say."""
-
-    def __init__(self, module: ModuleText) -> None:
-        super().__init__(module)
-        self.forms: dict[Variable, Linear | None] = {}
-        """The linear forms of let-bound vectors of indices."""
-        self.pointers: dict[Buffer, str] = {}
-        self.strides: dict[Buffer, list[Value]] = {}
-        """The strides of buffers of constant shape, which are numbers everywhere."""
-        self._dummies: dict[tuple[str, str], str] = {}
-
-    @abstractmethod
-    def value(self, expression: Expression) -> Value:
-        """Return the value of an expression."""
-
-    def load_if(self, condition: str, memory: str, address: str, align: int) -> str:
-        """Return an element where a condition holds, else zero, which is read from elsewhere."""
-        safe = self.let(f"select i1 {condition}, ptr {address}, ptr {self.dummy(memory, 'zero')}")
-        return self.let(f"load {memory}, ptr {safe}, align {align}")
-
-    def store_if(self, condition: str, memory: str, value: str, address: str, align: int) -> None:
-        """Store an element where a condition holds, else elsewhere."""
-        safe = self.let(f"select i1 {condition}, ptr {address}, ptr {self.dummy(memory, 'sink')}")
-        self.emit(f"store {memory} {value}, ptr {safe}, align {align}")
-
-    def alignment(self, buffer: Buffer, offset: Linear) -> int:
-        """Return what is known of the alignment, in bytes, of the element at an offset: that of its type."""
-        return _bytes(buffer)
-
-    def dummy(self, llvm_type: str, purpose: str) -> str:
-        """Return a stack slot for switched-off scalar accesses: ``zero`` is read, ``sink`` written."""
-        key = (llvm_type, purpose)
-        if key not in self._dummies:
-            self._dummies[key] = self.let_entry(f"alloca {llvm_type}, align 8")
-            if purpose == "zero":
-                self.entry.append(f"  store {llvm_type} zeroinitializer, ptr {self._dummies[key]}, align 8")
-        return self._dummies[key]
-
-
-def linear(emitter: MemoryBuilder, expression: Expression) -> Linear | None:
-    """Return the linear form of an int64 expression, None for a vector that has no constant step."""
-    match expression:
-        case Ramp(base, stride, _):
-            form = linear(emitter, base)
-            assert form is not None, "the base of a ramp is a scalar"
-            form.lane += stride
-            return form
-        case Broadcast(inner, _):
-            return linear(emitter, inner)
-        case Constant(number, _):
-            return Linear(constant=int(number))
-        case Variable() if expression.type.lanes > 1:
-            known = emitter.forms.get(expression)
-            return None if known is None else Linear(dict(known.terms), known.constant, known.lane)
-        case Binary("add" | "sub" as operator, left, right):
-            first, second = linear(emitter, left), linear(emitter, right)
-            if first is None or second is None:
-                return None
-            first.add(second, 1 if operator == "add" else -1)
-            return first
-        case Binary("mul", left, right):
-            first, second = linear(emitter, left), linear(emitter, right)
-            if first is not None and second is not None:
-                for factor, form in ((first, second), (second, first)):
-                    if not factor.terms and not factor.lane:
-                        product = Linear()
-                        product.add(form, factor.constant)
-                        return product
-    if expression.type.lanes > 1:
-        return None
-    value = emitter.value(expression)
-    return Linear(constant=value.integer) if value.integer is not None else Linear({value.text: 1})
-
-
-def scalar(emitter: MemoryBuilder, form: Linear, with_constant: bool = True) -> Value:
-    """Return the value of a linear form (of lane 0); larger factors, which are outer loops', come first."""
-    total: Value | None = None
-    for operand, factor in sorted(form.terms.items(), key=lambda term: (-abs(term[1]), term[0])):
-        product = operand if factor == 1 else emitter.let(f"mul nsw i64 {operand}, {factor}")
-        total = Value(product if total is None else emitter.let(f"add nsw i64 {total.text}, {product}"), INT64)
-    if total is None:
-        return Value(str(form.constant if with_constant else 0), INT64)
-    if form.constant and with_constant:
-        return Value(emitter.let(f"add nsw i64 {total.text}, {form.constant}"), INT64)
-    return total
-
-
-def row_major_strides(emitter: MemoryBuilder, buffer: Buffer) -> list[Value]:
-    """Return the element strides of a buffer's dimensions."""
-    if buffer in emitter.strides:
-        return emitter.strides[buffer]
-    if buffer.strides is not None:
-        return [emitter.value(stride) for stride in buffer.strides]
-    strides = [Value("1", INT64)]
-    for extent in reversed(buffer.shape[1:]):
-        strides.append(binary(emitter, "mul", strides[-1], emitter.value(extent)))
-    strides = strides[::-1][: len(buffer.shape)]
-    if element_count(buffer) is not None:
-        emitter.strides[buffer] = strides
-    return strides
-
-
-def offset_of(emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression]) -> Linear | None:
-    """Return the linear form of an element's offset in its buffer, None for a vector that has no constant step."""
-    total = Linear()
-    for index, stride in zip(indices, row_major_strides(emitter, buffer), strict=True):
-        form = linear(emitter, index)
-        if form is None:
-            return None
-        if stride.integer is not None:
-            total.add(form, stride.integer)
-        elif form.lane == 0:
-            product = binary(emitter, "mul", scalar(emitter, form), stride)
-            total.add(Linear({product.text: 1}) if product.integer is None else Linear(constant=product.integer), 1)
-        else:
-            return None
-    return total
-
-
-def pointer(emitter: MemoryBuilder, buffer: Buffer, offset: Linear) -> str:
-    """Return the address of the element at ``offset`` (its lane 0)."""
-    base = emitter.pointers[buffer]
-    element = memory_type(Type(buffer.dtype))
-    if offset.terms:
-        key = (base, tuple(sorted(offset.terms.items())))
-        known = emitter.find(key)
-        if known is None:
-            index = scalar(emitter, offset, with_constant=False).text
-            known = emitter.let(f"getelementptr inbounds {element}, ptr {base}, i64 {index}")
-            if emitter.module.target.arch == "wasm32":
-                known = emitter.intrinsic("strip.invariant.group", "ptr", [("ptr", known)], ["ptr"])
-            emitter.keep(key, known)
-        base = known
-    if not offset.constant:
-        return base
-    # WebAssembly adds offsets without wrapping: where that is the same, a load or store takes a constant itself.
-    flags = "inbounds nuw" if emitter.module.is_plain and offset.constant > 0 else "inbounds"
-    return emitter.let(f"getelementptr {flags} {element}, ptr {base}, i64 {offset.constant}")
 
 
 def _pointers(emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression], lanes: int) -> str:
@@ -236,6 +70,8 @@ def load(emitter: MemoryBuilder, expression: Load) -> Value:
         text = emitter.splat(one, type.lanes).text
     elif offset is not None and 2 <= offset.lane <= MAX_STRIDE:
         text = _strided(emitter, pointer(emitter, expression.buffer, offset), offset.lane, type, mask, align)
+    elif (near := _neighbours(emitter, expression, mask)) is not None:
+        text = near
     else:
         addresses = _pointers(emitter, expression.buffer, expression.indices, type.lanes)
         text = _gather(emitter, memory, addresses, mask, type, align)
@@ -252,16 +88,78 @@ def _masked_load(emitter: MemoryBuilder, memory: str, address: str, mask: Value,
     return emitter.intrinsic("masked.load", memory, arguments, [memory, "ptr"])
 
 
+def _neighbours(emitter: MemoryBuilder, expression: Load, mask: Value | None) -> str | None:
+    """Emit a load of lanes that lie together, in an order that is known now, as one vector and a shuffle.
+
+    An image enlarged by whole numbers reads so. None where lanes are apart, or which are on is not known.
+    """
+    type, buffer = expression.type, expression.buffer
+    lanes = type.lanes
+    whole = range(lanes)
+    on = whole if mask is None else _lanes_on(mask)
+    form, places = Linear(), [0] * lanes
+    for index, stride in zip(expression.indices, row_major_strides(emitter, buffer), strict=True):
+        found = spread(emitter, index, lanes)
+        if found is None or stride.integer is None:
+            return None
+        form.add(found[0], stride.integer)
+        places = [place + step * stride.integer for place, step in zip(places, found[1], strict=True)]
+    if not on:
+        return None
+    first = min(places[lane] for lane in on)
+    span = max(places[lane] for lane in on) - first + 1
+    if span > MAX_STRIDE * lanes or span > MAX_STRIDE * len(on):
+        return None
+    room = max(2, 1 << (span - 1).bit_length())
+    wanted = {places[lane] - first for lane in on}
+    form.constant += first
+    address, align = pointer(emitter, buffer, form), _bytes(buffer)
+    memory = memory_type(type.with_lanes(room))
+    if room == span:
+        loaded = emitter.let(f"load {memory}, ptr {address}, align {align}")
+    else:
+        switches = ", ".join(f"i1 {str(place in wanted).lower()}" for place in range(room))
+        loaded = _masked_load(emitter, memory, address, Value(f"<{switches}>", Type("bool", room)), align)
+    chosen = ", ".join(f"i32 {places[lane] - first if lane in on else room}" for lane in whole)
+    return emitter.let(f"shufflevector {memory} {loaded}, {memory} zeroinitializer, <{lanes} x i32> <{chosen}>")
+
+
+def _lanes_on(mask: Value) -> list[int] | None:
+    """Return the lanes that a literal mask leaves on, None for another one."""
+    lanes = mask.text[1:-1].split(", ") if mask.text.startswith("<") else []
+    return [lane for lane, switch in enumerate(lanes) if switch == "i1 true"] or None
+
+
 def _strided(emitter: MemoryBuilder, address: str, stride: int, type: Type, mask: Value | None, align: int) -> str:
-    """Load every ``stride``-th element through whole vectors, of which only the wanted elements are switched on."""
-    lanes, span = type.lanes, type.lanes * stride
-    memory, condition = memory_type(type.with_lanes(span)), register_type(Type("bool", lanes))
-    switch = literal(True, Type("bool", lanes)) if mask is None else mask.text
-    spread = ", ".join(f"i32 {lane // stride if lane % stride == 0 else lanes}" for lane in range(span))
-    wide = emitter.let(f"shufflevector {condition} {switch}, {condition} zeroinitializer, <{span} x i32> <{spread}>")
-    loaded = _masked_load(emitter, memory, address, Value(wide, Type("bool", span)), align)
-    chosen = ", ".join(f"i32 {lane * stride}" for lane in range(lanes))
-    return emitter.let(f"shufflevector {memory} {loaded}, {memory} poison, <{lanes} x i32> <{chosen}>")
+    """Load every ``stride``-th element through whole vectors; with a mask only the wanted elements are switched on.
+
+    Without one the last vector ends at the last element, so that nothing behind it is read.
+    """
+    lanes, memory, element = type.lanes, memory_type(type), memory_type(type.with_lanes(1))
+    condition, last = register_type(Type("bool", lanes)), (lanes - 1) * stride
+    begins = [part * lanes for part in range(stride)]
+    if mask is None:
+        begins[-1] = last + 1 - lanes
+    result = ""
+    for part, begin in enumerate(begins):
+        place = emitter.let(f"getelementptr inbounds {element}, ptr {address}, i64 {begin}") if begin else address
+        if mask is None:
+            loaded = emitter.let(f"load {memory}, ptr {place}, align {align}")
+        else:
+            spread_ = _order(place // stride if place % stride == 0 else lanes for place in range(begin, begin + lanes))
+            zeros = f"{condition} zeroinitializer"
+            wanted = emitter.let(f"shufflevector {condition} {mask.text}, {zeros}, <{lanes} x i32> {spread_}")
+            loaded = _masked_load(emitter, memory, place, Value(wanted, Type("bool", lanes)), align)
+        own = [lane * stride // lanes == part for lane in range(lanes)]
+        chosen = _order(lanes + lane * stride - begin if own[lane] else lane for lane in range(lanes))
+        before = result or "poison"
+        result = emitter.let(f"shufflevector {memory} {before}, {memory} {loaded}, <{lanes} x i32> {chosen}")
+    return result
+
+
+def _order(places: Iterable[int]) -> str:
+    """Return the lanes that a shuffle takes."""
+    return f"<{', '.join(f'i32 {place}' for place in places)}>"
 
 
 def _all_on(lanes: int) -> Value:
@@ -287,6 +185,9 @@ def store(
     memory, align = memory_type(type), _bytes(buffer)
     text = (emitter.convert("zext", value, _stored(type)) if type.dtype == "bool" else value).text
     offset = offset_of(emitter, buffer, indices)
+    if offset is not None and lanes > 1 and 2 <= offset.lane <= MAX_STRIDE:
+        _strided_store(emitter, pointer(emitter, buffer, offset), offset.lane, type, text, condition, align)
+        return
     if offset is None or (lanes > 1 and offset.lane != 1):
         addresses = _pointers(emitter, buffer, indices, lanes)
         condition, pointers = condition or _all_on(lanes), f"<{lanes} x ptr>"
@@ -307,6 +208,24 @@ def store(
     else:
         mask_text = _unfolded(emitter, condition.text, lanes) if _may_be_cut(emitter, type) else condition.text
         arguments = [(memory, text), (f"ptr align {align}", address), (f"<{lanes} x i1>", mask_text)]
+        emitter.intrinsic("masked.store", "void", arguments, [memory, "ptr"])
+
+
+def _strided_store(
+    emitter: MemoryBuilder, address: str, stride: int, type: Type, text: str, mask: Value | None, align: int
+) -> None:
+    """Store to every ``stride``-th element by whole vectors, of which only those elements are switched on."""
+    lanes, memory, switch = type.lanes, memory_type(type), mask or _all_on(type.lanes)
+    element = memory_type(type.with_lanes(1))
+    for part in range(stride):
+        places = range(part * lanes, (part + 1) * lanes)
+        chosen = _order(place // stride if place % stride == 0 else lanes for place in places)
+        order, condition = f"<{lanes} x i32> {chosen}", f"<{lanes} x i1>"
+        value = emitter.let(f"shufflevector {memory} {text}, {memory} zeroinitializer, {order}")
+        wanted = emitter.let(f"shufflevector {condition} {switch.text}, {condition} zeroinitializer, {order}")
+        place = emitter.let(f"getelementptr {element}, ptr {address}, i64 {part * lanes}")
+        wanted = _unfolded(emitter, wanted, lanes) if _may_be_cut(emitter, type) else wanted
+        arguments = [(memory, value), (f"ptr align {align}", place), (condition, wanted)]
         emitter.intrinsic("masked.store", "void", arguments, [memory, "ptr"])
 
 
@@ -334,61 +253,3 @@ def _only_lane(mask: Value) -> int | None:
     """Return the lane that a literal mask leaves on, None if there is not exactly one."""
     lanes = mask.text[1:-1].split(", ") if mask.text.startswith("<") else []
     return lanes.index("i1 true") if lanes.count("i1 true") == 1 else None
-
-
-def address_of(emitter: MemoryBuilder, expression: Load) -> str:
-    """Return the address of the element that a scalar load would read."""
-    offset = offset_of(emitter, expression.buffer, expression.indices)
-    assert offset is not None, "the address of a vector access"
-    return pointer(emitter, expression.buffer, offset)
-
-
-def counting_mask(emitter: MemoryBuilder, expression: Binary) -> Value | None:
-    """Return the mask of ``ramp < bound`` and its like, None for other expressions.
-
-    The first lanes up to a count, or from it on: one comparison of small integers instead of several of int64.
-    """
-    operator: str = expression.operator
-    lanes = expression.left.type.lanes
-    if lanes == 1 or operator not in _MIRRORED or expression.left.type.dtype != "int64":
-        return None
-    left, right = linear(emitter, expression.left), linear(emitter, expression.right)
-    if left is None or right is None:
-        return None
-    left.add(right, -1)
-    if left.lane < 0:
-        operator, negated = _MIRRORED[operator], Linear()
-        negated.add(left, -1)
-        left = negated
-    if left.lane == 0:
-        return None
-    # lane * n + rest < 0 exactly for n < ceil(-rest / lane)
-    count = Linear()
-    count.add(Linear(dict(left.terms), left.constant), -1)
-    count.constant += left.lane - 1 + (operator in ("le", "gt"))
-    inside = operator in ("lt", "le")
-    type = Type("bool", lanes)
-    number = _count(emitter, count, left.lane, lanes)
-    if number.integer is not None:
-        bits = ", ".join(f"i1 {str((lane < number.integer) == inside).lower()}" for lane in range(lanes))
-        always = all((lane < number.integer) == inside for lane in range(lanes))
-        return Value(literal(True, type) if always else f"<{bits}>", type)
-    small = "i32" if lanes <= 16 else "i8" if lanes <= 64 else "i16"
-    narrow = Value(
-        emitter.let(f"trunc i64 {number.text} to {small}"), Type("uint32" if small == "i32" else f"uint{small[1:]}")
-    )
-    steps = ", ".join(f"{small} {lane}" for lane in range(lanes))
-    comparison = "ult" if inside else "uge"
-    bound = emitter.splat(narrow, lanes).text
-    return Value(emitter.let(f"icmp {comparison} <{lanes} x {small}> <{steps}>, {bound}"), type)
-
-
-def _count(emitter: MemoryBuilder, count: Linear, stride: int, lanes: int) -> Value:
-    """Return ``count // stride`` clamped to ``[0, lanes]``."""
-    number = scalar(emitter, count)
-    if number.integer is not None:
-        return Value(str(min(max(number.integer // stride, 0), lanes)), INT64)
-    positive = emitter.intrinsic("smax", "i64", [("i64", number.text), ("i64", "0")], ["i64"])
-    if stride != 1:
-        positive = emitter.let(f"udiv i64 {positive}, {stride}")
-    return Value(emitter.intrinsic("umin", "i64", [("i64", positive), ("i64", str(lanes))], ["i64"]), INT64)

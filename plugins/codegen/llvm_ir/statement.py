@@ -26,7 +26,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.types import INT64
-from graft.plugins.codegen.llvm_ir import memory
+from graft.plugins.codegen.llvm_ir import addresses, memory
 from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, literal
 from graft.plugins.codegen.llvm_ir.expression import ExpressionEmitter
 
@@ -84,7 +84,7 @@ class StatementEmitter(ExpressionEmitter):
     def bound(self, variable: Variable, value: Expression) -> None:
         """Bind a variable to a value."""
         if value.type.dtype == "int64" and value.type.lanes > 1:
-            self.forms[variable] = memory.linear(self, value)
+            self.forms[variable] = addresses.linear(self, value)
         self.variables[variable] = self.value(value)
 
     def serial_loop(self, loop: For) -> None:

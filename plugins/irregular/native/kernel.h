@@ -159,6 +159,20 @@ bool irregular_is_integer(Element element);
 /* Returns the normal axis of a rank, or -1. */
 int32_t irregular_axis(int64_t axis, int32_t rank);
 
+/* ---- Numbers in order (sorting.c) ---- */
+
+typedef struct Keyed {
+  uint64_t key;
+  int64_t number;
+} Keyed;
+
+/* Writes for each element whether it is not 0: 1 or 0. NaN is not. */
+void irregular_flags(Element element, const void *data, int64_t count, unsigned char *flags);
+/* Returns what compares as an element does; NaN comes last. */
+uint64_t irregular_key(Element element, const void *data, int64_t index);
+/* Sorts by keys, equal ones as they come, with the help of as much memory; returns which of the two has the result. */
+Keyed *irregular_sort(Keyed *items, Keyed *spare, int64_t count);
+
 /* ---- The tables, one a file ---- */
 
 extern const KernelRow IRREGULAR_SELECTION[], IRREGULAR_TEXTS[], IRREGULAR_SEQUENCES[], IRREGULAR_NARROW[],

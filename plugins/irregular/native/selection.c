@@ -7,11 +7,25 @@
 
 /* ---- NonZero and Compress ---- */
 
-static bool is_nonzero(Element element, const unsigned char *data, int64_t index) {
-  if (irregular_is_integer(element)) {
-    return irregular_load_integer(element, data, index) != 0;
+enum { WORD = 8 };
+
+/* Writes the places of what is not 0 in a row, from `column` on, to `to`; returns where the next ones go. */
+static int64_t write_row(const unsigned char *flags, int64_t extent, int64_t *to, int64_t column, int64_t found) {
+  for (int64_t i = 0; i < extent && column < found;) {
+    uint64_t word = 1;
+    if (i + WORD <= extent) {
+      memcpy(&word, flags + i, WORD);
+    }
+    int64_t end = i + WORD <= extent ? i + WORD : extent;
+    if (!word) {
+      i = end;
+    }
+    for (; i < end && column < found; i++) {
+      to[column] = i;
+      column += flags[i];
+    }
   }
-  return irregular_load(element, data, index) != 0; /* NaN is not 0 */
+  return column;
 }
 
 static int32_t nonzero(Call *call) {
@@ -19,24 +33,32 @@ static int32_t nonzero(Call *call) {
   if (irregular_array(call, 0, &source)) {
     return GRAFT_ERROR_RUN;
   }
+  unsigned char *flags = irregular_scratch(call, (uint64_t)source.count + 1);
+  if (!flags) {
+    return GRAFT_ERROR_RUN;
+  }
+  irregular_flags(source.element, source.data, source.count, flags);
   int64_t found = 0;
   for (int64_t i = 0; i < source.count; i++) {
-    found += is_nonzero(source.element, source.data, i);
+    found += flags[i];
   }
   int32_t rank = source.rank;
-  int64_t shape[2] = {rank, found}, column = 0;
+  int64_t shape[2] = {rank, found};
   int64_t *places = irregular_output(call, 0, 2, shape);
   if (!places) {
     return GRAFT_ERROR_RUN;
   }
-  for (int64_t i = 0; i < source.count && column < found; i++) {
-    if (is_nonzero(source.element, source.data, i)) {
-      int64_t rest = i;
-      for (int32_t axis = rank - 1; axis >= 0; axis--) {
-        places[axis * found + column] = rest % source.shape[axis];
-        rest /= source.shape[axis];
+  int64_t extent = rank ? source.shape[rank - 1] : 1, outer[MOST_RANK] = {0}, column = 0;
+  for (int64_t row = 0; rank && column < found; row++) {
+    int64_t end = write_row(flags + row * extent, extent, places + (rank - 1) * found, column, found);
+    for (int32_t axis = 0; axis < rank - 1; axis++) {
+      for (int64_t i = column; i < end; i++) {
+        places[axis * found + i] = outer[axis];
       }
-      column++;
+    }
+    column = end;
+    for (int32_t axis = rank - 2; axis >= 0 && ++outer[axis] == source.shape[axis]; axis--) {
+      outer[axis] = 0;
     }
   }
   return GRAFT_OK;
@@ -122,19 +144,8 @@ typedef struct Order {
   const Slices *slices;
 } Order;
 
-/* NaN comes last, and is equal to itself: as NumPy has it. */
 static int compare_numbers(Element element, const unsigned char *left, const unsigned char *right) {
-  if (irregular_is_integer(element)) {
-    int64_t a = irregular_load_integer(element, left, 0), b = irregular_load_integer(element, right, 0);
-    if (element == UINT64) {
-      return ((uint64_t)a > (uint64_t)b) - ((uint64_t)a < (uint64_t)b);
-    }
-    return (a > b) - (a < b);
-  }
-  double a = irregular_load(element, left, 0), b = irregular_load(element, right, 0);
-  if (isnan(a) || isnan(b)) {
-    return isnan(a) - isnan(b);
-  }
+  uint64_t a = irregular_key(element, left, 0), b = irregular_key(element, right, 0);
   return (a > b) - (a < b);
 }
 
@@ -169,9 +180,42 @@ static void sort_slices(const Order *order, int64_t *items, int64_t *spare, int6
   }
 }
 
-static int by_number(const void *left, const void *right) {
-  const int64_t *a = left, *b = right;
-  return (*a > *b) - (*a < *b);
+/* Writes for each slice the number of its value, and for each value where it is first and how often; returns how many. */
+static int64_t number_values(const Order *order, int64_t *items, int64_t *spare, int64_t *first, int64_t *inverse,
+                             int64_t *counts) {
+  int64_t count = order->slices->count, found = 0;
+  for (int64_t i = 0; i < count; i++) {
+    items[i] = i;
+  }
+  sort_slices(order, items, spare, count);
+  for (int64_t i = 0; i < count; i++) {
+    if (i == 0 || compare_slices(order, items[i - 1], items[i])) {
+      first[found] = items[i];
+      counts[found++] = 0;
+    }
+    counts[found - 1]++;
+    inverse[items[i]] = found - 1;
+  }
+  return found;
+}
+
+/* The same of slices of one element. */
+static int64_t number_elements(const Array *array, Keyed *items, Keyed *spare, int64_t *first, int64_t *inverse,
+                               int64_t *counts) {
+  int64_t found = 0;
+  for (int64_t i = 0; i < array->count; i++) {
+    items[i] = (Keyed){irregular_key(array->element, array->data, i), i};
+  }
+  const Keyed *sorted = irregular_sort(items, spare, array->count);
+  for (int64_t i = 0; i < array->count; i++) {
+    if (i == 0 || sorted[i - 1].key != sorted[i].key) {
+      first[found] = sorted[i].number;
+      counts[found++] = 0;
+    }
+    counts[found - 1]++;
+    inverse[sorted[i].number] = found - 1;
+  }
+  return found;
 }
 
 static int32_t give_numbers(Call *call, int32_t output, const int64_t *numbers, int64_t count) {
@@ -195,39 +239,31 @@ static int32_t unique(Call *call) {
   if (!slices_of(call, &source, &axis, &slices)) {
     return irregular_fail(call, "'axis' is out of range");
   }
-  int64_t count = slices.count, found = 0;
+  int64_t count = slices.count;
   uint64_t bytes = (uint64_t)(count + 1) * sizeof(int64_t);
-  int64_t *items = irregular_scratch(call, bytes), *spare = irregular_scratch(call, bytes);
+  int64_t *items = irregular_scratch(call, 2 * bytes), *spare = irregular_scratch(call, 2 * bytes);
   int64_t *first = irregular_scratch(call, bytes), *inverse = irregular_scratch(call, bytes);
-  int64_t *counts = irregular_scratch(call, bytes), *rank = irregular_scratch(call, bytes);
-  if (!items || !spare || !first || !inverse || !counts || !rank) {
+  int64_t *counts = irregular_scratch(call, bytes);
+  if (!items || !spare || !first || !inverse || !counts) {
     return GRAFT_ERROR_RUN;
   }
   Order order = {&source, &slices};
-  for (int64_t i = 0; i < count; i++) {
-    items[i] = i;
-  }
-  sort_slices(&order, items, spare, count);
-  for (int64_t i = 0; i < count; i++) {
-    if (i == 0 || compare_slices(&order, items[i - 1], items[i])) {
-      first[found] = items[i];
-      counts[found++] = 0;
-    }
-    counts[found - 1]++;
-    inverse[items[i]] = found - 1;
-  }
+  bool has_keys = count == source.count;
+  int64_t found = has_keys ? number_elements(&source, (Keyed *)items, (Keyed *)spare, first, inverse, counts)
+                           : number_values(&order, items, spare, first, inverse, counts);
   if (!irregular_integer_of(call, "sorted", 1)) { /* in the order of their first occurrence */
-    memcpy(items, first, (size_t)found * sizeof *items);
-    qsort(items, (size_t)found, sizeof *items, by_number);
-    for (int64_t i = 0; i < found; i++) {
-      rank[inverse[items[i]]] = i;
-      spare[i] = counts[inverse[items[i]]];
-    }
+    int64_t *rank = items, *sorted = spare, *in_order = spare + count, next = 0;
     for (int64_t i = 0; i < count; i++) {
-      inverse[i] = rank[inverse[i]];
+      int64_t value = inverse[i];
+      if (first[value] == i) {
+        rank[value] = next;
+        sorted[next] = counts[value];
+        in_order[next++] = i;
+      }
+      inverse[i] = rank[value];
     }
-    memcpy(first, items, (size_t)found * sizeof *first);
-    memcpy(counts, spare, (size_t)found * sizeof *counts);
+    memcpy(first, in_order, (size_t)found * sizeof *first);
+    memcpy(counts, sorted, (size_t)found * sizeof *counts);
   }
   int32_t status = irregular_wants(call, 0) ? give_slices(call, &source, axis, &slices, first, found) : GRAFT_OK;
   status = status ? status : give_numbers(call, 1, first, found);
@@ -237,23 +273,9 @@ static int32_t unique(Call *call) {
 
 /* ---- NonMaxSuppression ---- */
 
-/* A candidate: the better one has the higher score, or the lower number of two that are equal. */
-typedef struct Candidate {
-  float score;
-  int32_t box;
-} Candidate;
-
 typedef struct Box {
   float low[2], high[2], area;
 } Box;
-
-static int by_score(const void *left, const void *right) {
-  const Candidate *a = left, *b = right;
-  if (a->score != b->score) {
-    return a->score > b->score ? -1 : 1;
-  }
-  return (a->box > b->box) - (a->box < b->box);
-}
 
 static Box box_of(const float *data, bool is_centered) {
   Box box;
@@ -313,24 +335,33 @@ static int32_t read_suppression(Call *call, Suppression *wish) {
   return GRAFT_OK;
 }
 
-/* Keeps boxes of a class, best first; returns how many. */
-static int64_t suppress(const Suppression *wish, const float *boxes, const float *scores, Candidate *candidates,
-                        Box *kept, int64_t *chosen) {
+/* What is smaller for a higher score. */
+static uint64_t key_of_score(float score) {
+  const uint32_t sign = UINT32_C(1) << 31;
+  uint32_t bits;
+  score = score == 0 ? 0 : score;
+  memcpy(&bits, &score, sizeof bits);
+  return bits & sign ? bits : ~(bits | sign);
+}
+
+/* Keeps boxes of a class, those of the highest scores first, of equal ones as they come; returns how many. */
+static int64_t suppress(const Suppression *wish, const float *boxes, const float *scores, Keyed *candidates,
+                        Keyed *spare, Box *kept, int64_t *chosen) {
   int64_t count = 0, found = 0;
   for (int64_t i = 0; i < wish->count; i++) {
     if (wish->has_least ? scores[i] > wish->least : !isnan(scores[i])) {
-      candidates[count++] = (Candidate){scores[i], (int32_t)i};
+      candidates[count++] = (Keyed){key_of_score(scores[i]), i};
     }
   }
-  qsort(candidates, (size_t)count, sizeof *candidates, by_score);
+  const Keyed *best = irregular_sort(candidates, spare, count);
   for (int64_t i = 0; i < count && found < wish->most; i++) {
-    Box box = box_of(boxes + 4 * (int64_t)candidates[i].box, wish->is_centered);
+    Box box = box_of(boxes + 4 * best[i].number, wish->is_centered);
     bool is_new = true;
     for (int64_t k = 0; k < found && is_new; k++) {
       is_new = !overlaps(&box, kept + k, wish->overlap);
     }
     if (is_new) {
-      chosen[found] = candidates[i].box;
+      chosen[found] = best[i].number;
       kept[found++] = box;
     }
   }
@@ -343,10 +374,11 @@ static int32_t non_max_suppression(Call *call) {
     return GRAFT_ERROR_RUN;
   }
   uint64_t count = (uint64_t)wish.count;
-  Candidate *candidates = irregular_scratch(call, count * sizeof *candidates);
+  Keyed *candidates = irregular_scratch(call, count * sizeof *candidates);
+  Keyed *spare = irregular_scratch(call, count * sizeof *spare);
   Box *kept = irregular_scratch(call, count * sizeof *kept);
   int64_t *chosen = irregular_scratch(call, count * sizeof *chosen);
-  if (!candidates || !kept || !chosen) {
+  if (!candidates || !spare || !kept || !chosen) {
     return GRAFT_ERROR_RUN;
   }
   Bytes rows = {0};
@@ -354,7 +386,7 @@ static int32_t non_max_suppression(Call *call) {
   for (int64_t batch = 0; batch < wish.batches; batch++) {
     for (int64_t kind = 0; kind < wish.classes; kind++) {
       const float *scores = wish.scores + (batch * wish.classes + kind) * wish.count;
-      int64_t found = suppress(&wish, wish.boxes + 4 * batch * wish.count, scores, candidates, kept, chosen);
+      int64_t found = suppress(&wish, wish.boxes + 4 * batch * wish.count, scores, candidates, spare, kept, chosen);
       for (int64_t i = 0; i < found; i++) {
         int64_t row[3] = {batch, kind, chosen[i]};
         irregular_write(&rows, row, sizeof row);

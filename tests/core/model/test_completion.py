@@ -159,3 +159,19 @@ def test_a_constant_of_four_bits_that_something_else_reads_stays() -> None:
     model = quantised(TensorProto.INT4, [], "w")
     model.graph.output.append(helper.make_tensor_value_info("w", TensorProto.INT4, [3, 4]))
     assert ValueView(load(model).graph.initializers["w"]).dtype == "int4"
+
+
+@pytest.mark.parametrize("stated", [[1, 3, 8, 2], None], ids=["stated", "unknown"])
+def test_a_spectrum_is_half_of_one_where_the_model_says_nothing(stated: list[int] | None) -> None:
+    """That is the operator's default; ONNX's inference takes the whole one, and models state what it said."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 1])
+    y = typed("y", TensorProto.FLOAT)
+    if stated:
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, stated)
+    constants = [numpy_helper.from_array(np.array(n), name) for name, n in (("step", 4), ("length", 8))]
+    model = model_of([helper.make_node("STFT", ["x", "step", "", "length"], ["y"])], [y], constants, [x])
+    signal = np.sin(np.arange(16, dtype=np.float32)).reshape(1, 16, 1)
+    (found,) = (graft.compile(model)(signal),)
+    frames = np.stack([signal[0, at : at + 8, 0] for at in (0, 4, 8)])
+    wanted = np.fft.rfft(frames)
+    np.testing.assert_allclose(found[0], np.stack([wanted.real, wanted.imag], -1), atol=1e-5)

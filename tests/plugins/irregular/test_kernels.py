@@ -443,3 +443,42 @@ def test_text_is_encoded_in_native_code() -> None:
     result = graft.compile(model_of(text))(TEXTS[0])
     np.testing.assert_array_equal(result, [[0, 1, 0], [0, 0, 1], [0, 0, 0]])
     assert {row.backend for row in graft.plan(model_of(text)).placements}.isdisjoint({"reference"})
+
+
+NUMBERS = {
+    "bool": np.bool_, "uint8": np.uint8, "int16": np.int16, "uint64": np.uint64, "int64": np.int64,
+    "float16": np.float16, "float": np.float32, "double": np.float64,
+}  # fmt: skip
+
+
+def every_kind_of_number(kind: str) -> np.ndarray:
+    """Zeros of both signs, numbers without order, the largest, and a row of nothing: 5 x 3 x 11."""
+    values = np.random.default_rng(5).integers(0, 3, 165).astype(NUMBERS[kind])
+    if values.dtype.kind == "f":
+        values[:12:2] = [-0.0, np.nan, -np.inf, np.inf, -np.nan, np.finfo(values.dtype).smallest_subnormal]
+    elif values.dtype.kind != "b":
+        values[:4] = [np.iinfo(values.dtype).max, np.iinfo(values.dtype).min, np.iinfo(values.dtype).max // 2 + 1, 1]
+    values[33:88] = 0
+    return values.reshape(5, 3, 11)
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_places_of_what_is_not_0_are_those_of_numpy(kind: str) -> None:
+    x = every_kind_of_number(kind)
+    found = run(f"g ({kind}[5,3,11] x) => (int64[3,n] y) {{ y = NonZero (x) }}", x)
+    np.testing.assert_array_equal(found, np.stack(np.nonzero(x)))
+
+
+@pytest.mark.parametrize("is_sorted", [0, 1])
+@pytest.mark.parametrize("kind", [one for one in NUMBERS if one != "bool"])
+def test_unique_numbers_are_those_of_numpy(kind: str, is_sorted: int) -> None:
+    x = every_kind_of_number(kind)
+    node = f"y, first, inverse, counts = Unique <sorted = {is_sorted}> (x)"
+    outputs = f"{kind}[n] y, int64[n] first, int64[165] inverse, int64[n] counts"
+    y, first, inverse, counts = run(f"g ({kind}[5,3,11] x) => ({outputs}) {{ {node} }}", x)
+    values, at, back, times = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    order = np.arange(len(at)) if is_sorted else np.argsort(at)
+    np.testing.assert_array_equal(y, values[order])
+    np.testing.assert_array_equal(first, at[order])
+    np.testing.assert_array_equal(inverse, np.argsort(order)[back.ravel()])
+    np.testing.assert_array_equal(counts, times[order])

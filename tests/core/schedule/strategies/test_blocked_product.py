@@ -10,6 +10,7 @@ from graft.core.machine.target import Target, target_named
 from graft.core.operators import build as b
 from graft.core.operators.contraction import element, product
 from graft.core.operators.table import Trait
+from graft.core.schedule import select
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products import blocking, contraction, factors
 from graft.core.schedule.products.tiling import choose_tile, split_evenly
@@ -250,3 +251,14 @@ def test_an_image_times_a_matrix_is_scheduled_as_rows(leading: tuple[int, ...], 
 def test_a_product_for_each_of_several_matrices_keeps_its_axes() -> None:
     kernel, arrays = matmul((3, 5, 6), (3, 6, 20), constant=True)
     check(kernel, arrays, WIDE)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_a_matrix_that_one_column_meets_is_read_once_where_it_lies(dtype: str) -> None:
+    """To turn it first, as for many columns, takes several times as long as the products."""
+    kernel, arrays = matmul((100, 70), (70, 1), dtype)
+    scheduled = select.schedule(kernel, WIDE)
+    assert scheduled.strategy != "blocked_product", scheduled.knobs
+    (found,) = run_function(scheduled.function, [array.ravel() for array in arrays])
+    np.testing.assert_allclose(found.reshape(100, 1), arrays[0] @ arrays[1], rtol=1e-5)
+    assert select.schedule(matmul((100, 70), (70, 2), dtype)[0], WIDE).strategy == "blocked_product"

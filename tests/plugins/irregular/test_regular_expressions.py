@@ -8,7 +8,7 @@ import re
 import pytest
 
 from graft.plugins.irregular.automata import ACCEPTS, ACCEPTS_AT_END, DEAD, INSIDE, automaton, byte_ranges
-from graft.plugins.irregular.expressions import Unsupported
+from graft.plugins.irregular.regular_expressions import Unsupported
 
 ALPHABET = "abcdxyéßABC_0123 .-€\n+"
 NEARLY = {"[[:alpha:]]+": "[A-Za-z]+", r"\Qa.b\Ec": r"a\.bc", "[]a]+": r"[\]a]+", r"\x{20ac}": "€", r"\z": r"\Z"}

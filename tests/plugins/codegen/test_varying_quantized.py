@@ -89,14 +89,20 @@ def pooled() -> onnx.ModelProto:
 
 @pytest.mark.parametrize("make", [quantized, pooled])
 def test_an_open_batch_has_the_integers_of_one_image(make: Callable[[], onnx.ModelProto]) -> None:
-    size = {"h": 17, "w": 14}
+    size = {"h": 17, "w": 18}
     program = graft.compile(make(), ["llvm"], cache=False, strict=True, dims=size)
     for batch in (1, 3, 0):
         static = graft.compile(make(), ["llvm", "reference"], cache=False, dims={**size, "n": batch})
-        x = np.random.default_rng(batch).standard_normal((batch, 3, 17, 14)).astype(np.float32)
+        x = np.random.default_rng(batch).standard_normal((batch, 3, 17, 18)).astype(np.float32)
         np.testing.assert_array_equal(program(x), static(x))
         if batch == 1:
             assert integer_convolutions(program) == integer_convolutions(static) != []
+            assert "product_by_image" in [
+                call.schedule["strategy"]
+                for one in program.description.procedures
+                for call in one.calls
+                if call.schedule
+            ]
 
 
 def integer_convolutions(program: Program) -> list[str]:

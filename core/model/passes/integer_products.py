@@ -13,7 +13,14 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.model.passes.move_layouts import NCHW, NHWC, transposed
-from graft.core.model.passes.node_rewrite import Names, attribute_of, constant_of, known_shape, static_shape
+from graft.core.model.passes.node_rewrite import (
+    Names,
+    attribute_of,
+    constant_of,
+    image_shape,
+    known_shape,
+    static_shape,
+)
 from graft.core.model.passes.quantized_tensors import (
     RANGES,
     Emitter,
@@ -184,10 +191,11 @@ def _multiply(product: Product, emitter: Emitter) -> ir.Value:
 
 def _convolve(product: Product, emitter: Emitter) -> ir.Value:
     """A convolution in the plane has its channels last: they are what a processor multiplies and adds together."""
-    source, shape = static_shape(product.x), static_shape(emitter.node.outputs[0])
-    if source is None or shape is None:
+    source, result = image_shape(product.x), image_shape(emitter.node.outputs[0])
+    if source is None or result is None:
         return _convolve_any(product, emitter)
-    windows = windows_of(NodeView(emitter.node), source[2:], product.weights.shape[2:], shape[2:])
+    shape = (result[0], *result[1])
+    windows = windows_of(NodeView(emitter.node), source[1][1:], product.weights.shape[2:], result[1][1:])
     group = attribute_of(emitter.node, "group", 1)
     if len(shape) != 4:
         x = _padded(product, emitter, product.x, windows, 2)
@@ -198,7 +206,7 @@ def _convolve(product: Product, emitter: Emitter) -> ir.Value:
         sums = _at_points(product, emitter, x, windows)
     else:
         x = _padded(product, emitter, x, windows, 1, GROUP if group == 1 else 1)
-        channels = (static_shape(x) or ())[3]
+        channels = _image(x)[1][2]
         weights = product.weights
         if group == 1 and channels > weights.shape[1]:
             weights = np.pad(weights, ((0, 0), (0, channels - weights.shape[1]), (0, 0), (0, 0)))
@@ -208,7 +216,7 @@ def _convolve(product: Product, emitter: Emitter) -> ir.Value:
 
 
 def _convolve_any(product: Product, emitter: Emitter) -> ir.Value:
-    """A convolution of images whose extents are symbols: what lies around them is for its kernel to see."""
+    """A convolution of images whose height or width is a symbol: what lies around them is for its kernel to see."""
     node, shape = emitter.node, known_shape(emitter.node.outputs[0])
     assert shape is not None, f"'{node.name}' has no known shape"
     attributes = {name: value for name in SLIDING if (value := attribute_of(node, name, None)) is not None}
@@ -231,9 +239,16 @@ def _convolve_any(product: Product, emitter: Emitter) -> ir.Value:
     return transposed(emitter, _rescaled(product, emitter, sums, lambda array: array, centred=True), NCHW)
 
 
+def _image(x: ir.Value) -> tuple[int | ir.SymbolicDim, tuple[int, ...]]:
+    """Return the batch and the other extents of an image whose batch alone may vary."""
+    shape = image_shape(x)
+    assert shape is not None, f"more than the batch of '{x.name}' varies"
+    return shape
+
+
 def _at_points(product: Product, emitter: Emitter, x: ir.Value, windows: Windows) -> ir.Value:
     """A convolution of single pixels: a product, of every other pixel where it has strides."""
-    n, h, w, channels = static_shape(x) or ()
+    n, (h, w, channels) = _image(x)
     outputs = len(product.weights)
     if any(stride > 1 for stride in windows.strides):
         bounds = [np.array(numbers, np.int64) for numbers in ((0, 0), (h, w), (1, 2), windows.strides)]
@@ -251,21 +266,27 @@ def _padded(
 
     The last axis is filled up to a multiple, which is for channels that stand there.
     """
-    shape = static_shape(x) or ()
+    batch, shape = _image(x)
     before, after = [0] * len(shape), [0] * len(shape)
-    before[first : first + windows.rank], after[first : first + windows.rank] = windows.begins, windows.ends
+    before[first - 1 : first - 1 + windows.rank] = windows.begins
+    after[first - 1 : first - 1 + windows.rank] = windows.ends
     after[-1] += -shape[-1] % multiple
     if not any((*before, *after)):
         return x
-    extents = [sum(parts) for parts in zip(shape, before, after, strict=True)]
-    amounts = emitter.constant("pads", np.array([*before, *after], np.int64))
+    extents = [batch, *(sum(parts) for parts in zip(shape, before, after, strict=True))]
+    amounts = emitter.constant("pads", np.array([0, *before, 0, *after], np.int64))
     assert x.dtype is not None, f"'{x.name}' has no type"
     border = emitter.constant("border", np.array(product.x_quantized.point, x.dtype.numpy()))
     return emitter.emit("Pad", [x, amounts, border], x.dtype, extents)
 
 
 def _slide(
-    emitter: Emitter, x: ir.Value, weights: np.ndarray, windows: Windows, shape: Sequence[int], group: int
+    emitter: Emitter,
+    x: ir.Value,
+    weights: np.ndarray,
+    windows: Windows,
+    shape: Sequence[int | ir.SymbolicDim],
+    group: int,
 ) -> ir.Value:
     operand = emitter.constant("weights", weights)
     attributes = {"group": group, "strides": list(windows.strides), "dilations": list(windows.dilations)}

@@ -13,9 +13,9 @@ from graft.core.model.passes.node_rewrite import (
     attribute_of,
     constant_of,
     has_trait,
+    image_shape,
     is_operator,
     known_shape,
-    static_shape,
 )
 from graft.core.model.passes.quantized_tensors import Emitter, quantization_of
 from graft.core.operators.table import Trait
@@ -136,11 +136,15 @@ def _inputs(emitter: Emitter, sources: list[ir.Value | None], shape: Dimensions)
 
 
 def _reshape(emitter: Emitter, source: ir.Value | None) -> bool:
-    shape, output = static_shape(source), static_shape(emitter.node.outputs[0])
-    if source is None or shape is None or output is None or shape[1] * shape[2] != 1:
+    shape, output = image_shape(source), image_shape(emitter.node.outputs[0])
+    if source is None or shape is None or output is None or shape[1][:2] != (1, 1):
         return False
-    target = emitter.constant("shape", np.array(output, np.int64))
-    emitter.replace(emitter.emit("Reshape", [source, target], source.dtype, output))
+    batch, rest = output
+    if not isinstance(batch, int) and batch != shape[0]:
+        return False
+    first = batch if isinstance(batch, int) else 0  # 0: the dimension stays
+    target = emitter.constant("shape", np.array([first, *rest], np.int64))
+    emitter.replace(emitter.emit("Reshape", [source, target], source.dtype, (batch, *rest)))
     return True
 
 

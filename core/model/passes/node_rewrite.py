@@ -55,6 +55,13 @@ def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     return tuple(int(dimension) for dimension in value.shape.numpy())
 
 
+def image_shape(value: ir.Value | None) -> tuple[int | ir.SymbolicDim, tuple[int, ...]] | None:
+    """Return the batch of a value, which may be an expression, and its other extents; None if these are no numbers."""
+    shape = known_shape(value)
+    rest = tuple(one for one in shape[1:] if isinstance(one, int)) if shape else ()
+    return (shape[0], rest) if shape and len(rest) == len(shape) - 1 else None
+
+
 def known_shape(value: ir.Value | None) -> tuple[int | ir.SymbolicDim, ...] | None:
     """Return the shape of a value where every dimension is a number or an expression, else None."""
     if value is None or value.shape is None:

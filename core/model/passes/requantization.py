@@ -14,8 +14,8 @@ from graft.core.model.passes.node_rewrite import (
     constant_of,
     has_trait,
     is_operator,
+    known_shape,
     sole_use,
-    static_shape,
 )
 from graft.core.model.passes.quantized_tensors import RANGES, Emitter, Quantization, activation, quantization_of
 from graft.core.operators.table import Trait
@@ -72,11 +72,14 @@ def move_integers(node: ir.Node, names: Names) -> bool:
 def pool_integers(node: ir.Node, names: Names) -> bool:
     """Let the mean over some axes of a quantised tensor be a sum of integers, rescaled."""
     axes, found = _mean_axes(node), activation(node.inputs[0]) if node.inputs else None
-    shape, output = static_shape(node.inputs[0]) if node.inputs else None, static_shape(node.outputs[0])
+    shape, output = known_shape(node.inputs[0]) if node.inputs else None, known_shape(node.outputs[0])
     if not axes or found is None or shape is None or output is None or 0 in shape:
         return False
+    extents = [extent for axis in axes if isinstance(extent := shape[axis], int)]
+    if len(extents) < len(axes):
+        return False
     emitter, (source, meaning) = Emitter(node, names), found
-    count = math.prod(shape[axis] for axis in axes)
+    count = math.prod(extents)
     wide = emitter.emit("Cast", [source], ir.DataType.INT32, shape, to=int(ir.DataType.INT32))
     operands = [wide, emitter.constant("axes", np.array(axes, np.int64))]
     total = emitter.emit("ReduceSum", operands, ir.DataType.INT32, output, keepdims=int(len(output) == len(shape)))
@@ -91,7 +94,7 @@ def pool_integers(node: ir.Node, names: Names) -> bool:
 
 def _mean_axes(node: ir.Node) -> list[int]:
     """Return the axes over which a node takes the mean; none if it does not, or not of all along an axis."""
-    shape, output = static_shape(node.inputs[0]) if node.inputs else None, static_shape(node.outputs[0])
+    shape, output = known_shape(node.inputs[0]) if node.inputs else None, known_shape(node.outputs[0])
     if shape is None or output is None:
         return []
     if is_operator(node, "GlobalAveragePool"):

@@ -2,7 +2,7 @@
 
 Which layouts convolutions want, and which strategy takes them, is so what it is for numbers. Products of rows are not
 taken: theirs are counted through all images, so that weights are read once for all of them; nor are convolutions of so
-few pixels, for the same reason.
+few pixels, for the same reason. Of products of bytes those of many rows are: tiles for numbers are larger.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from graft.core.machine.target import Target
 from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, StrategyTable
 
 LEAST_PIXELS = 16
 """Pixels of one image for which its own convolution reads the weights."""
+LEAST_ROWS = 64
+"""Rows of one image for which its own product of integers reads the weights."""
+PRODUCTS = frozenset({Trait.CONTRACTION})
 NESTS = frozenset({Trait.POOLING, Trait.REDUCTION, Trait.ROW_WISE, Trait.ELEMENTWISE, Trait.INJECTIVE})
 
 
@@ -34,6 +38,9 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
         image = anchor.image
         assert image is not None, f"not only the batch of '{anchor.kernel.name}' varies"
         found = numbers.scheduled(inner(anchor), target)
+        is_sum = anchor.convolution is not None or anchor.kernel.anchor in PRODUCTS
+        if is_sum and found.strategy == numbers.rows[-1].name:
+            return Reject("cost", f"one image has no schedule but {found.strategy}")
         knobs = {"image": found.strategy, **found.knobs}
         return Scheduled(lambda: image.for_all(found.function, target.machine), found.packed, knobs=knobs)
 
@@ -66,6 +73,7 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
             rounds=rounds,
             varies=True,
         ),
+        Strategy("product_by_image", PRODUCTS, build, _takes_product, varies=True),
         Strategy("nest_by_image", NESTS, build, applies, varies=True),
     )
 
@@ -80,3 +88,16 @@ def applies(anchor: Anchor, target: Target) -> Answer:
     if found is not None and prod(found.window.windows.target) < LEAST_PIXELS:
         return Reject("size", "an image has few pixels")
     return True
+
+
+def _takes_product(anchor: Anchor, target: Target) -> Answer:
+    """Whether a product is one of integers, and one image has rows enough."""
+    fits = applies(anchor, target)
+    image = anchor.image
+    if not fits or image is None:
+        return fits
+    stage = image.kernel.stages[image.kernel.anchor_stage]
+    if not stage.value.type.is_integer:
+        return Reject("dtype", "no product of integers")
+    rows = prod((constant_shape(stage.buffer) or (0,))[:-1])
+    return True if rows >= LEAST_ROWS else Reject("size", "an image has few rows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx
 import pytest
 
 import graft
+from graft.runtime.program import Program
 
 SIZES = [(2, 9, 6), (0, 5, 4)]
 
@@ -66,3 +68,45 @@ def test_any_binding_gives_what_the_model_with_these_numbers_gives(
         )
         tolerance = 1e-6 if kind == "quantized" else 0.05
         np.testing.assert_allclose(program(x), static(x), rtol=tolerance, atol=tolerance)
+
+
+def pooled() -> onnx.ModelProto:
+    """The same convolutions behind which the mean of all pixels is quantised and flattened."""
+    model = quantized()
+    tail = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 20]> g (float[n, 12, p, q] y, float s, uint8 z) => (float[n, 12] f) {
+          m = GlobalAveragePool(y)
+          mq = QuantizeLinear(m, s, z)
+          md = DequantizeLinear(mq, s, z)
+          f = Flatten(md)
+        }"""
+    )
+    model.graph.node.extend(tail.graph.node)
+    del model.graph.output[:]
+    model.graph.output.extend(tail.graph.output)
+    return model
+
+
+@pytest.mark.parametrize("make", [quantized, pooled])
+def test_an_open_batch_has_the_integers_of_one_image(make: Callable[[], onnx.ModelProto]) -> None:
+    size = {"h": 17, "w": 18}
+    program = graft.compile(make(), ["llvm"], cache=False, strict=True, dims=size)
+    for batch in (1, 3, 0):
+        static = graft.compile(make(), ["llvm", "reference"], cache=False, dims={**size, "n": batch})
+        x = np.random.default_rng(batch).standard_normal((batch, 3, 17, 18)).astype(np.float32)
+        np.testing.assert_array_equal(program(x), static(x))
+        if batch == 1:
+            assert integer_convolutions(program) == integer_convolutions(static) != []
+            assert "product_by_image" in [
+                call.schedule["strategy"]
+                for one in program.description.procedures
+                for call in one.calls
+                if call.schedule
+            ]
+
+
+def integer_convolutions(program: Program) -> list[str]:
+    """The strategies of an image's convolutions of integers."""
+    reports = [call.schedule for one in program.description.procedures for call in one.calls]
+    names = [str(one.get("image", one["strategy"])) for one in reports if one]
+    return [name for name in names if "integers" in name]

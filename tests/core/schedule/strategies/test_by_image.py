@@ -15,6 +15,9 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.one_image import one_image
 from graft.core.schedule.parameters import ContractionParameters
 from graft.core.schedule.select import schedule
+from graft.core.schedule.strategies import by_image, varying_convolution
+from graft.core.schedule.strategies.table import TABLE
+from graft.core.schedule.strategy import StrategyTable
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, For, Variable
 from graft.core.tensor_ir.verifier import verify
@@ -156,6 +159,16 @@ def test_a_convolution_of_few_pixels_reads_its_weights_for_all_images() -> None:
     scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]))
     assert scheduled.strategy == "varying_convolution"
     assert str(scheduled.refusals["convolution_by_image"]) == "size: an image has few pixels"
+
+
+def test_a_convolution_that_one_image_has_no_schedule_for_is_left_to_those_of_any_extents() -> None:
+    kernel, _ = fixed((8, 20, 1, 1), (5, 5), 0)
+    last = TABLE.rows[-1]
+    table = StrategyTable((*by_image.rows(StrategyTable((last,))), varying_convolution.STRATEGY, last))
+    scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]), strategies=table)
+    assert scheduled.strategy == "varying_convolution"
+    refusal = scheduled.refusals["convolution_by_image"]
+    assert str(refusal) == "cost: one image has no schedule but generic_nest"
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -54,7 +54,7 @@ REASONS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("ArgMax", "ArgMin"), "a comparison and two choices for each element, of numbers and of places"),
     **dict.fromkeys(("AveragePool", "MaxPool"), "nine elements of the first cache for each that is counted"),
-    **dict.fromkeys(("DFT", "STFT"), "in float64, with cosines and sines made at every call"),
+    **dict.fromkeys(("DFT", "STFT"), "in float64, and each factor of the length is a pass over all points"),
     "DepthToSpace": "lanes of two rows are interleaved",
     "Pad": "rows begin at no boundary of a vector, and their ends are single elements",
     "Resize": "two neighbours along each axis, those of the innermost gathered",

@@ -7,7 +7,7 @@ others (of an outer graph, or of a value inside a region) becomes a symbol of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -16,6 +16,7 @@ from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.symbols import names_in
 from graft.core.model.view import is_packed
 from graft.runtime.extents import Extent, Symbol, evaluate
+from graft.runtime.procedure import Procedure
 
 TensorShape = tuple[Extent, ...] | None
 
@@ -36,6 +37,14 @@ class ExtentScope:
     def results(self, values: Sequence[ir.Value]) -> list[tuple[TensorShape, bool]]:
         """Return the shapes of a call's results, each with whether it is known only when the call is done."""
         return self._bind(values)
+
+    def told(self, compiled: Procedure) -> Procedure:
+        """Return a region's procedure with the symbols that stand for extents here."""
+        if not self.own:
+            return compiled
+        shapes = (one.shape and tuple(self.own.get(extent, extent) for extent in one.shape) for one in compiled.tensors)
+        tensors = (replace(one, shape=shape) for one, shape in zip(compiled.tensors, shapes, strict=True))
+        return replace(compiled, tensors=tuple(tensors))
 
     def numbers(self, binding: Mapping[str, int]) -> dict[str, int]:
         """Return the numbers of the procedure's own symbols, where those that they stand for have some."""

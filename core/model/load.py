@@ -41,7 +41,7 @@ from graft.core.model.skeleton import is_large, skeleton_of_model, skeleton_of_p
 from graft.core.model.small_integers import widen_small_integers
 from graft.core.model.soundness import CONTRADICTIONS, REFUSALS, readable, tidy
 from graft.core.model.sparse import make_dense
-from graft.core.model.upgrade import IR_VERSION, upgraded
+from graft.core.model.upgrade import IR_VERSION, level_functions, upgraded
 from graft.errors import ModelError
 from graft.runtime.arguments import DIMS, SHAPES, instance, optional, takes
 from graft.runtime.foreign import shown
@@ -215,6 +215,8 @@ def _repair(proto: onnx.ModelProto, steps: list[PassResult]) -> None:
     opset = next((entry.version for entry in proto.opset_import if not entry.domain), 0)
     if names := name_old(proto, opset):
         steps.append(_step("name-old-operators", proto, f"{', '.join(names)} of opset {opset}"))
+    if names := level_functions(proto):
+        steps.append(_step("level-functions", proto, f"{', '.join(names)} to opset {opset}"))
 
 
 def _sort_nodes(proto: onnx.ModelProto, steps: list[PassResult]) -> onnx.ModelProto:

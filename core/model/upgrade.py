@@ -58,7 +58,26 @@ def upgraded(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     return proto, note
 
 
-def _unchanged(graph: onnx.GraphProto, old: int, new: int, besides: Sequence[str] = ()) -> bool:
+def level_functions(proto: onnx.ModelProto) -> list[str]:
+    """Give functions, in place, the opset of their model, where no operator of theirs changed between; return which.
+
+    onnx's inliner (1.23) converts those of another opset, for which it has to know the type of every argument: behind
+    calls of other functions it knows none. Its checker refuses operators whose schemas differ at all.
+    """
+    names: list[str] = []
+    imports = [one.version for one in proto.opset_import if canonical(one.domain) == ""]
+    if not imports:
+        return names
+    opset = imports[0]
+    for function in proto.functions:
+        for one in function.opset_import:
+            if canonical(one.domain) == "" and one.version != opset and _unchanged(function, one.version, opset):
+                one.version = opset
+                names.append(function.name)
+    return names
+
+
+def _unchanged(graph: onnx.GraphProto | onnx.FunctionProto, old: int, new: int, besides: Sequence[str] = ()) -> bool:
     """Whether every ai.onnx operator in ``graph`` but ``besides`` means the same in opsets ``old`` and ``new``."""
     return all(
         canonical(node.domain) != "" or node.op_type in besides or same_meaning(node.op_type, old, new)
@@ -66,7 +85,7 @@ def _unchanged(graph: onnx.GraphProto, old: int, new: int, besides: Sequence[str
     )
 
 
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def _all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     for node in graph.node:
         yield node
         for inner in subgraphs(node):

@@ -45,13 +45,17 @@ def refused(node: NodeView, table: OperatorTable) -> Reject | None:
 
 
 def _late(node: NodeView) -> Reject | None:
-    """Refuse an extent whose symbols stand alone nowhere: it is known only later, or outside of a body."""
+    """Refuse a result's extent that is known only when it is computed, or outside of a body.
+
+    It is known where its symbols stand alone at hand, or where an input has the same extent: to a kernel that is one
+    number, whatever it is made of.
+    """
     graph = node.node.graph
     sources = [*node.inputs, *(() if graph is None else map(ValueView, graph.inputs))]
     known = {one for value in sources if value is not None for one in value.shape or () if isinstance(one, str)}
-    for value in (*node.inputs, *node.outputs):
-        for axis, extent in enumerate((value.shape or ()) if value is not None else ()):
-            if value is not None and isinstance(extent, str) and not known.issuperset(_NAME.findall(extent)):
+    for value in node.outputs:
+        for axis, extent in enumerate(value.shape or ()):
+            if isinstance(extent, str) and extent not in known and not known.issuperset(_NAME.findall(extent)):
                 return Reject(
                     "dynamic-shape",
                     f"axis {axis} of '{value.name}' is {extent}, which is known only when it is computed",

@@ -226,7 +226,7 @@ def _in_order(groups: Sequence[Group], uses: Uses, table: OperatorTable, *, copi
             continue
         if is_view(group.anchor, uses, table):
             group.trait, group.is_view = Trait.VIEW, True
-        elif not placed.intersection(group.tail.node.outputs):
+        elif not group.before and not placed.intersection(group.tail.node.outputs):
             group.slices = slices_in_memory(group.anchor)
             if group.slices is not None:
                 group.trait, group.is_view = Trait.VIEW, True

@@ -145,9 +145,11 @@ class _Widening:
         return any(self.table.has(view, trait) for trait in (Trait.SELECTING, Trait.DATA_MOVEMENT, Trait.VIEW))
 
     def _hold(self, node: ir.Node, value: ir.Value, kind: ir.DataType, *, rounds: bool) -> None:
-        """Make a result float32; its readers get it rounded."""
+        """Make a result float32; its readers get it rounded. What nobody reads, and what has no name, needs no more."""
         value.type, held = ir.TensorType(ir.DataType.FLOAT), value
         uses = tuple(value.uses())
+        if not uses and not value.is_graph_output():
+            return
         if rounds:
             narrow = self._cast_of(value, kind, node)
             if uses:

@@ -173,3 +173,34 @@ def test_a_shape_is_checked_against_what_another_kernel_computed() -> None:
     )
     program = graft.compile(model, ["llvm"], cache=False, without=["fold-constants"])
     np.testing.assert_array_equal(program(np.zeros((3, 1), np.float32)), np.zeros(1, np.float32))
+
+
+CAPTURES = {
+    "reduced": "i64 = Cast <to = 7> (i) r = Gather <axis = 0> (longer, i64) t = Add (s, r)",
+    "computed": "u = Exp (longer) v = Tanh (u) w = Mul (v, longer) m = ReduceMax <keepdims = 0> (w, zero)"
+                " t = Add (s, m)",
+    "viewed": "col = Unsqueeze (longer, zero) o = Transpose <perm = [1, 0, 2]> (col) p = Softmax <axis = 0> (o)"
+              " q = Squeeze (p, one) m = ReduceMin <keepdims = 0> (q, zero) t = Add (s, m)",
+    "multiplied": "rows = Transpose <perm = [1, 0]> (longer) g = MatMul (rows, longer)"
+                  " m = ReduceMean <keepdims = 0> (g, zero) t = Add (s, m)",
+    "branched": "t = If (ci) <then_branch = a () => (float[8] p) { e = Exp (longer)"
+                " f = ReduceMax <keepdims = 0> (e, zero) p = Add (f, s) }, else_branch = b () => (float[8] q)"
+                " { q = Identity (s) }>",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_a_body_computes_with_an_extent_of_outside_whose_symbols_it_does_not_know(name: str) -> None:
+    model = parser.parse_model(
+        f"{HEADER} f (float[n, 8] x, float[8] z, int64 k) => (float[8] y) {{ c = Constant <value = bool {{1}}> ()"
+        " zero = Constant <value = int64[1] {0}> () one = Constant <value = int64[1] {1}> ()"
+        " longer = Concat <axis = 0> (x, x, x) y = Loop (k, c, z) <body = b (int64 i, bool ci, float[8] s)"
+        f" => (bool co, float[8] t) {{ co = Identity (ci) {CAPTURES[name]} }}> }}"
+    )
+    program = graft.compile(model, ["llvm"], cache=False)
+    random = np.random.default_rng(0)
+    for count, steps in ((3, 2), (1, 3), (7, 0)):
+        rows, start = (random.standard_normal(shape).astype(np.float32) for shape in ((count, 8), (8,)))
+        feeds = {"x": rows, "z": start, "k": np.array(steps)}
+        (expected,) = ReferenceEvaluator(model).run(None, feeds)
+        np.testing.assert_allclose(program.run(feeds)["y"], expected, rtol=1e-4, atol=1e-5, err_msg=str((count, steps)))

@@ -153,7 +153,30 @@ def _attention(f: Body) -> None:
     projected(f, f.added(qkv, f.input(2)), mask=f.input(5), past=f.input(8), bias="")
 
 
+def _recurrent_weights(f: Body, first: int, scale: int) -> str:
+    """Return weights as LSTM has them: kept in bytes, transposed, with a scale for each direction or each row."""
+    factor, point = f.input(scale), f.input(scale + 1)
+    spread = [0, 1, -1] if f.rank(factor) == 2 else [0, 1, 1]
+    dtype = f.dtype(factor)
+    wide = f("Cast", f.input(first), to=dtype)
+    if point:
+        wide = f("Sub", wide, f.reshaped(f("Cast", point, to=dtype), *spread))
+    return f.swapped(f("Mul", wide, f.reshaped(factor, *spread)))
+
+
+def _dynamic_lstm(f: Body) -> None:
+    """The weights are dequantised; what they are multiplied with stays float, where others round it to bytes."""
+    known = f.attributes(
+        "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget"
+    )
+    weights = _recurrent_weights(f, 1, 8), _recurrent_weights(f, 2, 10)
+    others = [f.input(number) for number in range(3, 8)]
+    for number, result in enumerate(f.several(3, "LSTM", f.input(0), *weights, *others, **known)):
+        f.give(number, result)
+
+
 add("DynamicQuantizeMatMul", _dynamic_matmul)
+add("DynamicQuantizeLSTM", _dynamic_lstm)
 add("MatMulIntegerToFloat", _matmul_to_float)
 add("MatMulInteger16", _matmul_16)
 add("QGemm", _gemm)

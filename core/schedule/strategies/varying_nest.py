@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 from graft.core.machine.machine import Machine
@@ -21,6 +22,7 @@ from graft.core.schedule.loops.flat_stages import FlatStage
 from graft.core.schedule.loops.inline import constant_shape, inline_stages, stage_expressions
 from graft.core.schedule.loops.loop_frames import lanes_of
 from graft.core.schedule.loops.nest import operations
+from graft.core.schedule.loops.segments import MOST, SHORTEST
 from graft.core.schedule.loops.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
 from graft.core.schedule.strategies.clipped_windows import cut_windows
 from graft.core.schedule.strategies.fused_elementwise import overwritable
@@ -41,6 +43,7 @@ from graft.core.tensor_ir.ir import (
     Load,
     LoopKind,
     Ramp,
+    Select,
     Stage,
     Statement,
     Store,
@@ -49,12 +52,21 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.tensor_ir.simplify import simplify_statement
-from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map_statement, substitution
+from graft.core.tensor_ir.visit import (
+    ExpressionMap,
+    free_variables,
+    loads,
+    map_statement,
+    substitution,
+    walk_expressions,
+)
 
 GATHERED, SCATTERED = 1.5, 4.0
 """What each element of a strided load and store costs, where a whole vector of neighbours costs 1."""
 UNROLLED = 16
 """Positions of a window that are written out."""
+SHORTEST_VECTOR = 4
+"""Elements of an axis that are worth a vector."""
 SHORT_TASK = 4096
 """Iterations of inner loops that are no task of their own."""
 Place = Callable[[Expression, Expression | None], Statement]
@@ -65,6 +77,15 @@ Place = Callable[[Expression, Expression | None], Statement]
 class _Loop:
     variable: Variable
     extent: Expression
+    begin: int = 0
+
+    def at(self, index: Expression) -> Expression:
+        """Return the positions along the axis of turns, or of a vector of them."""
+        if self.begin == 0:
+            return index
+        if isinstance(index, Ramp):
+            return replace(index, base=b.add(index.base, self.begin))
+        return b.add(index, self.begin)
 
 
 def schedule_varying(kernel: Kernel, target: Target) -> Scheduled | None:
@@ -150,13 +171,18 @@ class Nests:
     def nest(self, stage: Stage, rows: int) -> Statement:
         """Return the loops of a stage inside of the loops over its first ``rows`` axes."""
         own = [_Loop(*pair) for pair in zip(stage.axes[rows:], stage.buffer.shape[rows:], strict=True)]
+        parts = [self._nest(part, loops, rows) for part, loops in _sources(stage, own)]
+        return parts[0] if len(parts) == 1 else Block(tuple(parts))
+
+    def _nest(self, stage: Stage, own: list[_Loop], rows: int) -> Statement:
         reduced = _loops_of(stage)
         lanes = lanes_of(_as_flat(stage), self.machine)
-        axis = self._vector_axis(stage, own, reduced, lanes)
+        axis, lanes = self._vector_axis(stage, own, reduced, lanes)
         kind: LoopKind = "serial" if rows else "parallel"
         terms = [loop.extent for loop in reduced]
+        moved = {loop.variable: loop.at(loop.variable) for loop in own if loop.begin}
         if axis is None:
-            body = self._reduced(stage, reduced, {}, None) if reduced else _stored(stage, {}, None)
+            body = self._reduced(stage, reduced, {}, None) if reduced else _stored(stage, moved, None)
             return _around(own, body, kind, terms)
         outer = [loop for loop in own if loop is not axis]
         if axis in reduced:
@@ -168,7 +194,7 @@ class Nests:
             cut = None
 
         def place(index: Expression, mask: Expression | None) -> Statement:
-            values = {axis.variable: index}
+            values = {**moved, axis.variable: axis.at(index)}
             if cut is None:
                 return self._reduced(stage, reduced, values, mask) if reduced else _stored(stage, values, mask)
             window = prod(int(loop.extent.value) for loop in reduced if isinstance(loop.extent, Constant))
@@ -178,22 +204,35 @@ class Nests:
         along = self.along(axis.variable, axis.extent, lanes, place, "serial" if outer else kind)
         return _around(outer, along, kind, [axis.extent, *terms])
 
-    def _vector_axis(self, stage: Stage, own: list[_Loop], reduced: list[_Loop], lanes: int) -> _Loop | None:
-        """Return the axis along which most accesses are contiguous, None where single elements are as good."""
-        if lanes == 1:
-            return None
+    def _vector_axis(self, stage: Stage, own: list[_Loop], reduced: list[_Loop], most: int) -> tuple[_Loop | None, int]:
+        """Return the axis along which most accesses are contiguous, with the length of its vectors, at most ``most``.
+
+        There is none where single elements are as good.
+        """
+        if most == 1:
+            return None, 1
         ordered = stage.reduction is not None and is_ordered(stage.reduction.operator, stage.value.type)
-        best: tuple[float, _Loop | None] = (float(lanes), None)
+        best: tuple[float, _Loop | None, int] = (1.0, None, 1)
         for loop in (*reversed(own), *(() if ordered else reversed(reduced))):
-            if isinstance(loop.extent, Constant) and int(loop.extent.value) < lanes:
+            lanes = self._lanes(loop.extent, most) if loop in own else most
+            is_short = loop in reduced and isinstance(loop.extent, Constant) and int(loop.extent.value) < lanes
+            if lanes < SHORTEST_VECTOR or is_short:
                 continue
             costs = [_cost(load.indices, loop.variable, GATHERED * lanes) for load in loads(*stage_expressions(stage))]
             if loop in own and not reduced:  # a sum is stored once
                 costs.append(_cost(stage.axes, loop.variable, SCATTERED * lanes))
-            cost = sum(costs) / len(costs) + (1.0 if loop in reduced else 0.0)
+            cost = (sum(costs) / len(costs) + (1.0 if loop in reduced else 0.0)) / lanes
             if cost < best[0]:
-                best = (cost, loop)
-        return best[1]
+                best = (cost, loop, lanes)
+        return best[1], best[2]
+
+    def _lanes(self, extent: Expression, most: int) -> int:
+        """Return the length of vectors along an axis: of one that is short one masked vector, or a shorter one."""
+        if not isinstance(extent, Constant) or int(extent.value) >= most:
+            return most
+        length = int(extent.value)
+        longest = 1 << length.bit_length() >> 1
+        return longest if longest == length or not self.machine.masks else 2 * longest
 
     def along(self, variable: Variable, extent: Expression, lanes: int, place: Place, kind: LoopKind) -> Statement:
         """Return the loop over whole vectors along an axis, and what is left over at its end."""
@@ -252,6 +291,55 @@ class Nests:
         loop = _around(others, self.along(axis.variable, axis.extent, lanes, term, "serial"), "serial")
         result = joined(operator, stage.reduction.initial, Horizontal(operator, Load(total, home)))
         return Allocate(total, Block((Store(total, home, neutral), loop, _finished(stage, {}, result, None))))
+
+
+def _sources(stage: Stage, own: Sequence[_Loop]) -> list[tuple[Stage, list[_Loop]]]:
+    """Return what an elementwise stage does in each segment of an axis along which its source changes, as of Concat.
+
+    A choice between loads for every element is a branch, and keeps dequantised parts from being vectors.
+    """
+    if stage.reduction is None:
+        for place, loop in enumerate(own):
+            ends = _ends(stage, loop)
+            lengths = [end - begin for begin, end in pairwise(ends)]
+            if 1 < len(lengths) <= MOST and (loop is not own[-1] or min(lengths) >= SHORTEST):
+                return [
+                    (
+                        replace(stage, value=_decided(stage.value, loop.variable, begin, end)),
+                        [*own[:place], _Loop(loop.variable, b.index(end - begin), begin), *own[place + 1 :]],
+                    )
+                    for begin, end in pairwise(ends)
+                ]
+    return [(stage, list(own))]
+
+
+def _ends(stage: Stage, loop: _Loop) -> list[int]:
+    """Where the segments of an axis begin and end; of an axis of unknown extent, nowhere."""
+    if not isinstance(loop.extent, Constant):
+        return []
+    extent = int(loop.extent.value)
+    found = {0, extent}
+    for node in walk_expressions(stage.value):
+        match node:
+            case Select(Binary("lt", Variable() as variable, Constant(value)), left, right):
+                if variable is loop.variable and loads(left) and loads(right):
+                    found.add(min(max(int(value), 0), extent))
+    return sorted(found)
+
+
+def _decided(value: Expression, axis: Variable, begin: int, end: int) -> Expression:
+    """Return a value where an axis is at least ``begin`` and less than ``end``."""
+
+    def rule(node: Expression) -> Expression:
+        match node:
+            case Select(Binary("lt", Variable() as variable, Constant(bound)), left, right) if variable is axis:
+                if end <= int(bound):
+                    return left
+                if begin >= int(bound):
+                    return right
+        return node
+
+    return ExpressionMap(rule)(value)
 
 
 def _loops_of(stage: Stage) -> list[_Loop]:

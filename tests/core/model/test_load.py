@@ -345,3 +345,16 @@ def test_what_follows_a_normalization_has_a_type(nodes: str) -> None:
     <int64[3] to = {{2, 4, 9}}> {{ {nodes} w = Neg(v) y = Reshape(w, to) }}"""
     shapes = {value.name: value.shape for node in load(model_of(text)).graph for value in node.outputs}
     assert shapes["v"] == shapes["w"] == ir.Shape([2, 4, 3, 3])
+
+
+def test_a_function_of_another_opset_takes_what_another_function_gives() -> None:
+    """onnx's inliner would convert it, and knows no type of its argument."""
+    source = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 22, "own" : 1]> g (float[2,3] x) => (float[2,3] y) {
+            a = own.first (x)
+            y = own.second (a)
+        }
+        <opset_import: ["" : 22], domain: "own"> first (x) => (y) { y = Neg (x) }
+        <opset_import: ["" : 21], domain: "own"> second (x) => (y) { y = Softplus (x) }"""
+    )
+    assert [node.op_type for node in load(source).graph] == ["Neg", "Softplus"]

@@ -218,6 +218,21 @@ def test_a_dequantised_value_that_leaves_the_region_is_stored() -> None:
     ]
 
 
+def test_parts_of_what_a_kernel_widens_are_no_views_of_it() -> None:
+    assert groups(
+        f"""g ({BYTES} r, {SCALE}, int64[2] n) => (float[1,3,6,6] y, float[1,5,6,6] v) {{
+        d = DequantizeLinear (r, s, z)  y, v = Split <axis = 1> (d, n) }}""",
+        {"n": np.array([3, 5])},
+    ) == [
+        "injective: (DequantizeLinear) Split",
+    ]
+    assert groups(f"""g ({BYTES} r, {SCALE}, int64[1] b, int64[1] e, int64[1] a) => (float[1,3,6,6] y) {{
+        d = DequantizeLinear (r, s, z)  y = Slice (d, b, e, a) }}""",
+        {"b": np.array([2]), "e": np.array([5]), "a": np.array([1])}) == [
+        "injective: (DequantizeLinear) Slice",
+    ]  # fmt: skip
+
+
 def test_a_shape_that_a_check_compares_is_stored_before_the_result_that_has_it() -> None:
     assert groups("""g (float[3,1] x) => (float[1] y) {
         s = Shape <start = 1> (x)  y = ConstantOfShape (s) }""") == [

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 
 import graft
 from graft.compiler.api import compile_model
@@ -117,3 +118,15 @@ def test_recurrent_layers_of_float16_keep_their_state_in_float32(
     right = graft.compile(model_of(operator, {"x": x.astype(np.float32)}, ("y",), wide, hidden_size=20), ["llvm"])
     found = graft.compile(narrow, ["llvm"], strict=True, without=without)(x)
     np.testing.assert_allclose(found, right(x.astype(np.float32)), atol=5e-4)
+
+
+def test_results_that_nobody_reads_are_not_rounded() -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["" : 17]> g (float16[3,1,5] x, float16[1,16,5] w, float16[1,16,4] r)'
+        " => (float16[1,1,4] y) { all, last, y = LSTM <hidden_size = 4> (x, w, r) }"
+    )
+    program = graft.compile(parser.parse_model(text), ["llvm"], threads=1, cache=False)
+    feeds = {"x": normal(3, 1, 5), "w": normal(1, 16, 5), "r": normal(1, 16, 4)}
+    wide = {name: value.astype(np.float32) for name, value in feeds.items()}
+    (expected,) = ReferenceEvaluator(parser.parse_model(text.replace("float16", "float"))).run(None, wide)
+    np.testing.assert_allclose(program.run(feeds)["y"], expected, atol=2e-3)

@@ -144,6 +144,34 @@ add(
     symbols={"a": ("B", "S", None)},
     tolerance=1e-2,
 )
+LAYER = {"b": floats(2, 32), "w": unsigned(2, 6, 16), "r": unsigned(2, 4, 16)}
+add(
+    "DynamicQuantizeLSTM",
+    node(
+        "DynamicQuantizeLSTM",
+        ["x", "w", "r", "b", "", "h", "c", "", "ws", "wz", "rs", "rz"],
+        ["y", "yh", "yc"],
+        hidden_size=4,
+        direction="bidirectional",
+    ),
+    {"x": floats(5, 3, 6), "h": floats(2, 3, 4), "c": floats(2, 3, 4)},
+    ["y", "yh", "yc"],
+    constants=LAYER
+    | {"ws": np.array([0.01, 0.02], np.float32), "wz": np.array([120, 3], np.uint8)}
+    | {"rs": np.array([0.005, 0.01], np.float32), "rz": np.array([128, 128], np.uint8)},
+    symbols={"x": ("T", "N", None), "h": (None, "N", None), "c": (None, "N", None)},
+    tolerance=3e-2,
+)
+add(
+    "DynamicQuantizeLSTM2",
+    node("DynamicQuantizeLSTM", ["x", "w", "r", "", "", "", "", "", "ws", "wz", "rs", "rz"], ["y"], hidden_size=4),
+    {"x": floats(5, 1, 6)},
+    ["y"],
+    constants={"w": signed(1, 6, 16), "r": signed(1, 4, 16)}
+    | {"ws": (random.random((1, 16)) * 0.02).astype(np.float32), "wz": np.zeros((1, 16), np.int8)}
+    | {"rs": (random.random((1, 16)) * 0.01).astype(np.float32), "rz": np.zeros((1, 16), np.int8)},
+    tolerance=3e-2,
+)
 add(
     "MatMulIntegerToFloat",
     node("MatMulIntegerToFloat", ["a", "b", "as", "bs", "az", "bz", "c"], ["y"]),

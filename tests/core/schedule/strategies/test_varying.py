@@ -15,11 +15,11 @@ from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
 from graft.core.tensor_ir.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import Buffer, Store, Variable
+from graft.core.tensor_ir.ir import Buffer, Select, Store, Variable
 from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.verifier import verify
-from graft.core.tensor_ir.visit import loads, walk_statements
+from graft.core.tensor_ir.visit import loads, walk_expressions, walk_statements
 
 MACHINES = ["generic", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
 SIZES = [{"m": 0, "n": 5}, {"m": 1, "n": 1}, {"m": 3, "n": 17}, {"m": 7, "n": 64}, {"m": 40, "n": 33}]
@@ -151,3 +151,32 @@ stage z: float32[m, 48] at (i, j) = x[i, j + 48]
     scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]))
     stores = [one for one in walk_statements(scheduled.function.body) if isinstance(one, Store)]
     assert {store.value.type.lanes for store in stores} == {16}
+
+
+JOINED = """
+input a: uint8[m, 3, n, W]
+input c: uint8[m, 5, n, W]
+stage d: float32[m, 3, n, W] at (i, j, l, k) = cast<float32>(a[i, j, l, k]) * float32(0.5)
+stage e: float32[m, 5, n, W] at (i, j, l, k) = cast<float32>(c[i, j, l, k]) * float32(0.25)
+stage y: float32[m, 8, n, W] at (i, j, l, k) = select(j < 3, d[i, min(j, 2), l, k], e[i, max(j - 3, 0), l, k])
+"""
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("width", [1, 4, 7, 16, 40])
+def test_computed_parts_that_are_joined_have_loops_of_their_own_and_vectors_along_short_axes(
+    machine: str, width: int
+) -> None:
+    kernel = kernel_of(JOINED.replace("W", str(width)), Trait.INJECTIVE)
+    target = Target(ROWS[machine])
+    function = schedule(kernel, target).function
+    verify(function, target.machine)
+    stores = [one for one in walk_statements(function.body) if isinstance(one, Store)]
+    assert not [one for store in stores for one in walk_expressions(store.value) if isinstance(one, Select)]
+    assert any(one.value.type.lanes > 1 for one in stores) == (width >= 4 and machine != "generic")
+    for rows in (0, 1, 5):
+        rng = np.random.default_rng(0)
+        arrays = {one: rng.integers(0, 256, (rows, extents(one)[1], 2, width), np.uint8) for one in kernel.inputs}  # type: ignore[arg-type]
+        wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
+        (found,) = run_function(function, [arrays[buffer] for buffer in kernel.inputs], [wanted.shape])
+        np.testing.assert_array_equal(found, wanted)

@@ -65,7 +65,8 @@ REASONS: Mapping[str, str] = {
     "TopK": "what may be among the best is inserted one by one",
     **dict.fromkeys(("LSTM", "GRU", "RNN"), "a step waits for the one before, its weights come from the second cache"),
     **dict.fromkeys(("ScatterElements", "GatherElements"), "one element by one index after the other"),
-    **dict.fromkeys(("OneHot", "ReverseSequence", "Col2Im", "DeformConv", "MaxUnpool"), "places that data say"),
+    **dict.fromkeys(("OneHot", "ReverseSequence", "DeformConv", "MaxUnpool"), "places that data say"),
+    "Col2Im": "each pixel is a sum of up to nine elements, of as many places",
 }  # fmt: skip
 """Why an operator stays below `LEAST` of the limit where its calls are long."""
 

@@ -36,8 +36,8 @@ from graft.runtime import files
 TURNS = 6
 LEAST = 0.3
 """The share of the limit below which a row says why."""
-SHORT = 6.0
-"""Microseconds of a call in which entering it shows."""
+SHORT, ENTERED = 6.0, 1.2
+"""Microseconds of a call in which entering it shows, and of one that is little else."""
 FLOPS_A_BYTE = 4
 """Operations for each byte beyond which a row says the rate of operations."""
 
@@ -88,7 +88,8 @@ class Row:
         """Return why a row is far from the limit, "" where it is not or nothing is known."""
         if self.share >= LEAST:
             return ""
-        return "entering the program takes as long" if 1e6 * self.seconds < SHORT else REASONS.get(self.operator, "")
+        known, taken = REASONS.get(self.operator, ""), 1e6 * self.seconds
+        return "entering the program takes as long" if taken < (ENTERED if known else SHORT) else known
 
     def line(self) -> str:
         """Return the row in Markdown: the rate is of what bounds it, operations or bytes."""

@@ -15,6 +15,7 @@ Counts, lengths and extents are unsigned 64-bit integers, little-endian; rank is
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,9 +61,19 @@ def _write(value: Any, parts: list[bytes]) -> None:
         parts += [bytes([TENSOR, len(name)]), name, bytes([array.ndim]), *map(_number, array.shape)]
         if not texts:
             parts.append(np.ascontiguousarray(array).tobytes())
-        for element in array.reshape(-1).tolist() if texts else ():
-            data = _text(element)
-            parts += [_number(len(data)), data]
+        else:
+            _write_texts(array.reshape(-1).tolist(), parts)
+
+
+def _write_texts(elements: Sequence[Any], parts: list[bytes]) -> None:
+    try:
+        texts = list(map(str.encode, elements))
+    except TypeError:
+        texts = list(map(_text, elements))
+    numbers = {size: _number(size) for size in set(map(len, texts))}
+    for text in texts:
+        parts.append(numbers[len(text)])
+        parts.append(text)
 
 
 def _text(element: Any) -> bytes:
@@ -71,6 +82,9 @@ def _text(element: Any) -> bytes:
     if not isinstance(element, str):
         raise InputError(f"an array of objects holds {element!r}; give texts alone")
     return element.encode()
+
+
+_NUMBER = struct.Struct("<Q")
 
 
 def _number(value: int) -> bytes:
@@ -107,7 +121,15 @@ class _Reader:
 
     def _texts(self, shape: Sequence[int]) -> np.ndarray:
         self._require(8 * math.prod(shape))
-        texts = [self._take(self._count(1)).decode("utf-8", "replace") for _ in range(math.prod(shape))]
+        texts, data, place, read = [], self.data, self.place, _NUMBER.unpack_from
+        for _ in range(math.prod(shape)):
+            begin = place + 8
+            if begin > len(data) or read(data, place)[0] > len(data) - begin:
+                self.place = place
+                self._count(1)  # which says what is wrong
+            place = begin + read(data, place)[0]
+            texts.append(data[begin:place].decode("utf-8", "replace"))
+        self.place = place
         array = np.empty(len(texts), object)
         array[:] = texts
         return array.reshape(shape)

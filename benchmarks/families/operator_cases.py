@@ -54,7 +54,7 @@ REASONS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("ArgMax", "ArgMin"), "a comparison and two choices for each element, of numbers and of places"),
     **dict.fromkeys(("AveragePool", "MaxPool"), "nine elements of the first cache for each that is counted"),
-    **dict.fromkeys(("DFT", "STFT"), "in float64, with cosines and sines made at every call"),
+    **dict.fromkeys(("DFT", "STFT"), "in float64, and each factor of the length is a pass over all points"),
     "DepthToSpace": "lanes of two rows are interleaved",
     "Pad": "rows begin at no boundary of a vector, and their ends are single elements",
     "Resize": "two neighbours along each axis, those of the innermost gathered",
@@ -65,7 +65,8 @@ REASONS: Mapping[str, str] = {
     "TopK": "what may be among the best is inserted one by one",
     **dict.fromkeys(("LSTM", "GRU", "RNN"), "a step waits for the one before, its weights come from the second cache"),
     **dict.fromkeys(("ScatterElements", "GatherElements"), "one element by one index after the other"),
-    **dict.fromkeys(("OneHot", "ReverseSequence", "Col2Im", "DeformConv", "MaxUnpool"), "places that data say"),
+    **dict.fromkeys(("OneHot", "ReverseSequence", "DeformConv", "MaxUnpool"), "places that data say"),
+    "Col2Im": "each pixel is a sum of up to nine elements, of as many places",
 }  # fmt: skip
 """Why an operator stays below `LEAST` of the limit where its calls are long."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -76,23 +77,41 @@ def drop_zip_maps(graph: onnx.GraphProto) -> list[str]:
 def say_halves(graph: onnx.GraphProto) -> list[str]:
     """Say of every STFT that leaves it out, in place, that it gives half a spectrum; return the names of its results.
 
-    That is the operator's default, but ONNX's inference takes the whole one: what was stated of such results is
-    forgotten, for it may have come from there.
+    That is the operator's default, but ONNX's inference takes the whole one, and models state what it said: where the
+    length of a frame is known, the stated extent becomes that of half a spectrum.
     """
-    silent = [
-        node
-        for inner in every_graph(graph)
-        for node in inner.node
-        if node.op_type == "STFT" and not node.domain and all(one.name != "onesided" for one in node.attribute)
-    ]
-    names = {node.output[0] for node in silent}
-    for node in silent:
-        node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-    for inner in every_graph(graph) if silent else ():
-        for value in (*inner.output, *inner.value_info):
-            if value.name in names:
-                value.type.tensor_type.ClearField("shape")
-    return sorted(names)
+    graphs = list(every_graph(graph))
+    found: dict[str, int | None] = {}
+    for node in (node for inner in graphs for node in inner.node):
+        if node.op_type == "STFT" and not node.domain and all(one.name != "onesided" for one in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("onesided", 1))
+            found |= dict.fromkeys(node.output[:1], _frame_length(node, graphs))
+    for value in (value for inner in graphs for value in (*inner.output, *inner.value_info)) if found else ():
+        length, shape = found.get(value.name), value.type.tensor_type.shape
+        if length is not None and len(shape.dim) == 4:
+            shape.dim[2].dim_value = length // 2 + 1
+    return sorted(found)
+
+
+def _frame_length(node: onnx.NodeProto, graphs: Sequence[onnx.GraphProto]) -> int | None:
+    """Return the points of the frames of an STFT, as given or those of the window; None where they are not known."""
+    window, given = (node.input[place] if len(node.input) > place else "" for place in (2, 3))
+    tensors = {tensor.name: tensor for inner in graphs for tensor in inner.initializer}
+    for other in (other for inner in graphs for other in inner.node if other.op_type == "Constant"):
+        for one in other.attribute:
+            if one.name == "value" and one.HasField("t"):
+                tensors |= dict.fromkeys(other.output[:1], one.t)
+    if given:
+        with readable():
+            array = onnx.numpy_helper.to_array(tensors[given]) if given in tensors else np.zeros(0)
+        return int(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else None
+    if window in tensors:
+        return tensors[window].dims[0] if len(tensors[window].dims) == 1 else None
+    for value in (value for inner in graphs for value in (*inner.input, *inner.value_info)):
+        extents = value.type.tensor_type.shape.dim
+        if value.name == window and len(extents) == 1 and extents[0].HasField("dim_value"):
+            return int(extents[0].dim_value)
+    return None
 
 
 def complete_outputs(proto: onnx.ModelProto, prepared: Callable[[onnx.ModelProto], onnx.ModelProto]) -> list[str]:

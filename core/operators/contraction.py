@@ -1,13 +1,15 @@
 """Sums of products: MatMul, Gemm, Einsum and their integer forms.
 
 The product is exactly one stage that ends in an ``add`` reduction; scaling and bias follow as further stages, so that
-a schedule can apply them to the accumulators.
+a schedule can apply them to the accumulators. An Einsum of several operands may be several such stages.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators import build as b
@@ -17,6 +19,7 @@ from graft.core.operators.varying import broadcast_to_result, matrices
 from graft.core.reject import Reject, first
 from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
+from graft.core.types import is_custom
 
 CONTRACTION = frozenset({Trait.CONTRACTION})
 Indices = Sequence[Expression]
@@ -151,33 +154,88 @@ def _labels(term: str, rank: int) -> list[str]:
     return [*before, *(f".{number}" for number in range(count - 1, -1, -1)), *after]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Factor:
+    """An operand of an Einsum, or a product of some: its elements, a label for each axis, and the extents."""
+
+    element: Element
+    labels: Sequence[str]
+    shape: Sequence[b.Extent]
+
+    def at(self, of: Mapping[str, Expression]) -> Expression:
+        """Return the element where labels have these values; an axis of one element has it everywhere."""
+        pairs = zip(self.labels, self.shape, strict=True)
+        return self.element([b.index(0) if extent == 1 else of[label] for label, extent in pairs])
+
+
 def _lower_einsum(lowering: Lowering) -> tuple[Stage, ...]:
+    """One sum of products, or products of two after another where that is less work."""
     target = lowering.output()
     sources = [lowering.input(number) for number in range(len(lowering.inputs))]
     shapes = [b.extents(source) for source in sources]
     operands, result = parse_einsum(lowering.node.attribute("equation"), [len(shape) for shape in shapes])
-    extents: dict[str, b.Extent] = {}
-    for labels, shape in zip(operands, shapes, strict=True):
-        for label, extent in zip(labels, shape, strict=True):
-            extents[label] = extent if extents.get(label, 1) == 1 else extents[label]
-    summed = [label for label in extents if label not in result]
     kind = b.wide(target.dtype)
+    triples = zip(sources, operands, shapes, strict=True)
+    factors = [_Factor(element(source, kind), labels, shape) for source, labels, shape in triples]
+    stages: list[Stage] = []
+    # Each operation on a custom datatype is rounded, so its sums stay as the equation has them.
+    while len(factors) > 2 and not is_custom(kind) and (pair := _cheapest_pair(factors, result)) is not None:
+        others = [one for one in factors if one not in pair]
+        wanted = {*result, *(label for one in others for label in one.labels)}
+        extents = _extents(pair)
+        kept = [label for label in extents if label in wanted]
+        buffer = lowering.temporary(kind, tuple(extents[label] for label in kept))
+        stages.append(_summed(buffer, pair, kept))
+        factors = [*others, _Factor(element(buffer, kind), kept, b.extents(buffer))]
+    return (*stages, _summed(target, factors, result))
+
+
+def _extents(factors: Sequence[_Factor]) -> dict[str, b.Extent]:
+    extents: dict[str, b.Extent] = {}
+    for factor in factors:
+        for label, extent in zip(factor.labels, factor.shape, strict=True):
+            extents[label] = extent if extents.get(label, 1) == 1 else extents[label]
+    return extents
+
+
+def _work(factors: Sequence[_Factor]) -> int | None:
+    """Return how many products a sum over all labels has, None where extents are not known."""
+    extents = _extents(factors).values()
+    return math.prod(extents) if all(isinstance(one, int) for one in extents) else None  # type: ignore[arg-type]
+
+
+def _cheapest_pair(factors: Sequence[_Factor], result: Sequence[str]) -> tuple[_Factor, _Factor] | None:
+    """Return the two factors with the fewest products, None where one sum of all is no more work."""
+    whole = _work(factors)
+    if whole is None:
+        return None
+
+    def cost(pair: tuple[_Factor, _Factor]) -> int:
+        return _work(pair) or 0
+
+    pair = min(combinations(factors, 2), key=cost)
+    others = [one for one in factors if one not in pair]
+    left = {*result, *(label for one in others for label in one.labels)}
+    extents = [extent for label, extent in _extents(factors).items() if label in left]
+    return pair if cost(pair) + math.prod(extents) < whole else None  # type: ignore[arg-type]
+
+
+def _summed(target: Buffer, factors: Sequence[_Factor], result: Sequence[str]) -> Stage:
+    """Return the sums of products of factors over the labels that the result lacks."""
+    extents = _extents(factors)
+    summed = [label for label in extents if label not in result]
 
     def value(axes: Indices, k: Indices) -> Expression:
         of = dict(zip([*result, *summed], [*axes, *k], strict=True))
-        total: Expression | None = None
-        for source, labels, shape in zip(sources, operands, shapes, strict=True):
-            pairs = zip(labels, shape, strict=True)
-            place = [b.index(0) if extent == 1 else of[label] for label, extent in pairs]
-            factor = element(source, kind)(place)
-            total = factor if total is None else b.multiply(total, factor)
-        assert total is not None
+        total = factors[0].at(of)
+        for factor in factors[1:]:
+            total = b.multiply(total, factor.at(of))
         return total
 
     if not summed:
-        return (b.compute(target, lambda i: value(i, ())),)
-    structure = Contraction() if len(sources) > 1 else None
-    return (b.reduce(target, "add", [extents[label] for label in summed], value, structure=structure),)
+        return b.compute(target, lambda i: value(i, ()))
+    structure = Contraction() if len(factors) > 1 else None
+    return b.reduce(target, "add", [extents[label] for label in summed], value, structure=structure)
 
 
 def _einsum_cost(node: NodeView) -> Cost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from graft.core.tensor_ir.exponential import FLOAT32, Format, copy_sign
+from graft.core.tensor_ir.exponential import Format, copy_sign
 from graft.core.tensor_ir.quarter_turns import half_pi, pi, quarter_turns
 from graft.core.tensor_ir.scalar_math import Value, select
 
@@ -42,7 +42,7 @@ def _turns(shift: int) -> tuple[float, float]:
 
 def _quadrant(x: Value, kind: Format) -> tuple[Value, Value, Value]:
     """Return the reduced argument, what its rounding lost, and the quadrant (0 to 3, in float64) of an angle."""
-    if kind is FLOAT32:
+    if kind.dtype == "float32":
         angle, count = _float32_turns(x)
         lost = angle.constant(0.0)
     else:
@@ -75,7 +75,7 @@ def _float32_turns(x: Value) -> tuple[Value, Value]:
 def _sine_and_cosine(angle: Value, lost: Value, kind: Format) -> tuple[Value, Value]:
     """Return sine and cosine of a reduced angle."""
     square = angle * angle
-    if kind is FLOAT32:
+    if kind.dtype == "float32":
         sine = (angle * square).times_plus(square.polynomial(SIN), angle)
         return sine, (square * square).times_plus(square.polynomial(COS), square.times_plus(-0.5, 1.0))
     sine = angle + (angle * square).times_plus(square.polynomial(SIN_TAYLOR), lost)
@@ -87,7 +87,7 @@ def _sine_and_cosine(angle: Value, lost: Value, kind: Format) -> tuple[Value, Va
 
 
 def _tiny(kind: Format) -> float:
-    return 2.0**-12 if kind is FLOAT32 else 2.0**-27
+    return 2.0**-12 if kind.dtype == "float32" else 2.0**-27
 
 
 def sin(x: Value, kind: Format) -> Value:
@@ -124,12 +124,12 @@ def atan(x: Value, kind: Format) -> Value:
     reduced = select(steep, -1.0 / size, select(middle, (size - 1.0) / (size + 1.0), size))
     base = select(steep, math.pi / 2, select(middle, math.pi / 4, size.constant(0.0)))
     square = reduced * reduced
-    series = square.polynomial(ATAN if kind is FLOAT32 else ATAN_SERIES)
+    series = square.polynomial(ATAN if kind.dtype == "float32" else ATAN_SERIES)
     return copy_sign(base + (reduced * square).times_plus(series, reduced), x, kind)
 
 
 def _asin_series(x: Value, square: Value, kind: Format) -> Value:
-    return (x * square).times_plus(square.polynomial(ASIN if kind is FLOAT32 else ASIN_SERIES), x)
+    return (x * square).times_plus(square.polynomial(ASIN if kind.dtype == "float32" else ASIN_SERIES), x)
 
 
 def asin(x: Value, kind: Format) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from graft.core.tensor_ir.exponential import FLOAT32, Format, copy_sign, exp, exp_nonpositive
+from graft.core.tensor_ir.exponential import Format, copy_sign, exp, exp_nonpositive
 from graft.core.tensor_ir.scalar_math import Value, select
 
 SMALL = (
@@ -30,7 +30,7 @@ SCALED_COMPLEMENT = (
 
 def erf(x: Value, kind: Format) -> Value:
     """Return the error function."""
-    if kind is FLOAT32:
+    if kind.dtype == "float32":
         size = abs(x).at_most(4.0)
         small = x.times_plus((size * size).polynomial(SMALL), x)
         large = 1.0 - exp_nonpositive(-size.times_plus(size.polynomial(LARGE), size), kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from graft.core.tensor_ir.ir import Constant
+from graft.core.tensor_ir.ir import Constant, Intrinsic
 from graft.core.tensor_ir.scalar_math import Value, select
 
 INFINITY, NAN = math.inf, math.nan
@@ -36,6 +36,8 @@ class Format:
     ln2_low: float
     exp_limits: tuple[float, float]
     root_half_bits: int
+    has_ldexp: bool = False
+    """Whether the machine multiplies by a power of two, rounding once, in one step."""
 
     @property
     def round_magic(self) -> float:
@@ -80,6 +82,8 @@ def copy_sign(magnitude: Value, of: Value, kind: Format) -> Value:
 
 def _scale(value: Value, exponent: Value, kind: Format) -> Value:
     """Return ``value * 2^exponent`` for exponents beyond the normal range, rounding once."""
+    if kind.has_ldexp:
+        return Value(Intrinsic("ldexp", (value.expression, exponent.expression), value.expression.type))
     first = exponent >> 1
     for part in (first, exponent - first):
         value = value * ((part + kind.bias) << kind.mantissa).bits(kind.dtype)
@@ -100,7 +104,7 @@ def _without_ln2(x: Value, count: Value, kind: Format) -> Value:
 
 def _exp_rest(rest: Value, kind: Format) -> Value:
     """Return ``exp(r) - 1`` for a reduced argument."""
-    series = rest.polynomial(EXP if kind is FLOAT32 else EXP_TAYLOR)
+    series = rest.polynomial(EXP if kind.dtype == "float32" else EXP_TAYLOR)
     return (rest * rest).times_plus(series, rest)
 
 
@@ -120,7 +124,7 @@ def exp_nonpositive(x: Value, kind: Format) -> Value:
     x = x.at_least(kind.exp_limits[0])
     shifted = x.times_plus(1 / math.log(2), kind.round_magic)
     count = shifted - kind.round_magic
-    rest = count.times_plus(-math.log(2), x) if kind is FLOAT32 else _without_ln2(x, count, kind)
+    rest = count.times_plus(-math.log(2), x) if kind.dtype == "float32" else _without_ln2(x, count, kind)
     scale = ((shifted.bits(kind.integer) - (kind.round_bits - kind.bias)) << kind.mantissa).at_least(0)
     return (_exp_rest(rest, kind) + 1.0) * scale.bits(kind.dtype)
 
@@ -131,13 +135,13 @@ def exp2(x: Value, kind: Format) -> Value:
     x = x.clamp(math.floor(low * 1.443), math.ceil(high * 1.443))
     shifted = x + kind.round_magic
     rest = x - (shifted - kind.round_magic)
-    series = rest.polynomial(EXP2 if kind is FLOAT32 else EXP2_TAYLOR)
+    series = rest.polynomial(EXP2 if kind.dtype == "float32" else EXP2_TAYLOR)
     return _scale(rest.times_plus(series, 1.0), shifted.bits(kind.integer) - kind.round_bits, kind)
 
 
 def expm1(x: Value, kind: Format) -> Value:
     """Return ``exp(x) - 1``."""
-    low = -20.0 if kind is FLOAT32 else -45.0
+    low = -20.0 if kind.dtype == "float32" else -45.0
     rest, exponent = _reduce_by_ln2(x.clamp(low, kind.exp_limits[1]), kind)
     # Half of 2^n, so that n = 128 does not overflow early.
     half = ((exponent + (kind.bias - 1)) << kind.mantissa).bits(kind.dtype)
@@ -147,7 +151,7 @@ def expm1(x: Value, kind: Format) -> Value:
 
 def tanh(x: Value, kind: Format) -> Value:
     """Return the hyperbolic tangent."""
-    power = expm1(abs(x).at_most(10.0 if kind is FLOAT32 else 22.0) * 2.0, kind)
+    power = expm1(abs(x).at_most(10.0 if kind.dtype == "float32" else 22.0) * 2.0, kind)
     return copy_sign(power / (power + 2.0), x, kind)
 
 
@@ -192,7 +196,7 @@ def _split(x: Value, kind: Format) -> tuple[Value, Value]:
 def _log_rest(f: Value, kind: Format) -> Value:
     """Return ``log(1 + f) - f`` for a mantissa ``1 + f``."""
     half_square = f * f * 0.5
-    if kind is FLOAT32:
+    if kind.dtype == "float32":
         return (f * f * f).times_plus(f.polynomial(LOG), -half_square)
     ratio = f / (f + 2.0)
     square = ratio * ratio
@@ -273,7 +277,7 @@ def power(x: Value, y: Value, kind: Format) -> Value:
     if known is not None:
         return known
     size = abs(x)
-    if kind is FLOAT32:
+    if kind.dtype == "float32":
         wide = log2(size.cast("float64"), FLOAT64) * y.cast("float64")
         power = exp2(wide, FLOAT64).cast("float32")
     else:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from graft.core.tensor_ir import circular, error_function, exponential
 from graft.core.tensor_ir.exponential import FLOAT32, FLOAT64, Format
@@ -69,22 +70,25 @@ def expand(function: Function) -> Function:
     return replace(function, body=body)
 
 
-def expansion() -> ExpressionMap:
-    """Return the map that replaces transcendental intrinsics; what expressions share, their results share too."""
-    return ExpressionMap(_expand_node)
+def expansion(*, has_ldexp: bool = False) -> ExpressionMap:
+    """Return the map that replaces transcendental intrinsics; what expressions share, their results share too.
+
+    With ``has_ldexp`` the emitter behind it knows `ldexp` of float32 and int32: ``x * 2^n``, rounded once, as without.
+    """
+    return ExpressionMap(partial(_expand_node, single=replace(FLOAT32, has_ldexp=has_ldexp)))
 
 
-def _expand_node(node: Expression) -> Expression:
+def _expand_node(node: Expression, single: Format = FLOAT32) -> Expression:
     if not isinstance(node, Intrinsic) or node.name not in EXPANSIONS:
         return node
-    kind = _format(node.type.dtype)
+    kind = _format(node.type.dtype, single)
     if kind is not None:
         return EXPANSIONS[node.name](*map(Value, node.arguments), kind).expression
     if node.type.dtype not in ("float16", "bfloat16"):
         return node
     wide = (Value(Cast(argument, "float32")) for argument in node.arguments)
-    return Cast(EXPANSIONS[node.name](*wide, FLOAT32).expression, node.type.dtype)
+    return Cast(EXPANSIONS[node.name](*wide, single).expression, node.type.dtype)
 
 
-def _format(dtype: str) -> Format | None:
-    return {"float32": FLOAT32, "float64": FLOAT64}.get(dtype)
+def _format(dtype: str, single: Format) -> Format | None:
+    return {"float32": single, "float64": FLOAT64}.get(dtype)

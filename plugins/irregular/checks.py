@@ -128,6 +128,7 @@ _ROWS: Mapping[str, Check] = {
     "Flatten": _text_at_first,
     "Gather": _text_at_first,
     "Identity": _anything,
+    "MaxRoiPool": _float_scores,
     "Multinomial": _floats,
     "NonMaxSuppression": _float_scores,
     "NonZero": _numbers(0),

@@ -44,7 +44,8 @@ def module_ir(functions: Sequence[Function], target: Target) -> str:
 
 def _expanded(function: Function, target: Target) -> Function:
     """Return the function with transcendental functions as arithmetic; what they share stays shared, not bound."""
-    body = map_statement(function.body, expansion())
+    has_ldexp = target.arch == "x86_64" and target.machine.features >= {"avx512f", "avx512vl"}
+    body = map_statement(function.body, expansion(has_ldexp=has_ldexp))
     if not target.machine.has("fma"):
         body = map_statement(body, unfused(is_exact=function.is_exact))
     return replace(function, body=body)

@@ -11,6 +11,7 @@ gives: ``graft_scratch``, ``graft_fail_index`` and its like, and with threads ``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,8 @@ _TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 24, 32, 40
 ATTRIBUTES = 'nounwind "no-builtins" "prefer-vector-width"="512"'
 OPENS = f"noinline optnone {ATTRIBUTES}"
 """Of functions that take their arguments apart and call another: nothing in them is worth LLVM's passes."""
+
+_WORKS = re.compile(r" = phi |<\d+ x ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,10 +301,15 @@ class FunctionEmitter(StatementEmitter):
 
     def finish(self, name: str, parameters: list[str], linkage: str = "internal ") -> None:
         """Add ``define internal i32 @name(parameters)`` with everything emitted so far to the module."""
-        head = f"define {linkage}i32 @{name}({', '.join(parameters)}) noinline {ATTRIBUTES} {{"
+        attributes = OPENS if self._only_opens() else f"noinline {ATTRIBUTES}"
+        head = f"define {linkage}i32 @{name}({', '.join(parameters)}) {attributes} {{"
         start = ["  br label %start", "start:"]
         lines = [head, "entry:", *self.entry, *self.prologue, *start, *self.lines, "  ret i32 0", "}"]
         self.module.functions.append("\n".join(lines))
+
+    def _only_opens(self) -> bool:
+        """Whether all that is done here is to hand out tasks: no loop, and nothing in vectors."""
+        return self.tasks > 0 and not self.module.is_plain and not any(_WORKS.search(line) for line in self.lines)
 
 
 def _layout(captures: list[_Capture]) -> str:

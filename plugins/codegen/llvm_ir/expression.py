@@ -30,7 +30,7 @@ from graft.core.tensor_ir.visit import children
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.llvm_ir import addresses, arithmetic, dot, memory
-from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, literal, register_type
+from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, literal, mangled, register_type
 from graft.plugins.codegen.llvm_ir.cast import cast
 
 
@@ -127,6 +127,8 @@ class ExpressionEmitter(addresses.MemoryBuilder):
         match expression.name:
             case "fma" | "muladd":
                 return self._fma(*arguments)
+            case "ldexp":
+                return self._ldexp(*arguments)
             case "round_bf16":
                 return dot.round_bf16(self, *arguments)
             case name if name in DOTS:
@@ -153,6 +155,13 @@ class ExpressionEmitter(addresses.MemoryBuilder):
 
     def _fma(self, left: Value, right: Value, addend: Value) -> Value:
         return self.call(self.module.instruction("fma") or "fmuladd", left, right, addend)
+
+    def _ldexp(self, value: Value, exponent: Value) -> Value:
+        kinds = [register_type(one.type) for one in (value, exponent)]
+        full = f"llvm.ldexp.{mangled(kinds[0])}.{mangled(kinds[1])}"
+        self.module.declarations.setdefault(full, f"declare {kinds[0]} @{full}({', '.join(kinds)})")
+        call = f"call {kinds[0]} @{full}({kinds[0]} {value.text}, {kinds[1]} {exponent.text})"
+        return Value(self.let(call), value.type)
 
     def _shuffle(self, vectors: list[Value], lanes: tuple[int, ...]) -> Value:
         to = vectors[0].type.with_lanes(len(lanes))

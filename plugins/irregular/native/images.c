@@ -1,4 +1,4 @@
-/* RoiAlign, whose regions say how many samples a bin has, and Det, whose pivots are where the data have them. */
+/* RoiAlign and MaxRoiPool, whose regions say what a bin has, and Det, whose pivots are where the data have them. */
 #include <math.h>
 #include <string.h>
 
@@ -156,6 +156,100 @@ static int32_t roi_align(Call *call) {
   return call->context->api->parallel_for(call->context, shape[0], 1, align_regions, &align);
 }
 
+/* ---- MaxRoiPool ---- */
+
+typedef struct Pools {
+  const float *image;
+  const float *regions; /* [region, 5]: the image, then left, top, right and bottom */
+  float *result;
+  int64_t images, channels, height, width, rows, columns;
+  float scale;
+} Pools;
+
+/* The pixel of a coordinate; one that is none, or far outside, is as far outside as an index can be. */
+static int64_t pixel_of(float coordinate, float scale) {
+  const float most = 1 << 30;
+  float place = roundf(coordinate * scale);
+  return place > -most && place < most ? (int64_t)place : place > 0 ? (int64_t)most : -(int64_t)most;
+}
+
+/* Where a bin begins and ends along an axis, within the image. */
+static void bin_range(int64_t first, int64_t last, int64_t bins, int64_t number, int64_t extent, int64_t range[2]) {
+  int64_t length = last - first + 1 > 1 ? last - first + 1 : 1;
+  float size = (float)length / (float)bins;
+  range[0] = first + (int64_t)floorf((float)number * size);
+  range[1] = first + (int64_t)ceilf((float)(number + 1) * size);
+  for (int i = 0; i < 2; i++) {
+    range[i] = range[i] < 0 ? 0 : range[i] > extent ? extent : range[i];
+  }
+}
+
+/* The largest pixel of a bin; 0 where it has none. */
+static float most_of(const float *plane, int64_t width, const int64_t down[2], const int64_t across[2]) {
+  if (down[0] >= down[1] || across[0] >= across[1]) {
+    return 0;
+  }
+  float most = plane[down[0] * width + across[0]];
+  for (int64_t y = down[0]; y < down[1]; y++) {
+    for (int64_t x = across[0]; x < across[1]; x++) {
+      float pixel = plane[y * width + x];
+      most = pixel > most ? pixel : most;
+    }
+  }
+  return most;
+}
+
+static int32_t pool_regions(GraftContext *context, void *closure, int64_t begin, int64_t end) {
+  const Pools *pools = closure;
+  for (int64_t region = begin; region < end; region++) {
+    const float *given = pools->regions + region * 5;
+    if (!(given[0] >= 0 && given[0] < (float)pools->images)) {
+      return context->api->fail(context, "a region is in an image that is none of %lld", (long long)pools->images);
+    }
+    const float *image = pools->image + (int64_t)given[0] * pools->channels * pools->height * pools->width;
+    int64_t left = pixel_of(given[1], pools->scale), top = pixel_of(given[2], pools->scale);
+    int64_t right = pixel_of(given[3], pools->scale), bottom = pixel_of(given[4], pools->scale);
+    float *result = pools->result + region * pools->channels * pools->rows * pools->columns;
+    for (int64_t place = 0; place < pools->rows * pools->columns; place++) {
+      int64_t down[2], across[2];
+      bin_range(top, bottom, pools->rows, place / pools->columns, pools->height, down);
+      bin_range(left, right, pools->columns, place % pools->columns, pools->width, across);
+      for (int64_t channel = 0; channel < pools->channels; channel++) {
+        const float *plane = image + channel * pools->height * pools->width;
+        result[channel * pools->rows * pools->columns + place] = most_of(plane, pools->width, down, across);
+      }
+    }
+  }
+  return GRAFT_OK;
+}
+
+static int32_t max_roi_pool(Call *call) {
+  Array image, regions;
+  if (irregular_array(call, 0, &image) || irregular_array(call, 1, &regions)) {
+    return GRAFT_ERROR_RUN;
+  }
+  const JsonValue *bins = irregular_list_of(call, "pooled_shape");
+  if (image.rank != 4 || regions.rank != 2 || regions.shape[1] != 5 || graft_json_count(bins) != 2) {
+    return irregular_fail(call, "the shapes are not [batch, channel, row, column], [region, 5] and two of bins");
+  }
+  Pools pools = {(const float *)image.data,
+                 (const float *)regions.data,
+                 NULL,
+                 image.shape[0],
+                 image.shape[1],
+                 image.shape[2],
+                 image.shape[3],
+                 graft_json_integer(graft_json_item(bins, 0), 0),
+                 graft_json_integer(graft_json_item(bins, 1), 0),
+                 (float)irregular_number_of(call, "spatial_scale", 1)};
+  int64_t shape[4] = {regions.shape[0], pools.channels, pools.rows, pools.columns};
+  pools.result = irregular_output(call, 0, 4, shape);
+  if (!pools.result) {
+    return GRAFT_ERROR_RUN;
+  }
+  return call->context->api->parallel_for(call->context, shape[0], 1, pool_regions, &pools);
+}
+
 /* ---- Det ---- */
 
 /* Gauss's elimination with the largest pivot of each column. */
@@ -212,4 +306,7 @@ static int32_t det(Call *call) {
   return GRAFT_OK;
 }
 
-const KernelRow IRREGULAR_IMAGES[] = {{"RoiAlign", roi_align, NULL}, {"Det", det, NULL}, {NULL, NULL, NULL}};
+const KernelRow IRREGULAR_IMAGES[] = {{"RoiAlign", roi_align, NULL},
+                                      {"MaxRoiPool", max_roi_pool, NULL},
+                                      {"Det", det, NULL},
+                                      {NULL, NULL, NULL}};

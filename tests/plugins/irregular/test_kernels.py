@@ -165,6 +165,27 @@ def test_regions_are_sampled_about_once_a_pixel(mode: str) -> None:
     np.testing.assert_allclose(run(text, x, r, b), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_the_largest_pixel_of_each_bin_of_a_region_is_pooled() -> None:
+    """By the definition of Fast R-CNN: ends are rounded and belong to the region, bins overlap, an empty one is 0."""
+    text = """g (float[2,3,9,7] x, float[5,5] r) => (float[5,3,2,3] y) {
+      y = MaxRoiPool <pooled_shape = [2, 3], spatial_scale = 0.5> (x, r) }"""
+    x = np.random.default_rng(2).standard_normal((2, 3, 9, 7), dtype=np.float32)
+    r = np.float32([[0, 0, 0, 13, 17], [1, 2, 1, 9, 4], [1, -4, -4, 40, 40], [0, 3, 3, 3.5, 3.2], [0, 90, 90, 99, 99]])
+    expected = np.zeros((5, 3, 2, 3), np.float32)
+    for region, (image, *box) in enumerate(r):
+        left, top, right, bottom = (int(np.floor(one * 0.5 + 0.5)) for one in box)
+        for row, column in np.ndindex(2, 3):
+            size = [max(bottom - top + 1, 1) / 2, max(right - left + 1, 1) / 3]
+            ends = [(top + int(np.floor(row * size[0])), top + int(np.ceil((row + 1) * size[0])), 9)]
+            ends += [(left + int(np.floor(column * size[1])), left + int(np.ceil((column + 1) * size[1])), 7)]
+            (y0, y1), (x0, x1) = ((min(max(low, 0), most), min(max(high, 0), most)) for low, high, most in ends)
+            if y0 < y1 and x0 < x1:
+                expected[region, :, row, column] = x[int(image), :, y0:y1, x0:x1].max((1, 2))
+    np.testing.assert_array_equal(run(text, x, r), expected)
+    with pytest.raises(GraftError, match="image"):
+        run(text, x, r + np.float32([2, 0, 0, 0, 0]))
+
+
 def test_determinants_of_singular_and_of_turned_matrices() -> None:
     x = np.array([[[0, 1], [1, 0]], [[1, 2], [2, 4]], [[3, 1], [4, 2]]], np.float64)
     np.testing.assert_allclose(run("g (double[3,2,2] x) => (double[3] y) { y = Det (x) }", x), [-1, 0, 2], atol=1e-15)

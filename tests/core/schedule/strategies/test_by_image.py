@@ -20,7 +20,9 @@ from graft.core.tensor_ir.ir import Buffer, For, Variable
 from graft.core.tensor_ir.verifier import verify
 from graft.core.tuning.candidates import candidates
 from tests.core.schedule.strategies.test_varying import MACHINES, kernel_of
+from tests.core.schedule.strategies.test_varying_integers import bytes_kernel
 from tests.core.schedule.strategies.varying_images import kernel_of as convolution
+from tests.core.schedule.strategies.varying_images import with_channels_last
 
 BATCHES = (0, 1, 3)
 POOL = """
@@ -156,6 +158,14 @@ def test_a_convolution_of_few_pixels_reads_its_weights_for_all_images() -> None:
     scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]))
     assert scheduled.strategy == "varying_convolution"
     assert str(scheduled.refusals["convolution_by_image"]) == "size: an image has few pixels"
+
+
+def test_a_convolution_that_no_strategy_of_its_own_takes_for_one_image_is_taken_for_all() -> None:
+    kernel = with_channels_last(bytes_kernel(((8, 3, 3, 3), {"pads": [1] * 4}), size=(8, 8)))
+    scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]))
+    assert scheduled.strategy == "varying_convolution"
+    refusal = scheduled.refusals["convolution_by_image"]
+    assert str(refusal) == "no-pattern: of convolutions of one image only 'generic_nest' takes it"
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -51,6 +51,8 @@ from graft.runtime.isolation.options import ISOLATION, Isolations
 if TYPE_CHECKING:
     import os
 
+    import onnx_ir as ir
+
     from graft.core.machine.target import CompileOptions
     from graft.partition.cost_search import PlanTimes
     from graft.partition.estimators import Estimator
@@ -254,13 +256,24 @@ def compile_model(model: Source, request: Request) -> CompiledModel:
     seconds = perf_counter() - started
     general = _compile_one(loaded, replace(request, shapes=None, dims=None))
     general = replace(general, seconds={**general.seconds, "load": general.seconds["load"] + seconds})
-    if "equal-dimensions" not in request.without and (equal := met_symbols(general.normalized)):
-        wanted.append(equal)
+    equal = {} if "equal-dimensions" in request.without else met_symbols(general.normalized)
     variants: dict[str, CompiledModel] = {}
-    for dims in wanted:
+    for dims in (*wanted, *([equal] if equal else [])):
         spent = sum(one.tuning.spent for one in (general, *variants.values()) if one.tuning is not None)
-        variants[label_of(dims)] = _compile_one(model, request.variant(dims, spent))
+        variant = _compile_one(model, request.variant(dims, spent))
+        if dims is not equal or _keeps_numbers(general.normalized, variant.normalized):
+            variants[label_of(dims)] = variant
     return specialized(general, variants)
+
+
+def _keeps_numbers(general: ir.Model, variant: ir.Model) -> bool:
+    """Whether the outputs of a version have the extents that the general one knows by number.
+
+    They may not where symbols are only likely to be equal, and a body says that one of them is 1.
+    """
+    pairs = zip(general.graph.outputs, variant.graph.outputs, strict=True)
+    shapes = ((one.shape or (), other.shape or ()) for one, other in pairs)
+    return all(not isinstance(old, int) or old == new for one in shapes for old, new in zip(*one, strict=False))
 
 
 def _compile_one(model: Source, request: Request) -> CompiledModel:

@@ -19,6 +19,7 @@ from onnx.reference.ops.aionnxml.op_svm_classifier import sigmoid_probability
 from onnx.reference.ops.op_conv import Conv as OnnxConv
 from onnx.reference.ops.op_conv import im2col
 from onnx.reference.ops.op_grid_sample import GridSample as OnnxGridSample
+from onnx.reference.ops.op_resize import Resize as OnnxResize
 
 ML = "ai.onnx.ml"
 
@@ -193,6 +194,20 @@ class Normalizer(OnnxNormalizer):
         return ((rows / np.where(largest == 0, 1, largest)).reshape(x.shape).astype(np.float32),)
 
 
+class Resize(OnnxResize):
+    """To the nearest element is a choice: a weight of 0 would make NaN of an infinity beside it."""
+
+    op_domain = ""
+
+    def _run(self, x, roi=None, scales=None, sizes=None, **settings):  # type: ignore[no-untyped-def,override]
+        if settings.get("mode") != "nearest" or np.isfinite(x.astype(np.float64)).all():
+            return super()._run(x, roi, scales, sizes, **settings)
+        beyond = np.asarray(settings.get("extrapolation_value") or 0, x.dtype)
+        places = np.arange(x.size, dtype=np.float64).reshape(x.shape)
+        (found,) = super()._run(places, roi, scales, sizes, **settings | {"extrapolation_value": -1.0})
+        return (np.where(found < 0, beyond, x.reshape(-1)[found.astype(np.int64)]),)
+
+
 class SVMClassifier(OnnxSvmClassifier):
     """Probabilities of three classes and more by pairwise coupling.
 
@@ -315,6 +330,6 @@ def _cubic_weights(fraction: np.ndarray) -> list[np.ndarray]:
 
 OWN: tuple[Any, ...] = (
     Conv, GatherElements, GridSample, NonMaxSuppression, Unique, ReduceL2, LRN, LpNormalization, GlobalMaxPool,
-    Normalizer, SVMClassifier,
+    Normalizer, Resize, SVMClassifier,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

@@ -88,6 +88,21 @@ def test_the_version_runs_natively_and_is_saved(tmp_path) -> None:  # type: igno
     assert program.timed(*arrays(2, 3, 1, 3))[0].name == "main"
 
 
+def test_a_version_that_knows_less_of_a_result_is_left_out() -> None:
+    """The body says that the state has one row: that of x, whose number the Add would rather have equal to another."""
+    text = """g (float[n, m, 2] x, float[k, 2] s) => (float[?, ?] y, float[?, ?, ?] all, float[?, ?, ?] z) {
+        y, all = Scan <num_scan_inputs = 1, body = f (float[1, 2] a, float[1, 2] b) => (float[?, ?] c, float[?, ?] d) {
+            c = Add (a, b)
+            d = Neg (c)
+        }> (s, x)
+        z = Add (x, s)
+    }"""
+    program = graft.compile(onnx.parser.parse_model(f"{HEADER} {text}"))
+    assert variants(program) == []
+    x, s = np.ones((3, 1, 2), np.float32), np.ones((1, 2), np.float32)
+    np.testing.assert_array_equal(program(x, s)[0], [[4, 4]])
+
+
 @pytest.mark.parametrize(
     ("text", "equal"),
     [

@@ -241,3 +241,16 @@ def dilated(strides: list[int], settings: dict[str, Any]) -> tuple[onnx.ModelPro
     inputs = {"x": x, "w": RANDOM.standard_normal((6, 2, 3, 2)).astype(F), "b": RANDOM.standard_normal(6).astype(F)}
     shape = (TensorProto.FLOAT, [None, 6, None, None])
     return model_of("Conv", inputs, {"y": shape}, group=2, dilations=[2, 1], strides=strides, **settings), inputs
+
+
+@pytest.mark.parametrize("settings", [
+    {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, {"nearest_mode": "round_prefer_ceil"},
+])  # fmt: skip
+def test_the_nearest_element_of_an_infinity_is_no_sum(settings: dict[str, Any]) -> None:
+    x = RANDOM.standard_normal((1, 2, 3, 4)).astype(F)
+    x[0, 1, 1, 1:] = [np.inf, -np.inf, np.nan]
+    inputs = {"x": x, "s": np.array([1, 1, 2, 1.5], F)}
+    model = model_of("Resize", {"x": x, "": x[:0], "s": inputs["s"]}, {"y": (TensorProto.FLOAT, [None] * 4)},
+                     mode="nearest", **settings)  # fmt: skip
+    del model.graph.input[1]
+    check(model, inputs)

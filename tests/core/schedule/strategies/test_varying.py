@@ -154,11 +154,11 @@ stage z: float32[m, 48] at (i, j) = x[i, j + 48]
 
 
 JOINED = """
-input a: uint8[m, 3, W]
-input c: uint8[m, 5, W]
-stage d: float32[m, 3, W] at (i, j, k) = cast<float32>(a[i, j, k]) * float32(0.5)
-stage e: float32[m, 5, W] at (i, j, k) = cast<float32>(c[i, j, k]) * float32(0.25)
-stage y: float32[m, 8, W] at (i, j, k) = select(j < 3, d[i, min(j, 2), k], e[i, max(j - 3, 0), k])
+input a: uint8[m, 3, n, W]
+input c: uint8[m, 5, n, W]
+stage d: float32[m, 3, n, W] at (i, j, l, k) = cast<float32>(a[i, j, l, k]) * float32(0.5)
+stage e: float32[m, 5, n, W] at (i, j, l, k) = cast<float32>(c[i, j, l, k]) * float32(0.25)
+stage y: float32[m, 8, n, W] at (i, j, l, k) = select(j < 3, d[i, min(j, 2), l, k], e[i, max(j - 3, 0), l, k])
 """
 
 
@@ -176,7 +176,7 @@ def test_computed_parts_that_are_joined_have_loops_of_their_own_and_vectors_alon
     assert any(one.value.type.lanes > 1 for one in stores) == (width >= 4 and machine != "generic")
     for rows in (0, 1, 5):
         rng = np.random.default_rng(0)
-        arrays = {one: rng.integers(0, 256, (rows, extents(one)[1], width), np.uint8) for one in kernel.inputs}  # type: ignore[arg-type]
+        arrays = {one: rng.integers(0, 256, (rows, extents(one)[1], 2, width), np.uint8) for one in kernel.inputs}  # type: ignore[arg-type]
         wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
         (found,) = run_function(function, [arrays[buffer] for buffer in kernel.inputs], [wanted.shape])
         np.testing.assert_array_equal(found, wanted)

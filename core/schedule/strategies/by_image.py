@@ -34,8 +34,8 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
         image = anchor.image
         assert image is not None, f"not only the batch of '{anchor.kernel.name}' varies"
         found = numbers.scheduled(inner(anchor), target)
-        if anchor.convolution is not None and found.strategy in anything:
-            return Reject("no-pattern", f"of convolutions of one image only '{found.strategy}' takes it")
+        if anchor.convolution is not None and found.strategy == numbers.rows[-1].name:
+            return Reject("cost", f"one image has no schedule but {found.strategy}")
         knobs = {"image": found.strategy, **found.knobs}
         return Scheduled(lambda: image.for_all(found.function, target.machine), found.packed, knobs=knobs)
 
@@ -56,7 +56,6 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
     def rounds(anchor: Anchor, target: Target) -> bool | None:
         return numbers.rounds(inner(anchor), target)
 
-    anything = {row.name for row in numbers.of(Trait.CONVOLUTION) if row.anchors >= frozenset(Trait)}
     is_for_integers = any(row.is_for_integers for row in numbers.of(Trait.CONVOLUTION))
     return (
         Strategy(

@@ -15,14 +15,15 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.one_image import one_image
 from graft.core.schedule.parameters import ContractionParameters
 from graft.core.schedule.select import schedule
+from graft.core.schedule.strategies import by_image, varying_convolution
+from graft.core.schedule.strategies.table import TABLE
+from graft.core.schedule.strategy import StrategyTable
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, For, Variable
 from graft.core.tensor_ir.verifier import verify
 from graft.core.tuning.candidates import candidates
 from tests.core.schedule.strategies.test_varying import MACHINES, kernel_of
-from tests.core.schedule.strategies.test_varying_integers import bytes_kernel
 from tests.core.schedule.strategies.varying_images import kernel_of as convolution
-from tests.core.schedule.strategies.varying_images import with_channels_last
 
 BATCHES = (0, 1, 3)
 POOL = """
@@ -160,12 +161,14 @@ def test_a_convolution_of_few_pixels_reads_its_weights_for_all_images() -> None:
     assert str(scheduled.refusals["convolution_by_image"]) == "size: an image has few pixels"
 
 
-def test_a_convolution_that_no_strategy_of_its_own_takes_for_one_image_is_taken_for_all() -> None:
-    kernel = with_channels_last(bytes_kernel(((8, 3, 3, 3), {"pads": [1] * 4}), size=(8, 8)))
-    scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]))
+def test_a_convolution_that_one_image_has_no_schedule_for_is_left_to_those_of_any_extents() -> None:
+    kernel, _ = fixed((8, 20, 1, 1), (5, 5), 0)
+    last = TABLE.rows[-1]
+    table = StrategyTable((*by_image.rows(StrategyTable((last,))), varying_convolution.STRATEGY, last))
+    scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]), strategies=table)
     assert scheduled.strategy == "varying_convolution"
     refusal = scheduled.refusals["convolution_by_image"]
-    assert str(refusal) == "no-pattern: of convolutions of one image only 'generic_nest' takes it"
+    assert str(refusal) == "cost: one image has no schedule but generic_nest"
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -44,23 +44,15 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def bytes_kernel(
-    kind: Kind,
-    image: str = "uint8",
-    weight: str = "int8",
-    points: tuple[int, int] = (7, 0),
-    size: tuple[int, ...] = (),
-) -> Kernel:
-    """A ConvInteger with zero points, quantised behind; batch, height and width vary, or with a ``size`` the batch."""
+def bytes_kernel(kind: Kind, image: str = "uint8", weight: str = "int8", points: tuple[int, int] = (7, 0)) -> Kernel:
+    """A ConvInteger with zero points of image and weights, quantised behind; batch, height and width vary."""
     weights, attributes = kind
     made = onnx.helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["y"], name="conv", **attributes)
     node = NodeView(ir.from_proto(made))
-    n = Variable("n")
-    source = tuple(map(b.index, size)) or (Variable("h"), Variable("w"))
-    target = tuple(map(b.index, result_extents(weights, attributes, size))) if size else (DOWN, ACROSS)
+    n, h, w = (Variable(name) for name in ("n", "h", "w"))
     channels = weights[1] * int(attributes.get("group", 1))
-    x = Buffer("x", image, (n, b.index(channels), *source))
-    y = Buffer("y", "int32", (n, b.index(weights[0]), *target))
+    x = Buffer("x", image, (n, b.index(channels), h, w))
+    y = Buffer("y", "int32", (n, b.index(weights[0]), DOWN, ACROSS))
     out = replace(y, name="out", dtype="uint8")
     weight_buffer = Buffer("w", weight, tuple(map(b.index, weights)))
     own, other = Buffer("xz", image, ()), Buffer("wz", weight, ())

@@ -7,10 +7,11 @@ where a rank is unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from graft.core.model.input_extents import EXTENTS
 from graft.core.model.soundness import NONSENSE, sound
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.bounds import index_bounds
@@ -20,21 +21,23 @@ Rule = Callable[[NodeView], str | None]
 
 
 def check_nodes(model: ir.Model) -> None:
-    """Check attributes, constant indices and the extents of results; raise ModelError at the first fault.
+    """Check attributes, constant indices and the extents of inputs and results; raise ModelError at the first fault.
 
     Extents in a body are left aside: a branch that is not taken may have impossible ones.
     """
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         view = NodeView(node)
         if view.domain in ("", "ai.onnx"):
-            _check_attributes(view)
+            _check(view, RULES)
         _check_indices(view)
         if node.graph is model.graph:
+            if view.domain in ("", "ai.onnx"):
+                _check(view, EXTENTS)
             _check_extents(view)
 
 
-def _check_attributes(view: NodeView) -> None:
-    for rule in RULES.get(view.op_type, ()):
+def _check(view: NodeView, rules: Mapping[str, Sequence[Rule]]) -> None:
+    for rule in rules.get(view.op_type, ()):
         try:
             fault = rule(view)
         except NONSENSE as error:

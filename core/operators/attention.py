@@ -7,12 +7,12 @@ Attention is a product of queries and keys, a bias, Softmax, and a product with 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from graft.core.model import extent_text, symbols
-from graft.core.model.view import NodeView
+from graft.core.model.view import NodeView, ValueView
 from graft.core.operators import build as b
 from graft.core.operators.contraction import shape_of
 from graft.core.operators.cost import elements, per_output, traffic
@@ -315,10 +315,9 @@ def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
     kind = b.wide(source.dtype)
 
     def angle(cache: Buffer, i: Indices, pair: Expression) -> Expression:
-        batch, place = i[0], i[-2]
         if places is None:
-            return b.cast(b.load(cache, batch, place, pair), kind)
-        chosen = position(b.load(places, batch, place), b.extents(cache)[0])
+            return b.cast(b.load(cache, *_shared(cache, i[0], i[-2]), pair), kind)
+        chosen = position(b.load(places, *_shared(places, i[0], i[-2])), b.extents(cache)[0])
         return b.cast(b.load(cache, chosen, pair), kind)
 
     def value(i: Indices) -> Expression:
@@ -342,23 +341,53 @@ def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-def _rotary_varies(node: NodeView) -> Reject | None:
-    """Take any batch and length, where angles or positions are of the same; features and their angles are numbers."""
+def _shared(buffer: Buffer, batch: Expression, place: Expression) -> tuple[Expression, ...]:
+    """Return where angles or positions lie: those of one batch, or of one place, are those of all."""
+    return tuple(
+        b.index(0) if extent == 1 else axis
+        for extent, axis in zip(b.extents(buffer), (batch, place), strict=False)
+    )  # fmt: skip
+
+
+def _name(node: NodeView) -> str:
+    source = node.input(0)
+    return "" if source is None else source.name
+
+
+def _accept_rotary(node: NodeView) -> Reject | None:
+    """Take angles or positions for each batch and place, or for all."""
+    for value, axis, own, wanted in _rotary_extents(node):
+        if isinstance(own, int) and isinstance(wanted, int) and own not in (1, wanted):
+            return Reject("shape", f"axis {axis} of '{value.name}' is {own} where '{_name(node)}' has {wanted}")
+    return None
+
+
+def _rotary_extents(node: NodeView) -> Iterator[tuple[ValueView, int, int | str | None, int | str | None]]:
+    """Yield the batch and the length of angles or positions beside those of the input."""
     source, places = node.input(0), node.input(3)
     shape = (source.shape or ()) if source is not None else ()
+    for value in (places,) if places is not None else (node.input(1), node.input(2)):
+        if value is not None and value.shape is not None and shape:
+            for axis, wanted in enumerate((shape[0], shape[-2])):
+                yield value, axis, value.shape[axis], wanted
+
+
+def _rotary_varies(node: NodeView) -> Reject | None:
+    """Take any batch and length, where angles or positions are of the same or of 1; features are numbers."""
     for number, value in enumerate(node.inputs):
         own = () if value is None or value.shape is None else value.shape
         if value is not None and number != 3 and own and not isinstance(own[-1], int):
             return varying_axis(node, value, len(own) - 1)
-        follows = number == 3 or (number in (1, 2) and places is None)
-        for axis, wanted in enumerate((shape[0], shape[-2]) if follows and value is not None else ()):
-            if value is not None and source is not None and own[axis] != wanted:
-                return Reject(
-                    "dynamic-shape",
-                    f"axis {axis} of '{value.name}' is {own[axis]} where '{source.name}' has {wanted}; "
-                    "whether they are equal is known only at run time",
-                )
+    for value, axis, extent, wanted in _rotary_extents(node):
+        if extent not in (1, wanted):
+            return Reject(
+                "dynamic-shape",
+                f"axis {axis} of '{value.name}' is {extent} where '{_name(node)}' has {wanted}; "
+                "whether they are equal is known only at run time",
+            )
     return None
 
 
-OPERATORS.add(Operator("RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), varies=_rotary_varies))
+OPERATORS.add(
+    Operator("RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), _accept_rotary, varies=_rotary_varies)
+)

@@ -39,3 +39,26 @@ def test_angles_of_another_length_are_refused() -> None:
     assert LlvmBackend().supports(node) == Reject(
         "dynamic-shape", "axis 1 of 'c' is t where 'x' has s; whether they are equal is known only at run time"
     )
+
+
+@pytest.mark.parametrize("text", [PLACED, WHOLE], ids=["positions", "angles"])
+@pytest.mark.parametrize("static", [True, False])
+def test_angles_of_one_batch_are_those_of_all(text: str, static: bool) -> None:
+    shared = text.replace("int64[b,s] p", "int64[1,s] p").replace("float[b,s,4]", "float[1,s,4]")
+    if static:
+        shared = shared.replace("[b,", "[3,").replace(",s", ",5")
+    model = onnx.parser.parse_model(f"{HEADER} {shared}")
+    random, angles = np.random.default_rng(0), (1, 5, 4) if text is WHOLE else (50, 4)
+    feeds = {name: random.standard_normal(angles).astype(np.float32) for name in ("c", "n")}
+    feeds["x"] = random.standard_normal((3, 3, 5, 8) if text is WHOLE else (3, 5, 24)).astype(np.float32)
+    if text is PLACED:
+        feeds["p"] = random.integers(0, 50, (1, 5))
+    (expected,) = ReferenceEvaluator(model).run(None, feeds)
+    found = graft.compile(model, backends=["llvm"], threads=1).run(feeds)["y"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_angles_of_another_number_are_refused() -> None:
+    text = WHOLE.replace("b,", "2,").replace("s,", "5,")
+    (node,) = region_of(text.replace("float[2,5,4] c", "float[2,4,4] c")).nodes()
+    assert LlvmBackend().supports(node) == Reject("shape", "axis 1 of 'c' is 4 where 'x' has 5")

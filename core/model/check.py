@@ -171,9 +171,11 @@ def is_early(node: NodeProto, opsets: Mapping[str, int]) -> bool:
 
 @cache
 def _operator_sets() -> dict[str, dict[str, int]]:
-    """Return, by domain and operator, the opset with which the operator came."""
+    """Return, by ONNX's domains and operator, the opset with which the operator came."""
     sets: dict[str, dict[str, int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain and not schema.domain.startswith("ai.onnx"):
+            continue  # a plugin's, which its row of the operator table tells
         names = sets.setdefault(schema.domain, {})
         names[schema.name] = min(schema.since_version, names.get(schema.name, schema.since_version))
     return sets

@@ -19,9 +19,10 @@ from graft.compiler.specialize import Specialize, combinations, label_of, specia
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database
-from graft.core.model.dimensions import Dims
+from graft.core.model.dimensions import Dims, ranges_of
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.met_symbols import met_symbols
+from graft.core.model.symbols import ANY
 from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
@@ -46,6 +47,7 @@ from graft.runtime.arguments import (
     optional,
     takes,
 )
+from graft.runtime.extents import Symbol
 from graft.runtime.isolation.options import ISOLATION, Isolations
 
 if TYPE_CHECKING:
@@ -261,19 +263,27 @@ def compile_model(model: Source, request: Request) -> CompiledModel:
     for dims in (*wanted, *([equal] if equal else [])):
         spent = sum(one.tuning.spent for one in (general, *variants.values()) if one.tuning is not None)
         variant = _compile_one(model, request.variant(dims, spent))
-        if dims is not equal or _keeps_numbers(general.normalized, variant.normalized):
+        if dims is not equal or _is_version(general.normalized, variant.normalized, equal):
             variants[label_of(dims)] = variant
     return specialized(general, variants)
 
 
-def _keeps_numbers(general: ir.Model, variant: ir.Model) -> bool:
-    """Whether the outputs of a version have the extents that the general one knows by number.
+def _is_version(general: ir.Model, variant: ir.Model, equal: Mapping[str, str]) -> bool:
+    """Whether a version for dimensions that are only likely to be equal says what the general one knows.
 
-    They may not where symbols are only likely to be equal, and a body says that one of them is 1.
+    It may not where they cannot be: a body or a window says that one of them is 1 or large. Then outputs lack extents
+    that the general one has by number, or a dimension may be what the other may not.
     """
     pairs = zip(general.graph.outputs, variant.graph.outputs, strict=True)
     shapes = ((one.shape or (), other.shape or ()) for one, other in pairs)
-    return all(not isinstance(old, int) or old == new for one in shapes for old, new in zip(*one, strict=False))
+    if any(isinstance(old, int) and old != new for one in shapes for old, new in zip(*one, strict=False)):
+        return False
+    known, own = ranges_of(general), ranges_of(variant)
+    kept = ((known.get(Symbol(name), ANY), own.get(Symbol(other), ANY)) for name, other in equal.items())
+    return all(
+        new.low >= old.low and (old.high is None or (new.high is not None and new.high <= old.high))
+        for old, new in kept
+    )
 
 
 def _compile_one(model: Source, request: Request) -> CompiledModel:

@@ -103,6 +103,20 @@ def test_a_version_that_knows_less_of_a_result_is_left_out() -> None:
     np.testing.assert_array_equal(program(x, s)[0], [[4, 4]])
 
 
+def test_a_version_for_what_cannot_be_equal_is_left_out() -> None:
+    """Frames want six samples of x at least, weights one channel of s."""
+    text = """g (float[1, k, 1] s, float[n, m, 1] x) => (float[?, ?, ?] y, float[?, ?, ?] z, float[?, ?, ?, ?] p)
+        <float[1, 2, 2] w = {1.0, 2.0, 3.0, 4.0}, int64 step = {2}, int64 length = {6}> {
+        y = ConvTranspose (s, w)
+        z = Add (s, x)
+        p = STFT <onesided = 1> (x, step, , length)
+    }"""
+    program = graft.compile(onnx.parser.parse_model(f"{HEADER} {text}"))
+    assert variants(program) == []
+    s, x = np.ones((1, 1, 1), np.float32), np.ones((2, 6, 1), np.float32)
+    np.testing.assert_array_equal(program(s, x)[1], 1 + x)
+
+
 @pytest.mark.parametrize(
     ("text", "equal"),
     [

@@ -91,6 +91,6 @@ def test_a_pointwise_convolution_with_channels_last_is_a_product_of_rows(
     scheduled = schedule(kernel, NARROW if narrow else WIDE)
     (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
     np.testing.assert_array_equal(result, expected)
-    if channels == 1:
+    if 1 in (channels, outputs):  # no product, or one by a column, whose rows are read where they lie
         return
     assert scheduled.strategy == "pointwise_nhwc"

@@ -8,14 +8,17 @@ is the decomposition of Ken Thompson's UTF-8 automata as in Russ Cox, "Regular E
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Literal
 
 from graft.plugins.irregular.regular_expressions import (
+    WORD,
     Characters,
     Choice,
-    Edge,
+    Place,
+    PlaceKind,
     Range,
     Repeat,
     Run,
@@ -28,25 +31,29 @@ MOST_PARTS = 50_000
 """Of the nondeterministic automaton: states."""
 MOST_STATES = 2_000
 """Of the automaton that is run, whose table has a number for each state and class of bytes."""
-DEAD, INSIDE = -1, 1
-ACCEPTS, ACCEPTS_AT_END = 1, 2
+DEAD = -1
+Beside = Literal["edge", "other", "word"]
+"""What lies before or behind a place: the edge of the text, a byte that is no letter of a word, or one that is."""
+ACCEPTS: Mapping[Beside, int] = {"word": 1, "other": 2, "edge": 4}
+"""Whether what was read matches, by what lies behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
     """A table to run: ``moves[state * number of classes + classes[byte]]`` is the next state, or `DEAD`.
 
-    It starts in state 0 at the beginning of a text and in state `INSIDE` elsewhere. ``accepts`` says of each state
-    whether what was read matches (`ACCEPTS`), and whether it does if the text ends here (`ACCEPTS_AT_END`).
+    It starts in one of three states: at the beginning of a text, behind a byte that is no letter of a word, or behind
+    one that is. ``accepts`` says of each state, in bits of `ACCEPTS`, whether what was read matches.
     """
 
+    starts: tuple[int, int, int]
     classes: tuple[int, ...]
     moves: tuple[int, ...]
     accepts: tuple[int, ...]
 
     def to_json(self) -> dict[str, object]:
         """Return what the kernel reads."""
-        return {"classes": list(self.classes), "moves": list(self.moves), "accepts": list(self.accepts)}
+        return {name: list(getattr(self, name)) for name in ("starts", "classes", "moves", "accepts")}
 
 
 @cache
@@ -92,18 +99,18 @@ def byte_ranges(low: int, high: int) -> Iterator[tuple[Range, ...]]:
 
 @dataclass(slots=True)
 class _Parts:
-    """States with their ways: over a range of bytes, over nothing, over an edge of the text."""
+    """States with their ways: over a range of bytes, over nothing, over nothing at some places."""
 
     over: list[list[tuple[int, int, int]]] = field(default_factory=list)
     free: list[list[int]] = field(default_factory=list)
-    edges: list[list[tuple[bool, int]]] = field(default_factory=list)
+    placed: list[list[tuple[PlaceKind, int]]] = field(default_factory=list)
 
     def new(self) -> int:
         if len(self.over) >= MOST_PARTS:
             raise Unsupported(f"its automaton has over {MOST_PARTS} parts")
         self.over.append([])
         self.free.append([])
-        self.edges.append([])
+        self.placed.append([])
         return len(self.over) - 1
 
     def add(self, tree: Tree, begin: int, end: int) -> None:
@@ -124,8 +131,8 @@ class _Parts:
                     self.add(part, begin, end)
             case Repeat():
                 self._repeat(tree, begin, end)
-            case Edge():
-                self.edges[begin].append((tree.end, end))
+            case Place():
+                self.placed[begin].append((tree.kind, end))
 
     def _spell(self, spelled: tuple[Range, ...], begin: int, end: int) -> None:
         for low, high in spelled[:-1]:
@@ -158,57 +165,70 @@ class _Parts:
 # ---- The automaton of its sets ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """States that were reached by reading, and what lies before them."""
+
+    states: frozenset[int]
+    before: Beside
+
+
 class _Sets:
-    """Sets of states that can be reached alike, numbered as they are found."""
+    """Sets of states that can be reached alike, with what lies before them, numbered as they are found."""
 
     def __init__(self, parts: _Parts, begin: int, end: int) -> None:
         self._parts, self._begin, self._end = parts, begin, end
         bounds = {one for ways in parts.over for low, high, _ in ways for one in (low, high + 1)}
+        kinds = {kind for ways in parts.placed for kind, _ in ways}
+        self._tells_words = not kinds.isdisjoint({"boundary", "no boundary"})
+        if self._tells_words:
+            bounds |= {one for low, high in WORD for one in (low, high + 1)}
         self._bounds = sorted(bounds - {0, 256})
 
     def automaton(self) -> Automaton:
         """Return the table of all sets that can be reached."""
-        first, inside = self._closure({self._begin}, begins=True), self._closure({self._begin})
-        numbers, waiting = {inside: INSIDE}, [first, inside]
-        moves, accepts = [], []
-        for number, held in enumerate(waiting):
+        numbers: dict[_Set, int] = {}
+        before: tuple[Beside, ...] = ("edge", "other", "word" if self._tells_words else "other")
+        first, other, word = (numbers.setdefault(_Set(frozenset({self._begin}), one), len(numbers)) for one in before)
+        waiting, moves, accepts = list(numbers), [], []
+        for held in waiting:
             for to in self._next(held):
-                if to and to not in numbers:
+                if to.states and to not in numbers:
                     if len(waiting) == MOST_STATES:
                         raise Unsupported(f"its automaton has over {MOST_STATES} states")
                     numbers[to] = len(waiting)
                     waiting.append(to)
-                moves.append(numbers[to] if to else DEAD)
-            at_end = self._closure(held, begins=number == 0, ends=True)
-            accepts.append(ACCEPTS * (self._end in held) | ACCEPTS_AT_END * (self._end in at_end))
+                moves.append(numbers[to] if to.states else DEAD)
+            accepts.append(sum(bit for behind, bit in ACCEPTS.items() if self._end in self._reached(held, behind)))
         classes = tuple(bisect.bisect_right(self._bounds, byte) for byte in range(256))
-        return Automaton(classes, tuple(moves), tuple(accepts))
+        return Automaton((first, other, word), classes, tuple(moves), tuple(accepts))
 
-    def _closure(
-        self, states: set[int] | frozenset[int], *, begins: bool = False, ends: bool = False
-    ) -> frozenset[int]:
-        """Return what is reached from states without reading."""
-        found, waiting = set(states), list(states)
+    def _reached(self, held: _Set, behind: Beside) -> frozenset[int]:
+        """Return what is reached from a set without reading, by what lies behind the place."""
+        open_ways: set[PlaceKind] = {"boundary" if (held.before == "word") != (behind == "word") else "no boundary"}
+        if held.before == "edge":
+            open_ways.add("begin")
+        if behind == "edge":
+            open_ways.add("end")
+        found, waiting = set(held.states), list(held.states)
         while waiting:
             one = waiting.pop()
-            ways = [to for end, to in self._parts.edges[one] if (ends if end else begins)]
-            for to in (*self._parts.free[one], *ways):
+            for to in (*self._parts.free[one], *(to for kind, to in self._parts.placed[one] if kind in open_ways)):
                 if to not in found:
                     found.add(to)
                     waiting.append(to)
         return frozenset(found)
 
-    def _next(self, held: frozenset[int]) -> Iterator[frozenset[int]]:
-        """Yield, by class of bytes, what is reached by reading one; nothing is the empty set."""
-        reached: list[set[int]] = [set() for _ in range(len(self._bounds) + 1)]
-        for one in held:
-            for low, high, to in self._parts.over[one]:
-                for number in range(
-                    bisect.bisect_right(self._bounds, low), bisect.bisect_right(self._bounds, high) + 1
-                ):
-                    reached[number].add(to)
-        known: dict[frozenset[int], frozenset[int]] = {}
-        for after in map(frozenset, reached):
-            if after not in known:
-                known[after] = self._closure(after)
-            yield known[after]
+    def _next(self, held: _Set) -> Iterator[_Set]:
+        """Yield, by class of bytes, what is reached by reading one; nothing has no states."""
+        words = [self._tells_words and any(low <= begin <= high for low, high in WORD) for begin in (0, *self._bounds)]
+        after: list[set[int]] = [set() for _ in words]
+        for is_word in set(words):
+            for one in self._reached(held, "word" if is_word else "other"):
+                for low, high, to in self._parts.over[one]:
+                    first, last = (bisect.bisect_right(self._bounds, bound) for bound in (low, high))
+                    for number in range(first, last + 1):
+                        if words[number] is is_word:
+                            after[number].add(to)
+        for states, is_word in zip(after, words, strict=True):
+            yield _Set(frozenset(states), "word" if is_word else "other")

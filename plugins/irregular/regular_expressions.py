@@ -1,7 +1,7 @@
 r"""Regular expressions in the syntax of RE2, as a tree.
 
 ONNX asks for this syntax in RegexFullMatch, and ONNX Runtime in its Tokenizer. What a finite automaton cannot tell, or
-what depends on the characters beside a match (``\b``, ``(?m)``), is refused.
+what depends on lines (``(?m)``), is refused.
 
 Source of the syntax: https://github.com/google/re2/wiki/Syntax
 """
@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 Range: TypeAlias = tuple[int, int]
 MOST_REPEATS = 1000
@@ -55,13 +55,22 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """The beginning of the text, or its end."""
+class Place:
+    """No character: the beginning of the text, its end, a place between a word and what is none, any other place."""
 
-    end: bool
+    kind: PlaceKind
 
 
-Tree: TypeAlias = "Characters | Run | Choice | Repeat | Edge"
+PlaceKind: TypeAlias = Literal["begin", "end", "boundary", "no boundary"]
+Tree: TypeAlias = "Characters | Run | Choice | Repeat | Place"
+_PLACES: Mapping[str, PlaceKind] = {
+    "^": "begin",
+    "$": "end",
+    "A": "begin",
+    "z": "end",
+    "b": "boundary",
+    "B": "no boundary",
+}
 
 # ---- Sets of characters -----------------------------------------------------------------------------------------
 
@@ -86,7 +95,9 @@ _NAMED: Mapping[str, tuple[Range, ...]] = {
     "word": (*DIGITS, *LETTERS, (95, 95)),
     "xdigit": (*DIGITS, (65, 70), (97, 102)),
 }
-_CLASSES = {"d": DIGITS, "s": _SPACES, "w": _NAMED["word"]}
+WORD = _NAMED["word"]
+"""The letters of words, beside whose runs there are boundaries."""
+_CLASSES = {"d": DIGITS, "s": _SPACES, "w": WORD}
 _CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _SURROGATES = (0xD800, 0xDFFF)
 
@@ -235,7 +246,7 @@ class _Reader:
             case ".":
                 return Characters(others(() if flags.any_character else ((10, 10),)))
             case "^" | "$":
-                return Edge(character == "$")
+                return Place(_PLACES[character])
             case "*" | "+" | "?":
                 raise Unsupported(f"'{character}' repeats nothing")
             case "\\":
@@ -266,10 +277,10 @@ class _Reader:
 
     def _escaped(self, flags: _Flags) -> Tree:
         character = self._next()
-        if character in "Az":
-            return Edge(character == "z")
-        if character in "bBC":
-            raise Unsupported(f"'\\{character}' depends on more than the characters of a match")
+        if character in _PLACES:
+            return Place(_PLACES[character])
+        if character == "C":
+            raise Unsupported("'\\C' is a part of a character")
         if character == "Q":
             quoted, _, _ = self._text[self._at :].partition("\\E")
             self._at = min(self._at + len(quoted) + 2, len(self._text))

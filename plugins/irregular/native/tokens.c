@@ -9,11 +9,12 @@
 
 #include "kernel.h"
 
-enum { DEAD = -1, INSIDE = 1, ACCEPTS = 1, ACCEPTS_AT_END = 2 };
+enum { DEAD = -1, ACCEPTS_BEFORE_WORD = 1, ACCEPTS_BEFORE_OTHER = 2, ACCEPTS_AT_END = 4 };
 static const size_t NOWHERE = SIZE_MAX;
 
 typedef struct Automaton {
   int32_t states, width;
+  int32_t starts[3]; /* at the beginning, behind a byte that is no letter of a word, behind one that is */
   uint8_t classes[256];
   int32_t *moves;
   uint8_t *accepts;
@@ -28,6 +29,10 @@ typedef struct Automata {
 static void read_automaton(const JsonValue *from, Automaton *to) {
   const JsonValue *classes = graft_json_member(from, "classes"), *moves = graft_json_member(from, "moves");
   const JsonValue *accepts = graft_json_member(from, "accepts");
+  const JsonValue *starts = graft_json_member(from, "starts");
+  for (size_t i = 0; i < 3; i++) {
+    to->starts[i] = (int32_t)graft_json_integer(graft_json_item(starts, i), DEAD);
+  }
   to->width = 0;
   for (size_t i = 0; i < 256; i++) {
     to->classes[i] = (uint8_t)graft_json_integer(graft_json_item(classes, i), 0);
@@ -69,12 +74,17 @@ static void *prepare_automata(const Node *node) {
   return automata;
 }
 
+static bool is_word(char byte) {
+  return (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z') || byte == '_';
+}
+
 /* Where the longest match that begins at a place ends, or NOWHERE. */
 static size_t longest_match(const Automaton *automaton, Text text, size_t begin) {
-  int32_t state = begin ? INSIDE : 0;
+  int32_t state = automaton->starts[begin == 0 ? 0 : is_word(text.begin[begin - 1]) ? 2 : 1];
   size_t found = NOWHERE;
   for (size_t at = begin; state >= 0 && state < automaton->states; at++) {
-    if (automaton->accepts[state] & (at == text.length ? ACCEPTS | ACCEPTS_AT_END : ACCEPTS)) {
+    int behind = at == text.length ? ACCEPTS_AT_END : is_word(text.begin[at]) ? ACCEPTS_BEFORE_WORD : ACCEPTS_BEFORE_OTHER;
+    if (automaton->accepts[state] & behind) {
       found = at;
     }
     if (at == text.length) {

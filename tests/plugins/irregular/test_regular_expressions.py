@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from graft.plugins.irregular.automata import ACCEPTS, ACCEPTS_AT_END, DEAD, INSIDE, automaton, byte_ranges
+from graft.plugins.irregular.automata import ACCEPTS, DEAD, automaton, byte_ranges
 from graft.plugins.irregular.regular_expressions import Unsupported
 
 ALPHABET = "abcdxyéßABC_0123 .-€\n+"
@@ -15,12 +15,17 @@ NEARLY = {"[[:alpha:]]+": "[A-Za-z]+", r"\Qa.b\Ec": r"a\.bc", "[]a]+": r"[\]a]+"
 """What is written otherwise in Python."""
 
 
+def is_word(byte: int) -> bool:
+    return chr(byte).isascii() and (chr(byte).isalnum() or byte == ord("_"))
+
+
 def longest(expression: str, text: bytes, begin: int) -> int:
     """Where the longest match ends, -1 without one; as the kernel runs the table."""
     table = automaton(expression)
-    width, state, found = max(table.classes) + 1, INSIDE if begin else 0, -1
+    width, state, found = max(table.classes) + 1, table.starts[0 if begin == 0 else 1 + is_word(text[begin - 1])], -1
     for at in range(begin, len(text) + 1):
-        if table.accepts[state] & (ACCEPTS_AT_END | ACCEPTS if at == len(text) else ACCEPTS):
+        behind = "edge" if at == len(text) else "word" if is_word(text[at]) else "other"
+        if table.accepts[state] & ACCEPTS[behind]:
             found = at
         state = table.moves[state * width + table.classes[text[at]]] if at < len(text) else DEAD
         if state == DEAD:
@@ -82,6 +87,23 @@ def test_the_longest_match_is_that_of_all_that_python_finds(expression: str) -> 
 
 
 @pytest.mark.parametrize(
+    "expression", [r"\b\w\w+\b", r"\w+\b", r"\B\w+", r"\b", r"\B", r"a\b ?|b\Bc", r"(\b|x).*\b", r"\bé|^\B."]
+)
+def test_places_beside_words_are_those_of_all_that_python_finds(expression: str) -> None:
+    """Every end is tried in the whole text, since what lies behind it matters; an empty one is Python's exception."""
+    source = random.Random(expression)
+    for _ in range(400):
+        text = "".join(source.choice(ALPHABET.replace("\n", "")) for _ in range(source.randrange(1, 7)))
+        for begin in range(len(text) + 1):
+            tried = (
+                re.compile(rf"(?:{expression})(?={re.escape(text[end:])}\Z)", re.ASCII) for end in range(len(text) + 1)
+            )
+            ends = [end for end, known in enumerate(tried) if known.match(text, begin)]
+            expected = len(text[: max(ends)].encode()) if ends else -1
+            assert longest(expression, text.encode(), len(text[:begin].encode())) == expected, (text, begin)
+
+
+@pytest.mark.parametrize(
     ("expression", "text", "matches"),
     [
         (r"\p{Lu}\pL*", "Éa", True),
@@ -121,7 +143,7 @@ def test_ranges_of_bytes_spell_their_characters_and_no_others(bounds: tuple[int,
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        (r"a\b", r"'\\b' depends"),
+        (r"a\C", "part of a character"),
         ("(?m)^a", "those of lines"),
         ("(?<=a)b", "looks behind"),
         ("(?=a)", "no group"),

@@ -141,7 +141,7 @@ typedef struct Row {
 #define ZEROS8 "0,0,0,0,0,0,0,0,"
 #define ZEROS32 ZEROS8 ZEROS8 ZEROS8 ZEROS8
 #define WORDS                                                                                                        \
-  "\"automata\":[{\"classes\":[" ZEROS32 ZEROS32 ZEROS32 "0,1,1],\"moves\":[-1,2,-1,2,-1,2],\"accepts\":[0,0,3]}]"
+  "\"automata\":[{\"classes\":[" ZEROS32 ZEROS32 ZEROS32 "0,1,1],\"moves\":[-1,2,-1,2,-1,2],\"accepts\":[0,0,7],\"starts\":[0,1,1]}]"
 
 static const Row ROWS[] = {
     {"concat", NODE("StringConcat", "", TEXT "," TEXT "," TEXT, "[0,1]", "2", "[2]"), append_texts, 2},
@@ -168,7 +168,7 @@ static const Row ROWS[] = {
     {"characters", NODE("Tokenizer", "\"automata\":[],\"mincharnum\":1", TEXT "," TEXT, "[0]", "1", "[1]"),
      append_texts, 1},
     {"a damaged table",
-     NODE("Tokenizer", "\"automata\":[{\"classes\":[300,1],\"moves\":[7,-9,1],\"accepts\":[0,1]}],\"mincharnum\":1",
+     NODE("Tokenizer", "\"automata\":[{\"classes\":[300,1],\"moves\":[7,-9,1],\"accepts\":[0,1],\"starts\":[1,9,-7]}],\"mincharnum\":1",
           TEXT "," TEXT, "[0]", "1", "[1]"),
      append_texts, 1},
     {"no table", NODE("Tokenizer", "\"automata\":[7,{}],\"mincharnum\":1", TEXT "," TEXT, "[0]", "1", "[1]"),

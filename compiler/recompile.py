@@ -17,6 +17,7 @@ import onnx_ir.passes.common as passes
 from graft.compiler.api import compile_model
 from graft.compiler.procedure_builder import ProcedureBuilder
 from graft.compiler.request import Request, plugins
+from graft.compiler.symbol_binding import Unbound
 from graft.errors import ArtifactError
 from graft.partition.region import Region, regions
 from graft.plugins.backend import CompiledRegion
@@ -59,6 +60,8 @@ def recompile(description: ProgramDescription, missing: Collection[int], threads
         raise ArtifactError(
             f"artifact is damaged: a procedure names a tensor that it does not have ({error}); compile it again"
         ) from error
+    except Unbound as error:
+        raise ArtifactError(f"artifact is damaged: {error}; compile it again") from error
 
 
 def _models_of(description: ProgramDescription) -> dict[int, tuple[str, Mapping[str, str]]]:

@@ -11,13 +11,17 @@ Ranges = Mapping[Extent, tuple[int, int | None]]
 """The least and the greatest (None: open) by symbol or operation on symbols."""
 
 
+class Unbound(AssertionError):
+    """A procedure with a symbol that nothing gives a value: a fault of who made it, or damage to an artifact."""
+
+
 def bound_symbols(
     tensors: Sequence[TensorSpec], inputs: Sequence[int], calls: Sequence[Call], ranges: Ranges
 ) -> tuple[SymbolSpec, ...]:
     """Return the symbols that the tensors' shapes and values use, in the order in which they are bound.
 
     Inputs bind before the results of calls; a symbol without a range may be any natural number. Every symbol must have
-    a place that binds it.
+    a place that binds it; raises Unbound.
     """
     used = {symbol.name: None for tensor in tensors for symbol in _used(tensor)}
     found: dict[str, SymbolSpec] = {}
@@ -26,7 +30,8 @@ def bound_symbols(
             low, high = ranges.get(Symbol(name), (0, None))
             found[name] = SymbolSpec(name, low, high, tensor, axis)
     unbound = sorted(used.keys() - found.keys())
-    assert not unbound, f"nothing binds the symbols {unbound}: no axis of an input or result is one of them alone"
+    if unbound:
+        raise Unbound(f"nothing binds the symbols {unbound}: no axis of an input or result is one of them alone")
     return tuple(found.values())
 
 

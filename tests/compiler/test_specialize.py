@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import graft
 from graft.compiler.api import compile_model
 from graft.compiler.recompile import recompile
 from graft.compiler.request import Request
-from graft.errors import ModelError
+from graft.errors import ArtifactError, ModelError
 from graft.runtime.artifact import read
+from graft.runtime.extents import Operation, Symbol
 from graft.runtime.program import Program
 
 MODEL = onnx.parser.parse_model(
@@ -265,3 +267,23 @@ def test_a_name_with_other_characters_is_understood_as_the_file_has_it() -> None
         model, ["reference"], dims={"batch-size": (1, 8)}, specialize={"batch-size": [2]}, threads=1
     )
     assert [ran(program, 2, 3, 1), ran(program, 1, 3, 1)] == ["main[batch_size=2]", "main"]
+
+
+def test_a_symbol_that_nothing_binds_is_damage_where_a_region_is_compiled_anew(tmp_path: Path) -> None:
+    """As atheris found: an extent of an input had another name, in a manifest whose checksum was right."""
+    graft.compile(MODEL, ["reference"], without=["equal-dimensions"], threads=1).save(tmp_path / "a.graft")
+    description = read(tmp_path / "a.graft")
+    (procedure,) = description.procedures
+    number = procedure.inputs[0]
+    shape = tuple(
+        Operation("mul", 2, one) if isinstance(one, Symbol) else one for one in procedure.tensors[number].shape
+    )
+    tensors = list(procedure.tensors)
+    tensors[number] = replace(tensors[number], shape=shape)
+    for other in procedure.inputs[1:]:
+        tensors[other] = replace(
+            tensors[other], shape=tuple(2 if isinstance(one, Symbol) else one for one in tensors[other].shape)
+        )
+    damaged = replace(description, procedures=(replace(procedure, tensors=tuple(tensors)),))
+    with pytest.raises(ArtifactError, match="artifact is damaged: nothing binds the symbols"):
+        recompile(damaged, range(len(description.modules)), 1)

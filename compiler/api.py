@@ -16,13 +16,13 @@ from graft.compiler.most_memory import MEMORIES, Memory
 from graft.compiler.precision import with_precision
 from graft.compiler.request import Backends, Request, listed, plugins
 from graft.compiler.specialize import Specialize, combinations, label_of, specialized
+from graft.core.affine.expressions import ANY
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database
 from graft.core.model.dimensions import Dims, ranges_of
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.met_symbols import met_symbols
-from graft.core.model.symbols import ANY
 from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options

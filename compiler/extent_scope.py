@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
+from graft.core.affine.expressions import names_in
 from graft.core.model.dimensions import identifier, unique
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.symbols import names_in
 from graft.core.model.view import is_packed
 from graft.runtime.extents import Extent, Symbol, evaluate
 from graft.runtime.procedure import Procedure

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from graft.compiler.symbol_binding import Ranges
-from graft.core.model.symbols import Range, interval, names_in
+from graft.core.affine.expressions import Range, interval, names_in
 from graft.errors import ModelError
 from graft.runtime.dtypes import element_type
 from graft.runtime.extents import MAXIMUM, Extent, Symbol

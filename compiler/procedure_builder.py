@@ -13,7 +13,7 @@ from graft.compiler.memory.lifetimes import Lifetime
 from graft.compiler.memory.plan import MemoryPlan, plan_memory, plan_without_reuse
 from graft.compiler.most_memory import Memory, most_bytes
 from graft.compiler.symbol_binding import Ranges, bound_symbols, bounds_of
-from graft.core.model.symbols import TooLargeError, canonical, multiply, substituted
+from graft.core.affine.expressions import TooLargeError, canonical, multiply, substituted
 from graft.errors import UnsupportedError
 from graft.runtime.dtypes import element_type
 from graft.runtime.extents import Extent, Symbol, symbols_of

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 
 from graft.compiler.driver import CompiledModel
+from graft.core.affine.expressions import ANY, Range, names_in
+from graft.core.affine.text import parsed as parsed_extent
 from graft.core.model.dimensions import Dims, identifier, ranges_of
-from graft.core.model.extent_text import parsed as parsed_extent
 from graft.core.model.load import Source, load
-from graft.core.model.symbols import ANY, Range, names_in
 from graft.errors import GraftError, ModelError
 from graft.runtime.devices import on_devices
 from graft.runtime.extents import Symbol

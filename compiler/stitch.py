@@ -12,9 +12,9 @@ import onnx_ir as ir
 from graft.compiler.extent_scope import ExtentScope
 from graft.compiler.most_memory import Memory
 from graft.compiler.procedure_builder import ProcedureBuilder
+from graft.core.affine.expressions import Ranges
 from graft.core.model.shape_arithmetic import shape_arithmetic
 from graft.core.model.shape_rules.facts import Contents
-from graft.core.model.symbols import Ranges
 from graft.core.model.view import PACKABLE, NodeView, ValueView, constant_tensor, dtype_of, is_packed
 from graft.core.types import storage_dtype
 from graft.errors import UnsupportedError

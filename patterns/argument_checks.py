@@ -57,6 +57,6 @@ def listed(values: Iterable[object]) -> str:
 
 def _is_dimension(text: str) -> bool:
     # Imported here: a plugin's patterns are built where a program is deployed without the compiler, too.
-    from graft.core.model.extent_text import parsed
+    from graft.core.affine.text import parsed
 
     return parsed(text) is not None

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graft.core.model.extent_text import parsed, text
-from graft.core.model.symbols import equal, names_in, substituted
+from graft.core.affine.expressions import equal, names_in, substituted
+from graft.core.affine.text import parsed, text
 from graft.core.model.view import ValueView
 from graft.patterns.value_checks import shape_text
 from graft.runtime.extents import Extent, Symbol

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from graft.core.model.symbols import multiply
+from graft.core.affine.expressions import multiply
 from graft.errors import PluginError
 from graft.plugins.json_graph import BodyOperator, JsonNode
 from graft.runtime.dtypes import dtype_name

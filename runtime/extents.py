@@ -2,7 +2,8 @@
 
 An extent is a number, a `Symbol`, or an `Operation` on two extents; equal expressions are equal and hashable, so a
 table holds each once. The native runtime evaluates the same expressions per call (`native/src/extents.c`). Whether two
-different expressions always agree is not decided here: that is the compiler's algebra (`graft.core.model.symbols`).
+different expressions always agree is not decided here: that is the compiler's algebra
+(`graft.core.affine.expressions`).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
 def limits(extent: Extent, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
     """Return bounds of an extent for symbols within their ranges, from those of its operands: infinite if it has none.
 
-    The compiler's algebra (`graft.core.model.symbols.interval`) knows more; this will do for expressions that it made.
+    The compiler's algebra (`graft.core.affine.expressions.interval`) knows more; this will do for what it made.
     """
     match extent:
         case int():

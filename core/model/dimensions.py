@@ -11,9 +11,9 @@ from typing import TypeAlias
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.extent_text import parsed
-from graft.core.model.extent_text import text as shown
-from graft.core.model.symbols import Range, Ranges, names_in, substituted
+from graft.core.affine.expressions import Range, Ranges, names_in, substituted
+from graft.core.affine.text import parsed
+from graft.core.affine.text import text as shown
 from graft.errors import ModelError
 from graft.runtime.extents import Extent, Operation, Symbol
 

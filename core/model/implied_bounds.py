@@ -6,8 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import permutations, zip_longest
 
-from graft.core.model.shape_rules.facts import Dimension, Shape
-from graft.core.model.symbols import (
+from graft.core.affine.expressions import (
     ANY,
     OPERATIONS,
     Range,
@@ -20,6 +19,7 @@ from graft.core.model.symbols import (
     subtract,
     terms,
 )
+from graft.core.model.shape_rules.facts import Dimension, Shape
 from graft.runtime.extents import Extent, Operation, Symbol, evaluate
 
 MOST = 1 << 20

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from graft.core.affine.expressions import names_in
 from graft.core.model.shape_rules.contents import RULES
 from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, Facts, Shape
 from graft.core.model.symbolic_shapes import constant_contents, dimensions_of
-from graft.core.model.symbols import names_in
 from graft.core.model.view import NodeView, constant_tensor, is_packed
 from graft.errors import ModelError
 

@@ -16,19 +16,19 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.dimensions import identifier, keep_ranges, ranges_of, unique
-from graft.core.model.extent_text import parsed, text
-from graft.core.model.implied_bounds import broadcast_bounds, divisor_bounds, natural_bounds
-from graft.core.model.shape_rules import contents, elementwise, movement, products, reductions, windows
-from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts, Shape, ShapeRule
-from graft.core.model.soundness import CONTRADICTIONS, REFUSALS, sound
-from graft.core.model.symbols import (
+from graft.core.affine.expressions import (
     Range,
     TooLargeError,
     maximum,
     names_in,
     narrowed,
 )
+from graft.core.affine.text import parsed, text
+from graft.core.model.dimensions import identifier, keep_ranges, ranges_of, unique
+from graft.core.model.implied_bounds import broadcast_bounds, divisor_bounds, natural_bounds
+from graft.core.model.shape_rules import contents, elementwise, movement, products, reductions, windows
+from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts, Shape, ShapeRule
+from graft.core.model.soundness import CONTRADICTIONS, REFUSALS, sound
 from graft.core.model.view import NodeView, ValueView, constant_tensor
 from graft.core.types import ONNX_DOMAINS, is_custom
 from graft.errors import ModelError

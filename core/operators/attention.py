@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from graft.core.model import extent_text, symbols
+from graft.core.affine import expressions, text
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators import build as b
 from graft.core.operators.contraction import shape_of
@@ -268,9 +268,9 @@ def _sum_of(left: int | str | None, right: int | str | None) -> int | str | None
     """Return the sum of two dimensions as shape inference writes it."""
     if isinstance(left, int) and isinstance(right, int):
         return left + right
-    both = [extent_text.parsed(str(one)) for one in (left, right)]
+    both = [text.parsed(str(one)) for one in (left, right)]
     known = [one for one in both if one is not None]
-    return extent_text.text(symbols.add(*known)) if len(known) == 2 else None
+    return text.text(expressions.add(*known)) if len(known) == 2 else None
 
 
 def _unlike(

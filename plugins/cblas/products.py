@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from graft.core.affine.expressions import multiply
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.symbols import multiply
 from graft.core.reject import Reject
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite

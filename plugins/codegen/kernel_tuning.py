@@ -15,8 +15,8 @@ from time import thread_time
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.affine.text import parsed
 from graft.core.machine.target import Target
-from graft.core.model.extent_text import parsed
 from graft.core.model.view import ValueView
 from graft.core.operators import build as b
 from graft.core.operators.table import OperatorTable, Trait

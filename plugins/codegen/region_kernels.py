@@ -10,8 +10,8 @@ from time import perf_counter
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.affine.text import parsed
 from graft.core.machine.target import Target
-from graft.core.model.extent_text import parsed
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.control_loops import Lanes
 from graft.core.operators.extent_check import extent_check

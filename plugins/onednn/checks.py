@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graft.core.affine.expressions import is_at_least, subtract
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.symbols import is_at_least, subtract
 from graft.core.reject import Reject
 from graft.plugins.onednn.accuracy import ELTWISE, LIMIT, PRIMITIVES, Accuracy
 from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, eltwise, is_eltwise

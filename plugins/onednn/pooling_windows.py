@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graft.core.model.symbols import add, floordiv, maximum, multiply, subtract
+from graft.core.affine.expressions import add, floordiv, maximum, multiply, subtract
 from graft.runtime.extents import Extent
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graft.core.model.symbols import add, maximum, minimum
+from graft.core.affine.expressions import add, maximum, minimum
 from graft.errors import CompileError
 from graft.plugins.json_graph import BodyOperator, Dimension, Entry, JsonGraph, JsonNode
 from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, Eltwise, eltwise

@@ -16,7 +16,7 @@ from onnx import parser
 import graft
 from graft.cli.main import main
 from graft.compiler.most_memory import most_bytes
-from graft.core.model.extent_text import parsed
+from graft.core.affine.text import parsed
 from graft.errors import ArtifactError, GraftError, ModelError
 from graft.runtime.extents import evaluate
 from graft.runtime.procedure import TensorSpec

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graft.core.model.extent_text import parsed, text
+from graft.core.affine.text import parsed, text
 from graft.errors import ArtifactError, CompileError, GraftError
 from graft.plugins.graph_symbols import GraphSymbols
 from graft.plugins.json_codegen import serialize

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.affine.expressions import Ranges, is_at_least
 from graft.core.model.dimensions import ranges_of
 from graft.core.model.passes.node_rewrite import (
     Names,
@@ -22,7 +23,6 @@ from graft.core.model.passes.node_rewrite import (
 from graft.core.model.shape_arithmetic import comes_from_shapes
 from graft.core.model.shape_rules.facts import Shape
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.symbols import Ranges, is_at_least
 
 
 @dataclass(frozen=True)

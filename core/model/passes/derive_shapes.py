@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.affine.expressions import is_at_least, names_in
 from graft.core.model.passes.node_rewrite import Names, add_constant, attribute_of, constant_of, is_operator, origin_of
 from graft.core.model.shape_arithmetic import WHOLE_NUMBERS, shape_arithmetic
 from graft.core.model.shape_rules.facts import Contents, Shape
 from graft.core.model.symbolic_shapes import SymbolicInference, dimensions_of
-from graft.core.model.symbols import is_at_least, names_in
 from graft.core.model.view import constant_tensor
 from graft.runtime.extents import Extent, ExtentOperator, Operation, Symbol
 

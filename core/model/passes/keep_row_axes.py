@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.affine.expressions import Ranges
 from graft.core.model.dimensions import ranges_of
 from graft.core.model.passes.canonicalize_shapes import symbolic_target
 from graft.core.model.passes.node_rewrite import (
@@ -22,7 +23,6 @@ from graft.core.model.passes.node_rewrite import (
     sole_use,
 )
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.symbols import Ranges
 
 USUAL: Mapping[str, int | float] = {"alpha": 1.0, "beta": 1.0, "transA": 0}
 

@@ -9,8 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts, normal_axis
-from graft.core.model.symbols import (
+from graft.core.affine.expressions import (
     Ranges,
     add,
     equal,
@@ -23,6 +22,7 @@ from graft.core.model.symbols import (
     multiply,
     subtract,
 )
+from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts, normal_axis
 from graft.runtime.extents import Extent
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graft.core.model.symbols import Ranges, add, equal, floordiv, is_at_least, maximum, minimum, multiply
+from graft.core.affine.expressions import Ranges, add, equal, floordiv, is_at_least, maximum, minimum, multiply
 from graft.core.model.view import NodeView
 from graft.runtime.extents import Extent
 

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from graft.core.affine.expressions import (
+    Ranges,
+    add,
+    ceildiv,
+    floordiv,
+    is_at_least,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+)
 from graft.core.model.shape_rules.facts import (
     Dimension,
     Facts,
@@ -14,17 +25,6 @@ from graft.core.model.shape_rules.facts import (
     product,
     replaced,
     total,
-)
-from graft.core.model.symbols import (
-    Ranges,
-    add,
-    ceildiv,
-    floordiv,
-    is_at_least,
-    maximum,
-    minimum,
-    multiply,
-    subtract,
 )
 from graft.runtime.extents import Extent
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graft.core.affine.expressions import Ranges, floordiv, multiply
 from graft.core.model.shape_rules.facts import Dimension, Facts, Shape, ShapeRule, broadcast, broadcast_extent, total
-from graft.core.model.symbols import Ranges, floordiv, multiply
 
 
 def matrix_product(left: Shape | None, right: Shape | None, ranges: Ranges) -> Shape | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from graft.core.model.shape_rules.facts import Dimension, Facts, Shape, ShapeRule
-from graft.core.model.symbols import (
+from graft.core.affine.expressions import (
     Range,
     Ranges,
     add,
@@ -18,6 +17,7 @@ from graft.core.model.symbols import (
     multiply,
     subtract,
 )
+from graft.core.model.shape_rules.facts import Dimension, Facts, Shape, ShapeRule
 from graft.runtime.extents import Extent, Symbol
 
 CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv"})

@@ -10,12 +10,12 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import graft
+from graft.core.affine.expressions import Range, names_in
+from graft.core.affine.text import parsed
 from graft.core.model.dimensions import ranges_of
-from graft.core.model.extent_text import parsed
 from graft.core.model.load import load
 from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.symbols import Range, names_in
 from graft.core.model.view import ValueView
 from graft.errors import GraftError, ModelError
 from graft.runtime.extents import Symbol, evaluate

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import graft
+from graft.core.affine.expressions import ANY, Range
 from graft.core.model.dimensions import ranges_of
 from graft.core.model.load import load
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.symbols import ANY, Range
 from graft.runtime.extents import Symbol, evaluate
 
 POOLS = ("MaxPool", "AveragePool", "LpPool")

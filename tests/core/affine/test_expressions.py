@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.model.extent_text import parsed, text
-from graft.core.model.symbols import (
+from graft.core.affine.expressions import (
     Range,
     TooLargeError,
     add,
@@ -24,6 +23,7 @@ from graft.core.model.symbols import (
     substituted,
     subtract,
 )
+from graft.core.affine.text import parsed, text
 from graft.errors import GraftError, ModelError
 from graft.runtime.extents import Extent, Operation, Symbol, evaluate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from graft.core.model.symbols import (
+from graft.core.affine.expressions import (
     CACHED,
     add,
     flat,

@@ -1,0 +1,1 @@
+"""The algebra of extents and indices: expressions over integer symbols, their canonical form, intervals, text."""

@@ -51,11 +51,12 @@ def plugins(isolated: frozenset[tuple[str, Isolation]] = frozenset()) -> PluginM
     return PluginManager(isolation=dict(isolated))
 
 
-def _ask_plugins() -> None:
-    plugins().plugins()  # loading registers what they bring
+def ask_plugins() -> None:
+    """Load the installed plugins, which registers the operators and datatypes that they bring."""
+    plugins().plugins()
 
 
-OPERATORS.discover = _ask_plugins
+OPERATORS.discover = ask_plugins
 
 
 def choose(backends: Backends, manager: PluginManager | None = None) -> list[Backend]:

@@ -31,6 +31,8 @@ MOST_PARTS = 50_000
 """Of the nondeterministic automaton: states."""
 MOST_STATES = 2_000
 """Of the automaton that is run, whose table has a number for each state and class of bytes."""
+MOST_STEPS = 2_000_000
+"""Taken to find those states: some seconds at most."""
 DEAD = -1
 Beside = Literal["edge", "other", "word"]
 """What lies before or behind a place: the edge of the text, a byte that is no letter of a word, or one that is."""
@@ -178,6 +180,7 @@ class _Sets:
 
     def __init__(self, parts: _Parts, begin: int, end: int) -> None:
         self._parts, self._begin, self._end = parts, begin, end
+        self._steps = 0
         bounds = {one for ways in parts.over for low, high, _ in ways for one in (low, high + 1)}
         kinds = {kind for ways in parts.placed for kind, _ in ways}
         self._tells_words = not kinds.isdisjoint({"boundary", "no boundary"})
@@ -217,6 +220,9 @@ class _Sets:
                 if to not in found:
                     found.add(to)
                     waiting.append(to)
+        self._steps += len(found)
+        if self._steps > MOST_STEPS:
+            raise Unsupported(f"its automaton takes over {MOST_STEPS} steps to find")
         return frozenset(found)
 
     def _next(self, held: _Set) -> Iterator[_Set]:

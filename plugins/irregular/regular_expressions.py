@@ -18,6 +18,8 @@ from typing import Literal, TypeAlias
 Range: TypeAlias = tuple[int, int]
 MOST_REPEATS = 1000
 """RE2's own bound for ``{n,m}``."""
+DEEPEST = 100
+"""Groups within groups."""
 
 
 class Unsupported(ValueError):
@@ -153,7 +155,7 @@ class _Reader:
     """Reads an expression from its beginning to its end."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+        self._text, self._at, self._depth = text, 0, 0
 
     def whole(self) -> Tree:
         tree = self._choice(_Flags())
@@ -208,19 +210,20 @@ class _Reader:
 
     def _repeated(self, flags: _Flags) -> Tree:
         part = self._atom(flags)
-        while True:
-            if self._take("*"):
-                least, most = 0, None
-            elif self._take("+"):
-                least, most = 1, None
-            elif self._take("?"):
-                least, most = 0, 1
-            elif (bounds := self._bounds()) is not None:
-                least, most = bounds
-            else:
-                return part
-            self._take("?")  # whether few or many are tried first makes no difference to the longest match
-            part = Repeat(part, least, most)
+        if (times := self._times()) is None:
+            return part
+        self._take("?")  # whether few or many are tried first makes no difference to the longest match
+        place = self._at
+        if self._times() is not None:
+            raise Unsupported(f"what repeats is repeated at {place}")
+        return Repeat(part, *times)
+
+    def _times(self) -> tuple[int, int | None] | None:
+        if self._take("*"):
+            return 0, None
+        if self._take("+"):
+            return 1, None
+        return (0, 1) if self._take("?") else self._bounds()
 
     def _bounds(self) -> tuple[int, int | None] | None:
         """Read ``{n}``, ``{n,}`` or ``{n,m}``; anything else behind a brace is text."""
@@ -270,7 +273,11 @@ class _Reader:
                     raise Unsupported(f"'(?{given}' is no group")
             self._next()
             flags = _changed(flags, given)
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise Unsupported(f"its groups are over {DEEPEST} deep")
         tree = self._choice(flags)
+        self._depth -= 1
         if not self._take(")"):
             raise Unsupported("')' is missing")
         return tree

@@ -127,7 +127,7 @@ def _ask_plugins(module: str, name: str) -> None:
     registry = getattr(importlib.import_module(module), name)
 
     def discover() -> None:
-        importlib.import_module("graft.compiler.request").plugins().plugins()  # loading registers
+        importlib.import_module("graft.compiler.request").ask_plugins()
 
     registry.discover = discover
 

@@ -162,6 +162,9 @@ def test_ranges_of_bytes_spell_their_characters_and_no_others(bounds: tuple[int,
         (r"\x{110000}", "no character"),
         ("((a{100}){100}){100}", "over 50000 parts"),
         ("(a|b)*a(a|b){12}", "over 2000 states"),
+        ("(([a-z]?){90}){100}", "over 2000000 steps"),
+        ("(" * 400 + "a" + ")" * 400, "over 100 deep"),
+        ("a" + "*" * 3000, "what repeats is repeated"),
     ],
 )
 def test_what_no_automaton_tells_is_refused(expression: str, why: str) -> None:

@@ -10,9 +10,14 @@ import resource
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from graft.runtime.loaders import PluginFile
+    from graft.runtime.program import Program
 
 COMPILER = ("onnx", "onnx_ir", "llvmlite", "graft.compiler", "graft.core.model", "graft.partition")
 """What is not there where a program is deployed."""
@@ -33,12 +38,24 @@ class Missing(MetaPathFinder):
             raise ModuleNotFoundError(f"{name} is not there where a program is deployed", name=name)
 
 
-def deployed(artifact: str, inputs: str, results: str) -> None:
-    """Load an artifact without the compiler and run it."""
-    sys.meta_path.insert(0, Missing(COMPILER))
+def _load(files: str, artifact: str, threads: int = 2) -> Program:
+    """Load an artifact, with the loaders of plugins that are ``files`` besides those of installed ones."""
     from graft.runtime.loading import load
 
-    program = load(artifact, threads=1, strict=True)
+    return load(artifact, threads=threads, strict=True, loaders=_loaders(files))
+
+
+def _loaders(files: str) -> list[PluginFile]:
+    from graft.runtime.loaders import PluginFile
+    from graft.runtime.plugin_files import name_of
+
+    return [PluginFile(name_of(Path(file)), file) for file in files.split(os.pathsep) if file]
+
+
+def deployed(files: str, artifact: str, inputs: str, results: str) -> None:
+    """Load an artifact without the compiler and run it."""
+    sys.meta_path.insert(0, Missing(COMPILER))
+    program = _load(files, artifact, threads=1)
     outputs: dict[str, Any] = program.run(dict(np.load(inputs)))
     np.savez(results, **outputs)
 
@@ -65,14 +82,15 @@ def missing(artifact: str, plugin: str) -> None:
         print("")
 
 
-def compiled(name: str, files: str, model: str, artifact: str) -> None:
+def compiled(files: str, name: str, model: str, artifact: str) -> None:
     """Compile a model onto a backend and save it."""
     import graft
     from graft.plugins.manager import PluginManager
 
     manager = PluginManager()
-    for path in files.split(os.pathsep) if files else ():
-        manager.load_file(path)
+    for path in files.split(os.pathsep):
+        if path:
+            manager.load_file(path)
     others = [] if name == "reference" else ["reference"]
     graft.compile(model, [name, *others], threads=1, cache=False, strict=True, manager=manager).save(artifact)
 
@@ -87,11 +105,9 @@ def listed(name: str) -> None:
     print(" ".join(sorted({one.partition(".")[0] for one in {*before, *sys.modules}} & modules)))
 
 
-def grown(artifact: str, inputs: str) -> None:
+def grown(files: str, artifact: str, inputs: str) -> None:
     """Run a program many times and print by how many bytes the process grew."""
-    from graft.runtime.loading import load
-
-    program, feeds = load(artifact, threads=2, strict=True), dict(np.load(inputs))
+    program, feeds = _load(files, artifact), dict(np.load(inputs))
     for _ in range(WARM):
         program.run(feeds)
     before = _resident()
@@ -100,23 +116,19 @@ def grown(artifact: str, inputs: str) -> None:
     print(_resident() - before)
 
 
-def reloaded(artifact: str, inputs: str) -> None:
+def reloaded(files: str, artifact: str, inputs: str) -> None:
     """Load, run and drop a program many times and print by how many bytes the process grew."""
-    from graft.runtime.loading import load
-
     feeds = dict(np.load(inputs))
     for number in range(120):
         if number == 40:
             before = _resident()
-        load(artifact, threads=2, strict=True).run(feeds)
+        _load(files, artifact).run(feeds)
     print(_resident() - before)
 
 
-def forked(artifact: str, inputs: str, results: str) -> None:
+def forked(files: str, artifact: str, inputs: str, results: str) -> None:
     """Run a program, fork, run it in both processes, and keep what the child computes."""
-    from graft.runtime.loading import load
-
-    program, feeds = load(artifact, threads=2, strict=True), dict(np.load(inputs))
+    program, feeds = _load(files, artifact), dict(np.load(inputs))
     program.run(feeds)
     child = os.fork()
     if child == 0:
@@ -129,7 +141,7 @@ def forked(artifact: str, inputs: str, results: str) -> None:
     sys.exit(0 if status == 0 else f"a forked process ends with status {status}")
 
 
-def damaged(artifact: str, inputs: str) -> None:
+def damaged(files: str, artifact: str, inputs: str) -> None:
     """Load and run a program with the bytes of its modules changed: an error or a result, nothing else."""
     from dataclasses import replace
 
@@ -151,7 +163,7 @@ def damaged(artifact: str, inputs: str) -> None:
             modules = list(description.modules)
             modules[number] = replace(module, data=bytes(data))
             try:
-                Program.from_description(replace(description, modules=tuple(modules)), threads=1).run(feeds)
+                Program.from_description(replace(description, modules=tuple(modules)), 1, _loaders(files)).run(feeds)
             except GraftError:
                 continue
 

@@ -33,6 +33,20 @@ def unlike(
     return ""
 
 
+def unlike_bits(got: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> str:
+    """Return in what two results of one computation differ, if in a single bit; NaNs are equal whatever their bits."""
+    for name, wanted in expected.items():
+        found = np.asarray(got[name])
+        if found.shape != wanted.shape:
+            return f"output '{name}' has shape {list(found.shape)}, not {list(wanted.shape)}"
+        same = found == wanted
+        if wanted.dtype.kind in "fc" or wanted.dtype.name in BOUNDS:
+            same = same | (np.isnan(found) & np.isnan(wanted))
+        if not np.all(same):
+            return f"output '{name}': {_worst(found, wanted, ~np.asarray(same))}"
+    return ""
+
+
 def _differs(found: np.ndarray, wanted: np.ndarray, rtol: float | None, atol: float | None) -> str:
     if wanted.dtype.kind in "biuSUO" or wanted.size == 0:
         wrong = np.asarray(found != wanted)

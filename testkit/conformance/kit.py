@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -28,11 +30,13 @@ from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.files import make_folder, write, writing
 from graft.runtime.foreign import one_line, said
 from graft.runtime.program import Program
-from graft.testkit.conformance.differences import unlike
+from graft.testkit.conformance.differences import BOUNDS, unlike, unlike_bits
 from graft.testkit.conformance.outcome import Failure, NotClaimed, Trial
 
 REFERENCE = "reference"
 THREADS = 2
+SLOW = 0.05
+"""The seconds that a call of a model of the kit may take without a warning, however slow the reference."""
 SCRIBBLE = 0x3B
 """The byte that the inputs of a finished call are overwritten with: whoever kept a pointer reads it."""
 
@@ -135,25 +139,46 @@ class Kit:
         except GraftError as error:
             raise NotClaimed from error
 
-    def attempt(self, trial: Trial, others: Sequence[str] = (REFERENCE,), policy: Policy | None = None) -> Plan:
+    def attempt(self, trial: Trial, others: Sequence[str] = (REFERENCE,), policy: Policy | None = None) -> str:
         """Compile and run a model on the backend; raise Failure for a wrong result, or for bad manners.
 
-        Bad manners are: to change inputs, to keep pointers to the memory of a call, to print.
+        Bad manners are: to change inputs, to keep pointers to the memory of a call, to depend on earlier calls, to give
+        other bits each time, to print. Returns a warning where a call takes far longer than the reference, else "".
         """
         with silent() as printed:
-            plan, program = self.compiled(trial, others, policy)
-            expected = self.reference(trial)
+            _, program = self.compiled(trial, others, policy)
+            expected, clock = self.reference(trial), Clock()
             try:
                 with np.errstate(all="ignore"):
-                    self._run_twice(program, trial, expected)
+                    self._run_twice(program, trial, expected, clock)
+                    if trial.expected is None or trial.rtol is None:  # a random model's bounds hold for its own inputs
+                        self._run_others(program, trial, clock)
             except GraftError as error:
                 raise Failure(f"fails when it runs: {one_line(error.message)}", trial) from error
             del program
         if printed:
             raise Failure(f"prints to the standard output: {one_line(printed[0])}", trial)
-        return plan
+        return clock.warning()
 
-    def _run_twice(self, program: Program, trial: Trial, expected: Mapping[str, np.ndarray]) -> None:
+    def _run_others(self, program: Program, trial: Trial, clock: Clock) -> None:
+        """Run on other numbers of the same shapes, then on the first ones again."""
+        other = with_other_numbers(trial)
+        if other is None:
+            return
+        try:
+            with clock.of_reference():
+                expected = self._computed(other)
+        except NotClaimed:
+            return
+        before = program.run(dict(trial.feeds))
+        if text := unlike(program.run(dict(other.feeds)), expected, trial.rtol, trial.atol):
+            raise Failure(f"a call with other numbers of the same shapes is wrong: {text}", other)
+        with clock.of_backend():
+            after = program.run(dict(trial.feeds))
+        if text := unlike_bits(after, before):
+            raise Failure(f"two calls with the same inputs differ: {text}", trial)
+
+    def _run_twice(self, program: Program, trial: Trial, expected: Mapping[str, np.ndarray], clock: Clock) -> None:
         first, second = ({name: np.array(array) for name, array in trial.feeds.items()} for _ in range(2))
         once = program.run(first)
         for name, array in first.items():
@@ -164,11 +189,57 @@ class Kit:
         kept = {name: np.array(array) for name, array in once.items()}
         for array in first.values():
             scribble(array)
-        again = program.run(second)
+        with clock.of_backend():
+            again = program.run(second)
         if text := unlike(again, expected, trial.rtol, trial.atol):
             raise Failure(f"a second call is wrong though the first was right: {text}", trial)
         if any(array.tobytes() != kept[name].tobytes() for name, array in once.items()):
             raise Failure("a second call changes the results of the first", trial)
+
+
+def with_other_numbers(trial: Trial) -> Trial | None:
+    """Return the trial with the elements of its first float input, of several ones, in the opposite order; or None.
+
+    What is legal stays so: no number is new. Integers, which may be shapes and indices, are left alone.
+    """
+    for name, array in trial.feeds.items():
+        if array.dtype.name in BOUNDS and array.size > 1:
+            turned = np.ascontiguousarray(array.reshape(-1)[::-1]).reshape(array.shape)
+            if turned.tobytes() == np.ascontiguousarray(array).tobytes():
+                continue
+            return Trial(trial.proto, {**trial.feeds, name: turned}, None, trial.rtol, trial.atol)
+    return None
+
+
+@dataclass(slots=True)
+class Clock:
+    """The seconds that calls of the backend's program and of the reference's take, the least of each."""
+
+    backend: float = math.inf
+    reference: float = math.inf
+
+    @contextmanager
+    def of_backend(self) -> Iterator[None]:
+        """Time a call of the backend's program."""
+        start = perf_counter()
+        yield
+        self.backend = min(self.backend, perf_counter() - start)
+
+    @contextmanager
+    def of_reference(self) -> Iterator[None]:
+        """Time what the reference takes, compilation included."""
+        start = perf_counter()
+        yield
+        self.reference = min(self.reference, perf_counter() - start)
+
+    def warning(self) -> str:
+        """Return what to say of a call that takes more than `SLOW` seconds, and longer than the reference; else ""."""
+        if math.inf > self.backend > max(SLOW, self.reference):
+            return (
+                f"slow: a call takes {self.backend * 1e3:.0f} ms, where the reference takes "
+                f"{self.reference * 1e3:.0f} ms to be compiled and run"
+            )
+        return ""
 
 
 def scribble(array: np.ndarray) -> None:

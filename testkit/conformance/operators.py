@@ -8,6 +8,7 @@ from functools import partial
 import onnx
 
 from graft.testkit.conformance.drawn import operator_trials
+from graft.testkit.conformance.hard_shapes import hard_shapes
 from graft.testkit.conformance.kit import Kit
 from graft.testkit.conformance.onnx_cases import tests_of
 from graft.testkit.conformance.outcome import Case
@@ -24,7 +25,7 @@ def subjects(kit: Kit) -> list[str]:
 
 
 def cases(kit: Kit, subject: str) -> Iterator[Case]:
-    """Give the operator's cases: ONNX's node tests, each in all its variants, and drawn models of it alone.
+    """Give the operator's cases: ONNX's node tests, each in all its variants, hard shapes, and drawn models of it.
 
     Of a test that the backend takes nothing of there are variants only if it is the operator's first. What a plan does
     not give to the backend is no case: most operators are not most backends'.
@@ -39,6 +40,9 @@ def cases(kit: Kit, subject: str) -> Iterator[Case]:
         for variant, other in variants(trial) if claimed or number == 0 else ():
             if kit.claims(other):
                 yield Case(f"{title}-{variant}", partial(kit.attempt, other))
+    for name, trial in hard_shapes(subject):
+        if kit.claims(trial):
+            yield Case(f"1/{subject}/hard-{name}", partial(kit.attempt, trial))
     for number, trial in enumerate(operator_trials(subject, DRAWN)):
         if kit.claims(trial):
             yield Case(f"1/{subject}/drawn-{number}", partial(kit.attempt, trial))

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     import onnx
 
-Verdict = Literal["passed", "failed", "expected-failure", "unexpected-pass", "not-claimed"]
+Verdict = Literal["passed", "failed", "expected-failure", "unexpected-pass", "not-claimed", "not-run"]
 BAD: tuple[Verdict, ...] = ("failed", "unexpected-pass")
 
 
@@ -42,17 +42,24 @@ class NotClaimed(Exception):
     """The backend takes nothing of the case, so nothing is charged to it."""
 
 
+class NotRun(Exception):
+    """The check could not be made, so the level that it belongs to is not reached; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One check: its name, ``LEVEL/SUBJECT/WHAT``, and what runs it, raising `Failure` or `NotClaimed`."""
+    """One check: its name, ``LEVEL/SUBJECT/WHAT``, and what runs it, raising `Failure`, `NotClaimed` or `NotRun`.
+
+    What ``run`` returns is a warning about what passes, None or "" for none.
+    """
 
     name: str
-    run: Callable[[], object]
+    run: Callable[[], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a case ended: for a failure what is wrong, for an expected one the ledger's reason."""
+    """How a case ended: what is wrong, a pass's warning, why it was not run; for an expected failure the reason."""
 
     name: str
     verdict: Verdict

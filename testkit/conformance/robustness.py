@@ -5,19 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from graft.errors import GraftError
 from graft.runtime.foreign import one_line
-from graft.testkit.conformance import child, processes
-from graft.testkit.conformance.artifacts import installed, saved
+from graft.testkit.conformance import child
+from graft.testkit.conformance.artifacts import apart, saved
 from graft.testkit.conformance.differences import unlike
 from graft.testkit.conformance.kit import Kit, fault
-from graft.testkit.conformance.outcome import Case, Failure, NotClaimed, Trial
-from graft.testkit.conformance.samples import samples
+from graft.testkit.conformance.outcome import Case, Failure, Trial
+from graft.testkit.conformance.samples import of_samples
 
 THREADS, CALLS = 8, 25
 
@@ -29,12 +28,7 @@ def subjects(kit: Kit) -> list[str]:
 
 def cases(kit: Kit, subject: str) -> Iterator[Case]:
     """Give the check for each of the sample models."""
-    try:
-        found = samples(kit)
-    except NotClaimed:
-        return
-    for number, trial in enumerate(found):
-        yield Case(f"5/{subject}/sample-{number}", partial(CHECKS[subject], kit, trial))
+    yield from of_samples(kit, 5, subject, CHECKS[subject])
 
 
 def _threads(kit: Kit, trial: Trial) -> None:
@@ -76,10 +70,9 @@ def _dropped(kit: Kit, trial: Trial) -> None:
 
 
 def _grows(kit: Kit, trial: Trial, action: str, what: str) -> None:
-    installed(kit)
     with tempfile.TemporaryDirectory() as place:
         artifact, inputs = saved(kit, trial, Path(place))
-        grown = int(processes.run(action, artifact, inputs))
+        grown = int(apart(kit, action, artifact, inputs))
     if grown > child.GROWTH:
         raise Failure(f"the process grows by {grown / 2**20:.1f} MiB in {what}", trial)
 
@@ -115,22 +108,20 @@ def _wrong_inputs(kit: Kit, trial: Trial) -> None:
 
 def _damaged(kit: Kit, trial: Trial) -> None:
     """Modules with other bytes are errors or results: no crash, no exception of another kind."""
-    installed(kit)
     with tempfile.TemporaryDirectory() as place:
         artifact, inputs = saved(kit, trial, Path(place))
         try:
-            processes.run("damaged", artifact, inputs)
+            apart(kit, "damaged", artifact, inputs)
         except Failure as failure:
             raise Failure(f"with damaged modules: {failure.text}", trial) from failure
 
 
 def _forked(kit: Kit, trial: Trial) -> None:
     """A process that forks runs its programs on, and so does its child."""
-    installed(kit)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         artifact, inputs = saved(kit, trial, folder)
-        processes.run("forked", artifact, inputs, folder / "results.npz", seconds=30)
+        apart(kit, "forked", artifact, inputs, folder / "results.npz", seconds=30)
         with np.load(folder / "results.npz") as results:
             text = unlike(dict(results), kit.reference(trial), trial.rtol, trial.atol)
     if text:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 
 from graft.testkit.conformance.drawn import draw_model, trial_of
 from graft.testkit.conformance.kit import Kit
 from graft.testkit.conformance.onnx_cases import tests_of
 from graft.testkit.conformance.operators import subjects
-from graft.testkit.conformance.outcome import Failure, NotClaimed, Trial
+from graft.testkit.conformance.outcome import Case, Failure, NotClaimed, NotRun, Trial
 from graft.testkit.conformance.synthesis import Unwritable, instances
 
 WANTED = 3
 SEEDS = 40
+OWN_MODELS = "give one of yours with models=[...] or --model"
 
 _found: dict[tuple[str, tuple[str, ...]], list[Trial]] = {}
+
+
+def of_samples(kit: Kit, level: int, subject: str, check: Callable[[Kit, Trial], None]) -> Iterator[Case]:
+    """Give a check of a level for each of the sample models; one that is not run where there is none."""
+    try:
+        found = samples(kit)
+    except NotClaimed:
+        yield Case(f"{level}/{subject}/samples", _none_found)
+        return
+    for number, trial in enumerate(found):
+        yield Case(f"{level}/{subject}/sample-{number}", partial(check, kit, trial))
+
+
+def _none_found() -> None:
+    raise NotRun(f"no model was found that the backend takes a part of and computes rightly; {OWN_MODELS}")
 
 
 def samples(kit: Kit) -> list[Trial]:

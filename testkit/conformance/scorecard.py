@@ -22,7 +22,7 @@ LETTER = 6.6
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A level: how many cases were claimed, and how these ended."""
+    """A level: how many cases were claimed, and how these ended; of ``not_run`` subjects no case could be run."""
 
     level: int
     title: str
@@ -31,6 +31,7 @@ class Row:
     passed: int
     expected: int
     failed: int
+    not_run: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +41,41 @@ class Scorecard:
     backend: str
     level: int
     results: tuple[Result, ...]
+    only: tuple[str, ...] = ()
+    """What was asked for of the levels, all of them if nothing: no level is reached by a part of it."""
 
     def rows(self) -> list[Row]:
         """Return the levels that were run."""
         found = []
         for number, level in enumerate(LEVELS[: self.level + 1]):
-            own = [one for one in self.results if one.level == number and one.verdict != "not-claimed"]
+            every = [one for one in self.results if one.level == number and one.verdict != "not-claimed"]
+            own = [one for one in every if one.verdict != "not-run"]
             counts = Counter(one.verdict for one in own)
             failed = sum(counts[verdict] for verdict in BAD)
             subjects = len({one.subject for one in own})
-            found.append(
-                Row(number, level.title, subjects, len(own), counts["passed"], counts["expected-failure"], failed)
-            )
+            not_run = len({one.subject for one in every} - {one.subject for one in own})
+            passed, expected = counts["passed"], counts["expected-failure"]
+            found.append(Row(number, level.title, subjects, len(own), passed, expected, failed, not_run))
         return found
 
     @property
     def reached(self) -> int:
-        """The highest level below which, and at which, nothing fails; -1 if not even level 0 holds."""
-        return next((row.level - 1 for row in self.rows() if row.failed), self.level)
+        """The highest level below which, and at which, nothing fails and every check was run; -1 for none."""
+        return next((row.level - 1 for row in self.rows() if row.failed or row.not_run), self.level)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing fails."""
-        return self.reached == self.level
+        """Whether nothing fails; what was not run lowers the level that is reached, and is no failure."""
+        return not self.of(*BAD)
 
     def of(self, *verdicts: str) -> list[Result]:
         """Return the results with these verdicts."""
         return [one for one in self.results if one.verdict in verdicts]
+
+    @property
+    def warnings(self) -> list[Result]:
+        """The cases that pass with a warning."""
+        return [one for one in self.of("passed") if one.text]
 
     def to_json(self) -> dict[str, Any]:
         """Return the scorecard as JSON data; results that were not claimed are only counted."""
@@ -90,13 +99,15 @@ class Scorecard:
         """What the badge says: the level reached, and how many of the claimed cases pass."""
         rows = self.rows()
         passed, claimed = sum(row.passed for row in rows), sum(row.claimed for row in rows)
+        if self.only:
+            return f"{' '.join(self.only)} alone · {passed}/{claimed}"
         level = "not conformant" if self.reached < 0 else f"level {self.reached}"
         return f"{level} · {passed}/{claimed}"
 
     @property
     def colour(self) -> str:
         """The badge's colour."""
-        return RED if self.reached < 0 else GREEN if self.ok else YELLOW
+        return RED if self.reached < 0 else GREEN if self.reached == self.level else YELLOW
 
     def text(self) -> str:
         """Return the scorecard as lines of text."""
@@ -110,7 +121,10 @@ class Scorecard:
                 for index, (cell, width) in enumerate(zip(row, widths, strict=True))
             )
             lines.append("  ".join(cells).rstrip())
-        for title, found in (("failed", self.of(*BAD)), ("expected", self.of("expected-failure"))):
+        for title, found in (
+            ("failed", self.of(*BAD)), ("not run", self.of("not-run")), ("warnings", self.warnings),
+            ("expected", self.of("expected-failure")),
+        ):  # fmt: skip
             if found:
                 lines += ["", f"{title}:", *(f"  {one.name}: {one.reason or one.text}" for one in found)]
         return "\n".join(lines) + "\n"
@@ -125,8 +139,8 @@ class Scorecard:
             lines += ["", f"Operators: {', '.join(operators)}."]
         for reason, names in _by_reason(self.of("expected-failure")):
             lines += ["", f"Expected to fail, {len(names)}: {reason} ({_few(names)})."]
-        for one in self.of(*BAD):
-            lines += ["", f"**Fails**: `{one.name}`: {one.text}"]
+        for title, found in (("Fails", self.of(*BAD)), ("Not run", self.of("not-run")), ("Warning", self.warnings)):
+            lines += [line for one in found for line in ("", f"**{title}**: `{one.name}`: {one.text}")]
         return "\n".join(lines) + "\n"
 
     def html(self) -> str:
@@ -140,7 +154,7 @@ class Scorecard:
             f'<tr class="{"bad" if one.verdict in BAD else ""}"><td><code>{escape(one.name)}</code><td>{one.verdict}'
             f"<td>{escape(one.text)}<td>{escape(one.reason)}"
             for one in self.results
-            if one.verdict not in ("passed", "not-claimed")
+            if one.verdict not in ("passed", "not-claimed") or (one.verdict == "passed" and one.text)
         )
         details = f"<h2>What does not pass</h2><table>{rows}</table>" if rows else ""
         operators = ", ".join(_subjects(self.results, 1))

@@ -17,7 +17,7 @@ from graft.runtime.foreign import one_line
 from graft.testkit.conformance.kit import Kit, fault, reproduction
 from graft.testkit.conformance.ledger import Entry, Given, entry_of, read
 from graft.testkit.conformance.levels import HIGHEST, LEVELS
-from graft.testkit.conformance.outcome import BAD, Case, Failure, NotClaimed, Result, Trial
+from graft.testkit.conformance.outcome import BAD, Case, Failure, NotClaimed, NotRun, Result, Trial
 
 Model = str | os.PathLike[str] | onnx.ModelProto
 
@@ -90,9 +90,11 @@ class Suite:
         entry = entry_of(self.ledger, case.name)
         reason = "" if entry is None else entry.reason
         try:
-            case.run()
+            warning = case.run() or ""
         except NotClaimed:
             return Result(case.name, "not-claimed")
+        except NotRun as error:
+            return Result(case.name, "not-run", str(error))
         except Failure as failure:
             if entry is not None:
                 return Result(case.name, "expected-failure", failure.text, reason)
@@ -105,7 +107,7 @@ class Suite:
                 return Result(case.name, "expected-failure", text, reason)
             return Result(case.name, "failed", text)
         if entry is None or entry.may_pass:
-            return Result(case.name, "passed")
+            return Result(case.name, "passed", warning)
         return Result(case.name, "unexpected-pass", "it passes; take it out of the ledger", reason)
 
 

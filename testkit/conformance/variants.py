@@ -27,11 +27,18 @@ TYPES = {
 }
 """The types that take the place of float32."""
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-45, 3e38, -3e38, 1e-8, 1.0, -1.0)
-SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (0, 3), (7,), (1, 1, 1), (2, 3, 17), (3, 1, 2, 5), (1030,))
-"""The shapes of elementwise operators."""
+SUBNORMAL = (1e-39, -3e-39, 7e-40, -1e-38)
+"""Numbers of float32 below the least normal one, with digits enough for the bounds of `differences`."""
+KEEP_SUBNORMALS = frozenset({"Abs", "Add", "Clip", "Identity", "Max", "Min", "Neg", "Relu", "Sub", "Sum"})
+"""Operators whose results are as small as their operands, whatever the order in which anything is rounded."""
+SHAPES: tuple[tuple[int, ...], ...] = (
+    (), (1,), (0, 3), (7,), (3, 3), (1, 1, 1), (2, 3, 17), (3, 1, 2, 5), (257,), (1030,), (4099,), (99991,),
+)  # fmt: skip
+"""The shapes of elementwise operators: empty, odd, square, and primes up to 10^5 elements."""
 BROADCASTS: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((2, 3, 4), (4,)), ((2, 3, 4), ()), ((3, 1), (1, 5)), ((4,), (2, 3, 4)), ((1, 3, 1, 1), (2, 3, 4, 5)),
-    ((0, 3), (1, 3)),
+    ((0, 3), (1, 3)), ((3, 3), (3,)), ((3,), (3, 3)), ((3, 3), (3, 1)), ((1, 3), (3, 3)), ((5, 5, 5), (5, 5)),
+    ((4, 1, 4), (4, 1)), ((1,), (257,)),
 )  # fmt: skip
 """The pairs of shapes of elementwise operators of two operands."""
 
@@ -42,6 +49,7 @@ def variants(trial: Trial) -> Iterator[tuple[str, Trial]]:
     special = _special(trial)
     if special is not None:
         yield "special", special
+    yield from _subnormal(trial)
     yield from _shaped(trial)
     symbolic = with_symbols(trial)
     if symbolic is not None:
@@ -123,6 +131,17 @@ def _special(trial: Trial) -> Trial | None:
     if all(feeds[name] is trial.feeds[name] for name in feeds):
         return None
     return Trial(trial.proto, feeds)
+
+
+def _subnormal(trial: Trial) -> Iterator[tuple[str, Trial]]:
+    """Give the model fed with subnormal numbers alone, compared without an absolute bound: a zero is wrong."""
+    floats = {name for name, array in trial.feeds.items() if array.dtype == np.float32}
+    if trial.proto.graph.node[0].op_type in KEEP_SUBNORMALS and floats == set(trial.feeds):
+        feeds = {
+            name: np.resize(np.roll(np.array(SUBNORMAL, np.float32), number), array.shape)
+            for number, (name, array) in enumerate(trial.feeds.items())
+        }
+        yield "subnormal", Trial(trial.proto, feeds, rtol=1e-3, atol=0.0)
 
 
 def _salted(array: np.ndarray, number: int) -> np.ndarray:

@@ -99,7 +99,7 @@ def test(
     for _, _, results in suite.run_all(only):
         if not state.json:
             _tell(results, state.verbose)
-    scorecard = Scorecard(name, level, tuple(suite.results))
+    scorecard = Scorecard(name, level, tuple(suite.results), tuple(only))
     for path, text in ((html, scorecard.html), (badge, scorecard.badge)):
         if path is not None:
             from graft.runtime.files import write

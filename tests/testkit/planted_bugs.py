@@ -1,0 +1,456 @@
+"""A good backend of 17 operators, and bugs to plant into it, each as the text that replaces a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GOOD = '''
+import ctypes
+import time
+import numpy as np
+import graft
+
+OPERATORS = (
+    "Add", "Relu", "LeakyRelu", "MatMul", "MaxPool", "AveragePool", "Conv", "ReduceSum", "ReduceMax", "Softmax",
+    "Transpose", "Concat", "Slice", "Gather", "Pad", "CumSum", "ArgMax",
+)
+
+class Npu(graft.JsonBackend):
+    name = "npu"
+
+    @graft.supports(*OPERATORS)
+    def single(self, node):
+        whole = node.op_type in ("Add", "Concat", "Gather") and node.dtype == "int64"
+        if node.dtype != "float32" and not whole:
+            return graft.Reject("dtype", "float32 only")
+        if node.attribute("auto_pad", "NOTSET") != "NOTSET" or node.attribute("ceil_mode", 0):
+            return graft.Reject("attribute", "pads only as numbers")
+        if node.op_type in ("MaxPool", "AveragePool", "Conv") and node.inputs[0].rank != 4:
+            return graft.Reject("rank", "images only")
+        if node.op_type == "MaxPool" and len(node.outputs) > 1:
+            return graft.Reject("attribute", "no indices")
+        if node.op_type == "Pad" and (node.attribute("mode", "constant") == "wrap" or len(node.inputs) > 3):
+            return graft.Reject("attribute", "no wrapping and no axes")
+        return True
+
+    def load(self, graph, constants):
+        return lambda inputs: graph.run(inputs, constants, self.kernel)
+
+    def kernel(self, node, arrays):
+        return [np.asarray(KERNELS[node.name](node, *arrays))]
+
+KERNELS = {}
+
+def kernel(function):
+    KERNELS[{"average_pool": "AveragePool", "max_pool": "MaxPool", "matmul": "MatMul", "leaky_relu": "LeakyRelu",
+             "reduce_sum": "ReduceSum", "reduce_max": "ReduceMax", "cum_sum": "CumSum", "arg_max": "ArgMax"}.get(
+        function.__name__, function.__name__.title())] = function
+    return function
+
+def patches(x, kernel, strides, pads, dilations, fill):
+    """Return the windows of images as [n, c, rows, columns, kernel rows, kernel columns]."""
+    top, left, bottom, right = pads
+    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=fill)
+    reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel)]
+    found = np.lib.stride_tricks.sliding_window_view(x, reach, (2, 3))
+    return found[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+
+def geometry(node, kernel):
+    return (
+        kernel, node.attribute("strides") or [1, 1], node.attribute("pads") or [0] * 4,
+        node.attribute("dilations") or [1, 1],
+    )
+
+@kernel
+def add(node, a, b): return a + b
+
+@kernel
+def relu(node, a): return np.maximum(a, 0)
+
+@kernel
+def leaky_relu(node, a):
+    return np.where(a < 0, np.float32(node.attribute("alpha", 0.01)) * a, a).astype(np.float32)
+
+@kernel
+def matmul(node, a, b): return np.matmul(a, b)
+
+@kernel
+def max_pool(node, x):
+    return patches(x, *geometry(node, node.attribute("kernel_shape")), -np.inf).max((4, 5)).astype(np.float32)
+
+@kernel
+def average_pool(node, x):
+    how = geometry(node, node.attribute("kernel_shape"))
+    total = patches(x, *how, 0).sum((4, 5))
+    ones = np.ones_like(x)
+    if node.attribute("count_include_pad", 0):
+        return (total / np.prod(how[0])).astype(np.float32)
+    return (total / patches(ones, *how, 0).sum((4, 5))).astype(np.float32)
+
+@kernel
+def conv(node, x, w, bias=None):
+    groups = node.attribute("group", 1)
+    found = patches(x, *geometry(node, list(w.shape[2:])), 0)
+    parts = zip(np.split(found, groups, 1), np.split(w, groups, 0))
+    y = np.concatenate([np.einsum("ncijkl,mckl->nmij", one, own) for one, own in parts], 1)
+    return (y if bias is None else y + bias[:, None, None]).astype(np.float32)
+
+def axes_of(node, x, axes):
+    return tuple(int(one) for one in axes) if axes is not None and len(axes) else tuple(range(x.ndim))
+
+@kernel
+def reduce_sum(node, x, axes=None):
+    if node.attribute("noop_with_empty_axes", 0) and (axes is None or not len(axes)):
+        return x
+    return x.sum(axes_of(node, x, axes), keepdims=bool(node.attribute("keepdims", 1)), dtype=x.dtype)
+
+@kernel
+def reduce_max(node, x, axes=None):
+    if node.attribute("noop_with_empty_axes", 0) and (axes is None or not len(axes)):
+        return x
+    return x.max(axes_of(node, x, axes), keepdims=bool(node.attribute("keepdims", 1)), initial=-np.inf)
+
+@kernel
+def softmax(node, x):
+    axis = node.attribute("axis", -1)
+    y = np.exp(x - x.max(axis, keepdims=True, initial=-np.inf))
+    return (y / y.sum(axis, keepdims=True)).astype(np.float32)
+
+@kernel
+def transpose(node, x): return np.transpose(x, node.attribute("perm"))
+
+@kernel
+def concat(node, *parts): return np.concatenate(parts, node.attribute("axis"))
+
+@kernel
+def slice(node, x, starts, ends, axes=None, steps=None):
+    axes = range(len(starts)) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        x = cut(x, int(start), int(end), int(axis), int(step))
+    return x
+
+def cut(x, start, end, axis, step):
+    size = x.shape[axis]
+    start, end = (one + size if one < 0 else one for one in (start, end))
+    if step > 0:
+        places = np.arange(min(max(start, 0), size), min(max(end, 0), size), step)
+    else:
+        places = np.arange(min(max(start, -1), size - 1), min(max(end, -1), size - 1), step)
+    return np.take(x, places, axis)
+
+@kernel
+def gather(node, x, indices): return np.take(x, indices, node.attribute("axis", 0))
+
+@kernel
+def pad(node, x, pads, value=0):
+    count = len(pads) // 2
+    both = [(int(one), int(other)) for one, other in zip(pads[:count], pads[count:])]
+    mode = node.attribute("mode", "constant")
+    for axis, (one, other) in enumerate(both):
+        x = np.take(x, np.arange(max(-one, 0), x.shape[axis] - max(-other, 0)), axis)
+    both = [(max(one, 0), max(other, 0)) for one, other in both]
+    return np.pad(x, both, mode, **({"constant_values": value} if mode == "constant" else {}))
+
+@kernel
+def cum_sum(node, x, axis):
+    axis, back = int(axis), bool(node.attribute("reverse", 0))
+    x = np.flip(x, axis) if back else x
+    y = np.cumsum(x, axis, dtype=x.dtype)
+    y = y - x if node.attribute("exclusive", 0) else y
+    return np.flip(y, axis) if back else y
+
+@kernel
+def arg_max(node, x):
+    axis = node.attribute("axis", 0)
+    last = node.attribute("select_last_index", 0)
+    found = x.shape[axis] - 1 - np.flip(x, axis).argmax(axis) if last else x.argmax(axis)
+    return np.expand_dims(found, axis) if node.attribute("keepdims", 1) else found
+'''
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug: the group of cases that finds it, the kernels that have it, and what the message or the case must say.
+
+    ``said`` is a regular expression of the line ``CASE: TEXT`` of the first case that fails.
+    """
+
+    group: str
+    source: str
+    said: str
+
+
+def _body(name: str, arguments: str, *lines: str) -> str:
+    return "\n".join(["", "@kernel", f"def {name}(node, {arguments}):", *(f"    {line}" for line in lines)])
+
+
+WRONG = r"output '\w+': "
+POOL = "how = geometry(node, node.attribute('kernel_shape'))"
+BUGS: dict[str, Bug] = {
+    # ---- windows
+    "pads of the beginning and the end swapped": Bug(
+        "1/MaxPool",
+        _body("max_pool", "x", POOL, "k, s, p, d = how",
+              "return patches(x, k, s, [*p[2:], *p[:2]], d, -np.inf).max((4, 5)).astype(np.float32)"),
+        rf"hard-.*pads=.*{WRONG}",
+    ),
+    "pads of rows and columns swapped": Bug(
+        "1/MaxPool",
+        _body("max_pool", "x", POOL, "k, s, (a, b, c, d), e = how",
+              "return patches(x, k, s, [b, a, d, c], e, -np.inf).max((4, 5)).astype(np.float32)"),
+        r"pads=.*(output '|fails when it runs)",
+    ),
+    "strides of rows and columns swapped": Bug(
+        "1/MaxPool",
+        _body("max_pool", "x", POOL, "k, s, p, d = how",
+              "return patches(x, k, s[::-1], p, d, -np.inf).max((4, 5)).astype(np.float32)"),
+        r"strides=.*(fails when it runs|output ')",
+    ),
+    "dilations of one axis for both": Bug(
+        "1/MaxPool",
+        _body("max_pool", "x", POOL, "k, s, p, d = how",
+              "return patches(x, k, s, p, [d[0]] * 2, -np.inf).max((4, 5)).astype(np.float32)"),
+        r"dilations=.*(fails when it runs|output ')",
+    ),
+    "border of zeros under a maximum": Bug(
+        "1/MaxPool", _body("max_pool", "x", POOL, "return patches(x, *how, 0).max((4, 5)).astype(np.float32)"),
+        WRONG,
+    ),
+    "border counted in the mean": Bug(
+        "1/AveragePool",
+        _body("average_pool", "x", POOL, "return patches(x, *how, 0).mean((4, 5)).astype(np.float32)"),
+        WRONG,
+    ),
+    "border never counted in the mean": Bug(
+        "1/AveragePool",
+        _body("average_pool", "x", POOL, "n = patches(np.ones_like(x), *how, 0).sum((4, 5))",
+              "return (patches(x, *how, 0).sum((4, 5)) / n).astype(np.float32)"),
+        rf"count_include_pad.*{WRONG}",
+    ),
+    "channels beyond 256 left out": Bug(
+        "1/Conv",
+        "\nwhole_conv = KERNELS['Conv']"
+        + _body("conv", "x, w, bias=None",
+                "few = x.shape[1] > 256 and node.attribute('group', 1) == 1",
+                "x, w = (x[:, :256], w[:, :256]) if few else (x, w)",
+                "return whole_conv(node, x, w, *([] if bias is None else [bias]))"),
+        rf"257.*{WRONG}",
+    ),
+    "bias left out of groups": Bug(
+        "1/Conv",
+        "\nwhole_conv = KERNELS['Conv']"
+        + _body("conv", "x, w, bias=None",
+                "grouped = node.attribute('group', 1) > 1",
+                "return whole_conv(node, x, w, *([] if bias is None or grouped else [bias]))"),
+        rf"group=2.*{WRONG}",
+    ),
+    "groups in the wrong order": Bug(
+        "1/Conv",
+        "\nwhole_conv = KERNELS['Conv']"
+        + _body("conv", "x, w, bias=None",
+                "g = node.attribute('group', 1)",
+                "x = np.concatenate(np.split(x, g, 1)[::-1], 1) if g == 2 else x",
+                "return whole_conv(node, x, w, *([] if bias is None else [bias]))"),
+        rf"group=2.*{WRONG}",
+    ),
+    # ---- broadcasts and elementwise
+    "broadcast aligned left": Bug(
+        "1/Add",
+        _body("add", "a, b",
+              "if a.ndim == 2 and b.ndim == 1 and a.shape[0] == b.shape[0]: return a + b[:, None]", "return a + b"),
+        rf"shapes-3x3-3: {WRONG}",
+    ),
+    "column taken for a row": Bug(
+        "1/Add",
+        _body("add", "a, b",
+              "if a.ndim == b.ndim == 2 and b.shape[1] == 1 and a.shape[1] == b.shape[0]: return a + b.T",
+              "return a + b"),
+        rf"shapes-3x3-3x1: {WRONG}",
+    ),
+    "tail beyond 4,096 elements": Bug(
+        "1/Add",
+        _body("add", "a, b", "y = a + b", "if y.size > 4096: y = y.reshape(-1); y[len(y) - len(y) % 8:] = 0",
+              "return y.reshape(np.broadcast_shapes(a.shape, b.shape))"),
+        rf"shape-4099: {WRONG}",
+    ),
+    "elements beyond 65,536": Bug(
+        "1/Relu",
+        _body("relu", "a", "y = np.maximum(a, 0)", "y.reshape(-1)[65536:] = 0", "return y"), rf"shape-99991: {WRONG}",
+    ),
+    "empty operands raise": Bug(
+        "1/Relu", _body("relu", "a", "a.reshape(-1)[0]", "return np.maximum(a, 0)"),
+        r"shape-0x3: fails when it runs: .*IndexError",
+    ),
+    "axes of one element left out": Bug(
+        "1/Relu", _body("relu", "a", "return np.squeeze(np.maximum(a, 0))"),
+        r"shape-1x1x1: fails when it runs: .*must be float32\[1,1,1\], the function returned float32\[\]",
+    ),
+    "subnormal numbers flushed to zero": Bug(
+        "1/Add", _body("add", "a, b", "y = np.asarray(a + b)",
+                       "return np.where(np.abs(y) < 1.17e-38, 0, y).astype(y.dtype)"),
+        rf"subnormal: {WRONG}",
+    ),
+    "NaN becomes zero": Bug(
+        "1/Relu", _body("relu", "a", "return np.fmax(a, np.float32(0))"), rf"special: {WRONG}0.0 instead of nan",
+    ),
+    "infinities clipped": Bug(
+        "1/Add", _body("add", "a, b", "y = a + b",
+                       "return np.clip(y, -3e38, 3e38).astype(y.dtype) if y.dtype.kind == 'f' else y"),
+        rf"special: {WRONG}",
+    ),
+    "default of an attribute forgotten": Bug(
+        "1/LeakyRelu",
+        _body("leaky_relu", "a", "return np.where(a < 0, np.float32(node.attribute('alpha') if node.attribute('alpha') "
+              "!= np.float32(0.01) else 0.1) * a, a).astype(np.float32)"),
+        rf"default.*{WRONG}",
+    ),
+    "integers computed as floats": Bug(
+        "1/Concat", _body("concat", "*parts", "y = np.concatenate(parts, node.attribute('axis'))",
+                          "return (y.astype(np.float32) + np.float32(0.25)).astype(y.dtype)"),
+        WRONG,
+    ),
+    # ---- products
+    "no terms, and nothing written": Bug(
+        "1/MatMul", _body("matmul", "a, b", "return np.full(np.matmul(a, b).shape, 7, np.float32) if a.shape[-1] == 0 "
+                          "else np.matmul(a, b)"),
+        rf"hard-3x0-0x2: {WRONG}7.0 instead of 0.0",
+    ),
+    "terms beyond 256 left out": Bug(
+        "1/MatMul", _body("matmul", "a, b", "return np.matmul(a[..., :256], b[..., :256, :]) if b.ndim > 1 else a @ b"),
+        rf"hard-3x257-257x2: {WRONG}",
+    ),
+    "wrong from 256 terms on": Bug(
+        "1/MatMul", _body("matmul", "a, b", "y = np.matmul(a, b)", "return y * np.float32(2) if a.shape[-1] >= 256 "
+                          "else y"),
+        rf"hard-2x256-256x3: {WRONG}",
+    ),
+    "square operand transposed": Bug(
+        "1/MatMul", _body("matmul", "a, b", "return np.matmul(a, b.T) if b.ndim == 2 and b.shape[0] == b.shape[1] "
+                          "else np.matmul(a, b)"),
+        rf"{WRONG}",
+    ),
+    "vector on the left taken for a column": Bug(
+        "1/MatMul", _body("matmul", "a, b", "return np.matmul(b, a) if a.ndim == 1 and b.ndim == 2 "
+                          "and b.shape[0] == b.shape[1] else np.matmul(a, b)"),
+        rf"hard-3-3x3: {WRONG}",
+    ),
+    "first matrix of a batch for all": Bug(
+        "1/MatMul", _body("matmul", "a, b", "y = np.matmul(a, b)",
+                          "if a.ndim == 3 and b.ndim == 2: y = np.broadcast_to(y[:1], y.shape).copy()", "return y"),
+        rf"hard-2x3x3-3x3: {WRONG}",
+    ),
+    "sums in half precision": Bug(
+        "1/MatMul", _body("matmul", "a, b", "return np.matmul(a.astype(np.float16), b.astype(np.float16))"
+                          ".astype(np.float32)"),
+        WRONG,
+    ),
+    "NaN skipped in sums": Bug(
+        "1/MatMul", _body("matmul", "a, b", "return np.matmul(np.where(np.isnan(a), 0, a).astype(np.float32), b)"),
+        rf"-nan: {WRONG}",
+    ),
+    # ---- reductions
+    "last axis taken for the first": Bug(
+        "1/ReduceSum", _body("reduce_sum", "x, axes=None",
+                             "axes = None if axes is None else [0 if one == -1 and x.shape[0] == x.shape[-1] else one "
+                             "for one in axes]",
+                             "if node.attribute('noop_with_empty_axes', 0) and not axes: return x",
+                             "return x.sum(axes_of(node, x, axes), keepdims=bool(node.attribute('keepdims', 1)))"),
+        r"hard-3x3--1.*must be float32\[3,1\], the function returned float32\[1,3\]",
+    ),
+    "a maximum begins with zero": Bug(
+        "1/ReduceMax",
+        _body("reduce_max", "x, axes=None",
+              "if node.attribute('noop_with_empty_axes', 0) and (axes is None or not len(axes)): return x",
+              "return x.max(axes_of(node, x, axes), keepdims=bool(node.attribute('keepdims', 1)), initial=0)"),
+        rf"{WRONG}0.0 instead of -",
+    ),
+    "NaN lost under a maximum": Bug(
+        "1/ReduceMax",
+        _body("reduce_max", "x, axes=None",
+              "if node.attribute('noop_with_empty_axes', 0) and (axes is None or not len(axes)): return x",
+              "return np.fmax.reduce(x, axes_of(node, x, axes), keepdims=bool(node.attribute('keepdims', 1)), "
+              "initial=-np.inf)"),
+        rf"-nan: {WRONG}",
+    ),
+    "axis ignored": Bug(
+        "1/Softmax", _body("softmax", "x", "y = np.exp(x - x.max(-1, keepdims=True, initial=-np.inf))",
+                           "return (y / y.sum(-1, keepdims=True)).astype(np.float32)"),
+        rf"axis.*{WRONG}",
+    ),
+    "large numbers overflow": Bug(
+        "1/Softmax", _body("softmax", "x", "a = node.attribute('axis', -1)", "y = np.exp(x)",
+                           "return (y / y.sum(a, keepdims=True)).astype(np.float32)"),
+        rf"large_number.*{WRONG}nan instead of",
+    ),
+    "exclusive ignored backwards": Bug(
+        "1/CumSum", _body("cum_sum", "x, axis", "axis, back = int(axis), bool(node.attribute('reverse', 0))",
+                          "x = np.flip(x, axis) if back else x", "y = np.cumsum(x, axis, dtype=x.dtype)",
+                          "y = y - x if node.attribute('exclusive', 0) and not back else y",
+                          "return np.flip(y, axis) if back else y"),
+        rf"exclusive.*{WRONG}",
+    ),
+    "first of equal numbers where the last is asked for": Bug(
+        "1/ArgMax", _body("arg_max", "x", "axis = node.attribute('axis', 0)", "y = x.argmax(axis)",
+                          "return np.expand_dims(y, axis) if node.attribute('keepdims', 1) else y"),
+        rf"select_last_index.*{WRONG}",
+    ),
+    # ---- movements
+    "inverse permutation": Bug(
+        "1/Transpose", _body("transpose", "x", "p = node.attribute('perm')",
+                             "return np.transpose(x, None if p is None else np.argsort(p))"),
+        r"(output '|fails when it runs)",
+    ),
+    "operands in the opposite order": Bug(
+        "1/Concat", _body("concat", "*parts", "return np.concatenate(parts[::-1], node.attribute('axis'))"), WRONG,
+    ),
+    "negative steps cut short": Bug(
+        "1/Slice", "\ndef cut(x, start, end, axis, step):\n    return np.take(x, range(*__import__('builtins').slice("
+        "start, max(end, 0) if step < 0 else end, step).indices(x.shape[axis])), axis)",
+        r"(output '|fails when it runs)",
+    ),
+    "negative indices clipped": Bug(
+        "1/Gather",
+        _body("gather", "x, indices", "return np.take(x, np.maximum(indices, 0), node.attribute('axis', 0))"),
+        WRONG,
+    ),
+    "edges repeated as zeros": Bug(
+        "1/Pad", "\nwhole_pad = KERNELS['Pad']"
+        + _body("pad", "x, pads, value=0", "y = whole_pad(node, x, pads, value)",
+                "if node.attribute('mode') != 'edge': return y",
+                "inside = np.pad(np.ones_like(x), [(int(a), int(b)) for a, b in zip(pads[:x.ndim], pads[x.ndim:])])",
+                "return np.where(inside, y, 0).astype(x.dtype)"),
+        rf"edge.*{WRONG}",
+    ),
+    # ---- state from call to call
+    "a memo keyed by shapes": Bug(
+        "1/Relu", "\nMEMO = {}" + _body("relu", "a", "return MEMO.setdefault((id(node), a.shape), np.maximum(a, 0))"),
+        "a call with other numbers of the same shapes is wrong: ",
+    ),
+    "noise from run to run": Bug(
+        "1/Relu", _body("relu", "a", "return np.maximum(a, 0) * np.float32(1 + np.random.uniform(-1, 1) * 1e-5)"),
+        "two calls with the same inputs differ: ",
+    ),
+    "wrong from the third call on": Bug(
+        "1/Relu", "\nCALLS = {}" + _body("relu", "a", "CALLS[id(node)] = CALLS.get(id(node), 0) + 1",
+                                         "return np.maximum(a, 0) + np.float32(CALLS[id(node)] > 3)"),
+        "(with other numbers|same inputs)",
+    ),
+    "sleeps": Bug(
+        "1/Relu", _body("relu", "a", "time.sleep(0.4)", "return np.maximum(a, 0)"),
+        "slow: a call takes 4.. ms, where the reference takes",
+    ),
+    "a scratch buffer that threads share": Bug(
+        "5/threads", "\nSCRATCH = {}"
+        + _body("add", "a, b", "s = SCRATCH.setdefault((a + b).shape, np.array(a + b))", "s[...] = a", "time.sleep(0)",
+                "s += np.random.default_rng().random() * 0", "s += b", "time.sleep(1e-4)", "return s.copy()")
+        + _body("relu", "a", "s = SCRATCH.setdefault(a.shape, np.array(a))", "s[...] = 0", "time.sleep(1e-4)",
+                "np.maximum(s, a, out=s)", "return s.copy()"),
+        "calls from 8 threads are wrong: ",
+    ),
+    "memory that is never given back": Bug(
+        "5/memory-of-calls", "\nKEPT = []\ninner = Npu.kernel\ndef leaky(self, node, arrays):\n"
+        "    KEPT.append(bytearray(100_000))\n    return inner(self, node, arrays)\nNpu.kernel = leaky",
+        "the process grows by .* MiB in 3000 calls",
+    ),
+}  # fmt: skip

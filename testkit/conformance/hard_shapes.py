@@ -8,7 +8,7 @@ prime, and beyond the tiles and vectors of kernels. What ONNX refuses of it is d
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -137,7 +137,8 @@ REDUCED = tuple(
     for number, (shape, axes) in enumerate(AXES)
     for keep in (number % 2,)
 )
-EMPTY_FREE = tuple(row for row in REDUCED if isinstance(row.inputs[0], tuple) and 0 not in row.inputs[0])
+EMPTY_FREE = tuple(row for row in REDUCED if row.special)
+PLAIN = tuple(replace(row, special=False) for row in EMPTY_FREE)
 ALONG_AXIS = tuple(
     Row((shape,), {"axis": axis}, special=True)
     for shape, axis in (
@@ -182,8 +183,9 @@ ROWS: Mapping[str, tuple[Row, ...]] = {
     ),
     "GlobalAveragePool": (Row(((2, 3, 1, 1),)), Row(((1, 5, 17, 13),)), Row(((3, 3, 3, 3),))),
     "GlobalMaxPool": (Row(((2, 3, 1, 1),)), Row(((1, 5, 17, 13),)), Row(((3, 3, 3, 3),))),
-    **dict.fromkeys(("ReduceSum", "ReduceProd", "ReduceSumSquare", "ReduceL1", "ReduceL2"), REDUCED),
-    **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSumExp", "ReduceLogSum"), EMPTY_FREE),
+    **dict.fromkeys(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2"), REDUCED),
+    **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSum"), EMPTY_FREE),
+    **dict.fromkeys(("ReduceProd", "ReduceLogSumExp"), PLAIN),  # an infinity meets zero, or itself, by order alone
     **dict.fromkeys(("Softmax", "LogSoftmax"), ALONG_AXIS),
     **dict.fromkeys(
         ("ArgMax", "ArgMin"),

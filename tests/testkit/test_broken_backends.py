@@ -86,6 +86,7 @@ BROKEN = {
         "cannot run here: no npu in this machine",
     ),
 }  # fmt: skip
+NO = "NO = graft.Reject('cost', 'never')"
 REFUSED = {
     "is built for another level of the interface": (
         "Npu.api_level = 99",
@@ -127,3 +128,19 @@ def test_a_plugin_that_is_not_let_in_fails_level_0(case: str, tmp_path: Path) ->
 @pytest.mark.parametrize("group", ["0/registration", "1/Relu", "1/Conv", "2/npu.matmul_relu", "3/models-0"])
 def test_nothing_is_wrong_with_a_good_backend(group: str, tmp_path: Path) -> None:
     assert bad(results(plugin(tmp_path), group)) == []
+
+
+def test_a_backend_that_takes_nothing_is_checked_by_no_model_and_the_kit_says_so(tmp_path: Path) -> None:
+    file = plugin(tmp_path, "Npu.rules = ()\nNpu.patterns = ()\nNpu.supports = lambda self, node: NO\n" + NO)
+    (found,) = results(file, "5/threads")
+    assert (found.name, found.verdict) == ("5/threads/samples", "not-run")
+    assert found.text == (
+        "no model was found that the backend takes a part of and computes rightly; "
+        "give one of yours with models=[...] or --model"
+    )
+
+
+@pytest.mark.parametrize("group", ["4/without-compiler", "4/missing-library"])
+def test_a_plugin_that_is_a_file_is_loaded_where_there_is_no_compiler(group: str, tmp_path: Path) -> None:
+    found = results(plugin(tmp_path), group)
+    assert {one.verdict for one in found} == {"passed"}, found

@@ -43,6 +43,25 @@ def test_the_level_reached_is_below_the_first_failure() -> None:
     assert Scorecard("npu", 0, (Result("0/registration/loaded", "failed", "x"),)).message == "not conformant · 0/1"
 
 
+def test_a_check_that_was_not_run_is_said_and_its_level_is_not_reached() -> None:
+    text = Scorecard("npu", 1, (*GOOD, Result("1/Add/samples", "not-run", "no model was found"))).text()
+    assert text.startswith("npu: level 0 · 2/3\n")
+    assert "not run:\n  1/Add/samples: no model was found\n" in text
+    other = Result("1/Relu/sample-0", "not-run", "no model was found")  # the subject was checked by other cases
+    assert Scorecard("npu", 1, (*GOOD, other)).reached == 1
+
+
+def test_a_part_of_a_level_reaches_no_level() -> None:
+    assert Scorecard("npu", 1, GOOD, ("1/Relu",)).message == "1/Relu alone · 2/3"
+
+
+def test_a_warning_about_what_passes_is_said() -> None:
+    slow = Result("1/Relu/relu-slow", "passed", "slow: a call takes 400 ms")
+    card = Scorecard("npu", 1, (*GOOD, slow))
+    assert card.reached == 1
+    assert "warnings:\n  1/Relu/relu-slow: slow: a call takes 400 ms\n" in card.text()
+
+
 def test_the_json_form_has_counts_and_what_was_claimed() -> None:
     facts = json.loads(Scorecard("npu", 1, GOOD).write(".json"))
     assert (facts["format"], facts["reached"], facts["ok"], facts["not_claimed"]) == ("graft.scorecard", 1, True, 1)

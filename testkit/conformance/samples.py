@@ -69,5 +69,5 @@ def _candidates(kit: Kit) -> Iterator[Trial]:
     yield from found
     if len(found) < WANTED:
         rules = [str(rule.what) for rule in kit.backend.rules if rule.is_operator]
-        for name in rules or subjects(kit):
+        for name in rules or filter(kit.may_take, subjects(kit)):
             yield from islice(tests_of(name).values(), 2)

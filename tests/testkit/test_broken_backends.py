@@ -86,7 +86,6 @@ BROKEN = {
         "cannot run here: no npu in this machine",
     ),
 }  # fmt: skip
-NO = "NO = graft.Reject('cost', 'never')"
 REFUSED = {
     "is built for another level of the interface": (
         "Npu.api_level = 99",
@@ -131,7 +130,7 @@ def test_nothing_is_wrong_with_a_good_backend(group: str, tmp_path: Path) -> Non
 
 
 def test_a_backend_that_takes_nothing_is_checked_by_no_model_and_the_kit_says_so(tmp_path: Path) -> None:
-    file = plugin(tmp_path, "Npu.rules = ()\nNpu.patterns = ()\nNpu.supports = lambda self, node: NO\n" + NO)
+    file = plugin(tmp_path, "Npu.rules = ()\nNpu.patterns = ()")
     (found,) = results(file, "5/threads")
     assert (found.name, found.verdict) == ("5/threads/samples", "not-run")
     assert found.text == (

@@ -13,36 +13,44 @@ from graft.runtime.artifact import check, read
 from graft.runtime.isolation.connection import WorkerError
 from graft.runtime.isolation.options import ISOLATION, Isolations
 from graft.runtime.isolation.program import loaded
-from graft.runtime.loaders import C_SOURCE, LOADERS, NATIVE, Loader, PluginFile
+from graft.runtime.loaders import C_SOURCE, LOADERS, NATIVE, NO_SECRETS, SECRETS, Given, Secrets
 from graft.runtime.procedure import Procedure, ProgramDescription
 from graft.runtime.program import Program
 from graft.runtime.recompilation import recompiler
 
 
-@takes(path=PATH, threads=optional(WHOLE), strict=FLAG, loaders=LOADERS, isolation=optional(ISOLATION))
+@takes(
+    path=PATH, threads=optional(WHOLE), strict=FLAG, loaders=LOADERS, isolation=optional(ISOLATION), secrets=SECRETS
+)  # fmt: skip
 def load(
     path: str | os.PathLike[str],
     *,
     threads: int | None = None,
     strict: bool = False,
-    loaders: Iterable[Loader | PluginFile] = (),
+    loaders: Iterable[Given] = (),
     isolation: Isolations | None = None,
+    secrets: Secrets = NO_SECRETS,
 ) -> Program:
     """Return the program in an artifact, ready to run; ``threads`` is None for as many as the process may use.
+
+    ``loaders`` come before those of installed plugins: loaders, plugins' files, or classes of backends, which get the
+    options that the program was compiled with. Options that are secrets are not in an artifact: they are in
+    ``secrets``, as in ``{"npu": {"token": "..."}}``, or in the environment, as ``GRAFT_NPU_TOKEN``.
 
     Where a module's loader is missing or fails (a vendor's library that is not installed), its region is compiled anew
     by the built-in compiler, with a warning; with ``strict``, or where no compiler is installed, that is an error.
     ``isolation`` names plugins whose modules run in processes of their own, as in ``{"npu": "process"}``; by default
     those that the program was compiled with.
-    Raises ArtifactError for a damaged file; weights are checked when the program first runs, by its threads.
+    Raises OptionError for a secret that is missing, and ArtifactError for a damaged file; weights are checked when the
+    program first runs, by its threads.
     """
     description, given = read(path, later=True), tuple(loaders)
     try:
-        return loaded(description, threads, given, isolation)
+        return loaded(description, threads, given, isolation, secrets)
     except MemoryError as error:
         raise ArtifactError(f"artifact '{path}' needs more memory than there is: {error}", path=str(path)) from error
     except (ArtifactError, WorkerError) as error:
-        failed = [] if strict else _failing(description, given, isolation)
+        failed = [] if strict else _failing(description, given, isolation, secrets)
         recompile = recompiler() if failed else None
         if recompile is None:
             raise
@@ -52,11 +60,11 @@ def load(
             RuntimeWarning,
             stacklevel=2,
         )
-        return loaded(recompile(description, failed, threads), threads, given, isolation)
+        return loaded(recompile(description, failed, threads), threads, given, isolation, secrets)
 
 
 def _failing(
-    description: ProgramDescription, loaders: tuple[Loader | PluginFile, ...], isolation: Isolations | None
+    description: ProgramDescription, loaders: tuple[Given, ...], isolation: Isolations | None, secrets: Secrets
 ) -> list[int]:
     """Return the numbers of the modules that cannot be loaded, each tried by itself, but for those of many calls."""
     nothing = Procedure("main", (), (), (), ())
@@ -66,7 +74,7 @@ def _failing(
             continue
         alone = replace(description, procedures=(nothing,), variants=(), modules=(module,), constants={})
         try:
-            loaded(alone, 1, loaders, isolation)
+            loaded(alone, 1, loaders, isolation, secrets)
         except (ArtifactError, WorkerError):
             failed.append(number)
     return failed

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graft.core.backend_spec import OptionValue
 from graft.plugins.discovery import PluginSource
+from graft.plugins.options.declared import Option
 
 STATED = (
     "name", "priority", "by_default", "fallback", "fuses", "loses_nan", "api_level", "constants", "shapes", "install",
@@ -30,3 +32,5 @@ class Told:
 
     attributes: Mapping[str, Any]
     patterns: tuple[tuple[str, Any, bool], ...]
+    rows: tuple[Option, ...]
+    values: Mapping[str, OptionValue]

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -23,6 +23,7 @@ from graft.plugins.isolation.pieces import write_nodes, write_region
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    from graft.core.backend_spec import OptionValue
     from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
     from graft.core.model.view import NodeView
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from graft.partition.region import Region
     from graft.patterns.match import Match
     from graft.plugins.discovery import PluginSource
+    from graft.plugins.options.declared import Option
     from graft.runtime.isolation.options import Isolation
 
 GRACE = 5.0
@@ -147,12 +149,29 @@ class RemotePlugin:
 class RemoteBackend(Backend):
     """A backend of a `RemotePlugin`: it states what the other process told, and asks that for all else."""
 
-    def __init__(self, plugin: RemotePlugin, told: Told) -> None:
+    def __init__(self, plugin: RemotePlugin, told: Told, configuration: Mapping[str, object] | None = None) -> None:
         self._plugin = plugin
         self._told = told
+        self._configuration = dict(configuration or {})
 
     def _ask(self, doing: str, method: str, *arguments: Any, seconds: float | None = None) -> Any:
-        return self._plugin.ask(doing, method, self.name, *arguments, seconds=seconds)
+        return self._plugin.ask(doing, method, self.name, self._configuration, *arguments, seconds=seconds)
+
+    def option_rows(self) -> tuple[Option, ...]:
+        """Return what the other process has told."""
+        return self._told.rows
+
+    def option_values(self) -> dict[str, OptionValue]:
+        """Return what the other process has told."""
+        return dict(self._told.values)
+
+    def configured(self, options: Mapping[str, object]) -> Backend:
+        """Return the backend of the other process that is configured so."""
+        if not options:
+            return self
+        wanted = {**self._configuration, **options}
+        told: Told = self._plugin.ask("its options", "told_of", self.name, wanted)
+        return _class_of(told)(self._plugin, told, wanted)
 
     @property
     def patterns(self) -> Sequence[Composite]:
@@ -270,7 +289,7 @@ class RemoteBackend(Backend):
         return str(self._ask("version", "ask", "version"))
 
 
-def _class_of(told: Told) -> Callable[[RemotePlugin, Told], RemoteBackend]:
+def _class_of(told: Told) -> type[RemoteBackend]:
     """Return a class with what the backend states, for statements are read off classes."""
     attributes: Mapping[str, Any] = {**told.attributes, "__doc__": RemoteBackend.__doc__}
     kind: type[RemoteBackend] = type("RemoteBackend", (RemoteBackend,), dict(attributes))

@@ -25,7 +25,7 @@ from graft.runtime.isolation.messages import pair, receive, send
 from graft.runtime.isolation.options import Isolation
 from graft.runtime.isolation.package import Package, write
 from graft.runtime.isolation.supervisor import stop
-from graft.runtime.loaders import Loader, PluginFile, PythonLoader
+from graft.runtime.loaders import Given, PythonLoader
 from graft.runtime.procedure import Module
 
 GRACE = 5.0
@@ -132,10 +132,11 @@ class Supervision:
 class Origin:
     """Where a module's loader is found in another process."""
 
-    kind: str
-    plugin: str
-    install: str
-    given: Loader | PluginFile | None
+    module: Module
+    """One of those that it loads."""
+    options: Mapping[str, Any]
+    """Of the backend that made it, secrets too."""
+    given: Given | None
 
 
 class Connection:
@@ -152,16 +153,18 @@ class Connection:
     ) -> None:
         facts = {
             "name": module.name,
-            "kind": origin.kind,
+            "kind": origin.module.kind,
             "functions": list(module.functions),
-            "plugin": origin.plugin,
-            "install": origin.install,
+            "plugin": origin.module.plugin,
+            "install": origin.module.install,
+            "backend": origin.module.backend,
+            "options": dict(origin.options),
             "loader": _pickled(origin),
             "memory": how.memory,
             "threads": threads,
             "path": sys.path,
         }
-        self.module, self.plugin, self.how = module.name, origin.plugin, how
+        self.module, self.plugin, self.how = module.name, origin.module.plugin, how
         self._package = write(Package(facts, module.data, constants))
         self._supervision = supervision
         self._lock = threading.Lock()
@@ -264,9 +267,9 @@ def _pickled(origin: Origin) -> str | None:
         return b64encode(pickle.dumps(given)).decode()
     except Exception as error:
         raise ArtifactError(
-            f"the loader for kind '{origin.kind}' cannot be sent to another process: {kind_of(error)}: {said(error)}; "
-            "give one whose load is a function of a module, or let the plugin's entry point bring it",
-            kind=origin.kind,
+            f"the loader for kind '{origin.module.kind}' cannot be sent to another process: {kind_of(error)}: "
+            f"{said(error)}; give one whose load is a function of a module, or let the plugin's entry point bring it",
+            kind=origin.module.kind,
         ) from error
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from graft.plugins.c_source_backend import CSourceBackend
     from graft.plugins.hooks import hookimpl
     from graft.plugins.json_backend import JsonBackend
+    from graft.plugins.options.declared import option
     from graft.plugins.supports import supports
     from graft.plugins.tensor_ir_backend import TensorIrBackend
     from graft.runtime.isolation.options import Isolation
@@ -63,6 +64,7 @@ __all__ = [
     "export_wasm",
     "hookimpl",
     "load",
+    "option",
     "plan",
     "supports",
     "sweep",
@@ -95,6 +97,7 @@ _HOMES = {
     "export_wasm": "graft.compiler.exporting",
     "hookimpl": "graft.plugins.hooks",
     "load": "graft.core.model.load",
+    "option": "graft.plugins.options.declared",
     "plan": "graft.compiler.api",
     "supports": "graft.plugins.supports",
     "sweep": "graft.measure.format_sweep",

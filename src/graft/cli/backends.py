@@ -11,6 +11,7 @@ import click
 
 from graft.cli.common import ExitCode, State, common_options
 from graft.cli.output import print_json, print_table
+from graft.core.backend_spec import value_text
 from graft.runtime.plugin_files import name_of
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def show(state: State, name: str | None) -> None:
 
 
 def _print_info(info: BackendInfo) -> None:
+    from graft.plugins.options.values import variable_of
+
     facts = {
         "plugin": f"{info.plugin} ({' '.join(part for part in (info.distribution, info.version) if part)})",
         "priority": info.priority,
@@ -95,6 +98,10 @@ def _print_info(info: BackendInfo) -> None:
     for key, value in facts.items():
         if value not in ("", None):
             click.echo(f"  {key:<10}  {value}")
+    for number, row in enumerate(info.options):
+        default = f"a secret, in {variable_of(info.name, row.name)}" if row.secret else value_text(row.default)
+        text = f"{row.name}={row.type_text} ({default})"
+        click.echo(f"  {'' if number else 'options':<10}  {text}{f': {row.help}' if row.help else ''}")
 
 
 @command.command("doctor")

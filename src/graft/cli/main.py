@@ -19,7 +19,7 @@ import click
 import graft
 from graft.cli.common import ExitCode, State
 from graft.cli.output import print_json
-from graft.errors import GraftError, PluginError, VerifyError
+from graft.errors import GraftError, OptionError, PluginError, VerifyError
 from graft.runtime.foreign import one_line
 
 VERBS = (
@@ -107,6 +107,8 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _code(error: GraftError) -> ExitCode:
+    if isinstance(error, OptionError):  # the user's, though the plugin says it
+        return ExitCode.FAILURE
     if isinstance(error, PluginError) or "plugin" in error.facts:
         return ExitCode.PLUGIN
     return ExitCode.ACCURACY if isinstance(error, VerifyError) else ExitCode.FAILURE

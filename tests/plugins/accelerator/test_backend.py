@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -162,7 +162,7 @@ def test_weights_that_are_computed_are_refused() -> None:
 
 
 def test_a_layer_that_fits_in_no_tiling_is_refused_with_the_numbers() -> None:
-    tiny = AcceleratorBackend(Configuration(input_bytes=512, weight_bytes=4096, accumulator_bytes=2048))
+    tiny = AcceleratorBackend(input_bytes=512, weight_bytes=4096, accumulator_bytes=2048)
     layer = Quantized()
     x = layer.dequantize(layer.input(1, 3, 64, 64, dtype="uint8"), 0.5, 3)
     w, _ = layer.weights(2, 3, 15, 15, axis=None, scale=0.25)
@@ -184,7 +184,7 @@ def test_a_layer_that_fits_in_no_tiling_is_refused_with_the_numbers() -> None:
     ids=["half", "8 x 8", "32 x 32"],
 )
 def test_a_configuration_of_its_own_runs_what_it_compiles(configuration: Configuration) -> None:
-    own = AcceleratorBackend(configuration)
+    own = AcceleratorBackend(**asdict(configuration))
     placed = graft.plan(small_network(), [own, "reference"]).placements
     assert {row.op_type for row in placed if row.backend == "reference"} == {"QuantizeLinear", "DequantizeLinear"}
     program = graft.compile(small_network(), [own, "reference"], strict=True)

@@ -51,8 +51,7 @@ class Pebble(graft.CSourceBackend):
         """Say what is missing: the library, or a C compiler for the calls."""
         return library.opened() or super().available()
 
-    @classmethod
-    def module_loaders(cls):
+    def module_loaders(self):
         """Open the library where a program is loaded; the runtime loads the modules itself."""
         library.opened()
         return []

@@ -192,7 +192,7 @@ class LoaderRegistry:
                 raise TypeError(fault)
             return found
         except BaseException as error:
-            if is_interrupt(error) or (isinstance(error, OptionError) and _is_missing(error, options)):
+            if is_interrupt(error):
                 raise
             how = f"; mend or reinstall it: {module.install}" if module.install else "; mend or reinstall it"
             raise ArtifactError(
@@ -204,13 +204,27 @@ class LoaderRegistry:
             ) from error
 
 
-def _is_missing(error: OptionError, options: Mapping[str, Any]) -> bool:
-    """Whether an error is about a secret that the caller has not given."""
-    return options.get(str(error.facts.get("option"))) == SECRET
+def secret_variable(backend: str, option: str) -> str:
+    """Return the environment variable that a secret is looked for in."""
+    return f"GRAFT_{backend}_{option}".upper().replace("-", "_")
+
+
+def missing_secret(backend: str, option: str) -> OptionError:
+    """Return the error of a secret that is neither given nor in the environment."""
+    variable = secret_variable(backend, option)
+    return OptionError(
+        f"option '{option}' of backend '{backend}' is a secret, which is not saved; give it in {variable}, or as "
+        f"graft.runtime.load(..., secrets={{'{backend}': {{'{option}': ...}}}})",
+        backend=backend,
+        option=option,
+    )
 
 
 def with_secrets(module: Module, secrets: Secrets) -> dict[str, Any]:
-    """Return a module's options with secrets in their places; raise OptionError for what is none of its secrets."""
+    """Return a module's options with secrets in their places; those in the environment are left to the backend.
+
+    Raises OptionError for a secret that is missing, and for what is none of the module's secrets.
+    """
     given = secrets.get(module.backend, {})
     for name in given:
         if module.options.get(name) != SECRET:
@@ -221,6 +235,9 @@ def with_secrets(module: Module, secrets: Secrets) -> dict[str, Any]:
                 backend=module.backend,
                 option=name,
             )
+    for name, value in module.options.items():
+        if value == SECRET and name not in given and secret_variable(module.backend, name) not in os.environ:
+            raise missing_secret(module.backend, name)
     return {**module.options, **given}
 
 

@@ -122,12 +122,17 @@ def word_of(member: Enum) -> str:
     return member.value if isinstance(member.value, str) else member.name
 
 
-@lru_cache(maxsize=256)
-def rows_of(declared: type) -> tuple[Option, ...]:
+def rows_of(declared: object) -> tuple[Option, ...]:
     """Return the rows of a dataclass of options; raise OptionError that says what is wrong with it."""
-    who = f"options of {kind_of(declared) if not isinstance(declared, type) else declared.__name__}"
-    if not (isinstance(declared, type) and dataclasses.is_dataclass(declared) and _is_frozen(declared)):
-        raise OptionError(f"{who}: not a frozen dataclass; write @dataclass(frozen=True) above the class")
+    if isinstance(declared, type) and dataclasses.is_dataclass(declared) and _is_frozen(declared):
+        return _rows(declared)
+    who = declared.__name__ if isinstance(declared, type) else kind_of(declared)
+    raise OptionError(f"options of {who}: not a frozen dataclass; write @dataclass(frozen=True) above the class")
+
+
+@lru_cache(maxsize=256)
+def _rows(declared: type[Any]) -> tuple[Option, ...]:
+    who = f"options of {declared.__name__}"
     hints = _hints(declared, who)
     return tuple(_row(one, hints[one.name], f"{who}: '{one.name}'") for one in dataclasses.fields(declared) if one.init)
 
@@ -157,7 +162,7 @@ def _row(one: dataclasses.Field[Any], hint: Any, who: str) -> Option:
     if secret and one.repr:
         raise OptionError(f"{who} is a secret that repr() would show; declare it as graft.option(None, secret=True)")
     if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
-        raise OptionError(f"{who} has no default; give it one, such as None for {hint} | None")
+        raise OptionError(f"{who} has no default; give it one, such as None for {_named(hint)} | None")
     row = Option(one.name, kind, None, choices, is_tuple, is_optional, str(one.metadata.get("help", "")), secret)
     default = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
     try:
@@ -183,7 +188,11 @@ def _type(hint: Any, who: str) -> tuple[str, tuple[OptionValue, ...], bool, bool
         return CHOICE, tuple(map(word_of, hint)), False, False
     elif isinstance(hint, type) and hint.__name__ in EXAMPLES and hint.__module__ == "builtins":
         return hint.__name__, (), False, False
-    raise OptionError(f"{who} has the type {getattr(hint, '__name__', None) or hint}; use {ALLOWED}")
+    raise OptionError(f"{who} has the type {_named(hint)}; use {ALLOWED}")
+
+
+def _named(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
 def _of_type(hint: Any, value: OptionValue) -> Any:

@@ -11,6 +11,7 @@ from graft.core.backend_spec import OptionValue
 from graft.errors import OptionError
 from graft.plugins.options.declared import Option, made, rows_of
 from graft.runtime.foreign import said
+from graft.runtime.loaders import missing_secret, secret_variable
 from graft.runtime.procedure import SECRET
 
 
@@ -65,27 +66,16 @@ def secrets(rows: Iterable[Option], values: Mapping[str, OptionValue]) -> dict[s
     return {row.name: values[row.name] for row in rows if row.secret and values[row.name] != row.default}
 
 
-def variable_of(backend: str, option: str) -> str:
-    """Return the environment variable that a secret is looked for in."""
-    return f"GRAFT_{backend}_{option}".upper().replace("-", "_")
-
-
 def _with_secrets(rows: Sequence[Option], backend: str, given: Mapping[str, object]) -> dict[str, object]:
     found = dict(given)
     for row in rows:
         if not row.secret or (row.name in found and found[row.name] != SECRET):
             continue
-        text = os.environ.get(variable_of(backend, row.name))
+        text = os.environ.get(secret_variable(backend, row.name))
         if text is not None:
             found[row.name] = row.parsed(text, backend)
         elif row.name in found:
-            raise OptionError(
-                f"option '{row.name}' of backend '{backend}' is a secret, which is not saved; give it in "
-                f"{variable_of(backend, row.name)}, or as graft.runtime.load(..., "
-                f"secrets={{'{backend}': {{'{row.name}': ...}}}})",
-                backend=backend,
-                option=row.name,
-            )
+            raise missing_secret(backend, row.name)
     return found
 
 

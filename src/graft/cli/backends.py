@@ -81,7 +81,7 @@ def show(state: State, name: str | None) -> None:
 
 
 def _print_info(info: BackendInfo) -> None:
-    from graft.plugins.options.values import variable_of
+    from graft.runtime.loaders import secret_variable
 
     facts = {
         "plugin": f"{info.plugin} ({' '.join(part for part in (info.distribution, info.version) if part)})",
@@ -99,7 +99,7 @@ def _print_info(info: BackendInfo) -> None:
         if value not in ("", None):
             click.echo(f"  {key:<10}  {value}")
     for number, row in enumerate(info.options):
-        default = f"a secret, in {variable_of(info.name, row.name)}" if row.secret else value_text(row.default)
+        default = f"a secret, in {secret_variable(info.name, row.name)}" if row.secret else value_text(row.default)
         text = f"{row.name}={row.type_text} ({default})"
         click.echo(f"  {'' if number else 'options':<10}  {text}{f': {row.help}' if row.help else ''}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graft.compiler.backend_passes import passes_of
+from graft.compiler.configuration import configuration
 from graft.compiler.driver import compile_options
 from graft.compiler.faults import forgiven_of
 from graft.compiler.most_memory import Memory
@@ -53,7 +54,8 @@ def plugins(isolated: frozenset[tuple[str, Isolation]] = frozenset()) -> PluginM
 
     Of those that are ``isolated`` nothing is imported here: that is another manager.
     """
-    return PluginManager(isolation=dict(isolated))
+    wish = configuration()
+    return PluginManager(wish.disabled, isolation=dict(isolated), limits=wish.limits)
 
 
 def ask_plugins() -> None:

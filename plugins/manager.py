@@ -169,8 +169,10 @@ class PluginManager:
     def _load_one(self, plugin: Plugin) -> None:
         """Import the plugin, register its hooks and create its backends; a failure is kept, not raised."""
         try:
+            with fence(plugin.name, f"import of {plugin.source.provider}"), time_limit(self._limits.importing):
+                found = None if plugin.name in self._isolation else plugin.source.load()
             with fence(plugin.name, "its registration"), time_limit(self._limits.load):
-                self._bring_in(plugin)
+                self._bring_in(plugin, found)
         except GraftError as error:
             self._forget(plugin, _as_plugin_error(plugin.name, error))
         except BaseException:
@@ -180,17 +182,16 @@ class PluginManager:
         plugin.loaded = True
         warn(plugin.deprecated)
 
-    def _bring_in(self, plugin: Plugin) -> None:
+    def _bring_in(self, plugin: Plugin, found: object) -> None:
+        """Register what was imported, or what another process imports."""
         how = self._isolation.get(plugin.name)
         if how is not None:
             from graft.plugins.isolation.proxy import RemotePlugin  # needs onnx, which listing does not
 
-            remote = RemotePlugin(plugin.source, how)
+            remote = RemotePlugin(plugin.source, how, self._limits)
             plugin.backends = [self._admit(plugin, backend) for backend in remote.backends()]
             plugin.machines = checked_machines(plugin.name, remote.machines())
             return
-        with fence(plugin.name, f"import of {plugin.source.provider}"):
-            found = plugin.source.load()
         implementations = hooks_of(plugin.name, found)
         self._hooks.register(implementations, name=f"{plugin.source.provider}:{plugin.name}")
         plugin.hooks = implementations

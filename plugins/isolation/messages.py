@@ -9,6 +9,7 @@ from typing import Any
 from graft.core.backend_spec import OptionValue
 from graft.plugins.discovery import PluginSource
 from graft.plugins.options.declared import Option
+from graft.plugins.time_limit import Limits
 
 STATED = (
     "name", "priority", "by_default", "fallback", "fuses", "loses_nan", "api_level", "constants", "shapes", "install",
@@ -19,11 +20,12 @@ STATED = (
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a remote process begins: what the host imports, how much memory there is, and which plugin it is."""
+    """How a remote process begins: what the host imports, how much memory and time there is, and which plugin it is."""
 
     path: list[str]
     memory: int | None
     source: PluginSource
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import signal
 import socket
@@ -20,6 +21,7 @@ from graft.patterns.composite import Composite
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.isolation.messages import Opening, Told
 from graft.plugins.isolation.pieces import write_nodes, write_region
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
@@ -36,13 +38,15 @@ if TYPE_CHECKING:
     from graft.runtime.isolation.options import Isolation
 
 GRACE = 5.0
+START = 20.0
+"""Seconds that a process may take to begin, beside the import of its plugin."""
 
 
 class RemotePlugin:
     """A plugin in a process of its own, which is started anew when it was lost."""
 
-    def __init__(self, source: PluginSource, how: Isolation) -> None:
-        self.source, self.how = source, how
+    def __init__(self, source: PluginSource, how: Isolation, limits: Limits = LIMITS) -> None:
+        self.source, self.how, self.limits = source, how, limits
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -84,8 +88,9 @@ class RemotePlugin:
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
             )  # fmt: skip
         self._connection = Connection(ours.detach())
-        self._connection.send(Opening(sys.path, self.how.memory, self.source))
-        told: tuple[list[Told], list[Any]] = self._answer("its import", self.how.load_seconds)
+        self._connection.send(Opening(sys.path, self.how.memory, self.source, self.limits))
+        seconds = min(self.how.load_seconds or math.inf, self.limits.importing + START)
+        told: tuple[list[Told], list[Any]] = self._answer("its import", seconds)
         return told
 
     def _answer(self, doing: str, seconds: float) -> Any:

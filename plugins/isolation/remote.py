@@ -25,6 +25,7 @@ from graft.plugins.fence import FencedBackend, trace_of
 from graft.plugins.isolation.messages import STATED, Opening, Told
 from graft.plugins.isolation.pieces import Nodes, RegionPiece, read_nodes, read_region
 from graft.plugins.manager import Plugin, PluginManager
+from graft.plugins.time_limit import LIMITS, Limits
 
 OTHER_HOOKS = ("graft_datatypes", "graft_operators", "graft_passes", "graft_region_compiled", "graft_report_sections")
 """What a plugin may bring besides backends, machines and loaders; it would run in the host's process."""
@@ -97,9 +98,9 @@ class Answers:
         return len(self._backend(backend, options).passes())
 
 
-def open_plugin(source: PluginSource) -> Answers:
+def open_plugin(source: PluginSource, limits: Limits = LIMITS) -> Answers:
     """Import a plugin; raise PluginError if it fails, or brings what cannot be asked for from another process."""
-    manager = PluginManager(sources=() if source.is_file else (source,))
+    manager = PluginManager(sources=() if source.is_file else (source,), limits=limits)
     plugin = manager.load_file(source.value) if source.is_file else manager.plugins()[0]
     if plugin.failure is not None:
         raise plugin.failure
@@ -157,7 +158,7 @@ def main() -> None:
     answers: list[Answers] = []
 
     def begin() -> Any:
-        answers.append(open_plugin(opening.source))
+        answers.append(open_plugin(opening.source, opening.limits))
         return answers[0].told()
 
     answer(connection, begin)

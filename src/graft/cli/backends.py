@@ -33,8 +33,10 @@ def command(ctx: click.Context) -> None:
 @click.pass_obj
 def list_backends(state: State) -> None:
     """List the installed plugins from their metadata, without importing any."""
+    from graft.compiler.configuration import configuration
     from graft.plugins.discovery import PluginSource, clashes, discover
 
+    off = {*state.without, *configuration().disabled}
     files = (PluginSource(name_of(Path(path)), path, is_file=True) for path in state.plugin_files)
     sources = [*discover(), *files]
     refused = clashes(sources)
@@ -44,7 +46,7 @@ def list_backends(state: State) -> None:
             "distribution": source.distribution,
             "version": source.version,
             "provides": source.value,
-            "note": _note(source, refused),
+            "note": "disabled" if off & {source.name, source.distribution} else _note(source, refused),
         }
         for source in sources
     ]

@@ -53,11 +53,14 @@ class State:
     _manager: PluginManager | None = None
 
     def manager(self) -> PluginManager:
-        """Return the plugin manager, with the files of ``--plugin`` and without those of ``--without``."""
+        """Return the plugin manager, with the files of ``--plugin``, without ``--without`` and what is disabled."""
         if self._manager is None:
+            from graft.compiler.configuration import configuration
             from graft.plugins.manager import PluginManager
 
-            self._manager = PluginManager(self.without, isolation=dict(self.isolation))
+            wish = configuration()
+            disabled = (*self.without, *wish.disabled)
+            self._manager = PluginManager(disabled, isolation=dict(self.isolation), limits=wish.limits)
             for path in self.plugin_files:
                 self._manager.load_file(path)
         return self._manager

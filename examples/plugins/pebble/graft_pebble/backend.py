@@ -20,7 +20,9 @@ class Pebble(graft.CSourceBackend):
         "pebble.dense": call_dense,
         "Relu": "pebble_relu({X}, {Y.size}, {Y})",
         "Add": "pebble_add({A}, {B}, {Y.size}, {Y})",
-        "Softmax": lambda kernel: f"pebble_softmax({{0}}, {{Y.size}}, {{Y.shape[{kernel[0].rank - 1}]}}, {{Y}})",
+        "Softmax": lambda kernel: (
+            f"pebble_softmax({{inputs[0]}}, {{Y.size}}, {{Y.shape[{kernel[0].rank - 1}]}}, {{Y}})"
+        ),
         "LayerNormalization": "pebble_normalize({X}, {Scale}, {B}, {epsilon}, {Y.size}, {Scale.size}, {Y})",
     }
 

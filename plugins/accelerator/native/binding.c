@@ -1,6 +1,5 @@
 /* The simulators, and the walk that proofs stand on, as a Python module. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "limited.h"
 
 #include "hazards.h"
 

@@ -3,6 +3,7 @@
 #include "binding.h"
 #include "devices.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { STACK_TENSORS = 16 };
@@ -118,7 +119,7 @@ static int use_buffer(Run *run, int32_t i, const DLTensor *known, PyObject *buff
     return 1;
   }
   int64_t *strides = element_strides(run, run->program->input_count + i, array);
-  Py_INCREF(port->descr);
+  Py_INCREF((PyObject *)port->descr);
   run->arrays[i] = strides ? PyArray_NewFromDescr(&PyArray_Type, port->descr, known->ndim, (npy_intp *)known->shape,
                                                   PyArray_STRIDES(array), PyArray_DATA(array), NPY_ARRAY_WRITEABLE, NULL)
                            : NULL;
@@ -151,7 +152,7 @@ static int make_output(Run *run, const Instance *instance, int32_t i) {
   if (graft_is_large(known)) {
     run->arrays[i] = graft_large_array(run->program, i, known);
   } else {
-    Py_INCREF(port->descr);
+    Py_INCREF((PyObject *)port->descr);
     run->arrays[i] = PyArray_NewFromDescr(&PyArray_Type, port->descr, known->ndim, (npy_intp *)known->shape, NULL,
                                           NULL, 0, NULL);
   }

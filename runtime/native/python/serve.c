@@ -313,7 +313,7 @@ PyObject *graft_serve(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *program, *names;
   int socket;
-  if (!PyArg_ParseTuple(arguments, "O!O!i", &graft_program_type, &program, &PyTuple_Type, &names, &socket)) {
+  if (!PyArg_ParseTuple(arguments, "O!O!i", graft_program_type, &program, &PyTuple_Type, &names, &socket)) {
     return NULL;
   }
   Service *service = graft_calloc(1, sizeof *service);

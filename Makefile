@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard runtime/native/src/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch] plugins/irregular/native/*.[ch] plugins/accelerator/native/*.[ch] plugins/cuda/native/*.[ch] plugins/cuda/native/cublas/*.[ch])
 
-.PHONY: setup demo test test-slow test-conformance test-kit test-plugins test-targets docs check format bench native-check clean
+.PHONY: setup release demo test test-slow test-conformance test-kit test-plugins test-targets docs check format bench native-check clean
 
 setup: $(STAMP)
 
@@ -17,6 +17,10 @@ $(STAMP): pyproject.toml setup.py $(NATIVE)
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
+
+# The source distribution and the wheels of each Python here, in dist/, each tried in a clean environment.
+release:
+	.ci/release
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -16,7 +16,6 @@ from typing import NoReturn
 
 import click
 
-import graft
 from graft.cli.common import ExitCode, State
 from graft.cli.output import print_json
 from graft.errors import GraftError, OptionError, PluginError, VerifyError
@@ -44,7 +43,7 @@ class Verbs(click.Group):
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(graft.__version__, prog_name="graft")
+@click.version_option(package_name="graft-compiler", prog_name="graft")
 @click.option(
     "--include-dir", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: _include_dir(*given),
     help="Print the folder of the C headers and exit.",

@@ -26,7 +26,7 @@ from graft.plugins.accelerator.layers import (
     Product,
     Requantize,
 )
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.simulator import Run, run_cycles, run_functional
 
 RNG = np.random.default_rng(0)

@@ -11,7 +11,6 @@ import numpy as np
 
 from graft.errors import CompileError
 from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
-from graft.plugins.accelerator.dependences import with_tokens_and_places
 from graft.plugins.accelerator.emitter import LANES_AT, ONES, Buffers, Emitted, Emitter, Plan
 from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory, MicroOp
 from graft.plugins.accelerator.kernels import KernelMemory
@@ -26,6 +25,7 @@ from graft.plugins.accelerator.layers import (
 )
 from graft.plugins.accelerator.lowering import packings_for, stages_of
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
+from graft.plugins.accelerator.proof.dependences import with_tokens_and_places
 from graft.plugins.accelerator.schedule import Scheduled, scheduled
 from graft.plugins.accelerator.stages import Stage, refuse, with_addition
 from graft.plugins.accelerator.tiling import SHARE, Kind, Rooms, Shape, Tiling, check_fits, choose, play
@@ -305,7 +305,8 @@ class _Generator:
             emitted, buffers = self._emitted(stage, plan, buffers, addresses, number)
             base, loads = kernels.place(stage.name, emitted.micro_ops)
             emitted, first = emitted.at(base), len(instructions)
-            instructions += [*loads, *emitted.head, *rest, *emitted.body]
+            # The rest of the stage before reads micro-ops, and maybe where these will stand.
+            instructions += [*rest, *loads, *emitted.head, *emitted.body]
             spans.append((stage, first, len(instructions)))
             rest = emitted.rest
         return [*instructions, *rest, Finish()], spans, kernels.micro_ops

@@ -19,7 +19,7 @@ from graft.plugins.accelerator.layers import Activation, Layer, inputs_of, with_
 from graft.plugins.accelerator.module import Argument, module_of
 from graft.plugins.accelerator.notes import described
 from graft.plugins.accelerator.operands import Form, Refusal, Scope, view_of
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.recognition import ALONE, read
 from graft.plugins.accelerator.segments import Segment, segments_of
 from graft.plugins.backend import CompiledRegion

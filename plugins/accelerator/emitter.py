@@ -99,7 +99,7 @@ class Buffers:
 class Emitted:
     """The instructions of a stage, whose micro-ops count from 0, in three parts.
 
-    What may be loaded at once, what follows behind the last stage's ``rest``, and the last tile's actions and stores.
+    What may be loaded at once, the tiles, and the last tile's actions and stores, with which the next stage begins.
     """
 
     head: list[Instruction] = field(default_factory=list)

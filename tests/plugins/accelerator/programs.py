@@ -7,7 +7,6 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.dependences import with_tokens
 from graft.plugins.accelerator.isa import (
     FLAGS,
     FLOATING,
@@ -27,6 +26,7 @@ from graft.plugins.accelerator.isa import (
     micro_op_fields,
 )
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
+from graft.plugins.accelerator.proof.dependences import with_tokens
 
 DEFAULT = Configuration()
 SMALL = Configuration(

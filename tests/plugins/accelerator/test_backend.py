@@ -19,7 +19,7 @@ from graft.plugins.accelerator.assembly import assemble, disassemble
 from graft.plugins.accelerator.backend import AcceleratorBackend
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.module import program_of
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.report import report_of
 from graft.runtime.artifact import read, save
 from graft.runtime.procedure import Module

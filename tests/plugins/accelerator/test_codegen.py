@@ -30,7 +30,7 @@ from graft.plugins.accelerator.layers import (
     packed,
     unpacked,
 )
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.simulator import Run, run_cycles, run_functional
 from tests.plugins.accelerator.layer_reference import evaluate
 

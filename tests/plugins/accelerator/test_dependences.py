@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graft.plugins.accelerator.assembly import assemble, instruction_text
-from graft.plugins.accelerator.dependences import with_tokens
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.dependences import with_tokens
+from graft.plugins.accelerator.proof.prove import prove
 
 HEAD = """.configuration
 .tensor "x" input offset=0 size=1024

@@ -11,7 +11,7 @@ from graft.errors import RunError
 from graft.plugins.accelerator.assembly import assemble
 from graft.plugins.accelerator.isa import Unit
 from graft.plugins.accelerator.model import run
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.simulator import Run, run_cycles, run_functional, trace
 from tests.plugins.accelerator.programs import random_program
 from tests.plugins.accelerator.unit_programs import UNIT_PROGRAMS, X

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from graft.plugins.accelerator.hazards import conflicts_of
 from graft.plugins.accelerator.isa import Alu, Finish, Gemm, Instruction, Unit, unit_of
 from graft.plugins.accelerator.program import Program
+from graft.plugins.accelerator.proof.hazards import conflicts_of
 
 Needs = list[dict[Unit, int]]
 """By instruction, the last instruction of each other unit that must be done before it starts."""

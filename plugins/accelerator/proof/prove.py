@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from graft.plugins.accelerator.hazards import conflicts_of, granule, spelled
 from graft.plugins.accelerator.program import Program
-from graft.plugins.accelerator.tokens import Order, named, order_of, refuse
+from graft.plugins.accelerator.proof.hazards import conflicts_of, granule, spelled
+from graft.plugins.accelerator.proof.tokens import Order, named, order_of, refuse
 
 
 def prove(program: Program) -> Order:

@@ -20,7 +20,7 @@ from graft.plugins.accelerator.accesses import entries_of
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.encoding import encode_all
 from graft.plugins.accelerator.program import Program, Role
-from graft.plugins.accelerator.tokens import UNITS, named, refuse
+from graft.plugins.accelerator.proof.tokens import UNITS, named, refuse
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 PLACES = ("micro_op", "weight", "input", "accumulator", "dram")

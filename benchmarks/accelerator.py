@@ -104,7 +104,7 @@ def simulated(
     marks = [time.perf_counter()]
     lowered = lower(layers, [output], configuration, buffers)
     marks.append(time.perf_counter())
-    prove(lowered.program)
+    prove(lowered.program, lowered.source)
     marks.append(time.perf_counter())
     rng = np.random.default_rng(1)
     inputs: Mapping[str, bytes] = {name: rng.bytes(packing.bytes) for name, packing in lowered.inputs.items()}

@@ -12,7 +12,7 @@ import numpy as np
 from graft.errors import CompileError
 from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
 from graft.plugins.accelerator.emitter import LANES_AT, ONES, Buffers, Emitted, Emitter, Plan
-from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory, MicroOp
+from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory
 from graft.plugins.accelerator.kernels import KernelMemory
 from graft.plugins.accelerator.layers import (
     Activation,
@@ -25,6 +25,7 @@ from graft.plugins.accelerator.layers import (
 )
 from graft.plugins.accelerator.lowering import packings_for, stages_of
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
+from graft.plugins.accelerator.proof.contents import Source
 from graft.plugins.accelerator.proof.dependences import with_tokens_and_places
 from graft.plugins.accelerator.schedule import Scheduled, scheduled
 from graft.plugins.accelerator.stages import Stage, refuse, with_addition
@@ -52,12 +53,13 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program, and how the tensors that it takes and gives lie in DRAM, by their names there."""
+    """A program, what it was made of, and how the tensors that it takes and gives lie in DRAM, by their names there."""
 
     program: Program
     inputs: Mapping[str, Packing]
     outputs: Mapping[str, Packing]
     layers: tuple[Cost, ...]
+    source: Source
 
 
 def lower(
@@ -141,13 +143,17 @@ class _Generator:
         activations = {one.name: one for layer in self.layers for one in (*inputs_of(layer), layer.output)}
         outputs = {name: self._blocks(activations[name]) for name in self.outputs}
         tensors = self._tensors(stages, outputs, activations)
-        instructions, spans, micro_ops = self._instructions(stages, plan, tensors)
-        data = encode_micro_ops(micro_ops, self.configuration)
+        addresses = {tensor.name: tensor.offset for tensor in tensors}
+        addresses |= {name: addresses["workspace"] + place for name, place in self.places.items()}
         end = self._aligned(tensors[-1].end)
+        kernels = KernelMemory(self.configuration.micro_op_entries, end // MICRO_OP_BYTES)
+        instructions, spans = self._instructions(stages, plan, addresses, kernels)
+        data = encode_micro_ops(kernels.micro_ops, self.configuration)
         tensors.append(Tensor("micro_ops", Role.MICRO_OPS, end, len(data), data))
         program, places = with_tokens_and_places(Program(self.configuration, tuple(tensors), tuple(instructions)))
-        costs = tuple(_cost(stage, places[first], places[last - 1] + 1) for stage, first, last in spans)
-        return Lowered(program, self.inputs, outputs, costs)
+        costs = tuple(_cost(stage, places[first], places[last - 1] + 1) for stage, first, last, _ in spans)
+        source = Source(tuple(stages), tuple(places[end - 1] + 1 for *_, end in spans), addresses)
+        return Lowered(program, self.inputs, outputs, costs, source)
 
     # ---- Stages ---------------------------------------------------------------------------------------------------
 
@@ -291,11 +297,9 @@ class _Generator:
     # ---- Instructions ---------------------------------------------------------------------------------------------
 
     def _instructions(
-        self, stages: Sequence[Stage], plan: Plan, tensors: Sequence[Tensor]
-    ) -> tuple[list[Instruction], list[tuple[Stage, int, int]], list[MicroOp]]:
-        addresses = {tensor.name: tensor.offset for tensor in tensors}
-        addresses |= {name: addresses["workspace"] + place for name, place in self.places.items()}
-        kernels = KernelMemory(self.configuration.micro_op_entries, self._aligned(tensors[-1].end) // MICRO_OP_BYTES)
+        self, stages: Sequence[Stage], plan: Plan, addresses: Mapping[str, int], kernels: KernelMemory
+    ) -> tuple[list[Instruction], list[tuple[Stage, int, int, int]]]:
+        """Return the instructions and, for each stage, its first, the one behind it, and that behind its last store."""
         buffers, rest = Buffers.of(plan.rooms), list[Instruction]()
         instructions: list[Instruction] = []
         if any(needs_ones(stage) for stage in stages):
@@ -307,9 +311,9 @@ class _Generator:
             emitted, first = emitted.at(base), len(instructions)
             # The rest of the stage before reads micro-ops, and maybe where these will stand.
             instructions += [*rest, *loads, *emitted.head, *emitted.body]
-            spans.append((stage, first, len(instructions)))
             rest = emitted.rest
-        return [*instructions, *rest, Finish()], spans, kernels.micro_ops
+            spans.append((stage, first, len(instructions), len(instructions) + len(rest)))
+        return [*instructions, *rest, Finish()], spans
 
     def _emitted(
         self, stage: Stage, plan: Plan, buffers: Buffers, addresses: Mapping[str, int], number: int

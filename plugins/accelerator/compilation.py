@@ -156,7 +156,7 @@ Arguments = Mapping[str, Sequence[Argument]]
 def _module(name: str, segment: Segment, configuration: Configuration, given: Arguments, made: Arguments) -> Module:
     """Return the module of one program, which is proved to mean one thing."""
     result = lower(segment.layers, list(segment.outputs), configuration)
-    prove(result.program)
+    prove(result.program, result.source)
     inputs = [(name, packing, given[segment.inputs[packing.tensor.name]][0]) for name, packing in result.inputs.items()]
     outputs = [(name, packing, one) for name, packing in result.outputs.items() for one in made[packing.tensor.name]]
     kinds = {layer.name: type(layer).__name__.lower() for layer in segment.layers}

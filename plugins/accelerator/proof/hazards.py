@@ -55,9 +55,10 @@ class Conflicts:
     entries: Numbers
 
 
-def conflicts_of(program: Program, sequence: Sequence[int]) -> Conflicts:
+def conflicts_of(program: Program, sequence: Sequence[int], contents: bytearray | None = None) -> Conflicts:
     """Return the conflicts of a program whose instructions run in an order.
 
+    ``contents`` are numbers for what DRAM holds, which become those behind the program: see native/contents.h.
     Raise ProofError where an access is outside of its memory or tensor, or reads what was not written.
     """
     configuration = program.configuration
@@ -68,7 +69,8 @@ def conflicts_of(program: Program, sequence: Sequence[int]) -> Conflicts:
     order, table = np.array(sequence, np.int64).tobytes(), np.array(tensors, np.int64).tobytes()
     stream = encode_all(program.instructions, configuration)
     try:
-        data, (kind, *fault) = conflicts(astuple(configuration), stream, dram, order, table)
+        more = () if contents is None else (contents,)
+        data, (kind, *fault) = conflicts(astuple(configuration), stream, dram, order, table, *more)
     except RuntimeError as error:
         raise CompileError(f"accelerator: {error}") from None
     if kind:

@@ -50,7 +50,7 @@ def run_layers(
     """Lower, prove, run on both simulators with random inputs, and compare every output; return the timed run."""
     rng = np.random.default_rng(seed)
     lowered = lower(layers, outputs, configuration, buffers)
-    prove(lowered.program)
+    prove(lowered.program, lowered.source)
     made = {layer.output.name for layer in layers}
     given_ = {one.name: one for layer in layers for one in inputs_of(layer) if one.name not in made}
     values = {name: rng.integers(-128, 128, one.shape).astype(np.int8) for name, one in given_.items()}

@@ -13,6 +13,10 @@ MICRO_OP_BYTES = 4
 INSTRUCTION_BITS = 128
 MICRO_OP_BITS = 32
 LIMIT = 2**31
+MOST_TIME = 2**20
+MOST_ENTRY = 2**24
+"""Cycles of one time and bytes of one entry: sums of them fit into 64 bits."""
+TIMES = ("latency", "pipeline", "alu_interval")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +45,20 @@ class Configuration:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < LIMIT:
+            value, most = getattr(self, field.name), MOST_TIME if field.name in TIMES else LIMIT - 1
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise MachineError(
-                    f"accelerator configuration: '{field.name}' is {value!r}, a number from 1 to {LIMIT - 1} is needed",
+                    f"accelerator configuration: '{field.name}' is {value!r}, a number from 1 to {most} is needed",
                     field=field.name,
                 )
         for memory, entry in self.entry_bytes.items():
             size = getattr(self, f"{memory}_bytes")
+            if entry > MOST_ENTRY:
+                raise MachineError(
+                    f"accelerator configuration: an entry of '{memory}' has {entry} bytes, and at most {MOST_ENTRY} are "
+                    "allowed; make its blocks smaller",
+                    field=f"{memory}_bytes",
+                )
             if size % entry:
                 raise MachineError(
                     f"accelerator configuration: '{memory}_bytes' is {size}, which is no multiple of an entry of "

@@ -168,6 +168,7 @@ static int advance_unit(Cycles *self, Unit unit) {
     one->taken++;
     one->current = index;
     self->starts[index] = self->now;
+    if (!accelerator_begin(self->machine, index)) return -1;
     begin_work(self, one, i);
     return self->machine->without_data || accelerator_execute(self->machine, index) ? 1 : -1;
   }

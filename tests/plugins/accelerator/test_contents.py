@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import graft
+from graft.errors import InternalError
 from graft.plugins.accelerator import codegen, emitter, kernels, nests, tiling, windows
 from graft.plugins.accelerator.codegen import Lowered, lower
 from graft.plugins.accelerator.configuration import Configuration
@@ -22,6 +24,7 @@ from graft.plugins.accelerator.proof import dependences
 from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.proof.tokens import ProofError
 from graft.plugins.accelerator.simulator import run_functional
+from tests.plugins.accelerator.test_backend import small_network
 from tests.plugins.accelerator.test_codegen import convolution, residual_network
 from tests.plugins.accelerator.test_micro_op_memory import chain
 
@@ -153,6 +156,13 @@ def test_the_store_of_something_wrong_is_named(monkeypatch: pytest.MonkeyPatch) 
         "internal error: accelerator: instruction 279 'store output sram=79 dram=1552 rows=3 columns=5 stride=11 "
         "wait=alu signal=alu' stores entry 688 of 'y0', and it does not hold what 'y0' means"
     )
+
+
+def test_a_program_that_fails_its_proof_is_not_hidden_by_another_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, text, instead, _ = FAULTS["padding on the other side"]
+    monkeypatch.setattr(owner, name, planted(owner, name, text, instead))
+    with pytest.raises(InternalError, match="^internal error: accelerator: instruction .* stores entry .* of "):
+        graft.compile(small_network(), ["accelerator", "reference"])
 
 
 # ---- Faults of programs -------------------------------------------------------------------------------------------

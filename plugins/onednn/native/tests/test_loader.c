@@ -52,7 +52,7 @@ static int32_t run_fail(GraftContext *context, const char *format, ...) {
   return GRAFT_ERROR_RUN;
 }
 
-static const GraftLoaderHost HOST = {GRAFT_ABI_VERSION, host_fail};
+static const GraftLoaderHost HOST = {GRAFT_ABI_VERSION, host_fail, -1, -1};
 static const GraftApi API = {.abi_version = GRAFT_ABI_VERSION, .size = sizeof(GraftApi), .fail = run_fail};
 
 static DLTensor tensor(float *data, int64_t *shape) {

@@ -319,17 +319,18 @@ class _Generator:
         self, stage: Stage, plan: Plan, buffers: Buffers, addresses: Mapping[str, int], number: int
     ) -> tuple[Emitted, Buffers]:
         """Return a stage's instructions and the buffers behind it, in smaller tiles where its micro-ops do not fit."""
-        share = SHARE
+        share, distance = SHARE, self.configuration.accumulator_latency
         while True:
             after = deepcopy(buffers)
             tiling, own = self._choose(stage, plan, share), self._parameters(stage, addresses, number)
             key = (stage.structure, tiling)
             if key not in self.schedules:
                 self.schedules[key] = scheduled(stage, tiling, self.configuration)
-            emitted = Emitter(stage, self.schedules[key], plan, after, own, number).emit()
-            if len(emitted.micro_ops) <= self.configuration.micro_op_entries or share >= MOST_SHARE:
+            emitted = Emitter(stage, self.schedules[key], plan, after, own, number, distance).emit()
+            if len(emitted.micro_ops) <= self.configuration.micro_op_entries or (share >= MOST_SHARE and distance == 1):
                 return emitted, after
-            share *= 2
+            # First sums are no longer interleaved, then tiles become smaller.
+            share, distance = (share, 1) if distance > 1 else (share * 2, 1)
 
     def _parameters(self, stage: Stage, addresses: Mapping[str, int], number: int) -> dict[str, int]:
         """Return the places of a stage's parameters in DRAM, by their names in its function, in entries."""

@@ -25,7 +25,7 @@ from graft.runtime.procedure import Module
 
 KIND = "accelerator"
 MAGIC = int.from_bytes(b"GRAFTACC", "little")
-VERSION = 1
+VERSION = 2
 WORD = 8
 CONFIGURATION = len(fields(Configuration))
 HEAD = 2 + CONFIGURATION + 6

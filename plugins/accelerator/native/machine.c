@@ -43,7 +43,8 @@ static bool set_sizes(Accelerator *self) {
       c->batch * c->block_in > MOST_ENTRY || c->block_in * c->block_out > MOST_ENTRY ||
       c->batch * c->block_out > MOST_ENTRY / 4)
     return accelerator_fail(self, "a block of the configuration is too large");
-  if (c->latency > MOST_TIME || c->pipeline > MOST_TIME || c->alu_interval > MOST_TIME)
+  if (c->latency > MOST_TIME || c->pipeline > MOST_TIME || c->alu_interval > MOST_TIME ||
+      c->accumulator_latency > MOST_TIME)
     return accelerator_fail(self, "a time of the configuration is too long");
   self->input_entries = c->input_bytes / (c->batch * c->block_in);
   self->weight_entries = c->weight_bytes / (c->block_out * c->block_in);

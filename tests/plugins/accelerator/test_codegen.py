@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,7 @@ def others(draw: st.DrawFn) -> Layer:
 
 
 SLOWLY = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-MACHINES = st.sampled_from((DEFAULT, SMALL, NARROW))
+MACHINES = st.sampled_from((DEFAULT, SMALL, NARROW, replace(SMALL, accumulator_latency=5)))
 
 
 @SLOWLY
@@ -276,6 +277,15 @@ def test_two_buffers_hide_transfers():
     layer = convolution("y", Activation("x", 64, 28, 28), 64)
     cycles = [run_layers([layer], ["y"], DEFAULT, buffers).counters.cycles for buffers in (1, 2)]
     assert cycles[1] < 0.9 * cycles[0]
+
+
+@pytest.mark.parametrize(("channels", "size", "kernel"), [(64, 28, 3), (128, 7, 3), (128, 14, 1)])
+def test_sums_are_interleaved_where_a_machine_does_not_forward_them(channels, size, kernel):
+    layer = convolution("y", Activation("x", channels, size, size), channels, kernel)
+    forwarding, waiting = (
+        run_layers([layer], ["y"], replace(DEFAULT, accumulator_latency=latency)).counters.cycles for latency in (1, 4)
+    )
+    assert waiting < 1.02 * forwarding
 
 
 # ---- What is refused ----------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ MOVED = (
     ["y"],
     SMALL,
 )
+NO_FORWARDING = ([convolution("y", Activation("x", 64, 28, 28), 64)], ["y"], Configuration(accumulator_latency=4))
 LEFT, RIGHT = Activation("l", 40, 9, zero_point=-128), Activation("r", 24, 40, zero_point=5)
 COMPUTED = ([Product("p", LEFT, RIGHT, Activation("p", 24, 9), Requantize(divisor=40.0))], ["p"], SMALL)
 LANES = (
@@ -56,7 +57,8 @@ LANES = (
 )  # fmt: skip
 Case = tuple[list[Layer], list[str], Configuration]
 CASES: dict[str, Case] = {
-    "network": NETWORK, "ring": WRAPPING, "returning": RETURNING, "moved": MOVED, "computed": COMPUTED, "lanes": LANES
+    "network": NETWORK, "ring": WRAPPING, "returning": RETURNING, "moved": MOVED, "computed": COMPUTED, "lanes": LANES,
+    "not forwarding": NO_FORWARDING,
 }  # type: ignore[dict-item]  # fmt: skip
 
 
@@ -100,11 +102,14 @@ FAULTS: dict[str, Fault] = {
         "pad_right=columns.start, pad_left=columns.extent - columns.stop", NETWORK),
     "padding of zeros": (windows.Window, "load", "else pad_value", "else 0", NETWORK),
     "operands that are swapped": (
-        KERNELS, "_instruction", "MicroOp(*(place.at(point) for place in places))",
-        "MicroOp(*(place.at(point) % 128 for place in (places[0], *places[:0:-1])))", COMPUTED),
+        KERNELS, "_instruction", "[place.at(point) for place in places]",
+        "[place.at(point) % 128 for place in (places[0], *places[:0:-1])]", COMPUTED),
     "sums that begin with what was there": (KERNELS, "steps", "reset=True", "reset=False", NETWORK),
     "a product that is added twice": (
-        KERNELS, "_instruction", "not any(values[-len(summed) :])", "False", NETWORK),
+        KERNELS, "_instruction", "not summed or any(values[: len(summed)])", "True", NETWORK),
+    "sums that are interleaved with others": (
+        KERNELS, "_interleaved", "stop=one.extent // part, steps=_times(one.steps, part)",
+        "stop=one.extent // part, steps=one.steps", NO_FORWARDING),
     "loops whose steps are swapped": (KERNELS, "_instruction", "one.steps,", "one.steps[::-1],", NETWORK),
     "a kernel whose rows are its columns": (
         nests._Builder, "_blocks", "self._place(0, r, p), self._place(1, c, q)",
@@ -161,7 +166,7 @@ def test_the_store_of_something_wrong_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_a_program_that_fails_its_proof_is_not_hidden_by_another_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name, text, instead, _ = FAULTS["padding on the other side"]
     monkeypatch.setattr(owner, name, planted(owner, name, text, instead))
-    with pytest.raises(InternalError, match="^internal error: accelerator: instruction .* stores entry .* of "):
+    with pytest.raises(InternalError, match=r"^internal error: accelerator: instruction .* stores entry .* of "):
         graft.compile(small_network(), ["accelerator", "reference"])
 
 

@@ -43,11 +43,11 @@ static void seal(uint64_t *words, size_t count) {
 
 /* An input and an output of 6 x 2 x 3 bytes in blocks of four. Without steps, all of their elements are the first. */
 static size_t module_of(uint64_t *words, bool without_steps) {
-  const int64_t configuration[FIELDS] = {1, LANES, LANES, 128, 256, 512, 64, 4, 3, 8, 16, 7, 2, 2};
+  const int64_t configuration[FIELDS] = {1, LANES, LANES, 128, 256, 512, 64, 4, 3, 8, 16, 7, 2, 2, 1};
   const int64_t border[BORDER_FIELDS] = {0, 48, 0, 36, 0, 1, 6, 2, 3, 36, 6, 3, 1, LANES, 2, 3, 1, 1, 1, 1, 0, 0, 1, 1, 7, 0};
   size_t count = 0;
   memcpy(words, "GRAFTACC", 8);
-  words[1] = 1;
+  words[1] = 2;
   memcpy(words + 2, configuration, sizeof configuration);
   const int64_t counts[] = {112, 1, 1, 1, ACCELERATOR_INSTRUCTION_BYTES, 0};
   memcpy(words + 2 + FIELDS, counts, sizeof counts);

@@ -8,7 +8,7 @@
 
 enum { ROUNDS = 20000, LENGTH = 12, DRAM_BYTES = 4096, MOST_STEPS = 20000 };
 
-static const AcceleratorConfiguration SMALL = {1, 4, 4, 128, 256, 512, 64, 4, 3, 8, 16, 7, 2, 2};
+static const AcceleratorConfiguration SMALL = {1, 4, 4, 128, 256, 512, 64, 4, 3, 8, 16, 7, 4, 2, 3};
 
 static int run(const AcceleratorConfiguration *configuration, const uint8_t *stream, size_t size, uint64_t seed,
                bool with_time, uint8_t *dram) {

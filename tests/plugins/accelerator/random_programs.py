@@ -1,10 +1,10 @@
-"""Legal programs of random instructions for machines of random sizes."""
+"""Legal programs of random instructions, and random layers, for machines of random sizes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,15 @@ from graft.plugins.accelerator.isa import (
     MicroOp,
     Operation,
     Store,
+)
+from graft.plugins.accelerator.layers import (
+    Activation,
+    Addition,
+    Convolution,
+    Layer,
+    Pooling,
+    PoolingKind,
+    Requantize,
 )
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
 from graft.plugins.accelerator.proof.dependences import with_tokens
@@ -198,3 +207,52 @@ def legal_program(seed: int, machine: Configuration, length: int = 20) -> tuple[
     body = maker.body(tensors, length)
     program = with_tokens(Program(machine, tensors, (*start, *kept, *body, *rest, Finish())))
     return program, {"x": maker.bytes(tensors[0].size)}
+
+
+# ---- Layers -------------------------------------------------------------------------------------------------------
+
+
+def square_configuration(rng: np.random.Generator) -> Configuration:
+    """A machine whose results can be its inputs, and whose memories are so small that everything is in parts."""
+    while True:
+        block = int(rng.choice([2, 4, 8, 16]))
+        entries = [int(rng.integers(least, 6 * least)) for least in (80, 90, 120, 40)]
+        sizes = (block, block * block, block * 4, 4)
+        memories = [one * size for one, size in zip(entries, sizes, strict=True)]
+        depths = [int(rng.integers(1, 9)) for _ in range(2)]
+        try:
+            return Configuration(1, block, block, *memories, *depths, accumulator_latency=int(rng.choice([1, 3, 4])))
+        except MachineError:
+            continue
+
+
+def random_network(rng: np.random.Generator, block: int) -> list[Layer]:
+    """One to four layers behind each other, the last of which makes ``z``."""
+    size, layers = int(rng.integers(1, 9)), list[Layer]()
+    x = Activation("x", int(rng.integers(1, 4 * block)), size, size, scale=0.3, zero_point=int(rng.integers(-128, 128)))
+    count = int(rng.integers(1, 5))
+    for number in range(count):
+        layers.append(_random_layer(rng, x, block, "z" if number == count - 1 else f"y{number}"))
+        x = layers[-1].output
+    return layers
+
+
+def _random_layer(rng: np.random.Generator, x: Activation, block: int, name: str) -> Layer:
+    zero = int(rng.integers(-128, 128))
+    y = Activation(name, x.channels, x.height, x.width, scale=float(np.float32(rng.uniform(0.1, 2))), zero_point=zero)
+    kind = int(rng.integers(8))
+    if kind == 0:
+        return Addition(name, x, Activation(f"{name}r", x.channels, x.height, x.width, scale=0.2), y)
+    if kind == 1:
+        pads = (1, 1, 1, 1) if x.height > 1 else (0, 0, 0, 0)
+        kernel = (3, 3) if x.height > 1 else (1, 1)
+        return Pooling(name, PoolingKind.MAX, x, y, kernel, pads=pads)
+    kernel = int(rng.choice([1, 1, 3, 3, 5]))
+    depthwise = kind == 2
+    y = replace(y, channels=x.channels if depthwise else int(rng.integers(1, 4 * block)))
+    most = int(rng.choice([128, 128, 255]))
+    weights = rng.integers(-most, most, (y.channels, 1 if depthwise else x.channels, kernel, kernel))
+    multiplier = rng.uniform(1e-5, 1e-2, y.channels).astype(np.float32)
+    requantize = Requantize(rng.integers(-999, 999, y.channels), multiplier, wide=bool(rng.integers(2)))
+    pads = (kernel // 2,) * 4
+    return Convolution(name, x, y, weights, requantize, pads=pads, groups=x.channels if depthwise else 1)

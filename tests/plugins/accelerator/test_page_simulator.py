@@ -8,18 +8,23 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from graft.errors import ArtifactError
+from graft.errors import ArtifactError, CompileError
 from graft.plugins.accelerator.codegen import lower
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.encoding import decode_all, encode_all
-from graft.plugins.accelerator.layers import Activation, Addition
+from graft.plugins.accelerator.layers import inputs_of, packed, unpacked
 from graft.plugins.accelerator.model import dram_of, outputs_of
 from graft.plugins.accelerator.program import Program
 from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.simulator import run_functional
+from tests.plugins.accelerator.layer_reference import evaluate
 from tests.plugins.accelerator.page_simulator import Damaged, Machine, simulate
-from tests.plugins.accelerator.random_programs import legal_program, random_configuration
-from tests.plugins.accelerator.test_codegen import convolution
+from tests.plugins.accelerator.random_programs import (
+    legal_program,
+    random_configuration,
+    random_network,
+    square_configuration,
+)
 
 PROGRAMS = int(os.environ.get("GRAFT_ACCELERATOR_PROGRAMS", "500"))
 """Of each of 20 machines, beyond the normal suite; 5,000 are the whole."""
@@ -46,21 +51,40 @@ def test_a_random_program_is_what_the_page_says(machine: int) -> None:
     check(machine, 8)
 
 
-SMALL = {"input_bytes": 512, "weight_bytes": 4096, "accumulator_bytes": 4096, "micro_op_bytes": 2048}
-X = Activation("x", 9, 5, 5, scale=0.3, zero_point=-4)
+def check_layers(machine: int, programs: int) -> int:
+    """Compare programs of random layers: what layers mean, the page, the simulator; return how many there were."""
+    configuration, count = square_configuration(np.random.default_rng(machine)), 0
+    for seed in range(programs):
+        rng = np.random.default_rng(1000 * machine + seed)
+        layers = random_network(rng, configuration.block_in)
+        try:
+            lowered = lower(layers, ["z"], configuration)
+        except CompileError as error:
+            assert "size" in error.message
+            continue
+        prove(lowered.program, lowered.source)
+        made = {layer.output.name for layer in layers}
+        given = {one.name: one for layer in layers for one in inputs_of(layer) if one.name not in made}
+        values = {name: rng.integers(-128, 128, one.shape).astype(np.int8) for name, one in given.items()}
+        inputs = {name: packed(values[one.tensor.name], one) for name, one in lowered.inputs.items()}
+        for layer in layers:
+            values[layer.output.name] = evaluate(layer, values)
+        found, count = run_functional(lowered.program, inputs, seed), count + 1
+        assert np.array_equal(unpacked(found.outputs["z"], lowered.outputs["z"]), values["z"]), (machine, seed)
+        if found.counters.gemm_steps + found.counters.alu_steps < 4000:
+            assert by_the_page(lowered.program, inputs) == found.outputs, (machine, seed)
+    return count
 
 
-@pytest.mark.parametrize("block", [2, 4, 8])
-@pytest.mark.parametrize("depth", [1, 3])
-def test_what_the_generator_makes_is_what_the_page_says(block: int, depth: int) -> None:
-    machine = Configuration(1, block, block, **SMALL, queue_depth=depth, token_depth=depth, accumulator_latency=depth)
-    first = convolution("y", X, 7)
-    total = Addition("sum", first.output, Activation("r", 7, 5, 5, scale=0.2), Activation("z", 7, 5, 5, scale=0.5))
-    lowered = lower([first, total], ["z"], machine)
-    prove(lowered.program, lowered.source)
-    rng = np.random.default_rng(block)
-    inputs = {name: rng.bytes(packing.bytes) for name, packing in lowered.inputs.items()}
-    assert by_the_page(lowered.program, inputs) == run_functional(lowered.program, inputs, depth).outputs
+@pytest.mark.parametrize("machine", [4, 6, 7, 11, 16, 18])
+def test_random_layers_are_what_they_mean_and_what_the_page_says(machine: int) -> None:
+    assert check_layers(machine, 8)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("machine", MACHINES)
+def test_thousands_of_random_layers_are_what_they_mean_and_what_the_page_says(machine: int) -> None:
+    assert check_layers(machine, PROGRAMS // 5)
 
 
 @pytest.mark.parametrize(

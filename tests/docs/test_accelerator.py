@@ -10,7 +10,7 @@ import pytest
 from graft.plugins.accelerator.configuration import Configuration, index_bits
 from graft.plugins.accelerator.isa import KINDS, Memory, Operation, field_table, micro_op_fields
 from tests.docs.blocks import ROOT, blocks, execute
-from tests.plugins.accelerator.random_programs import random_configuration
+from tests.plugins.accelerator.page.random_programs import random_configuration
 
 PAGE = (ROOT / "docs" / "accelerator.md").read_text(encoding="utf-8")
 

@@ -16,15 +16,16 @@ from graft.plugins.accelerator.layers import inputs_of, packed, unpacked
 from graft.plugins.accelerator.model import dram_of, outputs_of
 from graft.plugins.accelerator.program import Program
 from graft.plugins.accelerator.proof.prove import prove
-from graft.plugins.accelerator.simulator import run_functional
+from graft.plugins.accelerator.simulator import cycles_of, run_functional
 from tests.plugins.accelerator.layer_reference import evaluate
-from tests.plugins.accelerator.page_simulator import Damaged, Machine, simulate
-from tests.plugins.accelerator.random_programs import (
+from tests.plugins.accelerator.page.cycles import cycles
+from tests.plugins.accelerator.page.random_programs import (
     legal_program,
     random_configuration,
     random_network,
     square_configuration,
 )
+from tests.plugins.accelerator.page.simulator import Damaged, Machine, simulate
 
 PROGRAMS = int(os.environ.get("GRAFT_ACCELERATOR_PROGRAMS", "500"))
 """Of each of 20 machines, beyond the normal suite; 5,000 are the whole."""
@@ -49,6 +50,15 @@ def check(machine: int, programs: int) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_random_program_is_what_the_page_says(machine: int) -> None:
     check(machine, 8)
+
+
+def check_cycles(machine: int, programs: int) -> None:
+    configuration = random_configuration(np.random.default_rng(machine))
+    for seed in range(programs):
+        program, inputs = legal_program(seed, configuration)
+        stream, dram = encode_all(program.instructions, configuration), dram_of(program, inputs)
+        found = cycles(asdict(configuration), stream, dram)
+        assert found == cycles_of(program).counters.cycles, (machine, seed)
 
 
 def check_layers(machine: int, programs: int) -> int:
@@ -98,6 +108,17 @@ def test_what_the_page_calls_damaged_both_refuse(stream: bytes) -> None:
         Machine(asdict(machine), bytearray()).decode(stream)
     with pytest.raises(ArtifactError):
         decode_all(stream, machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_random_program_takes_the_cycles_that_the_page_says(machine: int) -> None:
+    check_cycles(machine, 3)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("machine", MACHINES)
+def test_hundreds_of_random_programs_take_the_cycles_that_the_page_says(machine: int) -> None:
+    check_cycles(machine, PROGRAMS // 10)
 
 
 @pytest.mark.conformance

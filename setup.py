@@ -39,7 +39,7 @@ def extensions() -> list[Extension]:
         extension(
             # Products of blocks want vectors; floats are rounded after each operation, on every machine.
             "graft.plugins.accelerator._simulator",
-            [*SIMULATORS, "plugins/accelerator/native/hazards.c", "plugins/accelerator/native/binding.c"],
+            [*SIMULATORS, *(f"plugins/accelerator/native/{name}.c" for name in ("hazards", "contents", "binding"))],
             ("-O3", "-ffp-contract=off"),
         ),
         extension(

@@ -76,6 +76,10 @@ class CompileError(GraftError):
     """A region could not be compiled."""
 
 
+class InternalError(GraftError):
+    """What a backend made fails its own proof: a fault of the backend, which no other backend is to hide."""
+
+
 class ScheduleError(GraftError):
     """A step of a schedule cannot be taken: it names the step and the reason."""
 

@@ -26,7 +26,7 @@ from graft.core.model.met_symbols import met_symbols
 from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
-from graft.errors import GraftError, TuningError, UnsupportedError
+from graft.errors import GraftError, ModelError, TuningError, UnsupportedError
 from graft.partition.estimators import Roofline
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.plan import Plan
@@ -263,7 +263,12 @@ def compile_model(model: Source, request: Request) -> CompiledModel:
     variants: dict[str, CompiledModel] = {}
     for dims in (*wanted, *([equal] if equal else [])):
         spent = sum(one.tuning.spent for one in (general, *variants.values()) if one.tuning is not None)
-        variant = _compile_one(model, request.variant(dims, spent))
+        try:
+            variant = _compile_one(model, request.variant(dims, spent))
+        except ModelError:
+            if dims is not equal:  # what is only likely to be equal may be what it cannot
+                raise
+            continue
         if dims is not equal or _is_version(general.normalized, variant.normalized, equal):
             variants[label_of(dims)] = variant
     return specialized(general, variants)

@@ -41,6 +41,7 @@ from graft.core.machine.target import (
     tuned_database,
 )
 from graft.core.model.dimensions import Dims, ranges_of
+from graft.core.model.equations.collect import note_equations
 from graft.core.model.load import Source, load
 from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.passes.pipeline import Pipeline, record_of, verify_model
@@ -200,6 +201,7 @@ def simplified(
     last = manager.passes("before-partition") if manager else ()
     if kept := tuple(row for row in last if row.name not in without):
         Pipeline(kept).run(model)
+    note_equations(model)
     return model
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from graft.core.affine.expressions import names_in
+from graft.core.affine.expressions import add, names_in, subtract
 from graft.core.model.dimensions import identifier, unique
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.view import is_packed
-from graft.runtime.extents import Extent, Symbol, evaluate
+from graft.runtime.extents import Extent, ExtentEquation, Symbol, evaluate
 from graft.runtime.procedure import Procedure
 
 TensorShape = tuple[Extent, ...] | None
@@ -53,6 +53,22 @@ class ExtentScope:
             for extent, symbol in self.own.items()
             if names_in([extent]) <= binding.keys()
         }
+
+    def equations(self, equations: Sequence[ExtentEquation]) -> list[ExtentEquation]:
+        """Return equations in terms of the symbols that are bound here."""
+        return [replace(one, left=self._here(one.left), right=self._here(one.right)) for one in equations]
+
+    def _here(self, extent: Extent) -> Extent:
+        """Return an extent with the symbols that stand for others here, as far as there are such."""
+        if extent in self.own:
+            return self.own[extent]
+        if names_in([extent]) <= self.bound:
+            return extent
+        for known, symbol in self.own.items():
+            rest = subtract(extent, known)
+            if names_in([rest]) <= self.bound:
+                return add(rest, symbol)
+        return extent
 
     def _bind(self, values: Sequence[ir.Value]) -> list[tuple[TensorShape, bool]]:
         shapes = [self._bytes(value) if is_packed(value) else dimensions_of(value) for value in values]

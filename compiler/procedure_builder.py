@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from graft.compiler.memory.lifetimes import Lifetime
 from graft.compiler.memory.plan import MemoryPlan, plan_memory, plan_without_reuse
 from graft.compiler.most_memory import Memory, most_bytes
-from graft.compiler.symbol_binding import Ranges, bound_symbols, bounds_of
+from graft.compiler.symbol_binding import Ranges, bound_symbols, bounds_of, checkable
 from graft.core.affine.expressions import TooLargeError, canonical, multiply, substituted
 from graft.errors import UnsupportedError
 from graft.runtime.dtypes import element_type
-from graft.runtime.extents import Extent, Symbol, symbols_of
-from graft.runtime.procedure import Call, Procedure, Storage, TensorSpec, contiguous_bytes
+from graft.runtime.extents import Extent, ExtentEquation, Symbol, symbols_of
+from graft.runtime.procedure import AxisReason, Call, Procedure, Storage, TensorSpec, contiguous_bytes
 from graft.runtime.spans import is_upload, owner_of, spans_of, touched
 
 
@@ -34,6 +34,10 @@ class ProcedureBuilder:
     """Whether tensors that are not live at the same time may have the same memory; with symbols they always may."""
     ranges: Ranges = field(default_factory=dict)
     """The ranges of symbols and of operations on them: those that shapes use become the procedure's."""
+    equations: list[ExtentEquation] = field(default_factory=list)
+    """What its nodes demand of extents."""
+    reasons: list[AxisReason] = field(default_factory=list)
+    """Why axes of its inputs have the extents that they have."""
     memory: Memory = "binding"
     """Whether, with symbols, memory is planned once for the largest shapes, or by the runtime for each binding."""
     _copies: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -50,7 +54,7 @@ class ProcedureBuilder:
         memory: Memory = "maximum" if procedure.symbols and procedure.arena_bytes else "binding"
         return cls(
             procedure.name, tensors, calls, list(procedure.inputs), list(procedure.outputs), ranges=ranges,
-            memory=memory,
+            equations=list(procedure.equations), reasons=list(procedure.reasons), memory=memory,
         )  # fmt: skip
 
     def add(self, tensor: TensorSpec) -> int:
@@ -336,7 +340,8 @@ class ProcedureBuilder:
         symbols = bound_symbols(tensors, inputs, calls, self.ranges)
         return Procedure(
             self.name, tuple(tensors), inputs, outputs, calls, plan.arena_bytes, plan.bound_bytes, symbols,
-            bounds_of(symbols, self.ranges), tuple(device_arenas),
+            bounds_of(symbols, self.ranges), checkable(self.equations, symbols),
+            tuple(replace(one, tensor=number[one.tensor]) for one in self.reasons), tuple(device_arenas),
         )  # fmt: skip
 
     def _plan(self, arena: Sequence[int], spans: Mapping[int, tuple[int, int]]) -> MemoryPlan:

@@ -6,6 +6,7 @@ Every graph (the main one and each control-flow body) becomes a `Procedure`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -13,6 +14,8 @@ from graft.compiler.extent_scope import ExtentScope
 from graft.compiler.most_memory import Memory
 from graft.compiler.procedure_builder import ProcedureBuilder
 from graft.core.affine.expressions import Ranges
+from graft.core.model.equations.keep import kept_equations
+from graft.core.model.equations.unify import reasons_of
 from graft.core.model.shape_arithmetic import shape_arithmetic
 from graft.core.model.shape_rules.facts import Contents
 from graft.core.model.view import PACKABLE, NodeView, ValueView, constant_tensor, dtype_of, is_packed
@@ -129,6 +132,11 @@ class Stitcher:
         tensors = dict(zip(given, _add_inputs(builder, scope, given), strict=True))
         for node in graph:
             self._node(builder, scope, node, tensors)
+        builder.equations += scope.equations(kept_equations(graph))
+        by_name = {value.name: index for value, index in tensors.items() if value in given}
+        builder.reasons += [
+            replace(one, tensor=by_name[input_name]) for input_name, one in reasons_of(graph) if input_name in by_name
+        ]
         results = [*graph.outputs, *more_outputs]
         outputs = [self._tensor(builder, value, tensors) for value in results]
         if number == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from graft.runtime.extents import Extent, Operation, Symbol, symbols_of
+from graft.runtime.extents import Extent, ExtentEquation, Operation, Symbol, symbols_of
 from graft.runtime.procedure import Call, ExtentBound, SymbolSpec, TensorSpec
 
 Ranges = Mapping[Extent, tuple[int, int | None]]
@@ -43,6 +43,16 @@ def bounds_of(symbols: Sequence[SymbolSpec], ranges: Ranges) -> tuple[ExtentBoun
         for extent, (low, high) in ranges.items()
         if isinstance(extent, Operation) and {symbol.name for symbol in symbols_of(extent)} <= known
     )
+
+
+def checkable(equations: Sequence[ExtentEquation], symbols: Sequence[SymbolSpec]) -> tuple[ExtentEquation, ...]:
+    """Return the equations over a procedure's symbols, those of the same extents once."""
+    known = {symbol.name for symbol in symbols}
+    found: dict[tuple[object, ...], ExtentEquation] = {}
+    for one in equations:
+        if {symbol.name for side in (one.left, one.right) for symbol in symbols_of(side)} <= known:
+            found.setdefault((one.kind, one.left, one.right), one)
+    return tuple(found.values())
 
 
 def _used(tensor: TensorSpec) -> Iterator[Symbol]:

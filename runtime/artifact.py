@@ -29,6 +29,7 @@ from graft.runtime.procedure import (
     ABI_VERSION,
     ALIGNMENT,
     DEVICE_FORMAT_VERSION,
+    EQUATION_FORMAT_VERSION,
     FORMAT_VERSION,
     Device,
     Module,
@@ -61,7 +62,7 @@ def manifest(description: ProgramDescription, keys: Sequence[Mapping[str, str]])
         for number, (module, constants) in enumerate(zip(description.modules, keys, strict=True))
     ]
     return {
-        "format": DEVICE_FORMAT_VERSION if description.devices else FORMAT_VERSION,
+        "format": _format(description),
         "abi": ABI_VERSION,
         "producer": PRODUCER,
         "targets": [dict(target) for target in description.targets],
@@ -69,6 +70,13 @@ def manifest(description: ProgramDescription, keys: Sequence[Mapping[str, str]])
         **procedures_to_json(description),
         "metadata": dict(description.metadata),
     }
+
+
+def _format(description: ProgramDescription) -> int:
+    """Return the oldest format that says all of a program."""
+    if any(procedure.equations for procedure in description.procedures):
+        return EQUATION_FORMAT_VERSION
+    return DEVICE_FORMAT_VERSION if description.devices else FORMAT_VERSION
 
 
 def module_path(number: int, module: Module) -> str:

@@ -16,6 +16,8 @@ from typing import Literal, TypeAlias
 from graft.errors import GraftError
 
 ExtentOperator = Literal["add", "sub", "mul", "floordiv", "mod", "min", "max"]
+Agreement = Literal["equal", "broadcast", "expand", "at most"]
+"""How two extents agree: equal; equal or either 1; equal or the left 1; the left at most the right."""
 MAXIMUM = 1 << 62
 """No extent, and no product of extents on the way to one, may be larger."""
 
@@ -47,6 +49,23 @@ class Operation:
 
 
 Extent: TypeAlias = int | Symbol | Operation
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentEquation:
+    """What a node demands of two extents, checked when their symbols are bound."""
+
+    left: Extent
+    right: Extent
+    kind: Agreement
+    says: tuple[str, str, str]
+    """The message where they do not agree: what stands before, between and behind the two numbers."""
+
+    def refusal(self, left: int, right: int) -> str:
+        """Return the message for sides that do not agree."""
+        return f"{self.says[0]}{left}{self.says[1]}{right}{self.says[2]}"
+
+
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
 
 

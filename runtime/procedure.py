@@ -30,6 +30,8 @@ Invariants of a `Procedure`:
    and outputs of bodies, are in main memory, and so are tensors of storage ``dynamic`` and ``extents``. A view is where
    its tensor is. Each device has an arena of its own. What a copy reads in main memory for a device is live until the
    procedure ends. An output on a device has storage ``output`` and a shape that is known when the procedure begins.
+12. ``equations`` are over the procedure's symbols. Each is checked when the last of its symbols is bound, which is
+   before any call that begins later.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ import numpy as np
 
 from graft.runtime.c_source import CSource
 from graft.runtime.extent_table import ExtentReader, ExtentWriter
-from graft.runtime.extents import Extent
+from graft.runtime.extents import Extent, ExtentEquation
 
 if TYPE_CHECKING:
     from graft.runtime._native import Artifact
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 2
 DEVICE_FORMAT_VERSION = 3
 """Of programs that use devices: who reads only older formats would take their tensors to be in main memory."""
+EQUATION_FORMAT_VERSION = 4
+"""Of programs with equations of extents: who reads only older formats would not check them."""
 ABI_VERSION = 1
 ALIGNMENT = 64
 
@@ -116,6 +120,16 @@ class SymbolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class AxisReason:
+    """Why an axis of an input has the extent that its shape says: what a node demands, for the message alone."""
+
+    tensor: int
+    axis: int
+    says: tuple[str, str, str]
+    """What stands before the extent that came, between it and the one that is wanted, and behind that."""
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One step of a procedure.
 
@@ -171,6 +185,10 @@ class Procedure:
     not, it was planned once for the largest shapes."""
     bounds: tuple[ExtentBound, ...] = ()
     """What operations on symbols may be, beside the ranges of each of these: ``past + seq`` at most 1024."""
+    equations: tuple[ExtentEquation, ...] = ()
+    """What the nodes demand of extents that was not proven when they were compiled."""
+    reasons: tuple[AxisReason, ...] = ()
+    """Of axes of inputs that nodes demand to have the extents of others."""
     device_arenas: tuple[int, ...] = ()
     """The bytes of the arenas on devices; empty where there are none, or they are planned for each binding."""
 
@@ -264,8 +282,16 @@ def procedure_to_json(procedure: Procedure, *, schedules: bool = True) -> dict[s
         row["device_arenas"] = list(procedure.device_arenas)
     if procedure.symbols:
         bounds = [{**asdict(one), "extent": extents.dimension(one.extent)} for one in procedure.bounds]
-        rows = {"symbols": [asdict(symbol) for symbol in procedure.symbols], "extents": extents.rows}
-        return row | rows | ({"bounds": bounds} if bounds else {})
+        rows: dict[str, Any] = {"symbols": [asdict(symbol) for symbol in procedure.symbols], "extents": extents.rows}
+        equations = [_equation_to_json(one, extents) for one in procedure.equations]
+        rows |= {"bounds": bounds} if bounds else {}
+        rows |= {"equations": equations} if equations else {}
+        rows |= (
+            {"reasons": [{**asdict(one), "says": list(one.says)} for one in procedure.reasons]}
+            if procedure.reasons
+            else {}
+        )
+        return row | rows
     return row
 
 
@@ -292,7 +318,25 @@ def procedure_from_json(data: Mapping[str, Any]) -> Procedure:
             ExtentBound(extents.extent(row["extent"]), row["low"], row["high"]) for row in data.get("bounds", ())
         ),
         device_arenas=tuple(data.get("device_arenas", ())),
+        equations=tuple(
+            ExtentEquation(
+                extents.extent(row["left"]), extents.extent(row["right"]), row["kind"], _message(row["says"])
+            )
+            for row in data.get("equations", ())
+        ),
+        reasons=tuple(AxisReason(row["tensor"], row["axis"], _message(row["says"])) for row in data.get("reasons", ())),
     )
+
+
+def _message(parts: Sequence[str]) -> tuple[str, str, str]:
+    if not isinstance(parts, list) or len(parts) != 3 or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"{parts!r} are not the three parts of a message")
+    return parts[0], parts[1], parts[2]
+
+
+def _equation_to_json(equation: ExtentEquation, extents: ExtentWriter) -> dict[str, Any]:
+    left, right = extents.dimension(equation.left), extents.dimension(equation.right)
+    return {"left": left, "right": right, "kind": equation.kind, "says": list(equation.says)}
 
 
 def _tensor_to_json(tensor: TensorSpec, extents: ExtentWriter, is_planned_later: bool) -> dict[str, Any]:

@@ -47,6 +47,10 @@ def parsed(dimension: str) -> Extent | None:
         return None
 
 
+MOST_DIGITS = 19
+"""Of a number: no extent has more."""
+MOST_TOKENS = 1024
+"""Of a text that is read as an expression."""
 _TOKEN = re.compile(r"\s*(\d+|[^\W\d][\w.]*|//|[-+*%(),])")
 
 
@@ -63,6 +67,8 @@ class _Parser:
                 raise SyntaxError(source)
             self._tokens.append(found[1])
             place = found.end()
+            if len(self._tokens) > MOST_TOKENS:
+                raise SyntaxError(source)
         self._tokens.append("")
         self._next = 0
 
@@ -108,6 +114,8 @@ class _Parser:
         if token == "-":
             return multiply(-1, self._atom())
         if token.isdecimal():
+            if len(token) > MOST_DIGITS:
+                raise SyntaxError(token)
             return int(token)
         if token in ("min", "max"):
             self._expect("(")

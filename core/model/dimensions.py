@@ -47,6 +47,12 @@ def keep_ranges(model: ir.Model, ranges: Ranges) -> None:
         model.metadata_props[RANGES] = json.dumps({shown(extent): [one.low, one.high] for extent, one in known.items()})
 
 
+def replace_ranges(model: ir.Model, ranges: Ranges) -> None:
+    """Note the ranges of a model's symbols in it, in the place of those that it has."""
+    model.metadata_props.pop(RANGES, None)
+    keep_ranges(model, ranges)
+
+
 def identifier(name: str) -> str:
     """Return a name that a dimension's text can have: letters, digits, ``_``, not beginning with a digit."""
     clean = re.sub(r"\W", "_", name)

@@ -22,6 +22,7 @@ from graft.core.model.dimensions import (
     keep_ranges,
     name_dimensions,
 )
+from graft.core.model.equations.unify import unify
 from graft.core.model.external_data import ModelDirectory, external_tensors
 from graft.core.model.function_bodies import expand_functions, has_functions
 from graft.core.model.gradients import write_gradients
@@ -116,6 +117,7 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
         infer_shapes(model, stated)
     _name_nodes(model)
     check_nodes(model)
+    unify(model)
     record_of(model).extend(steps)
     return model
 

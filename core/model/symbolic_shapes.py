@@ -8,6 +8,7 @@ states of its results are not believed: they only name what nothing else is know
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -17,12 +18,15 @@ import onnx
 import onnx_ir as ir
 
 from graft.core.affine.expressions import (
+    ANY,
     Range,
     TooLargeError,
+    interval,
     maximum,
     names_in,
     narrowed,
 )
+from graft.core.affine.size import is_large
 from graft.core.affine.text import parsed, text
 from graft.core.model.dimensions import identifier, keep_ranges, ranges_of, unique
 from graft.core.model.implied_bounds import broadcast_bounds, divisor_bounds, natural_bounds
@@ -196,7 +200,8 @@ class SymbolicInference:
             return
         for value, one in zip(node.outputs, found, strict=False):
             if one is not None and self.shapes.get(value) in (None, one.shape):
-                self.contents[value] = one
+                kept = (None if each is None or is_large(each) else each for each in one.elements)
+                self.contents[value] = Contents(one.shape, tuple(kept))
 
     def _settled(self, value: ir.Value, found: Shape | None, doubtful: bool) -> Shape | None:
         """Return the shape of a result: what the rule says, what the model has, else symbols of its own.
@@ -215,8 +220,10 @@ class SymbolicInference:
         result: list[Dimension] = []
         for axis, extent in enumerate(found):
             old = None if before is None else before[axis]
-            if extent is not None:
+            if extent is not None and not is_large(extent):
                 extent = narrowed(extent, self._ranges) if self._ranges else extent
+            elif extent is not None:
+                extent = self._named(value, axis, extent)
             elif old is not None and not (old == 0 and doubtful):
                 extent = old
             else:
@@ -236,6 +243,17 @@ class SymbolicInference:
             self._names[value, axis] = Symbol(unique(name, self._taken))
             self.invented = True
         return self._names[value, axis]
+
+    def _named(self, value: ir.Value, axis: int, extent: Extent) -> Symbol:
+        """Return the symbol that stands for an extent which is too large to go on with, within its bounds."""
+        symbol = self.fresh(value, axis)
+        low, high = interval(extent, self._ranges)
+        before = self._ranges.get(symbol, ANY)
+        high = high if before.high is None else min(high, before.high)
+        known = Range(int(max(low, before.low)), None if math.isinf(high) else int(high))
+        if known != before and value.graph is self.model.graph:
+            self.narrower[symbol] = known
+        return symbol
 
     # ---- Bodies ----
 

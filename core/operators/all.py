@@ -22,6 +22,7 @@ from graft.core.operators import (
     training,
     views,
 )
+from graft.core.operators.demands import irregular
 from graft.core.operators.functions import attention as microsoft_attention
 from graft.core.operators.functions import (
     legacy,
@@ -54,6 +55,7 @@ FAMILIES = (
     sequential,
     training,
     views,
+    irregular,
     microsoft,
     microsoft_attention,
     microsoft_quantized,

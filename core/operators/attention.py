@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from graft.core.affine import expressions, text
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators import build as b
 from graft.core.operators.contraction import shape_of
 from graft.core.operators.cost import elements, per_output, traffic
+from graft.core.operators.demands import words as demand
 from graft.core.operators.indexing import position
 from graft.core.operators.manipulation import INJECTIVE
 from graft.core.operators.normalization import exp_of_nonpositive
@@ -290,6 +292,39 @@ def _unlike(
     return None
 
 
+def _attention_demands(node: NodeView) -> Iterator[Equation]:
+    """One batch, keys with values, heads of one size, and a mask that broadcasts to the scores."""
+    whole = [demand.rank_of(node.input(number)) == 4 for number in range(3)]
+    heads = int(node.attribute("q_num_heads", 0)), int(node.attribute("kv_num_heads", 0))
+    yield from demand.all_of(demand.same(1, 0, 0, 0), demand.same(2, 0, 0, 0), demand.same(2, -2, 1, -2))(node)
+    if all(whole):
+        yield from demand.all_of(demand.same(2, 1, 1, 1), demand.same(1, 3, 0, 3))(node)
+    elif not any(whole):
+        key, query = demand.operand(node, 1, 2), demand.operand(node, 0, 2)
+        yield from demand.equation(demand.times(key, heads[0]), demand.times(query, heads[1]))
+    yield from demand.all_of(
+        demand.same(4, 0, 0, 0), demand.same(5, 0, 0, 0), demand.same(5, 1, 4, 1), demand.same(5, 2, 4, 2),
+        demand.same(6, 0, 0, 0),
+    )(node)  # fmt: skip
+    for past, given in ((4, 1), (5, 2)):
+        if whole[given]:
+            yield from demand.all_of(demand.same(past, 1, given, 1), demand.same(past, 3, given, 3))(node)
+        elif heads[1]:
+            features = demand.times(demand.operand(node, past, 3), heads[1])
+            yield from demand.counted(past, 1, heads[1])(node)
+            yield from demand.equation(features, demand.operand(node, given, 2))
+    total = demand.operand(node, 1, -2)
+    if node.input(4) is not None:
+        total = demand.plus(demand.operand(node, 4, 2), total)
+    yield from demand.equation(demand.operand(node, 3, -1), total, "at most")
+    for axis, wanted in (
+        (-2, demand.operand(node, 0, -2)),
+        (-3, demand.operand(node, 0, 1) if whole[0] else heads[0]),
+        (-4, demand.operand(node, 0, 0)),
+    ):
+        yield from demand.equation(demand.operand(node, 3, axis), wanted, "expand")
+
+
 OPERATORS.add(
     Operator(
         "Attention",
@@ -298,6 +333,7 @@ OPERATORS.add(
         _attention_cost,
         _accept_attention,
         varies=_attention_varies,
+        demands=_attention_demands,
     )
 )
 
@@ -388,6 +424,29 @@ def _rotary_varies(node: NodeView) -> Reject | None:
     return None
 
 
+def _rotary_demands(node: NodeView) -> Iterator[Equation]:
+    """Cosines with sines, one for each pair of features that is turned; theirs or positions for each place, or all."""
+    yield from demand.alike(2, 1)(node)
+    size = demand.operand(node, 0, -1)
+    turned, heads = int(node.attribute("rotary_embedding_dim", 0)), int(node.attribute("num_heads", 0))
+    pairs = demand.times(demand.operand(node, 1, -1), 2)
+    if turned or demand.rank_of(node.input(0)) == 4:
+        yield from demand.equation(pairs, turned or size)
+    elif heads:
+        yield from demand.equation(demand.times(pairs, heads), size)
+    for number in (3,) if node.input(3) is not None else (1, 2):
+        yield from demand.equation(demand.operand(node, number, 0), demand.operand(node, 0, 0), "expand")
+        yield from demand.equation(demand.operand(node, number, 1), demand.operand(node, 0, -2), "expand")
+
+
 OPERATORS.add(
-    Operator("RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), _accept_rotary, varies=_rotary_varies)
+    Operator(
+        "RotaryEmbedding",
+        INJECTIVE,
+        _lower_rotary,
+        per_output(6),
+        _accept_rotary,
+        varies=_rotary_varies,
+        demands=_rotary_demands,
+    )
 )

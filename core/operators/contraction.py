@@ -7,19 +7,23 @@ a schedule can apply them to the accumulators. An Einsum of several operands may
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators import build as b
 from graft.core.operators.cost import elements, traffic
+from graft.core.operators.demands import words as demand
+from graft.core.operators.demands.words import Demand
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.varying import broadcast_to_result, matrices
 from graft.core.reject import Reject, first
 from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import is_custom
+from graft.runtime.extents import Agreement
 
 CONTRACTION = frozenset({Trait.CONTRACTION})
 Indices = Sequence[Expression]
@@ -73,7 +77,14 @@ def _matmul_cost(node: NodeView) -> Cost:
     return Cost(2 * elements(node.outputs[0]) * shape_of(node.input(0))[-1], traffic(node))
 
 
-OPERATORS.add(Operator("MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=matrices))
+def _inner(first: int, second: int) -> Demand:
+    """Columns of one matrix, or elements of a vector, are the rows of another."""
+    rows = lambda node: -2 if (demand.rank_of(node.input(second)) or 0) > 1 else -1  # noqa: E731 - an axis in two words
+    return demand.all_of(demand.same(first, -1, second, rows), demand.broadcasting(first, second, own=2))
+
+
+MATRICES = _inner(0, 1)
+OPERATORS.add(Operator("MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=matrices, demands=MATRICES))
 
 # ---- Gemm ---------------------------------------------------------------------------------------------------------
 
@@ -119,6 +130,12 @@ def _gemm_varies(node: NodeView) -> Reject | None:
     return broadcast_to_result(node, node.inputs[2:])
 
 
+def _gemm_demands(node: NodeView) -> Iterator[Equation]:
+    turned = node.attribute("transA", 0), node.attribute("transB", 0)
+    yield from demand.same(0, 0 if turned[0] else 1, 1, 1 if turned[1] else 0)(node)
+    yield from demand.expanding_to_result(2)(node)
+
+
 def _accept_gemm(node: NodeView) -> Reject | None:
     factors = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
     if "int" in node.dtype and any(factor != int(factor) for factor in factors):
@@ -126,7 +143,9 @@ def _accept_gemm(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=_gemm_varies))
+OPERATORS.add(
+    Operator("Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=_gemm_varies, demands=_gemm_demands)
+)
 
 # ---- Einsum -------------------------------------------------------------------------------------------------------
 
@@ -265,7 +284,22 @@ def _einsum_varies(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=_einsum_varies))
+def _einsum_demands(node: NodeView) -> Iterator[Equation]:
+    """Axes of one label broadcast with each other; of two in one operand, which are a diagonal, they are equal."""
+    ranks = [demand.rank_of(value) for value in node.inputs]
+    if (known := [rank for rank in ranks if rank is not None]) and len(known) == len(ranks):
+        operands, _ = parse_einsum(node.attribute("equation"), known)
+        first: dict[str, tuple[int, int]] = {}
+        for number, labels in enumerate(operands):
+            for axis, label in enumerate(labels):
+                other = first.setdefault(label, (number, axis))
+                kind: Agreement = "equal" if other[0] == number else "broadcast"
+                yield from demand.equation(demand.operand(node, *other), demand.operand(node, number, axis), kind)
+
+
+OPERATORS.add(
+    Operator("Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=_einsum_varies, demands=_einsum_demands)
+)
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
 
@@ -333,7 +367,17 @@ def _qlinear_matmul_varies(node: NodeView) -> Reject | None:
     return first(broadcast_to_result(node, (node.input(0), node.input(3)), 2), broadcast_to_result(node, others))
 
 
-OPERATORS.add(Operator("MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=matrices))
 OPERATORS.add(
-    Operator("QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost, varies=_qlinear_matmul_varies)
-)
+    Operator(
+        "MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=matrices,
+        demands=demand.all_of(MATRICES, demand.parameters(2, of=0, axis=-2), demand.parameters(3, of=1, axis=-1)),
+    )
+)  # fmt: skip
+OPERATORS.add(
+    Operator(
+        "QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost, varies=_qlinear_matmul_varies,
+        demands=demand.all_of(
+            _inner(0, 3), demand.parameters(1, 2, of=0, axis=-2), demand.parameters(4, 5, 6, 7, of=3, axis=-1)
+        ),
+    )
+)  # fmt: skip

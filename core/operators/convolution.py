@@ -6,12 +6,14 @@ One stage holds the sum of products; bias and requantisation follow as further s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.contraction import requantized, shape_of, zero_point
 from graft.core.operators.cost import elements, traffic
+from graft.core.operators.demands import words as demand
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.varying import fixed, varying_axis
 from graft.core.operators.windows import known_pads, positions, windows_of
@@ -95,7 +97,21 @@ def _convolution_varies(node: NodeView, weight: int = 1) -> Reject | None:
     return first(None if is_named else fixed(1)(node), known_pads(node))
 
 
-OPERATORS.add(Operator("Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies))
+def _windows_demand(weight: int, *bias: int) -> demand.Demand:
+    """Each filter has as many channels as a group of the image, and the bias one element for each filter."""
+
+    def channels(node: NodeView) -> Iterator[Equation]:
+        per_group = demand.operand(node, weight, 1)
+        yield from demand.equation(demand.operand(node, 0, 1), demand.times(per_group, int(node.attribute("group", 1))))
+        for axis, extent in enumerate(node.attribute("kernel_shape") or ()):
+            yield from demand.equation(demand.operand(node, weight, 2 + axis), int(extent))
+
+    return demand.all_of(channels, demand.vectors(*bias, of=weight, axis=0))
+
+
+OPERATORS.add(
+    Operator("Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies, demands=_windows_demand(1, 2))
+)
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
 
@@ -150,7 +166,16 @@ def _lower_qlinear_conv(lowering: Lowering) -> tuple[Stage, ...]:
     return stage, b.compute(target, value)
 
 
-OPERATORS.add(Operator("ConvInteger", CONVOLUTION, _lower_conv_integer, _conv_cost(1), varies=_convolution_varies))
+OPERATORS.add(
+    Operator(
+        "ConvInteger",
+        CONVOLUTION,
+        _lower_conv_integer,
+        _conv_cost(1),
+        varies=_convolution_varies,
+        demands=demand.all_of(_windows_demand(1), demand.parameters(3, of=1, axis=0)),
+    )
+)
 OPERATORS.add(
     Operator(
         "QLinearConv",
@@ -158,6 +183,7 @@ OPERATORS.add(
         _lower_qlinear_conv,
         _conv_cost(3),
         varies=lambda node: _convolution_varies(node, 3),
+        demands=demand.all_of(_windows_demand(3, 8), demand.parameters(4, 5, of=3, axis=0)),
     )
 )
 
@@ -221,5 +247,20 @@ def _transposed_varies(node: NodeView) -> Reject | None:
     return _convolution_varies(node)
 
 
+def _transposed_demands(node: NodeView) -> Iterator[Equation]:
+    per_group = demand.operand(node, 1, 1)
+    yield from demand.same(0, 1, 1, 0)(node)
+    yield from demand.equation(demand.operand(node, 2, 0), demand.times(per_group, int(node.attribute("group", 1))))
+
+
 TRANSPOSED = frozenset({Trait.REDUCTION})
-OPERATORS.add(Operator("ConvTranspose", TRANSPOSED, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies))
+OPERATORS.add(
+    Operator(
+        "ConvTranspose",
+        TRANSPOSED,
+        _lower_conv_transpose,
+        _transpose_cost,
+        varies=_transposed_varies,
+        demands=_transposed_demands,
+    )
+)

@@ -10,6 +10,7 @@ import numpy as np
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
+from graft.core.operators.demands import words as demand
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Stage
@@ -75,7 +76,7 @@ def _add_unary(name: str, function: Function1, flops: int = 1, traits: frozenset
 
 
 def _add_binary(name: str, function: Function2, traits: frozenset[Trait] = ELEMENTWISE) -> Operator:
-    return OPERATORS.add(Operator(name, traits, binary(function), per_output(1)))
+    return OPERATORS.add(Operator(name, traits, binary(function), per_output(1), demands=demand.broadcasting()))
 
 
 # ---- One input ----------------------------------------------------------------------------------------------------
@@ -195,9 +196,9 @@ _add_binary("Less", b.less)
 _add_binary("Greater", b.greater)
 _add_binary("LessOrEqual", b.less_equal)
 _add_binary("GreaterOrEqual", b.greater_equal)
-_add_binary("PRelu", prelu)
-OPERATORS.add(Operator("Mod", ELEMENTWISE, _lower_mod, per_output(4)))
-OPERATORS.add(Operator("BitShift", ELEMENTWISE, _lower_bit_shift, per_output(1)))
+OPERATORS.add(Operator("PRelu", ELEMENTWISE, binary(prelu), per_output(1), demands=demand.expanding(1, 0)))
+OPERATORS.add(Operator("Mod", ELEMENTWISE, _lower_mod, per_output(4), demands=demand.broadcasting()))
+OPERATORS.add(Operator("BitShift", ELEMENTWISE, _lower_bit_shift, per_output(1), demands=demand.broadcasting()))
 
 # ---- Pow ----------------------------------------------------------------------------------------------------------
 
@@ -262,7 +263,7 @@ def _lower_pow(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-OPERATORS.add(Operator("Pow", ELEMENTWISE, _lower_pow, per_output(16)))
+OPERATORS.add(Operator("Pow", ELEMENTWISE, _lower_pow, per_output(16), demands=demand.broadcasting()))
 
 # ---- Any number of inputs -----------------------------------------------------------------------------------------
 
@@ -271,10 +272,14 @@ def _mean_of(total: Expression, count: int) -> Expression:
     return b.multiply(total, 1.0 / count) if count in (1, 2, 4, 8) else b.divide(total, float(count))
 
 
-OPERATORS.add(Operator("Min", ASSOCIATIVE | SELECTING, variadic(b.minimum), per_output(1)))
-OPERATORS.add(Operator("Max", ASSOCIATIVE | SELECTING, variadic(b.maximum), per_output(1)))
-OPERATORS.add(Operator("Sum", ASSOCIATIVE, variadic(b.add), per_output(1)))
-OPERATORS.add(Operator("Mean", COMMUTATIVE, variadic(b.add, _mean_of), per_output(2)))
+OPERATORS.add(
+    Operator("Min", ASSOCIATIVE | SELECTING, variadic(b.minimum), per_output(1), demands=demand.broadcasting())
+)
+OPERATORS.add(
+    Operator("Max", ASSOCIATIVE | SELECTING, variadic(b.maximum), per_output(1), demands=demand.broadcasting())
+)
+OPERATORS.add(Operator("Sum", ASSOCIATIVE, variadic(b.add), per_output(1), demands=demand.broadcasting()))
+OPERATORS.add(Operator("Mean", COMMUTATIVE, variadic(b.add, _mean_of), per_output(2), demands=demand.broadcasting()))
 
 
 def _lower_where(lowering: Lowering) -> tuple[Stage, ...]:
@@ -313,7 +318,7 @@ def scalar(array: np.ndarray, dtype: str) -> Constant:
     return b.constant(bool(value) if dtype == "bool" else value.item(), dtype)
 
 
-OPERATORS.add(Operator("Where", SELECTING, _lower_where, per_output(1)))
+OPERATORS.add(Operator("Where", SELECTING, _lower_where, per_output(1), demands=demand.broadcasting()))
 OPERATORS.add(Operator("Clip", SELECTING, _lower_clip, per_output(2)))
 
 # ---- Casts --------------------------------------------------------------------------------------------------------

@@ -11,14 +11,16 @@ float64, for what cancels in a spectrum is to be 0 to the last bit of the result
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
+from graft.core.operators.demands import words as demand
 from graft.core.operators.elementwise import bound
 from graft.core.operators.manipulation import integers, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
@@ -478,4 +480,14 @@ def _stft_varies(node: NodeView) -> Reject | None:
     return varying_axis(node, source, 2) if len(shape) == 3 and not isinstance(shape[2], int) else None
 
 
-OPERATORS.add(Operator("STFT", FOURIER, _lower_stft, per_output(80), _accept_stft, varies=_stft_varies))
+def _stft_demands(node: NodeView) -> Iterator[Equation]:
+    """A factor for each point of a frame, and a signal of one frame at least."""
+    length = demand.numbers_in(node, 3)
+    points = length[0] if length else demand.operand(node, 2, 0)
+    yield from demand.equation(demand.operand(node, 2, 0), points)
+    yield from demand.equation(points, demand.operand(node, 0, 1), "at most")
+
+
+OPERATORS.add(
+    Operator("STFT", FOURIER, _lower_stft, per_output(80), _accept_stft, varies=_stft_varies, demands=_stft_demands)
+)

@@ -7,11 +7,13 @@ cannot reach foreign memory where the check is switched off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved
+from graft.core.operators.demands import words as demand
 from graft.core.operators.manipulation import INJECTIVE, MOVEMENT, normal_axis
 from graft.core.operators.table import OPERATORS, Lowering, Operator
 from graft.core.operators.varying import anything, varying_axis
@@ -110,8 +112,23 @@ def _known_depth(node: NodeView) -> Reject | None:
     return None if indices is None or isinstance(shape[-1], int) else varying_axis(node, indices, len(shape) - 1)
 
 
+def _gather_nd_demands(node: NodeView) -> Iterator[Equation]:
+    for axis in range(int(node.attribute("batch_dims", 0))):
+        yield from demand.same(0, axis, 1, axis)(node)
+
+
 OPERATORS.add(Operator("Gather", MOVEMENT, _lower_gather, moved, varies=anything))
-OPERATORS.add(Operator("GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything))
-OPERATORS.add(Operator("GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth))
-OPERATORS.add(Operator("OneHot", INJECTIVE, _lower_one_hot, moved, varies=anything))
-OPERATORS.add(Operator("ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything))
+OPERATORS.add(
+    Operator(
+        "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
+        demands=demand.within(1, 0, but=demand.attribute("axis", 0)),
+    )
+)  # fmt: skip
+OPERATORS.add(Operator("GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth, demands=_gather_nd_demands))
+OPERATORS.add(Operator("OneHot", INJECTIVE, _lower_one_hot, moved, varies=anything, demands=demand.counted(2, 0, 2)))
+OPERATORS.add(
+    Operator(
+        "ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything,
+        demands=demand.same(1, 0, 0, demand.attribute("batch_axis", 1)),
+    )
+)  # fmt: skip

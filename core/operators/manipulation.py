@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved
+from graft.core.operators.demands import words as demand
 from graft.core.operators.elementwise import bound
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.varying import (
@@ -46,9 +48,10 @@ def _add(
     *constants: int,
     traits: frozenset[Trait] = INJECTIVE,
     varies: Check | None = None,
+    demands: demand.Demand | None = None,
 ) -> Operator:
     accepts = constants_required(*constants) if constants else None
-    return OPERATORS.add(Operator(name, traits, lower, moved, accepts, varies=varies))
+    return OPERATORS.add(Operator(name, traits, lower, moved, accepts, varies=varies, demands=demands))
 
 
 def normal_axis(axis: int, rank: int) -> int:
@@ -257,9 +260,26 @@ def _computed_first(start: Expression, step: b.Count, extent: b.Extent) -> Expre
     return b.minimum(place, last)
 
 
-_add("Concat", _lower_concat, traits=MOVEMENT, varies=anything)
-_add("Split", _lower_split, traits=MOVEMENT, varies=anything)
-OPERATORS.add(Operator("Slice", MOVEMENT, _lower_slice, moved, varies=_slice_varies))
+def _concat_demands(node: NodeView) -> Iterator[Equation]:
+    for number in range(1, len(node.inputs)):
+        yield from demand.alike(0, number, but=int(node.attribute("axis")))(node)
+
+
+def _split_demands(node: NodeView) -> Iterator[Equation]:
+    """The parts that are given come to the whole."""
+    axis = int(node.attribute("axis", 0))
+    if node.input(1) is not None:
+        yield from demand.counted(1, 0, len(node.outputs))(node)
+        parts = [demand.result(node, number, axis) for number in range(len(node.outputs))]
+        if None not in parts:
+            yield from demand.equation(demand.plus(*parts), demand.operand(node, 0, axis))
+
+
+_add("Concat", _lower_concat, traits=MOVEMENT, varies=anything, demands=_concat_demands)
+_add("Split", _lower_split, traits=MOVEMENT, varies=anything, demands=_split_demands)
+OPERATORS.add(
+    Operator("Slice", MOVEMENT, _lower_slice, moved, varies=_slice_varies, demands=demand.as_long(1, 2, 3, 4))
+)
 
 # ---- Repetition ---------------------------------------------------------------------------------------------------
 
@@ -284,8 +304,11 @@ def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-_add("Expand", _lower_expand, traits=MOVEMENT, varies=_expand_varies)
-_add("Tile", _lower_tile, traits=MOVEMENT, varies=anything)
+_add("Expand", _lower_expand, traits=MOVEMENT, varies=_expand_varies, demands=demand.expanding_to_result(0))
+_add(
+    "Tile", _lower_tile, traits=MOVEMENT, varies=anything,
+    demands=demand.counted(1, 0, lambda node: demand.rank_of(node.input(0))),
+)  # fmt: skip
 
 # ---- Padding ------------------------------------------------------------------------------------------------------
 
@@ -365,7 +388,24 @@ def _accept_pad(node: NodeView) -> Reject | None:
     return constants_required(3)(node)
 
 
-OPERATORS.add(Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything))
+def _pad_demands(node: NodeView) -> Iterator[Equation]:
+    """Two numbers for each axis that is padded, which has elements to repeat, and others than its edge to reflect."""
+    rank, mode = demand.rank_of(node.input(0)), node.attribute("mode", "constant")
+    if rank is None:
+        return
+    named = demand.operand(node, 3, 0)
+    yield from demand.equation(demand.operand(node, 1, 0), 2 * rank if named is None else demand.times(named, 2))
+    axes = demand.numbers_in(node, 3) if node.input(3) is not None else [*range(rank)]
+    amounts = demand.numbers_in(node, 1)
+    if mode == "constant" or axes is None or amounts is None or len(amounts) != 2 * len(axes):
+        return
+    for axis, *ends in zip(axes, amounts, amounts[len(axes) :], strict=False):
+        if max(ends) > 0:
+            least = max(ends) + 1 if mode == "reflect" else 1
+            yield from demand.equation(least, demand.operand(node, 0, axis), "at most")
+
+
+OPERATORS.add(Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything, demands=_pad_demands))
 
 
 def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:
@@ -377,7 +417,10 @@ def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:
     return (_padded(lowering, begins, "constant"),)
 
 
-_add("CenterCropPad", _lower_center_crop_pad, varies=anything)
+_add(
+    "CenterCropPad", _lower_center_crop_pad, varies=anything,
+    demands=demand.counted(1, 0, lambda node: len(node.attribute("axes") or ()) or demand.rank_of(node.input(0))),
+)  # fmt: skip
 
 # ---- Triangles ----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
+from graft.core.operators.demands import words as demand
 from graft.core.operators.elementwise import ELEMENTWISE
 from graft.core.operators.manipulation import normal_axis
 from graft.core.operators.reduction import Axes, mean_of, rows, square, trailing
@@ -255,14 +256,18 @@ def _lower_lp_norm(lowering: Lowering) -> tuple[Stage, ...]:
     return (stage, b.compute(lowering.output(), value))
 
 
-def _row_wise(name: str, lower: LowerFunction, varies: Check | None = None) -> None:
-    OPERATORS.add(Operator(name, ROW_WISE, lower, per_output(8), varies=varies))
+def _row_wise(
+    name: str, lower: LowerFunction, varies: Check | None = None, demands: demand.Demand | None = None
+) -> None:
+    OPERATORS.add(Operator(name, ROW_WISE, lower, per_output(8), varies=varies, demands=demands))
 
 
-_row_wise("LayerNormalization", _lower_layer_norm, broadcasting)
-_row_wise("RMSNormalization", _lower_rms_norm, broadcasting)
-_row_wise("InstanceNormalization", _lower_instance_norm, fixed(1))
-_row_wise("GroupNormalization", _lower_group_norm, fixed(1))
+_row_wise(
+    "LayerNormalization", _lower_layer_norm, broadcasting, demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0))
+)
+_row_wise("RMSNormalization", _lower_rms_norm, broadcasting, demand.expanding(1, 0))
+_row_wise("InstanceNormalization", _lower_instance_norm, fixed(1), demand.vectors(1, 2, of=0, axis=1))
+_row_wise("GroupNormalization", _lower_group_norm, fixed(1), demand.vectors(1, 2, of=0, axis=1))
 _row_wise("MeanVarianceNormalization", _lower_mean_variance, anything)
 _row_wise("LpNormalization", _lower_lp_norm, anything)
 
@@ -321,6 +326,14 @@ def power(base: Expression, exponent: float) -> Expression:
 
 
 OPERATORS.add(
-    Operator("BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything)
+    Operator(
+        "BatchNormalization",
+        ELEMENTWISE,
+        _lower_batch_norm,
+        per_output(4),
+        _accept_batch_norm,
+        varies=anything,
+        demands=demand.vectors(1, 2, 3, 4, of=0, axis=1),
+    )
 )
 OPERATORS.add(Operator("LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything))

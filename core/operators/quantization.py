@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
+from graft.core.operators.demands import words as demand
 from graft.core.operators.elementwise import ELEMENTWISE
 from graft.core.operators.manipulation import normal_axis
 from graft.core.operators.reduction import Axes, rows
@@ -152,8 +154,26 @@ def _varies(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept, varies=_varies))
-OPERATORS.add(Operator("DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept, varies=_varies))
+def _demands(node: NodeView) -> Iterator[Equation]:
+    """One parameter of the whole, one for each place along an axis, or one for each block along it."""
+    axis, block = int(node.attribute("axis", 1)), int(node.attribute("block_size", 0))
+    yield from demand.alike(2, 1)(node)
+    yield from demand.parameters(1, 2, of=0, axis=axis)(node)
+    rank = demand.rank_of(node.input(0))
+    if block and rank is not None and demand.rank_of(node.input(1)) == rank:
+        yield from demand.alike(1, 0, but=axis)(node)
+        blocks = demand.divided_up(demand.operand(node, 0, axis), block)
+        yield from demand.equation(demand.operand(node, 1, axis), blocks)
+
+
+OPERATORS.add(
+    Operator("QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept, varies=_varies, demands=_demands)
+)
+OPERATORS.add(
+    Operator(
+        "DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept, varies=_varies, demands=_demands
+    )
+)
 OPERATORS.add(
     Operator("DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything)
 )

@@ -7,13 +7,15 @@ operator specification. A row of the batch that has ended keeps its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.contraction import shape_of
 from graft.core.operators.cost import traffic
+from graft.core.operators.demands import words as demand
 from graft.core.operators.recurrent_layer import GATES, NEED_ALPHA, PLAIN, Layer, layer_of
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.varying import varying_axis
@@ -313,5 +315,24 @@ def _varies(node: NodeView) -> Reject | None:
     return None
 
 
+def _demands(node: NodeView) -> Iterator[Equation]:
+    """Weights of as many gates, units and features as there are, and states and lengths of the same batch."""
+    gates, batch = GATES[node.op_type], 0 if node.attribute("layout", 0) else 1
+    units = demand.operand(node, 2, 2)
+    all_gates = demand.times(units, gates)
+    yield from demand.same(1, 2, 0, 2)(node)
+    wanted = {1: (1, all_gates), 2: (1, all_gates), 3: (1, demand.times(all_gates, 2)), 7: (1, demand.times(units, 3))}
+    for number, (axis, extent) in {**wanted, 5: (2, units), 6: (2, units)}.items():
+        yield from demand.equation(demand.operand(node, number, axis), extent)
+        directions = (1 if batch == 0 else 0) if number in (5, 6) else 0
+        yield from demand.equation(
+            demand.operand(node, number, directions), 2 if node.attribute("direction") == "bidirectional" else 1
+        )
+    for number, axis in ((4, 0), (5, batch), (6, batch)):
+        yield from demand.equation(demand.operand(node, number, axis), demand.operand(node, 0, batch))
+
+
 for _name in GATES:
-    OPERATORS.add(Operator(_name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies))
+    OPERATORS.add(
+        Operator(_name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands)
+    )

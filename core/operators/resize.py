@@ -7,13 +7,15 @@ line of each dimension, and the dimensions go in the order of the least work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from typing import TypeAlias
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
+from graft.core.operators.demands import words as demand
 from graft.core.operators.manipulation import normal_axis
 from graft.core.operators.resize_positions import (
     Dimension,
@@ -257,8 +259,29 @@ def _resize_varies(node: NodeView) -> Reject | None:
     return None
 
 
+def _scales_demand(number: int, each: int = 1) -> demand.Demand:
+    """A scale, or so many numbers, for each axis that is resized; an operand without elements is absent."""
+
+    def demands(node: NodeView) -> Iterator[Equation]:
+        value, rank = node.input(number), demand.rank_of(node.input(0))
+        axes = node.attribute("axes")
+        if value is not None and value.shape != (0,) and rank is not None:
+            yield from demand.counted(number, 0, each * (len(axes) if axes else rank))(node)
+
+    return demands
+
+
+def _resize_demands(node: NodeView) -> Iterator[Equation]:
+    crops = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    yield from demand.all_of(*([_scales_demand(1, 2)] if crops else []), _scales_demand(2), _scales_demand(3))(node)
+
+
 RESIZE = frozenset({Trait.INJECTIVE})
-OPERATORS.add(Operator("Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies))
+OPERATORS.add(
+    Operator(
+        "Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies, demands=_resize_demands
+    )
+)
 
 
 def _lower_upsample(lowering: Lowering) -> tuple[Stage, ...]:
@@ -283,4 +306,4 @@ def _accept_upsample(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("Upsample", RESIZE, _lower_upsample, per_output(1), _accept_upsample))
+OPERATORS.add(Operator("Upsample", RESIZE, _lower_upsample, per_output(1), _accept_upsample, demands=_scales_demand(1)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved, per_output
+from graft.core.operators.demands import words as demand
 from graft.core.operators.manipulation import INJECTIVE, integers
 from graft.core.operators.resize_positions import cubic_weights
 from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
@@ -138,9 +141,23 @@ def _accept_grid_sample(node: NodeView) -> Reject | None:
     return None
 
 
+def _grid_demands(node: NodeView) -> Iterator[Equation]:
+    """A grid for each image, with as many coordinates as that has axes."""
+    yield from demand.same(0, 0, 1, 0)(node)
+    yield from demand.counted(1, -1, lambda node: (demand.rank_of(node.input(0)) or 2) - 2)(node)
+
+
 SAMPLING = frozenset({Trait.INJECTIVE})
 OPERATORS.add(
-    Operator("GridSample", SAMPLING, _lower_grid_sample, per_output(24), _accept_grid_sample, varies=anything)
+    Operator(
+        "GridSample",
+        SAMPLING,
+        _lower_grid_sample,
+        per_output(24),
+        _accept_grid_sample,
+        varies=anything,
+        demands=_grid_demands,
+    )
 )
 
 # ---- AffineGrid ---------------------------------------------------------------------------------------------------
@@ -170,7 +187,18 @@ def _lower_affine_grid(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-OPERATORS.add(Operator("AffineGrid", INJECTIVE, _lower_affine_grid, per_output(8), varies=anything))
+def _affine_demands(node: NodeView) -> Iterator[Equation]:
+    """A matrix for each image of the result, for its axes and 1."""
+    rank = demand.rank_of(node.outputs[0])
+    yield from demand.equation(demand.operand(node, 0, 0), demand.result(node, 0, 0))
+    if rank is not None:
+        yield from demand.counted(0, 1, rank - 2)(node)
+        yield from demand.counted(0, 2, rank - 1)(node)
+
+
+OPERATORS.add(
+    Operator("AffineGrid", INJECTIVE, _lower_affine_grid, per_output(8), varies=anything, demands=_affine_demands)
+)
 
 # ---- DeformConv ---------------------------------------------------------------------------------------------------
 
@@ -238,8 +266,28 @@ def _accept_deform_conv(node: NodeView) -> Reject | None:
     return None
 
 
+def _deform_demands(node: NodeView) -> Iterator[Equation]:
+    """Channels and bias as a Conv has them; an offset along each axis, and a factor, for each tap at each place."""
+    groups, sets = int(node.attribute("group", 1)), int(node.attribute("offset_group", 1))
+    yield from demand.equation(demand.operand(node, 0, 1), demand.times(demand.operand(node, 1, 1), groups))
+    yield from demand.vectors(3, of=1, axis=0)(node)
+    taps = demand.times(demand.operand(node, 1, 2), demand.operand(node, 1, 3))
+    for number, each in ((2, 2), (4, 1)):
+        yield from demand.same(number, 0, 0, 0)(node)
+        yield from demand.equation(demand.operand(node, number, 1), demand.times(taps, sets * each))
+        for axis in (2, 3):
+            yield from demand.equation(demand.operand(node, number, axis), demand.result(node, 0, axis))
+
+
 OPERATORS.add(
-    Operator("DeformConv", frozenset({Trait.CONTRACTION}), _lower_deform_conv, per_output(64), _accept_deform_conv)
+    Operator(
+        "DeformConv",
+        frozenset({Trait.CONTRACTION}),
+        _lower_deform_conv,
+        per_output(64),
+        _accept_deform_conv,
+        demands=_deform_demands,
+    )
 )
 
 # ---- Col2Im and MaxUnpool -----------------------------------------------------------------------------------------
@@ -290,7 +338,23 @@ def _digits(number: Expression, bases: Sequence[b.Count]) -> list[Expression]:
     return found
 
 
-OPERATORS.add(Operator("Col2Im", frozenset({Trait.REDUCTION}), _lower_col2im, per_output(8)))
+def _col2im_demands(node: NodeView) -> Iterator[Equation]:
+    """A row for each place in a block of each channel, and a column for each block."""
+    image, block = demand.numbers_in(node, 1), demand.numbers_in(node, 2)
+    if image is None or block is None:
+        return
+    rank = len(block)
+    strides, dilations = node.attribute("strides") or [1] * rank, node.attribute("dilations") or [1] * rank
+    pads = node.attribute("pads") or [0] * 2 * rank
+    blocks = (
+        (image[d] + pads[d] + pads[rank + d] - dilations[d] * (block[d] - 1) - 1) // strides[d] + 1 for d in range(rank)
+    )
+    rows = demand.times(demand.result(node, 0, 1), math.prod(block))
+    yield from demand.equation(demand.operand(node, 0, 1), rows)
+    yield from demand.equation(demand.operand(node, 0, 2), math.prod(blocks))
+
+
+OPERATORS.add(Operator("Col2Im", frozenset({Trait.REDUCTION}), _lower_col2im, per_output(8), demands=_col2im_demands))
 
 
 def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:
@@ -314,4 +378,4 @@ def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:
     return (Stage(target, b.variables(len(inner)), b.constant(0, target.dtype), order=scatter),)
 
 
-OPERATORS.add(Operator("MaxUnpool", frozenset({Trait.RECURRENT}), _lower_max_unpool, moved))
+OPERATORS.add(Operator("MaxUnpool", frozenset({Trait.RECURRENT}), _lower_max_unpool, moved, demands=demand.alike(0, 1)))

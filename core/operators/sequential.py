@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved, per_input
+from graft.core.operators.demands import words as demand
 from graft.core.operators.elementwise import bound
 from graft.core.operators.indexing import position
 from graft.core.operators.manipulation import integers, normal_axis
@@ -188,10 +190,40 @@ def _window_varies(node: NodeView) -> Reject | None:
     )
 
 
-OPERATORS.add(Operator("ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=_elements_vary))
-OPERATORS.add(Operator("ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary))
+_ELEMENTS = demand.all_of(demand.alike(1, 2), demand.within(1, 0, but=demand.attribute("axis", 0)))
+"""An update for each index, and no more of them along other axes than there is data."""
+
+
+def _slices_demand(node: NodeView) -> Iterator[Equation]:
+    """An update for each tuple of indices, as large as what such a tuple chooses."""
+    data, indices = (demand.operands(node, number) for number in (0, 1))
+    shape = None if node.inputs[1] is None else node.inputs[1].shape
+    if data is None or not indices or not shape or not isinstance(shape[-1], int):
+        return
+    for axis, extent in enumerate((*indices[:-1], *data[shape[-1] :])):
+        yield from demand.equation(demand.operand(node, 2, axis), extent)
+
+
+def _window_demands(node: NodeView) -> Iterator[Equation]:
+    axis = int(node.attribute("axis", -2))
+    yield from demand.alike(1, 0, but=axis)(node)
+    yield from demand.equation(demand.operand(node, 1, axis), demand.operand(node, 0, axis), "at most")
+    yield from demand.same(2, 0, 0, 0)(node)
+
+
 OPERATORS.add(
-    Operator("TensorScatter", SEQUENTIAL | {Trait.SELECTING}, _lower_tensor_scatter, moved, varies=_window_varies)
+    Operator("ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=_elements_vary, demands=_ELEMENTS)
+)
+OPERATORS.add(Operator("ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand))
+OPERATORS.add(
+    Operator(
+        "TensorScatter",
+        SEQUENTIAL | {Trait.SELECTING},
+        _lower_tensor_scatter,
+        moved,
+        varies=_window_varies,
+        demands=_window_demands,
+    )
 )
 
 # ---- TopK ---------------------------------------------------------------------------------------------------------
@@ -221,6 +253,22 @@ def _accept_top_k(node: NodeView) -> Reject | None:
     return None
 
 
+def _top_k_demands(node: NodeView) -> Iterator[Equation]:
+    """No more are taken than there are."""
+    axis, wanted = int(node.attribute("axis", -1)), demand.numbers_in(node, 1)
+    taken = wanted[0] if wanted else demand.result(node, 0, axis)
+    yield from demand.counted(1, 0, 1)(node)
+    yield from demand.equation(taken, demand.operand(node, 0, axis), "at most")
+
+
 OPERATORS.add(
-    Operator("TopK", SEQUENTIAL | {Trait.SELECTING}, _lower_top_k, per_input(8), _accept_top_k, varies=anything)
+    Operator(
+        "TopK",
+        SEQUENTIAL | {Trait.SELECTING},
+        _lower_top_k,
+        per_input(8),
+        _accept_top_k,
+        varies=anything,
+        demands=_top_k_demands,
+    )
 )

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from graft.core.model.view import NodeView
+from graft.core.operators.demands.words import Demand
 from graft.core.operators.functions.body import Function
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
@@ -137,6 +138,8 @@ LowerFunction = Callable[[Lowering], "tuple[Stage, ...]"]
 class Operator:
     """One operator: name, domain, traits, lowering, cost and limits of the lowering.
 
+    ``demands`` says in equations what extents of its operands must agree (`graft.core.operators.demands.words`): they
+    are proven, or checked before anything runs (`graft.core.model.equations`), and all that computes may rely on them.
     ``accepts`` says None, or why the lowering cannot take a node (a dtype, an attribute, an input that is not
     constant); it may see symbolic shapes. ``varies`` says the same of the shapes that are not static
     (`graft.core.operators.varying`): without it, ONNX's elementwise operators and views take them, others do not.
@@ -157,6 +160,7 @@ class Operator:
     varies: Callable[[NodeView], Reject | None] | None = None
     backend: str = ""
     function: Function | None = None
+    demands: Demand | None = None
 
 
 class OperatorTable:

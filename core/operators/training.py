@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from graft.core.affine.equations import Equation
+from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
+from graft.core.operators.demands import words as demand
 from graft.core.operators.elementwise import bound
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
@@ -91,7 +94,14 @@ def _momentum(lowering: Lowering, given: Sequence[Expression]) -> Sequence[Expre
     return b.subtract(x, b.multiply(rate, direction)), velocity
 
 
+def _demands(node: NodeView) -> Iterator[Equation]:
+    """Gradients and states are as large as the tensors that are trained."""
+    count = len(node.outputs) // (3 if node.op_type == "Adam" else 2)
+    for number in range(2 + count, len(node.inputs)):
+        yield from demand.alike(number, 2 + (number - 2) % count)(node)
+
+
 TRAINING = frozenset({Trait.INJECTIVE})
-OPERATORS.add(Operator("Adagrad", TRAINING, _lower(_adagrad, 1), per_output(8), domain=DOMAIN))
-OPERATORS.add(Operator("Adam", TRAINING, _lower(_adam, 2), per_output(16), domain=DOMAIN))
-OPERATORS.add(Operator("Momentum", TRAINING, _lower(_momentum, 1), per_output(8), domain=DOMAIN))
+OPERATORS.add(Operator("Adagrad", TRAINING, _lower(_adagrad, 1), per_output(8), domain=DOMAIN, demands=_demands))
+OPERATORS.add(Operator("Adam", TRAINING, _lower(_adam, 2), per_output(16), domain=DOMAIN, demands=_demands))
+OPERATORS.add(Operator("Momentum", TRAINING, _lower(_momentum, 1), per_output(8), domain=DOMAIN, demands=_demands))

@@ -30,7 +30,7 @@ def refused(node: NodeView, table: OperatorTable) -> Reject | None:
     for value in _values(node):
         if value is not None and value.name and (value.shape is None or None in value.shape):
             return Reject("dynamic-shape", f"'{value.name}' has shape {shown(value)}, which nothing is known of")
-    if (late := _late(node)) is not None:
+    if (late := known_late(node)) is not None:
         return late
     operator = table.of(node)
     if operator is not None and operator.varies is not None:
@@ -44,7 +44,7 @@ def refused(node: NodeView, table: OperatorTable) -> Reject | None:
     return Reject("dynamic-shape", f"'{value.name}' has shape {shown(value)}; {node.op_type} is lowered of static ones")
 
 
-def _late(node: NodeView) -> Reject | None:
+def known_late(node: NodeView) -> Reject | None:
     """Refuse a result's extent that is known only when it is computed, or outside of a body.
 
     It is known where its symbols stand alone at hand, or where an input has the same extent: to a kernel that is one

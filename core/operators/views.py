@@ -6,11 +6,13 @@ A backend may make them views; their lowering is the copy that does the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import free
+from graft.core.operators.demands import words as demand
 from graft.core.operators.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Expression, Stage
@@ -108,8 +110,23 @@ def lower_view(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, lambda axes: b.load(source, *reshaped_indices(axes, *shapes))),)
 
 
-for _name in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"):
-    OPERATORS.add(Operator(_name, VIEW | {Trait.DATA_MOVEMENT}, lower_view, free))
+def _reshape_demands(node: NodeView) -> Iterator[Equation]:
+    """The result has the elements of the input."""
+    before, after = demand.operands(node, 0), demand.results(node, 0)
+    if before is not None and after is not None:
+        yield from demand.equation(demand.elements(before), demand.elements(after))
+
+
+def _squeeze_demands(node: NodeView) -> Iterator[Equation]:
+    for axis in demand.numbers_in(node, 1) or ():
+        yield from demand.counted(0, axis, 1)(node)
+
+
+for _name, _demands in (
+    ("Reshape", _reshape_demands), ("Flatten", None), ("Squeeze", _squeeze_demands), ("Unsqueeze", None),
+    ("Identity", None),
+):  # fmt: skip
+    OPERATORS.add(Operator(_name, VIEW | {Trait.DATA_MOVEMENT}, lower_view, free, demands=_demands))
 
 
 def _lower_dropout(lowering: Lowering) -> tuple[Stage, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from graft.core.affine.expressions import is_at_least, subtract
 from graft.core.model.symbolic_shapes import dimensions_of
+from graft.core.operators.varying import known_late
 from graft.core.reject import Reject
 from graft.plugins.onednn.accuracy import ELTWISE, LIMIT, PRIMITIVES, Accuracy
 from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, eltwise, is_eltwise
@@ -129,7 +130,7 @@ def _common(node: NodeView) -> Reject | None:
             return Reject("rank", f"'{value.name}' has {len(shape)} axes, oneDNN takes at most {MAX_RANK}")
     if len(node.outputs) != 1 and node.op_type != "Split":
         return Reject("attribute", f"only the first output of {node.op_type} is computed")
-    return None
+    return known_late(node)
 
 
 def _parameters(node: NodeView) -> tuple[int, ...]:
@@ -232,6 +233,9 @@ def _layer_normalization(node: NodeView) -> Reject | None:
         return Reject("attribute", "LayerNormalization over more than the last axis")
     if any(len(_shape(node, index)) != 1 for index in (1, 2) if node.input(index) is not None):
         return Reject("shape", "scale and bias must have one axis")
+    for index in (1, 2):
+        if node.input(index) is not None and _shape(node, index)[0] != _shape(node, 0)[-1]:
+            return Reject("shape", "scale and bias must have one value for each element of a row")
     return None
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from graft.runtime.export.c_control import control_lines
 from graft.runtime.export.c_names import c_type, comment_text
 from graft.runtime.export.c_scope import CScope
+from graft.runtime.extents import Agreement, Symbol, symbols_of
 from graft.runtime.procedure import Call
+
+_AGREEMENTS: Mapping[Agreement, tuple[str, ...]] = {
+    "equal": ("{left} == {right}",),
+    "broadcast": ("{left} == {right}", "{left} == 1", "{right} == 1"),
+    "expand": ("{left} == {right}", "{left} == 1"),
+    "at most": ("{left} <= {right}",),
+}
 
 
 def procedure_lines(scope: CScope) -> Iterator[str]:
@@ -28,6 +36,7 @@ def procedure_lines(scope: CScope) -> Iterator[str]:
 def _checks(scope: CScope) -> Iterator[str]:
     error = f"{scope.program.name.upper()}_ERROR_INPUT"
     late = scope.program.late_symbols(scope.procedure)
+    names = {Symbol(symbol.name) for symbol in late}
     for symbol in scope.procedure.symbols:
         own = scope.symbols[symbol.name]
         if symbol not in late:
@@ -37,6 +46,11 @@ def _checks(scope: CScope) -> Iterator[str]:
         text = scope.text(bound.extent)
         high = "" if bound.high is None else f" || {text} > {bound.high}"
         yield f"if ({text} < {bound.low}{high}) return {error};"
+    for equation in scope.procedure.equations:
+        if not {symbol for side in (equation.left, equation.right) for symbol in symbols_of(side)} & names:
+            left, right = scope.text(equation.left), scope.text(equation.right)
+            agrees = " || ".join(test.format(left=left, right=right) for test in _AGREEMENTS[equation.kind])
+            yield f"if (!({agrees})) return {error}; /* {comment_text('...'.join(equation.says))} */"
 
 
 def _extents(scope: CScope, index: int) -> Iterator[str]:

@@ -114,6 +114,15 @@ def _bindings(bindings: Bindings, begin: int) -> dict[str, object]:
     return {
         "symbols": symbols,
         "bounds": bounds,
+        "equations": [
+            {
+                "kind": one.kind,
+                "left": writer.dimension(one.left),
+                "right": writer.dimension(one.right),
+                "says": list(one.says),
+            }
+            for one in procedure.equations
+        ],
         "extents": writer.rows,
         "texts": {str(writer.dimension(one)): str(one) for one in _varying(procedure)},
         "rooms": [[room.bytes, room.first, room.last] for room in bindings.rooms],

@@ -8,7 +8,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import graft
-from graft.errors import RunError
+from graft.errors import InputError
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20]>'
 HALVES = "shape = Shape <start = 2> (x) two = Constant <value = int64[1] {2}> () half = Div (shape, two)"
@@ -127,9 +127,9 @@ def test_numbers_that_come_as_inputs_are_operands_of_kernels(name: str) -> None:
 def test_choosing_more_than_there_is_names_both_numbers() -> None:
     model = parser.parse_model(f"{HEADER} {CASES['TopK of few'][0]}".replace("{2}", "{9}"))
     program = graft.compile(model, ["llvm"], cache=False)
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(InputError) as caught:
         program(np.zeros((2, 5), np.float32))
-    assert "index 9 is out of range: axis 1 has extent 5, so that 0 to 5 are legal" in str(caught.value)
+    assert caught.value.message == "TopK (node 'y'): at least 9 is wanted where axis 1 of 'x' is 5"
 
 
 BODIES = {

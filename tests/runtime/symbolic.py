@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from graft.runtime.extents import Operation, Symbol
-from graft.runtime.procedure import Call, ExtentBound, Procedure, SymbolSpec, TensorSpec
+from graft.runtime.extents import ExtentEquation, Operation, Symbol
+from graft.runtime.procedure import AxisReason, Call, ExtentBound, Procedure, SymbolSpec, TensorSpec
 from graft.runtime.program import Program
 
 from .programs import Function, describe, loader
@@ -25,9 +25,12 @@ def program(
     functions: dict[str, Function],
     bodies: Sequence[Procedure] = (),
     bounds: Sequence[ExtentBound] = (),
+    equations: Sequence[ExtentEquation] = (),
+    reasons: Sequence[AxisReason] = (),
 ) -> Program:
     """Return a program of these; inputs and outputs are the tensors of those storages, in order."""
-    main = replace(procedure("main", tensors, calls, symbols), bounds=tuple(bounds))
+    main = procedure("main", tensors, calls, symbols)
+    main = replace(main, bounds=tuple(bounds), equations=tuple(equations), reasons=tuple(reasons))
     return Program.from_description(describe((main, *bodies), list(functions)), threads=1, loaders=[loader(functions)])
 
 

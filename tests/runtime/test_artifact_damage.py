@@ -171,8 +171,8 @@ LACKS = "' is damaged: its manifest lacks a field, or has one of another kind"
 PRODUCT = "damaged manifest: procedure 1, "
 HOSTILE: list[tuple[Callable[[Any], None], str]] = [
     (
-        _set("format", value=4),
-        "artifact has format 4, this runtime reads up to 3; upgrade graft-compiler, or compile the model with this "
+        _set("format", value=5),
+        "artifact has format 5, this runtime reads up to 4; upgrade graft-compiler, or compile the model with this "
         "version",
     ),
     (_set("format", value="1"), "artifact is damaged: manifest.json states no format; compile it again"),

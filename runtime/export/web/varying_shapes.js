@@ -5,6 +5,11 @@ const OPERATIONS = {
   mod: (a, b) => a - b * Math.floor(a / b), min: Math.min, max: Math.max,
 };
 
+const AGREEMENTS = {
+  equal: (a, b) => a === b, broadcast: (a, b) => a === b || a === 1 || b === 1, expand: (a, b) => a === b || a === 1,
+  "at most": (a, b) => a <= b,
+};
+
 /** Return places for rooms of so many bytes, in use from step `first` to `last`, and where they end: the largest first,
  *  each in the tightest gap. */
 function placed(rooms) {
@@ -96,6 +101,10 @@ class Shapes {
       if (found < low || (high !== null && found > high)) {
         throw new RangeError(`'${says}' is ${found} for ${binding()}, but is ${found < low ? `at least ${low}` : `at most ${high}`}`);
       }
+    }
+    for (const { kind, left, right, says } of PLAN.equations) {
+      const one = this.#number(left, symbols, extents), other = this.#number(right, symbols, extents);
+      if (!AGREEMENTS[kind](one, other)) throw new RangeError(`${says[0]}${one}${says[1]}${other}${says[2]}`);
     }
     const rooms = PLAN.rooms.map(([bytes, first, last]) => {
       const size = this.#number(bytes, symbols, extents);

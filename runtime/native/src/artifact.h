@@ -6,7 +6,7 @@
 #include "program.h"
 #include "zip.h"
 
-#define GRAFT_FORMAT_VERSION 3
+#define GRAFT_FORMAT_VERSION 4
 
 typedef struct GraftArtifact GraftArtifact;
 

@@ -51,6 +51,37 @@ static int32_t check_bounds(Context *context, const Frame *frame, const Stage *s
   return GRAFT_OK;
 }
 
+static int32_t fail_agreement(Context *context, const char *const says[3], int64_t left, int64_t right) {
+  context->instance->refused = 1;
+  return graft_context_fail(context, GRAFT_ERROR_INPUT, "%s%" PRId64 "%s%" PRId64 "%s", says[0], left, says[1], right,
+                            says[2]);
+}
+
+static int agrees(const ExtentEquation *equation, int64_t left, int64_t right) {
+  switch (equation->kind) {
+    case AGREE_AT_MOST:
+      return left <= right;
+    case AGREE_EXPAND:
+      return left == right || left == 1;
+    case AGREE_BROADCAST:
+      return left == right || left == 1 || right == 1;
+    default:
+      return left == right;
+  }
+}
+
+/* What nodes demand of extents: before any of them runs, for they take it for granted. */
+static int32_t check_equations(Context *context, const Frame *frame, const Stage *stage) {
+  for (int32_t i = 0; i < stage->equations.count; i++) {
+    const ExtentEquation *equation = frame->procedure->equations + stage->equations.items[i];
+    int64_t left = graft_value(frame, equation->left), right = graft_value(frame, equation->right);
+    if (!agrees(equation, left, right)) {
+      return fail_agreement(context, equation->says, left, right);
+    }
+  }
+  return GRAFT_OK;
+}
+
 /* An extent that is not what its dimension says: a symbol has its value from elsewhere. */
 static int32_t fail_extent(Context *context, const Frame *frame, int32_t tensor, int32_t axis) {
   const Procedure *procedure = frame->procedure;
@@ -58,6 +89,12 @@ static int32_t fail_extent(Context *context, const Frame *frame, int32_t tensor,
   Dimension dimension = spec->dimensions[axis];
   char expected[512] = "";
   int64_t value = graft_value(frame, dimension);
+  for (int32_t i = 0; i < procedure->reason_count; i++) {
+    const AxisReason *reason = procedure->reasons + i;
+    if (reason->tensor == tensor && reason->axis == axis) {
+      return fail_agreement(context, reason->says, frame->tensors[tensor].shape[axis], value);
+    }
+  }
   if (dimension.place < 0) {
     graft_append(expected, sizeof expected, "%" PRId64 " is expected", value);
   } else if (dimension.place < procedure->symbol_count) {
@@ -198,6 +235,7 @@ int32_t graft_bind_stage(Context *context, Frame *frame, int32_t number) {
     forget(frame, number);
     status = status ? status : graft_evaluate(context, frame, stage);
     status = status ? status : check_bounds(context, frame, stage);
+    status = status ? status : check_equations(context, frame, stage);
   }
   status = status ? status : compare_all(context, frame, told_tensors(frame->procedure, stage));
   if (changed) {

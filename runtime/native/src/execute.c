@@ -201,7 +201,7 @@ void graft_append_origin(char *text, size_t size, const Call *call, int32_t numb
 
 /* Puts in front of the message where it happened; of nested calls only the innermost does. */
 static int32_t describe_failure(Context *context, const Frame *frame, const Call *call, int32_t status) {
-  if (context->instance->failed) {
+  if (context->instance->failed || context->instance->refused) {
     return status;
   }
   context->instance->failed = call;

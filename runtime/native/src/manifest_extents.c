@@ -161,6 +161,93 @@ static int32_t read_bounds(Reader *reader, const JsonValue *data, Procedure *pro
   return status;
 }
 
+/* ---- Equations ------------------------------------------------------------------------------------------------ */
+
+static int read_agreement(const char *name, Agreement *kind) {
+  static const char *const names[] = {"equal", "broadcast", "expand", "at most"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (strcmp(name, names[i]) == 0) {
+      *kind = (Agreement)i;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+/* The three parts of a message. */
+static int read_message(const JsonValue *row, const char *says[3]) {
+  const JsonValue *parts = graft_json_member(row, "says");
+  int is_whole = graft_json_count(parts) == 3;
+  for (size_t i = 0; is_whole && i < 3; i++) {
+    says[i] = graft_json_string(graft_json_item(parts, i), NULL);
+    is_whole = says[i] != NULL;
+  }
+  return is_whole;
+}
+
+static int32_t read_equation(Reader *reader, const Procedure *procedure, const JsonValue *row, int32_t number) {
+  ExtentEquation *equation = procedure->equations + number;
+  int is_whole = read_agreement(graft_json_string(graft_json_member(row, "kind"), ""), &equation->kind) &&
+                 graft_read_dimension(procedure, graft_json_member(row, "left"), procedure->operation_count,
+                                      &equation->left) &&
+                 graft_read_dimension(procedure, graft_json_member(row, "right"), procedure->operation_count,
+                                      &equation->right) &&
+                 read_message(row, equation->says);
+  return is_whole ? GRAFT_OK
+                  : graft_damaged(reader, "entry %" PRId32 " of 'equations' is not two extents that agree", number);
+}
+
+static int32_t read_equations(Reader *reader, const JsonValue *data, Procedure *procedure) {
+  const JsonValue *rows;
+  if (!graft_json_member(data, "equations")) {
+    return GRAFT_OK;
+  }
+  int32_t status = graft_read_array(reader, data, "equations", &rows);
+  if (status) {
+    return status;
+  }
+  procedure->equation_count = (int32_t)graft_json_count(rows);
+  procedure->equations =
+      graft_store_allocate(reader->store, (size_t)procedure->equation_count, sizeof(ExtentEquation));
+  if (!procedure->equations) {
+    return graft_no_memory(reader);
+  }
+  for (int32_t i = 0; !status && i < procedure->equation_count; i++) {
+    status = read_equation(reader, procedure, graft_json_item(rows, (size_t)i), i);
+  }
+  return status;
+}
+
+static int32_t read_reasons(Reader *reader, const JsonValue *data, Procedure *procedure) {
+  const JsonValue *rows;
+  if (!graft_json_member(data, "reasons")) {
+    return GRAFT_OK;
+  }
+  int32_t status = graft_read_array(reader, data, "reasons", &rows);
+  if (status) {
+    return status;
+  }
+  procedure->reason_count = (int32_t)graft_json_count(rows);
+  procedure->reasons = graft_store_allocate(reader->store, (size_t)procedure->reason_count, sizeof(AxisReason));
+  if (!procedure->reasons) {
+    return graft_no_memory(reader);
+  }
+  for (int32_t i = 0; !status && i < procedure->reason_count; i++) {
+    const JsonValue *row = graft_json_item(rows, (size_t)i);
+    int64_t tensor, axis;
+    status = graft_read_integer(reader, row, "tensor", 0, (int64_t)procedure->tensor_count - 1, &tensor);
+    status = status ? status : graft_read_integer(reader, row, "axis", 0, GRAFT_MAXIMUM_DIMENSIONS - 1, &axis);
+    if (!status && !read_message(row, procedure->reasons[i].says)) {
+      status = graft_damaged(reader, "entry %" PRId32 " of 'reasons' has no message of three parts", i);
+    }
+    if (!status) {
+      procedure->reasons[i].tensor = (int32_t)tensor;
+      procedure->reasons[i].axis = (int32_t)axis;
+    }
+  }
+  return status;
+}
+
 int32_t graft_read_extents(Reader *reader, const JsonValue *data, Procedure *procedure) {
   const JsonValue *symbols, *operations;
   if (!graft_json_member(data, "symbols")) {
@@ -182,5 +269,7 @@ int32_t graft_read_extents(Reader *reader, const JsonValue *data, Procedure *pro
   for (int32_t i = 0; !status && i < procedure->operation_count; i++) {
     status = read_operation(reader, procedure, graft_json_item(operations, (size_t)i), i, sizes);
   }
-  return status ? status : read_bounds(reader, data, procedure);
+  status = status ? status : read_bounds(reader, data, procedure);
+  status = status ? status : read_equations(reader, data, procedure);
+  return status ? status : read_reasons(reader, data, procedure);
 }

@@ -46,6 +46,23 @@ typedef struct ExtentBound {
   int64_t low, high; /* high: GRAFT_MAXIMUM_EXTENT where it is open */
 } ExtentBound;
 
+typedef enum { AGREE_EQUAL, AGREE_BROADCAST, AGREE_EXPAND, AGREE_AT_MOST } Agreement;
+
+/* What a node demands of two extents, and the message where they do not agree: before, between and behind them. */
+typedef struct ExtentEquation {
+  Agreement kind;
+  Dimension left, right;
+  const char *says[3];
+  int32_t stage;
+} ExtentEquation;
+
+/* Why an axis of an input has the extent that its dimension says: before, between and behind the one that came and the
+ * one that is wanted. */
+typedef struct AxisReason {
+  int32_t tensor, axis;
+  const char *says[3];
+} AxisReason;
+
 typedef struct TensorSpec {
   const char *name;
   DLDataType dtype;
@@ -121,6 +138,7 @@ typedef struct Stage {
   IndexList known;      /* these and those bound before */
   IndexList operations; /* in the order of evaluation */
   IndexList bounds;     /* of these operations */
+  IndexList equations;  /* whose sides are known now */
   IndexList tensors;    /* whose shape or values are evaluated now, but for inputs and what calls ask memory for */
   IndexList views;      /* that can be compared with what they look at */
   IndexList arena;      /* tensors whose memory can be planned */
@@ -144,7 +162,9 @@ typedef struct Procedure {
   SymbolSpec *symbols;
   ExtentOperation *operations;
   ExtentBound *bounds;
-  int32_t symbol_count, operation_count, bound_count;
+  ExtentEquation *equations;
+  AxisReason *reasons;
+  int32_t symbol_count, operation_count, bound_count, equation_count, reason_count;
   Stage *stages;
   int32_t stage_count; /* 0 without symbols */
 } Procedure;

@@ -187,6 +187,7 @@ static int32_t run_main(Instance *instance, DLTensor *outputs, Result *results, 
     status = run_entry(instance, outputs, results);
     if (status) {
       int32_t code = status == GRAFT_ERROR_MEMORY ? GRAFT_ERROR_MEMORY : GRAFT_ERROR_RUN;
+      code = instance->refused ? GRAFT_ERROR_INPUT : code;
       status = graft_set_error(error, code, "%s", instance->context.message);
     }
   }
@@ -227,6 +228,7 @@ int32_t graft_run_end(Instance *instance, DLTensor *outputs, GraftRunDetails *de
   Context *context = &instance->context;
   ScratchMark mark = graft_scratch_mark(&context->scratch);
   instance->failed = NULL;
+  instance->refused = 0;
   instance->nanoseconds = details->nanoseconds;
   instance->user = details->user;
   context->message[0] = 0;

@@ -98,6 +98,10 @@ static void stage_operations_and_tensors(Procedure *procedure) {
     ExtentOperation *operation = procedure->operations + i;
     operation->stage = later(procedure, later(procedure, 0, operation->left), operation->right);
   }
+  for (int32_t i = 0; i < procedure->equation_count; i++) {
+    ExtentEquation *equation = procedure->equations + i;
+    equation->stage = later(procedure, later(procedure, 0, equation->left), equation->right);
+  }
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
     TensorSpec *tensor = procedure->tensors + i;
     tensor->stage = tensor->ndim < 0 ? GRAFT_NEVER : 0;
@@ -189,6 +193,10 @@ static int is_bounded(const Procedure *procedure, int32_t i, int32_t stage) {
   return procedure->operations[procedure->bounds[i].operation].stage == stage;
 }
 
+static int is_demanded(const Procedure *procedure, int32_t i, int32_t stage) {
+  return procedure->equations[i].stage == stage;
+}
+
 static int is_shaped(const Procedure *procedure, int32_t i, int32_t stage) {
   const TensorSpec *tensor = procedure->tensors + i;
   int is_told = tensor->storage == STORAGE_INPUT || tensor->is_unknown;
@@ -231,6 +239,7 @@ static int32_t fill_stage(const Finder *finder, int32_t number) {
   status = status ? status : collect(finder, is_known, symbols, number, &stage->known);
   status = status ? status : collect(finder, is_evaluated, procedure->operation_count, number, &stage->operations);
   status = status ? status : collect(finder, is_bounded, procedure->bound_count, number, &stage->bounds);
+  status = status ? status : collect(finder, is_demanded, procedure->equation_count, number, &stage->equations);
   status = status ? status : collect(finder, is_shaped, tensors, number, &stage->tensors);
   status = status ? status : collect(finder, is_compared_view, tensors, number, &stage->views);
   return status ? status : collect(finder, is_late_output, tensors, number, &stage->outputs);

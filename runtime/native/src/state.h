@@ -146,6 +146,7 @@ struct Instance {
   Frame *frames; /* by procedure number */
   Frame *entry;  /* of the running call: the first frame, or a variant's */
   const Call *failed;
+  int32_t refused; /* extents do not agree: whoever finds out, it is what the caller gave */
   int64_t *nanoseconds; /* NULL, or a time for each call of the entry */
   void *user;
   DeviceStream *streams; /* by device */

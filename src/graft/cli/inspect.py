@@ -148,6 +148,8 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
         click.echo(f"cache      {cache.input} -> {cache.output} along axis {cache.axis}: {how}")
     for bound in procedure.bounds:
         click.echo(f"bound      {bound.extent} {bound.low}..{'' if bound.high is None else bound.high}")
+    for equation in procedure.equations:
+        click.echo(f"equation   {equation.kind}: {equation.left}, {equation.right}")
     for number in manifest.get("variants", ()):
         variant = procedure_from_json(manifest["procedures"][number])
         inputs = ", ".join(

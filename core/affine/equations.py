@@ -1,0 +1,38 @@
+"""Equations of extents: two sides, and how they must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graft.core.affine.expressions import Ranges, equal, interval, substituted, subtract
+from graft.runtime.extents import Agreement, Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """That two extents agree: they are equal, broadcast with each other, or the left is at most the right."""
+
+    left: Extent
+    right: Extent
+    kind: Agreement = "equal"
+
+    def over(self, values: Mapping[str, Extent]) -> Equation:
+        """Return the equation, canonical, with symbols replaced."""
+        return Equation(substituted(self.left, values), substituted(self.right, values), self.kind)
+
+    def holds(self, ranges: Ranges | None = None) -> bool | None:
+        """Whether it holds for all values of its symbols, for none, or (None) for some, or that is not known."""
+        low, high = interval(subtract(self.right, self.left), ranges)
+        if self.kind == "at most":
+            return True if low >= 0 else False if high < 0 else None
+        found = True if low == high == 0 else equal(self.left, self.right, ranges)
+        ones = {"equal": (), "broadcast": (self.left, self.right), "expand": (self.left,)}[self.kind]
+        if found is True or 1 in ones:
+            return True
+        return False if found is False and not any(_may_be_one(side, ranges) for side in ones) else None
+
+
+def _may_be_one(extent: Extent, ranges: Ranges | None) -> bool:
+    low, high = interval(extent, ranges)
+    return low <= 1 <= high

@@ -1,0 +1,31 @@
+"""Operators without a lowering, whose native forms (`graft.plugins.irregular`) take for granted what they demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graft.core.affine.equations import Equation
+from graft.core.model.view import NodeView
+from graft.core.operators.demands import words as demand
+from graft.core.operators.table import OPERATORS, Operator
+
+
+def _compress(node: NodeView) -> Iterator[Equation]:
+    """No more truths than elements to choose from."""
+    data, axis = demand.operands(node, 0), node.attribute("axis")
+    if data is not None:
+        room = demand.elements(data) if axis is None else demand.operand(node, 0, int(axis))
+        yield from demand.equation(demand.operand(node, 1, 0), room, "at most")
+
+
+OPERATORS.add(Operator("Compress", demands=_compress))
+OPERATORS.add(Operator("Det", demands=demand.same(0, -1, 0, -2)))
+OPERATORS.add(Operator("MaxRoiPool", demands=demand.counted(1, 1, 5)))
+OPERATORS.add(
+    Operator(
+        "NonMaxSuppression",
+        demands=demand.all_of(demand.same(1, 0, 0, 0), demand.same(1, 2, 0, 1), demand.counted(0, 2, 4)),
+    )
+)
+OPERATORS.add(Operator("RoiAlign", demands=demand.all_of(demand.same(2, 0, 1, 0), demand.counted(1, 1, 4))))
+OPERATORS.add(Operator("StringConcat", demands=demand.broadcasting()))

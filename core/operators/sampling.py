@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from graft.core.affine.equations import Equation
+from graft.core.affine.expressions import add, floordiv, multiply, subtract
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import moved, per_output
@@ -18,6 +19,7 @@ from graft.core.operators.varying import anything
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Axis, Buffer, Expression, Load, Scatter, Stage
 from graft.core.types import FLOATS
+from graft.runtime.extents import Extent
 
 Indices = Sequence[Expression]
 
@@ -266,6 +268,17 @@ def _accept_deform_conv(node: NodeView) -> Reject | None:
     return None
 
 
+def _deformed(node: NodeView, axis: int) -> Extent | None:
+    """Return how many places a window has along an axis."""
+    source, kernel = demand.operand(node, 0, 2 + axis), demand.operand(node, 1, 2 + axis)
+    if source is None or kernel is None:
+        return None
+    stride, dilation = ((node.attribute(name) or [1, 1])[axis] for name in ("strides", "dilations"))
+    pads = node.attribute("pads") or [0, 0, 0, 0]
+    room = subtract(add(source, pads[axis] + pads[2 + axis] - 1), multiply(dilation, subtract(kernel, 1)))
+    return add(floordiv(room, stride), 1)
+
+
 def _deform_demands(node: NodeView) -> Iterator[Equation]:
     """Channels and bias as a Conv has them; an offset along each axis, and a factor, for each tap at each place."""
     groups, sets = int(node.attribute("group", 1)), int(node.attribute("offset_group", 1))
@@ -275,8 +288,8 @@ def _deform_demands(node: NodeView) -> Iterator[Equation]:
     for number, each in ((2, 2), (4, 1)):
         yield from demand.same(number, 0, 0, 0)(node)
         yield from demand.equation(demand.operand(node, number, 1), demand.times(taps, sets * each))
-        for axis in (2, 3):
-            yield from demand.equation(demand.operand(node, number, axis), demand.result(node, 0, axis))
+        for axis in (0, 1):
+            yield from demand.equation(demand.operand(node, number, 2 + axis), _deformed(node, axis))
 
 
 OPERATORS.add(

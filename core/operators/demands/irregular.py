@@ -29,3 +29,15 @@ OPERATORS.add(
 )
 OPERATORS.add(Operator("RoiAlign", demands=demand.all_of(demand.same(2, 0, 1, 0), demand.counted(1, 1, 4))))
 OPERATORS.add(Operator("StringConcat", demands=demand.broadcasting()))
+
+
+def _scan(node: NodeView) -> Iterator[Equation]:
+    """What is scanned has as many slices each."""
+    count = int(node.attribute("num_scan_inputs"))
+    states = len(node.node.inputs) - count
+    axes = node.attribute("scan_input_axes") or [0] * count
+    for number in range(1, count):
+        yield from demand.same(states + number, axes[number], states, axes[0])(node)
+
+
+OPERATORS.add(Operator("Scan", demands=_scan))

@@ -44,7 +44,7 @@ class Case:
         """The model."""
         initial = f"<{self.initial}>" if self.initial else ""
         graph = f"g ({self.inputs}) => ({self.outputs}) {initial} {{ {self.body} }}"
-        return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 23]> {graph}')
+        return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 24]> {graph}')
 
     @property
     def shapes(self) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -248,3 +248,52 @@ CASES = (
     *map(_broadcast, ("Add", "Mul", "Div", "Sub", "Pow")),
     _broadcast("Greater", result="bool"),
 )  # fmt: skip
+"""Those that a sample of every run compiles."""
+
+RARE = (
+    Case("ConvInteger", "uint8[n,c,h,w] x, uint8[p] z, uint8[q] v", "int32[?,?,?,?] y", "y = ConvInteger(x, k, s, v)",
+         ("c = 3", "q = 2"), initial="uint8[2,3,1,1] k = {1,2,3,4,5,6}, uint8 s = {0}", fixed={"p": 1}),
+    Case("QLinearConv", "uint8[n,c,h,w] x, float[p] s, int32[b] b0", "uint8[?,?,?,?] y",
+         "y = QLinearConv(x, one, z, k, s, z, one, z, b0)", ("c = 3", "p = 2", "b = 2"),
+         initial="uint8[2,3,1,1] k = {1,2,3,4,5,6}, float one = {1}, uint8 z = {0}"),
+    Case("QLinearMatMul", "uint8[n,k] x, uint8[j,m] w", "uint8[?,?] y", "y = QLinearMatMul(x, o, z, w, o, z, o, z)",
+         ("j = k",), initial="float o = {1}, uint8 z = {0}"),
+    Case("GroupNormalization", "float[n,4,h] x, float[p] s, float[q] b", "float[?,?,?] y",
+         "y = GroupNormalization<num_groups=2>(x, s, b)", ("p = 4", "q = 4")),
+    Case("RMSNormalization", "float[n,c] x, float[p] s", "float[?,?] y", "y = RMSNormalization(x, s)", ("p > c",)),
+    Case("RNN", "float[t,n,3] x, float[d,m,2] h", "float[?,?,?,?] y", "y = RNN<hidden_size=2>(x, w, r, , , h)",
+         ("d = 1", "m = n"),
+         initial="float[1,2,3] w = {.1,.1,.1,.1,.1,.1}, float[1,2,2] r = {.2,.2,.2,.2}".replace("{.", "{0.").replace(
+             ",.", ",0.")),
+    Case("TensorScatter", "float[n,1,t,2] x, float[m,1,s,2] u, int64[p] w", "float[?,1,?,2] y",
+         "y = TensorScatter(x, u, w)", ("m = n", "s <= t", "p = n")),
+    Case("STFT", "float[n,t,1] x, float[w] v", "float[?,?,?,2] y", "y = STFT(x, step, v, len)", ("w = 4", "t >= 4"),
+         initial="int64 step = {2}, int64 len = {4}"),
+    Case("Slice", "float[n,c] x, int64[p] s, int64[q] e", "float[?,?] y", "y = Slice(x, s, e)", ("q = p",),
+         {"e": 2}, fixed={"p": 1}),
+    Case("Tile", "float[n,c] x, int64[p] r", "float[?,?] y", "y = Tile(x, r)", ("p = 2",), {"r": 2}),
+    Case("CenterCropPad", "float[n,c] x, int64[p] s", "float[?,?] y", "y = CenterCropPad(x, s)", ("p = 2",), {"s": 3}),
+    Case("Det", "float[n,k,j] x", "float[?] y", "y = Det(x)", ("j = k",)),
+    Case("DeformConv", "float[n,2,4,4] x, float[m,2,p,q] o", "float[?,?,?,?] y", "y = DeformConv(x, w, o)",
+         ("m = n", "p = 4", "q = 4"), initial="float[1,2,1,1] w = {1,2}"),
+    Case("Col2Im", "float[n,c,l] x", "float[?,?,4,4] y", "y = Col2Im(x, i, b)", ("c % 4", "l = 9"),
+         initial="int64[2] i = {4,4}, int64[2] b = {2,2}"),
+    Case("AffineGrid", "float[n,2,3] x", "float[3,4,4,2] y", "y = AffineGrid(x, s)", ("n = 3",),
+         initial="int64[4] s = {3,1,4,4}"),
+    Case("RoiAlign", "float[n,1,4,4] x, float[r,4] b, int64[s] i", "float[?,1,1,1] y", "y = RoiAlign(x, b, i)",
+         ("s = r",)),
+    Case("NonMaxSuppression", "float[n,k,4] b, float[m,c,j] s", "int64[?,3] y", "y = NonMaxSuppression(b, s, o)",
+         ("m = n", "j = k"), initial="int64 o = {1}"),
+    Case("Scan", "float[t,a] x, float[u,a] z", "float[?,?] y",
+         "y = Scan<num_scan_inputs=2, body = b (float[?] p, float[?] q) => (float[?] v) { v = Add(p, q) }>(x, z)",
+         ("u = t",)),
+    Case("Resize", "float[n,c,h] x, float[p] s", "float[?,?,?] y", "y = Resize(x, , s)", ("p = 3",), {"s": 2}),
+    *(_broadcast(one, "bool", "bool") for one in ("And", "Or", "Xor")),
+    *(_broadcast(one, "uint8", "uint8") for one in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")),
+    *(_broadcast(one, result="bool") for one in ("Equal", "Less", "LessOrEqual", "GreaterOrEqual")),
+    *map(_broadcast, ("Max", "Min", "Mean")),
+    Case("Mod", "float[a,b] x, float[c,d] y", "float[?,?] z", "z = Mod<fmod=1>(x, y)", ("c ~ a", "d ~ b")),
+    Case("BitShift", "uint8[a,b] x, uint8[c,d] y", "uint8[?,?] z", 'z = BitShift<direction="LEFT">(x, y)',
+         ("c ~ a", "d ~ b")),
+)  # fmt: skip
+"""Those that conformance runs compile."""

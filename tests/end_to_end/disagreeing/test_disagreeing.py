@@ -16,7 +16,7 @@ import pytest
 import graft
 from graft.errors import InputError
 
-from .cases import CASES, Case, joined
+from .cases import CASES, RARE, Case, joined
 from .guarded import Guarded
 
 BACKENDS = {
@@ -69,7 +69,7 @@ def test_what_disagrees_is_refused(number: int, tmp_path: Path) -> None:
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *RARE], ids=lambda case: case.name)
 def test_what_disagrees_is_refused_by_every_backend(case: Case, backend: str, tmp_path: Path) -> None:
     _check(case, _program(case.model, backend, tmp_path), 1, valid=5, violated=30)
 

@@ -21,6 +21,7 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database
 from graft.core.model.dimensions import Dims, ranges_of
+from graft.core.model.equations.unify import aliases_of
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.met_symbols import met_symbols
 from graft.core.operators.all import OPERATORS
@@ -260,11 +261,12 @@ def compile_model(model: Source, request: Request) -> CompiledModel:
     general = _compile_one(loaded, replace(request, shapes=None, dims=None))
     general = replace(general, seconds={**general.seconds, "load": general.seconds["load"] + seconds})
     equal = {} if "equal-dimensions" in request.without else met_symbols(general.normalized)
+    alike = {name: one for name, one in aliases_of(loaded.metadata_props).items() if one.isidentifier()}
     variants: dict[str, CompiledModel] = {}
     for dims in (*wanted, *([equal] if equal else [])):
         spent = sum(one.tuning.spent for one in (general, *variants.values()) if one.tuning is not None)
         try:
-            variant = _compile_one(model, request.variant(dims, spent))
+            variant = _compile_one(model, request.variant({**alike, **dims}, spent))
         except ModelError:
             if dims is not equal:  # what is only likely to be equal may be what it cannot
                 raise

@@ -19,6 +19,7 @@ from graft.compiler.driver import CompiledModel
 from graft.core.affine.expressions import ANY, Range, names_in
 from graft.core.affine.text import parsed as parsed_extent
 from graft.core.model.dimensions import Dims, identifier, ranges_of
+from graft.core.model.equations.unify import aliases_of
 from graft.core.model.load import Source, load
 from graft.errors import GraftError, ModelError
 from graft.runtime.devices import on_devices
@@ -45,7 +46,7 @@ def combinations(source: Source, loaded: ir.Model, specialize: Specialize) -> li
     known, ranges = _symbols(loaded), ranges_of(loaded)
     wishes: dict[str, dict[str, int | tuple[int, int | None]]] = {}
     for given, values in specialize.items():
-        name = known_name(given, known)
+        name = known_name(aliases_of(loaded.metadata_props).get(given, given), known)
         if name not in known:
             raise _unknown(given, known, name in _symbols(load(source)))
         if not values:

@@ -22,7 +22,7 @@ from graft.core.model.dimensions import (
     keep_ranges,
     name_dimensions,
 )
-from graft.core.model.equations.unify import unify
+from graft.core.model.equations.unify import aliases_of, unify
 from graft.core.model.external_data import ModelDirectory, external_tensors
 from graft.core.model.function_bodies import expand_functions, has_functions
 from graft.core.model.gradients import write_gradients
@@ -101,7 +101,7 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
         proto = step(proto, steps)
     if shapes and fix_dimensions(proto.graph, shapes, dims or {}):
         steps.append(_step("fix-dimensions", proto, ", ".join(_shown(*item) for item in shapes.items())))
-    names = name_dimensions(proto.graph)
+    names = {**aliases_of(proto.metadata_props), **name_dimensions(proto.graph)}
     ranges = apply_dimensions(proto.graph, dims or {}, names)
     stated = forget_stated(proto.graph)
     if shapes or dims:

@@ -8,9 +8,10 @@ is the equation's. Bodies may not run, and results that data decide are measured
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import onnx
 import onnx_ir as ir
 
 from graft.core.affine.expressions import (
@@ -20,7 +21,7 @@ from graft.core.affine.expressions import (
     names_in,
     substituted,
 )
-from graft.core.affine.text import text
+from graft.core.affine.text import parsed, text
 from graft.core.model.dimensions import ranges_of, replace_ranges
 from graft.core.model.equations.collect import asked_of
 from graft.core.model.symbolic_shapes import dimensions_of, infer_symbolic_shapes
@@ -55,9 +56,10 @@ def reasons_of(graph: ir.Graph) -> list[tuple[str, AxisReason]]:
     return [(name, AxisReason(-1, axis, (says[0], says[1], says[2]))) for name, axis, *says in rows]
 
 
-def aliases_of(model: ir.Model) -> Mapping[str, str]:
-    """Return, by symbol that was replaced, the text of what it is now."""
-    found: dict[str, str] = json.loads(model.metadata_props.get(ALIASES, "{}"))
+def aliases_of(facts: Iterable[onnx.StringStringEntryProto] | Mapping[str, str]) -> Mapping[str, str]:
+    """Return, of a model's metadata, by symbol that was replaced the text of what it is now."""
+    known = facts if isinstance(facts, Mapping) else {one.key: one.value for one in facts}
+    found: dict[str, str] = json.loads(known.get(ALIASES, "{}"))
     return found
 
 
@@ -140,8 +142,9 @@ def _replace(model: ir.Model, found: Mapping[str, _Solution]) -> None:
     rows = json.loads(model.graph.metadata_props.get(REASONS, "[]"))
     rows += [[*place[name], *one.says] for name, one in found.items()]
     model.graph.metadata_props[REASONS] = json.dumps(rows)
-    shown = {name: text(extent) for name, extent in values.items()}
-    model.metadata_props[ALIASES] = json.dumps({**aliases_of(model), **shown})
+    before = {name: parsed(one) for name, one in aliases_of(model.metadata_props).items()}
+    known = {name: substituted(extent, values) for name, extent in before.items() if extent is not None} | values
+    model.metadata_props[ALIASES] = json.dumps({name: text(extent) for name, extent in known.items()})
     replace_ranges(model, _met(ranges_of(model), values))
     for graph in model.graphs():
         for value in (*graph.inputs, *(one for node in graph for one in node.outputs)):

@@ -31,7 +31,7 @@ def _agree(kind: Agreement, left: int, right: int) -> bool:
 def _holds(model: ir.Model, sizes: Mapping[str, int]) -> bool:
     """Whether a loaded model takes sizes: equations, names that are replaced, and ranges."""
     values = dict(sizes)
-    for name, shown in aliases_of(model).items():
+    for name, shown in aliases_of(model.metadata_props).items():
         extent = parsed(shown)
         assert extent is not None
         if values[name] != evaluate(extent, values):

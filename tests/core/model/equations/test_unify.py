@@ -60,7 +60,7 @@ def test_what_must_be_equal_has_one_name(text: str, wanted: list[list[str]]) -> 
     ],
 )
 def test_what_broadcasts_or_may_not_run_keeps_its_names(text: str) -> None:
-    assert aliases_of(loaded(text)) == {}
+    assert aliases_of(loaded(text).metadata_props) == {}
 
 
 def test_ranges_meet() -> None:
@@ -72,9 +72,20 @@ def test_ranges_meet() -> None:
     assert caught.value.message == ("MatMul (node 'y'): axis 1 of 'x' is k and axis 0 of 'w' is j; they must be equal")
 
 
+def test_the_old_name_is_understood() -> None:
+    text = """(float[past] p, float[seq] s, float[total, j] t) => (float[?] y) {
+        a = Concat <axis = 0> (p, s) y = MatMul (a, t) }"""
+    first = loaded(text)
+    assert [str(one) for one in first.graph.inputs[2].shape or ()] == ["past + seq", "j"]
+    again = load(first, dims={"total": (1, 8)})
+    assert {str(extent): str(one) for extent, one in ranges_of(again).items()} == {"past + seq": "1..8"}
+    model = loaded("(float[n, k] x, float[j, m] w) => (float[?, ?] y) { y = MatMul (x, w) }")
+    assert shapes(load(model, dims={"j": 4}))[:2] == [["n", "4"], ["4", "m"]]
+
+
 def test_the_reason_names_the_node_and_both_axes() -> None:
     model = loaded("(float[n, k] x, float[j, m] w) => (float[?, ?] y) { y = MatMul (x, w) }")
     ((name, reason),) = reasons_of(model.graph)
     assert (name, reason.axis) == ("w", 0)
     assert reason.says == ("MatMul (node 'y'): axis 0 of 'w' is ", " and axis 1 of 'x' is ", "; they must be equal")
-    assert aliases_of(model) == {"j": "k"}
+    assert aliases_of(model.metadata_props) == {"j": "k"}

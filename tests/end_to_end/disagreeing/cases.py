@@ -128,6 +128,7 @@ def joined(cases: Sequence[Case]) -> Case:
         tuple(tie for one in parts for tie in one.ties),
         {name: value for one in parts for name, value in one.values.items()},
         ", ".join(one.initial for one in parts if one.initial),
+        {name: value for one in parts for name, value in one.fixed.items()},
     )
 
 
@@ -146,9 +147,14 @@ def _renamed(case: Case, prefix: str) -> Case:
         part if part.startswith("<") else new(part) for part in re.split(r"(<[^>]*(?:->)?[^>]*>)", case.body)
     )
     return Case(
-        case.name, new(case.inputs), new(case.outputs), body, tuple(map(new, case.ties)),
+        case.name, new(case.inputs), new(case.outputs), body, tuple(_renamed_tie(tie, prefix) for tie in case.ties),
         {prefix + name: value for name, value in case.values.items()}, _renamed_initial(case.initial, prefix),
+        {prefix + name: value for name, value in case.fixed.items()},
     )  # fmt: skip
+
+
+def _renamed_tie(text: str, prefix: str) -> str:
+    return re.sub(r"(?!max\b)\b([a-z]\w*)", lambda found: prefix + found[1], text)
 
 
 def _renamed_initial(text: str, prefix: str) -> str:
@@ -239,7 +245,7 @@ CASES = (
     Case("Where", "bool[a,b] p, float[c,d] x, float[e,f] y", "float[?,?] z", "z = Where(p, x, y)",
          ("c ~ a", "d ~ b", "e ~ max(a, c)", "f ~ max(b, d)")),
     Case("Sum", "float[a] p, float[b] q, float[c] r, float[d] s, float[e] t", "float[?] z", "z = Sum(p, q, r, s, t)",
-         ("b = a", "c = a", "d > a", "e > a")),
+         ("b ~ a", "c ~ max(a, b)", "d ~ max(a, b, c)", "e ~ max(a, b, c, d)")),
     Case("Expand", "float[n,c] x", "float[3,4] y", "y = Expand(x, s)", ("n > 3", "c > 4"),
          initial="int64[2] s = {3, 4}"),
     Case("Compress", "float[n,c] x, bool[m] p", "float[?,?] y", "y = Compress<axis=0>(x, p)", ("m <= n",), {"p": True}),

@@ -66,6 +66,19 @@ class ExtentEquation:
         return f"{self.says[0]}{left}{self.says[1]}{right}{self.says[2]}"
 
 
+def agree(kind: Agreement, left: int, right: int) -> bool:
+    """Whether two numbers agree."""
+    match kind:
+        case "equal":
+            return left == right
+        case "broadcast":
+            return left == right or left == 1 or right == 1
+        case "expand":
+            return left in (1, right)
+        case "at most":
+            return left <= right
+
+
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
 
 

@@ -45,7 +45,7 @@ def inputs_of(
     entry = program.description.procedures[0]
     shapes = {entry.tensors[index].name: entry.tensors[index].shape for index in entry.inputs}
     ranges = {one.name: (one.low, one.high) for one in entry.symbols}
-    values = typical_values(shapes, ranges, {**_bound(shapes, arrays), **(dims or {})})
+    values = typical_values(shapes, ranges, {**_bound(shapes, arrays), **(dims or {})}, entry.equations)
     for one in program.inputs:
         if one.name not in arrays:
             extents = shapes[one.name]

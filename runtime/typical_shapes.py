@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from graft.errors import GraftError
-from graft.runtime.extents import Extent, Symbol, evaluate, symbols_of
+from graft.runtime.extents import Extent, ExtentEquation, Symbol, agree, evaluate, symbols_of
 
 ROWS = 2
 LENGTH = 16
 PIXELS = 64
+MOST_ROUNDS = 4
+"""Of looking for values that equations take."""
 AROUND = 4
 """How far a range draws a value from the usual one: to a fourth of it, or to four times as much."""
 Shapes = Mapping[str, "Sequence[Extent] | None"]
@@ -18,12 +20,16 @@ Shapes = Mapping[str, "Sequence[Extent] | None"]
 
 
 def typical_values(
-    shapes: Shapes, ranges: Mapping[str, tuple[int, int | None]], given: Mapping[str, int]
+    shapes: Shapes,
+    ranges: Mapping[str, tuple[int, int | None]],
+    given: Mapping[str, int],
+    equations: Sequence[ExtentEquation] = (),
 ) -> dict[str, int]:
     """Return a value for every symbol of the inputs: those given, else what is usual for its axis.
 
-    Usual are `ROWS` for the first axis, `PIXELS` for height and width of an image, and `LENGTH` for others. Raises
-    GraftError for a value of a symbol that no input has.
+    Usual are `ROWS` for the first axis, `PIXELS` for height and width of an image, and `LENGTH` for others. Where
+    ``equations`` want it, symbols that are not given have the values of others. Raises GraftError for a value of a
+    symbol that no input has.
     """
     values: dict[str, int] = {}
     known: dict[str, None] = {}
@@ -38,7 +44,25 @@ def typical_values(
             names = ", ".join(f"'{one}'" for one in known) or "none"
             raise GraftError(f"no input has a dimension '{name}'; there is {names}", dimension=name)
         values[name] = value
+    for _ in range(MOST_ROUNDS):
+        if sum(_mended(equation, values, given) for equation in equations) == 0:
+            break
     return values
+
+
+def _mended(equation: ExtentEquation, values: dict[str, int], given: Mapping[str, int]) -> bool:
+    """Give a symbol that is one side of an equation the value of the other where they do not agree; say if one was."""
+    sides = equation.left, equation.right
+    if any(symbol.name not in values for side in sides for symbol in symbols_of(side)):
+        return False
+    left, right = (evaluate(side, values) for side in sides)
+    if agree(equation.kind, left, right):
+        return False
+    for side, value in ((sides[0], right), (sides[1], left)):
+        if isinstance(side, Symbol) and side.name not in given:
+            values[side.name] = value
+            return True
+    return False
 
 
 def typical_value(bounds: tuple[int, int | None], usual: int = LENGTH) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.model.dimensions import ranges_of
+from graft.core.model.equations.collect import equations_of
 from graft.core.model.shapes import shape_spelled
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.view import NodeView, ValueView
@@ -36,7 +37,7 @@ def typical_dimensions(model: ir.Model, dims: Mapping[str, int] | None = None) -
     """Return a number for each symbol of a model's inputs: what ``dims`` says, else what is usual for its axis."""
     shapes = {value.name or "": _extents(value) for value in _free_inputs(model)}
     ranges = {one.name: (known.low, known.high) for one, known in ranges_of(model).items() if isinstance(one, Symbol)}
-    return typical_values(shapes, ranges, dims or {})
+    return typical_values(shapes, ranges, dims or {}, equations_of(model.graph, ranges_of(model)))
 
 
 def typical_numbers(model: ir.Model) -> dict[str, int]:

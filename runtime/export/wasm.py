@@ -114,6 +114,10 @@ def _bindings(bindings: Bindings, begin: int) -> dict[str, object]:
     return {
         "symbols": symbols,
         "bounds": bounds,
+        "reasons": [
+            {"input": procedure.inputs.index(one.tensor), "axis": one.axis, "says": list(one.says)}
+            for one in procedure.reasons
+        ],
         "equations": [
             {
                 "kind": one.kind,

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graft
 from graft.errors import GraftError, InputError
-from graft.runtime.extents import Symbol
+from graft.runtime.extents import ExtentEquation, Symbol
 from graft.runtime.typical_shapes import typical_values
 from tests.core.model.exported import HEADER, MODELS
 
@@ -195,6 +195,17 @@ def test_branches_of_two_shapes_are_right_though_the_model_states_one() -> None:
     x = np.float32([[3]])
     for choice, expected in ((True, [[-2, -1]]), (False, [[-3]])):
         np.testing.assert_array_equal(program.run({"c": np.array(choice), "x": x})["y"], expected)
+
+
+def test_typical_values_agree_where_they_must() -> None:
+    shapes = {"x": [Symbol("n"), Symbol("k")], "y": [Symbol("m")], "z": [Symbol("j")]}
+    says = ("", "", "")
+    equations = [
+        ExtentEquation(Symbol("n"), 3, "equal", says), ExtentEquation(5, Symbol("j"), "at most", says),
+        ExtentEquation(Symbol("m"), Symbol("k"), "broadcast", says),
+    ]  # fmt: skip
+    assert typical_values(shapes, {}, {}, equations) == {"n": 3, "k": 16, "m": 16, "j": 5}
+    assert typical_values(shapes, {}, {"m": 7}, equations) == {"n": 3, "k": 7, "m": 7, "j": 5}
 
 
 def test_typical_values_lie_in_their_ranges() -> None:

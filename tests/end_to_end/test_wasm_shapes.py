@@ -135,6 +135,23 @@ def test_an_array_alone_has_the_one_shape_that_its_length_leaves_open(tmp_path: 
     assert '  /** float32[n, 4] */\n  "z": { data: Float32Array; shape: number[] };' in text
 
 
+def test_extents_that_disagree_are_refused(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[n, k] x, float[j, 2] w) => (float[?, 4] y) <float[3, 2] c = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}> {
+      a = MatMul(x, w) y = Concat<axis = 1>(a, c) }"""
+    graft.export_wasm(onnx.parser.parse_model(text), tmp_path)
+
+    def rows(n: int, k: int, j: int) -> Feeds:
+        return {"x": np.ones((n, k), np.float32), "w": np.ones((j, 2), np.float32)}
+
+    assert said(tmp_path, [rows(3, 4, 4), rows(2, 4, 4), rows(3, 4, 5), rows(3, 1, 1)]) == [
+        [None],
+        "Concat (node 'y'): axis 0 of 'a' is 2 and axis 0 of 'c' is 3; they must be equal",
+        "MatMul (node 'a'): axis 0 of 'w' is 5 and axis 1 of 'x' is 4; they must be equal",
+        [None],
+    ]
+
+
 def test_shapes_that_do_not_fit_are_refused_and_the_next_run_works(tmp_path: Path) -> None:
     graft.export_wasm(onnx.parser.parse_model(ROWS), tmp_path, dims={"n": (2, 6)})
 

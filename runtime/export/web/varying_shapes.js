@@ -75,6 +75,8 @@ class Shapes {
     PLAN.inputs.forEach((input, at) => input.shape.forEach((one, axis) => {
       const found = given[at].shape[axis], wanted = this.#number(one, symbols, this.#extents);
       if (found !== wanted) {
+        const reason = PLAN.reasons.find((row) => row.input === at && row.axis === axis)?.says;
+        if (reason) throw new RangeError(`${reason[0]}${found}${reason[1]}${wanted}${reason[2]}`);
         const text = PLAN.texts[one], of = PLAN.symbols.findIndex((symbol) => symbol.name === text);
         const why = of < 0 ? PLAN.symbols.map(({ name }, which) => `${name} = ${symbols[which]}`).join(", ") : `input `
           + `'${PLAN.inputs[PLAN.symbols[of].input].name}', axis ${PLAN.symbols[of].axis}`;

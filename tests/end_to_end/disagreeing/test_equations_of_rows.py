@@ -15,17 +15,12 @@ from graft.core.model.equations.collect import equations_of
 from graft.core.model.equations.unify import aliases_of
 from graft.core.model.load import load
 from graft.core.operators.all import OPERATORS
-from graft.runtime.extents import Agreement, Extent, evaluate
+from graft.runtime.extents import Extent, agree, evaluate
 
 from .cases import CASES, RARE, Case
 
 UNTRIED = {"Adagrad", "Adam", "MaxRoiPool", "Momentum", "StringConcat", "Upsample"}
 """Of other domains, of texts, and of opsets before the one of the cases."""
-
-
-def _agree(kind: Agreement, left: int, right: int) -> bool:
-    ones = {"broadcast": (left, right), "expand": (left,)}.get(kind, ())
-    return left <= right if kind == "at most" else left == right or 1 in ones
 
 
 def _holds(model: ir.Model, sizes: Mapping[str, int]) -> bool:
@@ -42,7 +37,7 @@ def _holds(model: ir.Model, sizes: Mapping[str, int]) -> bool:
         for extent, bounds in ranges_of(model).items()
         if _is_known(extent, 0, values)
     )
-    return in_ranges and all(_agree(one.kind, evaluate(one.left, values), evaluate(one.right, values)) for one in known)
+    return in_ranges and all(agree(one.kind, evaluate(one.left, values), evaluate(one.right, values)) for one in known)
 
 
 def _is_known(left: Extent, right: Extent, values: Mapping[str, int]) -> bool:

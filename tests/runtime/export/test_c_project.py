@@ -95,6 +95,29 @@ int main(void) {
     np.testing.assert_allclose([float(value) for value in values], program(x, w).reshape(-1), atol=1e-5)
 
 
+def test_equations_are_checked(tmp_path: Path) -> None:
+    """As many columns as the weights have rows, which are three."""
+    text = TEXT + "(float[n,k] x) => (float[?,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }"
+    compiled(text, dims={"n": (1, 5), "k": (1, 5)}, memory="maximum").export_c_project(tmp_path / "joined")
+    (tmp_path / "joined" / "main.c").write_text(
+        """
+#include <stdio.h>
+#include "joined.h"
+int main(void) {
+  float x[5 * 5] = {1}, y[5 * 2];
+  for (int k = 2; k < 5; k++) printf("%d ", joined_run(5, k, x, y));
+}
+""",
+        encoding="utf-8",
+    )
+    made = make(tmp_path / "joined", "check", f"CFLAGS={SANITIZED}")
+    assert "build/joined_test" in made.stdout, made.stdout + made.stderr
+    done = subprocess.run([tmp_path / "joined" / "build" / "joined_test"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["4", "0", "4"]
+    source = (tmp_path / "joined" / "joined.c").read_text(encoding="utf-8")
+    assert "axis 1 of 'x' is ... and axis 0 of 'w' is ...; they must be equal" in source
+
+
 def test_the_same_program_gives_the_same_files(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         compiled(DENSE).export_c_project(tmp_path / folder, name="dense")

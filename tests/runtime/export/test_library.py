@@ -15,7 +15,7 @@ import onnx.parser
 import pytest
 
 import graft
-from graft.errors import ArtifactError, CompileError
+from graft.errors import ArtifactError, CompileError, InputError
 from graft.runtime.export.library import export_library
 from graft.runtime.export.names import Need, model_name
 from graft.runtime.procedure import Module, ProgramDescription
@@ -91,6 +91,16 @@ def test_symbols_of_shapes_are_carried_through(tmp_path: Path) -> None:
     assert loaded.inputs[0].shape == ("n",)
     for count in (1, 7):
         np.testing.assert_array_equal(loaded(np.ones(count, np.float32)), -np.ones(count, np.float32))
+
+
+def test_equations_of_extents_are_carried_through(tmp_path: Path) -> None:
+    text = TEXT.split("(")[0] + """(float[n, k] x, float[j, 2] w) => (float[?, 2] y) { y = MatMul(x, w) }"""
+    graft.compile(onnx.parser.parse_model(text), ["llvm"], threads=1).export_library(tmp_path / "m.so")
+    loaded = graft.runtime.load(tmp_path / "m.so", threads=1)
+    assert loaded(np.ones((3, 4), np.float32), np.ones((4, 2), np.float32)).shape == (3, 2)
+    with pytest.raises(InputError) as caught:
+        loaded(np.ones((3, 4), np.float32), np.ones((5, 2), np.float32))
+    assert caught.value.message == "MatMul (node 'y'): axis 0 of 'w' is 5 and axis 1 of 'x' is 4; they must be equal"
 
 
 def test_another_shared_library_is_no_program(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ INT32, UINT32, UINT8 = onnx.TensorProto.INT32, onnx.TensorProto.UINT32, onnx.Ten
 LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "BitCast"), "a view"),
     **dict.fromkeys(("Shape", "Size"), "reads no element"),
+    **dict.fromkeys(
+        ("Compress", "Det", "MaxRoiPool", "NonMaxSuppression", "RoiAlign", "Scan", "StringConcat"), "has no lowering"
+    ),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow", "EyeLike", "Range", "ConstantOfShape"), "folds"),
     **dict.fromkeys(
         ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),

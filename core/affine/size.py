@@ -10,15 +10,17 @@ from __future__ import annotations
 from functools import lru_cache
 
 from graft.core.affine.expressions import CACHED
-from graft.runtime.extents import Extent, Operation
+from graft.runtime.extents import MAXIMUM, Extent, Operation
 
-MOST_OPERATIONS = 128
+MOST_OPERATIONS = 64
 
 
 @lru_cache(CACHED)
 def operations(extent: Extent) -> int:
-    """Return how many operations an extent has, written out."""
-    return 1 + operations(extent.left) + operations(extent.right) if isinstance(extent, Operation) else 0
+    """Return how many operations an extent has, written out; more than are kept where a number is beyond `MAXIMUM`."""
+    if isinstance(extent, Operation):
+        return 1 + operations(extent.left) + operations(extent.right)
+    return MOST_OPERATIONS + 1 if isinstance(extent, int) and abs(extent) > MAXIMUM else 0
 
 
 def is_large(extent: Extent) -> bool:

@@ -42,6 +42,8 @@ RULES: Mapping[str, ShapeRule] = {
     **elementwise.RULES, **reductions.RULES, **products.RULES, **movement.RULES, **windows.RULES,
 }  # fmt: skip
 """By operator of ai.onnx."""
+MOST_NARROWINGS = 16
+"""How often ranges are narrowed before what is left to narrow stays as it is: then a call finds out."""
 CONTENTS: Mapping[str, ContentsRule] = contents.RULES
 Stated: TypeAlias = Mapping[str, Sequence["int | str | None"]]
 """Shapes that a model states of its results, by name."""
@@ -53,11 +55,13 @@ def infer_symbolic_shapes(model: ir.Model, stated: Stated | None = None) -> tupl
     What operators take no more of than so many narrows the ranges that the model notes (`dimensions.ranges_of`).
     """
     stated = dict(stated or {})
+    narrowings = 0
     while True:
         inference = SymbolicInference(model, stated)
         inference.run()
-        if inference.narrower:
+        if inference.narrower and narrowings < MOST_NARROWINGS:
             keep_ranges(model, inference.narrower)
+            narrowings += 1
         elif implied := inference.implied():
             stated |= implied
         else:

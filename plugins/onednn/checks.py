@@ -10,7 +10,7 @@ import numpy as np
 from graft.core.affine.expressions import is_at_least, subtract
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.operators.varying import known_late
-from graft.core.reject import Reject
+from graft.core.reject import Reject, first
 from graft.plugins.onednn.accuracy import ELTWISE, LIMIT, PRIMITIVES, Accuracy
 from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, eltwise, is_eltwise
 from graft.plugins.onednn.pooling_windows import window
@@ -39,7 +39,7 @@ def supported(node: NodeView) -> bool | Reject:
         return Reject("no-pattern", f"no oneDNN primitive computes {node.op_type}")
     refusal = _common(node)
     if refusal is None:
-        refusal = check(node)
+        refusal = first(check(node), known_late(node))
     return True if refusal is None else refusal
 
 
@@ -130,7 +130,7 @@ def _common(node: NodeView) -> Reject | None:
             return Reject("rank", f"'{value.name}' has {len(shape)} axes, oneDNN takes at most {MAX_RANK}")
     if len(node.outputs) != 1 and node.op_type != "Split":
         return Reject("attribute", f"only the first output of {node.op_type} is computed")
-    return known_late(node)
+    return None
 
 
 def _parameters(node: NodeView) -> tuple[int, ...]:

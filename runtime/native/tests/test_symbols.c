@@ -28,7 +28,7 @@ static void check_error(const char *manifest, const char *expected) {
 #define TENSOR_2 "damaged manifest: procedure 0, tensor 2: "
 
 static void test_symbols(void) {
-  check_error(WITH("", "", "[1]", "[1]", "", ""), PLACE "'symbols' has 0 entries, not between 1 and 4096");
+  check_error(WITH("", "", "[1]", "[1]", "", ""), PLACE "'symbols' has 0 entries, not between 1 and 16384");
   check_error(WITH(SYMBOL("seq", -1, null, 0, 0), "", "[\"s0\"]", "[1]", "", ""),
               PLACE "symbol 0: 'low' is -1, not between 0 and 4611686018427387904");
   check_error(WITH(SYMBOL("seq", 5, 4, 0, 0), "", "[\"s0\"]", "[1]", "", ""),

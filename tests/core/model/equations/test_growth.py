@@ -1,0 +1,114 @@
+"""Compile time and memory of extents: what a chain of any length does grows with its length, and no extent with it.
+
+Time is not measured: the calls within the algebra and the inference of shapes are counted, of one length and of twice
+that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import onnx
+import pytest
+
+from graft.core.affine.size import MOST_OPERATIONS, operations
+from graft.core.affine.text import parsed
+from graft.core.model.load import load
+from graft.core.model.symbolic_shapes import dimensions_of
+from graft.runtime.extents import Symbol
+
+Family = Callable[[int, str], str]
+POOL = "MaxPool <kernel_shape = [3], strides = [2], "
+
+
+def chain(first: str, step: Callable[[int], str], inputs: str, rank: int) -> Family:
+    """Return the texts of graphs of n nodes after another; ``own`` makes the names of one graph its own."""
+
+    def family(n: int, own: str) -> str:
+        body = " ".join(f"v{i} = {step(i)}" for i in range(1, n))
+        output = f"float[{','.join('?' * rank)}] v{n - 1}"
+        given = ", ".join(inputs.replace("#", str(i)) for i in range(n)) if "#" in inputs else inputs
+        return f"g ({given}) => ({output}) {{ v0 = {first} {body} }}".replace("@", own)
+
+    return family
+
+
+FAMILIES: dict[str, Family] = {
+    "sums of inputs with names of their own": chain(
+        "Neg (x0)", lambda i: f"Add (v{i - 1}, x{i})", "float[d@#] x#", 1
+    ),
+    "sums of higher rank": chain(
+        "Neg (x0)", lambda i: f"Add (v{i - 1}, x{i})", "float[d@#, e@#, f@#] x#", 3
+    ),
+    "choices": chain("Neg (x0)", lambda i: f"Where (c{i}, v{i - 1}, x{i})", "float[d@#] x#, bool[e@#] c#", 1),
+    "pools": chain(f"{POOL}ceil_mode = 1> (x)", lambda i: f"{POOL}ceil_mode = 1> (v{i - 1})", "float[1, 1, h@] x", 3),
+    "pools with pads": chain(
+        f"{POOL}pads = [1, 1]> (x)", lambda i: f"{POOL}pads = [1, 1]> (v{i - 1})", "float[1, 1, h@] x", 3
+    ),
+    "joined and doubled": chain(
+        "Neg (x)", lambda i: f"Concat <axis = 0> (v{i - 1}, {'x' if i % 2 else f'v{i - 1}'})", "float[h@] x", 1
+    ),
+    "products": chain("Neg (x0)", lambda i: f"MatMul (v{i - 1}, x{i})", "float[d@#, e@#] x#", 2),
+}  # fmt: skip
+
+
+def steps_of(work: Callable[[], object]) -> int:
+    """Return how many calls within the algebra and the inference of shapes some work makes."""
+    count = 0
+
+    def counted(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        if event == "call" and (
+            "/core/affine/" in frame.f_code.co_filename or "/core/model/" in frame.f_code.co_filename
+        ):
+            count += 1
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_chain_takes_steps_as_it_is_long(name: str) -> None:
+    sizes = (12, 24)
+    models = [
+        onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {FAMILIES[name](n, f"_{n}_")}')
+        for n in sizes
+    ]
+    short, long = (steps_of(lambda model=model: load(model)) for model in models)  # type: ignore[misc]
+    assert long < 2.6 * short + 2000, (short, long)
+    loaded = load(models[1])
+    extents = [one for node in loaded.graph for value in node.outputs for one in dimensions_of(value) or ()]
+    assert None not in extents
+    assert max(operations(one) for one in extents if one is not None) <= MOST_OPERATIONS
+
+
+def test_an_extent_that_is_too_large_is_a_symbol_within_its_bounds() -> None:
+    text = FAMILIES["sums of inputs with names of their own"](12, "")
+    model = load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}'))
+    fresh = {
+        one.name
+        for node in model.graph
+        for one in dimensions_of(node.outputs[0]) or ()
+        if isinstance(one, Symbol) and not one.name.startswith("d")
+    }
+    assert fresh
+    assert all(name.startswith("v") for name in fresh)
+
+
+@pytest.mark.parametrize(
+    "text", ["s+" + "9" * 5000, "9" * 20, "+".join("s" for _ in range(2000)), "(" * 5000 + "s" + ")" * 5000]
+)
+def test_a_text_beyond_reason_is_no_expression(text: str) -> None:
+    assert parsed(text) is None
+
+
+def test_a_text_of_many_factors_is_read_at_once() -> None:
+    text = "*".join(f"a{number}" for number in range(60))
+    assert steps_of(lambda: parsed(text)) < 20_000

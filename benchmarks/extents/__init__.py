@@ -1,0 +1,1 @@
+"""Benchmarks of what extents cost beside the kernels."""

@@ -2,8 +2,8 @@
 
     python -m benchmarks.extents.equations [ROUNDS]
 
-Prints the least times of turns, which other work on the machine disturbs least, and their ratio. With the same shapes as
-in the call before nothing is evaluated; with others every equation is, beside the extents and the plan of memory.
+Prints the least times of turns, which other work on the machine disturbs least, and their ratio. With the shapes of the
+call before nothing is evaluated; with others every equation is, beside the extents and the plan of memory.
 """
 
 from __future__ import annotations

@@ -74,6 +74,8 @@ class _Solution:
 def _solved(model: ir.Model) -> dict[str, _Solution]:
     """Return symbols that equations give, none of which another solution has."""
     place = _places(model.graph)
+    if len(place) < 2:
+        return {}
     order = {name: number for number, name in enumerate(place)}
     ranges = ranges_of(model)
     found: dict[str, _Solution] = {}

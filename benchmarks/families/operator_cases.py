@@ -26,7 +26,7 @@ LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "BitCast"), "a view"),
     **dict.fromkeys(("Shape", "Size"), "reads no element"),
     **dict.fromkeys(
-        ("Compress", "Det", "MaxRoiPool", "NonMaxSuppression", "RoiAlign", "Scan", "StringConcat"), "has no lowering"
+        ("Det", "MaxRoiPool", "NonMaxSuppression", "RoiAlign", "Scan", "StringConcat"), "has no lowering"
     ),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow", "EyeLike", "Range", "ConstantOfShape"), "folds"),
     **dict.fromkeys(

@@ -9,16 +9,6 @@ from graft.core.model.view import NodeView
 from graft.core.operators.demands import words as demand
 from graft.core.operators.table import OPERATORS, Operator
 
-
-def _compress(node: NodeView) -> Iterator[Equation]:
-    """No more truths than elements to choose from."""
-    data, axis = demand.operands(node, 0), node.attribute("axis")
-    if data is not None:
-        room = demand.elements(data) if axis is None else demand.operand(node, 0, int(axis))
-        yield from demand.equation(demand.operand(node, 1, 0), room, "at most")
-
-
-OPERATORS.add(Operator("Compress", demands=_compress))
 OPERATORS.add(Operator("Det", demands=demand.same(0, -1, 0, -2)))
 OPERATORS.add(Operator("MaxRoiPool", demands=demand.counted(1, 1, 5)))
 OPERATORS.add(

@@ -248,7 +248,6 @@ CASES = (
          ("b ~ a", "c ~ max(a, b)", "d ~ max(a, b, c)", "e ~ max(a, b, c, d)")),
     Case("Expand", "float[n,c] x", "float[3,4] y", "y = Expand(x, s)", ("n > 3", "c > 4"),
          initial="int64[2] s = {3, 4}"),
-    Case("Compress", "float[n,c] x, bool[m] p", "float[?,?] y", "y = Compress<axis=0>(x, p)", ("m <= n",), {"p": True}),
     Case("MaxUnpool", "float[n,c,3] x, int64[m,d,3] i", "float[?,?,6] y",
          "y = MaxUnpool<kernel_shape=[2], strides=[2]>(x, i)", ("m = n", "d = c")),
     *map(_broadcast, ("Add", "Mul", "Div", "Sub", "Pow")),

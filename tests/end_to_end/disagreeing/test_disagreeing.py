@@ -63,11 +63,11 @@ def _check(case: Case, program: graft.Program, seed: int, valid: int, violated: 
                 np.testing.assert_allclose(found, one, rtol=1e-4, atol=1e-4, err_msg=f"{sizes} {name}")
 
 
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
+@pytest.mark.parametrize("number", range(0, len(CASES), 2), ids=[case.name for case in CASES[::2]])
 def test_what_disagrees_is_refused(number: int, tmp_path: Path) -> None:
     case = CASES[number]
-    backend = [*BACKENDS][number % len(BACKENDS)]
-    _check(case, _program(case.model, backend, tmp_path), number, valid=2, violated=6)
+    backend = [*BACKENDS][number // 2 % len(BACKENDS)]
+    _check(case, _program(case.model, backend, tmp_path), number, valid=2, violated=10)
 
 
 @pytest.mark.conformance

@@ -74,7 +74,12 @@ def steps_of(work: Callable[[], object]) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+LONG = {"choices", "pools", "sums of higher rank"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] if one in LONG else []) for one in FAMILIES]
+)
 def test_a_chain_takes_steps_as_it_is_long(name: str) -> None:
     sizes = (12, 24)
     models = [

@@ -71,11 +71,13 @@ def prepare(
     kernel = _with_biases(kernel, policies or {})
     preparation = _Preparation(kernel, policies or {}, registry)
     stages: list[Stage] = []
-    anchor = kernel.anchor_stage
+    anchor = 0
     for number, stage in enumerate(kernel.stages):
         stages += preparation.stage(stage)
         if number == kernel.anchor_stage:
-            anchor = max((place for place, one in enumerate(stages) if one.reduction is not None), default=number)
+            anchor = max(
+                (place for place, one in enumerate(stages) if one.reduction is not None), default=len(stages) - 1
+            )
     used = {load.buffer for stage in stages for load in loads(*stage_expressions(stage))}
     sources = {new: old for old, new in preparation.decoded_constants.items()}
     sources |= {wide: sources[narrow] for wide, narrow in preparation.wide_constants.items()}

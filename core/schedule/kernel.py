@@ -6,7 +6,7 @@ anchor (`graft.core.schedule.select.schedule`), each in its own file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -44,6 +44,16 @@ class Kernel:
         """Return the kernel with its loops; ``replaced`` gives the buffers that stand for some of the inputs."""
         inputs = (replaced.get(buffer, buffer) for buffer in self.inputs)
         return Function(self.name, (*inputs, *self.outputs), len(self.outputs), body, self.origin)
+
+
+def anchor_stage(stages: Sequence[Stage], node: NodeView | None) -> int:
+    """Return the number that `Kernel.anchor_stage` states for stages of which ``node`` is the anchor.
+
+    It is found by the stages' origin: rewriting joins, splits and drops stages, so that numbers change.
+    """
+    own = (number for number, stage in enumerate(stages) if node is not None and node.name in stage.origin)
+    last = max(own, default=len(stages) - 1)
+    return max((number for number in range(last + 1) if stages[number].reduction is not None), default=last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.build import constant
 from graft.core.operators.lower import neutral_stage, of_nothing
 from graft.core.operators.table import OperatorTable, Trait
-from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.kernel import Kernel, anchor_stage
 from graft.core.schedule.loops.inline import map_stage, relaid, reordered, stage_expressions
 from graft.core.schedule.loops.narrowing import reading, storing
 from graft.core.schedule.products.joined_products import beside
@@ -64,7 +64,6 @@ class Values:
     def lower_group(self, group: Group, name: str, outside: Sequence[ir.Value]) -> Lowered:
         """Lower a group; ``outside`` are the values that it must store for others."""
         stages: list[Stage] = []
-        anchor_stage = 0
         aliases = Aliases()
         orders: dict[Buffer, tuple[int, ...]] = {}
         for node in (*group.before, *group.nodes):
@@ -77,8 +76,6 @@ class Values:
             elementwise = self.table.has(node, Trait.ELEMENTWISE)
             stages += [aliases.rewritten(stage, elementwise=elementwise) for stage in lowered]
             orders |= self._orders(node, lowered)
-            if node is group.anchor:
-                anchor_stage = _anchor_stage(stages)
         moved = {buffer: self._relaid(buffer, order) for buffer, order in orders.items()}
         for order in set(orders.values()):
             own = {buffer: moved[buffer] for buffer in moved if orders[buffer] == order}
@@ -101,7 +98,7 @@ class Values:
         ):  # the schedules of products and windows need something to divide into tiles
             inlined = [neutral_stage(stage) if of_nothing(stage) else stage for stage in inlined]
             trait = Trait.REDUCTION
-        kernel = _kernel(group, trait, name, _needed(inlined, outputs), outputs, anchor_stage, self)
+        kernel = _kernel(group, trait, name, _needed(inlined, outputs), outputs, self)
         if recurrent:
             return Lowered(
                 group, kernel, tuple(self.lowerings.values[buffer] for buffer in kernel.inputs), tuple(outside)
@@ -190,11 +187,6 @@ class Values:
         return {buffer: array for buffer, array in arrays.items() if array is not None}
 
 
-def _anchor_stage(stages: Sequence[Stage]) -> int:
-    """The last stage with a reduction, or the last one: bias and scaling already belong to what follows."""
-    return max((number for number, stage in enumerate(stages) if stage.reduction is not None), default=len(stages) - 1)
-
-
 def _needed(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> list[Stage]:
     """The stages without those whose result nobody reads (an unused output of a node)."""
     wanted = set(outputs)
@@ -212,7 +204,6 @@ def _kernel(
     name: str,
     stages: Sequence[Stage],
     outputs: Sequence[Buffer],
-    anchor_stage: int,
     values: Values,
 ) -> Kernel:
     computed = {stage.buffer for stage in stages}
@@ -220,7 +211,7 @@ def _kernel(
     inputs = tuple(buffer for buffer in dict.fromkeys(read) if buffer not in computed)
     origin = group.origin or tuple(dict.fromkeys(node.name for node in group.nodes))
     return Kernel(
-        name, inputs, tuple(outputs), tuple(stages), trait, group.anchor, anchor_stage,
+        name, inputs, tuple(outputs), tuple(stages), trait, group.anchor, anchor_stage(stages, group.anchor),
         values.constants(inputs), origin,
     )  # fmt: skip
 

@@ -148,16 +148,16 @@ def limits(extent: Extent, ranges: Mapping[str, tuple[float, float]]) -> tuple[f
         return 0, right[1] - 1
     if extent.operator in ("mod", "floordiv") and right[0] <= 0:
         return -math.inf, math.inf
+    if extent.operator == "sub":
+        right = -right[1], -right[0]
+    if extent.operator in ("add", "sub"):  # of infinities, those of one sign
+        return left[0] + right[0], left[1] + right[1]
     corners = [_corner(extent.operator, a, b) for a in left for b in right]  # in each operand alone it is monotone
     return min(corners), max(corners)
 
 
 def _corner(operator: ExtentOperator, left: float, right: float) -> float:
     match operator:
-        case "add":
-            return left + right
-        case "sub":
-            return left - right
         case "mul":
             return left * right if left and right else 0
         case "min":

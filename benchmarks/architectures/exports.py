@@ -1,0 +1,152 @@
+"""Exports of the architectures: what a model takes, by kind, and the ONNX model that PyTorch's exporter makes of it."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.architectures.configurations import configuration
+
+BINDINGS: Sequence[Mapping[str, int]] = (
+    {"batch": 2, "length": 9, "target": 5, "height": 64, "width": 64, "samples": 400},
+    {"batch": 1, "length": 5, "target": 3, "height": 32, "width": 96, "samples": 320},
+    {"batch": 3, "length": 14, "target": 8, "height": 96, "width": 64, "samples": 643},
+)
+"""The numbers that extents have: the first is exported, all are compared."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input: ``ids`` are whole numbers below ``high``, ``mask`` has ones but for the last of the first row."""
+
+    name: str
+    kind: str
+    shape: tuple[str | int, ...]
+    high: int = 100
+
+    def drawn(self, binding: Mapping[str, int], seed: int) -> np.ndarray:
+        """Return contents for a binding of the extents."""
+        random = np.random.default_rng(seed)
+        shape = tuple(one if isinstance(one, int) else binding[one] for one in self.shape)
+        if self.kind == "ids":
+            return random.integers(3, self.high, shape)
+        if self.kind == "mask":
+            return np.ones(shape, np.int64)
+        return random.standard_normal(shape).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the models of a kind take and which of the automatic classes builds them."""
+
+    auto: str
+    inputs: tuple[Input, ...]
+
+
+IDS, MASK = Input("input_ids", "ids", ("batch", "length")), Input("attention_mask", "mask", ("batch", "length"))
+TARGET = Input("decoder_input_ids", "ids", ("batch", "target"))
+KINDS: Mapping[str, Kind] = {
+    "decoder": Kind("AutoModelForCausalLM", (IDS,)),
+    "masked": Kind("AutoModelForCausalLM", (IDS, MASK)),
+    "encoder": Kind("AutoModel", (IDS, MASK)),
+    "seq2seq": Kind("AutoModel", (IDS, TARGET)),
+    "image": Kind("AutoModel", (Input("pixel_values", "floats", ("batch", 3, "size", "size")),)),
+    "images": Kind("AutoModel", (Input("pixel_values", "floats", ("batch", 3, "height", "width")),)),
+    "audio": Kind("AutoModel", (Input("input_values", "floats", ("batch", "samples")),)),
+    "pair": Kind("AutoModel", (IDS, Input("pixel_values", "floats", ("batch", 3, "size", "size")))),
+}
+
+NAMES: Mapping[str, str] = {
+    "decoder": "granite olmo2 cohere2 stablelm starcoder2 nemotron deepseek_v3 qwen3_moe lfm2 falcon_h1 bamba mamba2 "
+    "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 gpt2 gpt_neo gpt_neox gptj opt bloom falcon mpt "
+    "olmo olmo3 cohere mixtral qwen2_moe granitemoe olmoe smollm3 helium glm glm4 ernie4_5 exaone4 arcee persimmon "
+    "codegen biogpt ctrl gpt_bigcode mamba falcon_mamba rwkv granitemoehybrid jamba deepseek_v2 dots1 gpt_oss "
+    "hunyuan_v1_dense hunyuan_v1_moe seed_oss apertus bitnet diffllama doge nanochat vaultgemma xglm openai-gpt "
+    "qwen3_next minimax phimoe jetmoe flex_olmo cwm ministral3 zamba2 recurrent_gemma modernbert-decoder",
+    "masked": "granite llama qwen3 gpt2 gemma2 opt bloom qwen3_moe falcon_h1 bamba lfm2",
+    "encoder": "bert roberta albert distilbert electra mpnet deberta deberta-v2 modernbert convbert fnet roformer "
+    "mobilebert squeezebert xlm-roberta camembert esm ernie longformer big_bird nystromformer funnel xlnet xlm flaubert "
+    "rembert layoutlm ibert megatron-bert nomic_bert eurobert roc_bert canine xmod",
+    "seq2seq": "t5 bart mbart pegasus marian blenderbot mvp plbart m2m_100 umt5 mt5 longt5 led prophetnet fsmt "
+    "switch_transformers",
+    "image": "vit deit beit dinov2 dinov2_with_registers vit_mae vit_msn data2vec-vision hiera levit cvt pvt_v2 swin "
+    "swinv2 mobilevit mobilevitv2 ijepa yolos clip_vision_model siglip_vision_model dinov3_vit",
+    "images": "resnet regnet convnext convnextv2 bit mobilenet_v1 mobilenet_v2 efficientnet poolformer segformer "
+    "focalnet swin2sr swin swinv2 swiftformer textnet hgnet_v2 dinov3_convnext",
+    "audio": "wav2vec2 hubert unispeech unispeech-sat wavlm data2vec-audio wav2vec2-conformer sew",
+    "pair": "clip siglip blip altclip chinese_clip align",
+}  # fmt: skip
+"""The architectures that are tried, by kind."""
+
+
+def all_names() -> list[str]:
+    """Return every model as ``kind/architecture``, the issue's decoders first."""
+    return [f"{kind}/{name}" for kind, names in NAMES.items() for name in names.split()]
+
+
+def inputs_of(kind: str, config: Any) -> tuple[Input, ...]:
+    """Return the inputs of a model, its image size a number where it has one."""
+    vision = getattr(config, "vision_config", config)
+    size = getattr(vision, "image_size", None) or 32
+    size = size[0] if isinstance(size, list | tuple) else size
+    rows = KINDS[kind].inputs
+    return tuple(
+        Input(row.name, row.kind, tuple(size if one == "size" else one for one in row.shape), row.high) for row in rows
+    )
+
+
+def export(name: str, path: Path) -> tuple[Input, ...]:
+    """Write the ONNX model of ``kind/architecture``, weights by seed; raise what the libraries raise."""
+    import torch
+    import transformers
+
+    kind, _, architecture = name.partition("/")
+    torch.manual_seed(0)
+    config = configuration(architecture)
+    for part in (config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", {}))):
+        if part is not None:
+            part._experts_implementation = "batched_mm"  # the exporter knows no grouped product
+    model = getattr(transformers, KINDS[kind].auto).from_config(config).eval().float()
+    inputs = inputs_of(kind, config)
+    arrays = [torch.from_numpy(one.drawn(BINDINGS[0], number)) for number, one in enumerate(inputs)]
+    shapes = tuple(
+        {axis: torch.export.Dim.DYNAMIC for axis, extent in enumerate(one.shape) if isinstance(extent, str)}
+        for one in inputs
+    )
+    wrapped = _wrapped(model, [one.name for one in inputs])
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), torch.no_grad():
+        warnings.simplefilter("ignore")
+        wrapped(*arrays)
+        torch.onnx.export(
+            wrapped, tuple(arrays), path, dynamo=True, input_names=[one.name for one in inputs],
+            dynamic_shapes=(shapes,), external_data=False,
+        )  # fmt: skip
+    return inputs
+
+
+def _wrapped(model: Any, names: Sequence[str]) -> Any:
+    """Return the model with its inputs in order and the tensors of its first outputs as a tuple."""
+    import torch
+
+    takes = inspect.signature(model.forward).parameters
+    options = {"use_cache": False} if "use_cache" in takes else {}
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *arrays: Any) -> Any:
+            found = self.model(**dict(zip(names, arrays, strict=True)), **options, return_dict=True)
+            tensors = [one for one in found.to_tuple() if isinstance(one, torch.Tensor) and one.is_floating_point()]
+            return tuple(tensors[:2])
+
+    return Wrapped()

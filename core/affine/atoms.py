@@ -1,0 +1,104 @@
+"""Floor divisions, minima and maxima in canonical form: they become sums where they can, atoms of sums elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, reduce
+from typing import Literal, TypeAlias
+
+from graft.core.affine.intervals import Interval, Ranges, bounds
+from graft.core.affine.polynomials import (
+    CACHED,
+    Polynomial,
+    add,
+    divided,
+    multiply,
+    of_terms,
+    shared,
+    subtract,
+    terms,
+    without,
+)
+from graft.errors import ModelError
+from graft.runtime.extents import Extent, Operation
+
+Extreme: TypeAlias = Literal["min", "max"]
+Bounded: TypeAlias = Callable[[Extent, Ranges], Interval]
+"""What bounds an extent within ranges."""
+
+
+@lru_cache(CACHED)
+def floordiv(left: Extent, right: Extent) -> Extent:
+    """Return ``left // right``, rounded towards minus infinity; raise ModelError if ``right`` is 0.
+
+    What divides exactly is divided, and what both sides are multiples of: ``(batch * seq * 64) // (batch * 8)`` is
+    ``8 * seq``, also where batch is 0.
+    """
+    if right == 0:
+        raise ModelError(f"extent '{left}' is divided by zero")
+    if isinstance(left, int) and isinstance(right, int):
+        return left // right
+    exact = divided(terms(left), terms(right))
+    if exact is not None:
+        return exact
+    if isinstance(right, int):
+        return _by_number(terms(left if right > 0 else multiply(-1, left)), abs(right))
+    products = (*terms(left), *terms(right))
+    common, factor = reduce(shared, (monomial for monomial, _ in products)), math.gcd(*(one for _, one in products))
+    if common or factor > 1:
+        both = (of_terms((without(m, common) or (), f // factor) for m, f in terms(side)) for side in (left, right))
+        return floordiv(*both)
+    return Operation("floordiv", left, right)
+
+
+def _by_number(dividend: Polynomial, divisor: int) -> Extent:
+    """Divide by a positive number: multiples of it are taken out, what is left has coefficients below it.
+
+    That of the first monomial is at most half of it: ``(3*h)//4`` is ``h - (h + 3)//4``.
+    """
+    outside = [(monomial, factor // divisor) for monomial, factor in dividend]
+    inside = [(monomial, factor % divisor) for monomial, factor in dividend if factor % divisor]
+    constant = sum(factor for monomial, factor in inside if not monomial)
+    varying = [(monomial, factor) for monomial, factor in inside if monomial]
+    if not varying:
+        return of_terms(outside)
+    if 2 * varying[0][1] > divisor:
+        rounded_up = add(multiply(-1, of_terms(inside)), divisor - 1)
+        return subtract(of_terms(outside), _by_number(terms(rounded_up), divisor))
+    common = math.gcd(divisor, *(factor for _, factor in varying))
+    reduced = [(monomial, factor // common) for monomial, factor in varying]
+    constant, divisor = constant // common, divisor // common
+    rest = of_terms([*reduced, ((), constant)])
+    if divisor == 1:
+        return add(of_terms(outside), rest)
+    match reduced:
+        case [([Operation("floordiv", left, int(inner))], 1)] if inner > 0:  # (x//a + c)//b
+            return add(of_terms(outside), floordiv(add(left, inner * constant), inner * divisor))
+    return add(of_terms(outside), Operation("floordiv", rest, divisor))
+
+
+def extreme(operator: Extreme, extents: Iterable[Extent], ranges: Ranges, bounded: Bounded = bounds) -> Extent:
+    """Return the least or the greatest; operands that another one is never beyond within ``ranges`` are left out."""
+    found = dict.fromkeys(part for extent in extents for part in flat(operator, extent))
+
+    def beyond(one: Extent, other: Extent) -> bool:
+        """Whether ``one`` is never greater, or never less, than ``other``."""
+        low, high = bounded(subtract(other, one), ranges)
+        return low >= 0 if operator == "min" else high <= 0
+
+    kept: list[Extent] = []
+    for one in found:
+        if not any(beyond(other, one) for other in kept):
+            kept = [other for other in kept if not beyond(one, other)] + [one]
+    kept.sort(key=lambda extent: (isinstance(extent, int), str(extent)))
+    return reduce(lambda left, right: Operation(operator, left, right), kept)
+
+
+def flat(operator: str, extent: Extent) -> Iterator[Extent]:
+    """Yield the operands of a minimum or maximum of any number of extents."""
+    if isinstance(extent, Operation) and extent.operator == operator:
+        yield from flat(operator, extent.left)
+        yield from flat(operator, extent.right)
+    else:
+        yield extent

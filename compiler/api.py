@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from graft.compiler.backend_passes import prepare_for
 from graft.compiler.driver import CompiledModel, Compiler, prepare
 from graft.compiler.faults import without_faulty
+from graft.compiler.last_resort import warn_of
 from graft.compiler.most_memory import MEMORIES, Memory
 from graft.compiler.precision import with_precision
 from graft.compiler.request import Backends, Request, listed, plugins
@@ -92,8 +93,10 @@ def plan(
     precision: str = "float32",
     manager: PluginManager | None = None,
 ) -> Plan:
-    """Return where every operator would run and why.
+    """Return where every operator would run and why: a dry run, which compiles nothing.
 
+    It asks every backend all that `compile` asks before it compiles; a backend that takes a region and then fails to
+    compile or to load it is found by `compile` alone. The plan of what really runs is `Plan.of` the program.
     ``backends`` are in order of preference; ``dims`` and ``shapes`` as for
     `compile`. ``place`` (``auto``,
     ``greedy``, ``model``, ``measured``) overrides ``policy.placement``; named backends are taken greedily in their
@@ -260,6 +263,8 @@ def compile_model(model: Source, request: Request) -> CompiledModel:
     seconds = perf_counter() - started
     general = _compile_one(loaded, replace(request, shapes=None, dims=None))
     general = replace(general, seconds={**general.seconds, "load": general.seconds["load"] + seconds})
+    if not request.names_backends and (fallbacks := request.plugins.fallbacks()):
+        warn_of(fallbacks[-1], general, estimator_for(request.chosen(), request.options()))
     equal = {} if "equal-dimensions" in request.without else met_symbols(general.normalized)
     alike = {name: one for name, one in aliases_of(loaded.metadata_props).items() if one.isidentifier()}
     variants: dict[str, CompiledModel] = {}

@@ -8,7 +8,6 @@ change are not compiled again.
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from graft.compiler.backend_passes import prepare_for
 from graft.compiler.cache_facts import cache_facts
 from graft.compiler.constant_subgraphs import fold_constant_subgraphs
 from graft.compiler.exchanged_values import packed_types, require_values
-from graft.compiler.faults import without_faulty
+from graft.compiler.faults import last_line, without_faulty
 from graft.compiler.most_memory import Memory
 from graft.compiler.precision import with_precision
 from graft.compiler.stitch import Stitcher
@@ -383,7 +382,8 @@ class Compiler:
         if self._options.strict or self._plan is not None or isinstance(error, DatabaseError | InternalError):
             raise error
         log.warning("%s; the region goes to the next backend", error)
-        reason = Reject("compile-failed", "".join(traceback.format_exception(error)))
+        log.debug("region '%s' failed", region.name, exc_info=error)
+        reason = Reject("compile-failed", last_line(error))
         known = len(refusals)
         refusals.update({(name, region.backend): reason for name in region.origin})
         if len(refusals) == known:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from graft.errors import GraftError
@@ -71,3 +73,11 @@ def _culprit(error: GraftError, backends: Sequence[Backend]) -> int | None:
         if error.facts["plugin"] in (backend.name, getattr(backend, "plugin", "")):
             return number
     return None
+
+
+def last_line(error: GraftError) -> str:
+    """Return what a traceback ends with: what was raised, and the innermost place of its cause."""
+    cause = error.__cause__ or error
+    frames = traceback.extract_tb(cause.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+    return f"{one_line(error.message)}{where}"

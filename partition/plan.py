@@ -7,14 +7,19 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from graft.core.backend_spec import OptionValue, backend_text
 from graft.core.reject import Reject
 from graft.errors import PlanError, UnsupportedError
 from graft.runtime.arguments import TEXT, TEXTS, optional, takes
 
+if TYPE_CHECKING:
+    from graft.runtime.program import Program
+
 FORMAT = "graft.plan"
 VERSION = 1
+FAILED = "compile-failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,11 @@ class Plan:
     """What another placement would gain, in words, where it is known to."""
     options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
     """By backend, the options that it has other than by default; secrets are not among them."""
+
+    @staticmethod
+    def of(program: Program) -> Plan:
+        """Return the plan of what a program runs, which differs from a dry run's where a backend failed to compile."""
+        return Plan.from_json(program.description.metadata["plan"])
 
     @takes(node=TEXT)
     def __getitem__(self, node: str) -> Placement:
@@ -153,6 +163,9 @@ class Plan:
             else []
         )
         parts += [self._rounded(precision) for precision in sorted({row.precision for row in self.placements} - {""})]
+        for name in self.backends:
+            if failed := sum(row.code == FAILED for row in self.why(name)):
+                parts.append(f"{name} failed to compile {failed}")
         if top:
             parts.append(f"top reasons: {', '.join(top)}")
         if self.faster:

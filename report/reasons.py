@@ -24,7 +24,7 @@ ADVICE = {
     "region-too-small": "lower min_region_ops or min_region_flops, or raise max_regions (--min-region-ops, ...)",
     "cycle": "the region would wait for itself; take the operator between its halves as well",
     "user-excluded": "drop exclude_op, exclude_node or pin (--exclude-op, ...), or the line of the plan file",
-    "compile-failed": "see the traceback; with strict (--strict) the failure is an error",
+    "compile-failed": "mend the backend; with strict (--strict) the failure is an error, with -v it has its traceback",
     "unavailable": "`graft backends doctor` says what to install",
 }
 

@@ -1,1 +1,1 @@
-"""Architectures of `transformers` with random weights: exported with open batch and length or size, compiled, compared."""
+"""Architectures of `transformers` with random weights: exported with open shapes, compiled, compared."""

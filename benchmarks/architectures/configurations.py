@@ -24,7 +24,7 @@ SMALL: Sizes = {
     "max_position_embeddings": 64, "n_positions": 64, "n_ctx": 64, "max_seq_len": 64,
     "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1,
     "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 8, "v_head_dim": 8, "sliding_window": 16, "partial_rotary_factor": 0.5,
+    "qk_nope_head_dim": 8, "v_head_dim": 8, "sliding_window": 16,
     "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 8,
     "state_size": 8, "conv_kernel": 4, "chunk_size": 8, "time_step_rank": 4, "mamba_dt_rank": 4, "mamba_d_ssm": 64,
     "image_size": 32, "patch_size": 8, "num_labels": 5, "use_cache": False, "depths": [1, 1], "window_size": 4,
@@ -37,12 +37,16 @@ IMAGES_IN_STAGES = {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depth
 OWN: Mapping[str, Sizes] = {
     "bamba": {"attn_layer_indices": [1], "mamba_expand": 2},
     "falcon_h1": {"mamba_expand": 2},
-    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1, "use_mamba_kernels": False},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1,
+        "use_mamba_kernels": False},
     "mamba": {"expand": 2},
     "mamba2": {"num_heads": 4, "head_dim": 16, "expand": 2, "n_groups": 1, "state_size": 8},
     "lfm2": {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"], "mamba_expand": 2},
-    "stablelm": {"partial_rotary_factor": 0.5},
+    "dots1": {"head_dim": 8, "n_shared_experts": 1, "sliding_window": None, "layer_types": ["full_attention",
+        "full_attention"]},
+    "deepseek_v3": {"num_key_value_heads": 4, "head_dim": None},
+    "deepseek_v2": {"num_key_value_heads": 4, "head_dim": None},
     "gptj": {"rotary_dim": 4},
     "codegen": {"rotary_dim": 4},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
@@ -50,30 +54,42 @@ OWN: Mapping[str, Sizes] = {
     "regnet": {**IMAGES_IN_STAGES, "groups_width": 4},
     "convnext": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "patch_size": 4},
     "convnextv2": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "patch_size": 4},
-    "bit": {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_groups": 4, "image_size": None},
+    "bit": {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "num_groups": 4,
+        "image_size": None},
     "swin": {"embed_dim": 16, "num_heads": [2, 4], "patch_size": 4},
     "swinv2": {"embed_dim": 16, "num_heads": [2, 4], "patch_size": 4},
     "donut-swin": {"embed_dim": 16, "num_heads": [2, 4], "patch_size": 4},
     "swin2sr": {"embed_dim": 16, "num_heads": [2, 2], "depths": [1, 1], "patch_size": 1, "window_size": 4},
     "focalnet": {"embed_dim": 16, "hidden_sizes": [16, 32], "patch_size": 4},
-    "hiera": {"embed_dim": 16, "image_size": [32, 32], "patch_stride": [4, 4], "depths": [1, 1, 1, 1], "num_heads": [1, 1, 2, 2]},
-    "segformer": {"hidden_sizes": [8, 16, 16, 32], "num_attention_heads": [1, 2, 2, 4], "depths": [1, 1, 1, 1], "decoder_hidden_size": 16, "num_layers": None},
-    "pvt": {"hidden_sizes": [8, 16, 16, 32], "num_attention_heads": [1, 2, 2, 4], "depths": [1, 1, 1, 1], "image_size": 64},
-    "pvt_v2": {"hidden_sizes": [8, 16, 16, 32], "num_attention_heads": [1, 2, 2, 4], "depths": [1, 1, 1, 1], "image_size": 64},
+    "yolos": {"image_size": [32, 32]}, "funnel": {"num_hidden_layers": None, "block_sizes": [1, 1, 1]},
+    "prophetnet": {"num_hidden_layers": None}, "xlnet": {"max_position_embeddings": None},
+    "hiera": {"embed_dim": 16, "patch_size": [7, 7], "image_size": [32, 32], "patch_stride": [4, 4], "depths": [1,
+        1, 1, 1], "num_heads": [1, 1, 2, 2]},
+    "segformer": {"hidden_sizes": [8, 16, 16, 32], "num_attention_heads": [1, 2, 2, 4], "depths": [1, 1, 1, 1],
+        "decoder_hidden_size": 16, "num_layers": None},
+    "pvt": {"hidden_sizes": [8, 16, 16, 32], "num_attention_heads": [1, 2, 2, 4], "depths": [1, 1, 1, 1],
+        "image_size": 64},
+    "pvt_v2": {"hidden_sizes": [8, 16, 16, 32], "num_attention_heads": [1, 2, 2, 4], "depths": [1, 1, 1, 1],
+        "image_size": 64},
     "poolformer": {"hidden_sizes": [8, 16, 16, 32], "depths": [1, 1, 1, 1], "patch_size": None},
     "mobilenet_v1": {"depth_multiplier": 0.25, "image_size": 64},
     "mobilenet_v2": {"depth_multiplier": 0.35, "image_size": 64},
-    "mobilevit": {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 64], "patch_size": 2},
+    "mobilevit": {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 64],
+        "patch_size": 2},
     "mobilevitv2": {"image_size": 64, "patch_size": 2},
     "efficientnet": {"image_size": 64, "width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 320},
-    "levit": {"image_size": 64, "patch_size": None, "hidden_sizes": [16, 32, 48], "num_attention_heads": [1, 2, 3], "depths": [1, 1, 1], "key_dim": [8, 8, 8]},
+    "levit": {"image_size": 64, "patch_size": None, "hidden_sizes": [16, 32, 48], "num_attention_heads": [1, 2, 3],
+        "depths": [1, 1, 1], "key_dim": [8, 8, 8]},
     "cvt": {"embed_dim": [8, 16, 32], "num_heads": [1, 2, 4], "depth": [1, 1, 1], "patch_size": None},
     "swiftformer": {"image_size": 64, "embed_dims": [8, 16, 24, 32], "depths": [1, 1, 1, 1]},
-    "dpt": {"backbone_out_indices": [0, 0, 1, 1], "neck_hidden_sizes": [8, 16, 16, 32], "fusion_hidden_size": 16, "is_hybrid": False},
+    "dpt": {"backbone_out_indices": [0, 0, 1, 1], "neck_hidden_sizes": [8, 16, 16, 32], "fusion_hidden_size": 16,
+        "is_hybrid": False},
     "univnet": {"model_hidden_channels": 8, "resblock_stride_sizes": [2, 2]},
     "encodec": {"num_filters": 4, "codebook_size": 16, "codebook_dim": 16, "hidden_size": 16},
-    "wav2vec2": {"conv_dim": [8, 8, 8], "conv_kernel": [10, 3, 3], "conv_stride": [5, 2, 2], "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2},
-    "vit_mae": {"decoder_hidden_size": 16, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2, "decoder_intermediate_size": 32},
+    "wav2vec2": {"conv_dim": [8, 8, 8], "conv_kernel": [10, 3, 3], "conv_stride": [5, 2, 2],
+        "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2},
+    "vit_mae": {"decoder_hidden_size": 16, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2,
+        "decoder_intermediate_size": 32},
     "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
     "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
     "mobilebert": {"intra_bottleneck_size": 32, "true_hidden_size": 32},
@@ -99,13 +115,21 @@ def configuration(model_type: str) -> Any:
 
 
 def _small(kind: Any, sizes: Sizes, own: Sizes) -> Any:
-    plain = kind()
-    fields = {name: value for name, value in sizes.items() if value is not None and hasattr(plain, name)}
+    plain, other_names = kind(), getattr(kind, "attribute_map", {})
+    wanted = {other_names.get(name, name): value for name, value in sizes.items()}
+    wanted |= {other_names.get(name, name): value for name, value in own.items()}
+    if "layer_types" not in own and getattr(plain, "layer_types", None):
+        wanted[other_names.get("layer_types", "layer_types")] = list(plain.layer_types)[-2:]
+    fields = {name: value for name, value in wanted.items() if value is not None and _takes(plain, name)}
     for name, value in vars(plain).items():
         if name.endswith("_config") and hasattr(value, "to_dict") and name in getattr(kind, "sub_configs", {}):
             fields[name] = _small(type(value), SMALL, {}).to_dict()
-        elif isinstance(value, list) and name not in own and name in fields and not isinstance(fields[name], list):
+        elif isinstance(value, list) and name in fields and not isinstance(fields[name], list):
             fields[name] = [fields[name]] * len(value)
-    if "layer_types" not in own and getattr(plain, "layer_types", None):
-        fields["layer_types"] = list(plain.layer_types)[-2:]
-    return kind(**fields, **{name: value for name, value in own.items() if name not in fields and value is not None})
+    return kind(**fields)
+
+
+def _takes(plain: Any, name: str) -> bool:
+    """Whether a configuration has a field that may be set."""
+    attribute = getattr(type(plain), name, None)
+    return hasattr(plain, name) and not (isinstance(attribute, property) and attribute.fset is None)

@@ -73,8 +73,8 @@ NAMES: Mapping[str, str] = {
     "qwen3_next minimax phimoe jetmoe flex_olmo cwm ministral3 zamba2 recurrent_gemma modernbert-decoder",
     "masked": "granite llama qwen3 gpt2 gemma2 opt bloom qwen3_moe falcon_h1 bamba lfm2",
     "encoder": "bert roberta albert distilbert electra mpnet deberta deberta-v2 modernbert convbert fnet roformer "
-    "mobilebert squeezebert xlm-roberta camembert esm ernie longformer big_bird nystromformer funnel xlnet xlm flaubert "
-    "rembert layoutlm ibert megatron-bert nomic_bert eurobert roc_bert canine xmod",
+    "mobilebert squeezebert xlm-roberta camembert esm ernie longformer big_bird nystromformer funnel xlnet xlm "
+    "flaubert rembert layoutlm ibert megatron-bert nomic_bert eurobert roc_bert canine xmod",
     "seq2seq": "t5 bart mbart pegasus marian blenderbot mvp plbart m2m_100 umt5 mt5 longt5 led prophetnet fsmt "
     "switch_transformers",
     "image": "vit deit beit dinov2 dinov2_with_registers vit_mae vit_msn data2vec-vision hiera levit cvt pvt_v2 swin "

@@ -19,9 +19,11 @@ from graft.core.affine.atoms import Bounded, extreme, floordiv
 from graft.core.affine.intervals import ANY, Interval, Range, Ranges, bounds
 from graft.core.affine.polynomials import CACHED, TooLargeError, add, multiply, of_terms, subtract, terms
 from graft.errors import ModelError
-from graft.runtime.extents import Extent, Operation, Symbol
+from graft.runtime.extents import Extent, Operation, Symbol, symbols_of
 
 MOST_CASES = 32
+FEW = 4
+"""Numbers of a symbol that are tried one by one in a case that is no sum of symbols."""
 MOST_EXTREMES = 8
 """Minima and maxima, nested ones too, of an extent that is looked at for something simpler."""
 Case: TypeAlias = tuple[Extent, Ranges]
@@ -80,16 +82,30 @@ def _cases(extent: Extent, known: tuple[tuple[Extent, Range], ...]) -> tuple[Cas
             return ((extent, dict(known)),)
         except ModelError:  # a divisor is 0: there is no value
             continue
-        split = next(_extremes(one), None)
-        if split is None or len(found) + len(left) + 1 >= MOST_CASES:
+        parts = _split(one, ranges) if len(found) + len(left) + FEW < MOST_CASES else None
+        if parts is None:
             found.append((one, ranges))
-            continue
-        for kept, other, least in ((split.left, split.right, 0), (split.right, split.left, 1)):
-            more = subtract(other, kept) if split.operator == "min" else subtract(kept, other)
-            narrower = _assuming(ranges, more, least)
-            if narrower is not None:
-                left.append((_replaced(one, split, kept), narrower))
+        else:
+            left += parts
     return tuple(found)
+
+
+def _split(extent: Extent, ranges: Ranges) -> list[Case] | None:
+    """Return the cases of an innermost minimum or maximum, or else of a symbol's last numbers; None for no such."""
+    atom = next(_extremes(extent), None)
+    if atom is None:
+        symbol = _of_few_numbers(extent, ranges)
+        if symbol is None:
+            return None
+        low, high = ranges[symbol].low, ranges[symbol].high or 0
+        return [(extent, {**ranges, symbol: Range(number, number)}) for number in range(low, high + 1)]
+    parts: list[Case] = []
+    for kept, other, least in ((atom.left, atom.right, 0), (atom.right, atom.left, 1)):
+        more = subtract(other, kept) if atom.operator == "min" else subtract(kept, other)
+        narrower = _assuming(ranges, more, least)
+        if narrower is not None:
+            parts.append((_replaced(extent, atom, kept), narrower))
+    return parts
 
 
 def _replaced(extent: Extent, atom: Operation, other: Extent) -> Extent:
@@ -97,6 +113,17 @@ def _replaced(extent: Extent, atom: Operation, other: Extent) -> Extent:
     if extent == atom or not isinstance(extent, Operation):
         return other if extent == atom else extent
     return Operation(extent.operator, _replaced(extent.left, atom, other), _replaced(extent.right, atom, other))
+
+
+def _of_few_numbers(extent: Extent, ranges: Ranges) -> Symbol | None:
+    """Return a symbol with few numbers left in an extent that is not linear, which each of them may make simple."""
+    if all(len(monomial) < 2 and not any(isinstance(a, Operation) for a in monomial) for monomial, _ in terms(extent)):
+        return None
+    for symbol in dict.fromkeys(symbols_of(extent)):
+        known = ranges.get(symbol, ANY)
+        if known.high is not None and known.high - known.low < FEW:
+            return symbol
+    return None
 
 
 def _extremes(extent: Extent) -> Iterator[Operation]:

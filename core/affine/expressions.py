@@ -9,10 +9,10 @@ Symbols are whole numbers of at least 0. All of it is sound wherever an expressi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, reduce
+from functools import lru_cache
 
-from graft.core.affine import polynomials
-from graft.core.affine.atoms import extreme, flat, floordiv
+from graft.core.affine import atoms, polynomials
+from graft.core.affine.atoms import extreme, flat
 from graft.core.affine.cases import interval, simplified, within
 from graft.core.affine.intervals import ANY, Range, Ranges
 from graft.core.affine.polynomials import CACHED, MOST_TERMS, TooLargeError, terms
@@ -31,7 +31,10 @@ __all__ = [
 
 def add(*extents: Extent) -> Extent:
     """Return the sum."""
-    return reduce(_add, extents, 0)
+    result: Extent = 0
+    for extent in extents:
+        result = _add(result, extent)
+    return result
 
 
 def subtract(left: Extent, right: Extent) -> Extent:
@@ -41,7 +44,16 @@ def subtract(left: Extent, right: Extent) -> Extent:
 
 def multiply(*extents: Extent) -> Extent:
     """Return the product; raise TooLargeError beyond `MOST_TERMS`."""
-    return reduce(polynomials.multiply, extents, 1)
+    result: Extent = 1
+    for extent in extents:
+        result = polynomials.multiply(result, extent)
+    return result
+
+
+@lru_cache(CACHED)
+def floordiv(left: Extent, right: Extent) -> Extent:
+    """Return ``left // right``, rounded towards minus infinity; raise ModelError if ``right`` is 0."""
+    return simplified(atoms.floordiv(left, right))
 
 
 def ceildiv(left: Extent, right: int) -> Extent:

@@ -85,7 +85,9 @@ def _with_sum(extent: Extent, whole: Extent, factor: int, ranges: Ranges) -> Int
         rest = subtract(extent, multiply(factor, whole))
     except TooLargeError:
         return OPEN
-    of_symbols = {one: known for one, known in ranges.items() if isinstance(one, Symbol)}  # else it would not end
+    of_symbols: Ranges = {
+        one: known for one, known in ranges.items() if isinstance(one, Symbol)
+    }  # else it would not end
     return _plus(_times((factor, factor), ranges[whole].interval), _sum_bounds(rest, of_symbols))
 
 

@@ -1,6 +1,7 @@
 """What an operator's lowering takes of shapes that are known only when a kernel runs.
 
-A dimension of a value is a number or an expression over symbols, as text; two dimensions are equal where the texts are.
+A dimension of a value is a number or an expression over symbols, as text; two dimensions are equal where the algebra of
+extents (`graft.core.affine`) says so.
 The checks here are `Operator.varies`: they say why a node cannot be lowered, None if it can.
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from graft.core.affine.expressions import equal
+from graft.core.affine.text import parsed
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.reject import Reject
@@ -116,14 +119,21 @@ def broadcast_to_result(node: NodeView, inputs: tuple[ValueView | None, ...], ow
         shape = () if value is None or value.shape is None else value.shape
         shape = shape[: max(0, len(shape) - own)]
         for axis, (mine, wanted) in enumerate(zip(shape[::-1], result[::-1], strict=False)):
-            numbers = isinstance(mine, int) and isinstance(wanted, int)
-            if value is not None and mine not in (1, wanted) and not numbers:
+            if value is not None and mine != 1 and not may_be_taken_as(mine, wanted):
                 return Reject(
                     "dynamic-shape",
                     f"axis {len(shape) - 1 - axis} of '{value.name}' is {mine} where '{node.outputs[0].name}' has "
                     f"{wanted}; whether they are equal is known only at run time",
                 )
     return None
+
+
+def may_be_taken_as(mine: int | str | None, wanted: int | str | None) -> bool:
+    """Whether an extent is known to be another one, or both are numbers, which are compared elsewhere."""
+    if mine == wanted or (isinstance(mine, int) and isinstance(wanted, int)):
+        return True
+    left, right = (one if isinstance(one, int) else parsed(one or "") for one in (mine, wanted))
+    return left is not None and right is not None and equal(left, right) is True
 
 
 def varying_axis(node: NodeView, value: ValueView, axis: int) -> Reject:

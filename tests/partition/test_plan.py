@@ -31,6 +31,14 @@ def test_the_summary_of_an_empty_model_divides_by_nothing() -> None:
     assert Plan(("npu",), ()).summary() == "npu 0/0 ops (0.0 %, 0 regions)"
 
 
+def test_the_summary_says_what_a_backend_took_and_failed_to_compile() -> None:
+    rows = (replace(PLAN.placements[0], backend="llvm", reasons={"npu": Reject("compile-failed", "no license")}),)
+    assert replace(PLAN, placements=rows).summary() == (
+        "npu 0/1 ops (0.0 %, 0 regions, 0 % of FLOPs) · llvm 1/1 · npu failed to compile 1 · "
+        "top reasons: compile-failed 1"
+    )
+
+
 def test_why_lists_every_refusal() -> None:
     assert PLAN.why("npu") == (Why("soft", "Softmax", "npu", "rank", "rank 2 only, got 3"),)
     assert [row.node for row in PLAN.why()] == ["conv", "soft", "relu"]

@@ -237,7 +237,7 @@ def _accept_attention(node: NodeView) -> Reject | None:
 
 
 def _attention_varies(node: NodeView) -> Reject | None:
-    """Take any batch and lengths; heads and their sizes are numbers, and what belongs together is provably equal."""
+    """Take any batch and lengths; heads and their sizes are numbers, and a mask is provably like the scores, or 1."""
     shapes = {
         number: value.shape or () for number, value in enumerate(node.inputs) if value is not None and value.shape
     }
@@ -247,23 +247,13 @@ def _attention_varies(node: NodeView) -> Reject | None:
         for axis in (*([1] if len(shape) == 4 else []), len(shape) - 1):
             if not isinstance(shape[axis], int):
                 return varying_axis(node, value, axis)
-    batch, length, keys = shapes[0][0], shapes[0][-2], shapes[1][-2]
-    whole: dict[int, tuple[int | str | None, ...]] = {
-        1: (batch, *shapes[1][1:]),
-        2: (batch, *shapes[2][1:-2], keys, shapes[2][-1]),
-        6: (batch,),
-    }
-    if 4 in shapes and 5 in shapes:
-        past = shapes[4][2]
-        whole |= {4: (batch, *shapes[4][1:]), 5: (batch, shapes[5][1], past, shapes[5][3])}
-        keys = _sum_of(past, keys)
-    for number in whole.keys() & shapes.keys():
-        if (refused := _unlike(node, number, whole[number])) is not None:
-            return refused
     if 3 not in shapes:
         return None
+    keys = shapes[1][-2]
+    if 4 in shapes and 5 in shapes:
+        keys = _sum_of(shapes[4][2], keys)
     heads = shapes[0][1] if len(shapes[0]) == 4 else node.attribute("q_num_heads")
-    return _unlike(node, 3, (batch, heads, length, keys), broadcast=True)
+    return _mask_unlike(node, (shapes[0][0], heads, shapes[0][-2], keys))
 
 
 def _sum_of(left: int | str | None, right: int | str | None) -> int | str | None:
@@ -275,15 +265,13 @@ def _sum_of(left: int | str | None, right: int | str | None) -> int | str | None
     return text.text(expressions.add(*known)) if len(known) == 2 else None
 
 
-def _unlike(
-    node: NodeView, number: int, wanted: Sequence[int | str | None], *, broadcast: bool = False
-) -> Reject | None:
-    """Refuse an input with another dimension than is wanted, or than 1 where it is broadcast."""
-    value = node.input(number)
+def _mask_unlike(node: NodeView, wanted: Sequence[int | str | None]) -> Reject | None:
+    """Refuse a mask with another dimension than the scores have, or than 1."""
+    value = node.input(3)
     shape = () if value is None or value.shape is None else value.shape
     for axis, (own, other) in enumerate(zip(shape, wanted[len(wanted) - len(shape) :], strict=True)):
-        shorter = broadcast and (own == 1 or (isinstance(own, int) and isinstance(other, int)))
-        if value is not None and own != other and not shorter:
+        numbers = isinstance(own, int) and isinstance(other, int)
+        if value is not None and own not in (1, other) and not numbers:
             return Reject(
                 "dynamic-shape",
                 f"axis {axis} of '{value.name}' is {own} where {node.op_type} has {other}; "
@@ -352,8 +340,8 @@ def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
 
     def angle(cache: Buffer, i: Indices, pair: Expression) -> Expression:
         if places is None:
-            return b.cast(b.load(cache, *_shared(cache, i[0], i[-2]), pair), kind)
-        chosen = position(b.load(places, *_shared(places, i[0], i[-2])), b.extents(cache)[0])
+            return b.cast(b.load(cache, *_shared(cache, source, i[0], i[-2]), pair), kind)
+        chosen = position(b.load(places, *_shared(places, source, i[0], i[-2])), b.extents(cache)[0])
         return b.cast(b.load(cache, chosen, pair), kind)
 
     def value(i: Indices) -> Expression:
@@ -377,12 +365,11 @@ def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-def _shared(buffer: Buffer, batch: Expression, place: Expression) -> tuple[Expression, ...]:
+def _shared(buffer: Buffer, source: Buffer, batch: Expression, place: Expression) -> tuple[Expression, ...]:
     """Return where angles or positions lie: those of one batch, or of one place, are those of all."""
-    return tuple(
-        b.index(0) if extent == 1 else axis
-        for extent, axis in zip(b.extents(buffer), (batch, place), strict=False)
-    )  # fmt: skip
+    extents = b.extents(source)
+    triples = zip(b.extents(buffer), (extents[0], extents[-2]), (batch, place), strict=False)
+    return tuple(b.index(0) if own == 1 else b.broadcast_place(own, wanted, axis) for own, wanted, axis in triples)
 
 
 def _name(node: NodeView) -> str:
@@ -409,18 +396,11 @@ def _rotary_extents(node: NodeView) -> Iterator[tuple[ValueView, int, int | str 
 
 
 def _rotary_varies(node: NodeView) -> Reject | None:
-    """Take any batch and length, where angles or positions are of the same or of 1; features are numbers."""
+    """Take any batch and length; features are numbers."""
     for number, value in enumerate(node.inputs):
         own = () if value is None or value.shape is None else value.shape
         if value is not None and number != 3 and own and not isinstance(own[-1], int):
             return varying_axis(node, value, len(own) - 1)
-    for value, axis, extent, wanted in _rotary_extents(node):
-        if extent not in (1, wanted):
-            return Reject(
-                "dynamic-shape",
-                f"axis {axis} of '{value.name}' is {extent} where '{_name(node)}' has {wanted}; "
-                "whether they are equal is known only at run time",
-            )
     return None
 
 

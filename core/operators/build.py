@@ -373,8 +373,18 @@ def broadcast(buffer: Buffer, axes: Sequence[Expression], shape: Sequence[Count]
     """
     own = extents(buffer)
     skipped = len(axes) - len(own)
-    pairs = zip(own, shape[skipped:], axes[skipped:], strict=True)
-    return load(buffer, *(axis if extent == wanted else index(0) for extent, wanted, axis in pairs))
+    return load(buffer, *map(broadcast_place, own, shape[skipped:], axes[skipped:]))
+
+
+def broadcast_place(own: Count, wanted: Count, axis: Expression) -> Expression:
+    """Return where an operand of extent ``own`` lies along an axis of extent ``wanted``.
+
+    Whether two extents with names are equal, or the operand's is 1, may be known only when the kernel runs: by the
+    node's demand it is one of both, so the last element is meant where there is none at the axis.
+    """
+    if own == wanted:
+        return axis
+    return index(0) if isinstance(own, int) and own == 1 else minimum(axis, subtract(extent(own), 1))
 
 
 def compute(buffer: Buffer, value: Callable[[tuple[Variable, ...]], Expression]) -> Stage:

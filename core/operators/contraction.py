@@ -18,8 +18,8 @@ from graft.core.operators.cost import elements, traffic
 from graft.core.operators.demands import words as demand
 from graft.core.operators.demands.words import Demand
 from graft.core.operators.table import OPERATORS, Cost, Lowering, Operator, Trait
-from graft.core.operators.varying import broadcast_to_result, matrices
-from graft.core.reject import Reject, first
+from graft.core.operators.varying import anything
+from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import is_custom
@@ -42,12 +42,16 @@ def shape_of(value: ValueView | None) -> tuple[int, ...]:
     return shape
 
 
-def _broadcast_place(shape: Sequence[b.Extent], batch: Indices, matrix: Indices) -> list[Expression]:
+def _broadcast_place(
+    shape: Sequence[b.Extent], batch: Indices, extents: Sequence[b.Extent], matrix: Indices
+) -> list[Expression]:
     """The index of a batched matrix operand: leading dimensions broadcast, then the matrix position."""
-    leading = len(shape) - len(matrix)
-    tail = batch[len(batch) - leading :] if leading else []
-    outer = [b.index(0) if extent == 1 else axis for extent, axis in zip(shape, tail, strict=False)]
-    return [*outer, *matrix]
+    skipped = len(batch) - (len(shape) - len(matrix))
+    triples = zip(shape, extents[skipped:], batch[skipped:], strict=False)
+    return [
+        *(b.index(0) if own == 1 else b.broadcast_place(own, wanted, axis) for own, wanted, axis in triples),
+        *matrix,
+    ]
 
 
 def product(
@@ -56,13 +60,14 @@ def product(
     """Return the stage of NumPy's ``matmul``; each operand is its shape and its element function."""
     (left_shape, x), (right_shape, y) = left, right
     has_m, has_n = len(left_shape) > 1, len(right_shape) > 1
+    extents = b.extents(target)
 
     def value(axes: Indices, k: Indices) -> Expression:
         batch = axes[: len(axes) - has_m - has_n]
         m = [axes[len(batch)]] if has_m else []
         n = [axes[-1]] if has_n else []
-        a = x(_broadcast_place(left_shape, batch, [*m, *k]))
-        return b.multiply(a, y(_broadcast_place(right_shape, batch, [*k, *n])))
+        a = x(_broadcast_place(left_shape, batch, extents, [*m, *k]))
+        return b.multiply(a, y(_broadcast_place(right_shape, batch, extents, [*k, *n])))
 
     return b.contract(target, [left_shape[-1]], value)
 
@@ -84,7 +89,7 @@ def _inner(first: int, second: int) -> Demand:
 
 
 MATRICES = _inner(0, 1)
-OPERATORS.add(Operator("MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=matrices, demands=MATRICES))
+OPERATORS.add(Operator("MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES))
 
 # ---- Gemm ---------------------------------------------------------------------------------------------------------
 
@@ -126,10 +131,6 @@ def _gemm_cost(node: NodeView) -> Cost:
     return Cost(2 * elements(node.outputs[0]) * (depth + 1), traffic(node))
 
 
-def _gemm_varies(node: NodeView) -> Reject | None:
-    return broadcast_to_result(node, node.inputs[2:])
-
-
 def _gemm_demands(node: NodeView) -> Iterator[Equation]:
     turned = node.attribute("transA", 0), node.attribute("transB", 0)
     yield from demand.same(0, 0 if turned[0] else 1, 1, 1 if turned[1] else 0)(node)
@@ -144,7 +145,7 @@ def _accept_gemm(node: NodeView) -> Reject | None:
 
 
 OPERATORS.add(
-    Operator("Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=_gemm_varies, demands=_gemm_demands)
+    Operator("Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands)
 )
 
 # ---- Einsum -------------------------------------------------------------------------------------------------------
@@ -181,10 +182,12 @@ class _Factor:
     labels: Sequence[str]
     shape: Sequence[b.Extent]
 
-    def at(self, of: Mapping[str, Expression]) -> Expression:
+    def at(self, of: Mapping[str, Expression], extents: Mapping[str, b.Count]) -> Expression:
         """Return the element where labels have these values; an axis of one element has it everywhere."""
         pairs = zip(self.labels, self.shape, strict=True)
-        return self.element([b.index(0) if extent == 1 else of[label] for label, extent in pairs])
+        return self.element(
+            [b.index(0) if own == 1 else b.broadcast_place(own, extents[label], of[label]) for label, own in pairs]
+        )
 
 
 def _lower_einsum(lowering: Lowering) -> tuple[Stage, ...]:
@@ -209,12 +212,23 @@ def _lower_einsum(lowering: Lowering) -> tuple[Stage, ...]:
     return (*stages, _summed(target, factors, result))
 
 
-def _extents(factors: Sequence[_Factor]) -> dict[str, b.Extent]:
-    extents: dict[str, b.Extent] = {}
+def _extents(factors: Sequence[_Factor]) -> dict[str, b.Count]:
+    """Return the extent of each label: of two that may differ only by one of them being 1, the other."""
+    extents: dict[str, b.Count] = {}
     for factor in factors:
         for label, extent in zip(factor.labels, factor.shape, strict=True):
-            extents[label] = extent if extents.get(label, 1) == 1 else extents[label]
+            known = extents.get(label, 1)
+            extents[label] = known if extent in (1, known) else extent if known == 1 else _either(known, extent)
     return extents
+
+
+def _either(left: b.Count, right: b.Count) -> b.Count:
+    """Return what is not 1 of two extents, of which one may be 0: ``l*r // max(1, min(l, r))``; numbers are not 1."""
+    numbers = [one for one in (left, right) if isinstance(one, int)]
+    if numbers:
+        return numbers[0]
+    one, other = b.extent(left), b.extent(right)
+    return b.divide(b.multiply(one, other), b.maximum(b.minimum(one, other), 1))
 
 
 def _work(factors: Sequence[_Factor]) -> int | None:
@@ -246,9 +260,9 @@ def _summed(target: Buffer, factors: Sequence[_Factor], result: Sequence[str]) -
 
     def value(axes: Indices, k: Indices) -> Expression:
         of = dict(zip([*result, *summed], [*axes, *k], strict=True))
-        total = factors[0].at(of)
+        total = factors[0].at(of, extents)
         for factor in factors[1:]:
-            total = b.multiply(total, factor.at(of))
+            total = b.multiply(total, factor.at(of, extents))
         return total
 
     if not summed:
@@ -265,25 +279,6 @@ def _einsum_cost(node: NodeView) -> Cost:
     return Cost(2 * math.prod(extents.values()), traffic(node))
 
 
-def _einsum_varies(node: NodeView) -> Reject | None:
-    """Take any extents, where those of one label are provably equal or 1."""
-    shapes = [(value.shape or ()) if value is not None else () for value in node.inputs]
-    operands, _ = parse_einsum(node.attribute("equation"), [len(shape) for shape in shapes])
-    first: dict[str, tuple[str, int | str | None]] = {}
-    for value, labels, shape in zip(node.inputs, operands, shapes, strict=True):
-        for axis, (label, extent) in enumerate(zip(labels, shape, strict=True)):
-            if extent == 1 or value is None:
-                continue
-            other, wanted = first.setdefault(label, (value.name, extent))
-            if extent != wanted:
-                return Reject(
-                    "dynamic-shape",
-                    f"axis {axis} of '{value.name}' is {extent} where '{other}' has {wanted}; "
-                    "whether they are equal is known only at run time",
-                )
-    return None
-
-
 def _einsum_demands(node: NodeView) -> Iterator[Equation]:
     """Axes of one label broadcast with each other; of two in one operand, which are a diagonal, they are equal."""
     ranks = [demand.rank_of(value) for value in node.inputs]
@@ -297,9 +292,7 @@ def _einsum_demands(node: NodeView) -> Iterator[Equation]:
                 yield from demand.equation(demand.operand(node, *other), demand.operand(node, number, axis), kind)
 
 
-OPERATORS.add(
-    Operator("Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=_einsum_varies, demands=_einsum_demands)
-)
+OPERATORS.add(Operator("Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=anything, demands=_einsum_demands))
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
 
@@ -361,21 +354,15 @@ def _lower_qlinear_matmul(lowering: Lowering) -> tuple[Stage, ...]:
     return (product(sums, (b.extents(x), left), (b.extents(y), right), "int32"), b.compute(target, value))
 
 
-def _qlinear_matmul_varies(node: NodeView) -> Reject | None:
-    """Take matrices of any extents with parameters of the whole, or of columns (of rows, of the first matrix)."""
-    others = tuple(value for value in node.inputs[4:] if value is not node.input(3))
-    return first(broadcast_to_result(node, (node.input(0), node.input(3)), 2), broadcast_to_result(node, others))
-
-
 OPERATORS.add(
     Operator(
-        "MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=matrices,
+        "MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=anything,
         demands=demand.all_of(MATRICES, demand.parameters(2, of=0, axis=-2), demand.parameters(3, of=1, axis=-1)),
     )
 )  # fmt: skip
 OPERATORS.add(
     Operator(
-        "QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost, varies=_qlinear_matmul_varies,
+        "QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost, varies=anything,
         demands=demand.all_of(
             _inner(0, 3), demand.parameters(1, 2, of=0, axis=-2), demand.parameters(4, 5, 6, 7, of=3, axis=-1)
         ),

@@ -17,7 +17,6 @@ from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Opera
 from graft.core.operators.varying import (
     Check,
     anything,
-    broadcast_to_result,
     fixed,
     varying_axis,
 )
@@ -290,10 +289,6 @@ def _lower_expand(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), lambda axes: b.broadcast(source, axes, shape)),)
 
 
-def _expand_varies(node: NodeView) -> Reject | None:
-    return broadcast_to_result(node, node.inputs[:1])
-
-
 def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
     source, target = lowering.input(0), lowering.output()
 
@@ -304,7 +299,7 @@ def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-_add("Expand", _lower_expand, traits=MOVEMENT, varies=_expand_varies, demands=demand.expanding_to_result(0))
+_add("Expand", _lower_expand, traits=MOVEMENT, varies=anything, demands=demand.expanding_to_result(0))
 _add(
     "Tile", _lower_tile, traits=MOVEMENT, varies=anything,
     demands=demand.counted(1, 0, lambda node: demand.rank_of(node.input(0))),

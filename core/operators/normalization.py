@@ -17,7 +17,7 @@ from graft.core.operators.elementwise import ELEMENTWISE
 from graft.core.operators.manipulation import normal_axis
 from graft.core.operators.reduction import Axes, mean_of, rows, square, trailing
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.varying import Check, anything, broadcasting, fixed
+from graft.core.operators.varying import Check, anything, fixed
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
@@ -263,9 +263,9 @@ def _row_wise(
 
 
 _row_wise(
-    "LayerNormalization", _lower_layer_norm, broadcasting, demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0))
+    "LayerNormalization", _lower_layer_norm, anything, demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0))
 )
-_row_wise("RMSNormalization", _lower_rms_norm, broadcasting, demand.expanding(1, 0))
+_row_wise("RMSNormalization", _lower_rms_norm, anything, demand.expanding(1, 0))
 _row_wise("InstanceNormalization", _lower_instance_norm, fixed(1), demand.vectors(1, 2, of=0, axis=1))
 _row_wise("GroupNormalization", _lower_group_norm, fixed(1), demand.vectors(1, 2, of=0, axis=1))
 _row_wise("MeanVarianceNormalization", _lower_mean_variance, anything)

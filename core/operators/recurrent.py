@@ -292,7 +292,7 @@ def _accept(node: NodeView) -> Reject | None:
 
 
 def _varies(node: NodeView) -> Reject | None:
-    """Take any batch and any number of steps; lengths and states are of the same batch."""
+    """Take any batch and any number of steps."""
     source = node.input(0)
     assert source is not None, node.where
     if not isinstance((source.shape or ())[2], int):
@@ -302,16 +302,6 @@ def _varies(node: NodeView) -> Reject | None:
         if weights is not None and weights.static_shape is None:
             axis = next(axis for axis, extent in enumerate(weights.shape or ()) if not isinstance(extent, int))
             return varying_axis(node, weights, axis)
-    axis = 0 if node.attribute("layout", 0) else 1
-    batch = (source.shape or ())[axis]
-    for number, place in ((4, 0), (5, axis), (6, axis)):
-        value = node.input(number)
-        if value is not None and (value.shape or ())[place] != batch:
-            return Reject(
-                "dynamic-shape",
-                f"axis {place} of '{value.name}' is {(value.shape or ())[place]} where '{source.name}' has {batch}; "
-                "whether they are equal is known only at run time",
-            )
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
@@ -14,7 +14,7 @@ from graft.core.operators.indexing import position
 from graft.core.operators.manipulation import integers, normal_axis
 from graft.core.operators.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.varying import anything, varying_axis
-from graft.core.reject import Reject, first
+from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import (
     Axis,
     Expression,
@@ -146,48 +146,11 @@ def _lower_tensor_scatter(lowering: Lowering) -> tuple[Stage, ...]:
     return _scattered(lowering, 1, b.extents(lowering.input(1)), place)
 
 
-def _same(node: NodeView, number: int, wanted: Sequence[int | str | None], but: int | None = None) -> Reject | None:
-    """Refuse an input of which a dimension other than ``but`` is not provably what is wanted."""
-    value = node.input(number)
-    shape = () if value is None or value.shape is None else value.shape
-    for axis, (own, other) in enumerate(zip(shape, wanted, strict=True)):
-        numbers = isinstance(own, int) and isinstance(other, int)
-        if value is not None and own != other and axis != but and not numbers:
-            return Reject(
-                "dynamic-shape",
-                f"axis {axis} of '{value.name}' is {own} where {other} is written; whether they are equal is known "
-                "only at run time",
-            )
-    return None
-
-
-def _shape(node: NodeView, number: int) -> tuple[int | str | None, ...]:
-    value = node.input(number)
-    return () if value is None or value.shape is None else value.shape
-
-
-def _elements_vary(node: NodeView) -> Reject | None:
-    """Take any extents where indices and updates are alike, and like the data along all other axes."""
-    axis = normal_axis(node.attribute("axis", 0), len(_shape(node, 0)))
-    return first(_same(node, 1, _shape(node, 0), axis), _same(node, 2, _shape(node, 1)))
-
-
 def _slices_vary(node: NodeView) -> Reject | None:
-    """Take any extents where updates are what indices and data say, by tuples of a known length."""
-    indices, data = _shape(node, 1), _shape(node, 0)
-    value, depth = node.input(1), indices[-1]
-    if not isinstance(depth, int):
-        return None if value is None else varying_axis(node, value, len(indices) - 1)
-    return _same(node, 2, (*indices[:-1], *data[depth:]))
-
-
-def _window_varies(node: NodeView) -> Reject | None:
-    """Take any extents where what comes is like the cache along all other axes."""
-    shape = _shape(node, 0)
-    return first(
-        _same(node, 1, shape, normal_axis(node.attribute("axis", -2), len(shape))),
-        None if node.input(2) is None else _same(node, 2, shape[:1]),
-    )
+    """Take any extents, by tuples of a known length."""
+    value = node.input(1)
+    shape = () if value is None or value.shape is None else value.shape
+    return None if value is None or isinstance(shape[-1], int) else varying_axis(node, value, len(shape) - 1)
 
 
 _ELEMENTS = demand.all_of(demand.alike(1, 2), demand.within(1, 0, but=demand.attribute("axis", 0)))
@@ -212,7 +175,7 @@ def _window_demands(node: NodeView) -> Iterator[Equation]:
 
 
 OPERATORS.add(
-    Operator("ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=_elements_vary, demands=_ELEMENTS)
+    Operator("ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS)
 )
 OPERATORS.add(Operator("ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand))
 OPERATORS.add(
@@ -221,7 +184,7 @@ OPERATORS.add(
         SEQUENTIAL | {Trait.SELECTING},
         _lower_tensor_scatter,
         moved,
-        varies=_window_varies,
+        varies=anything,
         demands=_window_demands,
     )
 )

@@ -1,7 +1,6 @@
 """What an operator's lowering takes of shapes that are known only when a kernel runs.
 
-A dimension of a value is a number or an expression over symbols, as text; two dimensions are equal where the algebra of
-extents (`graft.core.affine`) says so.
+A dimension of a value is a number or an expression over symbols, as text; two dimensions are equal where the texts are.
 The checks here are `Operator.varies`: they say why a node cannot be lowered, None if it can.
 """
 
@@ -10,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from graft.core.affine.expressions import equal
-from graft.core.affine.text import parsed
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.reject import Reject
@@ -39,9 +36,7 @@ def refused(node: NodeView, table: OperatorTable) -> Reject | None:
     if operator is not None and operator.varies is not None:
         return operator.varies(node)
     own = operator is not None and not operator.domain
-    if own and table.has(node, Trait.ELEMENTWISE):
-        return broadcasting(node)
-    if own and table.has(node, Trait.VIEW):
+    if own and (table.has(node, Trait.ELEMENTWISE) or table.has(node, Trait.VIEW)):
         return None
     value = next(value for value in _values(node) if value is not None and value.name and value.static_shape is None)
     return Reject("dynamic-shape", f"'{value.name}' has shape {shown(value)}; {node.op_type} is lowered of static ones")
@@ -67,18 +62,8 @@ def known_late(node: NodeView) -> Reject | None:
 
 
 def anything(node: NodeView) -> Reject | None:
-    """Take every shape."""
+    """Take every shape: that extents agree is what the operator demands (`Operator.demands`)."""
     return None
-
-
-def broadcasting(node: NodeView) -> Reject | None:
-    """Take dimensions that are the result's or 1: whether others are equal or 1 is known too late."""
-    return broadcast_to_result(node, node.inputs)
-
-
-def matrices(node: NodeView) -> Reject | None:
-    """Take matrices of any extents whose leading dimensions are the result's or 1."""
-    return broadcast_to_result(node, node.inputs[:2], 2)
 
 
 def fixed(*axes: int) -> Check:
@@ -109,31 +94,6 @@ def shown(value: ValueView) -> str:
 
 def _values(node: NodeView) -> tuple[ValueView | None, ...]:
     return (*node.inputs, *node.outputs)
-
-
-def broadcast_to_result(node: NodeView, inputs: tuple[ValueView | None, ...], own: int = 0) -> Reject | None:
-    """Refuse an input of which a dimension before the last ``own`` is neither the result's nor 1."""
-    result = node.outputs[0].shape or ()
-    result = result[: len(result) - own]
-    for value in inputs:
-        shape = () if value is None or value.shape is None else value.shape
-        shape = shape[: max(0, len(shape) - own)]
-        for axis, (mine, wanted) in enumerate(zip(shape[::-1], result[::-1], strict=False)):
-            if value is not None and mine != 1 and not may_be_taken_as(mine, wanted):
-                return Reject(
-                    "dynamic-shape",
-                    f"axis {len(shape) - 1 - axis} of '{value.name}' is {mine} where '{node.outputs[0].name}' has "
-                    f"{wanted}; whether they are equal is known only at run time",
-                )
-    return None
-
-
-def may_be_taken_as(mine: int | str | None, wanted: int | str | None) -> bool:
-    """Whether an extent is known to be another one, or both are numbers, which are compared elsewhere."""
-    if mine == wanted or (isinstance(mine, int) and isinstance(wanted, int)):
-        return True
-    left, right = (one if isinstance(one, int) else parsed(one or "") for one in (mine, wanted))
-    return left is not None and right is not None and equal(left, right) is True
 
 
 def varying_axis(node: NodeView, value: ValueView, axis: int) -> Reject:

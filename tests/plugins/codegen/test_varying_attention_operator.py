@@ -8,6 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import graft
+from graft.errors import InputError
 
 RANDOM = np.random.default_rng(5)
 CASES = {
@@ -62,12 +63,15 @@ def test_attention_of_any_lengths_is_native_and_what_onnx_says(name: str) -> Non
             np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
 
 
-def test_keys_of_another_length_than_values_are_refused() -> None:
+def test_keys_of_another_length_than_values_are_refused_when_the_program_is_called() -> None:
     model = onnx.parser.parse_model(
         """<ir_version: 11, opset_import: ["" : 24]>
         a (float[b,4,q,16] Q, float[b,2,k,16] K, float[b,2,v,16] V) => (float[b,4,q,16] Y) { Y = Attention(Q, K, V) }"""
     )
-    (placement,) = graft.plan(model, ["llvm", "reference"]).placements
-    assert str(placement.reasons["llvm"]) == (
-        "dynamic-shape: axis 2 of 'V' is v where Attention has k; whether they are equal is known only at run time"
+    program = graft.compile(model, ["llvm"], strict=True)
+    feeds = [np.zeros(shape, np.float32) for shape in ((1, 4, 3, 16), (1, 2, 5, 16), (1, 2, 6, 16))]
+    with pytest.raises(InputError) as error:
+        program(*feeds)
+    assert error.value.message == (
+        "Attention (node 'Y'): axis 2 of 'V' is 6 and axis 2 of 'K' is 5; they must be equal"
     )

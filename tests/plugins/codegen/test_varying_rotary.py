@@ -9,6 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graft
 from graft.core.reject import Reject
+from graft.errors import InputError
 from graft.plugins.llvm.backend import LlvmBackend
 from tests.plugins.llvm.graphs import HEADER, region_of
 
@@ -34,11 +35,19 @@ def test_any_length_is_turned_by_its_angles(text: str) -> None:
         np.testing.assert_allclose(program.run(feeds)["y"], evaluator.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_angles_of_another_length_are_refused() -> None:
-    (node,) = region_of(WHOLE.replace("float[b,s,4] c", "float[b,t,4] c")).nodes()
-    assert LlvmBackend().supports(node) == Reject(
-        "dynamic-shape", "axis 1 of 'c' is t where 'x' has s; whether they are equal is known only at run time"
-    )
+def test_angles_of_a_length_of_their_own_are_those_of_the_place_or_of_all() -> None:
+    text = WHOLE.replace("float[b,s,4] c", "float[b,t,4] c").replace("float[b,s,4] n", "float[b,t,4] n")
+    model = onnx.parser.parse_model(f"{HEADER} {text}")
+    program, evaluator = graft.compile(model, backends=["llvm"], strict=True), ReferenceEvaluator(model)
+    for length in (5, 1):
+        shapes = {"x": (2, 3, 5, 8), "c": (2, length, 4), "n": (2, length, 4)}
+        feeds = {
+            name: np.random.default_rng(0).standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
+        }
+        whole = {name: np.broadcast_to(array, (2, 5, 4)) if name != "x" else array for name, array in feeds.items()}
+        np.testing.assert_allclose(program.run(feeds)["y"], evaluator.run(None, whole)[0], rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match="they must be equal, or the first 1"):
+        program.run({**feeds, "c": feeds["c"].repeat(4, 1), "n": feeds["n"].repeat(4, 1)})
 
 
 @pytest.mark.parametrize("text", [PLACED, WHOLE], ids=["positions", "angles"])

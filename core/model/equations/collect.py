@@ -96,9 +96,12 @@ def asked_of(view: NodeView, ranges: Ranges) -> Iterator[Asked]:
             continue
         try:
             over = equation.over(extents)
-            holds = over.holds(ranges)
         except TooLargeError:
             continue
+        try:
+            holds = over.holds(ranges)
+        except TooLargeError:  # of the difference: it is compared at the call
+            holds = None
         asked = Asked(view, equation, over.left, over.right, names)
         if holds is False:
             before, between, behind = asked.says()

@@ -158,27 +158,26 @@ def _slice(facts: Facts) -> list[Shape | None]:
 def sliced(
     extent: Dimension, start: Dimension, end: Dimension, step: int | None, ranges: Ranges | None = None
 ) -> Dimension:
-    """Return how many of ``extent`` elements a Slice takes, its bounds clamped; None where signs are not known."""
+    """Return how many of ``extent`` elements a Slice takes, its bounds clamped; None for a step back but of all."""
     if extent is None or start is None or end is None or not step:
         return None
     if step < 0:
         last = (isinstance(start, int) and start >= THE_END) or start == -1
         return ceildiv(extent, -step) if last and isinstance(end, int) and end <= -THE_END else None
     first, behind = _bound(extent, start, ranges), _bound(extent, end, ranges)
-    if first is None or behind is None:
-        return None
     return ceildiv(maximum(0, subtract(behind, first)), step)
 
 
-def _bound(extent: Extent, bound: Extent, ranges: Ranges | None) -> Extent | None:
-    """Return a bound counted from the front and not beyond the end, None where it may count from either side."""
+def _bound(extent: Extent, bound: Extent, ranges: Ranges | None) -> Extent:
+    """Return a bound counted from the front and within the axis; it may count from either side."""
     if isinstance(bound, int) and bound >= THE_END:
         return extent
     if is_at_least(bound, 0, ranges):
         return minimum(bound, extent)
     if is_at_least(multiply(-1, bound), 1, ranges):
         return maximum(0, add(extent, bound))
-    return None
+    is_from_behind = minimum(1, maximum(0, multiply(-1, bound)))
+    return maximum(0, minimum(extent, add(bound, multiply(extent, is_from_behind))))
 
 
 def _gather(facts: Facts) -> list[Shape | None]:

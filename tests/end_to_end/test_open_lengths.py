@@ -1,0 +1,85 @@
+"""The smallest forms of what exported architectures do with open lengths: native, and right at every length."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import graft
+from graft.errors import InputError
+
+DIFFERENCES = """(int64[b,s] x) => (int64[b,t] y) {
+  zero = Constant <value = int64[1] {0}> ()  one = Constant <value = int64[1] {1}> ()
+  last = Constant <value = int64[1] {9223372036854775807}> ()
+  first = Slice (x, zero, one, one)  before = Sub (first, one)  whole = Concat <axis = 1> (before, x)
+  count = Shape <start = 1, end = 2> (whole)  shorter = Sub (count, one)
+  right = Slice (whole, one, last, one)  left = Slice (whole, zero, shorter, one)  y = Sub (right, left)
+}"""
+"""``diff(position_ids, prepend=position_ids[:, :1] - 1)``, as every decoder has it that is exported without a mask."""
+PADDED_AND_CUT = """(float[b,s,3] x) => (float[b,s,3] y) {
+  zero = Constant <value = int64[1] {0}> ()  four = Constant <value = int64[1] {4}> ()
+  axis = Constant <value = int64[1] {1}> ()  zeros = Constant <value = int64[1] {0}> ()
+  count = Shape <start = 1, end = 2> (x)  negative = Neg (count)  rest = Mod (negative, four)
+  pads = Concat <axis = 0> (zeros, rest)  padded = Pad (x, pads, , axis)  e = Exp (padded)
+  cut = Slice (e, zero, count, axis)  y = Add (cut, x)
+}"""
+"""Windows of four: the image is padded to a multiple of them, and cut to its size again."""
+IN_CHUNKS = """(float[b,s,4] x) => (float[b,s,4] y) {
+  zero = Constant <value = int64[1] {0}> ()  eight = Constant <value = int64[1] {8}> ()
+  axis = Constant <value = int64[1] {1}> ()  copied = Constant <value = int64[1] {0}> ()
+  rest_of = Constant <value = int64[1] {-1}> ()  four = Constant <value = int64[1] {4}> ()
+  batch = Shape <start = 0, end = 1> (x)  count = Shape <start = 1, end = 2> (x)
+  negative = Neg (count)  rest = Mod (negative, eight)  pads = Concat <axis = 0> (copied, rest)
+  padded = Pad (x, pads, , axis)  chunks = Concat <axis = 0> (batch, rest_of, eight, four)
+  cut = Reshape (padded, chunks)  sums = CumSum (cut, two)  whole = Concat <axis = 0> (batch, rest_of, four)
+  flat = Reshape (sums, whole)  y = Slice (flat, zero, count, axis)
+}"""
+"""Chunks of eight positions, as state space models sum them."""
+LATEST = """(float[b,s,4] x, int64[n] kept) => (float[b,t,4] y) {
+  last = Constant <value = int64[1] {9223372036854775807}> ()  axis = Constant <value = int64[1] {1}> ()
+  count = Shape (kept)  begin = Neg (count)  y = Slice (x, begin, last, axis)
+}"""
+"""The last positions, as many as another input has."""
+CASES = {"differences": DIFFERENCES, "padded and cut": PADDED_AND_CUT, "in chunks": IN_CHUNKS, "latest": LATEST}
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g {text}')
+    if "CumSum" in text:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2), "two"))
+    return model
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_architectures_do_with_open_lengths_is_native(name: str) -> None:
+    model = parsed(CASES[name])
+    program, evaluator = graft.compile(model, ["llvm"], strict=True), ReferenceEvaluator(model)
+    random = np.random.default_rng(0)
+    for batch, length in ((1, 1), (2, 7), (3, 16), (1, 9)):
+        feeds = {
+            "x": random.integers(0, 9, (batch, length))
+            if name == "differences"
+            else random.standard_normal((batch, length, 4 if name != "padded and cut" else 3)).astype(np.float32)
+        }
+        if name == "latest":
+            feeds["kept"] = np.zeros(5, np.int64)
+        (wanted,) = evaluator.run(None, feeds)
+        np.testing.assert_allclose(program.run(feeds)["y"], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_lengths_that_agree_for_some_inputs_are_compared_at_the_call() -> None:
+    model = parsed(
+        """(float[b,4,t] x) => (float[b,8,u] y) {
+          half = AveragePool <kernel_shape = [4], strides = [4]> (x)
+          quarter = AveragePool <kernel_shape = [4], strides = [4]> (half)
+          scales = Constant <value = float[3] {1.0, 1.0, 4.0}> ()  wide = Resize <mode = "nearest"> (quarter, , scales)
+          y = Concat <axis = 1> (half, wide)
+        }"""
+    )
+    program, evaluator = graft.compile(model, ["llvm"], strict=True), ReferenceEvaluator(model)
+    x = np.random.default_rng(0).standard_normal((2, 4, 32)).astype(np.float32)
+    np.testing.assert_allclose(program(x), evaluator.run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match=r"Concat \(node 'y'\): axis 2 of 'half' is 5 and axis 2 of 'wide' is 4"):
+        program(x[:, :, :21])

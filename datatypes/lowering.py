@@ -40,17 +40,18 @@ class Extern:
 
     def has(self, dtype: str, source: str | None) -> bool:
         """Whether there is a symbol for a width."""
-        return self._symbol(dtype, source) is not None
+        return self.symbol(dtype, source) is not None
 
     def call(self, arguments: Sequence[Expression], dtype: str, source: str | None) -> Intrinsic:
         """Return the call for the result type ``dtype``; raise DatatypeError if there is none."""
-        symbol = self._symbol(dtype, source)
+        symbol = self.symbol(dtype, source)
         assert symbol is not None, (dtype, source)
         lanes = arguments[0].type.lanes if arguments else 1
         name = f"extern:{symbol}@{address_of(symbol, self.library):#x}"
         return Intrinsic(name, tuple(arguments), Type(storage_dtype(dtype), lanes))
 
-    def _symbol(self, dtype: str, source: str | None) -> str | None:
+    def symbol(self, dtype: str, source: str | None = None) -> str | None:
+        """Return the C function for a width, None if there is none."""
         widths = [bits_of(kind) for kind in (source, dtype) if kind is not None]
         if len(widths) == 2 and (widths[0], widths[1]) in self.symbols:
             return self.symbols[(widths[0], widths[1])]

@@ -23,7 +23,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import Type, is_custom, storage_dtype
-from graft.datatypes.formats import Format
+from graft.datatypes.formats import Format, power
 from graft.datatypes.lowering import Extern, Lookup, Lowering, Via, bits_of, formula_result
 from graft.errors import DatatypeError
 
@@ -60,6 +60,8 @@ def operate(format: Format, operation: str, operands: tuple[Value, ...]) -> Valu
     wide = [operand if format.carrier == "float64" else operand.cast("float64") for operand in operands]
     if operation in _EXPONENTIAL:
         wide = [operand.clamp(-700.0, 700.0) for operand in wide]
+    if operation == "Pow":
+        return format.convert(power(*wide))
     return format.convert(Value(plain_operation(operation, tuple(part.expression for part in wide))))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graft.core.tensor_ir.ir import Expression
 from graft.core.tensor_ir.scalar_math import Value
 from graft.datatypes.formats import Format
 from graft.datatypes.lowering import lookup
@@ -9,29 +10,27 @@ from graft.datatypes.operations import COMPARISONS, operate
 from graft.datatypes.registry import ARITHMETIC, FUNCTIONS, DatatypeRegistry
 
 UNARY = frozenset({"Neg", "Abs", *FUNCTIONS}) - {"Pow"}
+OPERATIONS = tuple(one for one in (*ARITHMETIC, *sorted(COMPARISONS), *FUNCTIONS) if one != "Fma")
 
 
 def register_permuted(registry: DatatypeRegistry, name: str, format: Format, factor: int, offset: int) -> None:
     """Register a format's numbers, that of its code ``c`` at code ``factor * c + offset`` modulo 256 (factor odd)."""
     inverse = pow(factor, -1, 256)
 
-    def moved(code: Value) -> Value:
-        return ((code.cast("uint32") * factor + offset) & 255).cast("uint8")
+    def moved(number: Value) -> Value:
+        return ((format.encode(number).cast("uint32") * factor + offset) & 255).cast("uint8")
 
-    def number(code: Value) -> Value:
-        return format.decode((((code.cast("uint32") + (256 - offset)) * inverse) & 255).cast("uint8"))
+    def number(code: Expression) -> Value:
+        return format.decode((((Value(code).cast("uint32") + (256 - offset)) * inverse) & 255).cast("uint8"))
 
     registry.register(name)
-    for operation in (*ARITHMETIC, *COMPARISONS, *FUNCTIONS):
-        count = 1 if operation in UNARY else 2
+    registry.register_op(lambda x: moved(format.convert(Value(x))), "Cast", None, name, "float32")
+    registry.register_op(lambda x: number(x).cast("float32"), "Cast", None, "float32", name)
+    for operation in OPERATIONS:
 
-        def result(*codes: Value, operation: str = operation) -> Value:
+        def result(*codes: Expression, operation: str = operation) -> Value:
             found = operate(format, operation, tuple(map(number, codes)))
-            return found.cast("uint8") if operation in COMPARISONS else moved(format.encode(found))
+            return found.cast("uint8") if operation in COMPARISONS else moved(found)
 
-        if operation != "Fma":
-            registry.register_op(
-                lookup(lambda *x, f=result: f(*map(Value, x)), 8, count, expressions=True), operation, None, name
-            )
-    registry.register_op(lambda x: moved(format.encode(format.convert(Value(x)))), "Cast", None, name, "float32")
-    registry.register_op(lambda x: number(Value(x)).cast("float32"), "Cast", None, "float32", name)
+        table = lookup(result, 8, 1 if operation in UNARY else 2, expressions=True)
+        registry.register_op(table, operation, None, name)

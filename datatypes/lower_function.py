@@ -70,7 +70,7 @@ class FunctionLowering:
     backend: str | None = None
     tables: dict[Buffer, np.ndarray] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
-    externs: set[str] = field(default_factory=set)
+    libraries: set[str] = field(default_factory=set)
     is_exact: bool = False
     """Whether there were custom types, whose operations are rounded one by one."""
     _buffers: dict[Buffer, Buffer] = field(default_factory=dict)
@@ -301,14 +301,14 @@ class FunctionLowering:
 class LoweredFunction:
     """A function without custom types.
 
-    ``tables`` are the lookup tables that are its last inputs, ``missing`` what has no lowering, ``externs`` the C
-    functions that it calls by their address in this process.
+    ``tables`` are the lookup tables that are its last inputs, ``missing`` what has no lowering, ``libraries`` those
+    whose C functions it calls.
     """
 
     function: Function
     tables: dict[Buffer, np.ndarray]
     missing: frozenset[str]
-    externs: frozenset[str]
+    libraries: frozenset[str]
 
 
 def lower_function(
@@ -323,7 +323,7 @@ def lower_function(
     outputs = tuple(map(lowering.buffer, function.output_buffers))
     parameters = (*inputs, *lowering.tables, *outputs)
     lowered = replace(function, parameters=parameters, body=body, is_exact=lowering.is_exact)
-    return LoweredFunction(lowered, lowering.tables, frozenset(lowering.missing), frozenset(lowering.externs))
+    return LoweredFunction(lowered, lowering.tables, frozenset(lowering.missing), frozenset(lowering.libraries))
 
 
 def require(missing: frozenset[str] | set[str], backend: str | None, where: str) -> None:

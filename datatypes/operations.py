@@ -126,8 +126,8 @@ class Lowerer(Protocol):
         ...
 
     @property
-    def externs(self) -> set[str]:
-        """The C functions that are called."""
+    def libraries(self) -> set[str]:
+        """The libraries whose C functions are called."""
         ...
 
     def can(self, operation: str, dtype: str) -> bool:
@@ -165,7 +165,7 @@ def apply_lowering(
                 function.missing.add(f"{operation} {of}")
                 return b.literal(0, Type(expected, operands[0].type.lanes if operands else 1))
             call = lowering.call(operands, dtype, source)
-            function.externs.add(call.name.partition(":")[2].partition("@")[0])
+            function.libraries.add(call.name.partition("@")[2])
             result = call
             if expected == "bool":
                 result = b.not_equal(replace(call, type=Type("uint8", call.type.lanes)), 0)

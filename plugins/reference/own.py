@@ -115,7 +115,7 @@ class ReduceL2(OpRunReduceNumpy):
         return (np.asarray(np.sqrt(total)).astype(data.dtype),)
 
 
-class ReduceLogSum(OnnxReduceLogSum):  # type: ignore[misc]
+class ReduceLogSum(OnnxReduceLogSum):
     """Of integers, too, which ONNX allows before opset 28: in float64."""
 
     op_domain = ""
@@ -124,7 +124,7 @@ class ReduceLogSum(OnnxReduceLogSum):  # type: ignore[misc]
         return _in_float64(super()._run, data, axes, keepdims, noop_with_empty_axes)
 
 
-class ReduceLogSumExp(OnnxReduceLogSumExp):  # type: ignore[misc]
+class ReduceLogSumExp(OnnxReduceLogSumExp):
     """Of integers, too, which ONNX allows before opset 28: in float64."""
 
     op_domain = ""

@@ -18,7 +18,7 @@ from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
 from graft.runtime.arguments import ARRAY, TEXT, optional, takes
 
-_C_TYPES: dict[str, Any] = {
+C_TYPES: dict[str, Any] = {
     "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32, "uint64": ctypes.c_uint64,
     "float32": ctypes.c_float, "float64": ctypes.c_double,
 }  # fmt: skip
@@ -92,9 +92,9 @@ def _cast(array: np.ndarray, source: str, target: str, registry: DatatypeRegistr
 
 def _each(lowering: Extern, array: np.ndarray, source: str, target: str) -> np.ndarray:
     """Call a C function for every different element."""
-    symbol = lowering._symbol(target, source)
+    symbol = lowering.symbol(target, source)
     assert symbol is not None, (source, target)
-    result, argument = _C_TYPES[storage_dtype(target)], _C_TYPES[storage_dtype(source)]
+    result, argument = C_TYPES[storage_dtype(target)], C_TYPES[storage_dtype(source)]
     function = ctypes.CFUNCTYPE(result, argument)(address_of(symbol, lowering.library))
     values, places = np.unique(array, return_inverse=True)
     results = np.array([function(value) for value in values.tolist()], storage_dtype(target))

@@ -18,6 +18,7 @@ import numpy as np
 from graft.core.operators import build as b
 from graft.core.tensor_ir.exact_rounding import (
     add_to_odd,
+    called,
     divide_to_odd,
     fused,
     integer_to_odd,
@@ -178,6 +179,12 @@ class Format(ABC):
         """Return the numbers (float64) that storage bits stand for."""
         return evaluate(lambda x: self.decode(x).cast("float64") if self.carrier == "float32" else self.decode(x), bits)
 
+    def nearest(self, value: float) -> float:
+        """Return the number of the format nearest to a constant; infinities are the extremes where there are none."""
+        if not self.has_infinity_value and math.isinf(value):
+            return self.largest if value > 0 else self.lowest
+        return float(self.to_numbers(self.to_bits(np.array([value])))[0])
+
     def to_bits(self, numbers: np.ndarray) -> np.ndarray:
         """Return numbers (floats of up to 64 bits or integers) rounded to the format, once, as storage bits."""
         numbers = np.asarray(numbers)
@@ -190,6 +197,11 @@ class Format(ABC):
 def is_nan(value: Value) -> Value:
     """Return whether a float is NaN."""
     return value.differs(value)
+
+
+def power(base: Value, exponent: Value) -> Value:
+    """Return a power of float64s to 48 significant bits: one that has no more, as a tie has, is exact."""
+    return ((called("pow", base, exponent).bits("int64") + 16) & -32).bits("float64")
 
 
 def either(left: Value, right: Value) -> Value:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from graft.core.tensor_ir.exact_rounding import called
 from graft.core.tensor_ir.scalar_math import Value, select
-from graft.datatypes.formats import Format
+from graft.datatypes.formats import Format, power
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Logarithmic(Format):
         if operation != "Pow":
             return None
         base, exponent = operands
-        return select(base > 0.0, self._raised(base, exponent), self.convert(called("pow", base, exponent)))
+        return select(base > 0.0, self._raised(base, exponent), self.convert(power(base, exponent)))
 
     def _raised(self, base: Value, exponent: Value) -> Value:
         """Return a number of the format to a power, rounded once; NaN for a negative number."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from graft.core.schedule.loops.vectorize import broadcast
 from graft.core.tensor_ir.exact_rounding import integer_to_odd, narrow_to_odd
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -37,6 +38,7 @@ from graft.core.tensor_ir.ir import (
     Load,
     Pop,
     Push,
+    Select,
     Statement,
     Store,
     Unary,
@@ -47,6 +49,7 @@ from graft.core.tensor_ir.scalar_math import Value
 from graft.core.tensor_ir.visit import children, unknown, with_children
 from graft.core.types import Type, is_custom, storage_dtype
 from graft.datatypes.compute_type import encoded, format_of
+from graft.datatypes.constants import code_of
 from graft.datatypes.formats import Format
 from graft.datatypes.native_float import as_carrier, is_fused
 from graft.datatypes.operations import COMPARISONS, FLOAT_TYPES, OPERATION_OF, apply_lowering, derived, operate
@@ -67,7 +70,7 @@ class FunctionLowering:
     backend: str | None = None
     tables: dict[Buffer, np.ndarray] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
-    externs: set[str] = field(default_factory=set)
+    libraries: set[str] = field(default_factory=set)
     is_exact: bool = False
     """Whether there were custom types, whose operations are rounded one by one."""
     _buffers: dict[Buffer, Buffer] = field(default_factory=dict)
@@ -145,9 +148,8 @@ class FunctionLowering:
             return with_children(node, operands)
         self.is_exact = True
         match node:
-            case Load(buffer):
-                rank = len(node.indices)
-                return Load(self.buffer(buffer), operands[:rank], operands[rank] if node.mask is not None else None)
+            case Load():
+                return self._load(node, operands)
             case Cast(value, dtype):
                 return self.cast(operands[0], value.type.dtype, dtype)
             case Bitcast(value, dtype):
@@ -176,20 +178,24 @@ class FunctionLowering:
     def constant(self, node: Constant) -> Expression:
         """Return a constant of a custom type as one of the ordinary type."""
         dtype, lanes = node.type.dtype, node.type.lanes
-        format = format_of(self.registry, dtype)
+        format, value = format_of(self.registry, dtype), float(node.value)
         if format is not None:
-            return Constant(number_of(format, float(node.value)), Type(format.carrier, lanes))
-        format = self.registry.format(dtype)
-        if format is not None:
-            number = number_of(format, float(node.value))
-            return Constant(int(format.to_bits(np.array([number]))[0]), Type(format.storage, lanes))
-        value = float(node.value)
-        if abs(value) == float("inf"):
-            extreme = "Highest" if value > 0 else "Lowest"
-            if self.registry.lowering(extreme, self.backend, dtype) is not None:
-                return self._operation(extreme, (), dtype)
-            value = np.finfo(np.float32).max.item() * (1 if value > 0 else -1)
-        return self.cast(Constant(value, Type("float32", lanes)), "float32", dtype)
+            return Constant(format.nearest(value), Type(format.carrier, lanes))
+        code = code_of(value, dtype, self.registry, self.backend)
+        if code is None:
+            self.missing.add(f"Cast from float32 to {dtype}")
+        return Constant(code or 0, Type(storage_dtype(dtype), lanes))
+
+    def _load(self, node: Load, operands: tuple[Expression, ...]) -> Expression:
+        """Return a load; what is not read is the number 0, whose code may be another than 0."""
+        rank, buffer = len(node.indices), self.buffer(node.buffer)
+        if node.mask is None:
+            return Load(buffer, operands)
+        mask, kind = operands[rank], node.type
+        value = Load(buffer, operands[:rank], mask)
+        zero = self.constant(Constant(0.0, kind))
+        is_zero = isinstance(zero, Constant) and zero.value == 0
+        return value if is_zero else Select(broadcast(mask, kind.lanes), value, zero)
 
     def _operation(self, operation: str, operands: tuple[Expression, ...], dtype: str) -> Expression:
         format = format_of(self.registry, dtype)
@@ -291,25 +297,18 @@ class FunctionLowering:
         return self.cast(number.expression, "float32", target)
 
 
-def number_of(format: Format, value: float) -> float:
-    """Return the number of a format nearest to a constant; infinities are the extremes where there are none."""
-    if not format.has_infinity_value and abs(value) == float("inf"):
-        return format.largest if value > 0 else format.lowest
-    return float(format.to_numbers(format.to_bits(np.array([value])))[0])
-
-
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
     """A function without custom types.
 
-    ``tables`` are the lookup tables that are its last inputs, ``missing`` what has no lowering, ``externs`` the C
-    functions that it calls by their address in this process.
+    ``tables`` are the lookup tables that are its last inputs, ``missing`` what has no lowering, ``libraries`` those
+    whose C functions it calls.
     """
 
     function: Function
     tables: dict[Buffer, np.ndarray]
     missing: frozenset[str]
-    externs: frozenset[str]
+    libraries: frozenset[str]
 
 
 def lower_function(
@@ -324,7 +323,7 @@ def lower_function(
     outputs = tuple(map(lowering.buffer, function.output_buffers))
     parameters = (*inputs, *lowering.tables, *outputs)
     lowered = replace(function, parameters=parameters, body=body, is_exact=lowering.is_exact)
-    return LoweredFunction(lowered, lowering.tables, frozenset(lowering.missing), frozenset(lowering.externs))
+    return LoweredFunction(lowered, lowering.tables, frozenset(lowering.missing), frozenset(lowering.libraries))
 
 
 def require(missing: frozenset[str] | set[str], backend: str | None, where: str) -> None:

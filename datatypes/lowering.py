@@ -16,7 +16,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias, cast, get_args
+from typing import ClassVar, TypeAlias, cast, get_args
 
 import numpy as np
 
@@ -40,17 +40,18 @@ class Extern:
 
     def has(self, dtype: str, source: str | None) -> bool:
         """Whether there is a symbol for a width."""
-        return self._symbol(dtype, source) is not None
+        return self.symbol(dtype, source) is not None
 
     def call(self, arguments: Sequence[Expression], dtype: str, source: str | None) -> Intrinsic:
         """Return the call for the result type ``dtype``; raise DatatypeError if there is none."""
-        symbol = self._symbol(dtype, source)
+        symbol = self.symbol(dtype, source)
         assert symbol is not None, (dtype, source)
         lanes = arguments[0].type.lanes if arguments else 1
-        name = f"extern:{symbol}@{address_of(symbol, self.library):#x}"
+        name = f"extern:{symbol}@{library_of(symbol, self.library)}"
         return Intrinsic(name, tuple(arguments), Type(storage_dtype(dtype), lanes))
 
-    def _symbol(self, dtype: str, source: str | None) -> str | None:
+    def symbol(self, dtype: str, source: str | None = None) -> str | None:
+        """Return the C function for a width, None if there is none."""
         widths = [bits_of(kind) for kind in (source, dtype) if kind is not None]
         if len(widths) == 2 and (widths[0], widths[1]) in self.symbols:
             return self.symbols[(widths[0], widths[1])]
@@ -198,6 +199,30 @@ def bits_of(dtype: str) -> int:
     from graft.core.types import element_bits
 
     return parse_custom(dtype)[1] if is_custom(dtype) else element_bits(dtype)
+
+
+@cache
+def library_of(symbol: str, library: str | None) -> str:
+    """Return the library that programs name to call a C function: the given one, or the one that has it here."""
+    if library is not None:
+        return library
+    found = _Place()
+    ctypes.CDLL(None).dladdr(ctypes.c_void_p(address_of(symbol, None)), ctypes.byref(found))
+    path = (found.library or b"").decode()
+    name = path.rpartition("/")[2]
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return path
+    return name
+
+
+class _Place(ctypes.Structure):
+    """What ``dladdr`` tells (POSIX.1-2024)."""
+
+    _fields_: ClassVar = [
+        ("library", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("at", ctypes.c_void_p),
+    ]  # fmt: skip
 
 
 @cache

@@ -23,7 +23,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import Type, is_custom, storage_dtype
-from graft.datatypes.formats import Format
+from graft.datatypes.formats import Format, power
 from graft.datatypes.lowering import Extern, Lookup, Lowering, Via, bits_of, formula_result
 from graft.errors import DatatypeError
 
@@ -60,6 +60,8 @@ def operate(format: Format, operation: str, operands: tuple[Value, ...]) -> Valu
     wide = [operand if format.carrier == "float64" else operand.cast("float64") for operand in operands]
     if operation in _EXPONENTIAL:
         wide = [operand.clamp(-700.0, 700.0) for operand in wide]
+    if operation == "Pow":
+        return format.convert(power(*wide))
     return format.convert(Value(plain_operation(operation, tuple(part.expression for part in wide))))
 
 
@@ -124,8 +126,8 @@ class Lowerer(Protocol):
         ...
 
     @property
-    def externs(self) -> set[str]:
-        """The C functions that are called."""
+    def libraries(self) -> set[str]:
+        """The libraries whose C functions are called."""
         ...
 
     def can(self, operation: str, dtype: str) -> bool:
@@ -163,7 +165,7 @@ def apply_lowering(
                 function.missing.add(f"{operation} {of}")
                 return b.literal(0, Type(expected, operands[0].type.lanes if operands else 1))
             call = lowering.call(operands, dtype, source)
-            function.externs.add(call.name.partition(":")[2].partition("@")[0])
+            function.libraries.add(call.name.partition("@")[2])
             result = call
             if expected == "bool":
                 result = b.not_equal(replace(call, type=Type("uint8", call.type.lanes)), 0)

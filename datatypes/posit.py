@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from graft.core.tensor_ir.exact_rounding import called
 from graft.core.tensor_ir.scalar_math import Value, select
-from graft.datatypes.formats import Format, either, is_nan
+from graft.datatypes.formats import Format, either, is_nan, power
 
 
 @dataclass(frozen=True)
@@ -145,9 +144,8 @@ class Posit(Format):
         """A power of NaR, or to NaR, is NaR, also where a float's is 1."""
         if operation != "Pow":
             return None
-        base, exponent = (operand.cast("float64") for operand in operands)
-        power = self.convert(called("pow", base, exponent))
-        return select(is_nan(operands[0]) | is_nan(operands[1]), math.nan, power)
+        raised = self.convert(power(*(operand.cast("float64") for operand in operands)))
+        return select(is_nan(operands[0]) | is_nan(operands[1]), math.nan, raised)
 
     def less(self, left: Value, right: Value) -> Value:
         """Compare as the standard does: NaR is less than everything else."""

@@ -34,10 +34,10 @@ from graft.core.tensor_ir.ir import (
     Intrinsic,
     Load,
     Reduction,
-    Select,
     Stage,
     Variable,
 )
+from graft.core.tensor_ir.ordered_stages import map_order
 from graft.core.tensor_ir.visit import children, loads, substitute, unknown, with_children
 from graft.core.types import CUSTOM_DOMAIN, Type, is_custom
 from graft.datatypes.compute_type import converted, decoded, encoded, format_of
@@ -128,7 +128,12 @@ class _Preparation:
     _buffers: dict[Buffer, Buffer] = field(default_factory=dict)
     _variables: dict[Variable, Variable] = field(default_factory=dict)
     _known: dict[int, tuple[Expression, Expression]] = field(default_factory=dict)
-    _intermediate: set[Buffer] = field(default_factory=set)
+    _intermediate: set[Buffer] = field(init=False)
+    """The buffers that hold decoded numbers."""
+
+    def __post_init__(self) -> None:
+        stored = {stage.buffer for stage in self.kernel.stages} - set(self.kernel.outputs)
+        self._intermediate = {buffer for buffer in stored if self.decoded(buffer.dtype) != buffer.dtype}
 
     def format(self, dtype: str) -> Format | None:
         return self.registry.format(dtype) if is_custom(dtype) else None
@@ -143,13 +148,10 @@ class _Preparation:
     def stage(self, stage: Stage) -> list[Stage]:
         """Return the stage, or the stages, without arithmetic on encoded types."""
         policy = next((self.policies[name] for name in stage.origin if name in self.policies), None)
-        value = self.expression(stage.value)
-        target, reduction = stage.buffer, stage.reduction
-        if target not in self.kernel.outputs and self.decoded(target.dtype) != target.dtype:
-            self._intermediate.add(target)
-        new = self._target(target)
+        new, value, reduction = self._target(stage.buffer), self.expression(stage.value), stage.reduction
         if reduction is None:
-            return [replace(stage, buffer=new, value=converted(value, new.dtype))]
+            order = map_order(stage.order, lambda part: self._ordered(part, new.dtype))
+            return [replace(stage, buffer=new, value=converted(value, new.dtype), order=order)]
         structure = stage.structure
         if isinstance(structure, Window) and policy != QUIRE:
             first, *window = reduction.axes
@@ -179,6 +181,11 @@ class _Preparation:
         if prepared.epilogue is prepared.epilogue_variable:
             prepared = replace(prepared, epilogue=None, epilogue_variable=None)
         return [prepared]
+
+    def _ordered(self, part: Expression, dtype: str) -> Expression:
+        """Return an expression of an order: an index, or a value of the stage's type, which is ``dtype`` now."""
+        value = self.expression(part)
+        return converted(value, dtype) if is_custom(part.type.dtype) else value
 
     def _accumulator(self, operator: str, dtype: str, policy: str | None) -> str:
         """Return the type in which terms of a type are combined under a policy (None: of an ordinary node)."""
@@ -272,10 +279,7 @@ class _Preparation:
             return Load(self._target(buffer), operands[:rank], mask)
         if buffer in self.kernel.constants:
             return Load(self._decoded_constant(buffer, kind, format), operands[:rank], mask)
-        value = converted(Load(buffer, operands[:rank], mask), kind)
-        if mask is not None and int(format.to_bits(np.zeros(1))[0]) != 0:
-            return Select(mask, value, Constant(0.0, Type(kind)))
-        return value
+        return converted(Load(buffer, operands[:rank], mask), kind)
 
     def _decoded_constant(self, buffer: Buffer, kind: str, format: Format) -> Buffer:
         """Decode a constant now; its contents are the carrier's bits."""

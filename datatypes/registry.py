@@ -43,6 +43,8 @@ class Datatype:
     """The usual widths, for lists; others may work."""
     lowerings: dict[tuple[str, str, str], Lowering] = field(default_factory=dict)
     """By (backend or "" for any, operation, source datatype); the source is "" but for casts."""
+    codes: dict[tuple[str, str, str], int | None] = field(default_factory=dict, repr=False, compare=False)
+    """The codes of constants that were asked for (`graft.datatypes.constants`), by type, backend and number."""
 
     def format(self, bits: int) -> Format | None:
         """Return the format of this width, None if the datatype has only registered lowerings."""
@@ -140,6 +142,7 @@ class DatatypeRegistry:
         row = self._row(owner)
         cast = f"{source}->{datatype}" if op == "Cast" else ""
         row.lowerings[(backend or "", op, cast)] = lowering_of(lowering, op, owner)
+        row.codes.clear()
 
     def lowering(self, op: str, backend: str | None, dtype: str, source: str | None = None) -> Lowering | None:
         """Return what was registered for an operation of a type, None if nothing was.

@@ -134,9 +134,7 @@ class TensorIrBackend(CodegenChoices, Backend):
             module = code.module(_origins(procedure.calls))
         modules: tuple[Module, ...] = ()
         if module is not None:
-            called = ", ".join(sorted(kernels.externs))
-            bound = f"it calls {called} at their addresses in this process" if called else module.bound
-            modules = (replace(module, name=region.name, plugin=module.plugin or self.name, bound=bound),)
+            modules = (replace(module, name=region.name, plugin=module.plugin or self.name),)
         seconds = {**kernels.seconds, **{stage: spent for stage, spent in code.seconds.items() if spent}}
         return CompiledRegion(modules, procedure, kernels.constants, seconds, kernels.groups.copied)
 

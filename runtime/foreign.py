@@ -48,11 +48,12 @@ def is_interrupt(error: BaseException) -> bool:
     """Whether an exception is the user's Ctrl-C, and not a KeyboardInterrupt that some code raised by itself.
 
     A signal interrupts at any instruction but ``raise``. Where the process has its own handler of the signal, which may
-    raise likewise, every KeyboardInterrupt counts as the user's.
+    raise likewise, every KeyboardInterrupt counts as the user's; where it ignores the signal, as below ``nohup``, none.
     """
-    if not issubclass(type(error), KeyboardInterrupt):
+    handler = signal.getsignal(signal.SIGINT)
+    if not issubclass(type(error), KeyboardInterrupt) or handler in (signal.SIG_IGN, signal.SIG_DFL):
         return False
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if handler is not signal.default_int_handler:
         return True
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

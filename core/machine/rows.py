@@ -7,6 +7,7 @@ own. Another target is another row, here or from a plugin (`graft.plugins.hooks.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -165,8 +166,13 @@ def machine_named(name: str, others: Callable[[], Mapping[str, Machine]] = dict)
     raise MachineError(f"unknown target '{name}'; {_hint(name, names)}", machine=name)
 
 
+def _numbers(name: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", name)]
+
+
 def _hint(name: str, known: Iterable[str]) -> str:
     names = list(dict.fromkeys(known))
-    near = difflib.get_close_matches(name, names, 1)
+    # What runs on sm_90 does not on sm_70: later machines are no advice.
+    near = difflib.get_close_matches(name, [one for one in names if _numbers(one) <= _numbers(name)], 1)
     guess = f"did you mean '{near[0]}'? " if near else ""
     return f"{guess}there are {', '.join(names)}"

@@ -191,7 +191,10 @@ OPERATORS.add(
 
 
 def _lower_conv_transpose(lowering: Lowering) -> tuple[Stage, ...]:
-    """Gather form: output ``p`` takes input ``(p + begin - k * dilation) / stride`` where that is whole and inside."""
+    """Gather form: output ``p`` takes input ``(p + begin - k * dilation) / stride`` where that is whole and inside.
+
+    Elsewhere there is no product: the weight is not read either, which may be infinite.
+    """
     x, weights, bias, target = lowering.input(0), lowering.input(1), lowering.optional(2), lowering.output()
     kind, group = b.wide(target.dtype), lowering.node.attribute("group", 1)
     per_group, inputs = b.dims(weights)[1], b.dims(weights)[0] // group
@@ -211,7 +214,8 @@ def _lower_conv_transpose(lowering: Lowering) -> tuple[Stage, ...]:
         channel = b.add(b.multiply(number, inputs), k[0])
         within = b.subtract(axes[1], b.multiply(number, per_group))
         pixel = b.cast(b.masked_load(x, [axes[0], channel, *places], conditions), kind)
-        return b.multiply(pixel, b.cast(b.load(weights, channel, within, *k[1:]), kind))
+        weight = b.masked_load(weights, [channel, within, *k[1:]], conditions)
+        return b.multiply(pixel, b.cast(weight, kind))
 
     sums = target if bias is None and kind == target.dtype else lowering.temporary(kind, b.extents(target))
     stage = b.contract(sums, [inputs, *w.kernel], value)

@@ -113,7 +113,11 @@ def _lowest_of_four_bits(lowering: Lowering) -> int | None:
 
 
 def _lower_dynamic(lowering: Lowering) -> tuple[Stage, ...]:
-    """The range of the input, widened to hold 0, is mapped to [0, 255]."""
+    """The range of the input, widened to hold 0, is mapped to [0, 255].
+
+    Of zeros alone it is 1, as in `onnx.reference` (ONNX Runtime's scale is 1): ONNX's formula gives a scale of 0, and
+    NaN for what is divided by it.
+    """
     source, target, scale, point = lowering.input(0), *(lowering.output(number) for number in range(3))
     axes = Axes(b.extents(source), frozenset(range(len(source.shape))))
     low, high = lowering.temporary("float32", ()), lowering.temporary("float32", ())
@@ -124,10 +128,14 @@ def _lower_dynamic(lowering: Lowering) -> tuple[Stage, ...]:
     def quantized(value: Expression) -> Expression:
         return b.unary("round_even", b.divide(value, b.load(scale)))
 
+    def step(_: Indices) -> Expression:
+        extent = b.subtract(b.load(high), b.load(low))
+        return b.divide(b.select(b.equal(extent, 0), 1.0, extent), 255)
+
     return (
         rows(low, "min", axes, x, lambda least: b.minimum(least, 0)),
         rows(high, "max", axes, x, lambda most: b.maximum(most, 0)),
-        b.compute(scale, lambda _: b.divide(b.subtract(b.load(high), b.load(low)), 255)),
+        b.compute(scale, step),
         b.compute(point, lambda _: quantized(b.subtract(b.constant(0, "float32"), b.load(low)))),
         b.compute(target, lambda i: b.add(quantized(x(i)), b.cast(b.load(point), "float32"))),
     )

@@ -17,7 +17,7 @@ from graft.core.operators.varying import anything
 from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import RowReduction
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Scan, Stage, Variable
-from graft.core.types import FLOATS, INTEGERS, UNSIGNED, is_custom
+from graft.core.types import INTEGERS, UNSIGNED, is_custom
 
 REDUCTION = frozenset({Trait.REDUCTION})
 Indices = Sequence[Expression]
@@ -288,9 +288,9 @@ def shifted(highest_value: Expression) -> Expression:
 
 
 def _lower_log_sum_exp(lowering: Lowering) -> tuple[Stage, ...]:
-    """``m + log(sum(exp(x - m)))`` with m the maximum."""
+    """``m + log(sum(exp(x - m)))`` with m the maximum; of integers in float64."""
     source, target, computed = lowering.input(0), lowering.output(), computed_axes(lowering)
-    kind = b.wide(source.dtype)
+    kind = "float64" if source.dtype in INTEGERS else b.wide(source.dtype)
     if computed is not None:
         return _log_sum_exp_along(computed, lowering, kind)
     axes = reduced_axes(lowering)
@@ -345,20 +345,8 @@ def _accept_axes(node: NodeView) -> Reject | None:
     return constants_required(1)(node)
 
 
-def _accept_reduce(*, floats_only: bool) -> Callable[[NodeView], Reject | None]:
-    def accepts(node: NodeView) -> Reject | None:
-        if floats_only and node.dtype not in FLOATS and not is_custom(node.dtype):
-            return Reject("dtype", f"{node.op_type} of {node.dtype}; only floats are lowered")
-        return _accept_axes(node)
-
-    return accepts
-
-
-def _add(
-    name: str, lower: LowerFunction, flops: int = 1, *, floats_only: bool = False, traits: frozenset[Trait] = REDUCTION
-) -> None:
-    accepts = _accept_reduce(floats_only=floats_only)
-    OPERATORS.add(Operator(name, traits, lower, per_input(flops), accepts, varies=anything))
+def _add(name: str, lower: LowerFunction, flops: int = 1, *, traits: frozenset[Trait] = REDUCTION) -> None:
+    OPERATORS.add(Operator(name, traits, lower, per_input(flops), _accept_axes, varies=anything))
 
 
 _add("ReduceSum", _lower_reduce("add"))
@@ -370,16 +358,7 @@ _add("ReduceL1", _lower_reduce("add", _absolute), 2)
 _add("ReduceL2", _lower_reduce("add", square, _always(root), "float64"), 2)
 _add("ReduceSumSquare", _lower_reduce("add", square), 2)
 _add("ReduceLogSum", _lower_reduce("add", after=_always(logarithm), integers_in="float64"))
-OPERATORS.add(
-    Operator(
-        "ReduceLogSumExp",
-        frozenset({Trait.ROW_WISE}),
-        _lower_log_sum_exp,
-        per_input(10),
-        _accept_reduce(floats_only=True),
-        varies=anything,
-    )
-)
+_add("ReduceLogSumExp", _lower_log_sum_exp, 10, traits=frozenset({Trait.ROW_WISE}))
 
 # ---- ArgMax and ArgMin --------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ TEXT_ONLY = "c"
 NOT_COMPILED = "it is C that was not compiled"
 FLAGS = (
     "-std=c11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-tree-loop-distribute-patterns",
-    "-ffp-contract=off", "-fPIC", "-fvisibility=hidden",
+    "-ffp-contract=off", "-fPIC", "-fno-plt", "-fvisibility=hidden",
     f"-I{INCLUDE}",
 )  # fmt: skip
 """No library is called, and every operation is rounded where the tensor IR has it."""

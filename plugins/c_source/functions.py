@@ -28,6 +28,8 @@ from graft.runtime.c_source import VARIES, CFunction
 
 STACK_BYTES = 16 * 1024
 """Scratch buffers of a function live on the stack up to this sum; larger ones come from the runtime."""
+ALIGNMENT = 64
+"""Bytes that such a buffer is aligned to: a widest vector."""
 UNROLLED = 16
 """Iterations up to which the compiler is asked to unroll a loop that is to be."""
 
@@ -185,10 +187,14 @@ class _Writer(VectorWriter):
 
     def _allocate(self, buffer: ir.Buffer) -> None:
         name, kind, count = self.bind(buffer), TYPES[buffer.dtype], emit_analysis.element_count(buffer)
-        size = (count or 1) * element_bits(buffer.dtype) // 8
-        if count is not None and (buffer.memory == "register" or self._stack + size <= STACK_BYTES):
-            self._stack += size
-            self.first.append(f"_Alignas(64) {kind} {name}[{max(1, count)}];")
+        element = element_bits(buffer.dtype) // 8
+        room = max(1, count or 1)
+        if self.has_vectors and room > 1:
+            # GCC takes an access that is wider than an array, if only by lanes that are off, for one of other memory.
+            room = -(-room * element // ALIGNMENT) * ALIGNMENT // element
+        if count is not None and (buffer.memory == "register" or self._stack + room * element <= STACK_BYTES):
+            self._stack += room * element
+            self.first.append(f"_Alignas({ALIGNMENT}) {kind} {name}[{room}];")
             return
         total = " * ".join(["sizeof *" + name, *(f"(uint64_t){self.index(extent)}" for extent in buffer.shape)])
         lines = [
@@ -198,7 +204,7 @@ class _Writer(VectorWriter):
         if count is None or self.scratch == VARIES:
             self.scratch = VARIES
         else:
-            self.scratch += -(-size // 64) * 64
+            self.scratch += -(-count * element // ALIGNMENT) * ALIGNMENT
         if count is not None:  # blocks live until the function returns: not one for every iteration
             self.first += lines
         else:

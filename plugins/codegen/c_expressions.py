@@ -216,10 +216,11 @@ class ExpressionWriter:
                 return f"word_at(&{self.place(buffer, indices)})"
             case ir.Intrinsic("dot4_u8s8", _, kind) if kind.lanes == 1 and len(texts) == 3:
                 return f"dot4_u8s8({', '.join(texts)})"
-            case ir.Intrinsic(name, arguments, kind) if name.startswith("extern:") and "@0x" in name:
+            case ir.Intrinsic(name, arguments, kind) if name.startswith("extern:") and "@" in name:
                 taken = ", ".join(TYPES[argument.type.dtype] for argument in arguments) or "void"
-                address = f"(uintptr_t){name.partition('@')[2]}"
-                return f"(({TYPES[kind.dtype]} (*)({taken})){address})({', '.join(texts)})"
+                symbol = name.removeprefix("extern:").partition("@")[0]
+                self.line(f"extern {TYPES[kind.dtype]} {symbol}({taken});")
+                return f"{symbol}({', '.join(texts)})"
             case ir.Intrinsic(name):
                 raise self.refused(f"the intrinsic '{name}' of type {node.type}")
         raise self.refused(f"a {type(node).__name__} of type {node.type}")

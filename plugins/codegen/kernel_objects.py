@@ -13,12 +13,14 @@ from typing import NamedTuple, Self
 
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.ir import Function
+from graft.plugins.c_libraries import link_flags
 from graft.plugins.codegen.constant_packing import Shared
 from graft.plugins.codegen.kernel_cache import Entry, KernelCache, kernel_key
 from graft.plugins.codegen.kernel_source import KernelSource, joined
 from graft.plugins.codegen.region_code import NO_ORIGINS, RegionCode, naming_nodes
 from graft.plugins.native_image import link
 from graft.runtime import objects
+from graft.runtime.loaders import C_SOURCE, NATIVE
 from graft.runtime.procedure import Module
 
 SWITCH_SECONDS = 0.0002
@@ -70,6 +72,7 @@ class KernelObjects(RegionCode):
         self._pool = ThreadPoolExecutor(compiler.threads, f"graft-{compiler.name}")
         self._objects: list[tuple[str, Future[Entry]]] = []
         self._switch = sys.getswitchinterval()
+        self.libraries: set[str] = set()
         self.seconds = dict.fromkeys(("cache", "emit", compiler.name, "wait", "link"), 0.0)
         """The backend's name stands for its threads, ``wait`` for how long this one waited for them at the end."""
 
@@ -121,13 +124,17 @@ class KernelObjects(RegionCode):
         if self._cache is not None and self.seconds["emit"]:
             self._cache.trim()
         sources = {name: one.source for name, one in zip(names, entries, strict=True) if one.source is not None}
-        source = replace(joined(sources, origins), compiler=self._said) if len(sources) == len(names) else None
+        if len(sources) < len(names):
+            return module
+        source = replace(joined(sources, origins), compiler=self._said, libraries=link_flags(sorted(self.libraries)))
         return replace(module, source=source)
 
     def _module(self, entries: Sequence[Entry], names: tuple[str, ...]) -> Module:
         symbols = [one.symbol for one in entries]
         if self._compiler.is_linked:
-            return Module("", "native", names, link([one.object for one in entries], names, symbols))
+            code, libraries = [one.object for one in entries], sorted(self.libraries) or None
+            kind = C_SOURCE if libraries else NATIVE
+            return Module("", kind, names, link(code, names, symbols, libraries))
         return unlinked(names, symbols, [one.object for one in entries])
 
     def _compile(self, written: Written, function: Function, structure: str | None, shared: Shared | None) -> Entry:

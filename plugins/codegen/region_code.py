@@ -36,6 +36,8 @@ class RegionCode(ABC):
 
     seconds: dict[str, float]
     """Where time went, by stage."""
+    libraries: set[str]
+    """The shared libraries whose C functions are called, by soname or path."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,6 +70,7 @@ class CollectedFunctions(RegionCode):
     emit: Callable[[Sequence[Function]], Module]
     functions: list[Function] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    libraries: set[str] = field(default_factory=set)
 
     def add(self, function: Function, structure: str | None = None, shared: Shared | None = None) -> None:
         """Keep the function."""

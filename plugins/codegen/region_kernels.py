@@ -86,7 +86,6 @@ class RegionKernels:
     """Those that were scheduled: without a cache all of them, each for all kernels of its structure."""
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     groups: RegionGroups = field(init=False)
-    externs: set[str] = field(default_factory=set)
     """C functions of this process that custom datatypes are lowered to."""
     _tensors: list[TensorSpec] = field(default_factory=list)
     _indices: dict[ir.Value, int] = field(default_factory=dict)
@@ -235,10 +234,10 @@ class RegionKernels:
         lowered = lower_function(function, backend=self.choices.name, is_plain=is_plain)
         self.functions.append(lowered.function)
         if self.code is not None and not lowered.missing:
+            self.code.libraries |= lowered.libraries
             self.code.add(lowered.function, structure, shared)
         self._tables[function.name] = lowered.tables
         self._missing |= lowered.missing
-        self.externs |= lowered.externs
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

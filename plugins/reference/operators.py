@@ -28,7 +28,7 @@ def implementation(node: NodeView) -> Reject | None:
     graph = node.node.graph
     version = node.node.version or (graph.opset_imports.get(node.domain) if graph is not None else None)
     if domain == "" and node.op_type == "ImageDecoder" and importlib.util.find_spec("PIL") is None:
-        return Reject("no-pattern", "onnx.reference decodes images with Pillow; pip install pillow")
+        return Reject("no-pattern", "onnx.reference decodes images with Pillow; pip install 'graft-compiler[images]'")
     if (ignored := _ignored(node)) is not None:
         return Reject("attribute", f"onnx.reference ignores '{ignored}' of {node.op_type}")
     if _exists(domain, node.op_type, version or onnx.defs.onnx_opset_version()):

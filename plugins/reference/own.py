@@ -19,6 +19,8 @@ from onnx.reference.ops.aionnxml.op_svm_classifier import sigmoid_probability
 from onnx.reference.ops.op_conv import Conv as OnnxConv
 from onnx.reference.ops.op_conv import im2col
 from onnx.reference.ops.op_grid_sample import GridSample as OnnxGridSample
+from onnx.reference.ops.op_reduce_log_sum import ReduceLogSum_18 as OnnxReduceLogSum
+from onnx.reference.ops.op_reduce_log_sum_exp import ReduceLogSumExp_18 as OnnxReduceLogSumExp
 from onnx.reference.ops.op_resize import Resize as OnnxResize
 
 ML = "ai.onnx.ml"
@@ -111,6 +113,31 @@ class ReduceL2(OpRunReduceNumpy):
         wide = data.astype(np.float64) if np.issubdtype(data.dtype, np.integer) else data
         total = np.sum(np.square(wide), axis=axes, keepdims=bool(keepdims))
         return (np.asarray(np.sqrt(total)).astype(data.dtype),)
+
+
+class ReduceLogSum(OnnxReduceLogSum):
+    """Of integers, too, which ONNX allows before opset 28: in float64."""
+
+    op_domain = ""
+
+    def _run(self, data, axes=None, keepdims=1, noop_with_empty_axes=0):  # type: ignore[no-untyped-def]
+        return _in_float64(super()._run, data, axes, keepdims, noop_with_empty_axes)
+
+
+class ReduceLogSumExp(OnnxReduceLogSumExp):
+    """Of integers, too, which ONNX allows before opset 28: in float64."""
+
+    op_domain = ""
+
+    def _run(self, data, axes=None, keepdims=1, noop_with_empty_axes=0):  # type: ignore[no-untyped-def]
+        return _in_float64(super()._run, data, axes, keepdims, noop_with_empty_axes)
+
+
+def _in_float64(function: Any, data: np.ndarray, *rest: Any) -> tuple[np.ndarray]:
+    """Return the result of a function of floats, truncated where ``data`` are integers."""
+    (result,) = function(data.astype(np.float64) if data.dtype.kind in "iu" else data, *rest)
+    with np.errstate(invalid="ignore"):
+        return (np.asarray(result).astype(data.dtype),)
 
 
 class LRN(OpRun):
@@ -329,7 +356,8 @@ def _cubic_weights(fraction: np.ndarray) -> list[np.ndarray]:
 
 
 OWN: tuple[Any, ...] = (
-    Conv, GatherElements, GridSample, NonMaxSuppression, Unique, ReduceL2, LRN, LpNormalization, GlobalMaxPool,
+    Conv, GatherElements, GridSample, NonMaxSuppression, Unique, ReduceL2, ReduceLogSum, ReduceLogSumExp, LRN,
+    LpNormalization, GlobalMaxPool,
     Normalizer, Resize, SVMClassifier,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
+import graft
+import graft.runtime
 from graft.datatypes.conversion import convert
-from graft.datatypes.lowering import create_lower_func
+from graft.datatypes.lowering import create_lower_func, library_of
 from graft.datatypes.shipped import DATATYPES
-from graft.errors import GraftError
-from tests.datatypes.networks import DIGITS, compiled, image, model_of, posit_library, residual_block, run
+from tests.datatypes.networks import DIGITS, image, model_of, posit_library, residual_block, run
 
 node = helper.make_node
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(posit_library(tmp_path_factory.mktemp("posit")))
+
+
 @pytest.fixture(scope="module", autouse=True)
-def cposit(tmp_path_factory: pytest.TempPathFactory) -> None:
+def cposit(library: str) -> None:
     """Register the C library's posit16; the whole registration that a convolutional network needs."""
-    library = posit_library(tmp_path_factory.mktemp("posit"))
     DATATYPES.register("cposit")
     for operation, symbol in {"Add": "add", "Mul": "mul", "LT": "less", "Lowest": "lowest"}.items():
-        DATATYPES.register_op(create_lower_func({16: f"posit16_{symbol}"}, library), operation, "llvm", "cposit")
+        DATATYPES.register_op(create_lower_func({16: f"posit16_{symbol}"}, library), operation, None, "cposit")
     to_posit, to_float = (
         create_lower_func({(32, 16): "posit16_from_float"}, library),
         create_lower_func({(16, 32): "posit16_to_float"}, library),
     )
-    DATATYPES.register_op(to_posit, "Cast", "llvm", "cposit", "float32")
-    DATATYPES.register_op(to_float, "Cast", "llvm", "float32", "cposit")
+    DATATYPES.register_op(to_posit, "Cast", None, "cposit", "float32")
+    DATATYPES.register_op(to_float, "Cast", None, "float32", "cposit")
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -88,11 +98,39 @@ def test_the_digits_model_gives_the_same_bits() -> None:
     np.testing.assert_array_equal(vectors, scalars)
 
 
-def test_a_program_that_calls_c_functions_of_this_process_is_not_saved(tmp_path: object) -> None:
-    program = compiled(convert(CASES["broadcast sum"], "custom[cposit]16"))
-    with pytest.raises(GraftError) as caught:
-        program.save(f"{tmp_path}/posit.graft")
-    assert caught.value.message == (
-        "module 'llvm_0' cannot be saved: it calls posit16_add, posit16_from_float, posit16_to_float at their "
-        "addresses in this process; compile the model where it is to run"
+SUMS = CASES["broadcast sum"]
+X = np.random.default_rng(1).normal(0, 1, (2, 5, 9)).astype(np.float32)
+
+
+@pytest.mark.parametrize("backend", ["llvm", "c_source"])
+def test_a_program_that_calls_c_functions_is_saved_and_names_their_library(
+    backend: str, tmp_path: Path, library: str
+) -> None:
+    program = graft.compile(convert(SUMS, "custom[cposit]16"), [backend], strict=True)
+    expected = program(X)
+    program.save(tmp_path / "posit.graft")
+    np.testing.assert_array_equal(graft.runtime.load(tmp_path / "posit.graft")(X), expected)
+    program.export_library(tmp_path / "posit.so")
+    np.testing.assert_array_equal(graft.runtime.load(tmp_path / "posit.so")(X), expected)
+    moved = Path(library).rename(f"{library}.moved")
+    try:
+        code = f"import graft.runtime\ngraft.runtime.load({str(tmp_path / 'posit.graft')!r})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    finally:
+        moved.rename(library)
+    assert done.stderr.splitlines()[-1] == (
+        f"graft.errors.ArtifactError: module '{backend}_0' (kind 'c_source', plugin '{backend}') cannot be loaded: it "
+        f"needs the library '{library}', which cannot be opened: {library}: cannot open shared object file: No such "
+        "file or directory"
     )
+
+
+def test_a_c_project_links_the_library_of_a_format(tmp_path: Path, library: str) -> None:
+    program = graft.compile(convert(SUMS, "custom[cposit]16"), ["c_source"], strict=True)
+    program.export_c_project(tmp_path / "project")
+    assert library in (tmp_path / "project" / "Makefile").read_text()
+
+
+def test_a_symbol_of_this_process_is_called_in_the_library_that_has_it() -> None:
+    assert ctypes.CDLL(library_of("toupper", None)).toupper(ord("a")) == ord("A")
+    assert library_of("anything", "libposit.so") == "libposit.so"

@@ -26,7 +26,7 @@ REFUSED = {
     "a program takes and returns no types narrower than a byte": (
         "test_*INT4*", "test_*INT2*", "test_*FLOAT4*", "test_*E8M0*", "test_*int4*", "test_*int2*", "test_*float4e2m1*",
     ),
-    "the operator needs Pillow, which may not be installed": ("test_image_decoder_decode_*",),
+    "the operator needs Pillow (pip install 'graft-compiler[images]')": ("test_image_decoder_decode_*",),
     "Scan of opset 8 has a batch axis, which later ones have not": ("test_scan_sum",),
 }  # fmt: skip
 """Cases that must end in a GraftError, by reason."""

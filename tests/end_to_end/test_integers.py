@@ -9,6 +9,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
 import graft
 from graft.errors import GraftError
@@ -411,3 +412,17 @@ def test_channels_stay_last_behind_pad_and_resize() -> None:
     found = operators(model)
     before = [found[number - 1] for number, operator in enumerate(found) if operator == "ConvInteger"]
     assert before == ["Transpose"] * 2  # of what has channels last
+
+
+@pytest.mark.parametrize("backend", ["llvm", "c_source", "reference"])
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_the_scale_of_zeros_alone_is_that_of_a_range_of_one(backend: str, size: int) -> None:
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "scale", "point"])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [size])
+    kinds = {"y": (TensorProto.UINT8, [size]), "scale": (TensorProto.FLOAT, []), "point": (TensorProto.UINT8, [])}
+    results = [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
+    graph = helper.make_graph([node], "zeros", [x], results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    found = graft.compile(model, [backend])(np.zeros(size, np.float32))
+    for one, expected in zip(found, (np.zeros(size), np.float32(1) / 255, 0), strict=True):
+        np.testing.assert_array_equal(one, expected)

@@ -1,3 +1,4 @@
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -438,6 +439,15 @@ def graft_passes(stage): return []
 """
 
 
+@pytest.fixture
+def ctrl_c():
+    """The signal interrupts, also where whoever started the tests ignores it (nohup, some CI)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_while_plugins_load_passes_and_the_next_call_loads_the_rest(tmp_path):
     slow = INTERRUPTED.format(mark=str(tmp_path / "mark"))
     manager = manager_of(tmp_path, early=backend("early"), late=slow, last=backend("last"))
@@ -447,6 +457,7 @@ def test_ctrl_c_while_plugins_load_passes_and_the_next_call_loads_the_rest(tmp_p
     assert [plugin.failure for plugin in manager.plugins()] == [None, None, None]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_while_a_hook_brings_backends_registers_nothing_twice(tmp_path):
     mark = str(tmp_path / "mark")
     text = backend("late") + HOOK + INTERRUPTED_HOOK.format(mark=mark)

@@ -493,3 +493,16 @@ def test_the_runtime_imports_no_compiler() -> None:
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert json.loads(output) == []
+
+
+def test_a_scalar_of_numpy_is_an_array_of_rank_0() -> None:
+    program = double(())
+    assert program(np.float32(1.5)) == program(np.array(1.5, np.float32)) == 3
+    assert double((), "int64")(np.int64(-4)) == -8
+    check_input_error(
+        lambda: program(np.float64(1)), "input 'x' must be float32[], got float64[]; convert it to float32"
+    )
+    check_input_error(
+        lambda: double()(np.float32(1)),
+        "input 'x' must be float32[2,3], got float32[]; compile the model for this shape, or pass that one",
+    )

@@ -133,23 +133,26 @@ class ExpressionEmitter(addresses.MemoryBuilder):
                 return dot.round_bf16(self, *arguments)
             case name if name in DOTS:
                 return dot.dot(self, name, arguments, self._fma)
-            case name if name.startswith("extern:") and "@0x" in name:
-                return self._extern(int(name.partition("@")[2], 16), expression.type, arguments)
+            case name if name.startswith("extern:") and "@" in name:
+                symbol = name.removeprefix("extern:").partition("@")[0]
+                return self._extern(symbol, expression.type, arguments)
         raise CompileError(
             f"the built-in compiler has no intrinsic '{expression.name}' of type {expression.type}; "
             "expand it to arithmetic first",
             intrinsic=expression.name,
         )
 
-    def _extern(self, address: int, type: Type, arguments: list[Value]) -> Value:
-        """Call a C function of this process by its address, once for every lane."""
+    def _extern(self, symbol: str, type: Type, arguments: list[Value]) -> Value:
+        """Call a C function of a library, at a place that whoever loads the code fills, once for every lane."""
         scalar = type.with_lanes(1)
+        result = _c_type(scalar, before=True)
+        taken = ", ".join(_c_type(argument.type.with_lanes(1)) for argument in arguments)
+        self.module.declarations.setdefault(symbol, f"declare {result} @{symbol}({taken}) nonlazybind")
 
         def called(lane: int) -> Value:
             parts = [self._element([argument], lane) if type.lanes > 1 else argument for argument in arguments]
             given = ", ".join(f"{_c_type(part.type)} {part.text}" for part in parts)
-            call = f"call {_c_type(scalar, before=True)} inttoptr (i64 {address} to ptr)({given})"
-            return Value(self.let(call), scalar)
+            return Value(self.let(f"call {result} @{symbol}({given})"), scalar)
 
         return self.in_lanes(type.lanes, called)
 

@@ -30,8 +30,12 @@ static int32_t fail_arch(const CudaModule *module, const GraftLoaderHost *host) 
   for (int32_t i = 0; i < module->image_count; i++) {
     graft_append(text, sizeof text, "%s%s (%s)", i ? ", " : "", module->images[i].arch, module->images[i].form);
   }
-  return host->fail(host, "it has code for %s, and device %d, '%s', is sm_%d; compile the model with --target sm_%d",
-                    *text ? text : "nothing", device->number, device->name, device->arch, device->arch);
+  char advice[64] = "Graft compiles for sm_80 and later";
+  if (device->arch >= 80) {
+    snprintf(advice, sizeof advice, "compile the model with --target sm_%d", device->arch >= 90 ? 90 : 80);
+  }
+  return host->fail(host, "it has code for %s, and device %d, '%s', is sm_%d; %s", *text ? text : "nothing",
+                    device->number, device->name, device->arch, advice);
 }
 
 static int32_t load_image(CudaModule *module, const GraftLoaderHost *host, const CudaImage *image, CudaResult *result) {

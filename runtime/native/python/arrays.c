@@ -196,6 +196,12 @@ PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *te
   if (PyArray_Check(argument)) {
     return convert_array(port, argument, tensor);
   }
+  if (PyArray_IsScalar(argument, Generic)) { /* of rank 0 */
+    PyObject *array = PyArray_FromScalar(argument, NULL);
+    PyObject *converted = array ? convert_array(port, array, tensor) : NULL;
+    Py_XDECREF(array);
+    return converted;
+  }
   if (PyObject_HasAttrString(argument, "__dlpack__")) {
     return convert_dlpack(port, argument, tensor);
   }

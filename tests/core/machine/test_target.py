@@ -4,7 +4,7 @@ import pytest
 
 from graft.core.machine.host import host_machine
 from graft.core.machine.machine import Machine
-from graft.core.machine.rows import ROWS
+from graft.core.machine.rows import ROWS, machine_named
 from graft.core.machine.target import Target, host_target, target_named
 from graft.errors import MachineError
 from graft.plugins.cuda.machines import SM_80, SM_90
@@ -61,3 +61,13 @@ def test_two_processors_are_refused() -> None:
     assert str(caught.value) == (
         "target 'x86-64-v3,armv8-a' names two processors, 'x86-64-v3' and 'armv8-a'; a program has one"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("sm_70", ""), ("sm_100", "did you mean 'sm_90'? "), ("x86-64v3", "did you mean 'x86-64-v3'? ")],
+)
+def test_no_later_machine_is_advised(name: str, advice: str) -> None:
+    with pytest.raises(MachineError) as caught:
+        machine_named(name, lambda: {"sm_90": ROWS["x86-64-v3"]})
+    assert caught.value.message.startswith(f"unknown target '{name}'; {advice}there are native, sm_90, ")

@@ -15,7 +15,19 @@ import pytest
 import graft
 from benchmarks.zoo import model as zoo_model
 from graft.core.operators import build as b
-from graft.core.tensor_ir.ir import Allocate, Buffer, For, Function, Load, Store, Variable
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Block,
+    Broadcast,
+    Buffer,
+    For,
+    Function,
+    Load,
+    Ramp,
+    Store,
+    Variable,
+)
 from graft.errors import ArtifactError
 from graft.plugins.c_source.functions import function_source
 from graft.plugins.codegen.kernel_source import comment
@@ -157,3 +169,13 @@ def test_kernels_call_nothing_of_libc_or_libm(tmp_path: Path) -> None:
     subprocess.run(command, input=text, text=True, check=True)
     said = subprocess.run(["nm", "-u", tmp_path / "kernels.o"], capture_output=True, text=True, check=True).stdout
     assert set(said.split()) - {"U"} <= {"memset", "memcpy"}, "what GCC asks of every environment"
+
+
+def test_an_array_of_the_stack_is_no_shorter_than_a_vector_that_it_is_written_by() -> None:
+    """GCC takes a masked vector of 32 bytes for one of other memory than an array of 5, and moves loads before it."""
+    extent, lanes = b.index(5), Ramp(b.index(0), 1, 32)
+    x, y = Buffer("x", "uint8", (extent,)), Buffer("y", "uint8", (extent,))
+    part, mask = Buffer("part", "uint8", (extent,), memory="scratch"), Binary("lt", lanes, Broadcast(extent, 32))
+    copies = [Store(to, (lanes,), Load(of, (lanes,), mask), mask) for to, of in ((part, x), (y, part))]
+    function = Function("kernel", (x, y), 1, Allocate(part, Block(tuple(copies))))
+    assert "_Alignas(64) uint8_t part[64];" in function_source(function, vectors=True).text

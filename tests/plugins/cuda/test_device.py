@@ -117,7 +117,10 @@ def test_a_device_of_another_architecture_is_named_with_the_artifacts(driver):
     ):
         compiled(EXP, OfNinety)
     driver.machine(arch=100)  # of another major version: cubins are for one
-    with pytest.raises(ArtifactError, match=r"is sm_100; compile the model with --target sm_100$"):
+    with pytest.raises(ArtifactError, match=r"is sm_100; compile the model with --target sm_90$"):
+        compiled(EXP, OfNinety)
+    driver.machine(arch=70)
+    with pytest.raises(ArtifactError, match=r"is sm_70; Graft compiles for sm_80 and later$"):
         compiled(EXP, OfNinety)
 
 

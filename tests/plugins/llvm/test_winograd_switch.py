@@ -80,3 +80,15 @@ def test_sums_of_many_channels_are_about_as_exact_as_direct_ones() -> None:
     assert weight_bytes(found[0]) == 4 * weight_bytes(found[1])
     ours, direct = (float(np.sqrt(np.mean((program(image) - exact) ** 2))) for program in found)
     assert ours < 4 * direct, (ours, direct)
+
+
+def test_an_infinity_reaches_no_further_than_the_tiles_that_hold_it(usual: Program) -> None:
+    """Its differences are NaN: more elements than those that it is a term of, but none of another tile."""
+    given = IMAGE.copy()
+    given[0, 3, 12, 12] = np.inf
+    found, direct = usual(given), program(without={"winograd"})(given)
+    assert np.isnan(found).any() and not np.isfinite(found[~np.isfinite(direct)]).any()
+    reached = np.argwhere(~np.isfinite(found[0]).all(0))
+    assert reached.min() >= 12 - 2 * 6 and reached.max() <= 12 + 2 * 6
+    finite = np.isfinite(found)
+    np.testing.assert_allclose(found[finite], direct[finite], rtol=1e-4, atol=1e-4)

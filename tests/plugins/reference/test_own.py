@@ -254,3 +254,25 @@ def test_the_nearest_element_of_an_infinity_is_no_sum(settings: dict[str, Any]) 
                      mode="nearest", **settings)  # fmt: skip
     del model.graph.input[1]
     check(model, inputs)
+
+
+@pytest.mark.parametrize("backend", ["reference", "llvm", "c_source"])
+@pytest.mark.parametrize("axes", [[0], [0, 1]])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("operator", "value"),
+    [
+        ("ReduceLogSum", lambda x, axes: np.log(x.sum(axes))),
+        ("ReduceLogSumExp", lambda x, axes: np.log(np.exp(x).sum(axes))),
+    ],
+)
+def test_logarithms_of_sums_of_integers_are_truncated(
+    operator: str, value: Any, dtype: str, axes: list[int], backend: str
+) -> None:
+    x = RANDOM.integers(1, 9, (4, 3)).astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    given = {"x": x, "axes": np.array(axes)}
+    model = model_of(operator, given, {"y": (kind, [3] if len(axes) == 1 else [])}, keepdims=0)
+    found = graft.compile(model, [backend], threads=1).run(given)["y"]
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, value(x.astype(np.float64), tuple(axes)).astype(dtype))

@@ -11,10 +11,10 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.patterns.backtracking import Found
+from graft.patterns.checks.validate import validate
 from graft.patterns.language import ConstantPattern, Constrained, Operator, Pattern
 from graft.patterns.matcher import Matcher
 from graft.patterns.matching import MatchCheck, refusal
-from graft.patterns.validate import validate
 from graft.patterns.value_constraints import Attributes, DtypeIs, RankIs
 from graft.patterns.walk import walk
 

@@ -19,6 +19,7 @@ from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.errors import PatternError
+from graft.patterns.checks.validate import validate
 from graft.patterns.graph_matching import roots_of
 from graft.patterns.infer import infer_types
 from graft.patterns.language import Pattern
@@ -26,7 +27,6 @@ from graft.patterns.match import Match
 from graft.patterns.matcher import value_of
 from graft.patterns.matching import MatchCheck, accepts, matches
 from graft.patterns.take_over import agree, is_safe, take_over
-from graft.patterns.validate import validate
 from graft.patterns.walk import root_operators
 
 PASS_LIMIT = 100
@@ -127,13 +127,17 @@ def _apply(top: ir.Graph, rule: Rule, operators: OperatorTable) -> int:
     """Apply a rule once at every node that the graphs have now; return how often it applied."""
     roots = root_operators(rule.pattern)
     count = 0
+    made: set[ir.Node] = set()
     for graph in list(_graphs(top)):
         before = count
         for node in reversed(list(graph)):
             if node.graph is None or (roots is not None and (node.domain, node.op_type) not in roots):
                 continue
             for match in matches(rule.pattern, node, operators):
-                if accepts(rule.check, match) and _replace(top, rule, match):
+                if rule.once and not made.isdisjoint(match.members):
+                    continue
+                if accepts(rule.check, match) and (new := _replace(top, rule, match)) is not None:
+                    made.update(new)
                     count += 1
                     break
         if count > before:
@@ -155,12 +159,12 @@ def _graphs(top: ir.Graph) -> Iterator[ir.Graph]:
                     waiting.extend(attribute.as_graphs())
 
 
-def _replace(top: ir.Graph, rule: Rule, match: Match) -> bool:
-    """Put what the rule builds in the place of a match; return whether that changed anything."""
+def _replace(top: ir.Graph, rule: Rule, match: Match) -> Sequence[ir.Node] | None:
+    """Put what the rule builds in the place of a match; return the new nodes, None if that changed nothing."""
     op = NewNodes()
     built = rule.build(match, op)
     if built is None:
-        return False
+        return None
     given = [built] if isinstance(built, ir.Value | ValueView) else built
     new = [value.value if isinstance(value, ValueView) else value for value in given]
     members = roots_of(rule.pattern)
@@ -175,9 +179,9 @@ def _replace(top: ir.Graph, rule: Rule, match: Match) -> bool:
     graph = match.root.node.graph
     assert isinstance(graph, ir.Graph)
     if all(before is after for before, after in zip(old, new, strict=True)):
-        return False
+        return None
     if len(old) > 1 and not is_safe(old, nodes):
-        return False  # something between the outputs of the match would read what it is read by
+        return None  # something between the outputs of the match would read what it is read by
     graph.insert_after(_last(graph, match) if len(old) > 1 else match.root.node, nodes)
     try:
         infer_types(nodes, top.opset_imports)
@@ -189,7 +193,7 @@ def _replace(top: ir.Graph, rule: Rule, match: Match) -> bool:
     pairs = [pair for pair in zip(old, new, strict=True) if pair[0] is not pair[1]]
     changed = [take_over(top, before, after, nodes) for before, after in pairs]
     _remove_unused([*match.sorted_members(), *nodes])
-    return any(changed)
+    return nodes if any(changed) else None
 
 
 def _last(graph: ir.Graph, match: Match) -> ir.Node:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import onnx_ir as ir
 
+from graft.core.traversal import all_graphs
 from graft.partition.backend_like import MAIN_MEMORY, memory_of
 from graft.partition.costs import value_bytes
 from graft.partition.estimators import Estimator
@@ -231,7 +232,7 @@ def handed_over(model: ir.Model, memories: Collection[str] = ()) -> Iterator[ir.
     by its kernels, or `transferred`.
     """
     seen: set[tuple[ir.Value, str]] = set()
-    for graph in model.graphs():
+    for graph in all_graphs(model):
         for call in graph:
             if call.domain != REGION_DOMAIN:
                 continue
@@ -252,7 +253,7 @@ def transferred(model: ir.Model, memories: Mapping[str, str]) -> Iterator[ir.Val
     ``memories`` are those of backends that do not compute in main memory. The model's inputs and outputs are there.
     """
     seen: set[tuple[ir.Value, str]] = set()
-    for graph in model.graphs():
+    for graph in all_graphs(model):
         reads = [(value, _memory(call, memories)) for call in graph for value in call.inputs]
         reads += [(value, MAIN_MEMORY) for value in graph.outputs]
         for value, memory in reads:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 import onnx_ir as ir
 
@@ -109,11 +110,13 @@ def near_misses(
     Of equally near ones that is the one of the earlier row, then the first by its text: no order of nodes matters.
     """
     best: dict[int, tuple[tuple[int, int, int], Reject]] = {}
+    by_operator: dict[tuple[str, str], list[NodeView]] = {}
+    for view in graph.views:
+        if not is_call(view.node):
+            by_operator.setdefault((view.domain, view.op_type), []).append(view)
     for place, row in enumerate(rows):
         roots = root_operators(row.pattern)
-        for view in graph.views:
-            if is_call(view.node) or (roots is not None and (view.domain, view.op_type) not in roots):
-                continue
+        for view in chain.from_iterable(by_operator.get(one, ()) for one in roots or by_operator):
             found = explained(backend, row, view.node, operators)
             reject = found.reject
             if found.found or not found.members or reject.code == NO_PATTERN:

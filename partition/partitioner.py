@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 import onnx_ir as ir
 
+from graft.core.collection import collection_paused
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
@@ -96,15 +95,3 @@ def _require_table(backend: str, rows: tuple[Composite, ...]) -> None:
     require_composites(backend, rows)
     for row, earlier in shadowed(rows):
         log.warning("%s", shadow_text(backend, row, earlier))
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Keep the collector of cycles from looking through a growing model again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -17,6 +17,9 @@ from graft.patterns.backtracking import Subject
 from graft.patterns.language import Operator, Pattern
 from graft.patterns.walk import INVERSES, family_of, nest_family
 
+FEW = 3
+"""Operators of a nest whose orders are few enough to run through them all for an explanation."""
+
 Place = tuple[ir.Node, int]
 """Input ``index`` of a node."""
 _Leaf = tuple[Pattern, bool]
@@ -28,7 +31,7 @@ _Term = tuple[Place, bool]
 class Grouping:
     """A nest of as many nodes as the pattern has, whatever their order.
 
-    ``rows`` are the numbers of the places that each leaf may take by its sign; where the family does not commute, the
+    ``rows`` are the numbers of the places that each leaf may take; where the family does not commute, the
     leaves take the places in their order. ``inner`` are the pattern's inner operators, with nodes for them.
     """
 
@@ -40,11 +43,16 @@ class Grouping:
 
 
 def groupings(
-    pattern: Operator, node: ir.Node, operators: OperatorTable, possible: Callable[[Pattern, Subject], bool]
+    pattern: Operator,
+    node: ir.Node,
+    operators: OperatorTable,
+    possible: Callable[[Pattern, Subject], bool],
+    explains: bool = False,
 ) -> Iterator[Grouping]:
     """Yield every nest of nodes with ``node`` as its root that has as many nodes as the pattern has operators.
 
-    None are yielded where a leaf has no place at all: ``possible`` says whether a pattern may fit a value.
+    None are yielded where a leaf has no place at all: ``possible`` says whether a pattern may fit a value. Who
+    ``explains`` gets those of small nests all the same, to say what does not fit.
     """
     family = _family(pattern, node, operators)
     if family is None:
@@ -53,11 +61,16 @@ def groupings(
     nests: list[Operator] = []
     _flatten(pattern, family, False, leaves, nests)
     commutes = operators.has(NodeView(node), Trait.COMMUTATIVE) or family in INVERSES.values()
+    if explains and len(nests) <= FEW:
+        possible = _is_there
     reached = _reachable(node, family)
     if not all(any(sign == turned and possible(leaf, at(place)) for place, turned in reached) for leaf, sign in leaves):
         return
     for terms, nodes in _subtrees(node, family, len(nests)):
-        rows = [[number for number, term in enumerate(terms) if term[1] == sign] for _, sign in leaves]
+        rows = [
+            [number for number, (place, turned) in enumerate(terms) if turned == sign and possible(leaf, at(place))]
+            for leaf, sign in leaves
+        ]
         if commutes or all(leaf[1] == term[1] for leaf, term in zip(leaves, terms, strict=True)):
             inner = dict(zip(nests[1:], nodes[1:], strict=True))
             yield Grouping(tuple(leaf for leaf, _ in leaves), [place for place, _ in terms], rows, inner, commutes)
@@ -89,6 +102,10 @@ def _belongs(node: ir.Node, family: str) -> bool:
     if node.op_type == family:
         return True
     return INVERSES.get(node.op_type) == family and ValueView(node.outputs[0]).dtype.find("float") >= 0
+
+
+def _is_there(leaf: Pattern, value: Subject) -> bool:
+    return value is not None
 
 
 def at(place: Place) -> Subject:

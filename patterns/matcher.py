@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import onnx_ir as ir
 
@@ -49,6 +50,9 @@ Ways = Iterator[Goals]
 class Matcher(Machine):
     """Matches patterns against a graph; ``operators`` says which operators commute and associate."""
 
+    explains: ClassVar[bool] = False
+    """Whether what does not fit is of interest, too."""
+
     def __init__(self, operators: OperatorTable = OPERATORS) -> None:
         super().__init__()
         self.operators = operators
@@ -60,8 +64,7 @@ class Matcher(Machine):
         """The inputs of matched nodes in the order in which the pattern comes to them."""
         self.pending: list[Callable[[], bool]] = []
         """Demands that can only be judged when the whole is matched."""
-        self._known: dict[Pattern, _Facts] = {}
-        self._pattern: Pattern | None = None
+        self._facts = _Facts(Counter(), frozenset())
 
     def matches(self, pattern: Pattern, node: ir.Node) -> Iterator[Match]:
         """Yield every way in which the pattern fits with ``node`` as its root, preferred ones first.
@@ -69,7 +72,7 @@ class Matcher(Machine):
         One search of a matcher at a time: a new one ends those before. Raises StepLimitError for an endless one.
         """
         self.forget()
-        self._pattern = pattern
+        self._facts = _facts_of(pattern)
         for output in node.outputs:
             self.scopes[:] = [Scope(node.graph)]
             for _ in self.solutions(self.goal(pattern, output, self.scopes[0])):
@@ -112,18 +115,11 @@ class Matcher(Machine):
 
     def stands_alone(self, pattern: Pattern) -> bool:
         """Whether an argument is a wildcard without a name that stands nowhere else: like any other one of its kind."""
-        return isinstance(pattern, Wildcard) and pattern.target is None and self._facts().mentions[pattern] == 1
+        return isinstance(pattern, Wildcard) and pattern.target is None and self._facts.mentions[pattern] == 1
 
     def regroups(self, pattern: Operator) -> bool:
         """Whether a nest is tried in other groupings: not where it is part of a larger one, which tries them all."""
-        return pattern in self._facts().nests
-
-    def _facts(self) -> _Facts:
-        assert self._pattern is not None
-        found = self._known.get(self._pattern)
-        if found is None:
-            found = self._known[self._pattern] = _facts_of(self._pattern)
-        return found
+        return pattern in self._facts.nests
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,9 @@ class _Facts:
     nests: frozenset[Operator]
 
 
+@lru_cache(maxsize=4096)
 def _facts_of(pattern: Pattern) -> _Facts:
+    """Return what is known of a pattern, kept by its identity as `root_operators` is."""
     owners = walk(pattern)
     mentions = Counter(part for owner in owners for part in parts(owner))
     nests = [part for part in owners if isinstance(part, Operator) and nest_family(part) is not None]
@@ -311,7 +309,7 @@ def _groupings(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope,
             yield found
         elif found is not None:
             yield from found
-    for grouping in groupings(pattern, node, matcher.operators, _possible):
+    for grouping in groupings(pattern, node, matcher.operators, _possible, matcher.explains):
         matcher.spend(len(grouping.places))
         if any(part in scope.bound for part in grouping.inner):
             continue
@@ -319,12 +317,7 @@ def _groupings(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope,
             matcher.bind(scope.bound, part, stands_for)
         leaves, places = grouping.leaves, grouping.places
         if grouping.commutes:
-            rows = [
-                numbers
-                if matcher.stands_alone(leaf)
-                else [number for number in numbers if _possible(leaf, at(places[number]))]
-                for leaf, numbers in zip(leaves, grouping.rows, strict=True)
-            ]
+            rows = grouping.rows
             goals = _assigned(matcher, leaves, node, (rows, places), scope) if all(rows) else None
             if goals is not None:
                 yield goals

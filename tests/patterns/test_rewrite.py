@@ -193,7 +193,7 @@ def test_rules_reach_into_bodies() -> None:
         ),
         (
             lambda match, op: op("Reul", match["x"]),
-            "rule 'bad' at Relu (node 'y'): ONNX has no operator 'Reul'",
+            "rule 'bad' at Relu (node 'y'): ONNX has no operator 'Reul'; did you mean 'Relu'?",
         ),
     ],
 )

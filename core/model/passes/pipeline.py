@@ -19,6 +19,7 @@ import onnx_ir as ir
 from graft.core.model.shapes import infer_shapes
 from graft.core.model.skeleton import skeleton_of_model
 from graft.core.model.soundness import tidy
+from graft.core.traversal import all_nodes
 from graft.errors import GraftError
 
 RECORD = "graft.passes"
@@ -118,7 +119,7 @@ def record_of(model: ir.Model) -> list[PassResult]:
 
 def verify_model(model: ir.Model, after: str) -> None:
     """Assert that the model is valid ONNX with unique node names; ``after`` says what changed it last."""
-    names = [node.name for node in ir.traversal.RecursiveGraphIterator(model.graph)]
+    names = [node.name for node in all_nodes(model.graph)]
     duplicates = (
         sorted({name for name in names if name and names.count(name) > 1}) if len(set(names)) < len(names) else []
     )
@@ -131,7 +132,7 @@ def verify_model(model: ir.Model, after: str) -> None:
 
 def count_nodes(model: ir.Model) -> int:
     """Return the number of nodes, those in subgraphs included."""
-    return sum(1 for _ in ir.traversal.RecursiveGraphIterator(model.graph))
+    return sum(1 for _ in all_nodes(model.graph))
 
 
 def _require_known(name: str, known: Collection[str]) -> None:

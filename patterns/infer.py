@@ -37,7 +37,7 @@ def infer_types(nodes: Sequence[ir.Node], opsets: Mapping[str, int], definitions
             hint = f"; did you mean '{near[0]}'?" if near else "; name the domain of another: op(..., domain=...)"
             raise PatternError(f"ONNX has no operator '{node.op_type}'{hint}", operator=node.op_type)
         for output in node.outputs:
-            if output.name in found:
+            if output.name is not None and output.name in found:
                 _learn(output, found[output.name])
 
 

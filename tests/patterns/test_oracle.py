@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from graft.errors import PatternError
-from graft.patterns import Pattern, is_constant, is_input, is_op, wildcard
+from graft.patterns import Pattern, dominates, is_constant, is_input, is_op, wildcard
 from graft.patterns.checks.validate import validate
 from graft.patterns.language import Alternative, Named, Operator, Wildcard
 from graft.patterns.match import Match
@@ -17,6 +17,7 @@ from graft.patterns.walk import parts, walk
 from tests.patterns.brute_force import State, solutions
 
 UNARY, BINARY, VARIADIC = ("Relu", "Exp", "Softmax"), ("Add", "Mul", "Sub"), ("Sum", "Max", "Concat")
+OPERATORS = (*UNARY, *BINARY, *VARIADIC)
 FLOAT = ir.TensorType(ir.DataType.FLOAT)
 
 
@@ -27,7 +28,7 @@ def drawn_graph(draw: random.Random) -> ir.Graph:
     constant.const_value = ir.tensor([[1.0, 2.0, 3.0]] * 2, dtype=ir.DataType.FLOAT, name="k")
     values, nodes = [*inputs, constant], []
     for number in range(draw.randint(2, 5)):
-        operator = draw.choice((*UNARY, *BINARY, *VARIADIC))
+        operator = draw.choice(OPERATORS)
         count = 1 if operator in UNARY else 2 if operator in BINARY else draw.randint(2, 4)
         read = [draw.choice(values[-4:]) for _ in range(count)]
         axis = {"axis": draw.choice((0, 1, -1, -2))} if operator in ("Softmax", "Concat") else {}
@@ -56,7 +57,7 @@ def drawn_pattern(draw: random.Random, shared: list[Pattern], depth: int = 3) ->
         return ~is_op(draw.choice(UNARY))
     if kind < 0.53:
         return drawn_pattern(draw, shared, depth - 1).optional(lambda inner: is_op("Relu")(inner))
-    operator = draw.choice((*UNARY, *BINARY, *VARIADIC))
+    operator = draw.choice(OPERATORS)
     count = 1 if operator in UNARY else 2 if operator in BINARY else draw.randint(1, 4)
     rest = (...,) if operator in VARIADIC and draw.random() < 0.2 else ()
     made = is_op(operator)(*(drawn_pattern(draw, shared, depth - 1) for _ in range(count)), *rest)
@@ -124,6 +125,45 @@ def test_the_matcher_finds_what_brute_force_finds() -> None:
 @pytest.mark.conformance
 def test_the_matcher_finds_what_brute_force_finds_in_many_graphs() -> None:
     assert disagreements(range(1500, 60_000)) == []
+
+
+def dominated(child: ir.Node, parents: tuple[str, ...], path: tuple[str, ...]) -> set[frozenset[str]]:
+    """Return the groups between a child and a parent that all its run-time inputs come from, by brute force."""
+    found: set[frozenset[str]] = set()
+    assert child.graph is not None
+    for node in child.graph:
+        parent = node.outputs[0]
+        inside: set[ir.Node] = set()
+        waiting, is_whole = [child], node.op_type in parents and node is not child
+        while waiting and is_whole:
+            inner = waiting.pop()
+            inside.add(inner)
+            arms = [one for one in inner.inputs if one is not None and one.const_value is None and one is not parent]
+            is_whole = any(one is not None and one.const_value is None for one in inner.inputs)
+            for producer in (arm.producer() for arm in arms):
+                is_whole &= producer is not None and producer.op_type in path and producer is not node
+                if is_whole and producer is not None and producer not in inside:
+                    waiting.append(producer)
+        values = [parent, *(inner.outputs[0] for inner in inside - {child})]
+        users = {use.node for value in values for use in value.uses()}
+        if is_whole and users <= inside and not any(value.is_graph_output() for value in values):
+            found.add(frozenset((node.name or "", *(inner.name or "" for inner in inside))))
+    return found
+
+
+def test_dominators_are_those_that_brute_force_finds() -> None:
+    hits = 0
+    for seed in range(800):
+        draw = random.Random(seed)
+        graph = drawn_graph(draw)
+        parents, path = tuple(draw.sample(OPERATORS, 3)), tuple(draw.sample(OPERATORS, 5))
+        for node in graph:
+            pattern = dominates(is_op(*parents), is_op(*path), is_op(node.op_type))
+            wanted = dominated(node, parents, path)
+            got = {frozenset(one.name or "" for one in match.members) for match in matches(pattern, node)}
+            assert got == wanted, f"seed {seed}, {node.name}: {pattern}"
+            hits += bool(wanted)
+    assert hits > 60
 
 
 def test_brute_force_finds_something_often_enough_to_tell() -> None:

@@ -28,7 +28,10 @@ MOST_ROUNDS = 8
 
 
 class Pass(Protocol):
-    """A change of a model: a frozen dataclass whose fields are its options."""
+    """A change of a model: a frozen dataclass whose fields are its options.
+
+    One with ``only_removes = True`` takes away what nothing reads: there is nothing to infer behind it.
+    """
 
     name: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -73,12 +76,18 @@ class Pipeline:
         after = dict(before)
         changed: dict[str, bool] = dict.fromkeys(before, False)
         nodes = count_nodes(model)
+        version, had_nothing = 0, [-1] * len(active)  # the version of the model that a pass had nothing to do in
         for _ in range(MOST_ROUNDS):
-            moved = False
-            for row in active:
-                if not row.run(model):
+            moved = is_new = False
+            for place, row in enumerate(active):
+                if had_nothing[place] == version:
                     continue
+                if not row.run(model):
+                    had_nothing[place] = version
+                    continue
+                version += 1
                 changed[row.name] = moved = True
+                is_new |= not getattr(row, "only_removes", False)
                 before[row.name] += nodes
                 nodes = count_nodes(model)
                 after[row.name] += nodes
@@ -86,7 +95,8 @@ class Pipeline:
                     verify_model(model, row.name)
             if not moved:
                 break
-            infer_shapes(model)
+            if is_new and infer_shapes(model):
+                version += 1
         results = [PassResult(row.name, changed[row.name], before[row.name], after[row.name]) for row in active]
         record_of(model).extend(results)
         return results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import onnx
 import onnx_ir as ir
@@ -12,33 +12,35 @@ from graft.core.model.view import NodeView
 from graft.errors import PatternError
 from graft.patterns.infer import Definitions
 
-if TYPE_CHECKING:
-    from graft.patterns.rewrite import Rule
+Definition: TypeAlias = "ir.Function | onnx.FunctionProto | onnx.defs.OpSchema"
+"""What a rule may bring: a function, which the model keeps, or a schema."""
 
 
-def definitions_of(rule: Rule, functions: Mapping[Any, ir.Function], is_model: bool) -> Definitions:
-    """Return what defines operators for a rule: the model's functions, and what the rule brings.
+def definitions_of(
+    rule: str, brought: Sequence[Definition], functions: Mapping[Any, ir.Function], is_model: bool
+) -> Definitions:
+    """Return what defines operators for a rule, by its name: the model's functions, and what the rule brings.
 
     Raises PatternError for functions where there is no model to keep them, and for one that the model has otherwise.
     """
     found: dict[tuple[str, str], ir.Function | onnx.defs.OpSchema] = {
         (one.domain, one.name): one for one in functions.values()
     }
-    for given in rule.definitions:
+    for given in brought:
         one = ir.from_proto(given) if isinstance(given, onnx.FunctionProto) else given
         assert isinstance(one, ir.Function | onnx.defs.OpSchema)
         known = found.get((one.domain, one.name))
         if isinstance(one, ir.Function) and not is_model:
             raise PatternError(
-                f"rule '{rule.name}' brings function '{one.domain}.{one.name}', which a model keeps; call "
+                f"rule '{rule}' brings function '{one.domain}.{one.name}', which a model keeps; call "
                 "rewrite(model, rules) with the model, not its graph",
-                rule=rule.name,
+                rule=rule,
             )
         if known is not None and not _same(known, one):
             raise PatternError(
-                f"rule '{rule.name}' brings '{one.domain}.{one.name}', which the model has as another function; give "
+                f"rule '{rule}' brings '{one.domain}.{one.name}', which the model has as another function; give "
                 "it another name",
-                rule=rule.name,
+                rule=rule,
             )
         found[one.domain, one.name] = known or one
     return found

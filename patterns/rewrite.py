@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 from onnx_ir import tape
 
@@ -23,7 +22,7 @@ from graft.core.operators.table import OperatorTable
 from graft.core.traversal import all_nodes
 from graft.errors import GraftError, PatternError
 from graft.patterns.checks.validate import validate
-from graft.patterns.definitions import definitions_of, import_domains, keep
+from graft.patterns.definitions import Definition, definitions_of, import_domains, keep
 from graft.patterns.graph_matching import roots_of
 from graft.patterns.infer import Definitions, infer_types
 from graft.patterns.language import Pattern
@@ -104,7 +103,7 @@ class Rule:
     build: Build
     check: MatchCheck | None = None
     once: bool = False
-    definitions: Sequence[ir.Function | onnx.FunctionProto | onnx.defs.OpSchema] = ()
+    definitions: Sequence[Definition] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,8 @@ def rewrite(
     _infer_untyped(top, functions)
     applied: Counter[str] = Counter()
     passes = 0
-    left = [(rule, definitions_of(rule, functions, isinstance(model, ir.Model))) for rule in rules]
+    is_model = isinstance(model, ir.Model)
+    left = [(rule, definitions_of(rule.name, rule.definitions, functions, is_model)) for rule in rules]
     while left:
         passes += 1
         changed: Counter[str] = Counter()

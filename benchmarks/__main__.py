@@ -14,6 +14,7 @@ for arguments in (
     ["benchmarks.call_overhead"],
     ["benchmarks.threads"],
     ["benchmarks.partition"],
+    ["benchmarks.planning", "1000", "10000"],
     ["benchmarks.compile_time"],
     ["benchmarks.memory"],
     ["benchmarks.datatypes"],

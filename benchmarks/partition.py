@@ -15,13 +15,14 @@ from time import perf_counter
 
 import onnx_ir as ir
 
+from graft.core.collection import collection_paused
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.graph import index_graph
 from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.merge_regions import MergeRegions
-from graft.partition.partitioner import collection_paused, partition
+from graft.partition.partitioner import partition
 from graft.partition.region_cut import Traffic
 from graft.partition.units import make_units
 from graft.patterns import Composite, is_op, wildcard

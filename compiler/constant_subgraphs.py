@@ -21,6 +21,7 @@ from graft.core.model.view import NodeView, ValueView, constant_tensor, is_packe
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.cost import elements, size
 from graft.core.operators.table import Trait
+from graft.core.traversal import all_graphs
 from graft.core.types import is_custom
 from graft.errors import GraftError
 
@@ -49,7 +50,7 @@ def fold_constant_subgraphs(model: ir.Model, evaluate: Evaluate, bounds: Bounds 
     quantised weights, and so does what `evaluate` cannot compute: it fails where it runs, if it runs.
     """
     changed = False
-    for graph in list(model.graphs()):
+    for graph in list(all_graphs(model)):
         nodes = _constant_nodes(graph, bounds or Bounds())
         if not nodes:
             continue

@@ -28,6 +28,7 @@ from graft.compiler.most_memory import Memory
 from graft.compiler.precision import with_precision
 from graft.compiler.stitch import Stitcher
 from graft.compiler.tuned_dims import check_dims
+from graft.core.collection import collection_paused
 from graft.core.machine.host import available_threads
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import COMPILED_FOR, GENERIC
@@ -169,6 +170,7 @@ def prepare(
     return simplified(load(source, shapes=shapes, dims=dims), source, shapes, manager, without, dims)
 
 
+@collection_paused()
 def simplified(
     loaded: ir.Model,
     source: Source,

@@ -18,10 +18,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graft.compiler.stitch import Stitcher
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.model.sample_inputs import sample_inputs, typical_numbers
 from graft.core.tuning.database import usable
 from graft.errors import DatabaseError, GraftError
-from graft.partition.region import regions
+from graft.partition.region import calls_of, region_as_it_stands, regions
 from graft.partition.region_structure import structure
 from graft.partition.times import TimesDatabase
 from graft.runtime.cache_directory import cache_directory
@@ -149,9 +149,11 @@ class MeasuredPlans:
 
     def _key(self, model: ir.Model) -> str:
         digest = hashlib.sha256()
-        for region in regions(model):
-            fingerprint = self.backends[region.backend].fingerprint()
-            digest.update(f"{region.backend} {fingerprint} {structure(region)}\n".encode())
+        typical = typical_numbers(model)
+        for call in calls_of(model.graph):
+            with region_as_it_stands(model, call, typical) as region:
+                fingerprint = self.backends[region.backend].fingerprint()
+                digest.update(f"{region.backend} {fingerprint} {structure(region)}\n".encode())
         return f"plan {self.machine} {digest.hexdigest()[:32]}"
 
 

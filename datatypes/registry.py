@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from graft.core.types import is_custom, parse_custom
+from graft.core.types import FLOATS, SIGNED, UNSIGNED, is_custom, parse_custom
 from graft.errors import DatatypeError
 from graft.runtime.arguments import FUNCTION, TEXT, WHOLE, WIDTHS, instance, optional, takes
 
@@ -29,6 +29,8 @@ FUNCTIONS = (
 )  # fmt: skip
 OPERATIONS = frozenset({*ARITHMETIC, *COMPARISONS, *FUNCTIONS, "Cast", "Lowest", "Highest"})
 """The operations that a lowering may be registered for."""
+ORDINARY = ("bool", *sorted(FLOATS), *sorted(SIGNED), *sorted(UNSIGNED))
+"""The types beside custom ones that a Cast may be from or to."""
 
 
 @dataclass(slots=True)
@@ -140,6 +142,8 @@ class DatatypeRegistry:
             )
         owner = source if op == "Cast" and datatype not in self._rows and source is not None else datatype
         row = self._row(owner)
+        for name in (datatype, source) if op == "Cast" else ():
+            self._require_type(name or "")
         cast = f"{source}->{datatype}" if op == "Cast" else ""
         row.lowerings[(backend or "", op, cast)] = lowering_of(lowering, op, owner)
         row.codes.clear()
@@ -175,6 +179,13 @@ class DatatypeRegistry:
 
     def __contains__(self, name: str) -> bool:
         return name in self._rows
+
+    def _require_type(self, name: str) -> None:
+        """Raise DatatypeError for an end of a Cast that is neither a registered datatype nor a number of ONNX."""
+        if name not in ORDINARY and name not in self._rows:
+            near = difflib.get_close_matches(name, (*ORDINARY, *self._rows), 1)
+            hint = f"did you mean '{near[0]}'" if near else f"ordinary types are {', '.join(ORDINARY)}"
+            raise DatatypeError(f"'{name}' is neither a registered datatype nor a type of ONNX; {hint}", datatype=name)
 
     def _row(self, name: str) -> Datatype:
         row = self._rows.get(name)

@@ -13,8 +13,8 @@ from graft.partition.graph import IndexedTree, index_tree
 from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph
 from graft.partition.units import make_units
+from graft.patterns.checks.tables import require_composites
 from graft.patterns.composite import Composite
-from graft.patterns.validate import validate
 
 
 def compose(
@@ -24,8 +24,7 @@ def compose(
 
     Bodies of control flow are composed too. Raises PatternError for a row that is wrong.
     """
-    for row in rows:
-        validate(row.pattern)
+    require_composites("", rows)
     step = MergeComposite((Table("", tuple(rows)),), longest, operators=operators)
     return PartitionGraph().run(model, _cuts(index_tree(model.graph, set()), step))
 

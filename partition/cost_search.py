@@ -15,13 +15,15 @@ from typing import Protocol
 
 import onnx_ir as ir
 
+from graft.core.model.sample_inputs import typical_numbers
+from graft.core.traversal import all_graphs
 from graft.partition.backend_like import MAIN_MEMORY, memory_of
 from graft.partition.costs import value_bytes
 from graft.partition.estimators import Estimator
 from graft.partition.graph import RUNTIME
 from graft.partition.plan import Plan
 from graft.partition.problem import Partitioned, Problem, Row
-from graft.partition.region import REGION_DOMAIN, Region, regions
+from graft.partition.region import REGION_DOMAIN, calls_of, region_as_it_stands, region_of
 from graft.partition.region_structure import structure
 from graft.partition.totals import MOVED, Least, Totals
 
@@ -207,7 +209,7 @@ class _Search:
         """Return the price of a partitioning."""
         if result.plan.unplaced:
             return math.inf
-        typical = self.problem.work.typical
+        typical, numbers = self.problem.work.typical, typical_numbers(result.model)
         memories = {one.name: device for one in self.problem.backends if (device := memory_of(one)) != MAIN_MEMORY}
         values = handed_over(result.model, memories)
         moved = sum(self.estimator.copy_seconds(value_bytes(value, typical)) for value in values)
@@ -215,12 +217,14 @@ class _Search:
             self.estimator.transfer_seconds(value_bytes(value, typical))
             for value in (transferred(result.model, memories) if memories else ())
         )
-        return sum(self._region(region) for region in regions(result.model)) + moved
+        return sum(self._region(result.model, call, numbers) for call in calls_of(result.model.graph)) + moved
 
-    def _region(self, region: Region) -> float:
-        key = (region.backend, structure(region))
+    def _region(self, model: ir.Model, call: ir.Node, typical: Mapping[str, int]) -> float:
+        """Return the price of a region; its backend is asked for one of those of the same structure."""
+        with region_as_it_stands(model, call, typical) as region:
+            key = (region.backend, structure(region))
         if key not in self._known:
-            self._known[key] = self.estimator.region_seconds(region)
+            self._known[key] = self.estimator.region_seconds(region_of(model, call, typical))
         return self._known[key]
 
 
@@ -231,7 +235,7 @@ def handed_over(model: ir.Model, memories: Collection[str] = ()) -> Iterator[ir.
     by its kernels, or `transferred`.
     """
     seen: set[tuple[ir.Value, str]] = set()
-    for graph in model.graphs():
+    for graph in all_graphs(model):
         for call in graph:
             if call.domain != REGION_DOMAIN:
                 continue
@@ -252,7 +256,7 @@ def transferred(model: ir.Model, memories: Mapping[str, str]) -> Iterator[ir.Val
     ``memories`` are those of backends that do not compute in main memory. The model's inputs and outputs are there.
     """
     seen: set[tuple[ir.Value, str]] = set()
-    for graph in model.graphs():
+    for graph in all_graphs(model):
         reads = [(value, _memory(call, memories)) for call in graph for value in call.inputs]
         reads += [(value, MAIN_MEMORY) for value in graph.outputs]
         for value, memory in reads:

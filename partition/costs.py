@@ -64,13 +64,14 @@ class Work:
     def flops(self, view: NodeView) -> int:
         """Return the floating-point operations of a node, 0 where the table has no cost or shapes are unknown."""
         node = view.node
-        if node.attributes:
+        attributes = tuple((name, _simple(one)) for name, one in node.attributes.items()) if node.attributes else ()
+        if any(value is None for _, value in attributes):
             return self._count(view)
         shapes = tuple(
             None if value is None or value.shape is None else tuple(value.shape)
             for value in (*node.inputs, *node.outputs)
         )
-        key = (node.domain, node.op_type, shapes)
+        key = (node.domain, node.op_type, attributes, shapes)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._count(view)
@@ -83,6 +84,14 @@ class Work:
         static = all(value is None or value.static_shape is not None for value in (*view.inputs, *view.outputs))
         at = view if static else _at_typical_shapes(view, self)
         return 0 if at is None else operator.cost(at).flops
+
+
+def _simple(attribute: ir.Attr) -> object:
+    """Return what an attribute is, as a key, None where it is neither a number, a text nor a list of such."""
+    value = attribute.value
+    if attribute.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
+        return attribute.type, tuple(value)
+    return (attribute.type, value) if isinstance(value, int | float | str) else None
 
 
 def _at_typical_shapes(view: NodeView, work: Work) -> NodeView | None:

@@ -105,8 +105,6 @@ class _Search:
     result: Grouping
     matcher: Matcher
     duplicate: bool = False
-    roots: dict[Pattern, list[Pattern]] = field(default_factory=dict)
-    """What `roots_of` says of every pattern."""
     tied: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """The groups with several roots that are taken, by member: only through these can an edge lead backwards."""
 
@@ -166,11 +164,6 @@ class _Search:
             left.extend(inner)
         return copies
 
-    def _roots(self, pattern: Pattern) -> list[Pattern]:
-        if pattern not in self.roots:
-            self.roots[pattern] = roots_of(pattern)
-        return self.roots[pattern]
-
     def _is_convex(self, members: set[int]) -> bool:
         """Whether no path leaves the members and comes back, groups with several roots being one node."""
         stack = [other for node in members for other in self.graph.successors[node] if other not in members]
@@ -220,7 +213,7 @@ class _Search:
                 continue
             if not all(self.free[node] and node not in table.refused for node in nodes):
                 continue
-            roots = root_nodes(match, self._roots(row.pattern))
+            roots = root_nodes(match, roots_of(row.pattern))
             reject = fused_use(match, members, roots)
             copies: set[int] = set()
             if reject is not None and reject.code == "fused-use" and self.duplicate and len(roots) == 1:

@@ -6,8 +6,10 @@ moved is ``cost`` if the backend would have taken it, as part of a composite too
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 import onnx_ir as ir
 
@@ -39,12 +41,15 @@ class Alone:
 
     takes: frozenset[str]
     rejects: Mapping[str, Reject]
+    composites: Mapping[str, tuple[str, tuple[str, ...]]]
+    """The composite that a node is taken in, and the names of all its nodes."""
 
 
 def alone(backend: str, cuts: GraphCuts, rows: Sequence[Composite], operators: OperatorTable) -> Alone:
     """Read off what a backend says from the cuts of a model that was partitioned for it alone."""
     takes: set[str] = set()
     rejects: dict[str, Reject] = {}
+    composites: dict[str, tuple[str, tuple[str, ...]]] = {}
     waiting = [cuts]
     while waiting:
         level = waiting.pop()
@@ -52,20 +57,25 @@ def alone(backend: str, cuts: GraphCuts, rows: Sequence[Composite], operators: O
         said = {number: reject for (number, name), reject in level.annotation.rejects.items() if name == backend}
         takes.update(names[node] for node in range(len(names)) if placement[level.units.unit_of[node]] == backend)
         rejects.update((names[node], reject) for node, reject in said.items())
+        for group in (unit.group for unit in level.units.units if unit.group is not None):
+            members = tuple(names[node] for node in group.nodes)
+            composites.update(dict.fromkeys(members, (group.composite.name, members)))
         wanted = {node for node, reject in said.items() if reject.code == NO_PATTERN}
         if wanted:
             found = near_misses(backend, level.graph, rows, operators)
             rejects.update((names[node], found[node]) for node in wanted if node in found)
         waiting.extend(body for inner in level.inner.values() for body in inner.values())
-    return Alone(frozenset(takes), rejects)
+    return Alone(frozenset(takes), rejects, composites)
 
 
 def with_reasons(plan: Plan, said: Mapping[str, Alone], by_cost: bool) -> Plan:
     """Return a plan whose reasons are what the backends, asked alone, say of the nodes."""
-    return replace(plan, placements=tuple(_row(row, said, by_cost) for row in plan.placements))
+    placed = {row.node: row.backend for row in plan.placements}
+    rows = (_row(row, said, partial(_claim, plan.backends, placed), by_cost) for row in plan.placements)
+    return replace(plan, placements=tuple(rows))
 
 
-def _row(row: Placement, said: Mapping[str, Alone], by_cost: bool) -> Placement:
+def _row(row: Placement, said: Mapping[str, Alone], claim: Callable[..., Reject | None], by_cost: bool) -> Placement:
     reasons = dict(row.reasons)
     for backend, reject in row.reasons.items():
         own = said.get(backend)
@@ -74,8 +84,22 @@ def _row(row: Placement, said: Mapping[str, Alone], by_cost: bool) -> Placement:
         if row.node not in own.takes:
             reasons[backend] = own.rejects.get(row.node, reject)
         elif reject.code == NO_PATTERN:
-            reasons[backend] = MOVED if by_cost else lost_to(row.backend) if row.backend else reject
+            claimed = MOVED if by_cost else claim(backend, own.composites.get(row.node))
+            reasons[backend] = reject if claimed is None else claimed
     return replace(row, reasons=reasons) if reasons != dict(row.reasons) else row
+
+
+def _claim(
+    order: Sequence[str], placed: Mapping[str, str], backend: str, composite: tuple[str, tuple[str, ...]] | None
+) -> Reject | None:
+    """Return why a backend has no composite that it would form alone: an earlier backend has one of its nodes."""
+    name, members = composite or ("", ())
+    earlier = order[: order.index(backend)]
+    for member in members:
+        if placed.get(member) in earlier:
+            other = placed[member]
+            return Reject(lost_to(other).code, f"{other} comes first at '{member}', which {name} needs too")
+    return None
 
 
 def near_misses(
@@ -86,11 +110,13 @@ def near_misses(
     Of equally near ones that is the one of the earlier row, then the first by its text: no order of nodes matters.
     """
     best: dict[int, tuple[tuple[int, int, int], Reject]] = {}
+    by_operator: dict[tuple[str, str], list[NodeView]] = {}
+    for view in graph.views:
+        if not is_call(view.node):
+            by_operator.setdefault((view.domain, view.op_type), []).append(view)
     for place, row in enumerate(rows):
         roots = root_operators(row.pattern)
-        for view in graph.views:
-            if is_call(view.node) or (roots is not None and (view.domain, view.op_type) not in roots):
-                continue
+        for view in chain.from_iterable(by_operator.get(one, ()) for one in roots or by_operator):
             found = explained(backend, row, view.node, operators)
             reject = found.reject
             if found.found or not found.members or reject.code == NO_PATTERN:

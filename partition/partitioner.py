@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 import onnx_ir as ir
 
+from graft.core.collection import collection_paused
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
-from graft.errors import PatternError, PlanError
+from graft.errors import PlanError
 from graft.partition.backend_like import BackendLike
 from graft.partition.cost_search import PlanTimes, cheapest, faster
 from graft.partition.estimators import Estimator, Roofline
@@ -23,10 +23,12 @@ from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.partition.problem import Partitioned, Problem
 from graft.partition.totals import Totals
-from graft.patterns.language import Pattern
-from graft.patterns.validate import validate
+from graft.patterns.checks.tables import require_composites, shadow_text, shadowed
+from graft.patterns.composite import Composite
 
 __all__ = ["Partitioned", "Policy", "partition"]
+
+log = logging.getLogger("graft.partition")
 
 
 def partition(
@@ -57,7 +59,7 @@ def partition(
     if doubled:
         raise PlanError(f"backend '{doubled[0]}' is listed twice; list each backend once", backend=doubled[0])
     for backend in backends:
-        _validate(backend.name, tuple((row.name, row.pattern) for row in backend.patterns))
+        _require_table(backend.name, tuple(backend.patterns))
     with collection_paused():
         wanted = {} if plan is None else plan_refusals(plan, fingerprint(model), names)
         totals: Totals | None = None
@@ -88,32 +90,8 @@ def partition(
 
 
 @lru_cache(maxsize=64)
-def _validate(backend: str, rows: tuple[tuple[str, Pattern], ...]) -> None:
-    """Raise PatternError, naming the composite, if a row of a backend's table is wrong; a table is checked once."""
-    names: set[str] = set()
-    for name, pattern in rows:
-        if name in names:
-            raise PatternError(
-                f"backend '{backend}' has two composites named '{name}'; give each row its own name",
-                plugin=backend,
-                composite=name,
-            )
-        names.add(name)
-        try:
-            validate(pattern)
-        except PatternError as error:
-            raise PatternError(
-                f"composite '{name}' of backend '{backend}': {error}", plugin=backend, composite=name
-            ) from error
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Keep the collector of cycles from looking through a growing model again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+def _require_table(backend: str, rows: tuple[Composite, ...]) -> None:
+    """Refuse a table with a row that is wrong, and say which rows others leave nothing; a table is checked once."""
+    require_composites(backend, rows)
+    for row, earlier in shadowed(rows):
+        log.warning("%s", shadow_text(backend, row, earlier))

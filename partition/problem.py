@@ -128,7 +128,7 @@ class Problem:
                 own = {pair: why for pair, why in self.refusals.items() if pair[1] == backend.name}
                 single = copy(self)  # with everything that is known of the model; wishes are among the refusals
                 single.backends = (backend,)
-                cuts = single._cut(single.tree, own, ())
+                cuts = single._cut(single.tree, own, (), regions=False)
                 said[backend.name] = alone(backend.name, cuts, rows, self.operators)
         return replace(result, plan=with_reasons(result.plan, said, by_cost)) if said else result
 
@@ -144,8 +144,8 @@ class Problem:
             self.placed = 0 if is_due else self.placed
         self.placed += len(self.tree.graph.nodes)
 
-    def _cut(self, tree: IndexedTree, known: Refusals, dropped: Collection[Row]) -> GraphCuts:
-        """Decide about a graph and the bodies that stay in it."""
+    def _cut(self, tree: IndexedTree, known: Refusals, dropped: Collection[Row], *, regions: bool = True) -> GraphCuts:
+        """Decide about a graph and the bodies that stay in it; ``regions`` are needed to build a model, not to ask."""
         graph = tree.graph
         refused = self._refused(graph, known)
         tables = self._tables(graph, refused, dropped)
@@ -153,10 +153,13 @@ class Problem:
         grouping = MergeComposite(tables, longest, duplicate, self.operators).run(graph)
         units = make_units(graph, grouping.groups)
         annotation = AnnotateTarget(self.backends, self.tolerance).run(graph, units.units, grouping, refused)
-        result = GraphCuts(graph, units, annotation, self._regions(graph, units, annotation.placement))
+        cuts = self._regions(graph, units, annotation.placement) if regions else []
+        result = GraphCuts(graph, units, annotation, cuts)
         for number, inner in tree.bodies.items():
             if annotation.placement[units.unit_of[number]] == RUNTIME:
-                result.inner[number] = {key: self._cut(body, known, dropped) for key, body in inner.items()}
+                result.inner[number] = {
+                    key: self._cut(body, known, dropped, regions=regions) for key, body in inner.items()
+                }
         return result
 
     def _tables(

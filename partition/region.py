@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnx_ir as ir
 
 from graft.core.model.sample_inputs import typical_numbers
 from graft.core.model.view import NodeView, ValueView, constant_tensor
+from graft.core.traversal import bodies_of
 from graft.errors import ModelError
 from graft.partition.growing_caches import caches_of_region
 
@@ -94,27 +96,45 @@ def regions(model: ir.Model) -> tuple[Region, ...]:
 
     Every region is a fresh clone: a backend may change it. Raises ModelError if a call has no function.
     """
-    found: list[Region] = []
-    _collect(model, model.graph, typical_numbers(model), found)
-    return tuple(found)
+    typical = typical_numbers(model)
+    return tuple(region_of(model, call, typical) for call in calls_of(model.graph))
 
 
-def _collect(model: ir.Model, graph: ir.Graph, typical: Mapping[str, int], found: list[Region]) -> None:
+def calls_of(graph: ir.Graph) -> Iterator[ir.Node]:
+    """Yield the calls of regions in a graph in order of execution, those in control-flow bodies in place."""
     for node in graph:
         if node.domain == REGION_DOMAIN:
-            found.append(region_of(model, node, typical))
-            continue
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                _collect(model, attribute.as_graph(), typical, found)
-            elif attribute.type == ir.AttributeType.GRAPHS:
-                for body in attribute.as_graphs():
-                    _collect(model, body, typical, found)
+            yield node
+        elif node.attributes:
+            for body in bodies_of(node):
+                yield from calls_of(body)
 
 
 def region_of(model: ir.Model, call: ir.Node, typical: Mapping[str, int]) -> Region:
     """Return the region that a node of a partitioned model calls; ``typical`` numbers of the model's symbols."""
     function = _function(model, call).clone()
+    bodies = {node.op_type: _function(model, node).clone() for node in function if node.domain == COMPOSITE_DOMAIN}
+    return _described(model, call, function, bodies, typical)
+
+
+@contextmanager
+def region_as_it_stands(model: ir.Model, call: ir.Node, typical: Mapping[str, int]) -> Iterator[Region]:
+    """Give a region whose functions are those of the model, to look at and not to keep or change."""
+    function = _function(model, call)
+    bodies = {node.op_type: _function(model, node) for node in function if node.domain == COMPOSITE_DOMAIN}
+    ends = [value for one in (function, *bodies.values()) for value in (*one.inputs, *one.outputs)]
+    before = [(value, value.type, value.shape, value.const_value) for value in ends]
+    try:
+        yield _described(model, call, function, bodies, typical)
+    finally:
+        for value, kind, shape, tensor in before:
+            value.type, value.shape, value.const_value = kind, shape, tensor
+
+
+def _described(
+    model: ir.Model, call: ir.Node, function: ir.Function, bodies: dict[str, ir.Function], typical: Mapping[str, int]
+) -> Region:
+    """Return the region of a call, its functions told the types and constants of their arguments."""
     constants: dict[str, ir.TensorProtocol] = {}
     inputs: list[ValueView] = []
     for value, argument in zip(function.inputs, call.inputs, strict=True):
@@ -128,11 +148,11 @@ def region_of(model: ir.Model, call: ir.Node, typical: Mapping[str, int]) -> Reg
             constants[value.name or ""] = tensor
     for value, result in zip(function.outputs, call.outputs, strict=True):
         _type_like(value, result)
-    composites: dict[str, ir.Function] = {}
     origin: list[str] = []
     for node in function:
         if node.domain == COMPOSITE_DOMAIN:
-            body = composites[node.op_type] = _composite(model, node)
+            body = bodies[node.op_type]
+            _tell(body, node)
             origin.extend(NodeView(inner).name for inner in body)
         else:
             origin.append(NodeView(node).name)
@@ -140,7 +160,7 @@ def region_of(model: ir.Model, call: ir.Node, typical: Mapping[str, int]) -> Reg
         name=function.metadata_props["global_symbol"],
         backend=function.metadata_props["Compiler"],
         function=function,
-        composites=composites,
+        composites=bodies,
         inputs=tuple(inputs),
         outputs=tuple(ValueView(value) for value in function.outputs),
         constants=constants,
@@ -150,16 +170,14 @@ def region_of(model: ir.Model, call: ir.Node, typical: Mapping[str, int]) -> Reg
     )
 
 
-def _composite(model: ir.Model, call: ir.Node) -> ir.Function:
-    """Return a clone of a composite's body that knows its inputs' types and constants."""
-    body = _function(model, call).clone()
+def _tell(body: ir.Function, call: ir.Node) -> None:
+    """Tell a composite's body the types and constants of its arguments."""
     for value, argument in zip(body.inputs, call.inputs, strict=True):
         assert argument is not None, f"composite '{body.name}': input '{value.name}' is absent"
         _type_like(value, argument)
         value.const_value = constant_tensor(argument)
     for value, result in zip(body.outputs, call.outputs, strict=True):
         _type_like(value, result)
-    return body
 
 
 def _function(model: ir.Model, call: ir.Node) -> ir.Function:

@@ -6,41 +6,74 @@ For floats, a difference counts as a sum with a negated term and a quotient as a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import permutations
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
+from graft.patterns.backtracking import Subject
 from graft.patterns.language import Operator, Pattern
 from graft.patterns.walk import INVERSES, family_of, nest_family
 
-MOST_NODES = 3
-"""Nests of more nodes are matched as they are written: the number of groupings grows too fast."""
+FEW = 3
+"""Operators of a nest whose orders are few enough to run through them all for an explanation."""
 
+Place = tuple[ir.Node, int]
+"""Input ``index`` of a node."""
 _Leaf = tuple[Pattern, bool]
-_Place = tuple[ir.Node, int]
-_Term = tuple[_Place, bool]
+"""An argument of a nest, and whether it counts as negated or inverted."""
+_Term = tuple[Place, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """A nest of as many nodes as the pattern has, whatever their order.
+
+    ``rows`` are the numbers of the places that each leaf may take; where the family does not commute, the
+    leaves take the places in their order. ``inner`` are the pattern's inner operators, with nodes for them.
+    """
+
+    leaves: tuple[Pattern, ...]
+    places: list[Place]
+    rows: list[list[int]]
+    inner: dict[Operator, ir.Node]
+    commutes: bool
 
 
 def groupings(
-    pattern: Operator, node: ir.Node, operators: OperatorTable
-) -> Iterator[tuple[tuple[Pattern, ...], tuple[_Place, ...], dict[Operator, ir.Node]]]:
-    """Yield (leaf patterns, inputs of nodes for them, inner patterns with their nodes) for every regrouping."""
+    pattern: Operator,
+    node: ir.Node,
+    operators: OperatorTable,
+    possible: Callable[[Pattern, Subject], bool],
+    explains: bool = False,
+) -> Iterator[Grouping]:
+    """Yield every nest of nodes with ``node`` as its root that has as many nodes as the pattern has operators.
+
+    None are yielded where a leaf has no place at all: ``possible`` says whether a pattern may fit a value. Who
+    ``explains`` gets those of small nests all the same, to say what does not fit.
+    """
     family = _family(pattern, node, operators)
     if family is None:
         return
     leaves: list[_Leaf] = []
     nests: list[Operator] = []
     _flatten(pattern, family, False, leaves, nests)
-    if not 2 <= len(nests) <= MOST_NODES:
+    commutes = operators.has(NodeView(node), Trait.COMMUTATIVE) or family in INVERSES.values()
+    if explains and len(nests) <= FEW:
+        possible = _is_there
+    reached = _reachable(node, family)
+    if not all(any(sign == turned and possible(leaf, at(place)) for place, turned in reached) for leaf, sign in leaves):
         return
     for terms, nodes in _subtrees(node, family, len(nests)):
-        inner = dict(zip(nests[1:], nodes[1:], strict=True))
-        for order in _orders(terms, operators.has(NodeView(node), Trait.COMMUTATIVE) or family in INVERSES.values()):
-            if all(leaf[1] == term[1] for leaf, term in zip(leaves, order, strict=True)):
-                yield tuple(leaf for leaf, _ in leaves), tuple(place for place, _ in order), dict(inner)
+        rows = [
+            [number for number, (place, turned) in enumerate(terms) if turned == sign and possible(leaf, at(place))]
+            for leaf, sign in leaves
+        ]
+        if commutes or all(leaf[1] == term[1] for leaf, term in zip(leaves, terms, strict=True)):
+            inner = dict(zip(nests[1:], nodes[1:], strict=True))
+            yield Grouping(tuple(leaf for leaf, _ in leaves), [place for place, _ in terms], rows, inner, commutes)
 
 
 def _family(pattern: Operator, node: ir.Node, operators: OperatorTable) -> str | None:
@@ -71,6 +104,36 @@ def _belongs(node: ir.Node, family: str) -> bool:
     return INVERSES.get(node.op_type) == family and ValueView(node.outputs[0]).dtype.find("float") >= 0
 
 
+def _is_there(leaf: Pattern, value: Subject) -> bool:
+    return value is not None
+
+
+def at(place: Place) -> Subject:
+    """Return the value at a place, None where the node has fewer inputs."""
+    node, index = place
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def _reachable(root: ir.Node, family: str) -> dict[_Term, None]:
+    """Return every place that can be a term of a nest with this root, whatever its size."""
+    seen = {(root, False)}
+    waiting = [(root, False)]
+    found: dict[_Term, None] = {}
+    while waiting:
+        node, inverted = waiting.pop()
+        for index in (0, 1):
+            sign = inverted != (index == 1 and node.op_type != family)
+            found[(node, index), sign] = None
+            value = node.inputs[index]
+            producer = None if value is None else value.producer()
+            if producer is None or producer.graph is not node.graph or not _belongs(producer, family):
+                continue
+            if (producer, sign) not in seen:
+                seen.add((producer, sign))
+                waiting.append((producer, sign))
+    return found
+
+
 def _subtrees(node: ir.Node, family: str, count: int) -> Iterator[tuple[list[_Term], list[ir.Node]]]:
     """Yield the terms and nodes of every nest of ``count`` nodes of the family whose root is ``node``."""
     turned = node.op_type != family
@@ -88,10 +151,3 @@ def _side(node: ir.Node, index: int, family: str, count: int) -> Iterator[tuple[
     producer = None if value is None else value.producer()
     if producer is not None and producer.graph is node.graph and _belongs(producer, family):
         yield from _subtrees(producer, family, count)
-
-
-def _orders(terms: list[_Term], commutes: bool) -> Iterator[tuple[_Term, ...]]:
-    if commutes:
-        yield from permutations(terms)
-    else:
-        yield tuple(terms)

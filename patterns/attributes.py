@@ -6,7 +6,7 @@ from functools import cache
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
+from graft.core.model.view import NodeView, ValueView
 from graft.patterns.value_constraints import AttributeValue
 
 WEIGHTS = {
@@ -17,6 +17,26 @@ WEIGHTS = {
 ONES = ("strides", "dilations")
 ZEROS = {"pads": 2, "output_padding": 1}
 """Attributes that are zeros, with how many numbers there are per axis."""
+
+AXES = frozenset({"axis", "axes", "batch_axis", "time_axis"})
+"""Attributes that are axes of the first input, negative ones counted from its end, in all operators of ONNX."""
+AXES_OF_RESULT = frozenset({"OneHot"})
+"""The operators whose axis is one of the result, which has an axis more."""
+
+
+def from_front(node: ir.Node, name: str, value: AttributeValue) -> AttributeValue:
+    """Return the value of an attribute with axes counted from the front, where it has some and the rank is known."""
+    if name not in AXES or node.domain not in ("", "ai.onnx") or not node.inputs or node.inputs[0] is None:
+        return value
+    rank = ValueView(node.inputs[0]).rank
+    if rank is None:
+        return value
+    rank += node.op_type in AXES_OF_RESULT
+    if isinstance(value, int):
+        return value + rank if value < 0 else value
+    if isinstance(value, list | tuple) and all(isinstance(one, int) for one in value):
+        return [one + rank if one < 0 else one for one in value]
+    return value
 
 
 def attribute_of(node: ir.Node, name: str) -> AttributeValue:

@@ -75,6 +75,14 @@ class Machine:
         self._take_back(0)
         self.steps = 0
 
+    def spend(self, steps: int) -> None:
+        """Count steps; raise StepLimitError where a search took more than `STEP_LIMIT`."""
+        self.steps += steps
+        if self.steps > STEP_LIMIT:
+            raise StepLimitError(
+                f"a pattern took more than {STEP_LIMIT} steps at one node; give its alternatives different operators"
+            )
+
     def solutions(self, *goals: Goal) -> Iterator[None]:
         """Yield once for every way in which all goals are reached.
 
@@ -86,12 +94,7 @@ class Machine:
                 yield
                 alternative = self._next_way()
             else:
-                self.steps += 1
-                if self.steps > STEP_LIMIT:
-                    raise StepLimitError(
-                        f"a pattern took more than {STEP_LIMIT} steps at one node; "
-                        "give its alternatives different operators"
-                    )
+                self.spend(1)
                 (step, pattern, subject, scope), left = left
                 found = step(self, pattern, subject, scope)
                 if isinstance(found, tuple):

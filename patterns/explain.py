@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import onnx_ir as ir
 
@@ -11,10 +12,10 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
 from graft.patterns.backtracking import Found
+from graft.patterns.checks.validate import validate
 from graft.patterns.language import ConstantPattern, Constrained, Operator, Pattern
 from graft.patterns.matcher import Matcher
 from graft.patterns.matching import MatchCheck, refusal
-from graft.patterns.validate import validate
 from graft.patterns.value_constraints import Attributes, DtypeIs, RankIs
 from graft.patterns.walk import walk
 
@@ -90,6 +91,8 @@ def nearest(
 class _Explaining(Matcher):
     """A matcher that keeps the miss that came latest."""
 
+    explains = True
+
     def __init__(self, root: NodeView, operators: OperatorTable) -> None:
         super().__init__(operators)
         self.furthest = (-1, -1)
@@ -104,8 +107,11 @@ class _Explaining(Matcher):
 
     def miss(self, pattern: Pattern, subject: Found, text: str, code: str = "") -> None:
         """Keep the miss if more operators, then more parts, were bound than at any earlier one."""
+        parts = sum(len(scope.bound) for scope in self.scopes)
+        if parts < self.furthest[0]:
+            return  # there are no more nodes than parts
         nodes = [found for scope in self.scopes for found in scope.bound.values() if isinstance(found, ir.Node)]
-        reached = (len(nodes), sum(len(scope.bound) for scope in self.scopes))
+        reached = (len(nodes), parts)
         if reached > self.furthest:
             self.furthest = reached
             self.bound = frozenset(nodes)
@@ -123,6 +129,7 @@ class _Explaining(Matcher):
         return reader.where
 
 
+@lru_cache(maxsize=4096)
 def _operators(pattern: Pattern) -> int:
     return sum(isinstance(part, Operator) for part in walk(pattern))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import onnx_ir as ir
 
@@ -115,7 +116,8 @@ def _holds(scope: Scope, edge: Edge) -> bool:
     return bool(uses)
 
 
-def roots_of(pattern: Pattern) -> list[Pattern]:
+@lru_cache(maxsize=4096)
+def roots_of(pattern: Pattern) -> tuple[Pattern, ...]:
     """Return the patterns, beside the root, whose values may be used outside a match.
 
     Those are the members of a `Together` that no edge gives one consumer alone.
@@ -125,7 +127,7 @@ def roots_of(pattern: Pattern) -> list[Pattern]:
         if isinstance(part, Together):
             only = {edge.producer for edge in part.edges if edge.only}
             kept.extend(member for member in _all_members(part) if member not in only)
-    return list(dict.fromkeys(kept))
+    return tuple(dict.fromkeys(kept))
 
 
 HANDLERS[Together] = _together

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import onnx_ir as ir
 
@@ -16,7 +18,7 @@ from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable, Trait
 from graft.patterns.assignment import Assignment
-from graft.patterns.associative import groupings
+from graft.patterns.associative import Place, at, groupings
 from graft.patterns.backtracking import Found, Goal, Goals, Machine, Scope, Step, Subject
 from graft.patterns.dimensions import Misfit, fit_shape, judged, shape_misfit
 from graft.patterns.language import (
@@ -40,13 +42,16 @@ from graft.patterns.match import Match
 from graft.patterns.operands import Read, operands_of
 from graft.patterns.value_checks import constant_violation, violation
 from graft.patterns.value_constraints import ShapeIs
-from graft.patterns.walk import nest_family, parts, root_operators, walk
+from graft.patterns.walk import family_of, nest_family, parts, root_operators, walk
 
 Ways = Iterator[Goals]
 
 
 class Matcher(Machine):
     """Matches patterns against a graph; ``operators`` says which operators commute and associate."""
+
+    explains: ClassVar[bool] = False
+    """Whether what does not fit is of interest, too."""
 
     def __init__(self, operators: OperatorTable = OPERATORS) -> None:
         super().__init__()
@@ -59,8 +64,7 @@ class Matcher(Machine):
         """The inputs of matched nodes in the order in which the pattern comes to them."""
         self.pending: list[Callable[[], bool]] = []
         """Demands that can only be judged when the whole is matched."""
-        self._mentions: dict[Pattern, Counter[Pattern]] = {}
-        self._pattern: Pattern | None = None
+        self._facts = _Facts(Counter(), frozenset())
 
     def matches(self, pattern: Pattern, node: ir.Node) -> Iterator[Match]:
         """Yield every way in which the pattern fits with ``node`` as its root, preferred ones first.
@@ -68,7 +72,7 @@ class Matcher(Machine):
         One search of a matcher at a time: a new one ends those before. Raises StepLimitError for an endless one.
         """
         self.forget()
-        self._pattern = pattern
+        self._facts = _facts_of(pattern)
         for output in node.outputs:
             self.scopes[:] = [Scope(node.graph)]
             for _ in self.solutions(self.goal(pattern, output, self.scopes[0])):
@@ -111,13 +115,34 @@ class Matcher(Machine):
 
     def stands_alone(self, pattern: Pattern) -> bool:
         """Whether an argument is a wildcard without a name that stands nowhere else: like any other one of its kind."""
-        if not isinstance(pattern, Wildcard) or pattern.target is not None or self._pattern is None:
-            return False
-        mentions = self._mentions.get(self._pattern)
-        if mentions is None:
-            mentions = Counter(part for owner in walk(self._pattern) for part in parts(owner))
-            self._mentions[self._pattern] = mentions
-        return mentions[pattern] == 1
+        return isinstance(pattern, Wildcard) and pattern.target is None and self._facts.mentions[pattern] == 1
+
+    def regroups(self, pattern: Operator) -> bool:
+        """Whether a nest is tried in other groupings: not where it is part of a larger one, which tries them all."""
+        return pattern in self._facts.nests
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is known of a whole pattern: how often its parts are mentioned, and the nests that have other groupings."""
+
+    mentions: Counter[Pattern]
+    nests: frozenset[Operator]
+
+
+@lru_cache(maxsize=4096)
+def _facts_of(pattern: Pattern) -> _Facts:
+    """Return what is known of a pattern, kept by its identity as `root_operators` is."""
+    owners = walk(pattern)
+    mentions = Counter(part for owner in owners for part in parts(owner))
+    nests = [part for part in owners if isinstance(part, Operator) and nest_family(part) is not None]
+    inner = {
+        argument
+        for nest in nests
+        for argument in nest.arguments or ()
+        if mentions[argument] == 1 and family_of(argument) == family_of(nest)
+    }
+    return _Facts(mentions, frozenset(nest for nest in nests if nest not in inner))
 
 
 def _fits(matcher: Matcher, pattern: Pattern, value: Subject, scope: Scope) -> Goals | Ways | None:
@@ -146,7 +171,7 @@ def fits_node(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope) 
         matcher.miss(pattern, node, "the pattern already stands for another node")
         return None
     named = named_so(pattern, node)
-    nested = pattern.arguments is not None and nest_family(pattern) is not None
+    nested = pattern.arguments is not None and matcher.regroups(pattern)
     if not named:
         matcher.miss(pattern, node, f"wanted {pattern.title}")
         if not nested:
@@ -160,7 +185,7 @@ def fits_node(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope) 
     return _arrangements(matcher, pattern, node, scope)
 
 
-def _argument(matcher: Matcher, pattern: Pattern, place: tuple[ir.Node, int], scope: Scope) -> Goals | Ways | None:
+def _argument(matcher: Matcher, pattern: Pattern, place: Place, scope: Scope) -> Goals | Ways | None:
     """Match one argument with the input at a place, and note the place."""
     node, index = place
     matcher.push(matcher.reads, Read(node, index, pattern, scope))
@@ -181,7 +206,7 @@ def _arrangements(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Sco
         return None
     own = _in_order(arguments, node, range(count), scope)
     commutes = pattern.any_order or matcher.operators.has(NodeView(node), Trait.COMMUTATIVE)
-    if not commutes or given < 2 or count < 2 or (given == count == 2 and node.inputs[0] is node.inputs[1]):
+    if not commutes or given < 2 or not count or (given == count == 2 and node.inputs[0] is node.inputs[1]):
         return (*own, (_rest, count, node, scope)) if given > count else own
     if given == count == 2:
         return iter((own, _in_order(arguments, node, (1, 0), scope)))
@@ -204,45 +229,55 @@ def _any_order(
     matcher: Matcher, arguments: tuple[Pattern, ...], node: ir.Node, inputs: int, scope: Scope
 ) -> Goals | None:
     """Match arguments with inputs in any order, one argument after the other."""
-    values = [node.inputs[index] if index < len(node.inputs) else None for index in range(inputs)]
-    rows = [[i for i, value in enumerate(values) if _possible(argument, value)] for argument in arguments]
+    places = [(node, index) for index in range(inputs)]
+    rows = [[i for i, place in enumerate(places) if _possible(argument, at(place))] for argument in arguments]
     rows += [list(range(inputs)) for _ in range(inputs - len(arguments))]  # what `...` takes
+    return _assigned(matcher, arguments, node, (rows, places), scope)
+
+
+def _assigned(
+    matcher: Matcher,
+    arguments: tuple[Pattern, ...],
+    node: ir.Node,
+    given: tuple[list[list[int]], list[Place]],
+    scope: Scope,
+) -> Goals | None:
+    """Match arguments with inputs of nodes, ``given`` as the places that each may take by number, and the places."""
+    rows, places = given
     assignment = Assignment(rows)
     mates = assignment.start()
     if mates is None:
         matcher.miss(arguments[0], node, "its inputs do not fit the arguments in any order")
         return None
-    return ((_choose, (arguments, assignment, mates, 0, -1), node, scope),)
+    return ((_choose, (arguments, assignment, mates, 0, {}), places, scope),)
 
 
-def _choose(matcher: Matcher, state: tuple[Any, ...], node: ir.Node, scope: Scope) -> Goals | Ways:
+def _choose(matcher: Matcher, state: tuple[Any, ...], places: list[Place], scope: Scope) -> Goals | Ways:
     """Give the next argument an input, those in the node's order first.
 
-    Arguments that are like one another take their inputs in the node's order, and of equal inputs only the first is
-    tried: any other order would give the same match.
+    Arguments that are like one another take their inputs in the node's order, and of equal inputs that are left only
+    the first is tried: any other order would give the same match.
     """
-    arguments, assignment, mates, number, last = state
+    arguments, assignment, mates, number, latest = state
     if number == len(arguments):
-        left = [
-            index for index in sorted(mates[number:]) if index < len(node.inputs) and node.inputs[index] is not None
-        ]
-        for index in left:
-            matcher.push(matcher.reads, Read(node, index, None, scope))
+        for index in sorted(mates[number:]):
+            if at(places[index]) is not None:
+                matcher.push(matcher.reads, Read(places[index][0], places[index][1], None, scope))
         return ()
-    alike = matcher.stands_alone(arguments[number])
+    alike = tuple(assignment.possible[number]) if matcher.stands_alone(arguments[number]) else None
+    taken, after = mates[:number], latest.get(alike, -1)
+    firsts: dict[Subject, int] = {}
+    for index in sorted(assignment.possible[number]):
+        if index not in taken and index > after:
+            firsts.setdefault(at(places[index]), index)
 
     def ways() -> Ways:
-        tried: list[Subject] = []
-        taken = {mates[before] for before in range(number)}
-        for index in sorted(assignment.possible[number], key=lambda index: (index < number, index)):
-            value = node.inputs[index] if index < len(node.inputs) else None
-            if index in taken or (alike and index < last) or any(value is other for other in tried):
-                continue
-            tried.append(value)
+        for index in sorted(firsts.values(), key=lambda index: (alike is None and index < number, index)):
             chosen = assignment.choose(mates, number, index)
             if chosen is not None:
-                state = (arguments, assignment, chosen, number + 1, index if alike else last)
-                yield (_argument, arguments[number], (node, index), scope), (_choose, state, node, scope)
+                now = latest if alike is None else {**latest, alike: index}
+                state = (arguments, assignment, chosen, number + 1, now)
+                yield (_argument, arguments[number], places[index], scope), (_choose, state, places, scope)
 
     return ways()
 
@@ -274,11 +309,20 @@ def _groupings(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope,
             yield found
         elif found is not None:
             yield from found
-    for patterns, places, inner in groupings(pattern, node, matcher.operators):
-        if not any(part in scope.bound for part in inner):
-            for part, stands_for in inner.items():
-                matcher.bind(scope.bound, part, stands_for)
-            yield tuple((_argument, one, place, scope) for one, place in zip(patterns, places, strict=True))
+    for grouping in groupings(pattern, node, matcher.operators, _possible, matcher.explains):
+        matcher.spend(len(grouping.places))
+        if any(part in scope.bound for part in grouping.inner):
+            continue
+        for part, stands_for in grouping.inner.items():
+            matcher.bind(scope.bound, part, stands_for)
+        leaves, places = grouping.leaves, grouping.places
+        if grouping.commutes:
+            rows = grouping.rows
+            goals = _assigned(matcher, leaves, node, (rows, places), scope) if all(rows) else None
+            if goals is not None:
+                yield goals
+        else:
+            yield tuple((_argument, leaf, place, scope) for leaf, place in zip(leaves, places, strict=True))
 
 
 def named_so(pattern: Operator, node: ir.Node) -> bool:

@@ -13,10 +13,10 @@ from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject, plain
 from graft.errors import GraftError, PatternError
 from graft.patterns import graph_matching  # adds the handlers of patterns that look at users
+from graft.patterns.checks.validate import validate
 from graft.patterns.language import Pattern
 from graft.patterns.match import Match
 from graft.patterns.matcher import Matcher
-from graft.patterns.validate import validate
 from graft.patterns.walk import root_operators
 
 __all__ = ["extract", "graph_matching", "match", "matches"]

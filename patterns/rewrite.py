@@ -7,7 +7,7 @@ taken that there is; whatever a match holds is gone when its smaller forms would
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,41 +15,65 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
 
+from graft.core.model.shapes import infer_shapes
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
-from graft.errors import PatternError
+from graft.core.traversal import all_nodes
+from graft.errors import GraftError, PatternError
+from graft.patterns.checks.validate import validate
+from graft.patterns.definitions import Definition, definitions_of, import_domains, keep
 from graft.patterns.graph_matching import roots_of
-from graft.patterns.infer import infer_types
+from graft.patterns.infer import Definitions, infer_types
 from graft.patterns.language import Pattern
 from graft.patterns.match import Match
 from graft.patterns.matcher import value_of
 from graft.patterns.matching import MatchCheck, accepts, matches
 from graft.patterns.take_over import agree, is_safe, take_over
-from graft.patterns.validate import validate
 from graft.patterns.walk import root_operators
+from graft.runtime.foreign import kind_of, said
 
 PASS_LIMIT = 100
 """Passes over the graph after which rules are taken to undo each other."""
 
 
 class NewNodes:
-    """Makes the nodes of a replacement: ``op("Gemm", x, w, transB=1)`` returns the first output."""
+    """Makes the nodes of a replacement: ``op("Gemm", x, w, transB=1)`` returns the first output.
+
+    ``op("Silu", x, domain="com.acme")`` is an operator of a vendor's, or a call of the model's own function.
+    """
 
     def __init__(self) -> None:
         self._tape = tape.Tape()
 
-    def __call__(self, op_type: str, *inputs: ir.Value | ValueView | None, **attributes: object) -> ir.Value:
-        """Return the output of a new ONNX node; None is an absent input."""
-        return self.several(op_type, 1, *inputs, **attributes)[0]
+    def __call__(
+        self,
+        op_type: str,
+        *inputs: ir.Value | ValueView | None,
+        domain: str = "",
+        version: int | None = None,
+        **attributes: object,
+    ) -> ir.Value:
+        """Return the output of a new node, None being an absent input.
+
+        The model imports ``version`` of another domain than ONNX's, or else what its schema says, or 1.
+        """
+        return self.several(op_type, 1, *inputs, domain=domain, version=version, **attributes)[0]
 
     def several(
-        self, op_type: str, outputs: int, *inputs: ir.Value | ValueView | None, **attributes: object
+        self,
+        op_type: str,
+        outputs: int,
+        *inputs: ir.Value | ValueView | None,
+        domain: str = "",
+        version: int | None = None,
+        **attributes: object,
     ) -> Sequence[ir.Value]:
         """Return the outputs of a new node with several."""
         values = [value.value if isinstance(value, ValueView) else value for value in inputs]
         given: dict[str, Any] = dict(attributes)
-        return self._tape.op_multi_out(op_type, values, given, num_outputs=outputs)
+        domain = "" if domain == "ai.onnx" else domain
+        return self._tape.op_multi_out(op_type, values, given, num_outputs=outputs, domain=domain, version=version)
 
     def constant(self, contents: np.ndarray) -> ir.Value:
         """Return the output of a new Constant node."""
@@ -71,6 +95,7 @@ class Rule:
     ``build(match, op)`` makes nodes with ``op("Relu", value)`` and returns the value that replaces the root's first
     output (one value per root for a pattern with several roots), or None to leave this match alone. What is built may
     read the match's own values. With ``once`` the rule runs over the graph a single time and does not see what it made.
+    ``definitions`` are those of operators that ONNX does not have: functions, which the model keeps, or schemas.
     """
 
     name: str
@@ -78,6 +103,7 @@ class Rule:
     build: Build
     check: MatchCheck | None = None
     once: bool = False
+    definitions: Sequence[Definition] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +118,38 @@ class Rewritten:
 
 
 def rewrite(
-    graph: ir.Graph | ir.Function, rules: Sequence[Rule], operators: OperatorTable = OPERATORS, limit: int = PASS_LIMIT
+    model: ir.Model | ir.Graph | ir.Function,
+    rules: Sequence[Rule],
+    operators: OperatorTable = OPERATORS,
+    limit: int = PASS_LIMIT,
 ) -> Rewritten:
-    """Apply rules to a graph and the bodies in it, in place, in their order, until none applies.
+    """Apply rules to a model's graph and the bodies in it, in place, in their order, until none applies.
 
-    Nodes without use are removed; the graph's outputs keep their names. New values get the types that ONNX infers.
+    Nodes without use are removed; the graph's outputs keep their names. Types are inferred first where values have
+    none, and new values get the types that ONNX infers. Rules that bring functions need the model, not its graph alone.
 
     Raises PatternError, with the rules that still apply, if that takes more than ``limit`` passes; for a rule that
-    builds a wrong node, a value of another type or shape than it replaces, or a cycle.
+    builds a wrong node, a value of another type or shape than it replaces, or a cycle, or whose builder raises.
     """
     for rule in rules:
         validate(rule.pattern)
-    top = graph.graph if isinstance(graph, ir.Function) else graph
+    top = model if isinstance(model, ir.Graph) else model.graph
+    functions = model.functions if isinstance(model, ir.Model) else {}
+    _infer_untyped(top, functions)
     applied: Counter[str] = Counter()
     passes = 0
-    left = list(rules)
+    is_model = isinstance(model, ir.Model)
+    left = [(rule, definitions_of(rule.name, rule.definitions, functions, is_model)) for rule in rules]
     while left:
         passes += 1
-        changed = Counter({rule.name: count for rule in left if (count := _apply(top, rule, operators))})
+        changed: Counter[str] = Counter()
+        for rule, definitions in left:
+            count = _apply(top, rule, operators, definitions)
+            if count:
+                changed[rule.name] += count
+                keep(definitions, functions)
         applied.update(changed)
-        left = [rule for rule in left if not rule.once]
+        left = [(rule, definitions) for rule, definitions in left if not rule.once]
         if not changed:
             break
         if passes >= limit:
@@ -123,17 +161,28 @@ def rewrite(
     return Rewritten(applied, passes)
 
 
-def _apply(top: ir.Graph, rule: Rule, operators: OperatorTable) -> int:
+def _infer_untyped(top: ir.Graph, functions: MutableMapping[Any, ir.Function]) -> None:
+    """Infer a graph in which a value has no type, if all its inputs have one."""
+    untyped = any(value.type is None for node in all_nodes(top) for value in node.outputs if value.name)
+    if untyped and all(value.type is not None for value in top.inputs):
+        infer_shapes(ir.Model(top, ir_version=10, functions=list(functions.values())))
+
+
+def _apply(top: ir.Graph, rule: Rule, operators: OperatorTable, definitions: Definitions) -> int:
     """Apply a rule once at every node that the graphs have now; return how often it applied."""
     roots = root_operators(rule.pattern)
     count = 0
+    made: set[ir.Node] = set()
     for graph in list(_graphs(top)):
         before = count
         for node in reversed(list(graph)):
             if node.graph is None or (roots is not None and (node.domain, node.op_type) not in roots):
                 continue
             for match in matches(rule.pattern, node, operators):
-                if accepts(rule.check, match) and _replace(top, rule, match):
+                if rule.once and not made.isdisjoint(match.members):
+                    continue
+                if accepts(rule.check, match) and (new := _replace(top, rule, match, definitions)) is not None:
+                    made.update(new)
                     count += 1
                     break
         if count > before:
@@ -155,14 +204,31 @@ def _graphs(top: ir.Graph) -> Iterator[ir.Graph]:
                     waiting.extend(attribute.as_graphs())
 
 
-def _replace(top: ir.Graph, rule: Rule, match: Match) -> bool:
-    """Put what the rule builds in the place of a match; return whether that changed anything."""
-    op = NewNodes()
-    built = rule.build(match, op)
+def _built(rule: Rule, match: Match, op: NewNodes) -> list[ir.Value] | None:
+    """Return what a rule builds; what its builder raises names rule and node."""
+    where = f"rule '{rule.name}' at {match.root.where}"
+    try:
+        built = rule.build(match, op)
+    except GraftError as error:
+        raise PatternError(f"{where}: {error}", rule=rule.name) from error
+    except Exception as error:
+        raise PatternError(f"{where}: its builder raised {kind_of(error)}: {said(error)}", rule=rule.name) from error
     if built is None:
-        return False
+        return None
     given = [built] if isinstance(built, ir.Value | ValueView) else built
-    new = [value.value if isinstance(value, ValueView) else value for value in given]
+    values = [value.value if isinstance(value, ValueView) else value for value in given]
+    wrong = next((value for value in values if not isinstance(value, ir.Value)), None)
+    if wrong is not None:
+        raise PatternError(f"{where}: it built {wrong!r}; return what op(...) returns", rule=rule.name)
+    return values
+
+
+def _replace(top: ir.Graph, rule: Rule, match: Match, definitions: Definitions) -> Sequence[ir.Node] | None:
+    """Put what the rule builds in the place of a match; return the new nodes, None if that changed nothing."""
+    op = NewNodes()
+    new = _built(rule, match, op)
+    if new is None:
+        return None
     members = roots_of(rule.pattern)
     old = [value for part in members if (value := value_of(part, match.bindings)) is not None]
     old = old or [match.root.node.outputs[0]]
@@ -175,12 +241,13 @@ def _replace(top: ir.Graph, rule: Rule, match: Match) -> bool:
     graph = match.root.node.graph
     assert isinstance(graph, ir.Graph)
     if all(before is after for before, after in zip(old, new, strict=True)):
-        return False
+        return None
     if len(old) > 1 and not is_safe(old, nodes):
-        return False  # something between the outputs of the match would read what it is read by
+        return None  # something between the outputs of the match would read what it is read by
     graph.insert_after(_last(graph, match) if len(old) > 1 else match.root.node, nodes)
     try:
-        infer_types(nodes, top.opset_imports)
+        import_domains(top, nodes, definitions)
+        infer_types(nodes, top.opset_imports, definitions)
         for before, after in zip(old, new, strict=True):
             agree(before, after)
     except PatternError as error:
@@ -189,7 +256,7 @@ def _replace(top: ir.Graph, rule: Rule, match: Match) -> bool:
     pairs = [pair for pair in zip(old, new, strict=True) if pair[0] is not pair[1]]
     changed = [take_over(top, before, after, nodes) for before, after in pairs]
     _remove_unused([*match.sorted_members(), *nodes])
-    return any(changed)
+    return nodes if any(changed) else None
 
 
 def _last(graph: ir.Graph, match: Match) -> ir.Node:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from graft.core.model.view import ValueView
+from graft.core.traversal import all_nodes
 from graft.errors import PatternError
 from graft.patterns.value_checks import shape_text
 
@@ -101,16 +102,16 @@ def _with_bodies(nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
         yield node
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
-                yield from ir.traversal.RecursiveGraphIterator(attribute.as_graph())
+                yield from all_nodes(attribute.as_graph())
             elif attribute.type == ir.AttributeType.GRAPHS:
                 for body in attribute.as_graphs():
-                    yield from ir.traversal.RecursiveGraphIterator(body)
+                    yield from all_nodes(body)
 
 
 def _free_name(wish: str, top: ir.Graph) -> str:
     """Return a name that no value of a graph or of the bodies in it has."""
     taken = {value.name for value in (*top.inputs, *top.initializers.values())}
-    for node in ir.traversal.RecursiveGraphIterator(top):
+    for node in all_nodes(top):
         taken.update(value.name for value in (*node.outputs, *node.inputs) if value is not None)
     name, count = wish, 1
     while name in taken:

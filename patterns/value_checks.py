@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView
 from graft.errors import GraftError, PatternError
-from graft.patterns.attributes import attribute_of
+from graft.patterns.attributes import attribute_of, from_front
 from graft.patterns.language import ConstantPattern
 from graft.patterns.value_constraints import (
     Attributes,
@@ -90,7 +90,7 @@ def _attribute_violation(wanted: Sequence[tuple[str, AttributeValue]], value: ir
         if callable(want):
             if not answer_of(want, found, f"attribute {name} of {NodeView(node).where}"):
                 return f"attribute {name} of {NodeView(node).where} is {found!r}, which the predicate refuses"
-        elif not _equals(found, want):
+        elif not _equals(from_front(node, name, found), from_front(node, name, want)):
             return f"attribute {name} of {NodeView(node).where} is {found!r}, wanted {want!r}"
     return None
 

@@ -57,7 +57,7 @@ def _findings(manager: PluginManager, plugin: Plugin) -> Iterator[Finding]:
     yield from (Finding(plugin.name, "note", text) for text in plugin.deprecated)
     for backend in plugin.backends:
         yield from (_error(plugin, error) for error in _faults(backend))
-        yield from (Finding(plugin.name, "warning", text) for text in backend.remarks)
+        yield from (Finding(plugin.name, "warning", text) for text in (*backend.remarks, *_shadowed(backend)))
         reason = _unavailable(backend)
         if reason:
             yield Finding(plugin.name, "note", f"backend '{backend.name}' cannot run here: {one_line(reason)}")
@@ -128,14 +128,23 @@ def _require_distinct_rows(backend: FencedBackend) -> None:
             )
 
 
+def _shadowed(backend: FencedBackend) -> Sequence[str]:
+    """Say which rows of a table never form, for an earlier one takes their matches."""
+    from graft.patterns.checks.tables import shadow_text, shadowed
+
+    rows = _rows(backend)
+    with fence(backend.plugin, f"the table of backend '{backend.name}'"):
+        return [shadow_text(backend.name, row, earlier) for row, earlier in shadowed(rows)]
+
+
 def _try_row(backend: FencedBackend, row: Composite) -> None:
     """Check a pattern as partitioning does, and look for it in every probe: its constraints run, and may raise."""
+    from graft.patterns.checks.tables import require_row
     from graft.patterns.matcher import Matcher
-    from graft.patterns.validate import validate
 
     with fence(backend.plugin, f"composite '{row.name}' of backend '{backend.name}'"):
         try:
-            validate(row.pattern)
+            require_row(row.pattern)
             for probe in _nodes(backend):
                 for match in Matcher().matches(row.pattern, probe.node):
                     if row.check is not None:

@@ -15,6 +15,7 @@ from graft.core.model.input_extents import EXTENTS
 from graft.core.model.soundness import NONSENSE, sound
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.bounds import index_bounds
+from graft.core.traversal import all_nodes
 from graft.errors import ModelError
 
 Rule = Callable[[NodeView], str | None]
@@ -25,7 +26,7 @@ def check_nodes(model: ir.Model) -> None:
 
     Extents in a body are left aside: a branch that is not taken may have impossible ones.
     """
-    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+    for node in all_nodes(model.graph):
         view = NodeView(node)
         if view.domain in ("", "ai.onnx"):
             _check(view, RULES)

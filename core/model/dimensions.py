@@ -14,6 +14,7 @@ import onnx_ir as ir
 from graft.core.affine.expressions import Range, Ranges, names_in, substituted
 from graft.core.affine.text import parsed
 from graft.core.affine.text import text as shown
+from graft.core.traversal import all_graphs
 from graft.errors import ModelError
 from graft.runtime.extents import Extent, Operation, Symbol
 
@@ -221,7 +222,7 @@ def forget_stated(graph: onnx.GraphProto) -> dict[str, Sequence[int | str | None
 
 def forget_names(model: ir.Model) -> None:
     """Take the names of dimensions from all values but the model's inputs: the file's, and those that onnx makes up."""
-    for graph in model.graphs():
+    for graph in all_graphs(model):
         inner = () if graph is model.graph else graph.inputs
         for value in (*inner, *(value for node in graph for value in node.outputs)):
             if value.shape is not None and not value.shape.is_static():

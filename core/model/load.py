@@ -11,6 +11,7 @@ import onnx.inliner
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
+from graft.core.collection import collection_paused
 from graft.core.model.attribute_checks import check_nodes
 from graft.core.model.check import check_header, check_model, check_tensor, every_graph, order, subgraphs
 from graft.core.model.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains, say_halves
@@ -43,6 +44,7 @@ from graft.core.model.small_integers import widen_small_integers
 from graft.core.model.soundness import CONTRADICTIONS, REFUSALS, readable, tidy
 from graft.core.model.sparse import make_dense
 from graft.core.model.upgrade import IR_VERSION, level_functions, upgraded
+from graft.core.traversal import all_nodes
 from graft.errors import ModelError
 from graft.runtime.arguments import DIMS, SHAPES, instance, optional, takes
 from graft.runtime.foreign import shown
@@ -60,6 +62,7 @@ SOURCE = instance(
 
 
 @takes(source=SOURCE, shapes=optional(SHAPES), dims=optional(DIMS))
+@collection_paused()
 def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, dims: Dims | None = None) -> ir.Model:
     """Return a model, checked, brought to opset `OPSET`, with shapes inferred and every node named.
 
@@ -370,7 +373,7 @@ def _attach(model: ir.Model, constants: Mapping[str, ir.TensorProtocol], steps: 
 
 def _name_nodes(model: ir.Model) -> None:
     """Give every node a unique name: its own, else that of its first output, with a number where it is taken."""
-    nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
+    nodes = list(all_nodes(model.graph))
     taken: set[str] = set()
     for node in nodes:
         wanted = node.name or node.outputs[0].name or node.op_type

@@ -13,6 +13,7 @@ from graft.core.model.skeleton import skeleton_of_model
 from graft.core.model.soundness import CONTRADICTIONS, readable, tidy
 from graft.core.model.symbolic_shapes import Stated, infer_symbolic_shapes
 from graft.core.model.view import ValueView
+from graft.core.traversal import all_graphs
 from graft.errors import ModelError
 
 LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
@@ -49,7 +50,7 @@ def infer_shapes(model: ir.Model, stated: Stated | None = None) -> bool:
 def _learn_all(model: ir.Model, scratch: ir.Model) -> bool:
     """Take over the types and the numbers that were inferred in a copy; return whether anything was new."""
     changed = False
-    for graph, learnt in zip(model.graphs(), scratch.graphs(), strict=True):
+    for graph, learnt in zip(all_graphs(model), all_graphs(scratch), strict=True):
         values = ir.convenience.create_value_mapping(learnt)
         for name, value in ir.convenience.create_value_mapping(graph).items():
             if name in values:
@@ -130,7 +131,7 @@ def has_unknown(model: ir.Model) -> bool:
     """Whether the output of a node has a dimension that is no number, or no shape at all."""
     return any(
         value.shape is None or not value.shape.is_static()
-        for graph in model.graphs()
+        for graph in all_graphs(model)
         for node in graph
         for value in node.outputs
     )

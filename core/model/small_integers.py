@@ -14,6 +14,7 @@ from graft.core.model.passes.node_rewrite import is_operator
 from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import Trait
+from graft.core.traversal import all_graphs
 
 WIDER = {
     ir.DataType.INT4: (ir.DataType.INT8, np.int8),
@@ -25,7 +26,7 @@ WIDER = {
 
 def widen_small_integers(model: ir.Model) -> int:
     """Widen the constants of fewer than 8 bits that can be, in place; return how many were."""
-    wide = {value for graph in model.graphs() for value in _values(graph) if value.dtype in WIDER}
+    wide = {value for graph in all_graphs(model) for value in _values(graph) if value.dtype in WIDER}
     while wrong := {value for value in wide if not _can_be_wide(value, wide)}:
         wide -= wrong
     count = 0

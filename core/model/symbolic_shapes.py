@@ -34,6 +34,7 @@ from graft.core.model.shape_rules import contents, elementwise, movement, produc
 from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts, Shape, ShapeRule
 from graft.core.model.soundness import CONTRADICTIONS, REFUSALS, sound
 from graft.core.model.view import NodeView, ValueView, constant_tensor
+from graft.core.traversal import all_graphs
 from graft.core.types import ONNX_DOMAINS, is_custom
 from graft.errors import ModelError
 from graft.runtime.extents import Extent, Symbol
@@ -464,7 +465,7 @@ def _runs_on(node: ir.Node, body: ir.Graph) -> bool:
 def _names(model: ir.Model) -> set[str]:
     """Return the names of all symbols in a model's shapes."""
     found: set[str] = set()
-    for graph in model.graphs():
+    for graph in all_graphs(model):
         values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
         for value in values:
             found |= names_in(dimensions_of(value) or ())

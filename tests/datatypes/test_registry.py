@@ -73,6 +73,21 @@ def test_an_unknown_operation_is_named_with_the_nearest(registry: DatatypeRegist
     )
 
 
+def test_a_misspelt_identity_is_named_with_the_nearest(registry: DatatypeRegistry) -> None:
+    assert message(registry.register_op, via("float32"), "Lowst", "llvm", "takum") == (
+        "there is no operation 'Lowst' of custom datatypes; did you mean 'Lowest'"
+    )
+
+
+@pytest.mark.parametrize("ends", [("takum", "flot32"), ("flot32", "takum")])
+def test_a_cast_from_or_to_an_unknown_type_is_refused_at_once(
+    registry: DatatypeRegistry, ends: tuple[str, str]
+) -> None:
+    assert message(registry.register_op, via("float32"), "Cast", "llvm", *ends) == (
+        "'flot32' is neither a registered datatype nor a type of ONNX; did you mean 'float32'"
+    )
+
+
 def test_a_cast_needs_its_source(registry: DatatypeRegistry) -> None:
     assert message(registry.register_op, via("float32"), "Cast", "llvm", "takum") == (
         "a Cast to 'takum' needs the datatype that it casts from; write register_op(lowering, 'Cast', 'llvm', 'takum', "

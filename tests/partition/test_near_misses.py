@@ -33,7 +33,7 @@ def test_a_near_miss_gives_its_own_reason() -> None:
 def test_every_kind_of_demand_has_its_code() -> None:
     body = "m = MatMul(x, w)\ny = Relu(m)"
     for pattern, code in (
-        (is_op("Relu")(PRODUCT.has_dtype("int8")), "dtype"),
+        (is_op("Relu")(PRODUCT.has_dtype("float64")), "dtype"),
         (is_op("Relu")(PRODUCT.has_rank(4)), "rank"),
         (is_op("Relu")(PRODUCT.has_shape(1, 3)), "shape"),
         (is_op("Relu")(is_op("Exp")), "no-pattern"),
@@ -65,3 +65,16 @@ def test_pins_do_not_hide_a_near_miss() -> None:
     policy = Policy(pin={"y": "rest"})
     plan = plan_of(is_op("Relu")(PRODUCT.has_rank(4)), "m = MatMul(x, w)\nr = Relu(m)\ny = Exp(r)", policy)
     assert [row.reasons["npu"].code for row in plan.placements] == ["rank", "rank", "user-excluded"]
+
+
+def test_a_composite_that_an_earlier_claim_breaks_names_the_one_who_claimed() -> None:
+    first = toy("first", "MatMul")
+    second = toy("second", patterns=(Composite("second.pair", is_op("Relu")(is_op("MatMul")(wildcard(), wildcard()))),))
+    plan = partition(
+        small("a = MatMul(x, x)\ny = Relu(a)", "float[3,3] x", "float[3,3] y"), [first, second, everything()]
+    ).plan
+    assert plan["a"].reasons["second"] == Reject("lost-to:first", "first comes first")
+    assert plan["y"].backend == "rest"
+    assert plan["y"].reasons["second"] == Reject(
+        "lost-to:first", "first comes first at 'a', which second.pair needs too"
+    )

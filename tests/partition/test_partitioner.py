@@ -7,12 +7,13 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from graft.core.collection import collection_paused
 from graft.core.model.load import load
 from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
 from graft.errors import PatternError, PlanError, PluginError, UnsupportedError
-from graft.partition.partitioner import collection_paused, partition
+from graft.partition.partitioner import partition
 from graft.partition.policy import Policy
 from graft.partition.problem import Problem
 from graft.partition.region import regions

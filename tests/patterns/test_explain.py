@@ -34,8 +34,8 @@ CONV = is_op("Conv")(wildcard(), wildcard())
             "'w' is not known at compile time, wanted a constant",
         ),
         (
-            is_op("Relu")(CONV.has_dtype("int8") + ANY),
-            "matched 3 of 3 operators, then at input 0 of Add (node 'a'): dtype float32, wanted int8",
+            is_op("Relu")(CONV.has_dtype("float64") + ANY),
+            "matched 3 of 3 operators, then at input 0 of Add (node 'a'): dtype float32, wanted float64",
         ),
         (
             is_op("Relu")(CONV.has_shape(1, 8, ...) + ANY),
@@ -50,7 +50,7 @@ CONV = is_op("Conv")(wildcard(), wildcard())
             "matched 3 of 3 operators, then at Conv (node 'c'): the input is absent, wanted a value",
         ),
         (
-            is_op("Relu")(is_op("Conv")(wildcard()) + ANY),
+            is_op("Relu")(is_op("Gelu", "Conv")(wildcard()) + ANY),
             "matched 3 of 3 operators, then at Conv (node 'c'): "
             "has 2 inputs, wanted 1; close the arguments with ... for more",
         ),

@@ -380,7 +380,7 @@ def test_a_sum_of_many_finds_its_terms_without_trying_all_orders() -> None:
     assert hits(is_op("Sum")(is_op("Relu"), *(wildcard() for _ in range(8))), body, **given) == ["r", "y"]
     assert hits(is_op("Sum")(*(wildcard() for _ in range(8)), is_op("Exp")), body, **given) is None
     plain = body.replace("Relu", "Exp")
-    wanted = is_op("Sum")(*(wildcard() for _ in range(8)), is_op("Exp")(wildcard()).has_dtype("int8"))
+    wanted = is_op("Sum")(*(wildcard() for _ in range(8)), is_op("Exp")(wildcard()).has_dtype("float64"))
     assert hits(wanted, plain, **given) is None
     ways = matches(is_op("Sum")(*(wildcard() for _ in range(9))), root(graph_of(plain, **given)))
     assert len(list(ways)) == 1
@@ -414,3 +414,44 @@ def test_predicates_may_answer_with_numpy_booleans() -> None:
     pattern = is_op("Mul")(wildcard().where(lambda x: np.bool_(True)), is_constant(where=lambda c: (c > 0).all()))
     assert match(pattern, root(graph), check=lambda found: np.True_) is not None
     assert match(pattern, root(graph), check=lambda found: np.False_) is None
+
+
+def test_wildcards_of_a_sum_take_equal_inputs_and_what_lies_before_an_operator() -> None:
+    given = {"inputs": "float[2,3] x, float[2,3] q"}
+    pattern = is_op("Sum")(is_op("Relu"), wildcard(), wildcard())
+    for order in ("q, q, r", "q, r, q", "r, q, q", "r, r, q", "q, x, r"):
+        assert hits(pattern, f"r = Relu(x)\ny = Sum({order})", **given) == ["r", "y"], order
+    assert hits(is_op("Sum")(is_op("Relu"), ...), "r = Relu(x)\ny = Sum(q, r)", **given) == ["r", "y"]
+
+
+@pytest.mark.parametrize("axis", [3, -1])
+def test_an_axis_is_the_same_counted_from_either_end(axis: int) -> None:
+    given = {"inputs": "float[1,2,3,4] x", "outputs": "float[1,2,3,4] y"}
+    body = f"y = Softmax <axis = {axis}> (x)"
+    for wanted in (3, -1):
+        assert hits(is_op("Softmax").has_attr(axis=wanted), body, **given) == ["y"]
+    assert hits(is_op("Softmax").has_attr(axis=-2), body, **given) is None
+    assert hits(is_op("Softmax").has_attr(axis=lambda given: given == axis), body, **given) == ["y"]
+
+
+def test_lists_of_axes_and_axes_of_a_larger_result_are_counted_from_either_end() -> None:
+    given = {"inputs": "float[1,2,3,4] x", "outputs": "float[1,2,3,4] y"}
+    norm = is_op("MeanVarianceNormalization")
+    assert hits(norm.has_attr(axes=[0, -2, -1]), "y = MeanVarianceNormalization <axes = [0, 2, 3]> (x)", **given) == [
+        "y"
+    ]
+    assert hits(norm.has_attr(axes=[0, 1]), "y = MeanVarianceNormalization <axes = [0, -2]> (x)", **given) is None
+    one_hot = {"inputs": "int64[2,3] x, int64 d, float[2] v", "outputs": "float[2,3,5] y"}
+    assert hits(is_op("OneHot").has_attr(axis=2), "y = OneHot(x, d, v)", **one_hot) == ["y"]
+
+
+def test_sums_of_any_number_of_terms_regroup() -> None:
+    given = {"inputs": "float[2,3] x, float[2,3] q"}
+    terms = [wildcard().named(name) for name in "abcde"]
+    pattern = is_op("Relu").named("r")
+    for term in terms:
+        pattern = pattern + term  # type: ignore[assignment]
+    body = "r = Relu(x)\na = Add(x, q)\nb = Add(q, r)\nc = Add(a, b)\nd = Add(q, x)\ny = Add(d, c)"
+    assert sorted(hits(pattern, body, **given) or []) == ["a", "b", "c", "d", "r", "y"]
+    assert hits(pattern, body.replace("Relu", "Exp"), **given) is None
+    assert hits(pattern, body.replace("a = Add(x, q)", "a = Mul(x, q)"), **given) is None

@@ -193,7 +193,7 @@ def test_rules_reach_into_bodies() -> None:
         ),
         (
             lambda match, op: op("Reul", match["x"]),
-            "rule 'bad' at Relu (node 'y'): ONNX has no operator 'Reul'",
+            "rule 'bad' at Relu (node 'y'): ONNX has no operator 'Reul'; did you mean 'Relu'?",
         ),
     ],
 )
@@ -213,3 +213,17 @@ def test_outputs_are_not_joined_around_what_lies_between_them() -> None:
 
     assert not rewrite(graph, [Rule("pair", pair, build)])
     assert [node.op_type for node in graph] == ["Relu", "Neg", "Exp", "Add"]
+
+
+def test_a_rule_applied_once_does_not_match_what_it_made() -> None:
+    x = wildcard().named("x")
+    pair = outputs(is_op("Relu")(x), is_op("Relu")(x))
+
+    def build(match: Match, op: NewNodes) -> list[ir.Value]:
+        made = op("Relu", match["x"])
+        return [made, op("Identity", made)]
+
+    graph = graph_of("a = Relu(x)\nb = Relu(x)\nc = Relu(x)\nd = Add(a, b)\ny = Add(d, c)")
+    done = rewrite(graph, [Rule("pair", pair, build, once=True)])
+    assert done.applied == {"pair": 1}
+    assert [node.op_type for node in graph] == ["Relu", "Relu", "Identity", "Add", "Add"]

@@ -80,3 +80,15 @@ def test_a_constraint_that_raises_is_an_error(tmp_path):
     assert (finding.plugin, finding.severity) == ("npu", "error")
     assert "ZeroDivisionError" in finding.text
     assert "\n" not in finding.text
+
+
+def test_a_composite_that_an_earlier_one_leaves_nothing_is_warned_about(tmp_path):
+    text = "import graft\nfrom graft.patterns import is_op, wildcard\n" + backend() + COMPILES
+    text += "    @graft.supports(is_op('Relu')(wildcard()), name='npu.relu')\n    def one(self, match): return True\n"
+    text += "    patterns = property(lambda self: [graft.patterns.Composite('npu.relu', is_op('Relu')), "
+    text += "graft.patterns.Composite('npu.exp_relu', is_op('Relu')(is_op('Exp')))])\n"
+    warning = (
+        "composite 'npu.exp_relu' of backend 'npu' never forms: the earlier row 'npu.relu' takes whatever it matches; "
+        "put 'npu.exp_relu' first"
+    )
+    assert examine(manager_of(tmp_path, npu=text)) == [Finding("npu", "warning", warning)]

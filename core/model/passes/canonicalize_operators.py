@@ -8,6 +8,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from graft.core.model.passes.node_rewrite import is_operator, replace_node
+from graft.core.traversal import all_nodes
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class CanonicalizeOperators:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         changed = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        for node in list(all_nodes(model.graph)):
             if is_operator(node, "Sum") and len(node.inputs) == 2:  # case 1
                 node = replace_node(node, "Add", node.inputs)
                 changed = True

@@ -23,6 +23,7 @@ from graft.core.model.passes.node_rewrite import (
 from graft.core.model.shape_arithmetic import comes_from_shapes
 from graft.core.model.shape_rules.facts import Shape
 from graft.core.model.symbolic_shapes import dimensions_of
+from graft.core.traversal import all_nodes
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class CanonicalizeShapes:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         names, ranges, changed = Names(model), ranges_of(model), False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        for node in list(all_nodes(model.graph)):
             if is_operator(node, "Reshape", "Expand"):
                 changed |= _write_shape(node, names) or _write_symbolic(node, names, ranges)
             if is_operator(node, "Reshape"):

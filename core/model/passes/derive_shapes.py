@@ -15,6 +15,7 @@ from graft.core.model.shape_arithmetic import WHOLE_NUMBERS, shape_arithmetic
 from graft.core.model.shape_rules.facts import Contents, Shape
 from graft.core.model.symbolic_shapes import SymbolicInference, dimensions_of
 from graft.core.model.view import constant_tensor
+from graft.core.traversal import all_graphs, all_nodes
 from graft.runtime.extents import Extent, ExtentOperator, Operation, Symbol
 
 OPERATORS: Mapping[ExtentOperator, str] = {
@@ -47,7 +48,7 @@ class DeriveShapes:
         derived = shape_arithmetic(model.graph)
         writer: _Writer | None = None
         changed = False
-        for graph in list(model.graphs()):
+        for graph in list(all_graphs(model)):
             for value in [value for node in graph for value in node.outputs]:
                 contents = inference.contents.get(value)
                 if value in derived or contents is None or not _is_wanted(value, inference.contents, places):
@@ -55,7 +56,7 @@ class DeriveShapes:
                 writer = writer or _Writer(model, places, Names(model))
                 ir.convenience.replace_all_uses_with(value, writer.value(graph, value, contents))
                 changed = True
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for node in all_nodes(model.graph):
             target = _target(node, inference.shapes, places)
             if target is not None:
                 writer = writer or _Writer(model, places, Names(model))

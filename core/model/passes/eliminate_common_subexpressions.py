@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graft.core.model.passes.node_rewrite import has_trait, is_operator, origin_of
 from graft.core.operators.table import Trait
+from graft.core.traversal import all_graphs
 
 SMALL_ELEMENTS = 64
 """Initialisers up to this size are compared by contents."""
@@ -28,7 +29,7 @@ class EliminateCommonSubexpressions:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         changed = False
-        for graph in list(model.graphs()):
+        for graph in list(all_graphs(model)):
             changed |= _merge_constants(graph)
             changed |= _merge_nodes(graph)
         return changed

@@ -14,6 +14,7 @@ class EliminateDeadCode:
     """Remove nodes, optional outputs and initialisers without use; inputs of the model stay."""
 
     name: ClassVar[str] = "eliminate-dead-code"
+    only_removes: ClassVar[bool] = True
 
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""

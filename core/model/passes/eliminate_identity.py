@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graft.core.model.passes.node_rewrite import attribute_of, bypass, constant_of, is_operator, is_view
 from graft.core.model.shape_rules.facts import Shape
 from graft.core.model.symbolic_shapes import dimensions_of
+from graft.core.traversal import all_nodes
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class EliminateIdentity:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         changed = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        for node in list(all_nodes(model.graph)):
             if node.inputs and node.inputs[0] is not None and _is_identity(node):
                 changed |= bypass(node)
         return changed

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graft.core.model.passes.node_rewrite import Names, attribute_of, is_operator, origin_of
 from graft.core.model.shapes import infer_shapes
 from graft.core.model.view import ValueView
+from graft.core.traversal import all_nodes
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class ExplicitCaches:
 
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
-        nodes = [node for node in ir.traversal.RecursiveGraphIterator(model.graph) if _grows(node)]
+        nodes = [node for node in all_nodes(model.graph) if _grows(node)]
         names = Names(model) if nodes else None
         for node in nodes:
             assert names is not None

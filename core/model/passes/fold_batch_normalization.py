@@ -23,6 +23,7 @@ from graft.core.model.passes.node_rewrite import (
     sole_use,
     static_shape,
 )
+from graft.core.traversal import all_graphs
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class FoldBatchNormalization:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         names, changed = Names(model), False
-        for graph in list(model.graphs()):
+        for graph in list(all_graphs(model)):
             done: set[ir.Node] = set()
             for node in list(graph):
                 if node in done or (first := _affine(node)) is None:

@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from graft.core.model.passes.node_rewrite import attribute_of, constant_of, is_operator, origin_of, static_shape
 from graft.core.model.view import constant_tensor
+from graft.core.traversal import all_graphs
 
 _SCALAR_WORK = """
     Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress
@@ -58,7 +59,7 @@ class FoldConstants:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         left, changed = self.total + _constant_bytes(model), False
-        for graph in list(model.graphs()):
+        for graph in list(all_graphs(model)):
             for node in list(graph):
                 size = _result_bytes(node)
                 if is_operator(node, "DequantizeLinear") and (not self.dequantize or widens_weights(node)):
@@ -152,7 +153,7 @@ def _shape_of(node: ir.Node) -> list[np.ndarray] | None:
 
 
 def _constant_bytes(model: ir.Model) -> int:
-    values = (value for graph in model.graphs() for value in graph.initializers.values())
+    values = (value for graph in all_graphs(model) for value in graph.initializers.values())
     return sum(value.const_value.nbytes for value in values if value.const_value is not None)
 
 

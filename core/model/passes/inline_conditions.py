@@ -8,6 +8,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from graft.core.model.passes.node_rewrite import Names, constant_of, is_operator
+from graft.core.traversal import all_graphs
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class InlineConditions:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         names, changed = Names(model), False
-        for graph in list(model.graphs()):
+        for graph in list(all_graphs(model)):
             for node in list(graph):
                 condition = constant_of(node.inputs[0]) if is_operator(node, "If") else None
                 if condition is not None and condition.size == 1:

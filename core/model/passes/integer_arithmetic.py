@@ -19,6 +19,7 @@ from graft.core.model.passes.requantization import (
     simplify_quantization,
     stay_in_floats,
 )
+from graft.core.traversal import all_graphs
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class IntegerArithmetic:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         changed = False
-        for graph in list(model.graphs()):
+        for graph in list(all_graphs(model)):
             if any("Linear" in node.op_type for node in graph):
                 changed |= _rewrite(graph, Names(model))
         if changed:

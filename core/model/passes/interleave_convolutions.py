@@ -24,6 +24,7 @@ from graft.core.model.passes.node_rewrite import (
 )
 from graft.core.model.shapes import infer_shapes
 from graft.core.model.view import ValueView
+from graft.core.traversal import all_nodes
 from graft.core.types import FLOATS
 
 MOST_PARTS = 32
@@ -56,7 +57,7 @@ class InterleaveConvolutions:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         names, changed = None, False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        for node in list(all_nodes(model.graph)):
             if is_operator(node, "ConvTranspose") and (wish := _wish(node)) is not None:
                 names = names or Names(model)
                 _rewrite(node, wish, names)

@@ -23,6 +23,7 @@ from graft.core.model.passes.node_rewrite import (
     sole_use,
 )
 from graft.core.model.symbolic_shapes import dimensions_of
+from graft.core.traversal import all_nodes
 
 USUAL: Mapping[str, int | float] = {"alpha": 1.0, "beta": 1.0, "transA": 0}
 
@@ -41,7 +42,7 @@ class KeepRowAxes:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         ranges, names, changed = ranges_of(model), None, False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        for node in list(all_nodes(model.graph)):
             if is_operator(node, "Gemm") and all(
                 attribute_of(node, name, usual) == usual for name, usual in USUAL.items()
             ):

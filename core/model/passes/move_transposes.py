@@ -18,6 +18,7 @@ from graft.core.model.passes.node_rewrite import (
 from graft.core.model.view import NodeView
 from graft.core.operators.lower import window_of
 from graft.core.operators.table import Trait
+from graft.core.traversal import all_nodes
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class MoveTransposes:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         changed, names = False, Names(model)
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        for node in list(all_nodes(model.graph)):
             order = _order(node)
             before = None if order is None else _order(_producer(node.inputs[0]))
             if order is not None and before is not None:  # case 1

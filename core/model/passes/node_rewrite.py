@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graft.core.model.view import NodeView, constant_tensor
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import Trait
+from graft.core.traversal import all_graphs
 
 ORIGIN = "graft.origin"
 """The key of `ir.Node.metadata_props` for the names of the model's nodes that a node stands for, joined by ``,``."""
@@ -87,7 +88,7 @@ class Names:
 
     def __init__(self, model: ir.Model) -> None:
         self._taken: set[str] = set()
-        for graph in model.graphs():
+        for graph in all_graphs(model):
             values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
             self._taken.update(part.name or "" for part in (*values, *graph))
 

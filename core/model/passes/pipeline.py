@@ -19,6 +19,7 @@ import onnx_ir as ir
 from graft.core.model.shapes import infer_shapes
 from graft.core.model.skeleton import skeleton_of_model
 from graft.core.model.soundness import tidy
+from graft.core.traversal import all_nodes
 from graft.errors import GraftError
 
 RECORD = "graft.passes"
@@ -27,7 +28,10 @@ MOST_ROUNDS = 8
 
 
 class Pass(Protocol):
-    """A change of a model: a frozen dataclass whose fields are its options."""
+    """A change of a model: a frozen dataclass whose fields are its options.
+
+    One with ``only_removes = True`` takes away what nothing reads: there is nothing to infer behind it.
+    """
 
     name: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -72,12 +76,18 @@ class Pipeline:
         after = dict(before)
         changed: dict[str, bool] = dict.fromkeys(before, False)
         nodes = count_nodes(model)
+        version, had_nothing = 0, [-1] * len(active)  # the version of the model that a pass had nothing to do in
         for _ in range(MOST_ROUNDS):
-            moved = False
-            for row in active:
-                if not row.run(model):
+            moved = is_new = False
+            for place, row in enumerate(active):
+                if had_nothing[place] == version:
                     continue
+                if not row.run(model):
+                    had_nothing[place] = version
+                    continue
+                version += 1
                 changed[row.name] = moved = True
+                is_new |= not getattr(row, "only_removes", False)
                 before[row.name] += nodes
                 nodes = count_nodes(model)
                 after[row.name] += nodes
@@ -85,7 +95,8 @@ class Pipeline:
                     verify_model(model, row.name)
             if not moved:
                 break
-            infer_shapes(model)
+            if is_new and infer_shapes(model):
+                version += 1
         results = [PassResult(row.name, changed[row.name], before[row.name], after[row.name]) for row in active]
         record_of(model).extend(results)
         return results
@@ -118,7 +129,7 @@ def record_of(model: ir.Model) -> list[PassResult]:
 
 def verify_model(model: ir.Model, after: str) -> None:
     """Assert that the model is valid ONNX with unique node names; ``after`` says what changed it last."""
-    names = [node.name for node in ir.traversal.RecursiveGraphIterator(model.graph)]
+    names = [node.name for node in all_nodes(model.graph)]
     duplicates = (
         sorted({name for name in names if name and names.count(name) > 1}) if len(set(names)) < len(names) else []
     )
@@ -131,7 +142,7 @@ def verify_model(model: ir.Model, after: str) -> None:
 
 def count_nodes(model: ir.Model) -> int:
     """Return the number of nodes, those in subgraphs included."""
-    return sum(1 for _ in ir.traversal.RecursiveGraphIterator(model.graph))
+    return sum(1 for _ in all_nodes(model.graph))
 
 
 def _require_known(name: str, known: Collection[str]) -> None:

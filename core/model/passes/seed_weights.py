@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.model.passes.node_rewrite import attribute_of, constant_of, is_operator, static_shape
+from graft.core.traversal import all_graphs, all_nodes
 
 LEAST_ELEMENTS = 2
 THROUGH = ("Unsqueeze", "Squeeze", "Reshape", "Identity", "Transpose", "Cast", "Slice", "Concat")
@@ -50,7 +51,7 @@ class SeedWeights:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         changed = False
-        for graph in list(model.graphs()):
+        for graph in list(all_graphs(model)):
             for node in list(graph):
                 if is_operator(node, "ConstantOfShape") and self._replace_node(graph, node):
                     changed = True
@@ -99,7 +100,7 @@ def _is_filled(value: ir.Value) -> bool:
 
 def _statistics(model: ir.Model) -> list[ir.Value]:
     """Return the parameters of all batch normalisations: what a file kept of them was measured with other weights."""
-    nodes = (node for node in ir.traversal.RecursiveGraphIterator(model.graph) if node.op_type == "BatchNormalization")
+    nodes = (node for node in all_nodes(model.graph) if node.op_type == "BatchNormalization")
     values = dict.fromkeys(value for node in nodes for value in node.inputs[1:5] if value is not None)
     return [value for value in values if value.is_initializer() and value.dtype is ir.DataType.FLOAT]
 

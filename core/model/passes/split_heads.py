@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graft.core.model.passes.node_rewrite import Names, add_constant, attribute_of, is_operator, origin_of
 from graft.core.model.shapes import infer_shapes
+from graft.core.traversal import all_nodes
 
 HEADS_SECOND = [0, 2, 1, 3]
 
@@ -26,7 +27,7 @@ class SplitHeads:
 
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
-        nodes = [node for node in ir.traversal.RecursiveGraphIterator(model.graph) if _is_flat(node)]
+        nodes = [node for node in all_nodes(model.graph) if _is_flat(node)]
         names = Names(model) if nodes else None
         for node in nodes:
             assert names is not None

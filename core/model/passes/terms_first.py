@@ -15,6 +15,7 @@ from graft.core.model.passes.node_rewrite import (
     is_operator,
     static_shape,
 )
+from graft.core.traversal import all_graphs
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class TermsFirst:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         names, changed = Names(model), False
-        for graph in list(model.graphs()):
+        for graph in list(all_graphs(model)):
             found = [node for node in graph if is_operator(node, "DequantizeLinear") and _is_turned(node)]
             for node in found:
                 _turn(node, names)

@@ -1,0 +1,241 @@
+"""Processor time and memory of a whole plan, by stage: load, prepare, index, composites, annotation, regions, reasons.
+
+    python -m benchmarks.planning [--profile] [NODES ...]
+
+Prints a Markdown table in seconds of user time, for models of mixed operators (products with biases, softmaxes,
+normalisations, convolutions, layout moves, shape arithmetic) that two vendors with tables of composites and the
+built-in compiler share. Each size runs in a process of its own, so that its peak of memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import multiprocessing
+import pstats
+import random
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import graft
+from graft.compiler.driver import prepare
+from graft.core.model.view import NodeView
+from graft.core.reject import Reject
+from graft.partition.annotate_target import AnnotateTarget
+from graft.partition.merge_composite import MergeComposite
+from graft.partition.partition_graph import PartitionGraph
+from graft.partition.problem import Problem
+from graft.patterns import Composite, absent, is_constant, is_op, wildcard
+from graft.plugins.backend import Backend
+
+SIZES = (1_000, 10_000, 100_000)
+CONV = is_op("Conv")(wildcard(), is_constant().named("w"), is_constant() | absent())
+LINEAR = is_op("MatMul")(wildcard(), is_constant().named("w")) + is_constant()
+STAGES = ("load", "prepare", "composites", "annotate", "regions and model", "reasons", "all")
+
+
+class Matrix(Backend):
+    """A vendor of products and convolutions, with a table of composites as vendors have them."""
+
+    name = "matrix"
+    patterns = (
+        Composite("matrix.conv_add_relu", is_op("Relu")(CONV + wildcard())),
+        Composite("matrix.conv_relu", is_op("Relu")(CONV).has_dtype("float32")),
+        Composite("matrix.linear_gelu", is_op("Gelu")(LINEAR)),
+        Composite("matrix.linear_relu", is_op("Relu")(LINEAR).has_rank(2)),
+        Composite("matrix.linear", LINEAR.optional(lambda linear: linear + wildcard())),
+        Composite("matrix.swish", (x := wildcard()) * is_op("Sigmoid")(x)),
+        Composite("matrix.conv", CONV.has_attr(group=1)),
+    )
+
+    def supports(self, node: NodeView) -> bool | Reject:
+        """Take products and convolutions of float32."""
+        if node.op_type not in ("MatMul", "Gemm", "Conv"):
+            return Reject("no-pattern", f"no rule for {node.op_type}")
+        return node.dtype == "float32" or Reject("dtype", f"float32 only, got {node.dtype}")
+
+
+class Vector(Backend):
+    """A vendor of elementwise operators and normalisations."""
+
+    name = "vector"
+    patterns = (
+        Composite("vector.add_norm", is_op("LayerNormalization")(wildcard() + wildcard(), ...)),
+        Composite("vector.scaled_softmax", is_op("Softmax")(wildcard() * is_constant()).has_attr(axis=-1)),
+        Composite("vector.sum_of_three", wildcard() + wildcard() + wildcard()),
+    )
+    taken = frozenset({"Add", "Mul", "Relu", "Sigmoid", "Softmax", "LayerNormalization", "Tanh", "Gelu"})
+
+    def supports(self, node: NodeView) -> bool | Reject:
+        """Take a few operators of float32."""
+        if node.op_type not in self.taken:
+            return Reject("no-pattern", f"no rule for {node.op_type}")
+        return node.dtype == "float32" or Reject("dtype", f"float32 only, got {node.dtype}")
+
+
+class Drawn:
+    """A model that is being drawn: ``rows`` are float32[batch,16], ``images`` float32[1,4,6,6]."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.nodes: list[onnx.NodeProto] = []
+        generator = np.random.default_rng(seed)
+        weights = {
+            "w": generator.standard_normal((16, 16)), "b": generator.standard_normal(16), "half": np.full(1, 0.5),
+            "k": generator.standard_normal((4, 4, 3, 3)), "kb": generator.standard_normal(4),
+        }  # fmt: skip
+        self.weights = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
+        self.weights.append(numpy_helper.from_array(np.array([0, -1]), "flat"))
+        self.rows = ["x"]
+        self.images = ["image"]
+
+    def op(self, operator: str, *inputs: str, **attributes: object) -> str:
+        """Add a node and return its output."""
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"n{len(self.nodes)}", **attributes))
+        return name
+
+    def earlier(self, values: list[str]) -> str:
+        """Return one of the latest values."""
+        return values[-self.random.randint(1, min(8, len(values)))]
+
+    def block(self) -> None:
+        """Add a few nodes of one kind."""
+        op, x, image = self.op, self.rows[-1], self.images[-1]
+        match self.random.choice(("linear", "gelu", "swish", "norm", "softmax", "conv", "residual", "moves", "rest")):
+            case "linear":
+                self.rows.append(op("Relu", op("Add", op("MatMul", x, "w"), "b")))
+            case "gelu":
+                self.rows.append(op("Gelu", op("Add", op("MatMul", x, "w"), "b")))
+            case "swish":
+                self.rows.append(op("Mul", x, op("Sigmoid", x)))
+            case "norm":
+                self.rows.append(op("LayerNormalization", op("Add", x, self.earlier(self.rows)), "b", "b"))
+            case "softmax":
+                self.rows.append(op("Softmax", op("Mul", x, "half"), axis=1))
+            case "conv":
+                self.images.append(op("Relu", op("Conv", image, "k", "kb", pads=[1, 1, 1, 1])))
+            case "residual":
+                conv = op("Conv", image, "k", "kb", pads=[1, 1, 1, 1])
+                self.images.append(op("Relu", op("Add", conv, self.earlier(self.images))))
+            case "moves":
+                moved = op("Transpose", op("MatMul", op("Transpose", x, perm=[1, 0]), x), perm=[1, 0])
+                self.rows.append(op("MatMul", x, moved))
+            case _:
+                self.rows.append(op("Tanh", op("Cos", op("Add", x, self.earlier(self.rows)))))
+
+
+def mixed(nodes: int, seed: int = 0) -> bytes:
+    """Return a model of about ``nodes`` mixed operators, serialised; its batch is open."""
+    drawn = Drawn(seed)
+    while len(drawn.nodes) < nodes:
+        drawn.block()
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16]),
+        helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 4, 6, 6]),
+    ]
+    outputs = [
+        helper.make_tensor_value_info(drawn.rows[-1], TensorProto.FLOAT, ["batch", 16]),
+        helper.make_tensor_value_info(drawn.images[-1], TensorProto.FLOAT, [1, 4, 6, 6]),
+    ]
+    graph = helper.make_graph(drawn.nodes, "mixed", inputs, outputs, drawn.weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    return model.SerializeToString()
+
+
+def user_seconds() -> float:
+    """Return the processor time that this process has spent outside the kernel."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
+
+
+@contextmanager
+def timed(owner: type, method: str, seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the processor time of the outermost calls of a method to a stage."""
+    inner = getattr(owner, method)
+    deep = 0
+
+    def counted(*arguments: object, **more: object) -> object:
+        nonlocal deep
+        started, deep = user_seconds(), deep + 1
+        try:
+            return inner(*arguments, **more)
+        finally:
+            deep -= 1
+            if not deep:
+                seconds[stage] = seconds.get(stage, 0.0) + user_seconds() - started
+
+    setattr(owner, method, counted)
+    try:
+        yield
+    finally:
+        setattr(owner, method, inner)
+
+
+def measured(nodes: int) -> dict[str, float]:
+    """Return the seconds of every stage of one plan, and the peak of memory in MB."""
+    content = mixed(nodes)
+    backends: list[str | Backend] = [Matrix(), Vector(), "llvm"]
+    graft.plan(mixed(60), backends)  # imports, and whatever is made once
+    seconds: dict[str, float] = {}
+    started = user_seconds()
+    model = graft.load(content)
+    seconds["load"] = user_seconds() - started
+    with (
+        timed(MergeComposite, "run", seconds, "composites"),
+        timed(AnnotateTarget, "run", seconds, "annotate"),
+        timed(PartitionGraph, "run", seconds, "regions and model"),
+        timed(Problem, "with_true_reasons", seconds, "reasons"),
+    ):
+        plan = graft.plan(model, backends)
+    seconds["all"] = user_seconds() - started
+    assert len(plan.placements) > nodes / 2
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    del plan
+    started = user_seconds()
+    prepare(model)
+    seconds["prepare"] = user_seconds() - started
+    return {**seconds, "MB": peak}
+
+
+def profiled(nodes: int) -> None:
+    """Print where the time of one plan goes."""
+    content = mixed(nodes)
+    graft.plan(mixed(60), [Matrix(), Vector(), "llvm"])
+    profile = cProfile.Profile()
+    profile.enable()
+    graft.plan(graft.load(content), [Matrix(), Vector(), "llvm"])
+    profile.disable()
+    pstats.Stats(profile).sort_stats("tottime").print_stats(45)
+    pstats.Stats(profile).sort_stats("cumtime").print_stats(90)
+
+
+def apart(action: Callable[[int], dict[str, float]], nodes: int) -> dict[str, float]:
+    """Return what an action says in a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(action, (nodes,))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nodes", nargs="*", type=int, default=SIZES)
+    parser.add_argument("--profile", action="store_true", help="print where the time goes instead")
+    wish = parser.parse_args()
+    if wish.profile:
+        for nodes in wish.nodes:
+            profiled(nodes)
+        return
+    print(f"| nodes | {' | '.join(STAGES)} | MB |")
+    print("|---:" * (len(STAGES) + 2) + "|")
+    for nodes in wish.nodes:
+        found = apart(measured, nodes)
+        cells = " | ".join(f"{found.get(stage, 0.0):.2f}" for stage in STAGES)
+        print(f"| {nodes:,} | {cells} | {found['MB']:,.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Checks of patterns and tables before anything is matched."""

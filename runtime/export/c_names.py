@@ -28,11 +28,12 @@ _KEYWORDS = (
 _OWN = "arena context own status main NULL errno stdin stdout stderr"
 TAKEN = frozenset(f"{_KEYWORDS} {_OWN}".split())
 """What C, C++ and the code around it mean by a name."""
-HEADERS = frozenset(
+_HEADERS = (
     "assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic "
     "stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string strings tgmath threads time uchar wchar "
-    "wctype alloca dlfcn endian fcntl features memory malloc pthread sched semaphore unistd cblas graft".split()
+    "wctype alloca dlfcn endian fcntl features memory malloc pthread sched semaphore unistd cblas graft"
 )
+HEADERS = frozenset(_HEADERS.split())
 """Files without their ``.h`` that the text of a project includes, or what it includes does."""
 _FUNCTIONS = {"floordiv": "graft_floordiv", "mod": "graft_mod", "min": "graft_least", "max": "graft_most"}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from graft.core.machine.instructions import instructions_of
 from graft.core.machine.machine import KIB, MIB, Level, Machine, Memory
-from graft.core.machine.rows import GENERIC, KNOWN_FEATURES, NATIVE, ROWS
+from graft.core.machine.rows import COMPILED_FOR, KNOWN_FEATURES, NATIVE, family_row
 
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 _FEATURES = {
@@ -23,8 +23,6 @@ _FEATURES = {
     "bmi1": "bmi", "lahf_lm": "sahf", "pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2",
 }  # fmt: skip
 """Features that Linux calls otherwise than compilers do, beyond an underscore."""
-_DECISIVE = ("avx", "fma", "neon", "sse")
-"""What begins so decides of which family a processor is; a hypervisor may hide any of the rest."""
 
 
 @cache
@@ -52,8 +50,13 @@ def read_machine(machine: str, processors: Path, devices: Path, sysconf: Callabl
     arch = _ARCHITECTURES.get(machine.lower(), machine.lower())
     facts = _facts(processors)
     features = frozenset(_features(facts)) & KNOWN_FEATURES
-    row = _family(arch, features)
+    row = family_row(arch, features)
     features = features or row.features
+    instructions = instructions_of(arch, features)
+    # Code is generated for the family and for what the instructions need, not for all that the processor has: the
+    # program then runs wherever these are.
+    needed = row.features.union(*(one.needs for one in instructions))
+    features -= COMPILED_FOR - needed
     return replace(
         row,
         name=NATIVE,
@@ -62,15 +65,8 @@ def read_machine(machine: str, processors: Path, devices: Path, sysconf: Callabl
         features=features,
         memories=_memories(row, devices / "cpu0" / "cache", sysconf),
         levels=(Level("thread", available_threads()),),
-        instructions=instructions_of(arch, features),
+        instructions=instructions,
     )
-
-
-def _family(arch: str, features: frozenset[str]) -> Machine:
-    """Return the row with the most features of those whose decisive ones are all there; the least one if none is."""
-    rows = [row for row in ROWS.values() if row.arch == arch]
-    fitting = [row for row in rows if {name for name in row.features if name.startswith(_DECISIVE)} <= features]
-    return max(fitting, key=lambda row: len(row.features), default=rows[0] if rows else GENERIC)
 
 
 def _facts(processors: Path) -> Mapping[str, str]:

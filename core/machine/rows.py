@@ -119,12 +119,21 @@ COMPILED_FOR = frozenset({
     "avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16", "avx512vp2intersect",
     "neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sve2", "v",
 })  # fmt: skip
-"""The features for which compilers may generate code where a machine has them: a program that was compiled for one that
-has them needs them, and the runtime knows how to look for each (`runtime/native/src/cpu.c`)."""
+"""The features for which compilers can generate code, if they are told to: a program that was compiled so needs them,
+and the runtime knows how to look for each (`runtime/native/src/cpu.c`)."""
+_DECISIVE = ("avx", "fma", "neon", "sse")
+"""What begins so decides of which family a processor is; a hypervisor may hide any of the rest."""
 KNOWN_FEATURES = COMPILED_FOR.union(
     *(row.features for row in ROWS.values()), *(one.needs | one.unless for one in INSTRUCTIONS)
 )
 """The features of processors that anything here asks about."""
+
+
+def family_row(arch: str, features: frozenset[str]) -> Machine:
+    """Return the row with the most features of those whose decisive ones are all there; the least one if none is."""
+    rows = [row for row in ROWS.values() if row.arch == arch]
+    fitting = [row for row in rows if {name for name in row.features if name.startswith(_DECISIVE)} <= features]
+    return max(fitting, key=lambda row: len(row.features), default=rows[0] if rows else GENERIC)
 
 
 def with_features(row: Machine, *features: str) -> Machine:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from graft.core.machine.host import available_threads
 from graft.core.machine.machine import Machine
-from graft.core.machine.rows import GENERIC, NATIVE, ROWS
+from graft.core.machine.rows import COMPILED_FOR, GENERIC, NATIVE, ROWS, family_row
 from graft.core.machine.target import CompileOptions, Target, host_target
 from graft.core.tensor_ir.ir import Function
 from graft.errors import CompileError
@@ -39,6 +39,8 @@ FLAGS = (
     f"-I{INCLUDE}",
 )  # fmt: skip
 """No library is called, and every operation is rounded where the tensor IR has it."""
+_ARM = {"fullfp16": "fp16"}
+"""What compilers call features of ARM otherwise than LLVM does."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,12 @@ def image_text(functions: Sequence[Function], sources: Mapping[str, KernelSource
 
 def flags_for(machine: Machine) -> tuple[str, ...]:
     """Return what the compiler is told; the processor only where the compiler of this machine knows it by its name."""
-    row = machine.name.partition("+")[0]
-    is_known = machine.arch == host_target().arch and row in (NATIVE, *ROWS)
-    features = machine.name.split("+")[1:]
-    return (*FLAGS, f"-march={row}", *(f"-m{feature}" for feature in features)) if is_known else FLAGS
+    is_here = machine.name == NATIVE
+    row = family_row(machine.arch, machine.features) if is_here else ROWS.get(machine.name.partition("+")[0])
+    if row is None or machine.arch != host_target().arch:
+        return FLAGS
+    more, fewer = ((machine.features - row.features) & COMPILED_FOR, (row.features - machine.features) & COMPILED_FOR)
+    if machine.arch == "aarch64":
+        return (*FLAGS, "".join([f"-march={row.name}", *(f"+{_ARM.get(one, one)}" for one in sorted(more))]))
+    told = (f"-march={row.name}", *(f"-m{one}" for one in sorted(more)), *(f"-mno-{one}" for one in sorted(fewer)))
+    return (*FLAGS, *told, *(["-mtune=native"] if is_here else []))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from graft.partition.region import Region
     from graft.plugins.cuda.image import FunctionRow, Image
     from graft.plugins.cuda.kernel_text import KernelText
+    from graft.plugins.cuda.launches import Launch
 
 FOR_PROCESSORS = frozenset({"horizontal", "winograd"})
 """Products side by side and transformed convolutions are forms that the strategies for processors have."""
@@ -118,7 +119,7 @@ class CudaBackend(TensorIrBackend):
         images: list[Image] = []
         rows: list[FunctionRow] = []
         for machine in devices_of(target):
-            texts, rows = _texts(functions, replace(target, machine=machine), is_emulated=False)
+            texts, _, rows = _texts(functions, replace(target, machine=machine))
             ptx = ptx_of(texts, machine, name)
             if assembles():
                 images.append(Image(machine.name, "cubin", cubin_of(ptx, machine, name)))
@@ -169,26 +170,30 @@ class CudaEmulator(CudaBackend):
     def _compiled(self, functions: Sequence[Function], target: Target) -> tuple[list[Image], list[FunctionRow]]:
         from graft.plugins.cuda.emulated_image import emulated
         from graft.plugins.cuda.image import Image
+        from graft.plugins.cuda.ptx import ptx_of
 
-        texts, rows = _texts(functions, target, is_emulated=True)
-        data = emulated(texts, ", ".join(function.name for function in functions))
+        name = ", ".join(function.name for function in functions)
+        texts, launches, rows = _texts(functions, target)
+        ptx = ptx_of(texts, target.machine, name)
+        shared = [text.shared for text in texts]
+        data = emulated(ptx, list(zip(launches, shared, strict=True)), name)
         return [Image(target.machine.name, "emulated", data)], rows
 
 
-def _texts(
-    functions: Sequence[Function], target: Target, *, is_emulated: bool
-) -> tuple[list[KernelText], list[FunctionRow]]:
-    """Return the text of all kernels, and the rows of the functions that launch them."""
+def _texts(functions: Sequence[Function], target: Target) -> tuple[list[KernelText], list[Launch], list[FunctionRow]]:
+    """Return the text of all kernels, their launches, and the rows of the functions that launch them."""
     from graft.plugins.cuda.image import function_row
     from graft.plugins.cuda.kernel_text import kernel_text
     from graft.plugins.cuda.launches import launches_of
 
     texts: list[KernelText] = []
+    every: list[Launch] = []
     rows: list[FunctionRow] = []
     for function in functions:
         launches = launches_of(function)
-        own = [kernel_text(one, function, target, is_emulated=is_emulated) for one in launches.launches]
+        own = [kernel_text(one, function, target) for one in launches.launches]
         shared = {one.name: text.shared for one, text in zip(launches.launches, own, strict=True)}
         texts += own
+        every += launches.launches
         rows.append(function_row(launches, shared))
-    return texts, rows
+    return texts, every, rows

@@ -10,8 +10,12 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from graft.errors import CompileError
-from graft.plugins.cuda.kernel_text import KernelText
-from graft.plugins.cuda.ptx import joined, parsed
+from graft.plugins.cuda.emulation import DECLARED, entry
+from graft.plugins.cuda.emulator.device_instructions import COLLECTIVE
+from graft.plugins.cuda.emulator.ptx_text import Instruction, PtxFunction, functions
+from graft.plugins.cuda.emulator.translation import translated
+from graft.plugins.cuda.launches import Launch
+from graft.plugins.cuda.ptx import parsed
 from graft.runtime.c_compiler import run_in
 from graft.runtime.files import write
 
@@ -19,8 +23,16 @@ EMULATOR = Path(__file__).parent / "emulator"
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Werror")
 
 
-def emulated(texts: Sequence[KernelText], name: str) -> bytes:
-    """Return kernels as a shared object of native code with the emulator; raise CompileError without a C compiler."""
+def emulated(ptx: str, launches: Sequence[tuple[Launch, int]], name: str) -> bytes:
+    """Return the kernels of PTX as a shared object of native code with the emulator.
+
+    Beside each launch stand its bytes of shared memory. Raises CompileError without a C compiler, and for PTX that the
+    emulator cannot run.
+    """
+    known = {one.name: one for one in functions(ptx)}
+    entries = [
+        entry(launch, _memory(known[launch.name], shared), known[launch.name].text) for launch, shared in launches
+    ]
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     features = ",".join(f"+{one}" for one, on in llvm.get_host_cpu_features().items() if on)
@@ -28,10 +40,11 @@ def emulated(texts: Sequence[KernelText], name: str) -> bytes:
     generator = llvm.Target.from_triple(triple).create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features, opt=1, reloc="pic", codemodel="small"
     )
-    module = parsed(f'target triple = "{triple}"\n\n{joined(texts)}', name)
+    text = "\n".join([f'target triple = "{triple}"', translated(list(known.values())), *DECLARED, *entries, ""])
+    module = parsed(text, name)
     module.data_layout = str(generator.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=1)
-    options.loop_vectorization = options.slp_vectorization = False
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     builder = llvm.create_pass_builder(generator, options)
     builder.getModulePassManager().run(module, builder)
     with tempfile.TemporaryDirectory() as folder:
@@ -40,6 +53,12 @@ def emulated(texts: Sequence[KernelText], name: str) -> bytes:
         parts = ("-shared", "-fPIC", "-o", str(made), str(code), str(emulator_object()), "-lm", "-lpthread")
         run_in(Path(folder), parts, f"could not link '{name}' with the emulator")
         return made.read_bytes()
+
+
+def _memory(function: PtxFunction, shared: int) -> int:
+    """Return the bytes of shared memory, -1 if no thread ever waits for another one."""
+    waits = any(isinstance(one, Instruction) and one.name.startswith(COLLECTIVE) for one in function.body)
+    return shared if waits or shared else -1
 
 
 @cache

@@ -1,65 +1,53 @@
-"""Kernels as native code that runs in the emulator (`emulator/`), which stands for a device."""
+"""What launches a kernel in the emulator (`emulator/`), which stands for a device."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
-
-from graft.core.machine.host import host_machine
-from graft.core.machine.machine import Machine
-from graft.core.tensor_ir.ir import Barrier, Binary, Buffer, Constant, Expression, Function, Variable
-from graft.core.tensor_ir.visit import walk_statements
+from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Variable
 from graft.core.types import element_bits
 from graft.plugins.cuda.launches import Launch
 
-_LOAD = re.compile(r"^  %\S+ = load (?P<type><[^>]+>|[^,]+), ptr (?P<at>\S+), align \d+$")
-_STORE = re.compile(r"^  store (?P<type><[^>]+>|\S+) .*, ptr (?P<at>\S+), align \d+$")
+DECLARED = (
+    "declare void @graft_emulator_begin(ptr, ptr)",
+    "declare void @graft_emulator_end()",
+    "declare void @graft_emulator_buffer(ptr, i64, i64)",
+    "declare void @graft_emulator_run(ptr, ptr, ptr, ptr, i64)",
+)
 
 
-@cache
-def host_like(machine: Machine) -> Machine:
-    """Return this machine with the vectors of none: what the emulator's native code is made for."""
-    return replace(host_machine(), name="emulator", vectors=(), masks=False)
+def entry(launch: Launch, shared: int, ptx: str) -> str:
+    """Return what a kernel's launch calls: it tells the emulator of the buffers and lets it run the threads.
 
-
-def entry(launch: Launch, function: Function, parameters: Sequence[str], shared: int) -> list[str]:
-    """Return what a kernel's launch calls: it tells the emulator of the buffers and lets it run the threads."""
-    has_barriers = any(isinstance(one, Barrier) for one in walk_statements(launch.body)) or shared
-    name, run = launch.name, launch.name
-    types = ["ptr" if one.startswith("ptr") else "i32" for one in parameters]
-    lines = [f"define void @{run}.run(ptr %args) {{"]
-    for number, kind in enumerate(types):
-        lines.append(f"  %s{number} = getelementptr ptr, ptr %args, i64 {number}")
-        lines.append(f"  %a{number} = load ptr, ptr %s{number}, align 8, !private !{{}}")
-        lines.append(f"  %v{number} = load {kind}, ptr %a{number}, align 4, !private !{{}}")
-    given = ", ".join(f"{kind} %v{number}" for number, kind in enumerate(types))
-    lines += [f"  call void @{name}.thread({given})", "  ret void", "}"]
-    lines.append(f'@{name}.name = private constant [{len(name) + 1} x i8] c"{name}\\00"')
-    lines.append(f"define void @{name}(ptr %grid, ptr %block, ptr %args) {{")
-    lines.append(f"  call void @graft_emulator_begin(ptr @{name}.name)")
-    sizes = _Sizes()
-    for number, kind in enumerate(types):
-        lines.append(f"  %s{number} = getelementptr ptr, ptr %args, i64 {number}")
-        lines.append(f"  %a{number} = load ptr, ptr %s{number}, align 8")
-        lines.append(f"  %v{number} = load {kind}, ptr %a{number}, align 4")
+    ``shared`` is the bytes of shared memory, -1 for threads that wait for nothing; ``ptx`` stands in messages.
+    """
+    name, count = launch.name, len(launch.buffers)
+    kinds = ["i64"] * count + ["i32"] * len(launch.extents)
+    loads = []
+    for number, kind in enumerate(kinds):
+        loads.append(f"  %s{number} = getelementptr ptr, ptr %args, i64 {number}")
+        loads.append(f"  %a{number} = load ptr, ptr %s{number}, align 8")
+        loads.append(f"  %v{number} = load {kind}, ptr %a{number}, align 4")
+    given = ", ".join(f"{kind} %v{number}" for number, kind in enumerate(kinds))
+    lines = [f"define internal void @{name}.run(ptr %args) {{", *loads]
+    lines += [f'  call void @"{name}.thread"({given})', "  ret void", "}", _text(f"{name}.name", name)]
+    lines += [_text(f"{name}.ptx", ptx), f"define void @{name}(ptr %grid, ptr %block, ptr %args) {{", *loads]
+    lines.append(f"  call void @graft_emulator_begin(ptr @{name}.name, ptr @{name}.ptx)")
     known = {extent: f"%w{number}" for number, extent in enumerate(launch.extents)}
-    for number in range(len(launch.extents)):
-        lines.append(f"  %w{number} = sext i32 %v{len(launch.buffers) + number} to i64")
+    lines += [f"  %w{number} = sext i32 %v{count + number} to i64" for number in range(len(launch.extents))]
+    sizes = _Sizes()
     for number, buffer in enumerate(launch.buffers):
         size = sizes.of(buffer, known)
-        lines += sizes.taken()
-        lines.append(f"  call void @graft_emulator_buffer(ptr %v{number}, i64 {size})")
-    bytes_ = shared if has_barriers else -1
-    lines.append(f"  call void @graft_emulator_run(ptr @{run}.run, ptr %grid, ptr %block, ptr %args, i64 {bytes_})")
+        named = f"ptr @{name}.buffer{number}, i64 %v{number}"
+        lines += [*sizes.taken(), f"  call void @graft_emulator_buffer({named}, i64 {size})"]
+    lines.append(f"  call void @graft_emulator_run(ptr @{name}.run, ptr %grid, ptr %block, ptr %args, i64 {shared})")
     lines += ["  call void @graft_emulator_end()", "  ret void", "}"]
-    lines += [
-        "declare void @graft_emulator_begin(ptr)", "declare void @graft_emulator_end()",
-        "declare void @graft_emulator_buffer(ptr, i64)", "declare void @graft_emulator_run(ptr, ptr, ptr, ptr, i64)",
-        "declare void @graft_emulator_access(ptr, i64, i32)",
-    ]  # fmt: skip
-    return lines
+    names = [_text(f"{name}.buffer{number}", f"'{buffer.name}'") for number, buffer in enumerate(launch.buffers)]
+    return "\n".join([*lines, *names])
+
+
+def _text(name: str, text: str) -> str:
+    data = text.encode() + b"\0"
+    inside = "".join(chr(one) if 32 <= one < 127 and one not in b'"\\' else f"\\{one:02x}" for one in data)
+    return f'@{name} = private constant [{len(data)} x i8] c"{inside}"'
 
 
 class _Sizes:
@@ -100,25 +88,3 @@ class _Sizes:
         self._count += 1
         self._lines.append(f"  %z{self._count} = {operation} i64 {left}, {right}")
         return f"%z{self._count}"
-
-
-def watched(lines: Sequence[str]) -> list[str]:
-    """Return the lines of a thread with what it reads and writes announced to the emulator."""
-    result = []
-    for line in lines:
-        for pattern, writes in ((_LOAD, 0), (_STORE, 1)):
-            found = pattern.match(line)
-            if found:
-                size = _size(found["type"])
-                result.append(f"  call void @graft_emulator_access(ptr {found['at']}, i64 {size}, i32 {writes})")
-        result.append(line)
-    return result
-
-
-def _size(kind: str) -> int:
-    """Return the bytes of an LLVM type."""
-    if kind.startswith("<"):
-        count, _, element = kind[1:-1].split(" ")
-        return int(count) * _size(element)
-    bits = {"float": 32, "double": 64, "half": 16, "bfloat": 16, "ptr": 64}.get(kind)
-    return (int(kind[1:]) if bits is None else bits) // 8

@@ -1,4 +1,4 @@
-"""A launch as one LLVM module, for the device or for the emulator."""
+"""A launch as one LLVM module for the device."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from graft.errors import CompileError
 from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value
 from graft.plugins.codegen.llvm_ir.statement import identifier
 from graft.plugins.cuda.alignment import ALIGNED
-from graft.plugins.cuda.device_text import Emulated, Ptx
-from graft.plugins.cuda.emulation import entry, host_like, watched
+from graft.plugins.cuda.device_text import Ptx
 from graft.plugins.cuda.kernel_emitter import KernelEmitter, expanded, has_vectors
 from graft.plugins.cuda.launches import Launch
 
@@ -27,16 +26,15 @@ class KernelText:
     shared: int
 
 
-def kernel_text(launch: Launch, function: Function, target: Target, *, is_emulated: bool = False) -> KernelText:
-    """Return one launch as LLVM IR, for the device or for the emulator.
+def kernel_text(launch: Launch, function: Function, target: Target) -> KernelText:
+    """Return one launch as LLVM IR.
 
     Raises CompileError for what a device cannot do, and for a kernel that asks for more than a block may have.
     """
     machine = target.machine
-    own = replace(target, machine=host_like(machine)) if is_emulated else target
-    module = ModuleText(own)
+    module = ModuleText(target)
     module.is_exact = function.is_exact
-    emitter = KernelEmitter(module, launch, machine, Emulated() if is_emulated else Ptx())
+    emitter = KernelEmitter(module, launch, machine, Ptx())
     parameters = []
     for number, buffer in enumerate(launch.buffers):
         emitter.pointers[buffer] = f"%p{number}"
@@ -53,15 +51,10 @@ def kernel_text(launch: Launch, function: Function, target: Target, *, is_emulat
     _emit_body(emitter, replace(launch, body=body))
     check_shared(emitter.shared_bytes, launch, function, machine)
     lines = ["entry:", *emitter.entry, "  br label %start", "start:", *emitter.lines, "  ret void", "}"]
-    if is_emulated:
-        module.functions.append("\n".join(entry(launch, function, parameters, emitter.shared_bytes)))
-        lines = watched(lines)
-        head = f"define internal void @{launch.name}.thread({', '.join(parameters)}) nounwind {{"
-    else:
-        shape = ",".join(map(str, launch.block))
-        # Without the least number of blocks, ptxas rather spills than has few of them.
-        bounds = f'"nvvm.reqntid"="{shape}" "nvvm.minctasm"="1"'
-        head = f"define ptx_kernel void @{launch.name}({', '.join(parameters)}) nounwind {bounds} {{"
+    shape = ",".join(map(str, launch.block))
+    # Without the least number of blocks, ptxas rather spills than has few of them.
+    bounds = f'"nvvm.reqntid"="{shape}" "nvvm.minctasm"="1"'
+    head = f"define ptx_kernel void @{launch.name}({', '.join(parameters)}) nounwind {bounds} {{"
     module.functions.append("\n".join([head, *lines]))
     return KernelText(module.text(), emitter.shared_bytes)
 

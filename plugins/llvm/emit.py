@@ -15,7 +15,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from graft.core.machine.machine import Machine
-from graft.core.machine.rows import NATIVE
+from graft.core.machine.rows import COMPILED_FOR, NATIVE
 from graft.core.machine.target import Target
 from graft.core.tensor_ir.fused import unfused
 from graft.core.tensor_ir.ir import Function
@@ -127,11 +127,17 @@ def _triple(target: Target) -> str:
 
 @cache
 def processor_of(machine: Machine) -> tuple[str, tuple[str, ...]]:
-    """Return LLVM's names of a machine's processor and of its features; of this machine as LLVM itself sees it."""
+    """Return LLVM's names of a machine's processor and of its features, signed.
+
+    Of this machine they are those that LLVM sees, without those that code is not generated for.
+    """
     if machine.name != NATIVE:
-        return machine.cpu, tuple(sorted(machine.features))
-    features = llvm.get_host_cpu_features()
-    return llvm.get_host_cpu_name(), tuple(sorted(name for name, on in features.items() if on))
+        return machine.cpu, tuple(f"+{name}" for name in sorted(machine.features))
+    unused = COMPILED_FOR - machine.features
+    features = sorted(llvm.get_host_cpu_features().items())
+    return llvm.get_host_cpu_name(), tuple(
+        f"{'+' if on and name not in unused else '-'}{name}" for name, on in features
+    )
 
 
 @cache
@@ -140,8 +146,8 @@ def target_machine(target: Target, level: int = 2) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     processor, names = processor_of(target.machine)
-    features = ",".join(f"+{name}" for name in names)
-    if "avx512f" in names:
+    features = ",".join(names)
+    if "+avx512f" in names:
         features += ",-prefer-256-bit"
     return llvm.Target.from_triple(_triple(target)).create_target_machine(
         cpu=processor,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 TAKEN = frozenset(
     ["all", "ALL_BUILD", "clean", "edit_cache", "help", "install", "package", "rebuild_cache", "RUN_TESTS", "test"]
@@ -10,10 +11,56 @@ TAKEN = frozenset(
 """Names that CMake gives to targets of its own."""
 FLAGS = ("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections")
 """What kernels are written for: every operation is rounded where it stands, and nothing sets errno."""
+_ARM = {
+    "neon": ("", "__ARM_NEON"), "dotprod": ("+dotprod", "__ARM_FEATURE_DOTPROD"),
+    "fullfp16": ("+fp16", "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC"), "i8mm": ("+i8mm", "__ARM_FEATURE_MATMUL_INT8"),
+    "bf16": ("+bf16", "__ARM_FEATURE_BF16"), "sve": ("+sve", "__ARM_FEATURE_SVE"),
+    "sve2": ("+sve2", "__ARM_FEATURE_SVE2"),
+}  # fmt: skip
+"""By the names of features, what compilers for 64-bit ARM are told, and the macro that they define then."""
 
 
-def makefile_text(name: str, sources: Sequence[str], libraries: Sequence[str], sizes: str) -> str:
-    """Return a Makefile for a static library of ``sources`` and its check."""
+def target_flags(targets: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return what a compiler is told of the processor that kernels are written for."""
+    told: list[str] = []
+    for target in targets:
+        features = sorted(map(str, target.get("features", ())))
+        if target.get("arch") == "x86_64":
+            told += [f"-m{feature}" for feature in features]
+        elif target.get("arch") == "aarch64":
+            told.append("-march=armv8-a" + "".join(_ARM[one][0] for one in features if one in _ARM))
+        elif target.get("arch") == "riscv64" and "v" in features:
+            told.append("-march=rv64gcv")
+    return tuple(told)
+
+
+def target_check(name: str, targets: Sequence[Mapping[str, Any]]) -> str:
+    """Return the lines of C that refuse a compiler which was not told so, "" where nothing has to be told."""
+    macros = [macro for target in targets for macro in _macros(target)]
+    if not macros:
+        return ""
+    condition = " || ".join(f"!defined({macro})" for macro in macros)
+    told = " ".join(target_flags(targets))
+    return f"""#if {condition}
+#error "the kernels of {name} are written for a processor with more than this compiler was told of: say {told}"
+#endif
+"""
+
+
+def _macros(target: Mapping[str, Any]) -> Iterator[str]:
+    for feature in sorted(map(str, target.get("features", ()))):
+        if target.get("arch") == "x86_64":
+            yield f"__{feature.upper().replace('.', '_')}__"
+        elif target.get("arch") == "aarch64" and feature in _ARM:
+            yield _ARM[feature][1]
+        elif target.get("arch") == "riscv64" and feature == "v":
+            yield "__riscv_vector"
+
+
+def makefile_text(
+    name: str, sources: Sequence[str], libraries: Sequence[str], sizes: str, told: Sequence[str] = ()
+) -> str:
+    """Return a Makefile for a library of ``sources`` and its check; the compiler is ``told`` of the processor."""
     threads = " -pthread" if f"{name}_threads.c" in sources else ""
     objects = " ".join(f"$(BUILD)/{source.rpartition('.')[0]}.o" for source in sources)
     return f"""# `make` builds $(BUILD)/lib{name}.a, `make check` runs the model on a recorded input.
@@ -22,7 +69,7 @@ CC ?= cc
 AR ?= ar
 CFLAGS ?= -O3
 BUILD ?= build
-NEEDED := -std=c11 {" ".join(FLAGS)}{threads} -I.
+NEEDED := -std=c11 {" ".join([*FLAGS, *told])}{threads} -I.
 OBJECTS := {objects}
 
 all: $(BUILD)/lib{name}.a
@@ -55,7 +102,7 @@ clean:
 """
 
 
-def cmake_text(name: str, sources: Sequence[str], libraries: Sequence[str]) -> str:
+def cmake_text(name: str, sources: Sequence[str], libraries: Sequence[str], told: Sequence[str] = ()) -> str:
     """Return a CMakeLists.txt with the static library as a target, and its check as a test."""
     has_blob = any(source.endswith(".S") for source in sources)
     has_threads = f"{name}_threads.c" in sources
@@ -76,7 +123,7 @@ endif()
 add_library({target} STATIC {" ".join(sources)})
 set_target_properties({target} PROPERTIES C_STANDARD 11 C_EXTENSIONS OFF)
 target_include_directories({target} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
-target_compile_options({target} PRIVATE $<$<COMPILE_LANGUAGE:C>:{";".join(FLAGS)}>)
+target_compile_options({target} PRIVATE $<$<COMPILE_LANGUAGE:C>:{";".join([*FLAGS, *told])}>)
 target_link_libraries({target} PUBLIC {linked})
 {blob if has_blob else ""}
 enable_testing()

@@ -22,6 +22,16 @@ _BITS = "labs((long)got - (long)wanted) > 16"
 """Of floats of 16 bits, which are their bits: neighbours have neighbouring bits."""
 
 
+_SAME = "memcmp(&got, &wanted, sizeof got) && !(got != got && wanted != wanted)"
+"""Of floats where the same text was compiled for what is recorded: every bit, and any NaN for NaN."""
+
+
+def _differs(dtype: str, kind: str, promises_bits: bool) -> str:
+    if promises_bits:
+        return _SAME if kind in _DIFFERS else "got != wanted"
+    return _BITS if dtype in ("float16", "bfloat16") else _DIFFERS.get(kind, "got != wanted")
+
+
 class Runs(Protocol):
     """A program, as far as recording needs it."""
 
@@ -73,7 +83,7 @@ def check_text(program: CProgram, recorded: Recorded) -> str:
     for number, (array, index) in enumerate(zip(recorded.outputs, entry.outputs, strict=True)):
         dtype = entry.tensors[index].dtype
         kind = c_type(dtype, f"'{entry.tensors[index].name}'")
-        differs = _BITS if dtype in ("float16", "bfloat16") else _DIFFERS.get(kind, "got != wanted")
+        differs = _differs(dtype, kind, program.promises_bits)
         rooms.append(f"static {kind} output{number}[{max(1, array.size)}];")
         loops.append(
             f"  for (long i = 0; i < {array.size}; ++i) {{\n"
@@ -86,6 +96,7 @@ def check_text(program: CProgram, recorded: Recorded) -> str:
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "{name}.h"
 

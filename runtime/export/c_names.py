@@ -26,8 +26,15 @@ _KEYWORDS = (
     "this throw true try typedef typename union unsigned using virtual void volatile wchar_t while xor"
 )
 _OWN = "arena context own status main NULL errno stdin stdout stderr"
-_TAKEN = frozenset(f"{_KEYWORDS} {_OWN}".split())
+TAKEN = frozenset(f"{_KEYWORDS} {_OWN}".split())
 """What C, C++ and the code around it mean by a name."""
+_HEADERS = (
+    "assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic "
+    "stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string strings tgmath threads time uchar wchar "
+    "wctype alloca dlfcn endian fcntl features memory malloc pthread sched semaphore unistd cblas graft"
+)
+HEADERS = frozenset(_HEADERS.split())
+"""Files without their ``.h`` that the text of a project includes, or what it includes does."""
 _FUNCTIONS = {"floordiv": "graft_floordiv", "mod": "graft_mod", "min": "graft_least", "max": "graft_most"}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
 
@@ -41,7 +48,7 @@ def c_type(dtype: str, what: str) -> str:
 
 def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
     """Return an identifier for each name, all different, and different from those taken."""
-    used, result = {*_TAKEN, *taken}, dict[str, str]()
+    used, result = {*TAKEN, *taken}, dict[str, str]()
     for name in names:
         base = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
         base = base if re.match("(?!graft_)[A-Za-z]", base) else f"v{base}"

@@ -6,9 +6,10 @@ behind them what control flow needs, and last the scratch memory of kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from graft.errors import ArtifactError
 from graft.runtime.c_source import VARIES, CFunction
@@ -99,6 +100,19 @@ class CProgram:
     def procedures(self) -> Iterator[Procedure]:
         """The procedures that are written, callees first."""
         return (self.description.procedures[number] for number in self.layout.reached)
+
+    @property
+    def targets(self) -> Sequence[Mapping[str, Any]]:
+        """The processors that kernels are written for; none where they are plain C, which every one computes alike."""
+        texts = [module.source.text for module in self.modules if module.source is not None]
+        is_written_for_one = any("GRAFT_VECTORS" in text or "fma" in text for text in texts)
+        return self.description.targets if is_written_for_one else ()
+
+    @property
+    def promises_bits(self) -> bool:
+        """Whether the same text was compiled for the program itself, which so gives the bits of the project."""
+        sources = [module.source for module in self.modules if module.source is not None]
+        return all(source.compiler and not source.libraries for source in sources)
 
     def _calls(self) -> Iterator[Call]:
         return (call for procedure in self.procedures for call in procedure.calls if call.kind == "call")

@@ -16,7 +16,7 @@ from graft.errors import ArtifactError
 from graft.runtime.arena import fullest_moment
 from graft.runtime.c_source import PRELUDE, prelude
 from graft.runtime.export.c_arrays import blob_text, weights_blob, weights_text
-from graft.runtime.export.c_build import cmake_text, makefile_text
+from graft.runtime.export.c_build import cmake_text, makefile_text, target_flags
 from graft.runtime.export.c_check import Recorded, check_header, check_text, main_text
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.c_session import session_files
@@ -84,6 +84,7 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
     stored = f"{name}_weights.{'S' if program.blob else 'c'}"
     threads = [f"{name}_threads.c"] if program.threads > 1 else []
     sources = [f"{name}.c", f"{name}_kernels.c", *([stored] if program.constants else []), *threads]
+    told = target_flags(program.targets)
     sizes = f"{name}: arena {program.arena_bytes} bytes, weights {weights} bytes"
     files: dict[str, Parts] = {
         f"{name}.h": header_text(program),
@@ -93,8 +94,8 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
         f"{name}_check.h": check_header(name),
         f"{name}_check.c": check_text(program, recorded),
         "main.c": main_text(name, profile == "hosted"),
-        "Makefile": makefile_text(name, sources, list(libraries), sizes),
-        "CMakeLists.txt": cmake_text(name, sources, list(libraries)),
+        "Makefile": makefile_text(name, sources, list(libraries), sizes, told),
+        "CMakeLists.txt": cmake_text(name, sources, list(libraries), told),
     }
     if threads:
         files[threads[0]] = threads_text(program)

@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 
 import graft.runtime
+from graft.runtime.export.c_build import target_check
 from graft.runtime.export.c_calls import procedure_lines
 from graft.runtime.export.c_names import c_type, comment_text, extent_text
 from graft.runtime.export.c_program import CProgram
@@ -174,11 +175,12 @@ def kernel_texts(program: CProgram) -> Mapping[str, str]:
     declared = "\n".join(f"{one.declaration};" for one in functions)
     includes = "".join(f"#include <{one}>\n" for one in dict.fromkeys(h for source in sources for h in source.headers))
     threads = f"#define GRAFT_PROJECT_THREADS\n#define graft_parallel_for {name}_parallel_for\n"
+    needed = target_check(name, program.targets)
     header = f"""/* The kernels of {name}. */
 #ifndef {big}_KERNELS_H
 #define {big}_KERNELS_H
 
-#define GRAFT_PROJECT
+{needed}#define GRAFT_PROJECT
 {threads if program.threads > 1 else ""}#define GRAFT_KERNEL /* each is a function of its own */
 #include "graft/kernel.h"
 {includes}

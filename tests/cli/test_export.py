@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import graft as package
+from graft.core.machine.rows import COMPILED_FOR
+from graft.core.machine.target import host_target
 
 from .conftest import saved
 
@@ -18,12 +20,22 @@ def compiler():
 
 def test_a_model_becomes_a_library_that_runs(graft, model, tmp_path):
     outcome = graft("export", model, "-o", tmp_path / "m.so", "-b", "llvm")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    if features := ", ".join(sorted(host_target().features & COMPILED_FOR)):
+        assert outcome.err == (
+            f"warning: it is compiled for this machine (target 'native') and runs only where {features} are; name a "
+            "target for other machines, as in --target x86-64-v3\n"
+        )
     assert outcome.out.endswith(", functions graft_model_m_load, _run, ... (graft/model.h)\n")
     outcome = graft("inspect", tmp_path / "m.so")
     assert outcome.code == 0
     y = package.runtime.load(tmp_path / "m.so")(np.zeros((1, 4), np.float32))
     np.testing.assert_array_equal(y, [[0.5, 0.5]])
+
+
+def test_a_library_for_a_target_that_was_named_is_no_surprise(graft, model, tmp_path):
+    outcome = graft("export", model, "-o", tmp_path / "m.so", "-b", "llvm", "--target", host_target().arch)
+    assert (outcome.code, outcome.err) == (0, "")
 
 
 def test_an_artifact_becomes_a_library_that_says_what_it_needs(graft, artifact, tmp_path):

@@ -8,19 +8,34 @@
 #include <ucontext.h>
 
 enum { WARP = 32, THREADS = 1024, BUFFERS = 256, STACK = 128 * 1024, COPIES = 512, GROUPS = 16, SHARED = 256 * 1024 };
-enum { BULKS = 16 }; /* mbarriers of a block */
+enum { BARRIERS = 16, BULKS = 16 }; /* mbarriers of a block; bulk copies of one phase of one of them */
 enum { WARPGROUP = 128, LINE = 128, PATTERN = 1024 }; /* threads; bytes of a swizzled line, and after which it repeats */
-enum { RUNNING, AT_BLOCK_BARRIER, AT_WARP_BARRIER, AT_BULK, ENDED };
 
-/* Who has touched a byte last, and when: `epoch` counts barriers of blocks (and blocks), `step` those of the warp. */
+/* What a thread waits for: nothing; the block; its warp, for a barrier or for a tensor instruction; its warpgroup; an
+ * mbarrier. */
+typedef enum { READY, AT_BARRIER, AT_WARP, AT_MATRICES, AT_PRODUCT, AT_GROUP, AT_MBARRIER, ENDED } State;
+
+enum { GENERIC, GLOBAL, SHARED_SPACE, LOCAL };          /* state spaces */
+enum { WRITES = 4, IS_CONSTANT = 8, IS_ATOMIC = 16 }; /* of an access, beside its space */
+
+/* One access: `epoch` counts barriers of blocks (and blocks), `step` those of the warp, `line` is of the PTX. */
 typedef struct {
-  uint32_t write_epoch, read_epoch;
-  uint16_t write_thread, read_thread;
-  uint16_t write_step, read_step;
-  uint16_t write_fence; /* how many fences its thread had seen */
+  uint32_t epoch, line;
+  uint16_t thread, step;
+} Access;
+
+/* How the last write of a byte was made. */
+enum { BY_THREAD, BY_COPY_UNDER_WAY, BY_BULK_UNDER_WAY, BY_BULK };
+
+/* The last write of a byte, and two reads since: of different warps, if any are; the latest of the warp, otherwise. */
+typedef struct {
+  Access write, reads[2];
+  uint16_t fence;   /* how many fences its thread had seen */
+  uint8_t how, bulk; /* and the mbarrier of a bulk copy, whose phase is `fence` then */
 } Shadow;
 
 typedef struct {
+  const char *name;
   char *begin;
   uint64_t bytes;
   Shadow *shadow;
@@ -30,32 +45,43 @@ typedef struct {
 typedef struct {
   char *target;
   const char *source;
-  uint32_t bytes;
+  uint32_t bytes, line;
+  char *first; /* the source's bytes when the copy began */
 } Copy;
 
-typedef struct { /* an mbarrier, and the copy of its phase */
+typedef struct { /* an mbarrier of one arrival: its phase, and the copies that it counts the bytes of */
   char *at;
-  Copy copy;
-  int is_under_way, by;
+  Copy copies[BULKS];
+  int copy_count, is_arrived, by;
+  int64_t expected;
   uint32_t phase; /* how many are over */
-} Bulk;
+} Barrier;
 
 typedef struct {
   ucontext_t context;
-  int state;
+  jmp_buf place;
+  State state;
+  int is_begun;
+  uint32_t line; /* at which it waits */
   uint32_t index[3];
   Copy copies[COPIES];
+  char early[COPIES][16];
   int ends[GROUPS]; /* of groups, in copies */
   int count, groups;
-  Bulk *awaited; /* and in which phase */
+  Barrier *awaited; /* and in which phase */
   uint32_t parity;
-  uint16_t fences; /* from this thread's writes to what reads past the threads */
+  uint16_t fences, settled; /* from this thread's writes to the asynchronous proxy; those before the last barrier */
+  uint16_t seen[BARRIERS];  /* phases of mbarriers that it knows to be over */
+  uint64_t operands[2];     /* of a warp's or a warpgroup's instruction */
+  const void *given;
+  void *result;
+  const uint32_t *numbers;
 } Thread;
 
 typedef void (*Kernel)(void **args);
 
 typedef struct {
-  const char *name;
+  const char *name, *ptx;
   Buffer buffers[BUFFERS];
   int buffer_count;
   Buffer *last;
@@ -64,54 +90,75 @@ typedef struct {
   uint64_t shared_bytes;
   Thread *threads;
   char *stacks;
-  int count, current, uses_contexts, is_reversed;
+  int count, current, uses_contexts;
+  uint32_t random, until_switch;
   uint32_t block[3], grid[3], at[3];
   uint32_t first_epoch, block_epoch, epoch;
   uint16_t steps[THREADS / WARP];
-  Bulk bulks[BULKS];
-  int bulk_count;
-  char *rows[THREADS];
-  uint32_t words[THREADS][6];
+  Barrier barriers[BARRIERS];
+  int barrier_count;
+  Access unwritten; /* the first read in a block of what nothing had written, if its epoch is not 0 */
+  long long unwritten_byte;
   Kernel kernel;
   void **args;
-  ucontext_t scheduler;
-  jmp_buf failure;
-  char error[512];
+  jmp_buf place, failure;
+  char error[1024];
 } Emulated;
 
 #pragma GCC visibility push(hidden) /* each shared object has its own */
 extern Emulated emulated;
 
-/* Ends the launch with what this thread does wrong. */
-void fail_launch(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Ends the launch with what the current thread does wrong at a line of the PTX; what it reads that nothing has written is
+ * rather the cause. */
+void fail_launch(uint32_t line, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
+
+/* Lets others run until this thread is let on. */
+void suspend(State state, uint32_t line);
+
+/* A number below `count`, by the seed. */
+uint32_t drawn(uint32_t count);
+
+/* Checks an access of this thread to an address in a state space, remembers it, and returns where that is. */
+char *checked(uint64_t address, uint32_t bytes, uint32_t how, uint32_t line);
+
+/* The same of a place in a buffer. */
+void touch(char *at, uint64_t bytes, uint32_t how, uint32_t line);
+
+/* A line of the PTX, as a message has it; in one of a few buffers. */
+const char *said_line(uint32_t line);
+
+/* The shadow of a place in shared memory. */
+Shadow *shadow_of(const char *at);
+
+int is_over(const Thread *thread); /* whether the phase of the mbarrier that it waits for is, or can be at once */
+void end_phase(Thread *thread);    /* lands its copies, late as they may be, and lets the thread know of it */
+void load_matrices(int first);     /* what a warp asked for, all at once */
+void multiply_by_warp(int first);
+void multiply_by_group(int first);
 #pragma GCC visibility pop
 
-/* Whether the bulk copy that a thread waits for has begun, or is over. */
-static inline int has_bulk(const Thread *thread) {
-  return thread->awaited->is_under_way || (thread->awaited->phase & 1) != thread->parity;
-}
-
 const char *graft_emulator_error(void);
-void graft_emulator_begin(const char *name);
+void graft_emulator_begin(const char *name, const char *ptx);
 void graft_emulator_end(void);
-void graft_emulator_buffer(char *begin, int64_t bytes);
+void graft_emulator_buffer(const char *name, char *begin, int64_t bytes);
 void graft_emulator_run(Kernel kernel, const int64_t *grid, const int64_t *block, void **args, int64_t shared);
+
+/* What the PTX of a kernel becomes; `line` is the instruction's. */
 uint32_t graft_emulator_unit(uint32_t which);
-char *graft_emulator_shared(uint32_t offset);
-void graft_emulator_barrier(uint32_t of_warp);
-void graft_emulator_access(char *at, int64_t bytes, uint32_t writes);
-void graft_emulator_load_matrices(char *row, uint32_t *words, uint32_t count, uint32_t is_turned);
-void graft_emulator_multiply(uint32_t kind, const uint32_t *words, void *sums);
-uint32_t graft_emulator_shared_address(const char *at);
+uint64_t graft_emulator_shared(void);
+char *graft_emulator_access(uint64_t address, uint32_t bytes, uint32_t how, uint32_t line);
+void graft_emulator_barrier(uint32_t line);
+void graft_emulator_warp_barrier(uint32_t line);
+void graft_emulator_load_matrices(uint32_t row, uint32_t *words, uint32_t count, uint32_t is_turned, uint32_t line);
+void graft_emulator_multiply(const uint32_t *words, void *sums, const uint32_t *numbers, uint32_t line);
+void graft_emulator_multiply_group(uint64_t a, uint64_t b, void *sums, const uint32_t *numbers, uint32_t line);
 void graft_emulator_fence_async(void);
-void graft_emulator_multiply_group(uint64_t a, uint64_t b, void *sums, uint32_t kind, uint32_t columns, uint32_t steps,
-                                   uint32_t a_turned, uint32_t b_turned, uint32_t a_ahead, uint32_t b_ahead);
-void graft_emulator_copy(char *target, char *source, uint32_t bytes);
-void graft_emulator_commit(void);
-void graft_emulator_report(int64_t *words, int64_t code, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e);
-void graft_emulator_wait(uint32_t pending);
-void graft_emulator_open_bulk(char *at);
-void graft_emulator_copy_bulk(char *target, char *source, char *at, uint32_t bytes);
-void graft_emulator_wait_bulk(char *at, uint32_t parity);
+void graft_emulator_copy(uint32_t target, uint64_t source, uint32_t bytes, uint32_t line);
+void graft_emulator_commit(uint32_t line);
+void graft_emulator_wait(uint32_t pending, uint32_t line);
+void graft_emulator_open_barrier(uint32_t at, uint32_t arrivals, uint32_t line);
+void graft_emulator_expect(uint32_t at, uint32_t bytes, uint32_t line);
+void graft_emulator_copy_bulk(uint32_t target, uint64_t source, uint32_t bytes, uint32_t at, uint32_t line);
+void graft_emulator_wait_barrier(uint32_t at, uint32_t parity, uint32_t line);
 
 #endif

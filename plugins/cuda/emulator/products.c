@@ -1,28 +1,35 @@
-/* Tensor instructions: the threads of a warp, or of a warpgroup, exchange their words as the PTX ISA lays them. */
+/* Tensor instructions: the threads of a warp, or of a warpgroup, exchange their words as the PTX ISA lays them. They wait
+ * for one another, and order no access of memory. */
 #define _GNU_SOURCE
 #include "emulator.h"
 
 #include <math.h>
 #include <string.h>
 
+enum { ROWS = 64, COLUMNS = 256, TERMS = 32 }; /* of a product, at the most */
+
+void graft_emulator_load_matrices(uint32_t row, uint32_t *words, uint32_t count, uint32_t is_turned, uint32_t line) {
+  Thread *thread = &emulated.threads[emulated.current];
+  thread->operands[0] = row, thread->operands[1] = count | is_turned << 8, thread->result = words;
+  suspend(AT_MATRICES, line);
+}
+
 /* ldmatrix: thread t names row t % 8 of matrix t / 8, and gets word t % 4 of row t / 4 of each. Turned,
  * it gets elements of 16 bits of column t / 4, those of rows 2 * (t % 4) and the next. */
-void graft_emulator_load_matrices(char *row, uint32_t *words, uint32_t count, uint32_t is_turned) {
-  const int self = emulated.current, first = self / WARP * WARP, lane = self % WARP;
-  emulated.rows[self] = row;
-  graft_emulator_barrier(1);
-  for (uint32_t i = 0; i < count && is_turned; ++i)
-    for (int part = 0; part < 2; ++part) {
-      char *at = emulated.rows[first + (int)i * 8 + lane % 4 * 2 + part] + lane / 4 * 2;
-      graft_emulator_access(at, 2, 0);
-      memcpy((char *)&words[i] + 2 * part, at, 2);
-    }
-  for (uint32_t i = 0; i < count && !is_turned; ++i) {
-    char *at = emulated.rows[first + (int)i * 8 + lane / 4] + lane % 4 * 4;
-    graft_emulator_access(at, 4, 0);
-    memcpy(&words[i], at, 4);
+void load_matrices(int first) {
+  Thread *warp = &emulated.threads[first];
+  const int count = (int)(warp->operands[1] & 255), is_turned = (int)(warp->operands[1] >> 8);
+  uint16_t rows[32][8];
+  for (int i = 0; i < 8 * count; ++i) {
+    emulated.current = first + i;
+    memcpy(rows[i], checked(warp[i].operands[0], sizeof rows[i], SHARED_SPACE, warp->line), sizeof rows[i]);
   }
-  graft_emulator_barrier(1);
+  for (int lane = 0; lane < WARP; ++lane)
+    for (int i = 0; i < count; ++i)
+      for (int part = 0; part < 2; ++part) {
+        const uint16_t element = is_turned ? rows[i * 8 + lane % 4 * 2 + part][lane / 4] : rows[i * 8 + lane / 4][lane % 4 * 2 + part];
+        memcpy((char *)&((uint32_t *)warp[lane].result)[i] + 2 * part, &element, sizeof element);
+      }
 }
 
 static float half_to_float(uint16_t bits) {
@@ -39,52 +46,63 @@ static float of_bits(uint32_t bits) {
   return value;
 }
 
-/* The number that bits are, of the left or the right factor. */
-static double number_of(uint32_t kind, int is_left, uint32_t bits) {
+/* The number that bits are, of an element of a factor: float16, bfloat16, tf32, int8, uint8. */
+static double number_of(uint32_t kind, uint32_t bits) {
   switch (kind) {
   case 0: return (double)half_to_float((uint16_t)bits);
   case 1: return (double)of_bits(bits << 16);
   case 2: return (double)of_bits(bits & 0xffffe000u); /* what is behind the ten bits of a tf32 is not looked at */
   case 3: return (double)(int8_t)bits;
-  case 4: return is_left ? (double)(uint8_t)bits : (double)(int8_t)bits;
-  default: return is_left ? (double)(int8_t)bits : (double)(uint8_t)bits;
+  default: return (double)(uint8_t)bits;
   }
 }
 
 static int size_of(uint32_t kind) { return kind < 2 ? 2 : kind == 2 ? 4 : 1; }
 
-/* Element `k` of a row (of a) or column (of b) of 32 bytes. `words` are those of its thread, `low` and `high` of them. */
-static double element(uint32_t kind, int is_left, int row, int k) {
-  const int byte = k * size_of(kind), is_high = byte >= 16, lane = row % 8 * 4 + byte % 16 / 4;
-  const int first = emulated.current / WARP * WARP;
-  const uint32_t *words = emulated.words[first + lane];
-  const uint32_t word = is_left ? words[(row >= 8) + 2 * is_high] : words[4 + is_high];
-  return number_of(kind, is_left, word >> byte % 4 * 8);
+/* Adds terms to a thread's sum of either kind. */
+static void add_to(void *sums, int at, uint32_t kind, double total) {
+  if (kind >= 3)
+    ((int32_t *)sums)[at] = (int32_t)((uint32_t)((int32_t *)sums)[at] + (uint32_t)(int64_t)total);
+  else
+    ((float *)sums)[at] = (float)((double)((float *)sums)[at] + total);
 }
 
-/* mma.sync: this thread's sums are at the rows t / 4 and t / 4 + 8, and the columns 2 * (t % 4) and the next. */
-void graft_emulator_multiply(uint32_t kind, const uint32_t *words, void *sums) {
-  const int self = emulated.current, lane = self % WARP, depth = kind < 2 ? 16 : kind == 2 ? 8 : 32;
-  memcpy(emulated.words[self], words, sizeof emulated.words[self]);
-  graft_emulator_barrier(1);
-  for (int i = 0; i < 4; ++i) {
-    const int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
-    double total = 0;
-    for (int k = 0; k < depth; ++k)
-      total += element(kind, 1, row, k) * element(kind, 0, column, k);
-    if (kind >= 3)
-      ((int32_t *)sums)[i] = (int32_t)((uint32_t)((int32_t *)sums)[i] + (uint32_t)(int64_t)total);
-    else
-      ((float *)sums)[i] = (float)((double)((float *)sums)[i] + total);
-  }
-  graft_emulator_barrier(1);
+void graft_emulator_multiply(const uint32_t *words, void *sums, const uint32_t *numbers, uint32_t line) {
+  Thread *thread = &emulated.threads[emulated.current];
+  thread->given = words, thread->result = sums, thread->numbers = numbers;
+  suspend(AT_PRODUCT, line);
+}
+
+/* Element `k` of a row (of a) or column (of b) of 32 bytes, of the words of its thread, those from `low` and `high` on. */
+static double element(const Thread *warp, uint32_t kind, int row, int k, int low, int high) {
+  const int byte = k * size_of(kind);
+  const uint32_t *words = warp[row % 8 * 4 + byte % 16 / 4].given;
+  return number_of(kind, words[byte >= 16 ? high : low] >> byte % 4 * 8);
+}
+
+/* mma.sync: a thread's sums are at the rows t / 4 and t / 4 + 8, and the columns 2 * (t % 4) and the next. */
+void multiply_by_warp(int first) {
+  Thread *warp = &emulated.threads[first];
+  const uint32_t left = warp->numbers[0], right = warp->numbers[1];
+  const int depth = 32 / size_of(left);
+  double a[16][TERMS], b[8][TERMS];
+  for (int k = 0; k < depth; ++k)
+    for (int row = 0; row < 16; ++row) {
+      a[row][k] = element(warp, left, row, k, row >= 8, (row >= 8) + 2);
+      if (row < 8)
+        b[row][k] = element(warp, right, row, k, 4, 5);
+    }
+  for (int lane = 0; lane < WARP; ++lane)
+    for (int i = 0; i < 4; ++i) {
+      const double *row = a[lane / 4 + 8 * (i / 2)], *column = b[lane % 4 * 2 + i % 2];
+      double total = 0;
+      for (int k = 0; k < depth; ++k)
+        total += row[k] * column[k];
+      add_to(warp[lane].result, i, left, total);
+    }
 }
 
 /* ---- wgmma ---- */
-
-uint32_t graft_emulator_shared_address(const char *at) { return (uint32_t)(at - emulated.shared); }
-
-void graft_emulator_fence_async(void) { emulated.threads[emulated.current].fences++; }
 
 /* The address that a matrix descriptor gives element `k` of row (or column) `row` (PTX ISA, "Matrix Descriptor Format"
  * and canonical layouts with 128-byte swizzle): bits 0-13 are the address, 16-29 the leading offset, 32-45 the stride, all
@@ -99,51 +117,63 @@ static uint32_t described(uint64_t descriptor, int is_turned, int size, int row,
   return address ^ (address >> 7 & 7) << 4;
 }
 
-/* What one instruction reads of a factor is there, is ordered before it, and was fenced by those who wrote it. */
-static void read_factor(uint64_t descriptor, int is_turned, int size, int rows, int depth) {
+/* What was written by a thread is fenced by it, and the fence is ordered before this. */
+static void check_fence(const char *at, uint32_t line) {
+  const Shadow *shadow = shadow_of(at);
+  const Thread *writer = &emulated.threads[shadow->write.thread];
+  const int is_own = shadow->write.thread / WARPGROUP == emulated.current / WARPGROUP && shadow->write.thread == emulated.current;
+  if (shadow->how == BY_THREAD && (is_own ? writer->fences : writer->settled) == shadow->fence)
+    fail_launch(line, "it multiplies byte %lld of shared memory, which thread %u writes at %s without a fence.proxy.async and a barrier for it",
+                (long long)(at - emulated.shared), shadow->write.thread, said_line(shadow->write.line));
+}
+
+/* Reads what one instruction takes of a factor: it is there, is ordered before it, and was fenced by those who wrote it. */
+static void read_factor(uint64_t descriptor, int is_turned, uint32_t kind, int rows, double (*numbers)[TERMS], uint32_t line) {
   const uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4;
+  const int size = size_of(kind), depth = 32 / size;
   if (descriptor >> 62 != 1 || (descriptor >> 49 & 7) != 0)
-    fail_launch("it multiplies what a descriptor gives with another swizzle than of 128 bytes, or with a base offset");
+    fail_launch(line, "it multiplies what a descriptor gives with another swizzle than of 128 bytes, or with a base offset");
   if (start % PATTERN >= (is_turned ? 1 : LINE))
-    fail_launch("it multiplies what begins at byte %u of shared memory, within a pattern of %d bytes", start, PATTERN);
+    fail_launch(line, "it multiplies what begins at byte %u of shared memory, within a pattern of %d bytes", start, PATTERN);
   for (int row = 0; row < rows; ++row)
     for (int k = 0; k < depth; ++k) {
       const uint32_t at = described(descriptor, is_turned, size, row, k);
-      graft_emulator_access(emulated.shared + at, size, 0);
-      const Shadow *shadow = &emulated.shared_shadow[at];
-      if (shadow->write_epoch >= emulated.block_epoch && emulated.threads[shadow->write_thread].fences == shadow->write_fence)
-        fail_launch("it multiplies byte %u of shared memory, which thread %u writes without a fence for it", at,
-                    shadow->write_thread);
+      uint32_t bits = 0;
+      memcpy(&bits, checked(at, (uint32_t)size, SHARED_SPACE, line), (size_t)size);
+      check_fence(emulated.shared + at, line);
+      numbers[row][k] = number_of(kind, bits);
     }
 }
 
-/* wgmma.mma_async, as often as there are steps, and the wait for it: a warpgroup's sums of 64 rows, of which a warp has 16
- * as mma.sync lays them, eight columns after the other. */
-void graft_emulator_multiply_group(uint64_t a, uint64_t b, void *sums, uint32_t kind, uint32_t columns, uint32_t steps,
-                                   uint32_t a_turned, uint32_t b_turned, uint32_t a_ahead, uint32_t b_ahead) {
-  const int self = emulated.current, lane = self % WARP, size = size_of(kind), depth = 32 / size;
-  if (emulated.count % WARPGROUP || (size != 2 && (a_turned || b_turned)))
-    fail_launch("it multiplies with %d threads, or with factors that lie so only of 16 bits", emulated.count);
-  graft_emulator_barrier(1);
-  for (uint32_t step = 0; step < steps; ++step, a += a_ahead >> 4, b += b_ahead >> 4) {
-    if (self % WARPGROUP == 0) {
-      read_factor(a, (int)a_turned, size, 64, depth);
-      read_factor(b, (int)b_turned, size, (int)columns, depth);
+void graft_emulator_multiply_group(uint64_t a, uint64_t b, void *sums, const uint32_t *numbers, uint32_t line) {
+  Thread *thread = &emulated.threads[emulated.current];
+  if (emulated.count % WARPGROUP)
+    fail_launch(line, "it multiplies by warpgroups in a block of %d threads, which is no multiple of %d", emulated.count, WARPGROUP);
+  thread->operands[0] = a, thread->operands[1] = b, thread->result = sums, thread->numbers = numbers;
+  suspend(AT_GROUP, line);
+}
+
+/* wgmma.mma_async: a warpgroup's sums of 64 rows, of which a warp has 16 as mma.sync lays them, eight columns after the
+ * other. `numbers` are the kinds of the factors, the columns, and which factors are turned. */
+void multiply_by_group(int first) {
+  static double a[ROWS][TERMS], b[COLUMNS][TERMS];
+  Thread *group = &emulated.threads[first];
+  const uint32_t *numbers = group->numbers;
+  const int depth = 32 / size_of(numbers[0]), columns = (int)numbers[2];
+  for (int i = 0; i < WARPGROUP; ++i)
+    if (group[i].operands[0] != group->operands[0] || group[i].operands[1] != group->operands[1]) {
+      emulated.current = first + i;
+      fail_launch(group->line, "it multiplies other factors than thread %d of its warpgroup", first);
     }
-    for (int i = 0; i < (int)columns / 2; ++i) {
-      const int row = self % WARPGROUP / WARP * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+  emulated.current = first;
+  read_factor(group->operands[0], (int)numbers[3], numbers[0], ROWS, a, group->line);
+  read_factor(group->operands[1], (int)numbers[4], numbers[1], columns, b, group->line);
+  for (int i = 0; i < WARPGROUP; ++i)
+    for (int sum = 0; sum < columns / 2; ++sum) {
+      const int row = i / WARP * 16 + i % WARP / 4 + sum % 4 / 2 * 8, column = sum / 4 * 8 + i % 4 * 2 + sum % 2;
       double total = 0;
-      for (int k = 0; k < depth; ++k) {
-        uint32_t left = 0, right = 0;
-        memcpy(&left, emulated.shared + described(a, (int)a_turned, size, row, k), (size_t)size);
-        memcpy(&right, emulated.shared + described(b, (int)b_turned, size, column, k), (size_t)size);
-        total += number_of(kind, 1, left) * number_of(kind, 0, right);
-      }
-      if (kind >= 3)
-        ((int32_t *)sums)[i] = (int32_t)((uint32_t)((int32_t *)sums)[i] + (uint32_t)(int64_t)total);
-      else
-        ((float *)sums)[i] = (float)((double)((float *)sums)[i] + total);
+      for (int k = 0; k < depth; ++k)
+        total += a[row][k] * b[column][k];
+      add_to(group[i].result, sum, numbers[0], total);
     }
-  }
-  graft_emulator_barrier(1);
 }

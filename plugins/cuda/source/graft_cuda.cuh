@@ -2,7 +2,7 @@
  * integers that saturate, NaN passes through extrema), values of several lanes, and the instructions of a block: copies
  * in stages and products by warps. Floats of 16 bits are kept as their bits.
  *
- * Whole by itself: nvcc and NVRTC compile it for devices. With GRAFT_EMULATED a C++ compiler does, for the emulator.
+ * Whole by itself: nvcc and NVRTC compile it.
  */
 #ifndef GRAFT_CUDA_CUH
 #define GRAFT_CUDA_CUH
@@ -24,26 +24,6 @@ typedef unsigned long long uint64_t, uintptr_t;
 #include <string.h>
 #endif
 
-#ifdef GRAFT_EMULATED
-#define GRAFT_INLINE static inline
-#define KERNEL(THREADS) static
-extern "C" {
-uint32_t graft_emulator_unit(uint32_t which);
-char *graft_emulator_shared(uint32_t offset);
-void graft_emulator_barrier(uint32_t of_warp);
-void graft_emulator_load_matrices(const char *row, uint32_t *words, uint32_t count, uint32_t is_turned);
-void graft_emulator_multiply(uint32_t kind, const uint32_t *words, void *sums);
-void graft_emulator_copy(void *target, const void *source, uint32_t bytes);
-void graft_emulator_commit(void);
-void graft_emulator_report(int64_t *words, int64_t code, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e);
-void graft_emulator_wait(uint32_t pending);
-}
-#define THREAD(AXIS) ((int64_t)graft_emulator_unit(#AXIS[0] - 'x'))
-#define BLOCK(AXIS) ((int64_t)graft_emulator_unit(3 + #AXIS[0] - 'x'))
-#define SHARED(OFFSET) graft_emulator_shared(OFFSET)
-#define wait_for_block() graft_emulator_barrier(0)
-#define wait_for_warp() graft_emulator_barrier(1)
-#else
 #define GRAFT_INLINE static __device__ __forceinline__
 /* A kernel by blocks of so many threads; without the least number of blocks, ptxas rather spills than has few of them. */
 #define KERNEL(THREADS) extern "C" __global__ __launch_bounds__(THREADS, 1)
@@ -53,7 +33,6 @@ extern __shared__ __align__(128) unsigned char graft_shared[];
 #define SHARED(OFFSET) (graft_shared + (OFFSET))
 #define wait_for_block() __syncthreads()
 #define wait_for_warp() __syncwarp()
-#endif
 
 /* ---- Lanes ------------------------------------------------------------------------------------------------------- */
 
@@ -160,15 +139,10 @@ template <class T> GRAFT_INLINE T modulus(T a, T b) {
 }
 
 /* Products and sums that are rounded where they stand, never joined. */
-#if defined(__CUDACC__)
 GRAFT_INLINE float exact_add(float a, float b) { return __fadd_rn(a, b); }
 GRAFT_INLINE float exact_mul(float a, float b) { return __fmul_rn(a, b); }
 GRAFT_INLINE double exact_add(double a, double b) { return __dadd_rn(a, b); }
 GRAFT_INLINE double exact_mul(double a, double b) { return __dmul_rn(a, b); }
-#else
-template <class T> GRAFT_INLINE T exact_add(T a, T b) { return a + b; }
-template <class T> GRAFT_INLINE T exact_mul(T a, T b) { return a * b; }
-#endif
 template <class T> GRAFT_INLINE T exact_sub(T a, T b) { return exact_add(a, -b); }
 
 template <class To, class From> GRAFT_INLINE To cast(From a) { return (To)a; }
@@ -182,7 +156,6 @@ template <class To, class From> GRAFT_INLINE To saturated(From a) {
 }
 
 /* Floats of 16 bits. */
-#if defined(__CUDACC__)
 GRAFT_INLINE float half_as_float(uint16_t a) {
   float result;
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(a));
@@ -198,14 +171,6 @@ GRAFT_INLINE uint16_t float_as_bfloat(float a) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(a));
   return result;
 }
-#else
-GRAFT_INLINE float half_as_float(uint16_t a) { return (float)bits_as<_Float16>(a); }
-GRAFT_INLINE uint16_t float_as_half(float a) { return bits_as<uint16_t>((_Float16)a); }
-GRAFT_INLINE uint16_t float_as_bfloat(float a) {
-  const uint32_t bits = bits_as<uint32_t>(a);
-  return (uint16_t)(a != a ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-#endif
 
 /* ---- The same, lane by lane ---------------------------------------------------------------------------------------- */
 
@@ -339,13 +304,9 @@ GRAFT_INLINE void scatter(T *to, Lanes<int64_t, N> places, Lanes<T, N> value, La
 
 /* Says what is wrong, unless another thread has said something. */
 GRAFT_INLINE void report(int64_t *words, int64_t code, int64_t a, int64_t b, int64_t c, int64_t d = 0, int64_t e = 0) {
-#ifdef GRAFT_EMULATED
-  graft_emulator_report(words, code, a, b, c, d, e);
-#else
   if (atomicCAS((unsigned long long *)words, 0ull, (unsigned long long)code) == 0) {
     words[1] = a, words[2] = b, words[3] = c, words[4] = d, words[5] = e;
   }
-#endif
 }
 
 /* ---- Copies from the device's memory to shared memory, in groups ------------------------------------------------------ */
@@ -353,27 +314,18 @@ GRAFT_INLINE void report(int64_t *words, int64_t code, int64_t a, int64_t b, int
 /* Begins to copy; what is not aligned is copied at once. */
 template <int BYTES, bool IS_ALIGNED, class T> GRAFT_INLINE void copy_async(T *to, const T *from) {
   if (IS_ALIGNED) {
-#ifdef GRAFT_EMULATED
-    graft_emulator_copy(to, from, BYTES);
-#else
     const uint32_t near = (uint32_t)__cvta_generic_to_shared(to);
     if (BYTES == 16) {
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(near), "l"(from) : "memory");
     } else {
       asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(near), "l"(from), "n"(BYTES) : "memory");
     }
-#endif
   } else {
     for (int i = 0; i < BYTES / (int)sizeof(T); i++) to[i] = from[i];
   }
 }
-#ifdef GRAFT_EMULATED
-#define commit_copies() graft_emulator_commit()
-#define wait_copies(PENDING) graft_emulator_wait(PENDING)
-#else
 #define commit_copies() asm volatile("cp.async.commit_group;" ::: "memory")
 #define wait_copies(PENDING) asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory")
-#endif
 
 /* ---- Products of tiles by a warp -------------------------------------------------------------------------------------- */
 
@@ -385,9 +337,6 @@ template <int COUNT, bool IS_TURNED> GRAFT_INLINE Lanes<uint32_t, COUNT> matrice
   const int64_t half = !IS_TURNED ? high : COUNT == 4 ? lane >> 3 & 1 : 0;
   const char *const near = (const char *)first + row * pitch + 16 * half;
   Lanes<uint32_t, COUNT> result;
-#ifdef GRAFT_EMULATED
-  graft_emulator_load_matrices(near, result.lane, COUNT, IS_TURNED);
-#else
   const uint32_t at = (uint32_t)__cvta_generic_to_shared(near);
   uint32_t *const w = result.lane;
   if (COUNT == 4 && IS_TURNED) {
@@ -403,25 +352,16 @@ template <int COUNT, bool IS_TURNED> GRAFT_INLINE Lanes<uint32_t, COUNT> matrice
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
                  : "=r"(w[0]), "=r"(w[1]) : "r"(at) : "memory");
   }
-#endif
   return result;
 }
 
 /* Adds the product of 16 rows and 8 columns to a thread's four sums. */
-#ifdef GRAFT_EMULATED
-#define GRAFT_MMA(NAME, NUMBER, T, CONSTRAINT, TEXT)                                                                   \
-  GRAFT_INLINE void NAME(T *c, Lanes<uint32_t, 4> a, Lanes<uint32_t, 2> b) {                                           \
-    const Lanes<uint32_t, 6> words = joined(a, b);                                                                     \
-    graft_emulator_multiply(NUMBER, words.lane, c);                                                                    \
-  }
-#else
 #define GRAFT_MMA(NAME, NUMBER, T, CONSTRAINT, TEXT)                                                                   \
   GRAFT_INLINE void NAME(T *c, Lanes<uint32_t, 4> a, Lanes<uint32_t, 2> b) {                                           \
     asm volatile("mma.sync.aligned." TEXT " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"           \
                  : "+" CONSTRAINT(c[0]), "+" CONSTRAINT(c[1]), "+" CONSTRAINT(c[2]), "+" CONSTRAINT(c[3])              \
                  : "r"(a.lane[0]), "r"(a.lane[1]), "r"(a.lane[2]), "r"(a.lane[3]), "r"(b.lane[0]), "r"(b.lane[1]));    \
   }
-#endif
 GRAFT_MMA(mma_float16, 0, float, "f", "m16n8k16.row.col.f32.f16.f16.f32")
 GRAFT_MMA(mma_bfloat16, 1, float, "f", "m16n8k16.row.col.f32.bf16.bf16.f32")
 GRAFT_MMA(mma_tf32, 2, float, "f", "m16n8k8.row.col.f32.tf32.tf32.f32")

@@ -125,6 +125,8 @@ def command(
         recorded = Recorded.of(program, inputs_of(program, given, 0))
         done = export_c_project(description, output, recorded, name=name, profile=profile, ram=ram, threads=threads)
         _tell_project(state, done, profile)
+    if wishes["target"] == NATIVE and not is_artifact(model) and chosen != "wasm":
+        _warn_native(description)
     return ExitCode.OK
 
 
@@ -185,6 +187,17 @@ def _program(
         compile_model(str(path), request).description,
         lambda: Program.from_description(compile_model(str(path), here).description),
     )
+
+
+def _warn_native(description: ProgramDescription) -> None:
+    """Say what of this processor others must have, where nobody asked for this one by name."""
+    features = [str(one) for target in description.targets for one in target.get("features", ())]
+    if features:
+        click.echo(
+            f"warning: it is compiled for this machine (target 'native') and runs only where {', '.join(features)} "
+            "are; name a target for other machines, as in --target x86-64-v3",
+            err=True,
+        )
 
 
 def _tell_library(state: State, done: ExportedLibrary) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from graft.core.machine.host import available_threads, host_machine, read_machine
 from graft.core.machine.machine import KIB, MIB, Machine
-from graft.core.machine.rows import ROWS
+from graft.core.machine.rows import COMPILED_FOR, ROWS
 
 V3 = "fpu cmov cx8 fxsr mmx sse sse2 cx16 popcnt lahf_lm pni sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe"
 V4 = f"{V3} xsave avx512bw avx512cd avx512dq avx512f avx512vl"
@@ -43,15 +43,18 @@ def test_features_and_caches_are_those_that_the_system_names(tmp_path: Path) -> 
     machine = read_machine("x86_64", *place, unknown)
     assert (machine.name, machine.arch, machine.cpu) == ("native", "x86_64", "GenuineIntel-6-143")
     assert caches_of(machine) == [("l1", 48 * KIB, 12, 64), ("l2", 2 * MIB, 16, 64), ("l3", 105 * MIB, 15, 64)]
-    assert {"sse4.1", "sse3", "lzcnt", "sahf", "bmi", "avx512vnni", "avxvnni"} <= machine.features
+    assert {"sse4.1", "sse3", "lzcnt", "sahf", "bmi", "avx512vnni"} <= machine.features
     assert "fpu" not in machine.features
     assert machine.has("dot4_u8s8")
     assert machine.vectors == (128, 256, 512)
 
 
-def test_what_compilers_use_by_themselves_is_read_too(tmp_path: Path) -> None:
-    place = tree(tmp_path, INTEL.format(flags=f"{V4} avx512_vbmi2 avx512_fp16 gfni"))
-    assert {"avx512vbmi2", "avx512fp16", "gfni"} <= read_machine("x86_64", *place, unknown).features
+def test_code_is_generated_for_the_family_and_for_what_instructions_need_and_not_for_the_rest(tmp_path: Path) -> None:
+    place = tree(tmp_path, INTEL.format(flags=f"{V4} avx512_vbmi2 avx512_vnni gfni sse4a amx_bf16"))
+    machine = read_machine("x86_64", *place, unknown)
+    assert not machine.features & {"avx512vbmi2", "gfni", "sse4a"}
+    assert machine.features & COMPILED_FOR == (ROWS["x86-64-v4"].features & COMPILED_FOR) | {"avx512vnni"}
+    assert "amx-bf16" in machine.features, "what is asked and generates no code stays"
 
 
 def test_a_processor_with_a_feature_hidden_is_still_of_its_family(tmp_path: Path) -> None:

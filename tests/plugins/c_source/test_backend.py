@@ -256,8 +256,8 @@ def test_kept_kernels_are_those_of_the_processor_that_they_were_compiled_for(
         return compiled(text, name, flags)
 
     def compile_by(processor: str) -> int:
-        """The number of kernels compiled where the compiler takes `-march=native` for a processor."""
-        script = f'for one; do [ "$one" = -march=native ] && one="{processor}"; set -- "$@" "$one"; shift; done'
+        """The number of kernels compiled where the compiler takes `-mtune=native` for a processor."""
+        script = f'for one; do [ "$one" = -mtune=native ] && one="{processor}"; set -- "$@" "$one"; shift; done'
         monkeypatch.setenv("CC", tool(tmp_path, f'{script}\nexec cc "$@"'))
         preprocessed.cache_clear()
         ran.clear()

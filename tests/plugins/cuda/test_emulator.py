@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from onnx import parser
@@ -28,6 +30,9 @@ function reverse(x: float32[64]) -> (y: float32[64]) {
 }
 """
 
+FILLED = REVERSED.replace("tile[t] = x", 'tile[t] = x[t]\n      barrier "block"\n      tile[t] = x')
+"""The tile is written twice, so that what no barrier orders is a race, and not a read of what nobody has written."""
+
 
 def run(text: str, *inputs: np.ndarray) -> np.ndarray:
     module = CudaEmulator().emit([parse_function(text)], Target(SM_80))
@@ -40,44 +45,63 @@ def test_threads_of_a_block_exchange_what_is_in_shared_memory() -> None:
 
 
 def test_the_order_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = run(REVERSED, X)
-    monkeypatch.setenv("GRAFT_EMULATOR_REVERSED", "1")
-    np.testing.assert_array_equal(run(REVERSED, X), expected)
+    for seed in range(8):
+        monkeypatch.setenv("GRAFT_EMULATOR_SEED", str(seed))
+        np.testing.assert_array_equal(run(REVERSED, X), X.reshape(2, 32)[:, ::-1].reshape(-1))
+
+
+def fault(text: str, *inputs: np.ndarray) -> str:
+    with pytest.raises(GraftError) as caught:
+        run(text, *inputs)
+    return re.sub(r"line \d+ \((\S+)[^)]*\)", r"line (\1)", str(caught.value))
+
+
+def test_shared_memory_that_nothing_has_written_is_found() -> None:
+    write = "tile[t] = x[b * 32 + t]"
+    assert fault(REVERSED.replace(write, f"if t < 16 {{\n        {write}\n      }}"), X) == (
+        "kernel 'reverse': block (1, 0, 0), thread (7, 0, 0), line (ld.shared.b32): it reads byte 96 of shared memory, "
+        "which nothing has written"
+    )
 
 
 def test_accesses_that_no_barrier_orders_are_found() -> None:
-    with pytest.raises(GraftError) as caught:
-        run(REVERSED.replace('      barrier "block"\n', ""), X)
-    assert str(caught.value) == (
-        "kernel 'reverse': block (0, 0, 0), thread (16, 0, 0): it writes byte 64 of shared memory, which thread 15 "
-        "reads, and nothing orders the two"
+    found = FILLED.replace('      barrier "block"\n      y', "      y")
+    assert fault(found, X) == (
+        "kernel 'reverse': block (1, 0, 0), thread (15, 0, 0), line (st.shared.b32): "
+        "it writes byte 60 of shared memory,"
+        " which thread 16 reads at line (ld.shared.b32), and nothing orders the two"
+    )
+
+
+def test_a_write_behind_a_read_that_nothing_orders_is_found() -> None:
+    text = REVERSED.replace("y[b * 32 + t] = tile[31 - t]", "y[b * 32 + t] = tile[31 - t]\n      tile[t] = x[t]")
+    assert fault(text, X) == (
+        "kernel 'reverse': block (1, 0, 0), thread (15, 0, 0), line (ld.shared.b32): "
+        "it reads byte 64 of shared memory,"
+        " which thread 16 writes at line (st.shared.b32), and nothing orders the two"
     )
 
 
 def test_blocks_that_write_one_element_are_found() -> None:
-    with pytest.raises(GraftError) as caught:
-        run(REVERSED.replace("y[b * 32 + t]", "y[t]"), X)
-    assert str(caught.value) == (
-        "kernel 'reverse': block (1, 0, 0), thread (0, 0, 0): it writes byte 0 of device memory, which thread 0 "
-        "writes, and nothing orders the two"
+    assert fault(REVERSED.replace("y[b * 32 + t]", "y[t]"), X) == (
+        "kernel 'reverse': block (0, 0, 0), thread (1, 0, 0), line (st.global.b32): "
+        "it writes byte 4 of 'y',"
+        " which another block's thread 1 writes at line (st.global.b32), and nothing orders the two"
     )
 
 
 def test_what_is_outside_of_a_buffer_is_found() -> None:
-    with pytest.raises(GraftError) as caught:
-        run(REVERSED.replace("x[b * 32 + t]", "x[b * 32 + t + 1000000]"), X)
-    assert str(caught.value) == (
-        "kernel 'reverse': block (0, 0, 0), thread (0, 0, 0): it reads 4 bytes outside of all buffers"
+    assert fault(REVERSED.replace("x[b * 32 + t]", "x[b * 32 + t + 1000000]"), X) == (
+        "kernel 'reverse': block (1, 0, 0), thread (21, 0, 0), line (ld.global.nc.b32): "
+        "it reads 4 bytes outside of all buffers"
     )
 
 
 def test_a_barrier_that_some_threads_miss_is_found() -> None:
     text = REVERSED.replace('      barrier "block"\n', '      if t < 31 {\n        barrier "block"\n      }\n')
-    with pytest.raises(GraftError) as caught:
-        run(text.replace("tile[31 - t]", "tile[t]"), X)
-    assert str(caught.value) == (
-        "kernel 'reverse': block (0, 0, 0), thread (0, 0, 0): it waits at a barrier that other threads of its block "
-        "never reach"
+    assert fault(text.replace("tile[31 - t]", "tile[t]"), X) == (
+        "kernel 'reverse': block (1, 0, 0), thread (0, 0, 0), line (bar.sync): "
+        "it waits for other threads of its block, which never come there"
     )
 
 
@@ -92,13 +116,17 @@ def test_a_barrier_of_a_warp_orders_no_other_warp() -> None:
         run(text.replace("b < 2", "b < 1"), X)
 
 
-def test_copies_are_there_when_they_were_waited_for() -> None:
+def test_copies_are_there_when_they_were_waited_for_and_not_before() -> None:
     text = REVERSED.replace(
         "tile[t] = x[b * 32 + t]", "call copy_async(tile[t], x[b * 32 + t], 4)\n      call commit_copies()"
     )
     waited = text.replace('barrier "block"', 'call wait_copies(0)\n      barrier "block"')
     np.testing.assert_array_equal(run(waited, X), X.reshape(2, 32)[:, ::-1].reshape(-1))
-    assert np.isnan(run(text, X)).all()
+    assert fault(text, X) == (
+        "kernel 'reverse': block (1, 0, 0), thread (20, 0, 0), line (ld.shared.b32): "
+        "it reads byte 44 of shared memory, "
+        "to which thread 11 copies at line (cp.async.ca.shared.global), and no wait has covered that"
+    )
 
 
 def test_a_result_has_extents_that_only_another_value_of_the_model_has() -> None:

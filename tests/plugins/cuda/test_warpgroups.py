@@ -121,14 +121,13 @@ BULK = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("is_reversed", [False, True], ids=["in order", "reversed"])
+@pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize("name", BULK)
 def test_bulk_copies_bring_what_copies_of_threads_bring(
-    name: str, is_reversed: bool, by: Callable[[Parameters], None], monkeypatch: pytest.MonkeyPatch
+    name: str, seed: int, by: Callable[[Parameters], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, parameters, side = BULK[name]
-    if is_reversed:
-        monkeypatch.setenv("GRAFT_EMULATOR_REVERSED", "1")
+    monkeypatch.setenv("GRAFT_EMULATOR_SEED", str(seed))
     by(replace(parameters, stages=parameters.stages or 2, bulk=True))
     found = run(model)
     assert found.error <= (0 if name == "bytes" else 1e-3)
@@ -147,29 +146,6 @@ def test_a_tile_has_its_lines_swizzled_and_zeros_behind_the_last() -> None:
     tiles = in_tiles(array, 8, 64).reshape(2, 8, 8, 8)  # tiles of terms, lines, parts of 16 bytes, elements
     np.testing.assert_array_equal(tiles[1, 2, 5 ^ 2], array[2, 64 + 40 : 64 + 48])
     assert not tiles[:, 3:].any()
-
-
-MISUSED = {
-    "wait_bulk": "it multiplies|it begins a bulk copy while another of the same mbarrier is under way|nothing orders",
-    "copy_bulk": "it waits for a bulk copy that nobody begins",
-    "open_bulk": "of shared memory is no mbarrier",
-}
-
-
-@pytest.mark.parametrize("left_out", MISUSED)
-def test_the_emulator_finds_bulk_copies_that_nobody_waits_for_or_begins(
-    left_out: str, by: Callable[[Parameters], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by(replace(SMALL, stages=2, bulk=True))
-    own = KernelEmitter.called
-
-    def without(self: KernelEmitter, call: CallExtern) -> None:
-        if call.name != left_out:
-            own(self, call)
-
-    monkeypatch.setattr(KernelEmitter, "called", without)
-    with pytest.raises(GraftError, match=MISUSED[left_out]):
-        run(gemm(64, 320, 64, "float16"))
 
 
 def test_bulk_copies_cost_no_instructions_of_threads() -> None:
@@ -203,7 +179,7 @@ def test_the_emulator_finds_factors_that_no_fence_lets_a_warpgroup_see(
             own(self, call)
 
     monkeypatch.setattr(KernelEmitter, "called", without)
-    with pytest.raises(GraftError, match="of shared memory, which thread 0 writes without a fence for it"):
+    with pytest.raises(GraftError, match=r"without a fence\.proxy\.async"):
         run(gemm(64, 64, 64, "float16"))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import re
 import resource
 import shutil
 import subprocess
@@ -12,7 +14,13 @@ import onnx.parser
 import pytest
 
 import graft
+from graft.compiler.api import compile_model
+from graft.compiler.request import Request
 from graft.errors import ArtifactError
+from graft.plugins.c_source.backend import CBackend
+from graft.runtime.export.c_check import Recorded
+from graft.runtime.export.c_project import export_c_project
+from graft.runtime.inputs import inputs_of
 
 TEXT = '<ir_version: 10, opset_import: ["" : 21]> g '
 DENSE = (
@@ -24,9 +32,9 @@ SYMBOLIC = TEXT + "(float[n, 8] x, float[8, 6] w) => (float[n, 6] y) { h = MatMu
 SANITIZED = "-g -O1 -Wall -Wextra -Wpedantic -Werror -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 
-def compiled(text: str, backend: str = "c_source", **options: object) -> graft.Program:
+def compiled(text: str, backend: object = "c_source", **options: object) -> graft.Program:
     options = {"target": "generic", "threads": 1, **options}  # vectors take a sanitized compiler a minute
-    return graft.compile(onnx.parser.parse_model(text), [backend], **options)  # type: ignore[arg-type]
+    return graft.compile(onnx.parser.parse_model(text), [backend], **options)  # type: ignore[arg-type,list-item]
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +65,46 @@ def test_a_wrong_result_is_found_out(tmp_path: Path) -> None:
     check.write_text(f"{before}{mark}INT64_C(9), {after.partition(',')[2]}", encoding="utf-8")
     made = make(tmp_path / "dense", "check")
     assert made.returncode != 0
+    assert "dense: 1 elements differ from what was recorded" in made.stdout
+
+
+X86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="the flags are those of x86-64")
+
+
+@X86
+def test_what_kernels_are_written_for_stands_in_both_build_files(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(DENSE)
+    written = compile_model(model, Request([CBackend(compiles=False)], target="x86-64-v3"))
+    recorded = Recorded.of(compiled(DENSE), inputs_of(compiled(DENSE), (), 0))
+    export_c_project(written.description, tmp_path / "dense", recorded)
+    for file in ("Makefile", "CMakeLists.txt"):
+        text = (tmp_path / "dense" / file).read_text(encoding="utf-8")
+        assert {"-mavx2", "-mfma", "-mf16c", "-mbmi2"} <= {*re.split(r"[ ;>]", text)}
+        assert "avx512" not in text
+
+
+@X86
+def test_a_compiler_that_is_not_told_of_the_processor_is_refused(tmp_path: Path) -> None:
+    compiled(DENSE, target="x86-64-v3").export_c_project(tmp_path / "dense")
+    makefile = tmp_path / "dense" / "Makefile"
+    makefile.write_text(re.sub(r" -m\w[\w.]*", "", makefile.read_text(encoding="utf-8")), encoding="utf-8")
+    made = make(tmp_path / "dense")
+    assert made.returncode != 0
+    assert (
+        "the kernels of dense are written for a processor with more than this compiler was told of: say -mavx -mavx2 "
+        "-mbmi -mbmi2 -mf16c -mfma -mlzcnt -mmovbe -mpopcnt -msse3 -msse4.1 -msse4.2 -mssse3"
+    ) in made.stderr
+
+
+def test_the_check_of_text_that_was_compiled_here_too_compares_bits(tmp_path: Path) -> None:
+    compiled(DENSE).export_c_project(tmp_path / "dense")
+    check = tmp_path / "dense" / "dense_check.c"
+    text = check.read_text(encoding="utf-8")
+    first = re.search(r"wanted0\[\] = {\n  (\S+)f,", text)
+    assert first is not None and "1e-4" not in text
+    near = np.nextafter(np.float32(float.fromhex(first[1])), np.float32(2))
+    check.write_text(text.replace(first[1], float(near).hex(), 1), encoding="utf-8")
+    made = make(tmp_path / "dense", "check")
     assert "dense: 1 elements differ from what was recorded" in made.stdout
 
 

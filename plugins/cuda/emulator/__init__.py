@@ -1,0 +1,1 @@
+"""A device without a device: PTX compiled for this processor, and watched while it runs."""

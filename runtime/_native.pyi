@@ -24,13 +24,27 @@ class Program:
         devices: tuple[tuple[str, Any, int], ...] = (),
     ) -> None: ...
     def __call__(self, *arrays: Any) -> Any: ...
-    def run_on(self, arrays: tuple[Any, ...], device: int) -> Any: ...
+    def run_on(self, arrays: tuple[Any, ...], device: int, end: int = 0, cancel: CancelToken | None = None) -> Any: ...
+    def run_into(
+        self,
+        arrays: tuple[Any, ...],
+        buffers: tuple[Any, ...],
+        end: int = 0,
+        cancel: CancelToken | None = None,
+    ) -> Any: ...
     def profile(self, *arrays: Any) -> list[int]: ...
     inputs: Sequence[tuple[str, str, tuple[int | str, ...] | None]]
     outputs: Sequence[tuple[str, str, tuple[int | str, ...] | None]]
     arena_bytes: int
     arena_bound: int
     threads: int
+
+class CancelToken:
+    """What other threads end runs of programs with, before they are done."""
+
+    def cancel(self) -> None: ...
+    @property
+    def cancelled(self) -> bool: ...
 
 class DeviceTensor:
     """An output that stays on a device, until `numpy` or whoever takes its DLPack capsule asks for it."""

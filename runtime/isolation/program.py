@@ -60,6 +60,7 @@ class IsolatedProgram(Program):
         self.lost: dict[str, int] = {}
         self.replaced: tuple[str, ...] = ()
         super().__init__(self._load(description), description)
+        self._is_plain = False
 
     def _load(self, description: ProgramDescription) -> _native.Program:
         threads = check_threads(self._wanted)
@@ -91,13 +92,9 @@ class IsolatedProgram(Program):
         kinds = (one for one in self._loaders if not isinstance(one, PluginFile) and one.kind == module.kind)
         return next(kinds, None)
 
-    def __call__(self, *arrays: Any, outputs_on: str | None = None, **named: Any) -> Any:
-        """Run the program as `Program` does; a call that loses a process is tried again."""
-        return self._tried(lambda: super(IsolatedProgram, self).__call__(*arrays, outputs_on=outputs_on, **named))
-
-    def run(self, inputs: Mapping[str, Any], outputs_on: str | None = None) -> dict[str, Any]:
-        """Run the program as `Program` does; a call that loses a process is tried again."""
-        return self._tried(lambda: super(IsolatedProgram, self).run(inputs, outputs_on))
+    def _run_on(self, arrays: tuple[Any, ...], outputs_on: object, end: int, cancel: _native.CancelToken | None) -> Any:
+        """Run the program as `Program` does; a call that loses a process is tried again, and ends no later."""
+        return self._tried(lambda: super(IsolatedProgram, self)._run_on(arrays, outputs_on, end, cancel))
 
     def timed(self, *arrays: Any) -> tuple[Procedure, list[int]]:
         """Run the program as `Program` does; a call that loses a process is tried again."""

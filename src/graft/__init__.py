@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from graft.plugins.json_backend import JsonBackend
     from graft.plugins.supports import supports
     from graft.plugins.tensor_ir_backend import TensorIrBackend
+    from graft.runtime._native import CancelToken
     from graft.runtime.isolation.options import Isolation
     from graft.runtime.procedure import Module
     from graft.runtime.program import Program
@@ -43,6 +44,7 @@ __all__ = [
     "CCall",
     "CKernel",
     "CSourceBackend",
+    "CancelToken",
     "CompiledRegion",
     "GraftError",
     "Isolation",
@@ -75,6 +77,7 @@ _HOMES = {
     "CCall": "graft.plugins.c_calls",
     "CKernel": "graft.plugins.c_calls",
     "CSourceBackend": "graft.plugins.c_source_backend",
+    "CancelToken": "graft.runtime._native",
     "CompiledRegion": "graft.plugins.backend",
     "GraftError": "graft.errors",
     "Isolation": "graft.runtime.isolation.options",

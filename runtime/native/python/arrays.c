@@ -260,6 +260,10 @@ static PyObject *class_of(int32_t code) {
       return graft_imports.input_error;
     case GRAFT_ERROR_MEMORY:
       return PyExc_MemoryError;
+    case GRAFT_ERROR_CANCELLED:
+      return graft_imports.cancelled_error;
+    case GRAFT_ERROR_DEADLINE:
+      return graft_imports.deadline_error;
     default:
       return graft_imports.run_error;
   }

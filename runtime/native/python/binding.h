@@ -18,7 +18,7 @@ _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "shapes of NumPy and DLPack 
 
 /* Python objects that the module uses; set once, when it is imported. */
 typedef struct Imports {
-  PyObject *graft_error, *artifact_error, *input_error, *run_error; /* of graft.errors */
+  PyObject *graft_error, *artifact_error, *input_error, *run_error, *cancelled_error, *deadline_error; /* of graft.errors */
   PyObject *numpy_dtype, *dtype_name;                 /* of graft.runtime.dtypes */
 } Imports;
 
@@ -123,6 +123,14 @@ PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *te
  * arrays, or None, for as many outputs: of those that are arrays the output becomes the first rows along its axis. */
 PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
                              PyObject *const *buffers, int32_t outputs_on, GraftRunDetails *details);
+
+/* graft.runtime._native.CancelToken: what other threads stop runs with (call.c). */
+typedef struct CancelTokenObject {
+  PyObject_HEAD
+  GraftCancelToken token;
+} CancelTokenObject;
+
+extern PyTypeObject graft_cancel_token_type;
 
 /* Makes self->program. `modules`, `loaders` and `devices` are sequences of tuples, `constants` a dict, `artifact` what
  * they come from, or None; `is_shared` puts arenas where other processes may see them. 0, or -1 with an exception. */

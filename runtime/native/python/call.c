@@ -297,3 +297,36 @@ PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py
   }
   return result;
 }
+
+/* ---- CancelToken ---------------------------------------------------------------------------------------------- */
+
+static PyObject *token_cancel(PyObject *self, PyObject *unused) {
+  (void)unused;
+  graft_cancel(&((CancelTokenObject *)self)->token);
+  Py_RETURN_NONE;
+}
+
+static PyObject *token_cancelled(PyObject *self, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(__atomic_load_n(&((CancelTokenObject *)self)->token.is_cancelled, __ATOMIC_RELAXED));
+}
+
+static PyMethodDef token_methods[] = {
+    {"cancel", token_cancel, METH_NOARGS, "End the runs that have this token, those that begin later, too."},
+    {0},
+};
+
+static PyGetSetDef token_getters[] = {
+    {"cancelled", token_cancelled, NULL, "Whether `cancel` was called.", NULL},
+    {0},
+};
+
+PyTypeObject graft_cancel_token_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "graft.runtime._native.CancelToken",
+    .tp_basicsize = sizeof(CancelTokenObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "What other threads end runs of programs with, before they are done.",
+    .tp_methods = token_methods,
+    .tp_getset = token_getters,
+    .tp_new = PyType_GenericNew,
+};

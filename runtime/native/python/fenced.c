@@ -11,7 +11,7 @@
 #include "memory.h"
 #include "platform.h"
 
-enum { FIRST_OWN_NUMBER_BIT = 63, TRANSFER_ALIGNMENT = 64 };
+enum { FIRST_OWN_NUMBER_BIT = 63, TRANSFER_ALIGNMENT = 64, STOP_MILLISECONDS = 5 };
 
 /* One conversation with the worker; a running call has it alone. */
 typedef struct Channel {
@@ -38,7 +38,7 @@ typedef struct FencedFunction {
   Segments segments; /* doors and transfers */
 } FencedFunction;
 
-typedef enum { WORKER_GONE, WORKER_LATE } Loss;
+typedef enum { WORKER_GONE, WORKER_LATE, WORKER_STOPPED } Loss;
 
 /* ---- Channels ------------------------------------------------------------------------------------------------- */
 
@@ -135,14 +135,18 @@ static int32_t lose_worker(FencedFunction *self, Context *context, const Channel
   }
   pthread_mutex_unlock(&self->lock);
   PyGILState_STATE gil = PyGILState_Ensure();
-  PyObject *error = PyObject_CallMethod(self->connection, "failed", "O", loss == WORKER_LATE ? Py_True : Py_False);
+  PyObject *error = PyObject_CallMethod(self->connection, "failed", "O", loss == WORKER_GONE ? Py_False : Py_True);
   if (error && PyExceptionInstance_Check(error)) {
     PyErr_SetObject((PyObject *)Py_TYPE(error), error);
   } else if (error) {
     PyErr_SetString(PyExc_RuntimeError, "the worker process is lost");
   }
   Py_XDECREF(error);
-  int32_t status = take_exception(context->instance->user, context);
+  Run *run = context->instance->user;
+  int32_t status = take_exception(run, context);
+  if (loss == WORKER_STOPPED) {
+    Py_CLEAR(run->exception); /* the run was stopped, and the worker for that reason */
+  }
   PyGILState_Release(gil);
   return status;
 }
@@ -337,15 +341,16 @@ static int32_t collect_answer(const Exchange *exchange) {
   return GRAFT_OK;
 }
 
-/* Waits for a note: 1 if there is one, 0 if the time is over. */
-static int wait_for_note(int socket, int64_t end) {
+/* Waits for a note: 1 if there is one, 0 if the time is over or the run is to stop, which nobody wakes it for. */
+static int wait_for_note(int socket, int64_t end, Stop *stop) {
   for (;;) {
-    int64_t left = end ? (end - graft_nanoseconds()) / 1000000 + 1 : -1;
-    if (end && left <= 0) {
+    int64_t left = end ? (end - graft_nanoseconds()) / 1000000 + 1 : INT32_MAX;
+    if (left <= 0 || graft_stop_status(stop)) {
       return 0;
     }
+    int64_t most = stop ? STOP_MILLISECONDS : INT32_MAX;
     struct pollfd poll_row = {.fd = socket, .events = POLLIN};
-    int found = poll(&poll_row, 1, left > INT32_MAX ? INT32_MAX : (int)left);
+    int found = poll(&poll_row, 1, (int)(left < most ? left : most));
     if (found > 0 || (found < 0 && errno != EINTR)) {
       return 1;
     }
@@ -361,8 +366,9 @@ static int32_t await_answer(const Exchange *exchange, int *lost, Loss *loss) {
   for (;;) {
     Note note;
     int descriptor;
-    *loss = WORKER_LATE;
-    *lost = !wait_for_note(channel->socket, end);
+    Stop *stop = exchange->context->stop;
+    *lost = !wait_for_note(channel->socket, end, stop);
+    *loss = graft_stop_status(stop) ? WORKER_STOPPED : WORKER_LATE;
     if (!*lost) {
       *loss = WORKER_GONE;
       *lost = graft_note_receive(channel->socket, &note, &descriptor) != 0;

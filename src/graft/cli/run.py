@@ -35,6 +35,12 @@ from graft.report.quantities import shape
 @click.option(
     "--steps", type=click.IntRange(min=1), help="Run so many times, the growing caches handed back to the next one."
 )
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="End a run that is not done after so many seconds.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of random inputs.")
 @backend_options
 @dim_option
@@ -50,6 +56,7 @@ def command(
     given: tuple[tuple[str, str], ...],
     output: Path | None,
     steps: int | None,
+    deadline: float | None,
     seed: int,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
@@ -69,12 +76,12 @@ def command(
     feeds = inputs_of(program, given, seed, values)
     caches: list[dict[str, object]] = []
     if steps is None:
-        results = program.run(feeds)
+        results = program.run(feeds, deadline=deadline)
     else:
         bound = program.bind()
         feeds = {one.name: feeds[one.name] for one in bound.inputs}
         for _ in range(steps):
-            results = bound.run(feeds)
+            results = bound.run(feeds, deadline=deadline)
         kept = bound.state
         caches = [{**asdict(one), "rows": kept[one.input].shape[one.axis]} for one in program.caches]
     rows = facts(results)

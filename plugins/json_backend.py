@@ -62,7 +62,7 @@ class JsonBackend(Backend):
         """Return the loader whose engines this very object builds."""
         from graft.runtime.loaders import PythonLoader
 
-        return PythonLoader(self.kind(), self._load_module)
+        return PythonLoader(self.kind(), self._load_module, holds_code=False)
 
     def _load_module(self, name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[str, Engine]:
         graph = JsonGraph.from_json(data)

@@ -1,7 +1,7 @@
 """The native runtime's Python module, built from runtime/native."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class DeviceTensor:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 def open_artifact(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str], accept: Callable[[bytes, bytes | None], None] | None = None
 ) -> tuple[Mapping[str, np.ndarray], dict[str, np.ndarray], Artifact]: ...
 def check_artifact(artifact: Artifact) -> None: ...
 def content_hash(data: bytes | memoryview) -> str: ...

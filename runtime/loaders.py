@@ -49,6 +49,8 @@ class NativeLoader:
     library: str | os.PathLike[str]
     device: str = ""
     """The device that the library has as well: its function ``graft_device`` (graft/device.h); "" for none."""
+    holds_code: bool = True
+    """Whether modules of the kind are run as the code that they are; False for data, such as a graph that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class PythonLoader:
 
     kind: str
     load: LoadFunction
+    holds_code: bool = True
+    """As in `NativeLoader`."""
 
 
 Loader = NativeLoader | PythonLoader

@@ -20,6 +20,9 @@ VERBS = [
         "datatypes",
         "cache",
         "plugin",
+        "sign",
+        "verify-signature",
+        "keys",
     ),
 ]
 HEAVY = (

@@ -274,6 +274,10 @@ void graft_raise(const GraftError *error, const GraftProgram *program, const Cal
   PyObject *class = class_of(error->code);
   PyObject *message = PyUnicode_DecodeUTF8(error->message, (Py_ssize_t)strlen(error->message), "replace");
   PyObject *facts = failed && class != PyExc_MemoryError ? facts_of(program, failed) : NULL;
+  int is_stopped = error->code == GRAFT_ERROR_CANCELLED || error->code == GRAFT_ERROR_DEADLINE;
+  if (facts && is_stopped && PyDict_DelItemString(facts, "plugin") < 0) { /* whose fault it is not */
+    Py_CLEAR(facts);
+  }
   PyObject *arguments = message ? PyTuple_Pack(1, message) : NULL;
   PyObject *exception = arguments && !PyErr_Occurred() ? PyObject_Call(class, arguments, facts) : NULL;
   Py_XDECREF(message);

@@ -149,8 +149,8 @@ int32_t graft_run_fenced(GraftContext *context, void *state, const DLTensor *con
 extern PyTypeObject graft_program_type;
 PyObject *graft_serve(PyObject *module, PyObject *arguments);
 
-/* graft.runtime._native.open_artifact(path), check_artifact(artifact) and content_hash(bytes). */
-PyObject *graft_open_artifact(PyObject *module, PyObject *path);
+/* graft.runtime._native.open_artifact(path, accept=None), check_artifact(artifact) and content_hash(bytes). */
+PyObject *graft_open_artifact(PyObject *module, PyObject *arguments);
 PyObject *graft_check_artifact(PyObject *module, PyObject *capsule);
 PyObject *graft_content_hash(PyObject *module, PyObject *bytes);
 

@@ -285,8 +285,9 @@ PyTypeObject graft_program_type = {
 };
 
 static PyMethodDef functions[] = {
-    {"open_artifact", graft_open_artifact, METH_O,
-     "Map and check an artifact; return its members (bytes) and its constants as dicts of read-only arrays, and itself."},
+    {"open_artifact", graft_open_artifact, METH_VARARGS,
+     "open_artifact(path, accept=None): map and check an artifact; return its members (bytes) and its constants as dicts of "
+     "read-only arrays, and itself. accept(message, signatures or None) is called before anything but the manifest is read."},
     {"check_artifact", graft_check_artifact, METH_O,
      "Check the bytes of an artifact's constants, where opening it left that for later."},
     {"serve", graft_serve, METH_VARARGS,

@@ -18,6 +18,7 @@ from graft.cli.common import (
     dim_option,
     precision_option,
     switch_option,
+    trust_options,
     values_and_ranges,
 )
 from graft.cli.isolation import isolation_option
@@ -48,6 +49,7 @@ from graft.report.quantities import shape
 @switch_option
 @precision_option
 @isolation_option
+@trust_options
 @common_options
 @click.pass_obj
 def command(

@@ -15,7 +15,6 @@ from graft.errors import ArgumentError, ArtifactError, InputError
 from graft.runtime.artifact import read, save
 from graft.runtime.loaders import PythonLoader
 from graft.runtime.loading import load
-
 from tests.runtime.artifacts import KIND, LOADER, members_of, resealed, write
 
 WEIGHT = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)

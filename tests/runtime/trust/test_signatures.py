@@ -14,7 +14,6 @@ from graft.runtime.artifact import SIGNATURES, read
 from graft.runtime.loading import load
 from graft.runtime.trust.keys import TrustedKey, TrustedKeys, configured, key_name, read_keys
 from graft.runtime.trust.signatures import accepting, new_key, read_key, sign, statement, verify_file
-
 from tests.runtime.artifacts import LOADER, members_of, packed, resealed, write
 
 pytest.importorskip("cryptography", reason="signatures need the extra `sign`")

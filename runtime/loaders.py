@@ -152,7 +152,7 @@ class LoaderRegistry:
         """Return what imports a plugin, None where it is neither a file nor installed."""
         if plugin in self._files:
             return partial(import_file, Path(self._files[plugin].path))
-        entry = _entry_point(kind, plugin)
+        entry = entry_point(kind, plugin)
         return None if entry is None else entry.load
 
 
@@ -164,7 +164,7 @@ def _missing(kind: str, plugin: str, install: str, reason: str) -> ArtifactError
     )
 
 
-def _entry_point(kind: str, plugin: str) -> EntryPoint | None:
+def entry_point(kind: str, plugin: str) -> EntryPoint | None:
     """Return the plugin's entry point; the plugins in Graft's own tree need not be installed."""
     from importlib.metadata import EntryPoint, entry_points  # 40 ms, which programs without vendors' modules do without
 
@@ -187,7 +187,7 @@ def _entry_point(kind: str, plugin: str) -> EntryPoint | None:
 
 def found_by_name(plugin: str) -> bool:
     """Return whether the entry point of a plugin is installed, so that any process finds its loaders."""
-    return _entry_point("", plugin) is not None
+    return entry_point("", plugin) is not None
 
 
 def _loaders_of_plugin(load: Callable[[], Any], kind: str, plugin: str, install: str) -> list[Loader]:

@@ -12,6 +12,7 @@ from graft.errors import ArtifactError, RunError
 from graft.runtime.artifact import check
 from graft.runtime.isolation.connection import Origin, Supervision, WorkerError, isolated
 from graft.runtime.isolation.options import Isolation, Isolations, isolations, isolations_of
+from graft.runtime.isolation.sandbox import require
 from graft.runtime.loaders import Loader, LoaderRegistry, PluginFile, found_by_name
 from graft.runtime.objects import require_runtime
 from graft.runtime.program import Program, check_threads, native_program
@@ -32,12 +33,15 @@ def loaded(
 ) -> Program:
     """Return a program in this process, but for the modules of plugins that are to be isolated.
 
-    ``isolation`` None stands for what the program's own metadata say. Raises as `Program.from_description` does.
+    ``isolation`` None stands for what the program's own metadata say. Raises as `Program.from_description` does,
+    and UnsupportedError where a sandbox is wanted and there is none.
     """
     how = isolations_of(description.metadata) if isolation is None else isolations(isolation)
     how = {plugin: one for plugin, one in how.items() if one.run}
     if not any(module.plugin in how for module in description.modules):
         return Program.from_description(description, threads=threads, loaders=loaders)
+    if any(one.sandbox for one in how.values()):
+        require()
     return IsolatedProgram(description, threads, tuple(loaders), how)
 
 
@@ -55,7 +59,7 @@ class IsolatedProgram(Program):
         how: Mapping[str, Isolation],
     ) -> None:
         self._wanted, self._loaders, self._how = threads, loaders, how
-        self._supervision = Supervision()
+        self._supervision = Supervision(any(one.sandbox for one in how.values()))
         self._lock = threading.Lock()
         self.lost: dict[str, int] = {}
         self.replaced: tuple[str, ...] = ()

@@ -1,6 +1,7 @@
 /* The Python module graft.runtime._native: the class Program. */
 #define GRAFT_BINDING_MAIN
 #include "binding.h"
+#include "sandbox.h"
 
 #include <string.h>
 
@@ -292,6 +293,9 @@ static PyMethodDef functions[] = {
      "Check the bytes of an artifact's constants, where opening it left that for later."},
     {"serve", graft_serve, METH_VARARGS,
      "serve(program, functions, socket): answer calls of functions of the program's first module until the socket ends."},
+    {"enter_sandbox", graft_enter_sandbox, METH_VARARGS,
+     "enter_sandbox(filter, names): install a filter of system calls for good; refused ones fail with EPERM and are noted."},
+    {"last_refusal", graft_last_refusal, METH_NOARGS, "What the sandbox refused last, as a text; empty if nothing."},
     {"content_hash", graft_content_hash, METH_O, "The hash of bytes by which constants are named."},
     {0},
 };

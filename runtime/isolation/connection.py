@@ -106,7 +106,7 @@ class Supervision:
                     stdin=subprocess.DEVNULL,
                     stdout=2,
                     start_new_session=True,
-                    env=_clean_environment() if self._is_clean else None,
+                    env=clean_environment() if self._is_clean else None,
                 )
             self._owner = os.getpid()
         return self._socket
@@ -274,7 +274,8 @@ KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "TZ")
 """What of the environment a sandbox gets, beside PYTHON..., OMP_... and OPENBLAS_...: no tokens, keys or passwords."""
 
 
-def _clean_environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
+    """Return what a process may know of this one's environment that is not to know its secrets."""
     prefixes = ("PYTHON", "LC_", "OMP_", "OPENBLAS_")
     return {name: value for name, value in os.environ.items() if name in KEPT or name.startswith(prefixes)}
 

@@ -190,15 +190,16 @@ def _only(argument: int, values: Iterable[int], otherwise: int, then: int = ALLO
 # ---- What is readable ----------------------------------------------------------------------------------------------
 
 SYSTEM = (
-    "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
-    "/dev/null", "/dev/zero", "/dev/urandom", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat",
-    "/sys/devices/system/cpu", "/sys/devices/system/node",
+    "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/localtime",
+    "/usr/share/zoneinfo", "/dev/null", "/dev/zero", "/dev/urandom", "/proc/self", "/proc/cpuinfo", "/proc/meminfo",
+    "/proc/stat", "/sys/devices/system/cpu", "/sys/devices/system/node",
 )  # fmt: skip
 
 
 def installed() -> Iterator[str]:
     """Yield what any process of Python may read: the system's libraries, Python's, and what is installed for it."""
     yield from SYSTEM
+    yield from (os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix))
     for scheme in ({}, {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}):
         paths = sysconfig.get_paths(vars=scheme)
         yield from (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))

@@ -295,7 +295,7 @@ static PyMethodDef functions[] = {
      "serve(program, functions, socket): answer calls of functions of the program's first module until the socket ends."},
     {"enter_sandbox", graft_enter_sandbox, METH_VARARGS,
      "enter_sandbox(filter, names): install a filter of system calls for good; refused ones fail with EPERM and are noted."},
-    {"last_refusal", graft_last_refusal, METH_NOARGS, "What the sandbox refused last, as a text; empty if nothing."},
+    {"last_refusal", graft_last_refusal, METH_NOARGS, "What the sandbox refused last since this was asked before, as a text; empty if nothing."},
     {"content_hash", graft_content_hash, METH_O, "The hash of bytes by which constants are named."},
     {0},
 };

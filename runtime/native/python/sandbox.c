@@ -122,5 +122,6 @@ PyObject *graft_last_refusal(PyObject *module, PyObject *unused) {
   (void)unused;
   char text[128] = "";
   graft_append_refusal(text, sizeof text);
+  atomic_store(&last, -1);
   return PyUnicode_FromString(text);
 }

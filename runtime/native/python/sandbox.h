@@ -9,7 +9,7 @@
  * fail with EPERM, and are noted. */
 PyObject *graft_enter_sandbox(PyObject *module, PyObject *arguments);
 
-/* graft.runtime._native.last_refusal(): says which was the last, "" if there was none. */
+/* graft.runtime._native.last_refusal(): says which was the last since it was asked before, "" if there was none. */
 PyObject *graft_last_refusal(PyObject *module, PyObject *unused);
 
 /* How many system calls were refused so far; and what graft.runtime._native.last_refusal says, behind a text. */

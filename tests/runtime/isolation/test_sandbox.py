@@ -73,9 +73,7 @@ def test_what_a_module_must_not_do_is_refused_and_named(shared: Program, deed: s
     with pytest.raises(RunError) as caught:
         shared(x)
     message = caught.value.message
-    assert message.startswith(
-        "node 'node': function 'double' of module 'evil_0' (kind 'evil, isolated for evil', plugin "
-    )
+    assert message.startswith("node 'node': function 'double' of module 'evil_0' (kind 'evil, isolated for evil', ")
     assert any(text in message for text in ("PermissionError", "OSError")), message
     if deed in NOTED:
         assert message.endswith(f"; its sandbox refused the system call '{NOTED[deed]}'")
@@ -109,8 +107,8 @@ def test_where_there_is_no_sandbox_that_is_an_error(monkeypatch: pytest.MonkeyPa
     with pytest.raises(UnsupportedError) as caught:
         program()
     assert caught.value.message == (
-        "no plugin can be isolated in a sandbox here: this kernel has no Landlock (Linux 5.13, and 'landlock' among the "
-        "lsm= of its command line); isolation 'process' guards against faults, not against malice"
+        "no plugin can be isolated in a sandbox here: this kernel has no Landlock (Linux 5.13, and 'landlock' among "
+        "the lsm= of its command line); isolation 'process' guards against faults, not against malice"
     )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+import struct
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -70,6 +74,33 @@ def test_an_artifact_does_not_say_of_itself_that_it_is_data(tmp_path: Path, kept
     path.write_bytes(resealed(members))
     with pytest.raises(ArtifactError):
         load(path, native="refuse", strict=True)
+
+
+def forged(kept: Path, folder: Path) -> Path:
+    """Write the artifact with other machine code, which ends the process with status 42, and with right hashes."""
+    members = members_of(kept.read_bytes())
+    name = next(one for one in members if one.startswith("modules/"))
+    code = bytearray(members[name])
+    start, _, size = struct.unpack_from("<3Q", code, 16)
+    leave = bytes.fromhex("bf2a000000b8e70000000f05")  # mov edi, 42; mov eax, SYS_exit_group; syscall
+    code[start : start + size] = (b"\x90" * (size - len(leave))) + leave  # wherever it is entered
+    path = folder / "forged.graft"
+    path.write_bytes(resealed({**members, name: bytes(code)}))
+    return path
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the forged code is that of x86-64")
+def test_forged_machine_code_is_run_by_default_and_by_no_other_policy(kept: Path, tmp_path: Path) -> None:
+    path = forged(kept, tmp_path)
+    code = (
+        "import sys, numpy as np, graft.runtime\n"
+        "graft.runtime.load(sys.argv[1], native=sys.argv[2])(np.ones((3, 64), np.float32))"
+    )
+    status = {
+        native: subprocess.run([sys.executable, "-c", code, path, native], capture_output=True, timeout=300).returncode
+        for native in ("run", "refuse", "recompile")
+    }
+    assert status == {"run": 42, "refuse": 1, "recompile": 0}
 
 
 def test_recompiled_program_runs_nothing_of_the_file(tmp_path: Path, kept: Path) -> None:

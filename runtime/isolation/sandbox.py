@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-import resource
 import struct
 import sys
 import sysconfig
@@ -93,7 +92,6 @@ def enter(readable: Iterable[str | os.PathLike[str]]) -> None:
     """
     require()
     assert len(os.listdir("/proc/self/task")) == 1, "a thread that runs already would stay outside"
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     _checked(_libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _restrict_files(readable)
     place, architecture = MACHINES[platform.machine()]

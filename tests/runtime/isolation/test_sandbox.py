@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -123,6 +124,18 @@ def test_numbers_of_system_calls_are_there_once() -> None:
         numbers = [one[place] for one in tables.values() if one[place] >= 0]
         assert len(set(numbers)) == len(numbers)
     assert not {"socket", "connect", "execve", "fork", "ptrace", "io_uring_setup", "openat2"} & ALLOWED.keys()
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["x86-64", "aarch64"])
+def test_numbers_are_those_of_the_system_headers(place: int) -> None:
+    header = Path("/usr/include", ("x86_64-linux-gnu/asm/unistd_64.h", "asm-generic/unistd.h")[place])
+    if not header.exists():
+        pytest.skip(f"there is no {header}")
+    text = header.read_text(encoding="utf-8")
+    known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", text)}
+    for name, numbers in {**ALLOWED, **LOOKED_AT, **NAMED}.items():
+        number = known.get("fstatat" if name == "newfstatat" and "newfstatat" not in known else name, -1)
+        assert numbers[place] == number, name
 
 
 def test_nothing_is_noted_outside_of_a_sandbox() -> None:

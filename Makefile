@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard runtime/native/src/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch] plugins/irregular/native/*.[ch] plugins/accelerator/native/*.[ch] plugins/cuda/native/*.[ch] plugins/cuda/native/cublas/*.[ch])
 
-.PHONY: setup demo test test-slow test-conformance test-kit test-plugins test-targets docs check format bench native-check clean
+.PHONY: setup release demo test test-slow test-conformance test-kit test-plugins test-targets docs check format bench native-check clean
 
 setup: $(STAMP)
 
@@ -18,6 +18,10 @@ $(STAMP): pyproject.toml setup.py $(NATIVE)
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
+# The source distribution and the wheels of each Python here, in dist/, each tried in a clean environment.
+release:
+	.ci/release
+
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
@@ -25,12 +29,12 @@ test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 # The whole of ONNX's own test suite, with default backends and with the built-in compiler alone, and 1,000 random
-# models, each in a way that its seed draws, and bugs planted for the kit, of which `test` has a sample; and a sample of
-# the kit's levels for each
-# backend in the tree.
+# models, each in a way that its seed draws, and bugs planted for the kit, of which `test` has a sample; random programs
+# of the accelerator against what its page says; and a sample of the kit's levels for each backend in the tree.
 test-conformance: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "conformance and not whole" tests/conformance \
-	  tests/testkit/models/test_random_models.py tests/testkit/test_planted_bugs.py
+	  tests/testkit/models/test_random_models.py tests/testkit/test_planted_bugs.py \
+	  tests/plugins/accelerator/page/test_page.py
 
 # What takes longer: all of the kit's levels for each backend in the tree, damaged input.
 test-kit: $(STAMP)

@@ -1,5 +1,7 @@
 """The native parts: the runtime's Python binding, and the loaders that in-tree plugins bring."""
 
+import sys
+import sysconfig
 from glob import glob
 from pathlib import Path
 
@@ -8,6 +10,8 @@ from setuptools import Extension, setup
 
 SIMULATORS = [f"plugins/accelerator/native/{name}.c" for name in ("machine", "execute", "functional", "cycles")]
 CUDA_SHARES = [f"runtime/native/src/{name}.c" for name in ("error", "store", "platform_linux")]
+LIMITED = sys.version_info >= (3, 12) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+"""Whether the stable ABI has all that a call needs (vectorcall, since 3.12): such a wheel serves each later Python."""
 WARNINGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"]
 
 
@@ -16,9 +20,14 @@ def extension(name: str, sources: list[str], flags: tuple[str, ...] = (), **argu
     return Extension(
         name,
         sorted(sources),
-        include_dirs=["runtime/native/include", "runtime/native/src", numpy.get_include()],
-        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("_GNU_SOURCE", "1")],
+        include_dirs=["runtime/native/include", "runtime/native/src", "runtime/native/python", numpy.get_include()],
+        define_macros=[
+            ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
+            ("_GNU_SOURCE", "1"),
+            *([("Py_LIMITED_API", "0x030C0000")] if LIMITED else []),
+        ],
         extra_compile_args=[*WARNINGS, *flags],
+        py_limited_api=LIMITED,
         **arguments,
     )
 
@@ -30,7 +39,7 @@ def extensions() -> list[Extension]:
         extension(
             # Products of blocks want vectors; floats are rounded after each operation, on every machine.
             "graft.plugins.accelerator._simulator",
-            [*SIMULATORS, "plugins/accelerator/native/hazards.c", "plugins/accelerator/native/binding.c"],
+            [*SIMULATORS, *(f"plugins/accelerator/native/{name}.c" for name in ("hazards", "contents", "binding"))],
             ("-O3", "-ffp-contract=off"),
         ),
         extension(
@@ -61,4 +70,7 @@ def extensions() -> list[Extension]:
     ]
 
 
-setup(ext_modules=[one for one in extensions() if all(Path(source).exists() for source in one.sources)])
+setup(
+    ext_modules=[one for one in extensions() if all(Path(source).exists() for source in one.sources)],
+    options={"bdist_wheel": {"py_limited_api": "cp312"}} if LIMITED else {},
+)

@@ -1,4 +1,4 @@
-"""ResNet-18 on the accelerator: cycles and utilisation of C2 to C11 and of the whole, latency hidden or not.
+"""ResNet-18 on the accelerator: cycles and utilisation, latency hidden or not, sums forwarded or not.
 
 Each result is compared with the functional simulator's under another interleaving; times are of this machine, cycles
 are not. ``python -m benchmarks.accelerator``
@@ -26,8 +26,8 @@ from graft.plugins.accelerator.layers import (
     Product,
     Requantize,
 )
-from graft.plugins.accelerator.proof import prove
-from graft.plugins.accelerator.simulator import Run, run_cycles, run_functional
+from graft.plugins.accelerator.proof.prove import prove
+from graft.plugins.accelerator.simulator import Run, cycles_of, run_cycles, run_functional
 
 RNG = np.random.default_rng(0)
 
@@ -104,7 +104,7 @@ def simulated(
     marks = [time.perf_counter()]
     lowered = lower(layers, [output], configuration, buffers)
     marks.append(time.perf_counter())
-    prove(lowered.program)
+    prove(lowered.program, lowered.source)
     marks.append(time.perf_counter())
     rng = np.random.default_rng(1)
     inputs: Mapping[str, bytes] = {name: rng.bytes(packing.bytes) for name, packing in lowered.inputs.items()}
@@ -132,6 +132,20 @@ def print_layers(configuration: Configuration) -> None:
     print(f"| mean | | | {mean(shares[1]):.1%} | | {mean(shares[2]):.1%} |")
 
 
+def print_forwarding(configuration: Configuration) -> None:
+    """Print C2 to C11 where sums are forwarded, where they are not, and where they are not and loops know it."""
+    print("\n| layer | forwarding | without | without, interleaved |\n|---|---|---|---|")
+    waiting = replace(configuration, accumulator_latency=configuration.pipeline)
+    rows = []
+    for name, size, inputs, outputs, kernel, stride in LAYERS:
+        layer = convolution("y", Activation("x", inputs, size, size), outputs, kernel, stride)
+        plain, interleaved = lower([layer], ["y"], configuration), lower([layer], ["y"], waiting)
+        programs = (plain.program, replace(plain.program, configuration=waiting), interleaved.program)
+        rows.append([plain.layers[0].useful / cycles_of(one).counters.cycles for one in programs])
+        print(f"| {name} | {' | '.join(f'{share:.1%}' for share in rows[-1])} |", flush=True)
+    print(f"| mean | {' | '.join(f'{mean(column):.1%}' for column in zip(*rows, strict=True))} |")
+
+
 def print_network(configuration: Configuration) -> None:
     """Print the whole network."""
     for buffers in (1, 2):
@@ -155,6 +169,7 @@ def main() -> None:
         print(f"\n{port_bytes} bytes a cycle, latency {configuration.latency}\n")
         print_layers(configuration)
         print_network(configuration)
+    print_forwarding(Configuration())
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ def measured(name: str, folder: Path, *, without: Collection[str] = ()) -> Measu
     source, short = model(f"int8_{name}"), name.removeprefix("tiny_")
     feeds = sample_inputs(source)
     wanted = graft.compile(source, ["llvm"], threads=1)(**feeds)
-    backend = CBackend(compiles=False, without=without)
-    description = compile_model(source, Request([backend], threads=1, target=THUMBV7EM.name)).description
+    request = Request([CBackend(compiles=False)], threads=1, target=THUMBV7EM.name, without=without)
+    description = compile_model(source, request).description
     recorded = Recorded(list(feeds.values()), [wanted])
     written = export_c_project(description, folder / short, recorded, name=short, profile="bare-metal")
     build = folder / "build"

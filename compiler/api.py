@@ -212,7 +212,7 @@ def compile(
     )  # fmt: skip
     compiled = compile_model(model, request)
     load = partial(
-        program_of, threads=request.thread_count, backends=request.backends, manager=request.plugins,
+        program_of, threads=request.thread_count, backends=request.chosen(), manager=request.plugins,
         isolation=request.isolated(request.chosen()),
     )  # fmt: skip
     return compiled.load(load)
@@ -249,9 +249,10 @@ def program_of(
     """
     from graft.runtime.isolation.program import loaded
 
-    given = [one for one in listed(backends or ()) if isinstance(one, Backend)]
-    loaders = (manager or plugins()).loaders_for(description.modules, given)
-    return loaded(description, threads, loaders, isolation)
+    manager = manager or plugins()
+    given = [manager.admit(one) for one in listed(backends or ()) if isinstance(one, Backend)]
+    loaders = manager.loaders_for(description.modules, given)
+    return loaded(description, threads, loaders, isolation, {one.name: one.secret_options for one in given})
 
 
 def compile_model(model: Source, request: Request) -> CompiledModel:

@@ -52,7 +52,7 @@ from graft.core.reject import Reject
 from graft.core.tuning.database import usable
 from graft.core.tuning.options import TuneOptions, TuneReport, remaining
 from graft.core.tuning.tunings import Tunings
-from graft.errors import DatabaseError, GraftError
+from graft.errors import DatabaseError, GraftError, InternalError
 from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
@@ -384,7 +384,7 @@ class Compiler:
 
     def _refuse(self, region: Region, error: GraftError, refusals: dict[tuple[str, str], Reject]) -> None:
         """Make a failure the reason why the backend does not get the region's nodes; raise it where that is no way."""
-        if self._options.strict or self._plan is not None or isinstance(error, DatabaseError):
+        if self._options.strict or self._plan is not None or isinstance(error, DatabaseError | InternalError):
             raise error
         log.warning("%s; the region goes to the next backend", error)
         reason = Reject("compile-failed", "".join(traceback.format_exception(error)))

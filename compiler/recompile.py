@@ -16,6 +16,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from graft.compiler.api import compile_model
+from graft.compiler.configuration import configuration
 from graft.compiler.driver import ELSEWHERE
 from graft.compiler.procedure_builder import ProcedureBuilder
 from graft.compiler.request import Request, plugins
@@ -41,7 +42,8 @@ def recompile(description: ProgramDescription, missing: Collection[int], threads
     found: dict[int, dict[str, Region]] = {}
     rebuilt: dict[int, CompiledRegion] = {}
     isolated = isolations_of(description.metadata)
-    manager = PluginManager(disabled=isolated) if isolated else plugins()  # whose code does not run in this process
+    wish = configuration()  # isolated ones are left out: their code does not run in this process
+    manager = PluginManager((*isolated, *wish.disabled), limits=wish.limits) if isolated else plugins()
     for number in sorted(missing):
         module = description.modules[number]
         first = max(one for one in models if one <= number)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graft.compiler.backend_passes import passes_of
+from graft.compiler.configuration import configuration
 from graft.compiler.driver import compile_options
 from graft.compiler.faults import forgiven_of
 from graft.compiler.most_memory import Memory
 from graft.compiler.specialize import Specialize, label_of, narrowed
 from graft.compiler.tuned_dims import without_numbers
+from graft.core.backend_spec import split_backends, texts_of
 from graft.core.machine.host import available_threads
 from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import OPTIMISATIONS
@@ -26,6 +28,7 @@ from graft.errors import PlanError, UnsupportedError
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
 from graft.plugins.backend import Backend
 from graft.plugins.manager import PluginManager
+from graft.plugins.options.values import parsed
 from graft.runtime.foreign import kind_of, said, shown
 from graft.runtime.isolation.options import Isolation, Isolations, isolations
 
@@ -38,7 +41,10 @@ if TYPE_CHECKING:
     from graft.partition.plan import Plan
 
 Backends = str | Backend | Iterable[str | Backend] | None
-"""Names or objects in order of preference, one or several; None for all that are installed."""
+"""Texts or objects in order of preference, one or several; None for all that are installed.
+
+A text is a name, with options as in ``npu:bits=8,mode=fast``, or several with commas between.
+"""
 EXAMPLE = '; write backends=["onednn", "llvm"]'
 
 
@@ -48,7 +54,8 @@ def plugins(isolated: frozenset[tuple[str, Isolation]] = frozenset()) -> PluginM
 
     Of those that are ``isolated`` nothing is imported here: that is another manager.
     """
-    return PluginManager(isolation=dict(isolated))
+    wish = configuration()
+    return PluginManager(wish.disabled, isolation=dict(isolated), limits=wish.limits)
 
 
 def ask_plugins() -> None:
@@ -70,7 +77,7 @@ def choose(backends: Backends, manager: PluginManager | None = None) -> list[Bac
     else:
         chosen = []
         for one in listed(backends):
-            chosen += [manager.admit(one)] if isinstance(one, Backend) else manager.backends([one])
+            chosen += [manager.admit(one)] if isinstance(one, Backend) else _named(one, manager)
     if not chosen:
         raise UnsupportedError("no backend was chosen; `graft backends doctor` says which are installed")
     names = [backend.name for backend in chosen]
@@ -80,11 +87,20 @@ def choose(backends: Backends, manager: PluginManager | None = None) -> list[Bac
     return chosen
 
 
+def _named(text: str, manager: PluginManager) -> list[Backend]:
+    """Return the backends that a text names, with the options that it gives them; raise OptionError for those."""
+    found: list[Backend] = []
+    for name, texts in split_backends(text):
+        (backend,) = manager.backends([name])
+        found.append(backend.configured(parsed(backend.option_rows(), name, texts)) if texts else backend)
+    return found
+
+
 def listed(backends: str | Backend | Iterable[str | Backend]) -> list[str | Backend]:
-    """Return the user's choice as a list: one name, names with commas between, one backend, or several of both."""
+    """Return the user's choice as a list: one text, with commas between backends, one backend, or several of both."""
     given: list[object]
     if isinstance(backends, str):
-        given = [name.strip() for name in backends.split(",")]
+        given = list(texts_of(backends))
     elif isinstance(backends, Iterable) and not isinstance(backends, bytes | Mapping | type | np.ndarray):
         try:
             given = list(backends)
@@ -135,7 +151,7 @@ class Request:
         left = None if tune is None else remaining(tune, tuned_for)
         left = None if left is None else replace(left, dims=without_numbers(left, dims))
         keep = None if self.keep_intermediates is None else Path(self.keep_intermediates) / label_of(dims)
-        backends = self.plan.backends if self.backends is None and self.plan is not None else self.backends
+        backends = self.plan.texts if self.backends is None and self.plan is not None else self.backends
         return replace(
             self, dims=narrowed(self.dims, dims), specialize=None, tune=left or False, keep_intermediates=keep,
             backends=backends, plan=None,
@@ -161,7 +177,11 @@ class Request:
 
     def chosen(self) -> list[Backend]:
         """Return the backends in order of preference, those of the plan if no others are given; raise PlanError."""
-        wanted = self.plan.backends if self.backends is None and self.plan is not None else self.backends
+        return list(self._chosen)
+
+    @cached_property
+    def _chosen(self) -> list[Backend]:
+        wanted = self.plan.texts if self.backends is None and self.plan is not None else self.backends
         return choose(wanted, self.plugins)
 
     def isolated(self, chosen: Sequence[Backend]) -> dict[str, Isolation]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from graft.core.backend_spec import OptionValue
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject, plain
 from graft.errors import PatternError, PluginError
@@ -19,7 +20,8 @@ class BackendLike(Protocol):
     it takes strings, sequences and optionals, ``fallback = True`` that it is there to take what others leave,
     ``cost(region)`` and ``cost_on(region, target)`` price a region for placement by cost, ``yields(node)`` says what it
     takes only in passing, and ``fuses = True`` that it takes over what others yield, ``loses_nan`` which operators it
-    computes otherwise than ONNX says where a NaN comes; ``device`` is the memory that its regions compute in.
+    computes otherwise than ONNX says where a NaN comes; ``device`` is the memory that its regions compute in, and
+    ``shown_options`` what it is configured to, other than by default.
     """
 
     @property
@@ -47,6 +49,11 @@ MAIN_MEMORY = "cpu"
 def memory_of(backend: BackendLike) -> str:
     """Return the memory that a backend's regions compute in."""
     return str(getattr(backend, "device", MAIN_MEMORY))
+
+
+def options_of(backend: BackendLike) -> dict[str, OptionValue]:
+    """Return the options that a backend has other than by default, secrets left out."""
+    return dict(getattr(backend, "shown_options", {}))
 
 
 def ask_supports(backend: BackendLike, node: NodeView) -> Reject | None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from graft.core.backend_spec import OptionValue, backend_text
 from graft.core.reject import Reject
 from graft.errors import PlanError, UnsupportedError
 from graft.runtime.arguments import TEXT, TEXTS, optional, takes
@@ -59,6 +60,8 @@ class Plan:
     """The composites, as (backend, name), that the plan does without: it is cheaper so."""
     faster: str = ""
     """What another placement would gain, in words, where it is known to."""
+    options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
+    """By backend, the options that it has other than by default; secrets are not among them."""
 
     @takes(node=TEXT)
     def __getitem__(self, node: str) -> Placement:
@@ -69,6 +72,15 @@ class Plan:
         near = difflib.get_close_matches(node, [placement.node for placement in self.placements], 1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
         raise PlanError(f"the plan has no node '{node}'{hint}", node=node)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The backends with their options, as the command line has them."""
+        return tuple(map(self.text_of, self.backends))
+
+    def text_of(self, backend: str) -> str:
+        """Return a backend with its options, as the command line has it."""
+        return backend_text(backend, self.options.get(backend, {}))
 
     @property
     def unplaced(self) -> tuple[Placement, ...]:
@@ -130,10 +142,11 @@ class Plan:
         counts = Counter(placement.backend for placement in self.placements)
         parts: list[str] = []
         for name in (*self.backends, *sorted(set(counts) - set(self.backends))):
+            text = self.text_of(name)
             if not parts:
-                parts.append(self._first(name, counts[name], total))
+                parts.append(f"{text} {self._first(name, counts[name], total)}")
             elif counts[name]:
-                parts.append(f"{name or 'nobody'} {counts[name]}/{total}")
+                parts.append(f"{text or 'nobody'} {counts[name]}/{total}")
         top = (
             [f"{code} {count}" for code, count in list(self.reasons(self.backends[0]).items())[:3]]
             if self.backends
@@ -153,7 +166,7 @@ class Plan:
         if flops:
             own = sum(placement.flops for placement in self.placements if placement.backend == name)
             facts.append(f"{100 * own / flops:.0f} % of FLOPs")
-        return f"{name} {count}/{total} ops ({', '.join(facts)})"
+        return f"{count}/{total} ops ({', '.join(facts)})"
 
     def _rounded(self, precision: str) -> str:
         rows = [placement for placement in self.placements if placement.precision == precision]
@@ -189,6 +202,7 @@ class Plan:
             "backends": self.backends,
             "dropped": self.dropped,
             **({"faster": self.faster} if self.faster else {}),
+            **({"options": self.options} if self.options else {}),
             "nodes": nodes,
         }
         return json.dumps(content, indent=1, ensure_ascii=False)
@@ -209,9 +223,15 @@ class Plan:
             placements = tuple(_placement(row) for row in content["nodes"])
             dropped = tuple((str(backend), str(name)) for backend, name in content.get("dropped", ()))
             return Plan(tuple(map(str, content["backends"])), placements, str(content["model"]), dropped,
-                        str(content.get("faster", "")))  # fmt: skip
+                        str(content.get("faster", "")), _options(content.get("options", {})))  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"the plan is damaged: {type(error).__name__} {error}") from error
+
+
+def _options(content: object) -> dict[str, dict[str, OptionValue]]:
+    if not isinstance(content, dict) or not all(isinstance(row, dict) for row in content.values()):
+        raise TypeError("the options are no options of backends by name")
+    return content
 
 
 def _placement(row: Mapping[str, object]) -> Placement:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import LOST_TO, Reject
 from graft.partition.annotate_target import AnnotateTarget
-from graft.partition.backend_like import BackendLike
+from graft.partition.backend_like import BackendLike, options_of
 from graft.partition.costs import Work
 from graft.partition.fingerprint import fingerprint
 from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, has_bodies, index_tree, is_call
@@ -104,7 +104,9 @@ class Problem:
             cuts = self._cut(self.tree, known, dropped)
         result = PartitionGraph().run(self.model, cuts)
         rows = tuple(placements(self.tree, cuts, self.model, self.names, self.work))
-        return Partitioned(result, Plan(self.names, rows, fingerprint(self.model), tuple(sorted(dropped))))
+        options = {backend.name: given for backend in self.backends if (given := options_of(backend))}
+        plan = Plan(self.names, rows, fingerprint(self.model), tuple(sorted(dropped)), options=options)
+        return Partitioned(result, plan)
 
     def _given_up(self, cuts: GraphCuts, known: Refusals) -> Refusals:
         """Return refusals for what backends give up in these regions, or else for regions that are too small."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from graft.core.reject import Reject, Yield
+from graft.plugins.options.declared import NoOptions, Option, rows_of
+from graft.plugins.options.values import options_from, values_of
 from graft.plugins.supports import Rule, answer, composites, rules_of
 from graft.runtime.procedure import Module, Procedure
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from graft.core.backend_spec import OptionValue
     from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
     from graft.core.model.view import NodeView
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
+    from graft.runtime.loaders import Loader
 
 API_LEVEL = 1
 """The version of this interface; a plugin states the one it was written for as ``Backend.api_level``."""
@@ -68,8 +72,9 @@ class Backend:
     core refuses for it whatever has a symbol, with ``dynamic-shape``), ``run-time`` (it is asked as the first one is,
     and what it makes of numbers is made when a program meets them: its loader keeps a bounded number).
 
-    A backend that defines the class method ``module_loaders()`` brings the loaders of its modules' kinds with it, as
-    the hook `graft_module_loaders` does.
+    ``options`` is a frozen dataclass of what users may configure (docs/plugins.md): `Npu(bits=8)`, ``-b npu:bits=8``;
+    of an object it is the instance, ``self.options.bits``. Options are part of plans, of keys of caches and of
+    artifacts, whose loaders get the backend back as it was. Other state of an object is not saved.
     """
 
     name: ClassVar[str] = ""
@@ -107,10 +112,39 @@ class Backend:
     """The command that installs what the loader of this backend's modules needs."""
     rules: ClassVar[tuple[Rule, ...]] = ()
     """The methods marked with `supports`, in order of definition."""
+    options: ClassVar[Any] = NoOptions
+    """The class of the options; of an object its options. Fields are made by `graft.option`, or have a default."""
 
     def __init_subclass__(cls, **arguments: object) -> None:
         super().__init_subclass__(**arguments)
         cls.rules = rules_of(cls)
+
+    def __new__(cls, *arguments: object, **given: object) -> Self:
+        """Return an object that has the default options until `__init__` gives it others."""
+        backend = super().__new__(cls)
+        object.__setattr__(backend, "options", options_from(cls.options, cls.name, {}))
+        return backend
+
+    def __init__(self, **options: object) -> None:
+        """Set options by name; raise OptionError for an unknown one, or one of a wrong type."""
+        if options:
+            object.__setattr__(self, "options", options_from(type(self).options, self.name, options))
+
+    def option_rows(self) -> tuple[Option, ...]:
+        """Return the declared options."""
+        return rows_of(type(self).options)
+
+    def option_values(self) -> dict[str, OptionValue]:
+        """Return the values of the options in JSON's types, secrets too."""
+        return values_of(self.option_rows(), self.options, self.name)
+
+    def configured(self, options: Mapping[str, object]) -> Backend:
+        """Return a backend like this one with some options set otherwise."""
+        return type(self)(**{**self.option_values(), **options})
+
+    def module_loaders(self) -> Iterable[Loader]:
+        """Return the loaders of the kinds of its modules, as the hook `graft_module_loaders` does for a plugin."""
+        return ()
 
     @property
     def patterns(self) -> Sequence[Composite]:

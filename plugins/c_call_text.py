@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
-import string
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,18 @@ KEYWORDS = frozenset((
 OPERAND = dict.fromkeys(("shape", "rank", "size", "strides", "value", "dtype"))
 """What a field may ask an operand for."""
 NOT_FINITE = {"inf": "HUGE_VALF", "-inf": "-HUGE_VALF", "nan": "NAN"}
+_TOKEN = re.compile(
+    r"""
+      "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*'                      # what C has in quotes
+    | \{ (?:[A-Za-z_][\w-]*|\d+) (?:\.\w+|\[\d+\])* (?::[^{}]*)? \}  # a field, or C's braces around a name or number
+    | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_FIELD = re.compile(r"\{(?P<name>[A-Za-z_][\w-]*|\d+)(?P<steps>(?:\.\w+|\[\d+\])*)(?::(?P<kind>[^{}]*))?\}")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+CLOSE = 0.75
+"""How like a known name one in C's braces is that is taken for a misspelling of it (`difflib`)."""
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "/", "mod": "%"}
 
 
@@ -61,7 +74,7 @@ class CText:
 
 
 @dataclass(slots=True)
-class KernelWriter(string.Formatter):
+class KernelWriter:
     """Writes the function of one kernel, from what its backend said."""
 
     kernel: CKernel
@@ -89,7 +102,7 @@ class KernelWriter(string.Formatter):
     def text(self) -> CText:
         """Return the text; raise PluginError for a field that the kernel does not have."""
         try:
-            said = self.vformat(self.call.text, self.kernel.inputs, self._fields())
+            said = self._replaced(self.call.text, self._fields())
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             what = str(error)
             if isinstance(error, AttributeError) and isinstance(error.obj, COperand):
@@ -112,26 +125,55 @@ class KernelWriter(string.Formatter):
         )
 
     def _fields(self) -> dict[str, Any]:
-        known: dict[str, Any] = {"scratch": C("scratch")} if self.call.scratch else {}
+        known: dict[str, Any] = {"inputs": self.kernel.inputs}
+        known |= {"scratch": C("scratch")} if self.call.scratch else {}
         known |= {"kept": C("&object")} if self.call.destroy else {}
         known |= {operator.op: Attributes(operator) for operator in self.kernel.body}
         return known | dict(self.kernel.node.attributes) | dict(self.kernel.names) | dict(self.call.values)
 
     # ---- Fields ----
 
-    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the operand, attribute or value of a field."""
-        if isinstance(key, str) and key not in kwargs:
-            raise PluginError(f"{self.kernel.where}: the call '{self.call.text}' has '{{{key}}}'{nearest(key, kwargs)}")
-        if isinstance(key, int) and key >= len(args):
-            raise PluginError(f"{self.kernel.where} has {len(args)} inputs; the call names the one at {key}")
-        return args[key] if isinstance(key, int) else kwargs[key]
+    def _replaced(self, text: str, known: Mapping[str, Any]) -> str:
+        """Return a call with its fields in C: braces around a known name; all others are C's own.
 
-    def format_field(self, value: Any, format_spec: str) -> str:
-        """Return a field in C."""
-        if isinstance(value, COperand):
-            return self._operand(value.name)
-        return self.literal(value, format_spec)
+        C has a brace behind ``)`` or ``=`` and within braces. There a name that is not known is C's too, unless it is
+        nearly a known one; elsewhere it is an error.
+        """
+        done, at, depth = "", 0, 0
+        while at < len(text):
+            token = _TOKEN.match(text, at)
+            assert token is not None
+            at = token.end()
+            field = _FIELD.fullmatch(token[0])
+            if field is None:
+                depth = max(0, depth + {"{": 1, "}": -1}.get(token[0], 0))
+                done += token[0]
+            elif field["name"] in known:
+                done += self._field(field, known)
+            else:
+                self._require_of_c(field, known, depth > 0 or done.rstrip()[-1:] in (")", "="))
+                done += token[0]
+        return done
+
+    def _field(self, field: re.Match[str], known: Mapping[str, Any]) -> str:
+        value = known[field["name"]]
+        for attribute, index in _STEP.findall(field["steps"]):
+            if value is self.kernel.inputs and index and int(index) >= len(self.kernel.inputs):
+                count = len(self.kernel.inputs)
+                raise PluginError(f"{self.kernel.where} has {count} inputs; the call names the one at {index}")
+            value = value[int(index)] if index else getattr(value, attribute)
+        return self._operand(value.name) if isinstance(value, COperand) else self.literal(value, field["kind"] or "")
+
+    def _require_of_c(self, field: re.Match[str], known: Mapping[str, Any], is_place_of_c: bool) -> None:
+        """Raise PluginError for braces that C cannot have where they are, and for a misspelt name."""
+        if is_place_of_c and not (close := difflib.get_close_matches(field["name"], known, 1, CLOSE)):
+            return
+        where = f"{self.kernel.where}: the call '{self.call.text}' has '{field[0]}'"
+        if is_place_of_c:
+            raise PluginError(f"{where}; did you mean '{close[0]}'? write '{{ {field['name']} }}' for C's own braces")
+        if field["name"].isdecimal():
+            raise PluginError(f"{where}; write {{inputs[{field['name']}]}} for the input at a position")
+        raise PluginError(f"{where}{nearest(field['name'], known)}")
 
     def literal(self, value: Any, kind: str = "") -> str:
         """Return a value in C; ``kind`` is the element type of a list."""

@@ -1,8 +1,9 @@
 """Calls of a vendor's C functions: what a backend says of one kernel, and the operands that it says it of.
 
-A call is a C expression with fields in braces, as `str.format` has them:
+A call is a C expression with fields: braces around a name that is known here. All others are C's own, as in
+``(float[]){1, {alpha}}``; with a space inside, ``{ alpha }``, they always are.
 
-    {A}  {0}  {Y}           the pointer to an operand's elements; NULL for one that is absent
+    {A}  {Y}  {inputs[0]}   the pointer to an operand's elements; NULL for one that is absent
     {A.shape[0]}            an extent: a number, or an expression over the shapes that the function is given
     {A.size}  {A.rank}      the number of elements, of axes
     {A.strides[0]}          in elements; tensors are contiguous

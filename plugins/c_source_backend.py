@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from graft.partition.region import Region
     from graft.plugins.c_calls import CCall, CKernel
     from graft.plugins.json_graph import JsonGraph
+    from graft.runtime.loaders import Loader
 
 
 class CSourceBackend(Backend):
@@ -94,10 +95,9 @@ class CSourceBackend(Backend):
         reason = missing_library(self.libraries) or missing_header(self.headers, flags_of(self))
         return reason and (f"{reason}; {self.install}" if self.install else reason)
 
-    @classmethod
-    def module_loaders(cls) -> list[Any]:
+    def module_loaders(self) -> list[Loader]:
         """Open the libraries, so that the runtime, which loads the modules itself, finds them by soname."""
         from graft.plugins.c_libraries import missing_library
 
-        missing_library(cls.libraries)
+        missing_library(self.libraries)
         return []

@@ -1,12 +1,13 @@
-"""What a backend made of a region, checked: so that a wrong field is the backend's fault and not a riddle later."""
+"""What a backend answers and makes of regions, checked: a wrong field is the backend's fault and no riddle later."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graft.core.reject import Reject
 from graft.errors import PluginError
 from graft.plugins.backend import CompiledRegion
 from graft.runtime.foreign import kind_of, shown
@@ -16,6 +17,26 @@ if TYPE_CHECKING:
     from graft.partition.region import Region
 
 TEXTS = ("name", "kind", "plugin", "install", "bound")
+
+
+def checked_answer(backend: str, question: str, answer: object, remark: Callable[[str], None]) -> bool | Reject:
+    """Return the answer of a predicate as True or a `Reject`; raise PluginError for anything else.
+
+    A bare False (and None, which a check may return for yes, is the caller's business) becomes a `Reject` without a
+    reason, and is remarked upon.
+    """
+    if issubclass(type(answer), Reject):
+        return answer  # type: ignore[return-value]
+    if isinstance(answer, bool) or (kind_of(answer) in ("bool", "bool_") and type(answer).__module__ == "numpy"):
+        if answer:
+            return True
+        remark(f"backend '{backend}': {question} returned a bare False; return graft.Reject(code, text) instead")
+        return Reject("no-pattern", f"{backend} gave no reason")
+    raise PluginError(
+        f"backend '{backend}': {question} returned {kind_of(answer)} {shown(answer)}; "
+        "return True or graft.Reject(code, text)",
+        plugin=backend,
+    )
 
 
 def checked(compiled: object, region: Region, backend: str) -> Module | CompiledRegion:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
+from graft.core.backend_spec import backend_text
 from graft.core.reject import Reject, Yield
 from graft.errors import GraftError, PluginError
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
-from graft.plugins.compiled import checked
+from graft.plugins.compiled import checked, checked_answer
+from graft.plugins.options.known import KnownOptions
+from graft.plugins.options.state import lost_state
+from graft.plugins.options.values import checked as checked_options
 from graft.plugins.statement import Statement, statement_of
 from graft.plugins.static_shapes import refused_if_symbolic
 from graft.plugins.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
 from graft.runtime.foreign import is_interrupt, kind_of, said, shown
-from graft.runtime.procedure import Module
+from graft.runtime.loaders import C_SOURCE
+from graft.runtime.procedure import SECRET, Module
 
 if TYPE_CHECKING:
     from graft.core.machine.machine import Machine
@@ -83,27 +88,7 @@ def trace_of(cause: BaseException | None) -> str:
         return f"{kind_of(cause)}: its traceback raises {kind_of(error)}\n"
 
 
-def checked_answer(backend: str, question: str, answer: object, remark: Callable[[str], None]) -> bool | Reject:
-    """Return the answer of a predicate as True or a `Reject`; raise PluginError for anything else.
-
-    A bare False (and None, which a check may return for yes, is the caller's business) becomes a `Reject` without a
-    reason, and is remarked upon.
-    """
-    if issubclass(type(answer), Reject):
-        return answer  # type: ignore[return-value]
-    if isinstance(answer, bool) or (kind_of(answer) in ("bool", "bool_") and type(answer).__module__ == "numpy"):
-        if answer:
-            return True
-        remark(f"backend '{backend}': {question} returned a bare False; return graft.Reject(code, text) instead")
-        return Reject("no-pattern", f"{backend} gave no reason")
-    raise PluginError(
-        f"backend '{backend}': {question} returned {kind_of(answer)} {shown(answer)}; "
-        "return True or graft.Reject(code, text)",
-        plugin=backend,
-    )
-
-
-class FencedBackend(Backend):
+class FencedBackend(KnownOptions, Backend):
     """A backend as the core sees it: the same answers, every call of vendor code in a fence, every answer checked.
 
     ``backend`` is the vendor's object. ``remarks`` collects what is tolerated but wrong, for `graft backends doctor`.
@@ -118,7 +103,9 @@ class FencedBackend(Backend):
         install: str = "",
         statement: Statement | None = None,
         limits: Limits = LIMITS,
+        lost: str = "",
     ) -> None:
+        """``lost`` says why modules of the backend cannot be saved (`lost_state`)."""
         statement = statement or statement_of(backend, f"backend object {kind_of(backend)}")
         self.backend = backend
         self.plugin = plugin
@@ -126,9 +113,13 @@ class FencedBackend(Backend):
         self.remarks: list[str] = []
         self._seconds = limits.answer
         self._stopped = ""
+        self._limits = limits
+        self.know_options(statement.options, backend.option_values())
+        self._lost = lost
         self._rows: tuple[tuple[object, ...], tuple[Composite, ...]] = ((), ())
         # Class attributes of `Backend`, which a wrapper has per instance.
         vars(self).update(
+            options=backend.options,
             name=statement.name,
             priority=statement.priority,
             by_default=statement.by_default,
@@ -300,7 +291,23 @@ class FencedBackend(Backend):
     def _signed(self, module: Module) -> Module:
         if module.kind == "native":  # the runtime itself loads these: no plugin is needed
             return module
-        return replace(module, plugin=module.plugin or self.plugin, install=module.install or self.install)
+        lost = "" if module.kind == C_SOURCE else self._lost
+        return replace(
+            module, plugin=module.plugin or self.plugin, install=module.install or self.install,
+            backend=self.name, options=self.saved_options, bound=module.bound or lost,
+        )  # fmt: skip
+
+    def configured(self, options: Mapping[str, object]) -> FencedBackend:
+        """Return the backend with some options set otherwise; raise OptionError for those it does not have."""
+        own = self.secret_options
+        given = {name: value for name, value in options.items() if name not in own or value != SECRET}
+        values = checked_options(self.option_rows(), self.name, given)
+        if lost := self._lost or self._call("its options", lambda: lost_state(self.backend)):
+            raise PluginError(lost, plugin=self.plugin, backend=self.name)
+        other = self._call("its options", lambda: self.backend.configured(values))
+        found = FencedBackend(other, self.plugin, self.install, limits=self._limits)
+        found.named = self.named
+        return found
 
     def generates_code(self, machine: Machine) -> bool | str:
         """Return the backend's answer."""
@@ -355,8 +362,9 @@ class FencedBackend(Backend):
         return answer
 
     def fingerprint(self) -> str:
-        """Return the backend's fingerprint."""
-        return self._text("fingerprint", lambda: self.backend.fingerprint())
+        """Return the backend's fingerprint, and its options."""
+        own = self._text("fingerprint", lambda: self.backend.fingerprint())
+        return f"{own} {backend_text(self.name, options)}" if (options := self.shown_options) else own
 
     def version(self) -> str:
         """Return the backend's version line."""
@@ -373,3 +381,8 @@ class FencedBackend(Backend):
         if not callable(value):
             return value
         return lambda *arguments, **options: self._call(name, lambda: value(*arguments, **options), bounded=False)
+
+
+def with_options(backend: FencedBackend, options: Mapping[str, Any]) -> FencedBackend:
+    """Return a backend with the options that a module was compiled with: itself where it has them."""
+    return backend if backend.saved_options == options else backend.configured(options)

@@ -9,6 +9,7 @@ from typing import TypeVar
 from graft.errors import GraftError
 from graft.plugins.discovery import PluginSource
 from graft.plugins.fence import FencedBackend
+from graft.plugins.options.declared import Option
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class BackendInfo:
     operators: tuple[str, ...]
     library: str
     install: str
+    options: tuple[Option, ...] = ()
     faults: tuple[str, ...] = ()
     """What the backend raised while it was asked for these facts."""
 
@@ -51,6 +53,7 @@ def information(source: PluginSource, backend: FencedBackend) -> BackendInfo:
         operators=tuple(dict.fromkeys(operators)),
         library=_asked(backend.version, "", faults),
         install=backend.install,
+        options=backend.option_rows(),
         faults=tuple(faults),
     )
 

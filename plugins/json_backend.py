@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from graft.errors import PluginError
 from graft.plugins.backend import Backend, ShapeSupport
 from graft.plugins.json_graph import JsonGraph
+from graft.plugins.options.values import saved
 from graft.plugins.shaped_engines import Engine, ShapedEngines
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
     from graft.core.machine.target import CompileOptions
     from graft.partition.region import Region
-    from graft.runtime.loaders import PythonLoader
+    from graft.runtime.loaders import Loader
 
 
 class JsonBackend(Backend):
@@ -43,7 +44,8 @@ class JsonBackend(Backend):
     def load(self, graph: JsonGraph, constants: Mapping[str, np.ndarray]) -> Engine:
         """Build the engine of a region, once, where the program is loaded.
 
-        ``constants`` holds read-only arrays by the names of ``graph.constants``. The engine takes the arrays of
+        ``self.options`` are those of the compilation. ``constants`` holds read-only arrays by the names of
+        ``graph.constants``. The engine takes the arrays of
         ``graph.inputs``, read-only, in order, and returns one array per head of the dtype that the graph states.
         """
         raise TypeError(f"backend '{self.name}' does not define load(graph, constants)")
@@ -53,16 +55,12 @@ class JsonBackend(Backend):
         """Return the kind of this backend's modules."""
         return f"json:{cls.name}"
 
-    @classmethod
-    def module_loaders(cls) -> list[Any]:
-        """Return the loader of this backend's modules, for where a program is deployed."""
-        return [cls().loader()]
-
-    def loader(self) -> PythonLoader:
-        """Return the loader whose engines this very object builds."""
+    def module_loaders(self) -> list[Loader]:
+        """Return the loader whose engines this very object builds, with its options."""
         from graft.runtime.loaders import PythonLoader
 
-        return PythonLoader(self.kind(), self._load_module, holds_code=False)
+        options = saved(self.option_rows(), self.option_values())
+        return [PythonLoader(self.kind(), self._load_module, options, holds_code=False)]
 
     def _load_module(self, name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[str, Engine]:
         graph = JsonGraph.from_json(data)

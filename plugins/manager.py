@@ -22,12 +22,13 @@ from graft.plugins import hooks
 from graft.plugins.backend import Backend
 from graft.plugins.deprecations import deprecated_uses, warn
 from graft.plugins.discovery import PluginSource, clashes, discover
-from graft.plugins.fence import FencedBackend, fence, trace_of
+from graft.plugins.fence import FencedBackend, fence, trace_of, with_options
 from graft.plugins.fenced_pass import FencedPass
 from graft.plugins.information import BackendInfo, information
 from graft.plugins.machine_rows import checked_machines
 from graft.plugins.module_hooks import hooks_of
 from graft.plugins.module_loaders import by_kind, checked_loaders, loaders_of
+from graft.plugins.options.state import lost_state
 from graft.plugins.statement import statement_of
 from graft.plugins.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
 from graft.runtime.arguments import instance
@@ -168,8 +169,10 @@ class PluginManager:
     def _load_one(self, plugin: Plugin) -> None:
         """Import the plugin, register its hooks and create its backends; a failure is kept, not raised."""
         try:
+            with fence(plugin.name, f"import of {plugin.source.provider}"), time_limit(self._limits.importing):
+                found = None if plugin.name in self._isolation else plugin.source.load()
             with fence(plugin.name, "its registration"), time_limit(self._limits.load):
-                self._bring_in(plugin)
+                self._bring_in(plugin, found)
         except GraftError as error:
             self._forget(plugin, _as_plugin_error(plugin.name, error))
         except BaseException:
@@ -179,17 +182,16 @@ class PluginManager:
         plugin.loaded = True
         warn(plugin.deprecated)
 
-    def _bring_in(self, plugin: Plugin) -> None:
+    def _bring_in(self, plugin: Plugin, found: object) -> None:
+        """Register what was imported, or what another process imports."""
         how = self._isolation.get(plugin.name)
         if how is not None:
             from graft.plugins.isolation.proxy import RemotePlugin  # needs onnx, which listing does not
 
-            remote = RemotePlugin(plugin.source, how)
+            remote = RemotePlugin(plugin.source, how, self._limits)
             plugin.backends = [self._admit(plugin, backend) for backend in remote.backends()]
             plugin.machines = checked_machines(plugin.name, remote.machines())
             return
-        with fence(plugin.name, f"import of {plugin.source.provider}"):
-            found = plugin.source.load()
         implementations = hooks_of(plugin.name, found)
         self._hooks.register(implementations, name=f"{plugin.source.provider}:{plugin.name}")
         plugin.hooks = implementations
@@ -251,7 +253,8 @@ class PluginManager:
         who = f"backend object {kind_of(backend)}"
         with fence(kind_of(backend), f"the attributes of {kind_of(backend)}"):
             statement = statement_of(backend, who)
-        return FencedBackend(backend, statement.name, statement=statement, limits=self._limits)
+            lost = lost_state(backend)
+        return FencedBackend(backend, statement.name, "", statement, self._limits, lost)
 
     def _refuse_shared_names(self) -> None:
         """Refuse all plugins that claim the name of one backend or machine, but Graft's own, which cannot be hidden."""
@@ -414,14 +417,19 @@ class PluginManager:
         return by_kind(offers)
 
     def loaders_for(self, modules: Sequence[Module], backends: Sequence[Backend] = ()) -> list[Any]:
-        """Return the loaders of modules: those of backend objects that the user gave, then those of plugins.
+        """Return the loaders of modules: those of the backends that made them, then those of plugins.
 
-        What neither has is left to the runtime, which looks for the plugin that a module names.
+        ``backends`` come before those of plugins; each loads modules that were compiled with its own options. What
+        neither has is left to the runtime, which looks for the plugin that a module names.
         """
-        found = self.module_loaders({module.plugin for module in modules if module.plugin})
-        for backend in backends:
-            own = backend.backend if isinstance(backend, FencedBackend) else backend
-            found |= {loader.kind: loader for loader in loaders_of(own, backend.name, self._limits.answer)}
+        owners = {module.plugin for module in modules if module.plugin}
+        found = self.module_loaders(owners)
+        known = {one.name: one for plugin in self.plugins() if plugin.name in owners for one in plugin.backends}
+        known |= {one.name: self.admit(one) for one in backends}
+        for module in modules:
+            if module.backend in known:
+                backend = with_options(known[module.backend], module.options)
+                found |= {one.kind: one for one in loaders_of(backend.backend, backend.plugin, self._limits.answer)}
         kinds = {module.kind for module in modules}
         files = self.files({module.plugin for module in modules})
         return [*files, *(loader for kind, loader in found.items() if kind in kinds)]

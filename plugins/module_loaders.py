@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from graft.errors import PluginError
 from graft.plugins.backend import Backend
 from graft.plugins.fence import fence
-from graft.plugins.json_backend import JsonBackend
 from graft.plugins.time_limit import LIMITS, time_limit
 from graft.runtime.loaders import Loader, fault_of_loader
 
@@ -16,7 +14,7 @@ from graft.runtime.loaders import Loader, fault_of_loader
 def loaders_of(backend: Backend, plugin: str, seconds: float = LIMITS.answer) -> list[Loader]:
     """Return the loaders that a backend brings; raise PluginError, naming the plugin, for what it raises or gives."""
     with fence(plugin, "module_loaders"), time_limit(seconds):
-        return checked_loaders(plugin, _offered(backend))
+        return checked_loaders(plugin, backend.module_loaders())
 
 
 def checked_loaders(plugin: str, loaders: Iterable[object]) -> list[Loader]:
@@ -45,13 +43,3 @@ def by_kind(offers: Iterable[tuple[str, Loader]]) -> dict[str, Loader]:
             )
         found[loader.kind] = loader
     return found
-
-
-def _offered(backend: Backend) -> Iterable[Any]:
-    create = getattr(backend, "module_loaders", None)
-    if create is None:
-        return ()
-    if isinstance(backend, JsonBackend) and create.__func__ is JsonBackend.module_loaders.__func__:  # type: ignore[attr-defined]
-        return (backend.loader(),)  # the object itself, which its user may have configured
-    loaders: Iterable[Any] = create()
-    return loaders

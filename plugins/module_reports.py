@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from graft.errors import CompileError
 from graft.plugins.backend import ModuleReport
-from graft.runtime.procedure import Module
+from graft.plugins.fence import with_options
+from graft.runtime.procedure import SECRET, Module
 
 if TYPE_CHECKING:
     from graft.plugins.fence import FencedBackend
@@ -51,5 +52,7 @@ def _asked(modules: Sequence[Module], manager: PluginManager) -> Iterator[tuple[
     """Yield modules with the backends of the plugins that made them."""
     owners = {owner.name: owner.backends for owner in manager.plugins()} if any(one.plugin for one in modules) else {}
     for module in modules:
+        options = {name: value for name, value in module.options.items() if value != SECRET}
         for backend in owners.get(module.plugin, ()):
-            yield module, backend
+            is_own = backend.name == module.backend and options
+            yield module, with_options(backend, options) if is_own else backend

@@ -8,6 +8,7 @@ from typing import TypeVar, get_args
 from graft.errors import PluginError
 from graft.plugins.backend import API_LEVEL, Backend, ConstantOwnership, ShapeSupport
 from graft.plugins.discovery import DISTRIBUTION
+from graft.plugins.options.declared import Option
 from graft.plugins.supports import Rule
 from graft.runtime.foreign import kind_of, shown
 
@@ -34,6 +35,7 @@ class Statement:
     device: str
     install: str
     rules: tuple[Rule, ...]
+    options: tuple[Option, ...]
 
 
 def statement_of(backend: Backend, who: str, plugin: str = "", distribution: str = "") -> Statement:
@@ -63,6 +65,7 @@ def statement_of(backend: Backend, who: str, plugin: str = "", distribution: str
     return Statement(
         name, priority, by_default, fallback, fuses, packed, _operators(backend, who, plugin), level, constants, shapes,
         _device(backend, who, plugin), _install(backend, who, plugin), _rules(backend, who, plugin),
+        backend.option_rows(),
     )  # fmt: skip
 
 

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from graft.core.backend_spec import backend_text
 from graft.core.machine.machine import Machine
-from graft.core.machine.target import CompileOptions, Precision, Target, check_switches, host_target
+from graft.core.machine.target import CompileOptions, Precision, Target, host_target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators import varying
 from graft.core.operators.all import OPERATORS
@@ -27,6 +28,7 @@ from graft.plugins.codegen.region_cost import region_costs
 from graft.plugins.codegen.region_groups import RegionGroups
 from graft.plugins.codegen.region_kernels import RegionKernels
 from graft.plugins.codegen.wide_floats import in_float32, precision_of
+from graft.plugins.options.values import changed
 from graft.runtime.procedure import Device
 
 if TYPE_CHECKING:
@@ -52,10 +54,6 @@ class TensorIrBackend(CodegenChoices, Backend):
     fuses: ClassVar[bool] = True
     precisions: ClassVar[Collection[Precision]] = ("float32", "bf16")
     """What products may be computed in; with any other wish they are in float32."""
-
-    def __init__(self, table: OperatorTable = OPERATORS, *, without: Collection[str] = ()) -> None:
-        """``without`` names optimisations that are switched off; raise GraftError if there is none of a name."""
-        self._operators, self._without = table, check_switches(without)
 
     # ---- What a subclass writes ----
 
@@ -94,7 +92,7 @@ class TensorIrBackend(CodegenChoices, Backend):
 
     def fingerprint(self) -> str:
         """Return what generated code depends on besides the region."""
-        return " ".join((self.version(), *(f"without {name}" for name in sorted(self._without))))
+        return self.version()
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True for a node with a lowering, static shapes and numeric tensors, else the first reason."""
@@ -144,7 +142,7 @@ class TensorIrBackend(CodegenChoices, Backend):
 
     def cost(self, region: Region) -> Sequence[Cost]:
         """Return one cost for each kernel."""
-        return region_costs(region, self._table, self._without, self.fusion)
+        return region_costs(region, self._table, (), self.fusion)
 
     def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:
         """Measure candidates for the parameters of the regions' schedules; raise TuningError for another processor."""
@@ -179,20 +177,19 @@ class TensorIrBackend(CodegenChoices, Backend):
     @property
     def _table(self) -> OperatorTable:
         """The operators, with this backend's own lowerings of them."""
-        return self._operators.for_backend(self.name)
+        return OPERATORS.for_backend(self.name)
 
     def _machine(self, target: Target, threads: int) -> Target:
         precision: Precision = target.precision if target.precision in self.precisions else "float32"
-        wished = replace(target, threads=threads, without=target.without | self._without, precision=precision)
-        return self.machine(wished)
+        return self.machine(replace(target, threads=threads, precision=precision))
 
     def _tunings(self, target: Target, path: Path) -> Tunings:
         from graft.core.tuning.tunings import Tunings, machine_of
         from graft.plugins.codegen.kernel_cache import source_digest
 
-        return Tunings(
-            path, machine_of(target, target.threads), f"{self.version()} {source_digest(self.sources())[:16]}"
-        )
+        options = changed(self.option_rows(), self.option_values())
+        version = backend_text(f"{self.version()} {source_digest(self.sources())[:16]}", options)
+        return Tunings(path, machine_of(target, target.threads), version)
 
     def _tuned(self, target: Target, options: CompileOptions) -> Mapping[str, Parameters]:
         """What tuning has found, by workload."""

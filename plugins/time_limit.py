@@ -15,9 +15,11 @@ class Limits:
     """Seconds that a plugin's code may take."""
 
     load: float = 120.0
-    """For its import and registration, and for a pass of its over a model."""
+    """For its registration, and for a pass of its over a model."""
     answer: float = 60.0
     """For an answer about one node or match, what a backend says of itself, and what any other hook gives."""
+    importing: float = 10.0
+    """For its import."""
 
 
 LIMITS = Limits()

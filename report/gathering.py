@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 import graft
+from graft.compiler.request import choose
 from graft.core.model.view import constant_tensor
 from graft.partition.graph import RUNTIME
 from graft.partition.plan import Plan
@@ -30,7 +31,7 @@ def report_on_model(title: str, result: Partitioned, manager: PluginManager | No
         "machine": f"{platform.machine()}, {platform.system()}",
     }
     if manager is not None:
-        versions = {one.name: one.version() for one in manager.backends(list(result.plan.backends))}
+        versions = {one.name: one.version() for one in choose(result.plan.texts, manager)}
         environment |= {f"backend {name}": text for name, text in versions.items() if text}
     return _report(title, result.plan, result.model, environment, None, manager)
 

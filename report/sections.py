@@ -39,7 +39,7 @@ def coverage_section(report: Report, colours: Colours) -> str:
         regions = len(plan.regions(name))
         work = f"<p>{_share(flops[name], flops)} of FLOPs</p>" if sum(flops.values()) else ""
         cards.append(
-            f'<div class="card"><b>{swatch(name, colours)}{escape(name or "nobody")}</b>'
+            f'<div class="card"><b>{swatch(name, colours)}{escape(plan.text_of(name) or "nobody")}</b>'
             f"<strong>{_share(counts[name], counts)}</strong>"
             f"<p>{counts[name]} of {len(plan.placements)} operators</p>{work}"
             f"<p>{regions} region{'' if regions == 1 else 's'}</p></div>"

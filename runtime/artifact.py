@@ -57,6 +57,7 @@ def manifest(description: ProgramDescription, keys: Sequence[Mapping[str, str]])
             "constants": dict(constants),
             "plugin": module.plugin,
             "install": module.install,
+            **({"backend": module.backend, "options": dict(module.options)} if module.backend else {}),
             **({"source": source_to_json(module.source, source_path(number))} if module.source else {}),
         }
         for number, (module, constants) in enumerate(zip(description.modules, keys, strict=True))
@@ -178,7 +179,13 @@ def _module(row: Mapping[str, Any], members: Mapping[str, np.ndarray], constants
         source = source_from_json(row["source"], bytes(members[row["source"]["member"]]).decode())
         if source.language == "c" and set(source.functions) != set(functions):
             raise ValueError(f"the C text of module {name!r} has other functions than the module")
-    return Module(name, kind, functions, bytes(members[row["member"]]), handed, plugin, install, source=source)
+    backend, options = row.get("backend", ""), dict(row.get("options", {}))
+    if not isinstance(backend, str):
+        raise TypeError(f"{backend!r} is not a text")
+    return Module(
+        name, kind, functions, bytes(members[row["member"]]), handed, plugin, install, source=source, backend=backend,
+        options=options,
+    )  # fmt: skip
 
 
 def _fingerprint(content: Content) -> dict[str, object]:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graft.errors import ArtifactError, PluginError
+from graft.errors import ArtifactError, OptionError, PluginError
 from graft.runtime.arguments import Kind
 from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 from graft.runtime.plugin_files import import_file
+from graft.runtime.procedure import SECRET, Module
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -59,6 +60,8 @@ class PythonLoader:
 
     kind: str
     load: LoadFunction
+    options: Mapping[str, Any] | None = None
+    """Those of the backend that loads, as `Module.options`: modules with others are refused. None: it takes any."""
     holds_code: bool = True
     """As in `NativeLoader`."""
 
@@ -91,24 +94,46 @@ def fault_of_loader(loader: object) -> str:
     return ""
 
 
+Given = Loader | PluginFile | type[Any]
+"""What a caller may give for modules to be loaded by: a loader, a plugin's file, the class of a backend."""
+Secrets = Mapping[str, Mapping[str, Any]]
+"""The values of options that artifacts do not hold, by backend and option."""
+NO_SECRETS: Secrets = {}
+
+
+def _is_backend_class(value: object) -> bool:
+    return isinstance(value, type) and hasattr(value, "module_loaders") and isinstance(getattr(value, "name", 0), str)
+
+
 LOADERS = Kind(
-    "a list of NativeLoader, PythonLoader or PluginFile objects",
+    "a list of NativeLoader, PythonLoader or PluginFile objects, or of classes of backends",
     lambda value: (
         isinstance(value, list | tuple)
-        and all(isinstance(one, PluginFile) or fault_of_loader(one) == "" for one in value)
+        and all(isinstance(one, PluginFile) or _is_backend_class(one) or fault_of_loader(one) == "" for one in value)
     ),
+)
+SECRETS = Kind(
+    'a dict such as {"npu": {"token": "..."}}',
+    lambda value: isinstance(value, Mapping) and all(isinstance(one, Mapping) for one in value.values()),
 )
 
 
 class LoaderRegistry:
-    """Loaders by kind, each with its owner's name, and the files of plugins that bring more."""
+    """Loaders by kind, each with its owner's name, and the files and backends that bring more.
 
-    def __init__(self, loaders: Iterable[Loader | PluginFile] = ()) -> None:
+    ``secrets`` are the values, by backend and option, that an artifact does not hold.
+    """
+
+    def __init__(self, loaders: Iterable[Given] = (), secrets: Secrets = NO_SECRETS) -> None:
         self._loaders: dict[str, tuple[Loader, str]] = {}
         self._files: dict[str, PluginFile] = {}
+        self._backends: dict[str, type[Any]] = {}
+        self._secrets = secrets
         for loader in loaders:
             if isinstance(loader, PluginFile):
                 self._files[loader.plugin] = loader
+            elif isinstance(loader, type):
+                self._backends[loader.name] = loader
             else:
                 self.add(loader)
 
@@ -124,44 +149,127 @@ class LoaderRegistry:
             )
         self._loaders[loader.kind] = (loader, owner)
 
-    def resolve(self, kind: str, plugin: str = "", install: str = "") -> Loader | None:
-        """Return the loader for ``kind``, or None for the kinds that the runtime loads itself.
+    def resolve(self, module: Module) -> Loader | None:
+        """Return the loader for a module, or None for the kinds that the runtime loads itself.
 
-        A registered loader comes first, then the file of ``plugin``, then its entry point of group ``graft``. Raises
-        ArtifactError that names kind, plugin and the line that installs it.
+        A registered loader comes first, then the backend that made the module, then the file of its plugin, then its
+        entry point of group ``graft``; a backend is built with the module's options. Raises ArtifactError that names
+        kind, plugin and the line that installs it, and OptionError for a secret that is missing.
         """
-        if kind in self._loaders:
-            return self._loaders[kind][0]
-        if kind == NATIVE:
-            return None
-        load = self._import_of(kind, plugin)
-        if kind == C_SOURCE:
-            if load is not None:  # opens the vendor's libraries where only it finds them
-                _loaders_of_plugin(load, kind, plugin, install)
-            return None
-        if load is None:
-            raise _missing(kind, plugin, install, "")
-        for loader in _loaders_of_plugin(load, kind, plugin, install):
-            if loader.kind not in self._loaders:
-                self.add(loader, f"plugin '{plugin}'")
-        if kind not in self._loaders:
-            raise _missing(kind, plugin, install, "; it is installed, but its version has no such loader")
-        return self._loaders[kind][0]
+        if module.kind not in self._loaders:
+            if module.kind == NATIVE:
+                return None
+            load = self._import_of(module)
+            if module.kind == C_SOURCE:
+                if load is not None:  # opens the vendor's libraries where only it finds them
+                    self._offered(load, module)
+                return None
+            if load is None:
+                raise _missing(module, "")
+            found = next((one for one in self._offered(load, module) if one.kind == module.kind), None)
+            if found is None:
+                raise _missing(module, "; it is installed, but its version has no such loader")
+            self.add(found, f"plugin '{module.plugin}'")
+        loader = self._loaders[module.kind][0]
+        _require_options(loader, module)
+        return loader
 
-    def _import_of(self, kind: str, plugin: str) -> Callable[[], Any] | None:
-        """Return what imports a plugin, None where it is neither a file nor installed."""
-        if plugin in self._files:
-            return partial(import_file, Path(self._files[plugin].path))
-        entry = entry_point(kind, plugin)
+    def options_of(self, module: Module) -> dict[str, Any]:
+        """Return the options of the backend that made a module, with the secrets that were given."""
+        return with_secrets(module, self._secrets)
+
+    def _import_of(self, module: Module) -> Callable[[], Any] | None:
+        """Return what imports a plugin, None where it is no backend or file that was given, and is not installed."""
+        if module.backend in self._backends:
+            return partial(self._backends.__getitem__, module.backend)
+        if module.plugin in self._files:
+            return partial(import_file, Path(self._files[module.plugin].path))
+        entry = entry_point(module.kind, module.plugin)
         return None if entry is None else entry.load
 
+    def _offered(self, load: Callable[[], Any], module: Module) -> list[Loader]:
+        """Return what the plugin that is imported offers; what it raises becomes an ArtifactError that names it."""
+        options = self.options_of(module)
+        try:
+            found = [loader for function in _providers(load(), module.backend, options) for loader in function()]
+            for fault in filter(None, map(fault_of_loader, found)):
+                raise TypeError(fault)
+            return found
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            how = f"; mend or reinstall it: {module.install}" if module.install else "; mend or reinstall it"
+            raise ArtifactError(
+                f"the loader for modules of kind '{module.kind}' cannot be used: plugin '{module.plugin}' raised "
+                f"{kind_of(error)}: {said(error)}{how}",
+                kind=module.kind,
+                plugin=module.plugin,
+                install=module.install,
+            ) from error
 
-def _missing(kind: str, plugin: str, install: str, reason: str) -> ArtifactError:
-    by = f"; plugin '{plugin}' provides it" if plugin else ""
-    how = f"; install it with: {install}" if install else ""
-    return ArtifactError(
-        f"no loader for modules of kind '{kind}'{by}{reason}{how}", kind=kind, plugin=plugin, install=install
+
+def secret_variable(backend: str, option: str) -> str:
+    """Return the environment variable that a secret is looked for in."""
+    return f"GRAFT_{backend}_{option}".upper().replace("-", "_")
+
+
+def missing_secret(backend: str, option: str) -> OptionError:
+    """Return the error of a secret that is neither given nor in the environment."""
+    variable = secret_variable(backend, option)
+    return OptionError(
+        f"option '{option}' of backend '{backend}' is a secret, which is not saved; give it in {variable}, or as "
+        f"graft.runtime.load(..., secrets={{'{backend}': {{'{option}': ...}}}})",
+        backend=backend,
+        option=option,
     )
+
+
+def with_secrets(module: Module, secrets: Secrets) -> dict[str, Any]:
+    """Return a module's options with secrets in their places; those in the environment are left to the backend.
+
+    Raises OptionError for a secret that is missing, and for what is none of the module's secrets.
+    """
+    given = secrets.get(module.backend, {})
+    for name in given:
+        if module.options.get(name) != SECRET:
+            names = ", ".join(f"'{known}'" for known, value in module.options.items() if value == SECRET)
+            raise OptionError(
+                f"secrets have '{name}' of backend '{module.backend}', and module '{module.name}' was compiled with "
+                f"{f'the secrets {names}' if names else 'no secret of it'}; other options are the artifact's own",
+                backend=module.backend,
+                option=name,
+            )
+    for name, value in module.options.items():
+        if value == SECRET and name not in given and secret_variable(module.backend, name) not in os.environ:
+            raise missing_secret(module.backend, name)
+    return {**module.options, **given}
+
+
+def _require_options(loader: Loader, module: Module) -> None:
+    """Raise OptionError for a loader whose backend has other options than the module was compiled with."""
+    own = loader.options if isinstance(loader, PythonLoader) else None
+    if own is None or not module.backend:
+        return
+    pairs = ((name, own.get(name), value) for name, value in module.options.items())
+    differing = [(name, here, there) for name, here, there in pairs if here != there and SECRET not in (here, there)]
+    if not differing:
+        return
+    here, there = {name: value for name, value, _ in differing}, {name: value for name, _, value in differing}
+    raise OptionError(
+        f"module '{module.name}' was compiled by backend '{module.backend}' with {there}, and its loader has {here}; "
+        "give the backend's class as a loader, which gets the options of the artifact",
+        backend=module.backend,
+        option=differing[0][0],
+    )
+
+
+def _missing(module: Module, reason: str) -> ArtifactError:
+    by = f"; plugin '{module.plugin}' provides it" if module.plugin else ""
+    how = f"; install it with: {module.install}" if module.install else ""
+    return ArtifactError(
+        f"no loader for modules of kind '{module.kind}'{by}{reason}{how}",
+        kind=module.kind, plugin=module.plugin, install=module.install,
+    )  # fmt: skip
 
 
 def entry_point(kind: str, plugin: str) -> EntryPoint | None:
@@ -190,31 +298,27 @@ def found_by_name(plugin: str) -> bool:
     return entry_point("", plugin) is not None
 
 
-def _loaders_of_plugin(load: Callable[[], Any], kind: str, plugin: str, install: str) -> list[Loader]:
-    """Return what the plugin that is imported offers; what it raises becomes an ArtifactError that names it."""
-    try:
-        found = [loader for function in _providers(load()) for loader in function()]
-        for fault in filter(None, map(fault_of_loader, found)):
-            raise TypeError(fault)
-        return found
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        how = f"; mend or reinstall it: {install}" if install else "; mend or reinstall it"
-        raise ArtifactError(
-            f"the loader for modules of kind '{kind}' cannot be used: plugin '{plugin}' raised "
-            f"{kind_of(error)}: {said(error)}{how}",
-            kind=kind,
-            plugin=plugin,
-            install=install,
-        ) from error
+def _providers(found: Any, backend: str, options: Mapping[str, Any]) -> list[Callable[[], Iterable[Loader]]]:
+    """Return what gives loaders: the hook of a module, or ``module_loaders`` of its backends.
 
-
-def _providers(found: Any) -> list[Callable[[], Iterable[Loader]]]:
-    """Return what gives loaders: the hook of a module, or ``module_loaders`` of the classes it defines."""
+    Those are what its hook `graft_backends` gives, else the classes that it defines. The one that made the module comes
+    first, with the options that it had; a class that is no backend is asked as it is.
+    """
     if not isinstance(found, ModuleType):
-        return [found.module_loaders] if hasattr(found, "module_loaders") else []
-    if hasattr(found, "graft_module_loaders"):
+        offered = [found]
+    elif hasattr(found, "graft_module_loaders"):
         return [found.graft_module_loaders]
-    own = [value for value in vars(found).values() if isinstance(value, type) and value.__module__ == found.__name__]
-    return [value.module_loaders for value in own if hasattr(value, "module_loaders")]
+    elif hasattr(found, "graft_backends"):
+        offered = list(found.graft_backends())
+    else:
+        own = (one for one in vars(found).values() if isinstance(one, type) and one.__module__ == found.__name__)
+        offered = [one for one in own if getattr(one, "name", "")]
+    offered = [one for one in offered if hasattr(one, "module_loaders")]
+    offered.sort(key=lambda one: one.name != backend)
+    return [_built(one, options if one.name == backend else {}).module_loaders for one in offered]
+
+
+def _built(backend: Any, options: Mapping[str, Any]) -> Any:
+    if isinstance(backend, type):
+        return backend(**options)
+    return backend.configured(options) if options else backend

@@ -13,7 +13,7 @@ from graft.runtime.artifact import check
 from graft.runtime.isolation.connection import WorkerError
 from graft.runtime.isolation.options import ISOLATION, Isolations
 from graft.runtime.isolation.program import loaded
-from graft.runtime.loaders import C_SOURCE, LOADERS, NATIVE, Loader, PluginFile
+from graft.runtime.loaders import C_SOURCE, LOADERS, NATIVE, NO_SECRETS, SECRETS, Given, Secrets
 from graft.runtime.procedure import Procedure, ProgramDescription
 from graft.runtime.program import Program
 from graft.runtime.recompilation import recompiler
@@ -21,7 +21,7 @@ from graft.runtime.trust.policy import POLICIES, Native, Trust
 
 
 @takes(
-    path=PATH, threads=optional(WHOLE), strict=FLAG, loaders=LOADERS, isolation=optional(ISOLATION),
+    path=PATH, threads=optional(WHOLE), strict=FLAG, loaders=LOADERS, isolation=optional(ISOLATION), secrets=SECRETS,
     native=optional(either(*POLICIES)), keys=optional(PATH),
 )  # fmt: skip
 def load(
@@ -29,12 +29,17 @@ def load(
     *,
     threads: int | None = None,
     strict: bool = False,
-    loaders: Iterable[Loader | PluginFile] = (),
+    loaders: Iterable[Given] = (),
     isolation: Isolations | None = None,
+    secrets: Secrets = NO_SECRETS,
     native: Native | None = None,
     keys: str | os.PathLike[str] | None = None,
 ) -> Program:
     """Return the program in an artifact, ready to run; ``threads`` is None for as many as the process may use.
+
+    ``loaders`` come before those of installed plugins: loaders, plugins' files, or classes of backends, which get the
+    options that the program was compiled with. Options that are secrets are not in an artifact: they are in
+    ``secrets``, as in ``{"npu": {"token": "..."}}``, or in the environment, as ``GRAFT_NPU_TOKEN``.
 
     Where a module's loader is missing or fails (a vendor's library that is not installed), its region is compiled anew
     by the built-in compiler, with a warning; with ``strict``, or where no compiler is installed, that is an error.
@@ -45,16 +50,17 @@ def load(
     ``signed`` does if a key of the file of trusted keys, ``keys``, has signed it; ``refuse`` takes no file with such
     code; ``recompile`` drops it and compiles the model inside anew. By default ``signed`` where a file of trusted keys
     is given or configured, else ``run`` (docs/security.md).
-    Raises ArtifactError for a damaged file; weights are checked when the program first runs, by its threads.
+    Raises OptionError for a secret that is missing, and ArtifactError for a damaged file; weights are checked when the
+    program first runs, by its threads.
     """
     trust, given = Trust.of(native, keys), tuple(loaders)
-    description = trust.admit(path, trust.read(path), given, threads)
+    description = trust.admit(path, trust.read(path), given, threads, secrets)
     try:
-        return loaded(description, threads, given, isolation)
+        return loaded(description, threads, given, isolation, secrets)
     except MemoryError as error:
         raise ArtifactError(f"artifact '{path}' needs more memory than there is: {error}", path=str(path)) from error
     except (ArtifactError, WorkerError) as error:
-        failed = [] if strict else _failing(description, given, isolation)
+        failed = [] if strict else _failing(description, given, isolation, secrets)
         recompile = recompiler() if failed else None
         if recompile is None:
             raise
@@ -64,11 +70,11 @@ def load(
             RuntimeWarning,
             stacklevel=2,
         )
-        return loaded(recompile(description, failed, threads), threads, given, isolation)
+        return loaded(recompile(description, failed, threads), threads, given, isolation, secrets)
 
 
 def _failing(
-    description: ProgramDescription, loaders: tuple[Loader | PluginFile, ...], isolation: Isolations | None
+    description: ProgramDescription, loaders: tuple[Given, ...], isolation: Isolations | None, secrets: Secrets
 ) -> list[int]:
     """Return the numbers of the modules that cannot be loaded, each tried by itself, but for those of many calls."""
     nothing = Procedure("main", (), (), (), ())
@@ -78,7 +84,7 @@ def _failing(
             continue
         alone = replace(description, procedures=(nothing,), variants=(), modules=(module,), constants={})
         try:
-            loaded(alone, 1, loaders, isolation)
+            loaded(alone, 1, loaders, isolation, secrets)
         except (ArtifactError, WorkerError):
             failed.append(number)
     return failed

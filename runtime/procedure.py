@@ -184,12 +184,17 @@ class Device:
     install: str = ""
 
 
+SECRET: Mapping[str, Any] = {"secret": True}
+"""What stands for an option's value that is not saved, and that whoever loads the program gives again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Module:
     """What a backend makes of a region: code or data of one ``kind``, and the functions in it.
 
     ``data`` is opaque to everyone but the loader of ``kind``. ``constants`` are handed over to the loader once, at
     load, by name. ``plugin`` is the entry-point name that provides the loader, ``install`` the line that installs it.
+    ``backend`` is the plugin's backend that made it, with these ``options``, as JSON values or `SECRET`.
     """
 
     name: str
@@ -203,6 +208,8 @@ class Module:
     """Why the module works in this process only ("" if it works everywhere); such a program cannot be saved."""
     source: CSource | None = None
     """The same functions in C, for exports; None where there is no such text."""
+    backend: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

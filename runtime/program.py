@@ -30,7 +30,16 @@ from graft.runtime.bound_program import BoundProgram
 from graft.runtime.caches import Cache, caches_of
 from graft.runtime.devices import call_text
 from graft.runtime.foreign import shown
-from graft.runtime.loaders import LOADERS, Loader, LoaderRegistry, NativeLoader, PluginFile
+from graft.runtime.loaders import (
+    LOADERS,
+    NO_SECRETS,
+    SECRETS,
+    Given,
+    Loader,
+    LoaderRegistry,
+    NativeLoader,
+    Secrets,
+)
 from graft.runtime.objects import require_runtime
 from graft.runtime.packed_values import pack, packed_of, unpack
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
@@ -62,22 +71,24 @@ class Program:
     @classmethod
     @takes(
         description=instance(ProgramDescription, wanted="a ProgramDescription"), threads=optional(WHOLE),
-        loaders=LOADERS,
+        loaders=LOADERS, secrets=SECRETS,
     )  # fmt: skip
     def from_description(
-        cls, description: ProgramDescription, threads: int | None = None, loaders: Iterable[Loader | PluginFile] = ()
+        cls,
+        description: ProgramDescription,
+        threads: int | None = None,
+        loaders: Iterable[Given] = (),
+        secrets: Secrets = NO_SECRETS,
     ) -> Program:
         """Load a program in this process; ``threads`` is None for as many as the process may use.
 
-        ``loaders`` come before those of installed plugins. Raises ArtifactError if the description is not valid, if a
-        loader is missing, or if a module cannot be loaded.
+        ``loaders`` and ``secrets`` are as for `graft.runtime.load`. Raises ArtifactError if the description is not
+        valid, if a loader is missing, or if a module cannot be loaded.
         """
         count = check_threads(threads)
         require_runtime(description)
-        registry = LoaderRegistry(loaders)
-        found = {
-            module.kind: registry.resolve(module.kind, module.plugin, module.install) for module in description.modules
-        }
+        registry = LoaderRegistry(loaders, secrets)
+        found = {module.kind: registry.resolve(module) for module in description.modules}
         native = native_program(description, found, count)
         return cls(native, description)
 

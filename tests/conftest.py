@@ -108,9 +108,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep compiled kernels in a directory of this run, not in the user's."""
+    """Keep compiled kernels in a directory of this run, and have no configuration, instead of the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("GRAFT_CONFIG", str(tmp_path_factory.mktemp("configuration") / "config.toml"))
         patch.setenv("GRAFT_TRUSTED_KEYS", "")  # whatever keys the user has
         yield
 

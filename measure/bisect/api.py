@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.compiler.request import Backends, Request, listed
+from graft.core.backend_spec import backend_text
 from graft.core.model.dimensions import Dims, values_and_ranges
 from graft.core.model.load import SOURCE, Source, load
 from graft.core.model.sample_inputs import sample_inputs
@@ -21,6 +22,7 @@ from graft.measure.bisect.search import Search
 from graft.measure.bisect.trial import WRONG, Trials
 from graft.measure.parts import Part, Whole
 from graft.measure.verification import PEERS, BadRegion, Tolerance, evaluate, verify
+from graft.partition.backend_like import options_of
 from graft.plugins.manager import MANAGER, PluginManager
 from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, PATH, SHAPES, TEXT, TEXTS, WHOLE, optional, takes
 from graft.runtime.isolation.options import ISOLATION, Isolation, Isolations, isolations
@@ -28,7 +30,9 @@ from graft.runtime.isolation.options import ISOLATION, Isolation, Isolations, is
 if TYPE_CHECKING:
     import os
 
-MISTAKES = frozenset({"ArgumentError", "InputError", "MachineError", "ModelError", "PlanError", "UnsupportedError"})
+MISTAKES = frozenset(
+    {"ArgumentError", "InputError", "MachineError", "ModelError", "OptionError", "PlanError", "UnsupportedError"}
+)
 """What the user has to mend: there is nothing to bisect, unless a plugin is accused."""
 
 
@@ -166,11 +170,11 @@ def _places(search: Search, part: Part) -> tuple[str, ...]:
 
 
 def _options(search: Search, against: str) -> list[str]:
-    """Return the options with which `graft verify` meets the failure; backend objects go by their names."""
+    """Return the options with which `graft verify` meets the failure; secrets are left out."""
     wish, limits = search.trials.request, search.trials.tolerance
     words = ["--against", against] if against != PEERS[0] else []
     if wish.backends is not None:
-        words += ["-b", ",".join(one if isinstance(one, str) else one.name for one in listed(wish.backends))]
+        words += ["-b", ",".join(backend_text(one.name, options_of(one)) for one in wish.chosen())]
     if (limits.rtol, limits.atol) != (1e-3, 1e-4):
         words += ["--rtol", f"{limits.rtol:g}", "--atol", f"{limits.atol:g}"]
     words += [] if wish.threads is None else ["--threads", str(wish.threads)]

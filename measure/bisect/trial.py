@@ -62,5 +62,5 @@ class Trials:
         request = replace(self.request, without=(*self.request.without, *without))
         compiled = compile_model(part.model, request)
         isolated = request.isolated(request.chosen())
-        program = program_of(compiled.description, request.threads, request.backends, request.plugins, isolated)
+        program = program_of(compiled.description, request.threads, request.chosen(), request.plugins, isolated)
         return program.run(dict(part.inputs))

@@ -32,9 +32,7 @@ class AcceleratorBackend(Backend):
     by_default: ClassVar[bool] = False
     shapes: ClassVar[ShapeSupport] = "static"
     install: ClassVar[str] = "pip install graft-compiler"
-
-    def __init__(self, configuration: Configuration | None = None) -> None:
-        self.configuration = configuration or Configuration()
+    options: ClassVar[Any] = Configuration
 
     @cached_property
     def patterns(self) -> Sequence[Composite]:
@@ -44,7 +42,7 @@ class AcceleratorBackend(Backend):
         from graft.plugins.accelerator.compilation import accepted
         from graft.plugins.accelerator.patterns import PATTERNS
 
-        return tuple(replace(row, check=partial(accepted, configuration=self.configuration)) for row in PATTERNS)
+        return tuple(replace(row, check=partial(accepted, configuration=self.options)) for row in PATTERNS)
 
     def passes(self) -> Sequence[Any]:
         """Return the pass that gives every reader its own DequantizeLinear."""
@@ -73,7 +71,7 @@ class AcceleratorBackend(Backend):
         """Return the region as a program, or several; raise CompileError where it does not fit."""
         from graft.plugins.accelerator.compilation import compile_region
 
-        return compile_region(region, self.configuration)
+        return compile_region(region, self.options)
 
     def cost(self, region: Region) -> Sequence[Cost] | None:
         """Return None: what simulates is placed by name."""
@@ -95,9 +93,9 @@ class AcceleratorBackend(Backend):
 
     def fingerprint(self) -> str:
         """Return what compiled programs depend on."""
-        return repr(self.configuration)
+        return self.version()
 
     def version(self) -> str:
         """Return the sizes that matter most."""
-        one = self.configuration
+        one = self.options
         return f"{one.batch} x {one.block_in} x {one.block_out}, configuration {one.digest}"

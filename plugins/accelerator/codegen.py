@@ -11,9 +11,8 @@ import numpy as np
 
 from graft.errors import CompileError
 from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
-from graft.plugins.accelerator.dependences import with_tokens_and_places
 from graft.plugins.accelerator.emitter import LANES_AT, ONES, Buffers, Emitted, Emitter, Plan
-from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory, MicroOp
+from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory
 from graft.plugins.accelerator.kernels import KernelMemory
 from graft.plugins.accelerator.layers import (
     Activation,
@@ -26,6 +25,8 @@ from graft.plugins.accelerator.layers import (
 )
 from graft.plugins.accelerator.lowering import packings_for, stages_of
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
+from graft.plugins.accelerator.proof.contents import Source
+from graft.plugins.accelerator.proof.dependences import with_tokens_and_places
 from graft.plugins.accelerator.schedule import Scheduled, scheduled
 from graft.plugins.accelerator.stages import Stage, refuse, with_addition
 from graft.plugins.accelerator.tiling import SHARE, Kind, Rooms, Shape, Tiling, check_fits, choose, play
@@ -52,12 +53,13 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program, and how the tensors that it takes and gives lie in DRAM, by their names there."""
+    """A program, what it was made of, and how the tensors that it takes and gives lie in DRAM, by their names there."""
 
     program: Program
     inputs: Mapping[str, Packing]
     outputs: Mapping[str, Packing]
     layers: tuple[Cost, ...]
+    source: Source
 
 
 def lower(
@@ -141,13 +143,17 @@ class _Generator:
         activations = {one.name: one for layer in self.layers for one in (*inputs_of(layer), layer.output)}
         outputs = {name: self._blocks(activations[name]) for name in self.outputs}
         tensors = self._tensors(stages, outputs, activations)
-        instructions, spans, micro_ops = self._instructions(stages, plan, tensors)
-        data = encode_micro_ops(micro_ops, self.configuration)
+        addresses = {tensor.name: tensor.offset for tensor in tensors}
+        addresses |= {name: addresses["workspace"] + place for name, place in self.places.items()}
         end = self._aligned(tensors[-1].end)
+        kernels = KernelMemory(self.configuration.micro_op_entries, end // MICRO_OP_BYTES)
+        instructions, spans = self._instructions(stages, plan, addresses, kernels)
+        data = encode_micro_ops(kernels.micro_ops, self.configuration)
         tensors.append(Tensor("micro_ops", Role.MICRO_OPS, end, len(data), data))
         program, places = with_tokens_and_places(Program(self.configuration, tuple(tensors), tuple(instructions)))
-        costs = tuple(_cost(stage, places[first], places[last - 1] + 1) for stage, first, last in spans)
-        return Lowered(program, self.inputs, outputs, costs)
+        costs = tuple(_cost(stage, places[first], places[last - 1] + 1) for stage, first, last, _ in spans)
+        source = Source(tuple(stages), tuple(places[end - 1] + 1 for *_, end in spans), addresses)
+        return Lowered(program, self.inputs, outputs, costs, source)
 
     # ---- Stages ---------------------------------------------------------------------------------------------------
 
@@ -291,11 +297,9 @@ class _Generator:
     # ---- Instructions ---------------------------------------------------------------------------------------------
 
     def _instructions(
-        self, stages: Sequence[Stage], plan: Plan, tensors: Sequence[Tensor]
-    ) -> tuple[list[Instruction], list[tuple[Stage, int, int]], list[MicroOp]]:
-        addresses = {tensor.name: tensor.offset for tensor in tensors}
-        addresses |= {name: addresses["workspace"] + place for name, place in self.places.items()}
-        kernels = KernelMemory(self.configuration.micro_op_entries, self._aligned(tensors[-1].end) // MICRO_OP_BYTES)
+        self, stages: Sequence[Stage], plan: Plan, addresses: Mapping[str, int], kernels: KernelMemory
+    ) -> tuple[list[Instruction], list[tuple[Stage, int, int, int]]]:
+        """Return the instructions and, for each stage, its first, the one behind it, and that behind its last store."""
         buffers, rest = Buffers.of(plan.rooms), list[Instruction]()
         instructions: list[Instruction] = []
         if any(needs_ones(stage) for stage in stages):
@@ -305,26 +309,28 @@ class _Generator:
             emitted, buffers = self._emitted(stage, plan, buffers, addresses, number)
             base, loads = kernels.place(stage.name, emitted.micro_ops)
             emitted, first = emitted.at(base), len(instructions)
-            instructions += [*loads, *emitted.head, *rest, *emitted.body]
-            spans.append((stage, first, len(instructions)))
+            # The rest of the stage before reads micro-ops, and maybe where these will stand.
+            instructions += [*rest, *loads, *emitted.head, *emitted.body]
             rest = emitted.rest
-        return [*instructions, *rest, Finish()], spans, kernels.micro_ops
+            spans.append((stage, first, len(instructions), len(instructions) + len(rest)))
+        return [*instructions, *rest, Finish()], spans
 
     def _emitted(
         self, stage: Stage, plan: Plan, buffers: Buffers, addresses: Mapping[str, int], number: int
     ) -> tuple[Emitted, Buffers]:
         """Return a stage's instructions and the buffers behind it, in smaller tiles where its micro-ops do not fit."""
-        share = SHARE
+        share, distance = SHARE, self.configuration.accumulator_latency
         while True:
             after = deepcopy(buffers)
             tiling, own = self._choose(stage, plan, share), self._parameters(stage, addresses, number)
             key = (stage.structure, tiling)
             if key not in self.schedules:
                 self.schedules[key] = scheduled(stage, tiling, self.configuration)
-            emitted = Emitter(stage, self.schedules[key], plan, after, own, number).emit()
-            if len(emitted.micro_ops) <= self.configuration.micro_op_entries or share >= MOST_SHARE:
+            emitted = Emitter(stage, self.schedules[key], plan, after, own, number, distance).emit()
+            if len(emitted.micro_ops) <= self.configuration.micro_op_entries or (share >= MOST_SHARE and distance == 1):
                 return emitted, after
-            share *= 2
+            # First sums are no longer interleaved, then tiles become smaller.
+            share, distance = (share, 1) if distance > 1 else (share * 2, 1)
 
     def _parameters(self, stage: Stage, addresses: Mapping[str, int], number: int) -> dict[str, int]:
         """Return the places of a stage's parameters in DRAM, by their names in its function, in entries."""

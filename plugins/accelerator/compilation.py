@@ -19,7 +19,7 @@ from graft.plugins.accelerator.layers import Activation, Layer, inputs_of, with_
 from graft.plugins.accelerator.module import Argument, module_of
 from graft.plugins.accelerator.notes import described
 from graft.plugins.accelerator.operands import Form, Refusal, Scope, view_of
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.recognition import ALONE, read
 from graft.plugins.accelerator.segments import Segment, segments_of
 from graft.plugins.backend import CompiledRegion
@@ -156,7 +156,7 @@ Arguments = Mapping[str, Sequence[Argument]]
 def _module(name: str, segment: Segment, configuration: Configuration, given: Arguments, made: Arguments) -> Module:
     """Return the module of one program, which is proved to mean one thing."""
     result = lower(segment.layers, list(segment.outputs), configuration)
-    prove(result.program)
+    prove(result.program, result.source)
     inputs = [(name, packing, given[segment.inputs[packing.tensor.name]][0]) for name, packing in result.inputs.items()]
     outputs = [(name, packing, one) for name, packing in result.outputs.items() for one in made[packing.tensor.name]]
     kinds = {layer.name: type(layer).__name__.lower() for layer in segment.layers}

@@ -13,6 +13,10 @@ MICRO_OP_BYTES = 4
 INSTRUCTION_BITS = 128
 MICRO_OP_BITS = 32
 LIMIT = 2**31
+MOST_TIME = 2**20
+MOST_ENTRY = 2**24
+"""Cycles of one time and bytes of one entry: sums of them fit into 64 bits."""
+TIMES = ("latency", "pipeline", "alu_interval", "accumulator_latency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,9 @@ class Configuration:
 
     One product takes a ``batch`` x ``block_in`` block of inputs and a ``block_out`` x ``block_in`` block of weights.
     An entry of a memory is what one index means: such a block, a ``batch`` x ``block_out`` block of accumulators of 32
-    bits, or one micro-op. Depths are in instructions and tokens, times in cycles, ``port_bytes`` in bytes a cycle.
+    bits, or one micro-op. Depths are in instructions and tokens, times in cycles, ``port_bytes`` in bytes a cycle. A
+    product starts no sooner than ``accumulator_latency`` cycles behind the last of its instruction with the same
+    destination: 1 where the unit forwards its sums, as many as it has stages where it does not.
     """
 
     batch: int = 1
@@ -38,17 +44,24 @@ class Configuration:
     latency: int = 64
     pipeline: int = 4
     alu_interval: int = 2
+    accumulator_latency: int = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < LIMIT:
+            value, most = getattr(self, field.name), MOST_TIME if field.name in TIMES else LIMIT - 1
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise MachineError(
-                    f"accelerator configuration: '{field.name}' is {value!r}, a number from 1 to {LIMIT - 1} is needed",
+                    f"accelerator configuration: '{field.name}' is {value!r}, a number from 1 to {most} is needed",
                     field=field.name,
                 )
         for memory, entry in self.entry_bytes.items():
             size = getattr(self, f"{memory}_bytes")
+            if entry > MOST_ENTRY:
+                raise MachineError(
+                    f"accelerator configuration: an entry of '{memory}' has {entry} bytes, and at most {MOST_ENTRY} "
+                    "are allowed; make its blocks smaller",
+                    field=f"{memory}_bytes",
+                )
             if size % entry:
                 raise MachineError(
                     f"accelerator configuration: '{memory}_bytes' is {size}, which is no multiple of an entry of "
@@ -112,7 +125,7 @@ class Configuration:
     @property
     def digest(self) -> str:
         """A name of what programs depend on: two configurations of one digest run the same programs."""
-        timing = {"port_bytes", "burst_bytes", "latency", "pipeline", "alu_interval"}
+        timing = {"port_bytes", "burst_bytes", *TIMES}
         text = ",".join(f"{name}={value}" for name, value in sorted(asdict(self).items()) if name not in timing)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -99,7 +99,7 @@ class Buffers:
 class Emitted:
     """The instructions of a stage, whose micro-ops count from 0, in three parts.
 
-    What may be loaded at once, what follows behind the last stage's ``rest``, and the last tile's actions and stores.
+    What may be loaded at once, the tiles, and the last tile's actions and stores, with which the next stage begins.
     """
 
     head: list[Instruction] = field(default_factory=list)
@@ -130,7 +130,10 @@ class Region:
 
 @dataclass(slots=True)
 class Emitter:
-    """One stage: ``addresses`` are of the function's parameters, ``number`` says at which end vectors lie."""
+    """One stage: ``addresses`` are of the function's parameters, ``number`` says at which end vectors lie.
+
+    Between two products with one destination lie ``distance`` steps, if loops allow it.
+    """
 
     stage: Stage
     scheduled: Scheduled
@@ -138,6 +141,7 @@ class Emitter:
     buffers: Buffers
     addresses: Mapping[str, int]
     number: int
+    distance: int = 1
     emitted: Emitted = field(default_factory=Emitted)
     regions: dict[Buffer, Region] = field(default_factory=dict)
     zeroed: set[Buffer] = field(default_factory=set)
@@ -147,7 +151,7 @@ class Emitter:
 
     def emit(self) -> Emitted:
         """Return the instructions of the stage."""
-        emitted, kernels = self.emitted, Kernels(self.plan.configuration)
+        emitted, kernels = self.emitted, Kernels(self.plan.configuration, self.distance)
         self._walk(self.scheduled.function.body, _Walk(bounded(self.scheduled.function.body), kernels), {})
         constants = takewhile(_is_constant, emitted.body)
         emitted.head = list(constants)

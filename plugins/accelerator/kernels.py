@@ -1,5 +1,7 @@
 """Steps of loops as instructions: two loops are the instruction's own, the others become micro-ops.
 
+Loops over the terms of a sum are outside of those over destinations, so that a step seldom meets the sum of the step
+before; where a machine does not forward sums, a part of an instruction's own loop becomes micro-ops for that.
 A kernel of micro-ops is there once for all instructions that use the same, and stays from stage to stage.
 """
 
@@ -36,9 +38,13 @@ class Loop:
 
 @dataclass(slots=True)
 class Kernels:
-    """The micro-ops of a stage, from 0 on, and where each kernel of them begins."""
+    """The micro-ops of a stage, from 0 on, and where each kernel of them begins.
+
+    So many steps should lie between two of one destination, if loops allow it.
+    """
 
     configuration: Configuration
+    distance: int = 1
     micro_ops: list[MicroOp] = field(default_factory=list)
     known: dict[tuple[MicroOp, ...], int] = field(default_factory=dict)
 
@@ -65,16 +71,20 @@ class Kernels:
         self, instruction: Gemm | Alu, places: Sequence[Place], loops: Sequence[Loop], summed: Sequence[Loop] = ()
     ) -> Instruction:
         """Return the instruction of loops; those ``summed`` are micro-ops, without the first step of all of them."""
-        own = self._own(places, loops)
+
+        def moves(one: Loop) -> bool:
+            return bool(places[0].terms.get(one.variables[0]))
+
+        own = sorted(self._own(places, loops), key=moves)
         inside = {variable for one in own for variable in one.variables}
-        inner = [one for one in (*loops, *summed) if one.variables[0] not in inside]
+        inner = sorted((one for one in (*summed, *loops) if one.variables[0] not in inside), key=moves)
         begin = {one.variables[0]: one.start for one in loops if one.variables[0] in inside}
-        names, micro_ops = [one.variables[0] for one in inner], []
+        own, along = self._interleaved(own, [one.extent for one in inner], sum(map(moves, inner)))
+        names, micro_ops = [one.variables[0] for one in inner], list[MicroOp]()
         for values in product(*(range(one.start, one.stop) for one in inner)):
-            if summed and not any(values[-len(summed) :]):
-                continue
-            point = {**begin, **dict(zip(names, values, strict=True))}
-            micro_ops.append(MicroOp(*(place.at(point) for place in places)))
+            if not summed or any(values[: len(summed)]):
+                point = {**begin, **dict(zip(names, values, strict=True))}
+                micro_ops += _row([place.at(point) for place in places], along)
         fields: dict[str, Any] = self._kernel(tuple(micro_ops))
         for name, one in zip(("inner", "outer"), reversed(own), strict=False):
             fields[name] = one.extent
@@ -82,10 +92,34 @@ class Kernels:
                 fields[f"{operand}_{name}"] = step
         return replace(instruction, **fields)
 
+    def _interleaved(self, own: list[Loop], inner: Sequence[int], moving: int) -> tuple[list[Loop], Loop | None]:
+        """Return an instruction's own loops without a part of one, and that part, which becomes micro-ops.
+
+        ``inner`` are the extents of the micro-ops' loops, of which the last, ``moving``, go over destinations. The part
+        makes as many of them as steps of one destination are to be apart, or as many as there is room for.
+        """
+        apart, count = math.prod(inner[len(inner) - moving :]), math.prod(inner)
+        if apart == count or apart >= self.distance:
+            return own, None
+        most = self.configuration.micro_op_entries // SHARE // count
+        ways = [
+            (one, part)
+            for one in own
+            if one.steps[0]
+            for part in range(2, min(one.extent, most) + 1)
+            if one.extent % part == 0
+            and (part == one.extent or self._fits(replace(one, steps=_times(one.steps, part))))
+        ]
+        if not ways:
+            return own, None
+        one, part = min(ways, key=lambda way: (way[1] * apart < self.distance, abs(way[1] * apart - self.distance)))
+        left = replace(one, start=0, stop=one.extent // part, steps=_times(one.steps, part))
+        rest = [left if other is one else other for other in own]
+        return [other for other in rest if other.extent > 1], replace(one, start=0, stop=part)
+
     def _own(self, places: Sequence[Place], loops: Sequence[Loop]) -> list[Loop]:
         """Return the two longest loops that an instruction can have, those that are one in each other joined."""
         joined: list[Loop] = []
-        widths = self.configuration.micro_op_widths
         for loop in loops:
             (variable,) = loop.variables
             if any(place.is_curved(variable) for place in places):
@@ -97,19 +131,32 @@ class Kernels:
                 joined[-1] = replace(one, variables=(*before.variables, variable), stop=before.extent * one.extent)
             else:
                 joined.append(one)
-        fitting = [
-            one for one in joined
-            if one.extent < MOST_TRIPS
-            and all(0 <= step < 1 << width for step, width in zip(one.steps, widths, strict=False))
-        ]  # fmt: skip
+        fitting = [one for one in joined if self._fits(one)]
         longest = sorted(fitting, key=lambda one: -one.extent)[:2]
         return [one for one in fitting if one in longest]
+
+    def _fits(self, loop: Loop) -> bool:
+        """Whether an instruction can have a loop as its own."""
+        widths = self.configuration.micro_op_widths
+        steps = zip(loop.steps, widths, strict=False)
+        return loop.extent < MOST_TRIPS and all(0 <= step < 1 << width for step, width in steps)
 
     def _kernel(self, micro_ops: tuple[MicroOp, ...]) -> dict[str, Any]:
         begin = self.known.setdefault(micro_ops, len(self.micro_ops))
         if begin == len(self.micro_ops):
             self.micro_ops += micro_ops
         return {"begin": begin, "end": begin + len(micro_ops)}
+
+
+def _times(steps: Sequence[int], factor: int) -> tuple[int, ...]:
+    return tuple(step * factor for step in steps)
+
+
+def _row(first: Sequence[int], along: Loop | None) -> Iterator[MicroOp]:
+    """Yield a micro-op, and those beside it along a part of a loop."""
+    for number in range(along.extent if along else 1):
+        steps = _times(along.steps, number) if along else (0,) * len(first)
+        yield MicroOp(*(place + step for place, step in zip(first, steps, strict=True)))
 
 
 @dataclass(slots=True)

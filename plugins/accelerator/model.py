@@ -16,7 +16,7 @@ from graft.plugins.accelerator.accesses import decoded, entries_of, steps
 from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
 from graft.plugins.accelerator.isa import FLOOR, WIDE, Alu, Finish, Gemm, Instruction, Load, Memory, Operation, Store
 from graft.plugins.accelerator.program import Program, Role
-from graft.plugins.accelerator.tokens import order_of
+from graft.plugins.accelerator.proof.tokens import order_of
 
 Lanes = npt.NDArray[Any]
 MOST_SHIFT = 31

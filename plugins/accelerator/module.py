@@ -25,7 +25,7 @@ from graft.runtime.procedure import Module
 
 KIND = "accelerator"
 MAGIC = int.from_bytes(b"GRAFTACC", "little")
-VERSION = 1
+VERSION = 2
 WORD = 8
 CONFIGURATION = len(fields(Configuration))
 HEAD = 2 + CONFIGURATION + 6
@@ -103,7 +103,11 @@ def program_of(data: bytes, constants: Mapping[str, np.ndarray]) -> Program:
         raise ArtifactError("the program is damaged; compile the model again")
     configuration = Configuration(*head[2 : 2 + CONFIGURATION])
     instructions = decode_all(data[at[2] * WORD : at[2] * WORD + size], configuration)
-    return Program(configuration, tuple(_tensors(notes_of(data)["tensors"], constants)), instructions)
+    try:
+        tensors = tuple(_tensors(notes_of(data)["tensors"], constants))
+    except (ValueError, KeyError, TypeError) as error:  # no JSON, or none that was written here
+        raise ArtifactError(f"the notes of the program are damaged ({error}); compile the model again") from None
+    return Program(configuration, tensors, instructions)
 
 
 def _tensors(rows: Sequence[tuple[str, str, int, int]], constants: Mapping[str, np.ndarray]) -> Iterator[Tensor]:

@@ -12,7 +12,7 @@ from graft.plugins.accelerator.assembly import instruction_text
 from graft.plugins.accelerator.encoding import encode_all
 from graft.plugins.accelerator.isa import Memory, Unit, unit_of
 from graft.plugins.accelerator.model import dram_of, outputs_of
-from graft.plugins.accelerator.program import Program
+from graft.plugins.accelerator.program import Program, Role
 
 MOST_STEPS = 1 << 40
 """Of a whole program: hours of simulation, which no network needs."""
@@ -68,8 +68,9 @@ def run_cycles(program: Program, inputs: Mapping[str, bytes]) -> Run:
 
 
 def cycles_of(program: Program) -> Run:
-    """Count cycles alone, which do not depend on data; there are no outputs."""
-    return _run(program, bytearray(), CYCLES_ALONE, 0)
+    """Count cycles alone, which do not depend on data but for micro-ops; there are no outputs."""
+    nothing = {tensor.name: bytes(tensor.size) for tensor in program.tensors if tensor.role is Role.INPUT}
+    return _run(program, dram_of(program, nothing), CYCLES_ALONE, 0)
 
 
 def _run(program: Program, dram: bytearray, mode: int, seed: int) -> Run:

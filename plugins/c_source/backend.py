@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from graft.core.machine.host import available_threads
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import GENERIC, NATIVE, ROWS
 from graft.core.machine.target import CompileOptions, Target, host_target
-from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
 from graft.core.tensor_ir.ir import Function
 from graft.errors import CompileError
 from graft.plugins.c_source.functions import function_source
@@ -22,6 +20,7 @@ from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler, 
 from graft.plugins.codegen.kernel_source import KernelSource, comment, entry_text, joined, opening
 from graft.plugins.codegen.region_code import RegionCode
 from graft.plugins.native_image import link
+from graft.plugins.options.declared import option
 from graft.plugins.tensor_ir_backend import TensorIrBackend
 from graft.runtime.c_compiler import c_compiler, compiled, family_of, preprocessed, version_of, why_too_old
 from graft.runtime.c_source import INCLUDE, PRELUDE
@@ -42,26 +41,27 @@ FLAGS = (
 """No library is called, and every operation is rounded where the tensor IR has it."""
 
 
+@dataclass(frozen=True)
+class COptions:
+    """The options of the backend."""
+
+    compiles: bool = option(True, help="false only writes C, for any machine and without a compiler: for exports")
+
+
 class CBackend(TensorIrBackend):
-    """Writes C11, with vector types where they are to be had, and compiles it with ``CC``, or else cc, gcc or clang."""
+    """Writes C11, with vector types where they are to be had, and compiles it with ``CC``, or else cc, gcc or clang.
+
+    Vectors are those of the machine, with the vector types of GCC 12 and Clang; without the optimisation
+    ``vector-types`` it is C11 alone.
+    """
 
     name: ClassVar[str] = "c_source"
     by_default: ClassVar[bool] = False
-
-    def __init__(
-        self, table: OperatorTable = OPERATORS, *, without: Collection[str] = (), compiles: bool = True
-    ) -> None:
-        """Unless it ``compiles``, C is only written, for any machine and without a compiler: for exports.
-
-        Vectors are those of the machine, with the vector types of GCC 12 and Clang; ``without={"vector-types"}`` writes
-        C11 alone.
-        """
-        super().__init__(table, without=without)
-        self._compiles = compiles
+    options: ClassVar[Any] = COptions
 
     def available(self) -> str | None:
         """Return None if there is a C compiler, or if none is needed."""
-        if not self._compiles:
+        if not self.options.compiles:
             return None
         try:
             return why_too_old(c_compiler())
@@ -70,7 +70,7 @@ class CBackend(TensorIrBackend):
 
     def version(self) -> str:
         """Return the command of the compiler, and what it says of itself."""
-        if not self._compiles:
+        if not self.options.compiles:
             return "only writes C"
         return "" if self.available() else f"{' '.join(c_compiler())}: {version_of(c_compiler())}"
 
@@ -83,14 +83,14 @@ class CBackend(TensorIrBackend):
         return replace(target, machine=own)
 
     def _has_vector_types(self) -> bool:
-        if not self._compiles:
+        if not self.options.compiles:
             return True
         family = None if self.available() else family_of(c_compiler())
         return family is not None and (family[0] == "Clang" or family[1] >= SHUFFLES)
 
     def generates_code(self, machine: Machine) -> bool | str:
         """Return True for what this machine's compiler compiles for; of one that ``CC`` names that is not known."""
-        if not self._compiles:
+        if not self.options.compiles:
             return True
         here = host_target().arch
         fits = machine.arch in (GENERIC.arch, here) or "CC" in os.environ
@@ -101,7 +101,7 @@ class CBackend(TensorIrBackend):
         sources = {one.name: function_source(one, vectors=bool(target.machine.vectors)) for one in functions}
         origins = {function.name: function.origin for function in functions}
         source = joined(sources, origins)
-        if not self._compiles:
+        if not self.options.compiles:
             return Module("", TEXT_ONLY, tuple(sources), b"", bound=NOT_COMPILED, source=source)
         text, flags = image_text(functions, sources), flags_for(target.machine)
         code = compiled(text, ", ".join(sources), flags)
@@ -110,7 +110,7 @@ class CBackend(TensorIrBackend):
 
     def region_code(self, target: Target, options: CompileOptions) -> RegionCode:
         """Compile each function by itself, several at once, and keep what comes of it."""
-        if not self._compiles:
+        if not self.options.compiles:
             return super().region_code(target, options)
         flags = flags_for(target.machine)
         seen = "" if options.cache is None else preprocessed(c_compiler(), flags, PRELUDE)

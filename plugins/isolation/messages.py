@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graft.core.backend_spec import OptionValue
 from graft.plugins.discovery import PluginSource
+from graft.plugins.options.declared import Option
+from graft.plugins.time_limit import Limits
 
 STATED = (
     "name", "priority", "by_default", "fallback", "fuses", "loses_nan", "api_level", "constants", "shapes", "install",
@@ -17,7 +20,7 @@ STATED = (
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a remote process begins: what the host imports, how much memory there is, and which plugin it is.
+    """How a remote process begins: what the host imports, how much memory and time there is, and which plugin it is.
 
     ``sandbox`` is what it may read besides what is installed, None where it is in no sandbox.
     """
@@ -25,6 +28,7 @@ class Opening:
     path: list[str]
     memory: int | None
     source: PluginSource
+    limits: Limits
     sandbox: list[str] | None
 
 
@@ -34,3 +38,5 @@ class Told:
 
     attributes: Mapping[str, Any]
     patterns: tuple[tuple[str, Any, bool], ...]
+    rows: tuple[Option, ...]
+    values: Mapping[str, OptionValue]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -21,11 +22,13 @@ from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.isolation.answers import read_answer
 from graft.plugins.isolation.messages import Opening, Told
 from graft.plugins.isolation.pieces import write_nodes, write_region
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.isolation.connection import clean_environment
 from graft.runtime.isolation.sandbox import of_file, of_module, require
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    from graft.core.backend_spec import OptionValue
     from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
     from graft.core.model.view import NodeView
@@ -34,20 +37,23 @@ if TYPE_CHECKING:
     from graft.partition.region import Region
     from graft.patterns.match import Match
     from graft.plugins.discovery import PluginSource
+    from graft.plugins.options.declared import Option
     from graft.runtime.isolation.options import Isolation
 
 GRACE = 5.0
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """A thread that an import starts before the sandbox is entered would stay outside."""
+START = 20.0
+"""Seconds that a process may take to begin, beside the import of its plugin."""
 
 
 class RemotePlugin:
     """A plugin in a process of its own, which is started anew when it was lost."""
 
-    def __init__(self, source: PluginSource, how: Isolation) -> None:
+    def __init__(self, source: PluginSource, how: Isolation, limits: Limits = LIMITS) -> None:
         if how.sandbox:
             require()
-        self.source, self.how = source, how
+        self.source, self.how, self.limits = source, how, limits
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -91,8 +97,9 @@ class RemotePlugin:
             )  # fmt: skip
         self._connection = Connection(ours.detach())
         readable = self._readable() if self.how.sandbox else None
-        self._connection.send(Opening(sys.path, self.how.memory, self.source, readable))
-        told: tuple[list[Told], list[Any]] = self._answer("its import", self.how.load_seconds)
+        self._connection.send(Opening(sys.path, self.how.memory, self.source, self.limits, readable))
+        seconds = min(self.how.load_seconds or math.inf, self.limits.importing + START)
+        told: tuple[list[Told], list[Any]] = self._answer("its import", seconds)
         return told
 
     def _readable(self) -> list[str]:
@@ -159,12 +166,29 @@ class RemotePlugin:
 class RemoteBackend(Backend):
     """A backend of a `RemotePlugin`: it states what the other process told, and asks that for all else."""
 
-    def __init__(self, plugin: RemotePlugin, told: Told) -> None:
+    def __init__(self, plugin: RemotePlugin, told: Told, configuration: Mapping[str, object] | None = None) -> None:
         self._plugin = plugin
         self._told = told
+        self._configuration = dict(configuration or {})
 
     def _ask(self, doing: str, method: str, *arguments: Any, seconds: float | None = None) -> Any:
-        return self._plugin.ask(doing, method, self.name, *arguments, seconds=seconds)
+        return self._plugin.ask(doing, method, self.name, self._configuration, *arguments, seconds=seconds)
+
+    def option_rows(self) -> tuple[Option, ...]:
+        """Return what the other process has told."""
+        return self._told.rows
+
+    def option_values(self) -> dict[str, OptionValue]:
+        """Return what the other process has told."""
+        return dict(self._told.values)
+
+    def configured(self, options: Mapping[str, object]) -> Backend:
+        """Return the backend of the other process that is configured so."""
+        if not options:
+            return self
+        wanted = {**self._configuration, **options}
+        told: Told = self._plugin.ask("its options", "told_of", self.name, wanted)
+        return _class_of(told)(self._plugin, told, wanted)
 
     @property
     def patterns(self) -> Sequence[Composite]:
@@ -289,7 +313,7 @@ class RemoteBackend(Backend):
         return str(self._ask("version", "ask", "version"))
 
 
-def _class_of(told: Told) -> Callable[[RemotePlugin, Told], RemoteBackend]:
+def _class_of(told: Told) -> type[RemoteBackend]:
     """Return a class with what the backend states, for statements are read off classes."""
     attributes: Mapping[str, Any] = {**told.attributes, "__doc__": RemoteBackend.__doc__}
     kind: type[RemoteBackend] = type("RemoteBackend", (RemoteBackend,), dict(attributes))

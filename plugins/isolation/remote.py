@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,6 +26,7 @@ from graft.plugins.fence import FencedBackend, trace_of
 from graft.plugins.isolation.messages import STATED, Opening, Told
 from graft.plugins.isolation.pieces import Nodes, RegionPiece, read_nodes, read_region
 from graft.plugins.manager import Plugin, PluginManager
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.isolation import sandbox
 
 OTHER_HOOKS = ("graft_datatypes", "graft_operators", "graft_passes", "graft_region_compiled", "graft_report_sections")
@@ -33,28 +35,41 @@ STATUS_CHILD = 70
 """How a child ends that a plugin has forked and let back into the call."""
 
 
+Options = Mapping[str, object]
+"""What a backend is configured to, other than by its plugin."""
+
+
 class Answers:
     """The plugin's backends, and a method for everything that is asked of them."""
 
     def __init__(self, plugin: Plugin) -> None:
-        self._backends: dict[str, FencedBackend] = {backend.name: backend for backend in plugin.backends}
-        self._machines = plugin.machines
-        self._composites = {
-            name: {one.name: one for one in backend.patterns} for name, backend in self._backends.items()
+        self._backends: dict[tuple[str, str], FencedBackend] = {
+            (backend.name, "{}"): backend for backend in plugin.backends
         }
+        self._machines = plugin.machines
+
+    def _backend(self, name: str, options: Options) -> FencedBackend:
+        """Return a backend with options, which is built once."""
+        key = name, json.dumps(options, sort_keys=True)
+        if key not in self._backends:
+            self._backends[key] = self._backends[name, "{}"].configured(options)
+        return self._backends[key]
 
     def told(self) -> tuple[list[Told], list[Any]]:
         """Return what all backends say of themselves, and the plugin's machines."""
-        rows = []
-        for name, backend in self._backends.items():
-            patterns = tuple((one.name, one.pattern, one.check is not None) for one in self._composites[name].values())
-            rows.append(Told({attribute: getattr(backend, attribute) for attribute in STATED}, patterns))
-        return rows, list(self._machines)
+        return [self.told_of(name, {}) for name, _ in list(self._backends)], list(self._machines)
 
-    def check(self, backend: str, composite: str, piece: Nodes) -> Reject | None:
+    def told_of(self, backend: str, options: Options) -> Told:
+        """Return what a backend with options says of itself."""
+        one = self._backend(backend, options)
+        patterns = tuple((row.name, row.pattern, row.check is not None) for row in one.patterns)
+        stated = {attribute: getattr(one, attribute) for attribute in STATED}
+        return Told(stated, patterns, one.option_rows(), one.option_values())
+
+    def check(self, backend: str, options: Options, composite: str, piece: Nodes) -> Reject | None:
         """Return what the check of a composite says of the nodes that its pattern matched."""
         nodes = read_nodes(piece)
-        row = self._composites[backend][composite]
+        row = next(one for one in self._backend(backend, options).patterns if one.name == composite)
         assert row.check is not None, composite
         for match in matches(row.pattern, nodes[-1]):
             names = {name: None if value is None else value.name for name, value in match.captures.items()}
@@ -63,31 +78,31 @@ class Answers:
                 return answer if isinstance(answer, Reject) else None
         return Reject("no-pattern", f"{backend}'s process finds no such match of '{composite}'")
 
-    def ask_node(self, backend: str, method: str, piece: Nodes) -> Any:
+    def ask_node(self, backend: str, options: Options, method: str, piece: Nodes) -> Any:
         """Return the answer of ``supports`` or ``yields`` about a node."""
-        return getattr(self._backends[backend], method)(NodeView(read_nodes(piece)[-1]))
+        return getattr(self._backend(backend, options), method)(NodeView(read_nodes(piece)[-1]))
 
-    def ask_region(self, backend: str, method: str, piece: RegionPiece, *others: Any) -> Any:
+    def ask_region(self, backend: str, options: Options, method: str, piece: RegionPiece, *others: Any) -> Any:
         """Return the answer of ``compile``, ``cost``, ``cost_on`` or ``rounded`` about a region."""
-        return getattr(self._backends[backend], method)(read_region(piece), *others)
+        return getattr(self._backend(backend, options), method)(read_region(piece), *others)
 
-    def tune(self, backend: str, pieces: list[RegionPiece], *others: Any) -> Any:
+    def tune(self, backend: str, options: Options, pieces: list[RegionPiece], *others: Any) -> Any:
         """Return the report of a backend that measured regions."""
         regions: list[Region] = [read_region(piece) for piece in pieces]
-        return self._backends[backend].tune(regions, *others)
+        return self._backend(backend, options).tune(regions, *others)
 
-    def ask(self, backend: str, method: str, *arguments: Any) -> Any:
+    def ask(self, backend: str, options: Options, method: str, *arguments: Any) -> Any:
         """Return the answer of any other method."""
-        return getattr(self._backends[backend], method)(*arguments)
+        return getattr(self._backend(backend, options), method)(*arguments)
 
-    def passes(self, backend: str) -> int:
+    def passes(self, backend: str, options: Options) -> int:
         """Return how many passes a backend has."""
-        return len(self._backends[backend].passes())
+        return len(self._backend(backend, options).passes())
 
 
-def open_plugin(source: PluginSource) -> Answers:
+def open_plugin(source: PluginSource, limits: Limits = LIMITS) -> Answers:
     """Import a plugin; raise PluginError if it fails, or brings what cannot be asked for from another process."""
-    manager = PluginManager(sources=() if source.is_file else (source,))
+    manager = PluginManager(sources=() if source.is_file else (source,), limits=limits)
     plugin = manager.load_file(source.value) if source.is_file else manager.plugins()[0]
     if plugin.failure is not None:
         raise plugin.failure
@@ -149,7 +164,7 @@ def main() -> None:
     def begin() -> Any:
         if opening.sandbox is not None:
             sandbox.enter([*sandbox.installed(), *opening.sandbox])
-        answers.append(open_plugin(opening.source))
+        answers.append(open_plugin(opening.source, opening.limits))
         return answers[0].told()
 
     answer(connection, begin)

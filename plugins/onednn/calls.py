@@ -81,10 +81,10 @@ def _post_ops(kernel: CKernel, y: Sizes) -> str:
         if "input" in row:
             sizes = _sizes(kernel[row["input"]])
             seen = y if prod(sizes) == prod(y) else _padded(sizes, len(y))
-            rows.append(f"{{{{{BINARY[row['algorithm']]}, 0, 0, {_view(seen, row['input'])}}}}}")
+            rows.append(f"{{{BINARY[row['algorithm']]}, 0, 0, {_view(seen, row['input'])}}}")
         else:
-            rows.append(f"{{{{{ELTWISE[row['algorithm']]}, {row['alpha']!r}f, {row['beta']!r}f, NULL}}}}")
-    return f"{len(rows)}, (const GraftPostOp[]){{{{{', '.join(rows)}}}}}" if rows else "0, NULL"
+            rows.append(f"{{{ELTWISE[row['algorithm']]}, {row['alpha']!r}f, {row['beta']!r}f, NULL}}")
+    return f"{len(rows)}, (const GraftPostOp[]){{{', '.join(rows)}}}" if rows else "0, NULL"
 
 
 def _sizes(operand: COperand) -> Sizes:
@@ -102,14 +102,15 @@ def _strides(sizes: Sequence[int]) -> list[int]:
 
 
 def _list(values: Sequence[int]) -> str:
-    return f"(const int64_t[]){{{{{', '.join(map(str, values))}}}}}"
+    return f"(const int64_t[]){{{', '.join(map(str, values))}}}"
 
 
 def _view(sizes: Sizes, place: int | str, strides: Sequence[int] | None = None) -> str:
     """Return a view of the input at a place, or of an output by its name."""
     texts = (", ".join(map(str, one)) for one in (sizes, strides or _strides(sizes)))
-    numbers = ", ".join(f"{{{{{text}}}}}" for text in texts)
-    return f"&(const GraftView){{{{{len(sizes)}, {numbers}, {{{place}}}}}}}"
+    numbers = ", ".join(f"{{{text}}}" for text in texts)
+    operand = f"inputs[{place}]" if isinstance(place, int) else place
+    return f"&(const GraftView){{{len(sizes)}, {numbers}, {{{operand}}}}}"
 
 
 def _result(sizes: Sizes) -> str:

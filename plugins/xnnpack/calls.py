@@ -88,7 +88,7 @@ def _binary(kernel: CKernel, operator: BodyOperator) -> CCall:
         values[name] = operand = _operand(kernel, operator, number)
         assert operand is not None, kernel.where
         sizes = _sizes(operand) or (1,)
-        sides.append(f"{len(sizes)}, (const size_t[]){{{{{', '.join(map(str, sizes))}}}}}, {{{name}}}")
+        sides.append(f"{len(sizes)}, (const size_t[]){{{', '.join(map(str, sizes))}}}, {{{name}}}")
     return _call(BINARY[operator.op], f"{', '.join(sides)}, {{low}}, {{high}}, {{Y}}", kernel, **values)
 
 
@@ -141,7 +141,7 @@ def _windowed(
     strides, dilations = (tuple(given.get(one) or (1, 1)) for one in ("strides", "dilations"))
     pads = _pads(given, x, y, size, strides, dilations)
     rows = [*x, *y[1:], *size, *strides, *dilations, *pads, *map(int, turned)]
-    image = f"&(const GraftImage){{{{{', '.join(map(str, rows))}}}}}"
+    image = f"&(const GraftImage){{{', '.join(map(str, rows))}}}"
     scratch = sum(-(-4 * prod(shape) // 64) * 64 + EXTRA for shape, flag in zip((x, y), turned, strict=True) if flag)
     low, high = _limits(kernel)
     room = C("scratch" if scratch else "NULL")

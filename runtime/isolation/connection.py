@@ -26,7 +26,7 @@ from graft.runtime.isolation.options import Isolation
 from graft.runtime.isolation.package import Package, write
 from graft.runtime.isolation.sandbox import of_file, of_module
 from graft.runtime.isolation.supervisor import stop
-from graft.runtime.loaders import Loader, NativeLoader, PluginFile, PythonLoader, entry_point
+from graft.runtime.loaders import Given, NativeLoader, PluginFile, PythonLoader, entry_point
 from graft.runtime.procedure import Module
 
 GRACE = 5.0
@@ -140,10 +140,11 @@ class Supervision:
 class Origin:
     """Where a module's loader is found in another process."""
 
-    kind: str
-    plugin: str
-    install: str
-    given: Loader | PluginFile | None
+    module: Module
+    """One of those that it loads."""
+    options: Mapping[str, Any]
+    """Of the backend that made it, secrets too."""
+    given: Given | None
 
 
 class Connection:
@@ -160,17 +161,19 @@ class Connection:
     ) -> None:
         facts = {
             "name": module.name,
-            "kind": origin.kind,
+            "kind": origin.module.kind,
             "functions": list(module.functions),
-            "plugin": origin.plugin,
-            "install": origin.install,
+            "plugin": origin.module.plugin,
+            "install": origin.module.install,
+            "backend": origin.module.backend,
+            "options": dict(origin.options),
             "loader": _pickled(origin),
             "memory": how.memory,
             "threads": threads,
             "path": sys.path,
             "sandbox": _readable(origin) if how.sandbox else None,
         }
-        self.module, self.plugin, self.how = module.name, origin.plugin, how
+        self.module, self.plugin, self.how = module.name, origin.module.plugin, how
         self._package = write(Package(facts, module.data, constants))
         self._supervision = supervision
         self._lock = threading.Lock()
@@ -288,9 +291,9 @@ def _readable(origin: Origin) -> list[str]:
     if isinstance(given, NativeLoader):
         return [os.path.realpath(given.library)]
     if given is not None:
-        module = sys.modules.get(getattr(given.load, "__module__", ""))
+        module = sys.modules.get(getattr(given.load if isinstance(given, PythonLoader) else given, "__module__", ""))
         return of_file(module.__file__) if module is not None and module.__file__ else []
-    entry = entry_point(origin.kind, origin.plugin)
+    entry = entry_point(origin.module.kind, origin.module.plugin)
     return [] if entry is None else of_module(entry.value)
 
 
@@ -303,9 +306,9 @@ def _pickled(origin: Origin) -> str | None:
         return b64encode(pickle.dumps(given)).decode()
     except Exception as error:
         raise ArtifactError(
-            f"the loader for kind '{origin.kind}' cannot be sent to another process: {kind_of(error)}: {said(error)}; "
-            "give one whose load is a function of a module, or let the plugin's entry point bring it",
-            kind=origin.kind,
+            f"the loader for kind '{origin.module.kind}' cannot be sent to another process: {kind_of(error)}: "
+            f"{said(error)}; give one whose load is a function of a module, or let the plugin's entry point bring it",
+            kind=origin.module.kind,
         ) from error
 
 

@@ -13,7 +13,7 @@ from graft.runtime.artifact import check
 from graft.runtime.isolation.connection import Origin, Supervision, WorkerError, isolated
 from graft.runtime.isolation.options import Isolation, Isolations, isolations, isolations_of
 from graft.runtime.isolation.sandbox import require
-from graft.runtime.loaders import Loader, LoaderRegistry, PluginFile, found_by_name
+from graft.runtime.loaders import NO_SECRETS, Given, LoaderRegistry, PluginFile, Secrets, found_by_name
 from graft.runtime.objects import require_runtime
 from graft.runtime.program import Program, check_threads, native_program
 from graft.runtime.recompilation import recompiler
@@ -28,8 +28,9 @@ T = TypeVar("T")
 def loaded(
     description: ProgramDescription,
     threads: int | None,
-    loaders: Iterable[Loader | PluginFile] = (),
+    loaders: Iterable[Given] = (),
     isolation: Isolations | None = None,
+    secrets: Secrets = NO_SECRETS,
 ) -> Program:
     """Return a program in this process, but for the modules of plugins that are to be isolated.
 
@@ -39,10 +40,16 @@ def loaded(
     how = isolations_of(description.metadata) if isolation is None else isolations(isolation)
     how = {plugin: one for plugin, one in how.items() if one.run}
     if not any(module.plugin in how for module in description.modules):
-        return Program.from_description(description, threads=threads, loaders=loaders)
+        return Program.from_description(description, threads=threads, loaders=loaders, secrets=secrets)
     if any(one.sandbox for one in how.values()):
         require()
-    return IsolatedProgram(description, threads, tuple(loaders), how)
+    return IsolatedProgram(description, threads, tuple(loaders), how, secrets)
+
+
+def _is_for(one: Given, module: Module) -> bool:
+    if isinstance(one, PluginFile):
+        return False
+    return str(one.name) == module.backend if isinstance(one, type) else one.kind == module.kind
 
 
 class IsolatedProgram(Program):
@@ -55,10 +62,11 @@ class IsolatedProgram(Program):
         self,
         description: ProgramDescription,
         threads: int | None,
-        loaders: tuple[Loader | PluginFile, ...],
+        loaders: tuple[Given, ...],
         how: Mapping[str, Isolation],
+        secrets: Secrets,
     ) -> None:
-        self._wanted, self._loaders, self._how = threads, loaders, how
+        self._wanted, self._loaders, self._how, self._secrets = threads, loaders, how, secrets
         self._supervision = Supervision(any(one.sandbox for one in how.values()))
         self._lock = threading.Lock()
         self.lost: dict[str, int] = {}
@@ -69,32 +77,30 @@ class IsolatedProgram(Program):
     def _load(self, description: ProgramDescription) -> _native.Program:
         threads = check_threads(self._wanted)
         require_runtime(description)
-        registry = LoaderRegistry(self._loaders)
+        registry = LoaderRegistry(self._loaders, self._secrets)
         apart: dict[str, list[Module]] = {}
         modules, found = [], {}
         for module in description.modules:
             if module.plugin not in self._how:
-                found[module.kind] = registry.resolve(module.kind, module.plugin, module.install)
+                found[module.kind] = registry.resolve(module)
                 modules.append(module)
                 continue
             kind = f"{module.kind}, isolated for {module.plugin}"
             apart.setdefault(kind, []).append(module)
             modules.append(replace(module, kind=kind))
         for kind, rows in apart.items():
-            given = self._given(rows[0])
-            origin = Origin(rows[0].kind, rows[0].plugin, rows[0].install, given)
+            origin = Origin(rows[0], registry.options_of(rows[0]), self._given(rows[0]))
             found[kind] = isolated(kind, rows, origin, self._how[rows[0].plugin], threads, self._supervision)
         return native_program(replace(description, modules=tuple(modules)), found, threads, shared=True)
 
-    def _given(self, module: Module) -> Loader | PluginFile | None:
+    def _given(self, module: Module) -> Given | None:
         """Return what another process finds a module's loader by; None where the plugin's name is enough."""
         for one in self._loaders:
             if isinstance(one, PluginFile) and one.plugin == module.plugin:
                 return one
         if found_by_name(module.plugin):
             return None
-        kinds = (one for one in self._loaders if not isinstance(one, PluginFile) and one.kind == module.kind)
-        return next(kinds, None)
+        return next((one for one in self._loaders if _is_for(one, module)), None)
 
     def _run_on(self, arrays: tuple[Any, ...], outputs_on: object, end: int, cancel: _native.CancelToken | None) -> Any:
         """Run the program as `Program` does; a call that loses a process is tried again, and ends no later."""

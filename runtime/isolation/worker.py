@@ -16,7 +16,7 @@ from graft.runtime.foreign import kind_of, said
 from graft.runtime.isolation import sandbox
 from graft.runtime.isolation.messages import receive, send
 from graft.runtime.isolation.package import Package, read
-from graft.runtime.loaders import Loader, LoaderRegistry, NativeLoader, PluginFile
+from graft.runtime.loaders import Given, Loader, LoaderRegistry, NativeLoader
 from graft.runtime.procedure import Module, Procedure, ProgramDescription
 
 STATUS_GONE = 70
@@ -77,9 +77,12 @@ def _program_of(package: Package) -> Any:
 
     facts = package.facts
     functions = tuple(facts["functions"])
-    module = Module(facts["name"], facts["kind"], functions, package.data, package.constants, plugin=facts["plugin"])
+    module = Module(
+        facts["name"], facts["kind"], functions, package.data, package.constants, facts["plugin"], facts["install"],
+        backend=facts["backend"], options=facts["options"],
+    )  # fmt: skip
     nothing = Procedure("main", (), (), (), ())
-    loader = _loader_of(facts)
+    loader = _loader_of(module, facts["loader"])
     rows = [] if loader is None else [(module.kind, loader.library if isinstance(loader, NativeLoader) else loader)]
     return _native.Program(
         manifest_of(ProgramDescription((nothing,), (module,), {})),
@@ -90,9 +93,8 @@ def _program_of(package: Package) -> Any:
     )
 
 
-def _loader_of(facts: dict[str, Any]) -> Loader | None:
+def _loader_of(module: Module, pickled: str | None) -> Loader | None:
     """Return the module's loader; None for kinds that the runtime loads itself."""
     # What the host itself pickled: its loader, or the file of the plugin, or nothing.
-    given: Loader | PluginFile | None = pickle.loads(b64decode(facts["loader"])) if facts["loader"] else None
-    registry = LoaderRegistry(() if given is None else (given,))
-    return registry.resolve(facts["kind"], facts["plugin"], facts["install"])
+    given: Given | None = pickle.loads(b64decode(pickled)) if pickled else None
+    return LoaderRegistry(() if given is None else (given,)).resolve(module)

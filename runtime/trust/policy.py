@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from graft.errors import ArtifactError, InputError
 from graft.runtime.artifact import check, read
-from graft.runtime.loaders import C_SOURCE, NATIVE, Loader, LoaderRegistry, PluginFile
+from graft.runtime.loaders import C_SOURCE, NATIVE, NO_SECRETS, Given, LoaderRegistry, Secrets
 from graft.runtime.procedure import Module, ProgramDescription
 from graft.runtime.recompilation import whole_recompiler
 from graft.runtime.trust.keys import configured, read_keys
@@ -52,15 +52,16 @@ class Trust:
         self,
         path: str | os.PathLike[str],
         description: ProgramDescription,
-        loaders: Iterable[Loader | PluginFile],
+        loaders: Iterable[Given],
         threads: int | None,
+        secrets: Secrets = NO_SECRETS,
     ) -> ProgramDescription:
         """Return the program that may be run: itself or, under ``recompile``, one that is compiled here.
 
         Raises ArtifactError under ``refuse`` if it holds machine code, and where it cannot be compiled anew.
         """
         if self.native == "refuse":
-            _refuse_code(path, code_modules(description, loaders))
+            _refuse_code(path, code_modules(description, loaders, secrets))
         if self.native == "recompile":
             compiler = whole_recompiler()
             if compiler is None:
@@ -72,19 +73,21 @@ class Trust:
         return description
 
 
-def code_modules(description: ProgramDescription, loaders: Iterable[Loader | PluginFile] = ()) -> list[Module]:
+def code_modules(
+    description: ProgramDescription, loaders: Iterable[Given] = (), secrets: Secrets = NO_SECRETS
+) -> list[Module]:
     """Return the modules that hold machine code, or what else a loader runs as it is.
 
     What the runtime loads itself does; of other kinds the loader that is installed here says so, not the artifact. A
     kind that no loader here knows is not run, so it counts as data.
     """
-    registry, found = LoaderRegistry(loaders), []
+    registry, found = LoaderRegistry(loaders, secrets), []
     for module in description.modules:
         if module.kind in (NATIVE, C_SOURCE):
             found.append(module)
             continue
         try:
-            loader = registry.resolve(module.kind, module.plugin, module.install)
+            loader = registry.resolve(module)
         except ArtifactError:
             continue
         if loader is None or loader.holds_code:

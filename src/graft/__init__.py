@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from graft.plugins.c_source_backend import CSourceBackend
     from graft.plugins.hooks import hookimpl
     from graft.plugins.json_backend import JsonBackend
+    from graft.plugins.options.declared import option
     from graft.plugins.supports import supports
     from graft.plugins.tensor_ir_backend import TensorIrBackend
     from graft.runtime._native import CancelToken
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from graft.runtime.procedure import Module
     from graft.runtime.program import Program
 
-__version__ = "0.1.0"
+__version__: str
+"""The version of the distribution, which is that of its tag; "0" where it is not installed."""
 
 __all__ = [
     "Backend",
@@ -65,6 +67,7 @@ __all__ = [
     "export_wasm",
     "hookimpl",
     "load",
+    "option",
     "plan",
     "supports",
     "sweep",
@@ -98,6 +101,7 @@ _HOMES = {
     "export_wasm": "graft.compiler.exporting",
     "hookimpl": "graft.plugins.hooks",
     "load": "graft.core.model.load",
+    "option": "graft.plugins.options.declared",
     "plan": "graft.compiler.api",
     "supports": "graft.plugins.supports",
     "sweep": "graft.measure.format_sweep",
@@ -118,11 +122,24 @@ def __getattr__(name: str) -> Any:
         _ask_plugins(*_REGISTRIES[name])
     if name in _FOLDERS:
         return importlib.import_module(f"graft.{name}")
+    if name == "__version__":
+        return _version()
     if name not in _HOMES:
         raise AttributeError(f"module 'graft' has no attribute '{name}'; the public names are {', '.join(__all__)}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version("graft-compiler")
+    except PackageNotFoundError:
+        found = "0"
+    globals()["__version__"] = found
+    return found
 
 
 def _ask_plugins(module: str, name: str) -> None:

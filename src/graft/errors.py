@@ -52,6 +52,10 @@ class PlanError(GraftError):
     """A plan, or a wish about placement, cannot be fulfilled."""
 
 
+class OptionError(GraftError):
+    """An option of a backend is unknown, of a wrong type, or a secret that is missing; ``option`` names it."""
+
+
 class DatabaseError(GraftError):
     """A database of measurements is damaged, of another program, or of a newer version; ``path`` names it."""
 
@@ -70,6 +74,10 @@ class MachineError(GraftError):
 
 class CompileError(GraftError):
     """A region could not be compiled."""
+
+
+class InternalError(GraftError):
+    """What a backend made fails its own proof: a fault of the backend, which no other backend is to hide."""
 
 
 class ScheduleError(GraftError):

@@ -16,6 +16,7 @@ import graft
 from graft.errors import GraftError
 from graft.plugins.backend import API_LEVEL
 from graft.plugins.discovery import BUILT_IN
+from graft.runtime import include_dir
 from graft.runtime.files import make_folder, write
 
 PARTS = {
@@ -23,7 +24,8 @@ PARTS = {
     "c-source": """`@package@/backend.py` says what is supported, and has the call of each kernel as a line of C. The
   kernels are in `@package@/native/@name@.h`: declare your library's there.""",
     "native": """`@package@/backend.py` says what is supported, `@package@/program.py` writes a region as bytes.
-- `@package@/native/loader.c` checks these and runs them, without Python. After a change of it, install again.""",
+- `@package@/native/loader.c` checks these and runs them, without Python. After a change of it, install again.
+- `@package@/native/graft` are the headers of Graft's runtime; a loader of another ABI version is refused, by name.""",
     "rewrite": """`@package@/rewriting.py` has the rules that bring a model into the form of the kernels, which are in
   `@package@/backend.py`. Replace both by your library's.""",
     "tensor-ir": """`@package@/machine.py` describes the machine, `@package@/target.py` says what is supported.
@@ -33,6 +35,8 @@ PARTS = {
 KINDS = tuple(PARTS)
 TEMPLATE = 1
 """The version of the templates, recorded in the project."""
+HEADERS = ("device.h", "dlpack.h", "runtime.h")
+"""What a loader in C is built with: a copy of each, for a build that is isolated finds no Graft."""
 NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 
 
@@ -66,13 +70,17 @@ def contents(name: str, kind: str) -> dict[str, str]:
         "class": "".join(part.title() for part in plain.split("_")),
         "kind": kind,
         "template": str(TEMPLATE),
-        "graft": graft.__version__,
+        "graft": graft.__version__.partition("+")[0],
         "api": str(API_LEVEL),
     }
     facts["parts"] = _filled(PARTS[kind], facts)
     found: dict[str, str] = {}
     for part in ("common", kind):
         _gather(files("graft.testkit.scaffold") / "templates" / part, "", facts, found)
+    if kind == "native":
+        for header in HEADERS:
+            text = (Path(include_dir()) / "graft" / header).read_text(encoding="utf-8")
+            found[f"{facts['package']}/native/graft/{header}"] = text
     return dict(sorted(found.items()))
 
 

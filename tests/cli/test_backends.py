@@ -95,3 +95,28 @@ def test_show_says_which_backends_take_part_only_when_named(graft, npu, model):
     )
     assert "npu" not in graft("plan", model, "--plugin", npu).out
     assert graft("plan", model, "--plugin", npu, "-b", "npu,reference").out.startswith("npu 1/3 ops")
+
+
+def test_a_plugin_is_disabled_and_enabled_for_all_calls(graft, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAFT_CONFIG", str(file := tmp_path / "config.toml"))
+    assert graft("plugin", "disable", "onednn").out == f"'onednn' is disabled in {file}\n"
+    (row,) = [line for line in graft("backends", "list").out.splitlines() if line.startswith("onednn ")]
+    assert row.endswith("disabled")
+    refused = graft("plan", model, "-b", "onednn")
+    assert (refused.code, refused.err) == (
+        1,
+        "graft: backend 'onednn' is disabled; leave it out, or enable its plugin\n",
+    )
+    listed = json.loads(graft("plugin", "disable", "xnnpack", "--json").out)
+    assert listed == {"disabled": ["onednn", "xnnpack"], "configuration": str(file)}
+    assert graft("plugin", "enable", "onednn").out == f"'onednn' is enabled in {file}\n"
+    assert graft("plugin", "enable", "onednn").err == "graft: plugin 'onednn' is not disabled; disabled are xnnpack\n"
+    assert graft("plugin", "disable", "onedn").err == (
+        "graft: no plugin 'onedn' is installed; did you mean 'onednn'? `graft backends list` names them\n"
+    )
+
+
+def test_options_are_shown_with_type_default_and_help(graft):
+    line = graft("backends", "show", "c_source").out.splitlines()[-1]
+    help = "false only writes C, for any machine and without a compiler: for exports"
+    assert line == f"  options     compiles=bool (true): {help}"

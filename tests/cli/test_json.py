@@ -18,6 +18,7 @@ CALLS = (
     "report MODEL -o report.html", "report ARTIFACT -o report.html", "datatypes list",
     "datatypes convert MODEL --type posit16 -o p.onnx", "datatypes sweep MODEL --types posit8", "cache", "cache info",
     "cache tuned", "cache clear --what all", "export MODEL -o project", "device MODEL",
+    "plugin disable xnnpack", "plugin enable onednn",
     "plugin new npu9 -o npu9", "plugin test reference --level 1 --only 1/Relu",
 )  # fmt: skip
 FAILURES = (
@@ -35,6 +36,8 @@ FAILURES = (
 def call(graft, model, artifact, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("GRAFT_CONFIG", str(tmp_path / "config.toml"))
+    (tmp_path / "config.toml").write_text('[plugins]\ndisabled = ["onednn"]\n')
     assert graft("plan", model, "-b", "llvm", "-o", tmp_path / "saved.json").code == 0
     places = {"MODEL": model, "ARTIFACT": artifact, "PLAN": tmp_path / "saved.json"}
 

@@ -3,6 +3,8 @@ import sys
 
 import pytest
 
+import graft
+
 VERBS = [
     *(
         "backends",
@@ -54,7 +56,7 @@ def test_listing_and_help_import_nothing_heavy(arguments):
 
 def test_the_package_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "graft", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == "graft, version 0.1.0\n"
+    assert done.stdout == f"graft, version {graft.__version__}\n"
 
 
 def test_an_unknown_verb_is_a_usage_error(graft):

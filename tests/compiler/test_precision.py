@@ -16,7 +16,6 @@ from graft.compiler.request import Request
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import host_target
 from graft.errors import GraftError
-from graft.plugins.llvm.backend import LlvmBackend
 from graft.runtime.dtypes import numpy_dtype
 from tests.compiler.models import feeds, model
 
@@ -132,9 +131,7 @@ def test_a_residual_network_in_bf16_is_as_exact_as_its_factors(without: tuple[st
         proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
     image = random.standard_normal((2, 3, 14, 14)).astype(np.float32)
     (expected,) = ReferenceEvaluator(proto).run(None, {"x": image})
-    program = graft.compile(
-        ir.from_proto(proto), [LlvmBackend(without=without)], threads=1, precision="bf16", strict=True
-    )
+    program = graft.compile(ir.from_proto(proto), ["llvm"], threads=1, precision="bf16", strict=True, without=without)
     error = np.abs(program.run({"x": image})["y"] - expected).max() / np.abs(expected).max()
     assert 1e-6 < error < 2e-2
     assert ("bfloat16" in images_stored(program)) == ("channels-last" not in without)

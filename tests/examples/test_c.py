@@ -16,7 +16,6 @@ import graft
 from graft.core.machine.target import CompileOptions
 from graft.core.model.view import NodeView
 from graft.plugins.accelerator.backend import AcceleratorBackend
-from graft.plugins.accelerator.configuration import Configuration
 from graft.runtime.loaders import ModuleFunction, PythonLoader
 
 ROOT = Path(__file__).parents[2]
@@ -116,8 +115,7 @@ class Affine(graft.Backend):
     def compile(self, region: graft.Region, options: CompileOptions) -> graft.Module:
         return graft.Module(region.name, "example:affine", (region.name,), self.data, {"shift": SHIFT})
 
-    @classmethod
-    def module_loaders(cls) -> list[PythonLoader]:
+    def module_loaders(self) -> list[PythonLoader]:
         return [PythonLoader("example:affine", load_affine)]
 
 
@@ -188,7 +186,7 @@ def test_a_device_behind_a_table_of_functions_runs_programs(example: Path, tmp_p
 
 
 def test_a_program_for_another_configuration_is_refused(example: Path, tmp_path: Path) -> None:
-    other = AcceleratorBackend(Configuration(input_bytes=16384))
+    other = AcceleratorBackend(input_bytes=16384)
     graft.compile(quantized_product(), [other], strict=True).save(tmp_path / "m.graft")
     done = run(example.parent / "accelerator", tmp_path / "m.graft")
     assert done.returncode == 1

@@ -85,7 +85,7 @@ def text_of(program: graft.Program) -> str:
 
 
 def test_operators_and_composites_are_calls(tiny: Make) -> None:
-    product = "tiny_matmul({left}, {right}, {Y}, {left.shape[0]}, {Y.shape[1]}, {0.shape[1]})"
+    product = "tiny_matmul({left}, {right}, {Y}, {left.shape[0]}, {Y.shape[1]}, {inputs[0].shape[1]})"
     backend = tiny({"Relu": RELU, "tiny.matmul_relu": product}, success="")
     program = compiled(
         backend, "a = Relu(x) b = MatMul(a, w) y = Relu(b)", weights="float[3,3] w = {1,2,3,4,5,6,7,8,9}"
@@ -298,21 +298,43 @@ def test_helpers_that_are_no_c_are_named(tiny: Make) -> None:
 
 
 UNWRITABLE = {
-    "tiny_relu({Z}, {Y})": "has '{Z}'; there are Relu, Y, X",
-    "tiny_relu({x}, {Y})": "has '{x}'; there are Relu, Y, X",
+    "tiny_relu({Z}, {Y})": "has '{Z}'; there are inputs, Relu, Y, X",
+    "tiny_relu({x}, {Y})": "has '{x}'; there are inputs, Relu, Y, X",
     "tiny_relu({X.shpae[0]}, {Y})": "cannot be written: an operand has no 'shpae'; did you mean 'shape'?",
     "tiny_relu({X.shape[2]}, {Y})": "cannot be written: tuple index out of range",
+    "tiny_relu({0}, {Y})": "has '{0}'; write {inputs[0]} for the input at a position",
+    "tiny_scale({X}, (float[]){1, {alpah}}[1], {Y})": (
+        "has '{alpah}'; did you mean 'alpha'? write '{ alpah }' for C's own braces"
+    ),
 }
 
 
 @pytest.mark.parametrize("call", UNWRITABLE)
 def test_a_field_that_there_is_not_is_named(tiny: Make, call: str) -> None:
-    said = fault(tiny({"Relu": call}), PluginError)
+    said = fault(tiny({"Relu": graft.CCall(call, {"alpha": 1.0} if "alpah" in call else {})}), PluginError)
     assert said == f"{REGION}: Relu (node 'y'): the call '{call}' {UNWRITABLE[call]}"
 
 
+BRACES = {
+    "tiny_scale({X}, (const float[]){1, {alpha}}[1], {X.shape:int}, {X.rank}, {scratch}, {Y})": 0.25,
+    "tiny_scale({X}, (const float[2]){0}[1], {X.shape:int}, {X.rank}, {scratch}, {Y})": 0,
+    "tiny_scale({X}, (const float[2][1]){{0}, {2}}[1][0], {X.shape:int}, {X.rank}, {scratch}, {Y})": 2,
+    "tiny_scale({X}, (struct Own){.by = {alpha}}.by, (int[]){ {X.shape[0]}, {X.shape[1]} }, 2, {scratch}, {Y})": 0.25,
+    "tiny_scale({X}, sizeof \"{X}{\" + sizeof(char[]){'{', '}'} , {X.shape:int}, {X.rank}, {scratch}, {Y})": 7,
+    "tiny_scale({X}, (float[]){ALPHABET}[0], {X.shape:int}, {X.rank}, {scratch}, {Y})": 26,
+}
+
+
+@pytest.mark.parametrize("call", BRACES)
+def test_braces_of_c_stay_as_they_are_written(tiny: Make, call: str) -> None:
+    helpers = "#define ALPHABET 26\nstruct Own { float by; };\n"
+    backend = tiny({"LeakyRelu": graft.CCall(call, scratch=X.nbytes, success="0")}, helpers=helpers)
+    program = compiled(backend, "y = LeakyRelu <alpha = 0.25> (x)")
+    np.testing.assert_array_equal(program(X), np.float32(BRACES[call]) * X)
+
+
 def test_a_position_beyond_the_inputs_is_named(tiny: Make) -> None:
-    said = fault(tiny({"Relu": "tiny_relu({1}, {Y})"}), PluginError)
+    said = fault(tiny({"Relu": "tiny_relu({inputs[1]}, {Y})"}), PluginError)
     assert said == f"{REGION}: Relu (node 'y') has 1 inputs; the call names the one at 1"
 
 

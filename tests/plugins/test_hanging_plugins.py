@@ -74,7 +74,7 @@ def manager(folder: Path, where: str) -> PluginManager:
     bad = PluginSource("bad", str(path), is_file=True)
     others = [one for one in PluginManager().sources() if one.name in ("llvm", "reference")]
     PluginManager(sources=others).plugins()  # so that the limits below are not those of imports of Graft's own
-    return PluginManager(sources=[*others, bad], limits=Limits(load=2, answer=1))
+    return PluginManager(sources=[*others, bad], limits=Limits(load=2, answer=1, importing=2))
 
 
 @pytest.mark.parametrize("where", HANGS)
@@ -97,3 +97,15 @@ def test_a_backend_that_has_hung_is_asked_no_more(tmp_path: Path) -> None:
     for question in (backend.available, backend.version, backend.fingerprint):
         with pytest.raises(PluginError, match="in available, it did not end within 1 s and was stopped"):
             question()
+
+
+def test_an_import_in_another_process_is_stopped_as_soon(tmp_path: Path) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(PRELUDE + HANGS["import of file bad.py"])
+    bad = PluginSource("bad", str(path), is_file=True)
+    plugins = PluginManager(sources=[bad], isolation={"bad": graft.Isolation()}, limits=Limits(importing=1))
+    (plugin,) = plugins.plugins()
+    assert plugin.failure is not None
+    assert plugin.failure.message == (
+        "plugin 'bad': in import of file bad.py, it did not end within 1 s and was stopped"
+    )

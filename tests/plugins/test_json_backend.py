@@ -28,7 +28,7 @@ def test_a_region_becomes_a_module_that_its_engine_runs():
     module = FencedBackend(Npu(), "npu-plugin", "pip install graft-npu").compile(region(), OPTIONS)
     assert (module.name, module.kind, module.functions) == ("r0", "json:npu", ("r0",))
     assert (module.plugin, module.install) == ("npu-plugin", "pip install graft-npu")
-    (loader,) = Npu.module_loaders()
+    (loader,) = Npu().module_loaders()
     assert loader.kind == "json:npu"
     (y,) = loader.load(module.name, module.data, module.constants)["r0"]([-np.ones((1, 4), np.float32)])
     assert y.tolist() == [[0, 0]]
@@ -43,9 +43,10 @@ def test_a_configured_object_loads_the_modules_that_it_made():
             engine = super().load(graph, constants)
             return lambda inputs: [self.factor * output for output in engine(inputs)]
 
-    scaled = Scaled(3)
+    manager = PluginManager(sources=[])
+    scaled = manager.admit(Scaled(3))
     module = scaled.compile(region(), OPTIONS)
-    (loader,) = PluginManager(sources=[]).loaders_for([module], [scaled])
+    (loader,) = manager.loaders_for([module], [scaled])
     (y,) = loader.load(module.name, module.data, module.constants)["r0"]([np.ones((1, 4), np.float32)])
     assert y.tolist() == [[36, 48]]
 
@@ -57,7 +58,7 @@ def test_an_engine_that_is_not_callable_is_an_error():
 
     module = Forgetful().compile(region(), OPTIONS)
     with pytest.raises(PluginError) as caught:
-        Forgetful.module_loaders()[0].load(module.name, module.data, module.constants)
+        Forgetful().module_loaders()[0].load(module.name, module.data, module.constants)
     assert caught.value.message == (
         "backend 'npu': load of region 'r0' returned NoneType; "
         "return a function that takes the inputs and returns the outputs"
@@ -66,7 +67,7 @@ def test_an_engine_that_is_not_callable_is_an_error():
 
 def test_damaged_data_is_an_error_at_load():
     with pytest.raises(ArtifactError) as caught:
-        Npu.module_loaders()[0].load("r0", b"{", {})
+        Npu().module_loaders()[0].load("r0", b"{", {})
     assert caught.value.message.startswith("damaged JSON graph: JSONDecodeError ")
 
 

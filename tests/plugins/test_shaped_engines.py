@@ -162,7 +162,7 @@ def test_a_static_backend_is_not_asked_about_symbols() -> None:
 def test_an_artifact_keeps_the_shapes_as_programs(tmp_path: Path) -> None:
     compiled(Counting()).save(tmp_path / "model.graft")
     backend = Counting()
-    program = graft.runtime.load(tmp_path / "model.graft", loaders=[backend.loader()])
+    program = graft.runtime.load(tmp_path / "model.graft", loaders=backend.module_loaders())
     np.testing.assert_allclose(program(sample(3, 2)), expected(sample(3, 2)), rtol=1e-6)
     assert len(backend.made) == 1
 

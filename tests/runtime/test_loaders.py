@@ -8,6 +8,7 @@ import pytest
 
 from graft.errors import ArtifactError, PluginError
 from graft.runtime.loaders import LoaderRegistry, NativeLoader, PythonLoader
+from graft.runtime.procedure import Module
 from graft.runtime.program import Program
 
 from .programs import describe, elementwise
@@ -21,10 +22,14 @@ def graft_module_loaders():
 CLASS = """
 from graft.runtime.loaders import PythonLoader
 class Npu:
-    @classmethod
-    def module_loaders(cls):
+    name = "npu"
+    def module_loaders(self):
         return [PythonLoader("json:npu", lambda name, data, constants: {"f": lambda inputs: inputs})]
 """
+
+
+def module_of(kind: str = "json:npu", plugin: str = "npu", install: str = "") -> Module:
+    return Module("r0", kind, ("f",), b"", plugin=plugin, install=install)
 
 
 @pytest.fixture
@@ -45,7 +50,7 @@ def check_error(
     registry: LoaderRegistry, message: str, plugin: str = "npu", install: str = "pip install npu"
 ) -> ArtifactError:
     with pytest.raises(ArtifactError) as caught:
-        registry.resolve("json:npu", plugin, install)
+        registry.resolve(module_of(plugin=plugin, install=install))
     assert str(caught.value) == message
     assert (caught.value.kind, caught.value.plugin) == ("json:npu", plugin)
     return caught.value
@@ -53,11 +58,11 @@ def check_error(
 
 def test_a_given_loader_comes_first(install) -> None:
     install("npu", "npu_never_imported", "raise OSError")
-    assert LoaderRegistry([TWICE]).resolve("json:npu", "npu") is TWICE
+    assert LoaderRegistry([TWICE]).resolve(module_of()) is TWICE
 
 
 def test_the_runtime_loads_native_modules_itself() -> None:
-    assert LoaderRegistry().resolve("native") is None
+    assert LoaderRegistry().resolve(module_of("native", "")) is None
 
 
 def test_two_loaders_of_one_kind_are_told() -> None:
@@ -75,9 +80,9 @@ def test_two_loaders_of_one_kind_are_told() -> None:
 def test_a_plugin_brings_its_loaders(install, module: str, source: str, attribute: str) -> None:
     install("npu", module, source, attribute)
     registry = LoaderRegistry()
-    found = registry.resolve("json:npu", "npu")
+    found = registry.resolve(module_of())
     assert isinstance(found, PythonLoader)
-    assert registry.resolve("json:npu", "npu") is found
+    assert registry.resolve(module_of()) is found
 
 
 def test_a_missing_plugin_is_told(install) -> None:
@@ -118,7 +123,7 @@ def test_two_plugins_of_one_name_are_told(install) -> None:
 
 
 def test_plugins_of_the_tree_need_no_installation(install) -> None:
-    assert LoaderRegistry().resolve("reference", "reference") is not None
+    assert LoaderRegistry().resolve(module_of("reference", "reference")) is not None
 
 
 def native_program(library: str | Path) -> None:

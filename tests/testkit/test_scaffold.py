@@ -7,8 +7,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from setuptools.glob import glob
 
 from graft.errors import GraftError
+from graft.runtime import include_dir
 from graft.testkit.scaffold.project import KINDS, contents, write_project
 from tests.testkit.clean import installed, outcome_of
 from tests.testkit.lines import python_lines
@@ -38,6 +40,21 @@ def test_a_project_is_whole(kind: str) -> None:
         assert not re.search(r"@(name|package|class|dashed|kind)@", path + text), path
         if path.endswith(".py"):
             compile(text, path, "exec")
+
+
+def test_every_template_is_in_the_distribution() -> None:
+    root = Path(__file__).parents[2]
+    patterns = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    folder = root / "testkit" / "scaffold"
+    found = {path for one in patterns["graft.testkit.scaffold"] for path in glob(str(folder / one), recursive=True)}
+    assert {str(path) for path in (folder / "templates").rglob("*") if path.is_file()} <= found
+
+
+def test_a_native_project_has_the_headers_of_the_runtime() -> None:
+    project = contents("npu9", "native")
+    for header in ("runtime.h", "dlpack.h", "device.h"):
+        assert project[f"graft_npu9/native/graft/{header}"] == (Path(include_dir()) / "graft" / header).read_text()
+    assert "graft" not in tomllib.loads(project["pyproject.toml"])["build-system"]["requires"]
 
 
 @pytest.mark.parametrize(

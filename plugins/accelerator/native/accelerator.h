@@ -92,7 +92,9 @@ void accelerator_close(Accelerator *self);
 /* Fills the memories with numbers that depend on the seed, so that nothing relies on what it did not write. */
 void accelerator_poison(Accelerator *self, uint64_t seed);
 bool accelerator_decode(Accelerator *self, const uint8_t *bytes, Instruction *instruction);
-/* Carries out one instruction. */
+/* Checks that a transfer fits into its memory, and takes an instruction's steps from those that are left. */
+bool accelerator_begin(Accelerator *self, int64_t index);
+/* Carries out one instruction that has begun. */
 bool accelerator_execute(Accelerator *self, int64_t index);
 /* Runs the program with its queues interleaved in an order that the seed chooses, as unfair as it likes. */
 bool accelerator_run_functional(Accelerator *self, uint64_t seed, AcceleratorCounters *counters);

@@ -1,6 +1,5 @@
 /* The simulators, and the walk that proofs stand on, as a Python module. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "limited.h"
 
 #include "hazards.h"
 
@@ -97,17 +96,19 @@ static bool is_consistent(const Hazards *hazards, Py_ssize_t sequence_bytes, con
 
 static PyObject *conflicts(PyObject *module, PyObject *arguments) {
   PyObject *tuple, *found = NULL;
-  Py_buffer stream, dram, sequence, tensors;
+  Py_buffer stream, dram, sequence, tensors, contents = {0};
   (void)module;
   AcceleratorConfiguration configuration;
-  if (!PyArg_ParseTuple(arguments, "Oy*w*y*y*", &tuple, &stream, &dram, &sequence, &tensors)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "Oy*w*y*y*|w*", &tuple, &stream, &dram, &sequence, &tensors, &contents)) return NULL;
   Accelerator machine = {0};
   Hazards hazards = {.sequence = sequence.buf, .tensors = tensors.buf,
-                     .tensor_count = (size_t)tensors.len / sizeof(ProgramTensor)};
+                     .tensor_count = (size_t)tensors.len / sizeof(ProgramTensor), .contents = contents.buf};
   if (!read_configuration(tuple, &configuration)) goto done;
   bool good = accelerator_open(&machine, &configuration, stream.buf, (size_t)stream.len, dram.buf, dram.len, 0);
   if (good && !is_consistent(&hazards, sequence.len, &machine))
     good = accelerator_fail(&machine, "the order of instructions or the table of tensors is wrong");
+  if (good && contents.buf && contents.len / 8 < dram.len / configuration.block_out + 1)
+    good = accelerator_fail(&machine, "there are fewer contents than DRAM has entries");
   Py_ssize_t size = (Py_ssize_t)((size_t)machine.count * UNITS * sizeof(Conflict));
   PyObject *bytes = good ? PyBytes_FromStringAndSize(NULL, size) : NULL;
   if (bytes) {
@@ -128,11 +129,51 @@ done:
   PyBuffer_Release(&dram);
   PyBuffer_Release(&sequence);
   PyBuffer_Release(&tensors);
+  if (contents.buf) PyBuffer_Release(&contents);
+  return found;
+}
+
+/* ---- Contents ---------------------------------------------------------------------------------------------------- */
+
+static PyObject *fold(PyObject *module, PyObject *arguments) {
+  Py_buffer a, b;
+  (void)module;
+  if (!PyArg_ParseTuple(arguments, "y*y*", &a, &b)) return NULL;
+  PyObject *found = NULL;
+  if (a.len != b.len || a.len % 8) PyErr_SetString(PyExc_ValueError, "both sides of a fold are as many numbers");
+  else found = PyBytes_FromStringAndSize(NULL, a.len);
+  for (Py_ssize_t i = 0; found && i < a.len; i += 8) {
+    uint64_t x, y;
+    memcpy(&x, (const char *)a.buf + i, 8);
+    memcpy(&y, (const char *)b.buf + i, 8);
+    x = contents_fold(x, y);
+    memcpy(PyBytes_AS_STRING(found) + i, &x, 8);
+  }
+  PyBuffer_Release(&a);
+  PyBuffer_Release(&b);
+  return found;
+}
+
+static PyObject *constants(PyObject *module, PyObject *arguments) {
+  Py_buffer data;
+  Py_ssize_t size;
+  (void)module;
+  if (!PyArg_ParseTuple(arguments, "y*n", &data, &size)) return NULL;
+  PyObject *found = NULL;
+  if (size < 1) PyErr_SetString(PyExc_ValueError, "an entry has at least a byte");
+  else found = PyBytes_FromStringAndSize(NULL, data.len / size * 8);
+  for (Py_ssize_t i = 0; found && i < data.len / size; i++) {
+    uint64_t value = contents_constant((const uint8_t *)data.buf + i * size, size);
+    memcpy(PyBytes_AS_STRING(found) + i * 8, &value, 8);
+  }
+  PyBuffer_Release(&data);
   return found;
 }
 
 static PyMethodDef METHODS[] = {
     {"conflicts", conflicts, METH_VARARGS, "Follow a program's accesses; return conflicts by instruction, and a fault."},
+    {"constants", constants, METH_VARARGS, "Return the numbers of what known bytes are, so many bytes each."},
+    {"fold", fold, METH_VARARGS, "Return the numbers of an operation of two arrays of numbers."},
     {"simulate", simulate, METH_VARARGS, "Run a stream of instructions on a DRAM, in place; return what was counted."},
     {NULL, NULL, 0, NULL},
 };

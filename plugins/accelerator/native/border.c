@@ -1,13 +1,17 @@
 /* Packing: loops over places in DRAM, lane by lane. */
 #include "border.h"
 
-#include <stdbool.h>
-
 enum { MOST = 1 << 24 };
 
 static bool in_range(int64_t number, int64_t least) { return number >= least && number <= MOST; }
 
-int64_t border_bytes(const Border *b) {
+static bool is_plain(const Border *b) {
+  for (int i = 0; i < 2; i++)
+    if (b->kernel[i] != 1 || b->strides[i] != 1 || b->pads[i]) return false;
+  return !b->transposed && b->rows == b->height && b->columns == b->width;
+}
+
+int64_t border_bytes(const Border *b, bool is_output) {
   const int64_t counts[] = {b->batch, b->channels, b->height,     b->width,      b->lanes,        b->rows,
                             b->columns, b->kernel[0], b->kernel[1], b->strides[0], b->strides[1]};
   for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++)
@@ -19,6 +23,8 @@ int64_t border_bytes(const Border *b) {
   int64_t last = (b->batch - 1) * b->steps[0] + (b->channels - 1) * b->steps[1] + (b->height - 1) * b->steps[2] +
                  (b->width - 1) * b->steps[3];
   if (last >= b->elements || b->elements > INT64_C(1) << 40) return -1;
+  if (b->flip < 0 || b->flip > 255 || b->fill < -128 || b->fill > 255 || b->transposed < 0 || b->transposed > 1) return -1;
+  if (is_output && !is_plain(b)) return -1;
   int64_t lanes = b->lanes * b->lanes;
   if (!b->transposed) {
     int64_t channels = b->channels * b->kernel[0];

@@ -2,6 +2,7 @@
 #ifndef GRAFT_ACCELERATOR_BORDER_H
 #define GRAFT_ACCELERATOR_BORDER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* In the order of `BORDER` in module.py. Element (b, c, h, w) of the argument is at b * steps[0] + c * steps[1] + ...;
@@ -14,8 +15,8 @@ typedef struct {
 
 enum { BORDER_FIELDS = sizeof(Border) / sizeof(int64_t) };
 
-/* The bytes that a border has in DRAM; -1 where its numbers make no sense. */
-int64_t border_bytes(const Border *border);
+/* The bytes that a border has in DRAM; -1 where its numbers make no sense. Outputs are blocks of channels as they are. */
+int64_t border_bytes(const Border *border, bool is_output);
 void border_pack(const Border *border, const uint8_t *argument, uint8_t *dram);
 void border_unpack(const Border *border, const uint8_t *dram, uint8_t *argument);
 

@@ -2,7 +2,7 @@
  *
  * A transfer waits the latency of DRAM once and then asks for bursts, each of which holds the port for its bytes; asked
  * at one time, who was served longest ago is first. Products take a cycle a step and ALU operations `alu_interval`,
- * behind the filling of their pipeline. Time jumps from one event to the next.
+ * behind the filling of their pipeline; a product waits for the last of its instruction with the same destination. Time jumps from one event to the next.
  */
 #include "accelerator.h"
 
@@ -28,6 +28,7 @@ typedef struct {
   int64_t now, port_free, tokens[QUEUES];
   int64_t fetched, brought; /* instructions handed to their units, and brought from DRAM */
   int port_user;
+  int64_t issued, *summed; /* cycles of products so far, and by accumulator, when the last was there */
   int64_t *starts, *ends;
 } Cycles;
 
@@ -133,6 +134,22 @@ static void change_tokens(Cycles *self, const Instruction *i, bool take) {
   }
 }
 
+/* Returns the cycles of an instruction's products, behind the filling of their pipeline. */
+static int64_t product_cycles(Cycles *self, const Instruction *i) {
+  int64_t latency = self->machine->configuration.accumulator_latency, steps = accelerator_steps(i);
+  if (latency == 1 || i->end > self->machine->micro_op_entries) return steps; /* the latter is told when it takes effect */
+  int64_t begin = self->issued += latency;
+  for (int64_t outer = 0; outer < i->outer; outer++)
+    for (int64_t inner = 0; inner < i->inner; inner++)
+      for (int64_t k = i->begin; k < i->end; k++) {
+        int64_t destination = accelerator_step(self->machine, i, outer, inner, k).destination;
+        if (destination >= self->machine->accumulator_entries) return steps;
+        if (self->issued < self->summed[destination]) self->issued = self->summed[destination];
+        self->summed[destination] = self->issued++ + latency;
+      }
+  return self->issued - begin;
+}
+
 static void begin_work(Cycles *self, Actor *one, const Instruction *i) {
   const AcceleratorConfiguration *c = &self->machine->configuration;
   int64_t steps = accelerator_steps(i);
@@ -145,7 +162,7 @@ static void begin_work(Cycles *self, Actor *one, const Instruction *i) {
   }
   one->state = WORKING;
   one->ready = self->now + (steps ? c->pipeline : 1);
-  if (i->opcode == OPCODE_GEMM) self->counters->gemm_steps += steps, one->ready += steps;
+  if (i->opcode == OPCODE_GEMM) self->counters->gemm_steps += steps, one->ready += product_cycles(self, i);
   if (i->opcode == OPCODE_ALU) self->counters->alu_steps += steps, one->ready += steps * c->alu_interval;
 }
 
@@ -168,8 +185,10 @@ static int advance_unit(Cycles *self, Unit unit) {
     one->taken++;
     one->current = index;
     self->starts[index] = self->now;
+    if (!accelerator_begin(self->machine, index)) return -1;
     begin_work(self, one, i);
-    return self->machine->without_data || accelerator_execute(self->machine, index) ? 1 : -1;
+    bool is_needed = !self->machine->without_data || (i->opcode == OPCODE_LOAD && i->memory == MEMORY_MICRO_OP);
+    return !is_needed || accelerator_execute(self->machine, index) ? 1 : -1;
   }
   const Instruction *i = at(self, one->current);
   if (one->ready > self->now) return 0;
@@ -253,7 +272,10 @@ bool accelerator_run_cycles(Accelerator *machine, AcceleratorCounters *counters,
     self.actors[unit].waiting = malloc(((size_t)machine->count + 1) * sizeof(int64_t));
     good = good && self.actors[unit].waiting;
   }
+  self.summed = calloc((size_t)machine->accumulator_entries, sizeof *self.summed);
+  good = good && self.summed;
   good = good ? run(&self) : accelerator_fail(machine, "out of memory");
   for (int unit = 0; unit < UNITS; unit++) free(self.actors[unit].waiting);
+  free(self.summed);
   return good;
 }

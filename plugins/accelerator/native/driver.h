@@ -16,10 +16,10 @@ typedef struct {
   int64_t batch, block_in, block_out;
   int64_t input_bytes, weight_bytes, accumulator_bytes, micro_op_bytes;
   int64_t queue_depth, token_depth;
-  int64_t port_bytes, burst_bytes, latency, pipeline, alu_interval;
+  int64_t port_bytes, burst_bytes, latency, pipeline, alu_interval, accumulator_latency;
 } AcceleratorConfiguration;
 
-enum { ACCELERATOR_CONFIGURATION_FIELDS = 14, ACCELERATOR_MEANING_FIELDS = 9, GRAFT_ACCELERATOR_DRIVER_VERSION = 1 };
+enum { ACCELERATOR_CONFIGURATION_FIELDS = 15, ACCELERATOR_MEANING_FIELDS = 9, GRAFT_ACCELERATOR_DRIVER_VERSION = 2 };
 
 /* Where a function leaves the text of a failure. */
 typedef struct {

@@ -52,12 +52,7 @@ static void copy_in(Accelerator *self, MemoryKind memory, int64_t place, const u
 
 static bool load(Accelerator *self, int64_t index, const Instruction *i) {
   int64_t size = accelerator_dram_entry(self, i->memory), width = i->pad_left + i->columns + i->pad_right;
-  int64_t height = i->pad_top + i->rows + i->pad_bottom, place = i->sram;
-  int64_t entries = i->memory == MEMORY_INPUT      ? self->input_entries
-                    : i->memory == MEMORY_WEIGHT   ? self->weight_entries
-                    : i->memory == MEMORY_MICRO_OP ? self->micro_op_entries
-                                                   : self->accumulator_entries;
-  if (!check_entries(self, index, place + width * height, entries)) return false;
+  int64_t place = i->sram;
   for (int64_t row = -i->pad_top; row < i->rows + i->pad_bottom; row++, place += width) {
     if (row < 0 || row >= i->rows || !i->columns) {
       fill(self, i->memory, place, width, (int8_t)i->pad_value);
@@ -74,7 +69,6 @@ static bool load(Accelerator *self, int64_t index, const Instruction *i) {
 
 static bool store(Accelerator *self, int64_t index, const Instruction *i) {
   int64_t size = accelerator_dram_entry(self, i->memory), lanes = self->configuration.batch * self->configuration.block_out;
-  if (!check_entries(self, index, i->sram + i->rows * i->columns, self->accumulator_entries)) return false;
   for (int64_t row = 0; row < i->rows && i->columns; row++) {
     int64_t first = (i->dram + row * i->stride) * size, count = i->columns * lanes;
     if (!check_dram(self, index, first, i->columns * size)) return false;
@@ -212,13 +206,26 @@ static bool take_steps(Accelerator *self, int64_t index, const Instruction *i) {
   return true;
 }
 
-bool accelerator_execute(Accelerator *self, int64_t index) {
+bool accelerator_begin(Accelerator *self, int64_t index) {
   const Instruction *i = &self->instructions[index];
+  if (i->opcode == OPCODE_LOAD || i->opcode == OPCODE_STORE) {
+    int64_t width = i->pad_left + i->columns + i->pad_right, height = i->pad_top + i->rows + i->pad_bottom;
+    int64_t entries = i->memory == MEMORY_INPUT      ? self->input_entries
+                      : i->memory == MEMORY_WEIGHT   ? self->weight_entries
+                      : i->memory == MEMORY_MICRO_OP ? self->micro_op_entries
+                                                     : self->accumulator_entries;
+    return check_entries(self, index, i->sram + width * height, entries);
+  }
   int64_t steps = accelerator_steps(i);
   if (steps > self->steps_left)
     return accelerator_fail(self, "instruction %lld takes %lld steps, and %lld are left", (long long)index,
                             (long long)steps, (long long)self->steps_left);
   self->steps_left -= steps;
+  return true;
+}
+
+bool accelerator_execute(Accelerator *self, int64_t index) {
+  const Instruction *i = &self->instructions[index];
   switch (i->opcode) {
     case OPCODE_LOAD:
       return load(self, index, i);

@@ -51,6 +51,7 @@ static int start(Functional *self, Unit unit) {
   }
   self->taken[unit]++;
   self->pending[unit] = index;
+  if (!accelerator_begin(self->machine, index)) return -1;
   self->late[unit] = accelerator_random(&self->random) >> 63;
   return self->late[unit] || accelerator_execute(self->machine, index) ? 1 : -1;
 }
@@ -133,6 +134,6 @@ bool accelerator_run_functional(Accelerator *machine, uint64_t seed, Accelerator
   }
   good = good ? run(&self) : accelerator_fail(machine, "out of memory");
   for (int unit = 0; unit < UNITS; unit++) free(self.waiting[unit]);
-  count(machine, counters);
+  if (good) count(machine, counters);
   return good;
 }

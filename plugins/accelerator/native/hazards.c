@@ -20,6 +20,7 @@ typedef struct {
   int64_t granule;
   int64_t index; /* of the instruction that is looked at */
   const Instruction *i;
+  Contents contents;
   /* What is searched for once an entry was read that nobody wrote. */
   bool searching, found;
   Place wanted_place;
@@ -280,9 +281,16 @@ bool accelerator_find_hazards(Accelerator *machine, Hazards *hazards) {
   }
   hazards->fault = (Fault){FAULT_NONE, -1, 0, 0, 0};
   bool is_clean = good;
-  for (int64_t k = 0; k < machine->count && is_clean; k++) is_clean = access_all(&walk, hazards->sequence[k]);
+  walk.contents.dram = hazards->contents;
+  bool follows = good && hazards->contents;
+  if (follows) is_clean = good = contents_open(&walk.contents, machine);
+  for (int64_t k = 0; k < machine->count && is_clean; k++) {
+    is_clean = access_all(&walk, hazards->sequence[k]);
+    if (follows && is_clean) contents_follow(&walk.contents, machine, walk.i);
+  }
   if (is_clean) check_outputs(&walk);
   else if (good && hazards->fault.kind == FAULT_UNWRITTEN) find_writer(&walk);
   for (Place place = 0; place < PLACES; place++) free(walk.entries[place]);
-  return good || accelerator_fail(machine, "out of memory");
+  if (follows) contents_close(&walk.contents);
+  return good || (!follows && accelerator_fail(machine, "out of memory"));
 }

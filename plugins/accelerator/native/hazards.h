@@ -2,7 +2,7 @@
 #ifndef GRAFT_ACCELERATOR_HAZARDS_H
 #define GRAFT_ACCELERATOR_HAZARDS_H
 
-#include "accelerator.h"
+#include "contents.h"
 
 /* What is accessed: the memories by their number, and DRAM by granules. */
 typedef enum { PLACE_MICRO_OP, PLACE_WEIGHT, PLACE_INPUT, PLACE_ACCUMULATOR, PLACE_DRAM, PLACES } Place;
@@ -41,6 +41,7 @@ typedef struct {
   const ProgramTensor *tensors;
   size_t tensor_count;
   Conflict *conflicts; /* zeros, UNITS for each instruction */
+  uint64_t *contents;  /* NULL, or what each granule of DRAM holds: before the program, and then behind it */
   Fault fault;
 } Hazards;
 

@@ -20,7 +20,7 @@
 #define EXPORT
 #endif
 
-enum { VERSION = 1, HEAD = 2 + ACCELERATOR_CONFIGURATION_FIELDS + 6, MOST_TENSORS = 1 << 16, MOST_NAME = 64 };
+enum { VERSION = 2, HEAD = 2 + ACCELERATOR_CONFIGURATION_FIELDS + 6, MOST_TENSORS = 1 << 16, MOST_NAME = 64 };
 
 static const char MAGIC[8] = "GRAFTACC";
 
@@ -96,7 +96,7 @@ static const char *read_module(Module *self, const uint8_t *bytes, size_t size) 
     return DAMAGED;
   for (int64_t i = 0; i < self->inputs + self->outputs; i++) {
     const Border *border = &self->borders[i];
-    if (border_bytes(border) != border->size || !inside(self, border->offset, border->size)) return DAMAGED;
+    if (border_bytes(border, i >= self->inputs) != border->size || !inside(self, border->offset, border->size)) return DAMAGED;
   }
   self->stream = reader.next;
   int64_t left = reader.end - 8 - reader.next, notes = counts[5];
@@ -273,6 +273,14 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *module, con
   (void)user;
   Module *self = module;
   if (strcmp(function, self->name)) return host->fail(host, "'%s' has no function '%s'", self->name, function);
+  for (int64_t i = 0; i < self->inputs + self->outputs; i++) {
+    bool is_input = i < self->inputs;
+    int32_t count = is_input ? host->input_count : host->output_count;
+    int64_t argument = self->borders[i].argument;
+    if (argument < 0 || (count >= 0 && argument >= count))
+      return host->fail(host, "'%s' takes %s %lld, and its call has %d; compile the model again", self->name,
+                        is_input ? "input" : "output", (long long)argument, (int)count);
+  }
   *entry = run;
   *state = self;
   return GRAFT_OK;

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_INSTRUCTIONS = 1 << 24 };
+/* Sums of what these bound fit into 64 bits: addresses, and cycles of as many steps as a run may take. */
+enum { MOST_INSTRUCTIONS = 1 << 24, MOST_ENTRY = 1 << 24, MOST_TIME = 1 << 20 };
 
 bool accelerator_fail(Accelerator *self, const char *format, ...) {
   va_list arguments;
@@ -38,8 +39,13 @@ static bool set_sizes(Accelerator *self) {
   for (int i = 0; i < ACCELERATOR_CONFIGURATION_FIELDS; i++)
     if (fields[i] < 1 || fields[i] > INT32_MAX)
       return accelerator_fail(self, "field %d of the configuration is %lld", i, (long long)fields[i]);
-  if (c->batch > 1 << 16 || c->block_in > 1 << 16 || c->block_out > 1 << 16)
+  if (c->batch > MOST_ENTRY || c->block_in > MOST_ENTRY || c->block_out > MOST_ENTRY / 4 ||
+      c->batch * c->block_in > MOST_ENTRY || c->block_in * c->block_out > MOST_ENTRY ||
+      c->batch * c->block_out > MOST_ENTRY / 4)
     return accelerator_fail(self, "a block of the configuration is too large");
+  if (c->latency > MOST_TIME || c->pipeline > MOST_TIME || c->alu_interval > MOST_TIME ||
+      c->accumulator_latency > MOST_TIME)
+    return accelerator_fail(self, "a time of the configuration is too long");
   self->input_entries = c->input_bytes / (c->batch * c->block_in);
   self->weight_entries = c->weight_bytes / (c->block_out * c->block_in);
   self->accumulator_entries = c->accumulator_bytes / (c->batch * c->block_out * 4);

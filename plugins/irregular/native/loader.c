@@ -260,6 +260,12 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *state, cons
   if (strcmp(function, module->name) != 0) {
     return host->fail(host, "module of kind 'irregular' has function '%s', not '%s'", module->name, function);
   }
+  if (host->input_count >= 0 &&
+      (host->input_count < module->input_count || host->output_count < module->output_count)) {
+    return host->fail(host, "'%s' has %d inputs and %d outputs, and its call has %d and %d", function,
+                      (int)module->input_count, (int)module->output_count, (int)host->input_count,
+                      (int)host->output_count);
+  }
   *entry = run;
   *function_state = state;
   return GRAFT_OK;

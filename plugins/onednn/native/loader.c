@@ -139,6 +139,12 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *state, cons
   if (strcmp(function, module->graph.symbol) != 0) {
     return host->fail(host, "module of kind 'json:onednn' has function '%s', not '%s'", module->graph.symbol, function);
   }
+  if (host->input_count >= 0 &&
+      (host->input_count < module->graph.input_count || host->output_count < module->graph.head_count)) {
+    return host->fail(host, "'%s' has %d inputs and %d outputs, and its call has %d and %d", function,
+                      (int)module->graph.input_count, (int)module->graph.head_count, (int)host->input_count,
+                      (int)host->output_count);
+  }
   *entry = onednn_run;
   *function_state = state;
   return GRAFT_OK;

@@ -120,7 +120,7 @@ static PyObject *convert_array(const Port *port, PyObject *argument, DLTensor *t
   if (!fits(port, tensor)) {
     return fail_type(port, tensor);
   }
-  Py_INCREF(port->descr);
+  Py_INCREF((PyObject *)port->descr);
   PyObject *array = PyArray_FromAny(argument, port->descr, 0, 0, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, NULL);
   if (array) {
     tensor->data = PyArray_DATA((PyArrayObject *)array);
@@ -155,7 +155,7 @@ static PyObject *copy_strided(const Port *port, DLTensor *tensor) {
   for (int32_t i = 0; i < tensor->ndim; i++) {
     strides[i] = (npy_intp)tensor->strides[i] * tensor->dtype.bits / 8;
   }
-  Py_INCREF(port->descr);
+  Py_INCREF((PyObject *)port->descr);
   PyObject *view = PyArray_NewFromDescr(&PyArray_Type, port->descr, tensor->ndim, (npy_intp *)tensor->shape, strides,
                                         (char *)tensor->data + tensor->byte_offset, 0, NULL);
   PyObject *copy = view ? (PyObject *)PyArray_NewCopy((PyArrayObject *)view, NPY_CORDER) : NULL;
@@ -200,14 +200,25 @@ PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *te
     return convert_dlpack(port, argument, tensor);
   }
   GraftError error = {.code = GRAFT_ERROR_INPUT};
+  char kind[GRAFT_CLASS_NAME];
   graft_append(error.message, sizeof error.message,
                "input '%s' must be a NumPy array or a DLPack tensor, got a Python %s; convert it with numpy.asarray",
-               port->info.name, Py_TYPE(argument)->tp_name);
+               port->info.name, graft_class_name(argument, kind));
   graft_raise(&error, NULL, NULL, NULL);
   return NULL;
 }
 
 /* ---- Errors --------------------------------------------------------------------------------------------------- */
+
+const char *graft_class_name(PyObject *object, char name[GRAFT_CLASS_NAME]) {
+  PyObject *found = PyType_GetName(Py_TYPE(object));
+  const char *text = found ? PyUnicode_AsUTF8(found) : NULL;
+  name[0] = 0;
+  graft_append(name, GRAFT_CLASS_NAME, "%s", text ? text : "?");
+  PyErr_Clear();
+  Py_XDECREF(found);
+  return name;
+}
 
 void graft_take_exception(PyObject **exception, char *text, size_t size) {
   PyObject *type, *value, *traceback;
@@ -219,8 +230,8 @@ void graft_take_exception(PyObject **exception, char *text, size_t size) {
   }
   PyObject *words = value ? PyObject_Str(value) : NULL;
   const char *utf8 = words ? PyUnicode_AsUTF8(words) : NULL;
-  const char *name = value ? strrchr(Py_TYPE(value)->tp_name, '.') : NULL;
-  name = name ? name + 1 : value ? Py_TYPE(value)->tp_name : "unknown exception";
+  char kind[GRAFT_CLASS_NAME];
+  const char *name = value ? graft_class_name(value, kind) : "unknown exception";
   graft_append(text, size, utf8 && *utf8 ? "%s: %s" : "%s", name, utf8);
   PyErr_Clear();
   Py_XDECREF(words);

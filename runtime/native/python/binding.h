@@ -2,8 +2,7 @@
 #ifndef GRAFT_BINDING_H
 #define GRAFT_BINDING_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "limited.h"
 
 #define PY_ARRAY_UNIQUE_SYMBOL graft_array_api
 #ifndef GRAFT_BINDING_MAIN
@@ -106,6 +105,10 @@ int graft_tensor_of_array(PyObject *array, DLTensor *tensor);
 /* An ndarray over the tensor's memory, which `base` (may be NULL) keeps alive. Steals nothing. */
 PyObject *graft_array_of_tensor(const DLTensor *tensor, PyObject *base, int writeable);
 
+/* The name of an object's class, without its module, in `name`. */
+enum { GRAFT_CLASS_NAME = 128 };
+const char *graft_class_name(PyObject *object, char name[GRAFT_CLASS_NAME]);
+
 /* "ValueError: text" of the exception that is set, which is moved to `exception`. */
 void graft_take_exception(PyObject **exception, char *text, size_t size);
 
@@ -130,7 +133,8 @@ typedef struct CancelTokenObject {
   GraftCancelToken token;
 } CancelTokenObject;
 
-extern PyTypeObject graft_cancel_token_type;
+extern PyTypeObject *graft_cancel_token_type;
+extern PyType_Spec graft_cancel_token_spec;
 
 /* Makes self->program. `modules`, `loaders` and `devices` are sequences of tuples, `constants` a dict, `artifact` what
  * they come from, or None; `is_shared` puts arenas where other processes may see them. 0, or -1 with an exception. */
@@ -138,15 +142,17 @@ int graft_create_from_parts(ProgramObject *self, PyObject *manifest, PyObject *m
                             PyObject *loaders, PyObject *devices, int threads, PyObject *artifact, int is_shared);
 
 /* The type DeviceTensor (device_tensor.c). What is made of an output takes its memory over. */
-extern PyTypeObject graft_device_tensor_type;
+extern PyTypeObject *graft_device_tensor_type;
+extern PyType_Spec graft_device_tensor_spec;
 PyObject *graft_device_tensor(const DLTensor *output, ProgramObject *program);
 
 /* graft.runtime._native.FencedFunction: a function of a module that a worker process runs (fenced.c). */
-extern PyTypeObject graft_fenced_type;
+extern PyTypeObject *graft_fenced_type;
+extern PyType_Spec graft_fenced_spec;
 int32_t graft_run_fenced(GraftContext *context, void *state, const DLTensor *const *inputs, DLTensor *const *outputs);
 
 /* graft.runtime._native.serve(program, functions, socket): the worker's side (serve.c). */
-extern PyTypeObject graft_program_type;
+extern PyTypeObject *graft_program_type;
 PyObject *graft_serve(PyObject *module, PyObject *arguments);
 
 /* graft.runtime._native.open_artifact(path, accept=None), check_artifact(artifact) and content_hash(bytes). */

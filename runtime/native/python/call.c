@@ -3,6 +3,7 @@
 #include "binding.h"
 #include "devices.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { STACK_TENSORS = 16 };
@@ -118,7 +119,7 @@ static int use_buffer(Run *run, int32_t i, const DLTensor *known, PyObject *buff
     return 1;
   }
   int64_t *strides = element_strides(run, run->program->input_count + i, array);
-  Py_INCREF(port->descr);
+  Py_INCREF((PyObject *)port->descr);
   run->arrays[i] = strides ? PyArray_NewFromDescr(&PyArray_Type, port->descr, known->ndim, (npy_intp *)known->shape,
                                                   PyArray_STRIDES(array), PyArray_DATA(array), NPY_ARRAY_WRITEABLE, NULL)
                            : NULL;
@@ -151,7 +152,7 @@ static int make_output(Run *run, const Instance *instance, int32_t i) {
   if (graft_is_large(known)) {
     run->arrays[i] = graft_large_array(run->program, i, known);
   } else {
-    Py_INCREF(port->descr);
+    Py_INCREF((PyObject *)port->descr);
     run->arrays[i] = PyArray_NewFromDescr(&PyArray_Type, port->descr, known->ndim, (npy_intp *)known->shape, NULL,
                                           NULL, 0, NULL);
   }
@@ -321,12 +322,31 @@ static PyGetSetDef token_getters[] = {
     {0},
 };
 
-PyTypeObject graft_cancel_token_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "graft.runtime._native.CancelToken",
-    .tp_basicsize = sizeof(CancelTokenObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "What other threads end runs of programs with, before they are done.",
-    .tp_methods = token_methods,
-    .tp_getset = token_getters,
-    .tp_new = PyType_GenericNew,
+static void token_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_Free(self);
+  Py_DECREF((PyObject *)type);
+}
+
+static PyObject *token_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  (void)arguments;
+  (void)keywords;
+  return PyType_GenericAlloc(type, 0);
+}
+
+static PyType_Slot token_slots[] = {
+    {Py_tp_dealloc, token_dealloc},
+    {Py_tp_doc, "What other threads end runs of programs with, before they are done."},
+    {Py_tp_methods, token_methods},
+    {Py_tp_getset, token_getters},
+    {Py_tp_new, token_new},
+    {0},
+};
+
+PyTypeObject *graft_cancel_token_type;
+PyType_Spec graft_cancel_token_spec = {
+    .name = "graft.runtime._native.CancelToken",
+    .basicsize = sizeof(CancelTokenObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = token_slots,
 };

@@ -18,7 +18,7 @@ typedef struct ManagedTensor {
 } ManagedTensor;
 
 PyObject *graft_device_tensor(const DLTensor *output, ProgramObject *program) {
-  DeviceTensor *self = PyObject_New(DeviceTensor, &graft_device_tensor_type);
+  DeviceTensor *self = PyObject_New(DeviceTensor, graft_device_tensor_type);
   if (!self) {
     graft_free_output((DLTensor *)output);
     return NULL;
@@ -32,7 +32,9 @@ static void dealloc(PyObject *object) {
   DeviceTensor *self = (DeviceTensor *)object;
   graft_free_output(&self->tensor);
   Py_DECREF((PyObject *)self->program);
+  PyTypeObject *type = Py_TYPE(object);
   PyObject_Free(object);
+  Py_DECREF((PyObject *)type);
 }
 
 static const GraftDevice *device_of(const DeviceTensor *self) {
@@ -179,13 +181,19 @@ static PyGetSetDef getters[] = {
     {0},
 };
 
-PyTypeObject graft_device_tensor_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "graft.runtime._native.DeviceTensor",
-    .tp_basicsize = sizeof(DeviceTensor),
-    .tp_dealloc = dealloc,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "An output that stays on a device, until numpy() or whoever takes its DLPack capsule asks for it.",
-    .tp_methods = methods,
-    .tp_getset = getters,
-    .tp_repr = represent,
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, dealloc},
+    {Py_tp_doc, "An output that stays on a device, until numpy() or whoever takes its DLPack capsule asks for it."},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getters},
+    {Py_tp_repr, represent},
+    {0},
+};
+
+PyTypeObject *graft_device_tensor_type;
+PyType_Spec graft_device_tensor_spec = {
+    .name = "graft.runtime._native.DeviceTensor",
+    .basicsize = sizeof(DeviceTensor),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = slots,
 };

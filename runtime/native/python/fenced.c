@@ -445,7 +445,7 @@ static PyObject *fenced_new(PyTypeObject *type, PyObject *arguments, PyObject *k
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "Oid|p", names, &connection, &number, &seconds, &is_distrusted)) {
     return NULL;
   }
-  FencedFunction *self = (FencedFunction *)type->tp_alloc(type, 0);
+  FencedFunction *self = (FencedFunction *)PyType_GenericAlloc(type, 0);
   if (self) {
     self->connection = Py_NewRef(connection);
     self->number = number;
@@ -469,15 +469,23 @@ static void fenced_dealloc(PyObject *object) {
   pthread_mutex_destroy(&self->lock);
   pthread_mutex_destroy(&self->segments.lock);
   Py_XDECREF(self->connection);
-  Py_TYPE(object)->tp_free(object);
+  PyTypeObject *type = Py_TYPE(object);
+  PyObject_Free(object);
+  Py_DECREF((PyObject *)type);
 }
 
-PyTypeObject graft_fenced_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "graft.runtime._native.FencedFunction",
-    .tp_basicsize = sizeof(FencedFunction),
-    .tp_dealloc = fenced_dealloc,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "FencedFunction(connection, number, seconds, is_distrusted=False): a function of a module that a worker "
-              "process runs; one that is distrusted sees copies of the tensors alone.",
-    .tp_new = fenced_new,
+static PyType_Slot fenced_slots[] = {
+    {Py_tp_dealloc, fenced_dealloc},
+    {Py_tp_doc, "FencedFunction(connection, number, seconds, is_distrusted=False): a function of a module that a worker "
+                "process runs; one that is distrusted sees copies of the tensors alone."},
+    {Py_tp_new, fenced_new},
+    {0},
+};
+
+PyTypeObject *graft_fenced_type;
+PyType_Spec graft_fenced_spec = {
+    .name = "graft.runtime._native.FencedFunction",
+    .basicsize = sizeof(FencedFunction),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = fenced_slots,
 };

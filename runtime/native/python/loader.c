@@ -307,10 +307,11 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, con
     status = fail_load(user, host);
   } else if (!function) {
     status = host->fail(host, "out of memory");
-  } else if (Py_IS_TYPE(callable, &graft_fenced_type)) {
+  } else if (Py_IS_TYPE(callable, graft_fenced_type)) {
     is_fenced = 1;
   } else if (!PyCallable_Check(callable)) {
-    status = host->fail(host, "function '%s' is a %s, which cannot be called", name, Py_TYPE(callable)->tp_name);
+    char kind[GRAFT_CLASS_NAME];
+    status = host->fail(host, "function '%s' is a %s, which cannot be called", name, graft_class_name(callable, kind));
   }
   if (status) {
     Py_XDECREF(callable);

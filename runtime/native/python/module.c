@@ -28,11 +28,21 @@ static int take_stop(PyObject *const *arguments, Py_ssize_t count, Stop *stop, G
   if (PyErr_Occurred()) {
     return -1;
   }
-  if (PyObject_TypeCheck(arguments[3], &graft_cancel_token_type)) {
+  if (PyObject_TypeCheck(arguments[3], graft_cancel_token_type)) {
     stop->token = &((CancelTokenObject *)arguments[3])->token;
   }
   details->stop = stop->end || stop->token ? stop : NULL;
   return 0;
+}
+
+/* The items of a tuple, borrowed, in memory that PyMem_Free gives back; NULL with an exception. */
+static PyObject **items_of(PyObject *tuple) {
+  Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+  PyObject **items = PyMem_Malloc(sizeof *items * (size_t)(count + 1));
+  for (Py_ssize_t i = 0; items && i < count; i++) {
+    items[i] = PyTuple_GET_ITEM(tuple, i);
+  }
+  return items ? items : (PyObject **)PyErr_NoMemory();
 }
 
 /* Gives the outputs or, where a buffer has too few rows, the number that the first such output has; then nothing ran. */
@@ -48,8 +58,12 @@ static PyObject *program_run_into(PyObject *object, PyObject *const *arguments, 
   if (take_stop(arguments, count, &stop, &details) < 0) {
     return NULL;
   }
-  return graft_call_program(self, PySequence_Fast_ITEMS(arguments[0]), PyTuple_GET_SIZE(arguments[0]),
-                            PySequence_Fast_ITEMS(arguments[1]), -1, &details);
+  PyObject **inputs = items_of(arguments[0]), **buffers = inputs ? items_of(arguments[1]) : NULL;
+  PyObject *outputs =
+      buffers ? graft_call_program(self, inputs, PyTuple_GET_SIZE(arguments[0]), buffers, -1, &details) : NULL;
+  PyMem_Free(inputs);
+  PyMem_Free(buffers);
+  return outputs;
 }
 
 /* Takes a tuple of inputs and the number of the device that outputs are to be on: 0 for main memory, -1 for where the
@@ -68,8 +82,11 @@ static PyObject *program_run_on(PyObject *object, PyObject *const *arguments, Py
   if (PyErr_Occurred() || take_stop(arguments, count, &stop, &details) < 0) {
     return NULL;
   }
-  return graft_call_program(self, PySequence_Fast_ITEMS(arguments[0]), PyTuple_GET_SIZE(arguments[0]), NULL,
-                            (int32_t)device, &details);
+  PyObject **inputs = items_of(arguments[0]);
+  PyObject *outputs =
+      inputs ? graft_call_program(self, inputs, PyTuple_GET_SIZE(arguments[0]), NULL, (int32_t)device, &details) : NULL;
+  PyMem_Free(inputs);
+  return outputs;
 }
 
 /* The most calls of any procedure that may be the entry of a run. */
@@ -179,7 +196,7 @@ static PyObject *program_pool_counts(PyObject *object, void *unused) {
 static PyObject *program_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   (void)arguments;
   (void)keywords;
-  ProgramObject *self = (ProgramObject *)type->tp_alloc(type, 0);
+  ProgramObject *self = (ProgramObject *)PyType_GenericAlloc(type, 0);
   if (self) {
     self->vectorcall = program_vectorcall;
     pthread_mutex_init(&self->segments.lock, NULL);
@@ -190,14 +207,16 @@ static PyObject *program_new(PyTypeObject *type, PyObject *arguments, PyObject *
 static void program_dealloc(PyObject *object) {
   ProgramObject *self = (ProgramObject *)object;
   for (int32_t i = 0; self->ports && i < self->input_count + self->output_count; i++) {
-    Py_XDECREF(self->ports[i].descr);
+    Py_XDECREF((PyObject *)self->ports[i].descr);
   }
   PyMem_Free(self->ports);
   graft_drop_spares(self);
   graft_program_destroy(self->program);
   graft_drop_parts(self);
   pthread_mutex_destroy(&self->segments.lock);
-  Py_TYPE(object)->tp_free(object);
+  PyTypeObject *type = Py_TYPE(object);
+  PyObject_Free(object);
+  Py_DECREF((PyObject *)type);
 }
 
 static int find_ports(ProgramObject *self) {
@@ -270,19 +289,30 @@ static PyGetSetDef program_getters[] = {
     {0},
 };
 
-PyTypeObject graft_program_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "graft.runtime._native.Program",
-    .tp_basicsize = sizeof(ProgramObject),
-    .tp_dealloc = program_dealloc,
-    .tp_vectorcall_offset = offsetof(ProgramObject, vectorcall),
-    .tp_call = PyVectorcall_Call,
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_doc = "Program(manifest, modules, constants, loaders, threads, artifact=None, shared=False, devices=()): a"
-              " program that runs natively; its arenas may be memory that is shared with other processes.",
-    .tp_methods = program_methods,
-    .tp_getset = program_getters,
-    .tp_init = program_init,
-    .tp_new = program_new,
+static PyMemberDef program_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(ProgramObject, vectorcall), READONLY, NULL},
+    {0},
+};
+
+static PyType_Slot program_slots[] = {
+    {Py_tp_dealloc, program_dealloc},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_doc, "Program(manifest, modules, constants, loaders, threads, artifact=None, shared=False, devices=()): a"
+                " program that runs natively; its arenas may be memory that is shared with other processes."},
+    {Py_tp_methods, program_methods},
+    {Py_tp_getset, program_getters},
+    {Py_tp_members, program_members},
+    {Py_tp_init, program_init},
+    {Py_tp_new, program_new},
+    {0},
+};
+
+PyTypeObject *graft_program_type;
+static PyType_Spec program_spec = {
+    .name = "graft.runtime._native.Program",
+    .basicsize = sizeof(ProgramObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
+    .slots = program_slots,
 };
 
 static PyMethodDef functions[] = {
@@ -327,15 +357,17 @@ PyMODINIT_FUNC PyInit__native(void) {
       .numpy_dtype = import_name("graft.runtime.dtypes", "numpy_dtype"),
       .dtype_name = import_name("graft.runtime.dtypes", "dtype_name"),
   };
-  if (PyErr_Occurred() || PyType_Ready(&graft_program_type) < 0 || PyType_Ready(&graft_fenced_type) < 0 ||
-      PyType_Ready(&graft_device_tensor_type) < 0 || PyType_Ready(&graft_cancel_token_type) < 0) {
+  if (PyErr_Occurred() || !(graft_program_type = (PyTypeObject *)PyType_FromSpec(&program_spec)) ||
+      !(graft_fenced_type = (PyTypeObject *)PyType_FromSpec(&graft_fenced_spec)) ||
+      !(graft_device_tensor_type = (PyTypeObject *)PyType_FromSpec(&graft_device_tensor_spec)) ||
+      !(graft_cancel_token_type = (PyTypeObject *)PyType_FromSpec(&graft_cancel_token_spec))) {
     return NULL;
   }
   PyObject *module = PyModule_Create(&definition);
-  if (module && (PyModule_AddObjectRef(module, "Program", (PyObject *)&graft_program_type) < 0 ||
-                 PyModule_AddObjectRef(module, "FencedFunction", (PyObject *)&graft_fenced_type) < 0 ||
-                 PyModule_AddObjectRef(module, "DeviceTensor", (PyObject *)&graft_device_tensor_type) < 0 ||
-                 PyModule_AddObjectRef(module, "CancelToken", (PyObject *)&graft_cancel_token_type) < 0 ||
+  if (module && (PyModule_AddObjectRef(module, "Program", (PyObject *)graft_program_type) < 0 ||
+                 PyModule_AddObjectRef(module, "FencedFunction", (PyObject *)graft_fenced_type) < 0 ||
+                 PyModule_AddObjectRef(module, "DeviceTensor", (PyObject *)graft_device_tensor_type) < 0 ||
+                 PyModule_AddObjectRef(module, "CancelToken", (PyObject *)graft_cancel_token_type) < 0 ||
                  PyModule_AddIntConstant(module, "ABI_VERSION", GRAFT_ABI_VERSION) < 0)) {
     Py_CLEAR(module);
   }

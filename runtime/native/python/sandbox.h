@@ -2,8 +2,9 @@
 #ifndef GRAFT_SANDBOX_H
 #define GRAFT_SANDBOX_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include <stdint.h>
+
+#include "limited.h"
 
 /* graft.runtime._native.enter_sandbox(filter, names): installs a filter of system calls, for good; those that it refuses
  * fail with EPERM, and are noted. */

@@ -277,7 +277,7 @@ GRAFT_FORMAT(2, 3) static int32_t host_fail(const GraftLoaderHost *base, const c
 /* 0, or -1 with an exception. */
 static int look_up(Service *service, PyObject *names) {
   const LoadedModule *loaded = service->program->program->modules;
-  ServiceHost host = {{GRAFT_ABI_VERSION, host_fail}, ""};
+  ServiceHost host = {{GRAFT_ABI_VERSION, host_fail, -1, -1}, ""};
   service->function_count = (int32_t)PyTuple_GET_SIZE(names);
   service->functions = graft_calloc((size_t)service->function_count, sizeof(Served));
   if (!service->functions) {
@@ -317,7 +317,7 @@ PyObject *graft_serve(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *program, *names;
   int socket;
-  if (!PyArg_ParseTuple(arguments, "O!O!i", &graft_program_type, &program, &PyTuple_Type, &names, &socket)) {
+  if (!PyArg_ParseTuple(arguments, "O!O!i", graft_program_type, &program, &PyTuple_Type, &names, &socket)) {
     return NULL;
   }
   Service *service = graft_calloc(1, sizeof *service);

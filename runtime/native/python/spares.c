@@ -87,7 +87,7 @@ PyObject *graft_large_array(ProgramObject *program, int32_t output, const DLTens
     return NULL;
   }
   spares->references++;
-  Py_INCREF(descr);
+  Py_INCREF((PyObject *)descr);
   PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, known->ndim, (npy_intp *)known->shape, NULL,
                                          PyArray_DATA((PyArrayObject *)block), NPY_ARRAY_CARRAY, NULL);
   if (!array) {

@@ -118,7 +118,7 @@ static int32_t load_module(GraftProgram *program, const GraftLoadOptions *option
   GraftModuleSource source = program->source.modules[number];
   LoadedModule *loaded = program->modules + number;
   char message[768] = "";
-  Host host = {{GRAFT_ABI_VERSION, host_fail}, message, sizeof message};
+  Host host = {{GRAFT_ABI_VERSION, host_fail, -1, -1}, message, sizeof message};
   loaded->loader = find_loader(options, module->kind);
   if (!loaded->loader) {
     return fail_missing(module, error);
@@ -150,7 +150,8 @@ static int32_t resolve_call(GraftProgram *program, Call *call, GraftError *error
   }
   const LoadedModule *loaded = program->modules + call->module;
   char message[768] = "";
-  Host host = {{GRAFT_ABI_VERSION, host_fail}, message, sizeof message};
+  Host host = {
+      {GRAFT_ABI_VERSION, host_fail, call->inputs.count, call->outputs.count}, message, sizeof message};
   int32_t status = loaded->loader->lookup(loaded->loader->user, &host.base, loaded->module, call->function,
                                           &call->entry, &call->state);
   if (status) {

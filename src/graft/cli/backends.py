@@ -11,6 +11,7 @@ import click
 
 from graft.cli.common import ExitCode, State, common_options
 from graft.cli.output import print_json, print_table
+from graft.core.backend_spec import value_text
 from graft.runtime.plugin_files import name_of
 
 if TYPE_CHECKING:
@@ -32,8 +33,10 @@ def command(ctx: click.Context) -> None:
 @click.pass_obj
 def list_backends(state: State) -> None:
     """List the installed plugins from their metadata, without importing any."""
+    from graft.compiler.configuration import configuration
     from graft.plugins.discovery import PluginSource, clashes, discover
 
+    off = {*state.without, *configuration().disabled}
     files = (PluginSource(name_of(Path(path)), path, is_file=True) for path in state.plugin_files)
     sources = [*discover(), *files]
     refused = clashes(sources)
@@ -43,7 +46,7 @@ def list_backends(state: State) -> None:
             "distribution": source.distribution,
             "version": source.version,
             "provides": source.value,
-            "note": _note(source, refused),
+            "note": "disabled" if off & {source.name, source.distribution} else _note(source, refused),
         }
         for source in sources
     ]
@@ -80,6 +83,8 @@ def show(state: State, name: str | None) -> None:
 
 
 def _print_info(info: BackendInfo) -> None:
+    from graft.runtime.loaders import secret_variable
+
     facts = {
         "plugin": f"{info.plugin} ({' '.join(part for part in (info.distribution, info.version) if part)})",
         "priority": info.priority,
@@ -95,6 +100,10 @@ def _print_info(info: BackendInfo) -> None:
     for key, value in facts.items():
         if value not in ("", None):
             click.echo(f"  {key:<10}  {value}")
+    for number, row in enumerate(info.options):
+        default = f"a secret, in {secret_variable(info.name, row.name)}" if row.secret else value_text(row.default)
+        text = f"{row.name}={row.type_text} ({default})"
+        click.echo(f"  {'' if number else 'options':<10}  {text}{f': {row.help}' if row.help else ''}")
 
 
 @command.command("doctor")

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from graft.core.backend_spec import texts_of
+from graft.errors import OptionError
+
 if TYPE_CHECKING:
     from graft.core.model.dimensions import Wish
     from graft.partition.policy import Policy
@@ -53,11 +56,14 @@ class State:
     _manager: PluginManager | None = None
 
     def manager(self) -> PluginManager:
-        """Return the plugin manager, with the files of ``--plugin`` and without those of ``--without``."""
+        """Return the plugin manager, with the files of ``--plugin``, without ``--without`` and what is disabled."""
         if self._manager is None:
+            from graft.compiler.configuration import configuration
             from graft.plugins.manager import PluginManager
 
-            self._manager = PluginManager(self.without, isolation=dict(self.isolation))
+            wish = configuration()
+            disabled = (*self.without, *wish.disabled)
+            self._manager = PluginManager(disabled, isolation=dict(self.isolation), limits=wish.limits)
             for path in self.plugin_files:
                 self._manager.load_file(path)
         return self._manager
@@ -132,8 +138,11 @@ def bindings_and_ranges(
 
 
 def names_argument(text: str) -> tuple[str, ...]:
-    """Return the names of ``onednn,llvm``, in order."""
-    names = tuple(name.strip() for name in text.split(","))
+    """Return the backends of ``npu:bits=8,mode=fast,llvm``, in order, each with its options."""
+    try:
+        names = texts_of(text)
+    except OptionError as error:
+        raise click.BadParameter(error.message) from error
     if not all(names):
         raise click.BadParameter(f"'{text}' has an empty name; write names with commas between, as in onednn,llvm")
     return names
@@ -190,7 +199,7 @@ def backend_options(command: Command) -> Command:
         click.option(
             "-b",
             "--backends",
-            metavar="NAME,...",
+            metavar="NAME[:OPTION=VALUE,...],...",
             type=names_argument,
             help="Backends in order of preference; if left out all that take part unnamed, by cost.",
         ),

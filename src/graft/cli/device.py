@@ -115,8 +115,8 @@ def _description(
 
     wish = False if tune is None else TuneOptions(seconds=tune, device=TuningDevice(board))
     request = Request(
-        [CBackend(compiles=False, without=state.switched_off)], dims=dims, threads=1, target=board.target, tune=wish,
-        manager=state.manager(),
+        [CBackend(compiles=False)], dims=dims, threads=1, target=board.target, tune=wish, manager=state.manager(),
+        without=state.switched_off,
     )  # fmt: skip
     compiled = compile_model(str(model), request)
     if compiled.tuning is not None:

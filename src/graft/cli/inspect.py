@@ -22,6 +22,7 @@ from graft.cli.common import (
 )
 from graft.cli.output import print_json, print_table
 from graft.cli.sources import print_sources
+from graft.core.backend_spec import backend_text
 from graft.errors import ArtifactError
 from graft.report.artifact_contents import embedded_model, read_manifest
 from graft.report.quantities import dearer, knobs, shape, size
@@ -110,7 +111,7 @@ def _print_artifact(state: State, path: Path) -> None:
 def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     from graft.report.arena import arena_text, peak_text
     from graft.runtime.caches import caches_of
-    from graft.runtime.procedure import procedure_from_json, shape_texts
+    from graft.runtime.procedure import SECRET, procedure_from_json, shape_texts
 
     entry, members = manifest["procedures"][0], manifest["members"]
     procedure = procedure_from_json(entry)
@@ -161,6 +162,9 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     click.echo()
     print_table(("MODULE", "KIND", "FUNCTIONS", "SIZE", "PLUGIN", "INSTALL"), rows)
     for one in manifest["modules"]:
+        if one.get("options"):
+            shown = {name: "(secret)" if value == SECRET else value for name, value in one["options"].items()}
+            click.echo(f"{one['name']} was compiled by {backend_text(one['backend'], shown)}")
         if one.get("source", {}).get("compiler"):
             click.echo(f"{one['name']} was compiled from C by {one['source']['compiler']}")
     kernels = dict(_kernels(manifest))

@@ -16,10 +16,9 @@ from typing import NoReturn
 
 import click
 
-import graft
 from graft.cli.common import ExitCode, State
 from graft.cli.output import print_json
-from graft.errors import GraftError, PluginError, VerifyError
+from graft.errors import GraftError, OptionError, PluginError, VerifyError
 from graft.runtime.foreign import one_line
 
 VERBS = (
@@ -46,7 +45,7 @@ class Verbs(click.Group):
 
 
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(graft.__version__, prog_name="graft")
+@click.version_option(package_name="graft-compiler", prog_name="graft")
 @click.option(
     "--include-dir", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: _include_dir(*given),
     help="Print the folder of the C headers and exit.",
@@ -109,6 +108,8 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _code(error: GraftError) -> ExitCode:
+    if isinstance(error, OptionError):  # the user's, though the plugin says it
+        return ExitCode.FAILURE
     if isinstance(error, PluginError) or "plugin" in error.facts:
         return ExitCode.PLUGIN
     return ExitCode.ACCURACY if isinstance(error, VerifyError) else ExitCode.FAILURE

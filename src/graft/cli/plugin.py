@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import click
 
 from graft.cli.common import ExitCode, State, common_options
 from graft.cli.output import keep_clear, print_json
+from graft.errors import PlanError
 
 if TYPE_CHECKING:
     from graft.testkit.conformance.outcome import Result
@@ -20,7 +22,7 @@ KINDS = ("json", "c-source", "native", "rewrite", "tensor-ir")
 @click.group()
 @common_options
 def command() -> None:
-    """Write a new plugin, or hold one to the levels of conformance."""
+    """Write a new plugin, hold one to the levels of conformance, or leave one out."""
 
 
 @command.command("new")
@@ -110,6 +112,48 @@ def test(
     else:
         click.echo(scorecard.text(), nl=False)
     return ExitCode.OK if scorecard.ok else ExitCode.FAILURE
+
+
+@command.command("disable")
+@click.argument("name")
+@common_options
+@click.pass_obj
+def disable(state: State, name: str) -> None:
+    """Leave out the plugin or distribution NAME, in this and all later calls, without importing it."""
+    from graft.compiler.configuration import configuration
+    from graft.plugins.discovery import discover
+
+    known = sorted({one for source in discover() for one in (source.name, source.distribution) if one})
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        raise PlanError(f"no plugin '{name}' is installed; {hint}`graft backends list` names them", backend=name)
+    _set_disabled(state, {*configuration().disabled, name}, f"'{name}' is disabled")
+
+
+@command.command("enable")
+@click.argument("name")
+@common_options
+@click.pass_obj
+def enable(state: State, name: str) -> None:
+    """Take the plugin or distribution NAME again that was disabled."""
+    from graft.compiler.configuration import configuration
+
+    disabled = configuration().disabled
+    if name not in disabled:
+        known = f"disabled are {', '.join(disabled)}" if disabled else "nothing is disabled"
+        raise PlanError(f"plugin '{name}' is not disabled; {known}", backend=name)
+    _set_disabled(state, set(disabled) - {name}, f"'{name}' is enabled")
+
+
+def _set_disabled(state: State, names: set[str], text: str) -> None:
+    from graft.compiler.configuration import set_disabled
+
+    path = set_disabled(names)
+    if state.json:
+        print_json({"disabled": sorted(names), "configuration": str(path)})
+    else:
+        click.echo(f"{text} in {path}")
 
 
 def _tell(results: list[Result], verbose: bool) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from graft.core.model.dimensions import Wish
-    from graft.runtime.loaders import Loader, PluginFile
+    from graft.runtime.loaders import PluginFile
     from graft.runtime.program import Program
 
 Shapes = Sequence[tuple[str, tuple[int, ...]]]
@@ -99,10 +99,10 @@ def feeds_of(
 def load_artifact(state: State, path: Path, threads: int | None, strict: bool = False) -> Program:
     """Return the program of an artifact; the loaders of ``--plugin`` files take part."""
     runtime = import_module("graft.runtime")
-    loaders: list[Loader | PluginFile] = []
+    loaders: list[PluginFile] = []
     if state.plugin_files:
         names = {name_of(Path(file)) for file in state.plugin_files}
-        loaders += [*state.manager().files(names), *state.manager().module_loaders(names).values()]
+        loaders += state.manager().files(names)
     program: Program = runtime.load(
         path, threads=threads, strict=strict, loaders=loaders, isolation=dict(state.isolation) or None,
         native=state.native, keys=state.keys,

@@ -7,7 +7,6 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.dependences import with_tokens
 from graft.plugins.accelerator.isa import (
     FLAGS,
     FLOATING,
@@ -27,6 +26,7 @@ from graft.plugins.accelerator.isa import (
     micro_op_fields,
 )
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
+from graft.plugins.accelerator.proof.dependences import with_tokens
 
 DEFAULT = Configuration()
 SMALL = Configuration(
@@ -69,7 +69,9 @@ TINY = Configuration(
 """16 blocks of inputs, 8 of weights, 24 of accumulators, 16 micro-ops: so few that everything collides."""
 
 
-def random_program(seed: int, length: int = 24) -> tuple[Program, dict[str, bytes]]:
+def random_program(
+    seed: int, length: int = 24, configuration: Configuration = TINY
+) -> tuple[Program, dict[str, bytes]]:
     """A legal program of random instructions, with tokens for its dependences, and inputs for it."""
     rng = np.random.default_rng(seed)
     micro = [MicroOp(*map(int, rng.integers(0, (6, 6, 4)))) for _ in range(16)]
@@ -96,7 +98,7 @@ def random_program(seed: int, length: int = 24) -> tuple[Program, dict[str, byte
         Finish(),
     ]
     body = [_random_instruction(rng, tensors) for _ in range(length)]
-    program = with_tokens(Program(TINY, tensors, (*start, *body, *end)))
+    program = with_tokens(Program(configuration, tensors, (*start, *body, *end)))
     return program, {"x": rng.bytes(512)}
 
 

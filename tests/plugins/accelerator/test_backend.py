@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,8 @@ from graft.errors import ArtifactError
 from graft.plugins.accelerator.assembly import assemble, disassemble
 from graft.plugins.accelerator.backend import AcceleratorBackend
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.module import program_of
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.module import BORDER, HEAD, checksum, program_of
+from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.report import report_of
 from graft.runtime.artifact import read, save
 from graft.runtime.procedure import Module
@@ -106,6 +106,33 @@ def test_a_damaged_module_is_refused(artifact: Path, place: int, tmp_path: Path)
     assert "program" in caught.value.message
 
 
+BORDER_ARGUMENT, BORDER_HEIGHT = 2, 7
+"""Where a border has the number of its argument, and the height of its tensor."""
+
+
+@pytest.mark.parametrize(
+    ("field", "number", "text"),
+    [
+        (BORDER_ARGUMENT, 7, "takes output 7, and its call has 1; compile the model again"),
+        (BORDER_ARGUMENT, -1, "takes output -1, and its call has 1; compile the model again"),
+        (BORDER_HEIGHT, 99, "the program is damaged; compile the model again"),
+    ],
+)
+def test_a_crafted_module_with_the_right_checksum_is_refused(
+    artifact: Path, field: int, number: int, text: str, tmp_path: Path
+) -> None:
+    description, own = read(artifact), module_of(artifact)
+    words = np.frombuffer(own.data, np.int64).copy()
+    constants, inputs = words[HEAD - 5 : HEAD - 3]
+    words[HEAD + 2 * constants + BORDER * inputs + field] = number
+    words[-1:] = np.array([checksum(words[:-1].tobytes())], np.uint64).view(np.int64)
+    modules = tuple(replace(one, data=words.tobytes()) if one.name == own.name else one for one in description.modules)
+    save(replace(description, modules=modules), tmp_path / "crafted.graft")
+    with pytest.raises(graft.GraftError) as caught:
+        graft.runtime.load(tmp_path / "crafted.graft", strict=True)
+    assert caught.value.message.endswith(text)
+
+
 def test_a_report_accounts_for_all_cycles_and_bytes(artifact: Path) -> None:
     report = report_of(module_of(artifact))
     facts = report.facts
@@ -162,7 +189,7 @@ def test_weights_that_are_computed_are_refused() -> None:
 
 
 def test_a_layer_that_fits_in_no_tiling_is_refused_with_the_numbers() -> None:
-    tiny = AcceleratorBackend(Configuration(input_bytes=512, weight_bytes=4096, accumulator_bytes=2048))
+    tiny = AcceleratorBackend(input_bytes=512, weight_bytes=4096, accumulator_bytes=2048)
     layer = Quantized()
     x = layer.dequantize(layer.input(1, 3, 64, 64, dtype="uint8"), 0.5, 3)
     w, _ = layer.weights(2, 3, 15, 15, axis=None, scale=0.25)
@@ -184,7 +211,7 @@ def test_a_layer_that_fits_in_no_tiling_is_refused_with_the_numbers() -> None:
     ids=["half", "8 x 8", "32 x 32"],
 )
 def test_a_configuration_of_its_own_runs_what_it_compiles(configuration: Configuration) -> None:
-    own = AcceleratorBackend(configuration)
+    own = AcceleratorBackend(**asdict(configuration))
     placed = graft.plan(small_network(), [own, "reference"]).placements
     assert {row.op_type for row in placed if row.backend == "reference"} == {"QuantizeLinear", "DequantizeLinear"}
     program = graft.compile(small_network(), [own, "reference"], strict=True)

@@ -12,9 +12,9 @@ from graft.plugins.accelerator.assembly import assemble
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.encoding import decode_all, encode, encode_all
 from graft.plugins.accelerator.isa import Alu, Finish, Gemm, Load
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
+from graft.plugins.accelerator.proof.tokens import ProofError
 from graft.plugins.accelerator.simulator import FUNCTIONAL
-from graft.plugins.accelerator.tokens import ProofError
 
 DEFAULT = Configuration()
 FINISH = encode(Finish(), DEFAULT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from graft.plugins.accelerator.layers import (
     packed,
     unpacked,
 )
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.simulator import Run, run_cycles, run_functional
 from tests.plugins.accelerator.layer_reference import evaluate
 
@@ -50,7 +51,7 @@ def run_layers(
     """Lower, prove, run on both simulators with random inputs, and compare every output; return the timed run."""
     rng = np.random.default_rng(seed)
     lowered = lower(layers, outputs, configuration, buffers)
-    prove(lowered.program)
+    prove(lowered.program, lowered.source)
     made = {layer.output.name for layer in layers}
     given_ = {one.name: one for layer in layers for one in inputs_of(layer) if one.name not in made}
     values = {name: rng.integers(-128, 128, one.shape).astype(np.int8) for name, one in given_.items()}
@@ -183,7 +184,7 @@ def others(draw: st.DrawFn) -> Layer:
 
 
 SLOWLY = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-MACHINES = st.sampled_from((DEFAULT, SMALL, NARROW))
+MACHINES = st.sampled_from((DEFAULT, SMALL, NARROW, replace(SMALL, accumulator_latency=5)))
 
 
 @SLOWLY
@@ -276,6 +277,15 @@ def test_two_buffers_hide_transfers():
     layer = convolution("y", Activation("x", 64, 28, 28), 64)
     cycles = [run_layers([layer], ["y"], DEFAULT, buffers).counters.cycles for buffers in (1, 2)]
     assert cycles[1] < 0.9 * cycles[0]
+
+
+@pytest.mark.parametrize(("channels", "size", "kernel"), [(64, 28, 3), (128, 7, 3), (128, 14, 1)])
+def test_sums_are_interleaved_where_a_machine_does_not_forward_them(channels, size, kernel):
+    layer = convolution("y", Activation("x", channels, size, size), channels, kernel)
+    forwarding, waiting = (
+        run_layers([layer], ["y"], replace(DEFAULT, accumulator_latency=latency)).counters.cycles for latency in (1, 4)
+    )
+    assert waiting < 1.02 * forwarding
 
 
 # ---- What is refused ----------------------------------------------------------------------------------------------

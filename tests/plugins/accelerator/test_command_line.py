@@ -12,7 +12,7 @@ import pytest
 
 from graft.cli.main import main
 from graft.plugins.accelerator.assembly import assemble
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
 from tests.end_to_end.quantized import Quantized
 
 FACTS = {

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from graft.plugins.accelerator.assembly import assemble, instruction_text
-from graft.plugins.accelerator.dependences import with_tokens
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.model import run
+from graft.plugins.accelerator.proof.dependences import with_tokens
+from graft.plugins.accelerator.proof.prove import prove
+from graft.plugins.accelerator.simulator import run_cycles, run_functional
+from tests.plugins.accelerator.programs import TINY, random_program
+from tests.plugins.accelerator.test_codegen import SMALL, residual_network, run_layers
 
 HEAD = """.configuration
 .tensor "x" input offset=0 size=1024
@@ -60,3 +68,19 @@ def test_an_entry_is_filled_anew_only_when_it_was_read():
         "gemm outer=0 wait=alu signal=load",
         "load accumulator dram=1 wait=gemm signal=gemm",
     ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_random_program_runs_with_queues_of_any_depth(seed):
+    machine = replace(TINY, queue_depth=1 + seed % 4, token_depth=1 + seed // 4)
+    program, inputs = random_program(seed, configuration=machine)
+    prove(program)
+    assert run_cycles(program, inputs).outputs == run(program, inputs)
+    assert run_functional(program, inputs, seed).outputs == run(program, inputs)
+
+
+@pytest.mark.parametrize("queue_depth", [1, 2, 4])
+@pytest.mark.parametrize("token_depth", [1, 2, 3])
+def test_queues_of_any_depth_do(queue_depth, token_depth):
+    machine = replace(SMALL, queue_depth=queue_depth, token_depth=token_depth)
+    run_layers(residual_network(), ["classes", "sum"], machine)

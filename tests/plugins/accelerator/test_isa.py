@@ -132,7 +132,11 @@ def test_a_micro_op_that_does_not_fit_is_an_error():
     ("sizes", "text"),
     [
         ({"batch": 0}, "'batch' is 0, a number from 1 to 2147483647 is needed"),
-        ({"latency": 1.5}, "'latency' is 1.5, a number from 1 to 2147483647 is needed"),
+        ({"latency": 1.5}, "'latency' is 1.5, a number from 1 to 1048576 is needed"),
+        (
+            {"block_in": 4096, "block_out": 8192},
+            "an entry of 'weight' has 33554432 bytes, and at most 16777216 are allowed; make its blocks smaller",
+        ),
         ({"weight_bytes": 300}, "'weight_bytes' is 300, which is no multiple of an entry of 256 bytes"),
         (
             {"weight_bytes": 512 * 1024},

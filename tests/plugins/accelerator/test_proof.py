@@ -9,8 +9,8 @@ import pytest
 from graft.plugins.accelerator.assembly import assemble
 from graft.plugins.accelerator.isa import Unit, unit_of
 from graft.plugins.accelerator.program import Program
-from graft.plugins.accelerator.proof import prove
-from graft.plugins.accelerator.tokens import ProofError
+from graft.plugins.accelerator.proof.prove import prove
+from graft.plugins.accelerator.proof.tokens import ProofError
 from tests.plugins.accelerator.programs import random_program
 from tests.plugins.accelerator.unit_programs import UNIT_PROGRAMS
 

@@ -11,7 +11,7 @@ from graft.errors import RunError
 from graft.plugins.accelerator.assembly import assemble
 from graft.plugins.accelerator.isa import Unit
 from graft.plugins.accelerator.model import run
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.simulator import Run, run_cycles, run_functional, trace
 from tests.plugins.accelerator.programs import random_program
 from tests.plugins.accelerator.unit_programs import UNIT_PROGRAMS, X
@@ -113,6 +113,21 @@ def test_a_step_of_a_product_takes_a_cycle_and_one_of_the_alu_two():
     run = cycles(body, pipeline=4)
     assert (length(run, 1), length(run, 2)) == (4 + 1500, 4 + 3000)
     assert (run.counters.gemm_steps, run.counters.alu_steps) == (1500, 1500)
+
+
+@pytest.mark.parametrize(
+    ("fields", "last"),
+    [
+        ("inner=100", 99 * 4),
+        ("inner=100 destination_inner=1", 99),
+        ("outer=25 inner=4 destination_inner=1", 99),
+        ("outer=50 inner=2 destination_inner=1", 49 * 4 + 1),
+    ],
+)
+def test_without_forwarding_a_product_waits_for_the_last_with_its_destination(fields, last):
+    body = f"load micro_op columns=1 signal=gemm\ngemm reset {fields} wait=load signal=alu\nfinish wait=gemm"
+    assert length(cycles(body), 1) == 4 + 100
+    assert length(cycles(body, accumulator_latency=4), 1) == 4 + last + 1
 
 
 def test_every_cycle_of_every_unit_is_told():

@@ -7,7 +7,7 @@ import pytest
 
 from graft.plugins.accelerator.assembly import assemble
 from graft.plugins.accelerator.model import run
-from graft.plugins.accelerator.proof import prove
+from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.simulator import run_cycles, run_functional
 from tests.plugins.accelerator.unit_programs import UNIT_PROGRAMS, X
 

@@ -61,7 +61,7 @@ def test_a_network_runs_on_the_vendors_device(loaded) -> None:
     [
         (["-DNO_ENTRY"], "GRAFT_ACCELERATOR_DEVICE: '.*/vendor.so' exports no 'graft_accelerator_driver'"),
         (["-DNO_DRIVER"], "GRAFT_ACCELERATOR_DEVICE: '.*/vendor.so' gives no driver"),
-        (["-DVERSION=7"], "the device's driver has version 7, and version 1 is needed; build it anew"),
+        (["-DVERSION=7"], "the device's driver has version 7, and version 2 is needed; build it anew"),
         (["-DNO_RUN"], "the device's driver lacks its name, 'open', 'run' or 'close'"),
         (
             ["-DOPEN_FAILS"],

@@ -64,7 +64,7 @@ const GraftAcceleratorDriver *graft_accelerator_driver(void);
 
 #ifndef NO_ENTRY
 const GraftAcceleratorDriver *graft_accelerator_driver(void) {
-  static const AcceleratorConfiguration LARGER = {1, 16, 16, 65536, 262144, 131072, 32768, 512, 256, 8, 256, 64, 4, 2};
+  static const AcceleratorConfiguration LARGER = {1, 16, 16, 65536, 262144, 131072, 32768, 512, 256, 8, 256, 64, 4, 2, 1};
   static GraftAcceleratorDriver driver = {VERSION, "vendor", NULL, NULL, open_vendor, run_vendor, close_vendor};
 #ifdef NO_RUN
   driver.run = NULL;

@@ -10,7 +10,6 @@ import onnx
 import pytest
 
 import graft
-from graft.plugins.c_source.backend import CBackend
 from graft.runtime.c_source import INCLUDE
 
 PROGRAM = """#include "graft/kernel.h"
@@ -32,7 +31,7 @@ def test_products_of_bytes_are_words_in_c_and_exact(monkeypatch: pytest.MonkeyPa
     random = np.random.default_rng(0)
     w = random.integers(-128, 128, (36, 6), np.int8)
     made.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
-    program = graft.compile(made, [CBackend(without={"vector-types"})], strict=True, cache=False, target="generic")
+    program = graft.compile(made, ["c_source"], strict=True, cache=False, target="generic", without=["vector-types"])
     x = random.integers(0, 256, (5, 36), np.uint8)
     assert np.array_equal(program(x), (x.astype(np.int32) - 131) @ w.astype(np.int32))
     source = program.description.modules[0].source

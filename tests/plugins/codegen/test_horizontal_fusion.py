@@ -1,5 +1,6 @@
 """Horizontal fusion: which kernels become one, and that the one gives what they gave."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from tests.plugins.llvm.graphs import HEADER, region_of
 
 TARGET = target_named("x86-64-v4")
 RANDOM = np.random.default_rng(0)
-COPIED = ("in-place",)
+COPIED = frozenset({"in-place"})
 """Convolutions whose results are computed in the memory of a Concat are not stacked: here it copies them."""
+COPYING = CompileOptions(replace(TARGET, without=COPIED))
 
 
 def numbers(*shape: int) -> np.ndarray:
@@ -55,9 +57,9 @@ def groups(inputs: str, body: str, *outputs: str) -> list[str]:
 def compare(load_image: Any, feeds: dict[str, np.ndarray], calls: int, *graph: str) -> None:
     """The compiled graph has so many calls on a machine that is known, and computes here what the reference does."""
     text, constants = written(*graph)
-    backend = LlvmBackend(without=COPIED)
-    assert len(backend.compile(region_of(text, constants), CompileOptions(TARGET)).procedure.calls) == calls
-    compiled = backend.compile(region_of(text, constants), CompileOptions(host_target()))
+    backend, here = LlvmBackend(), replace(host_target(), without=COPIED)
+    assert len(backend.compile(region_of(text, constants), COPYING).procedure.calls) == calls
+    compiled = backend.compile(region_of(text, constants), CompileOptions(here))
     results = execute(compiled, list(feeds.values()), load_image)
     expected = ReferenceEvaluator(onnx.parser.parse_model(f"{HEADER} {text}")).run(None, {**feeds, **constants})
     for result, wanted in zip(results, expected, strict=True):
@@ -112,7 +114,7 @@ def test_a_gate_and_what_it_lets_through_share_a_kernel(load_image: Any) -> None
 
 
 def test_what_a_product_reads_of_another_is_stored_only_if_it_is_read_elsewhere(load_image: Any) -> None:
-    compiled = LlvmBackend(without=COPIED).compile(region_of(*written(*GATE)), CompileOptions(TARGET))
+    compiled = LlvmBackend().compile(region_of(*written(*GATE)), COPYING)
     assert [tensor.name for tensor in compiled.procedure.tensors if tensor.storage == "arena"] == ["y"]
     inputs, body, output = GATE
     compare(load_image, {"x": numbers(1, 9, 24)}, 2, inputs, f"{body} z = Softmax (u)", output, "float[1,9,96] z")
@@ -146,7 +148,7 @@ def test_convolutions_of_one_image_are_stacked(load_image: Any) -> None:
 
 
 def test_their_results_are_parts_of_one_tensor() -> None:
-    compiled = LlvmBackend(without=COPIED).compile(region_of(*written(*MODULE)), CompileOptions(TARGET))
+    compiled = LlvmBackend().compile(region_of(*written(*MODULE)), COPYING)
     views = [tensor for tensor in compiled.procedure.tensors if tensor.storage == "view"]
     assert [(view.name, view.shape, view.offset) for view in views] == [
         ("d", (1, 8, 5, 5), 0), ("e", (1, 20, 5, 5), 4 * 8 * 25)
@@ -213,7 +215,8 @@ def test_random_graphs_compute_the_same_with_and_without(products: list[tuple[st
     x = numbers(1, 9, 24)
     results = []
     for without in ((), ("horizontal",)):
-        compiled = LlvmBackend(without=without).compile(region_of(text, constants), CompileOptions(host_target()))
+        target = replace(host_target(), without=frozenset(without))
+        compiled = LlvmBackend().compile(region_of(text, constants), CompileOptions(target))
         results.append(execute(compiled, [x], load_image))
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -65,8 +65,7 @@ class Emulated(CudaEmulator):
     form = "ptx"
     shared = 0
 
-    @classmethod
-    def module_loaders(cls):
+    def module_loaders(self):
         """Return the loader that is tested."""
         return [native_loader()]
 

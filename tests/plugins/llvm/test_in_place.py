@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,8 @@ from tests.plugins.llvm.graphs import region_of
 def compiled(
     text: str, constants: dict[str, np.ndarray] | None = None, without: tuple[str, ...] = ()
 ) -> CompiledRegion:
-    return LlvmBackend(without=without).compile(region_of(text, constants), CompileOptions(host_target()))
+    target = replace(host_target(), without=frozenset(without))
+    return LlvmBackend().compile(region_of(text, constants), CompileOptions(target))
 
 
 ONE = np.ones((3, 1), np.float32)

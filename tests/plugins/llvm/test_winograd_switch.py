@@ -1,12 +1,13 @@
 """Winograd's algorithm in whole programs: switched off, and on several threads."""
 
+from collections.abc import Collection
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import graft
-from graft.plugins.llvm.backend import LlvmBackend
 from graft.runtime.program import Program
 
 SHAPE = (1, 48, 27, 30)
@@ -43,8 +44,8 @@ def two_convolutions() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def program(threads: int = 1, **options: object) -> Program:
-    return graft.compile(two_convolutions(), [LlvmBackend(**options)], threads=threads, strict=True)  # type: ignore[arg-type]
+def program(threads: int = 1, without: Collection[str] = ()) -> Program:
+    return graft.compile(two_convolutions(), ["llvm"], threads=threads, strict=True, without=without)
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +63,6 @@ def test_switching_winograd_off_keeps_the_answer(usual: Program) -> None:
     np.testing.assert_allclose(usual(IMAGE), direct(IMAGE), rtol=1e-4, atol=1e-4)
 
 
-def test_the_fingerprint_names_what_is_switched_off() -> None:
-    backend = LlvmBackend(without={"winograd"})
-    assert backend.fingerprint() == f"{LlvmBackend().fingerprint()} without winograd"
-
-
 def test_two_threads_give_the_same_bits(usual: Program) -> None:
     np.testing.assert_array_equal(program(threads=2)(IMAGE), usual(IMAGE))
 
@@ -78,7 +74,7 @@ def test_sums_of_many_channels_are_about_as_exact_as_direct_ones() -> None:
     patches = np.lib.stride_tricks.sliding_window_view(np.pad(image, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
     exact = np.einsum("ocij,ncyxij->noyx", weights, patches.astype(np.float64), optimize=True)
     found = [
-        graft.compile(model, [LlvmBackend(without=without)], threads=1, strict=True)
+        graft.compile(model, ["llvm"], threads=1, strict=True, without=without)
         for without in (set[str](), {"winograd"})
     ]
     assert weight_bytes(found[0]) == 4 * weight_bytes(found[1])

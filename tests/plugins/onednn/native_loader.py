@@ -53,7 +53,12 @@ FAIL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, *[ctyp
 
 
 class LoaderHost(ctypes.Structure):
-    _fields_ = (("abi_version", ctypes.c_uint32), ("fail", FAIL))
+    _fields_ = (
+        ("abi_version", ctypes.c_uint32),
+        ("fail", FAIL),
+        ("input_count", ctypes.c_int32),
+        ("output_count", ctypes.c_int32),
+    )
 
 
 LOAD = ctypes.CFUNCTYPE(
@@ -110,7 +115,7 @@ class LoadedModule:
         self.loader = self.library.graft_loader().contents
         self.messages: list[str] = []
         self.fail = FAIL(self._fail)
-        self.host = LoaderHost(1, self.fail)
+        self.host = LoaderHost(1, self.fail, -1, -1)
         self.constants = {name: np.ascontiguousarray(array) for name, array in module.constants.items()}
         self.tensors = [tensor(array) for array in self.constants.values()]
         rows = [

@@ -20,7 +20,9 @@ class Pebble(graft.CSourceBackend):
         "pebble.dense": call_dense,
         "Relu": "pebble_relu({X}, {Y.size}, {Y})",
         "Add": "pebble_add({A}, {B}, {Y.size}, {Y})",
-        "Softmax": lambda kernel: f"pebble_softmax({{0}}, {{Y.size}}, {{Y.shape[{kernel[0].rank - 1}]}}, {{Y}})",
+        "Softmax": lambda kernel: (
+            f"pebble_softmax({{inputs[0]}}, {{Y.size}}, {{Y.shape[{kernel[0].rank - 1}]}}, {{Y}})"
+        ),
         "LayerNormalization": "pebble_normalize({X}, {Scale}, {B}, {epsilon}, {Y.size}, {Scale.size}, {Y})",
     }
 
@@ -51,8 +53,7 @@ class Pebble(graft.CSourceBackend):
         """Say what is missing: the library, or a C compiler for the calls."""
         return library.opened() or super().available()
 
-    @classmethod
-    def module_loaders(cls):
+    def module_loaders(self):
         """Open the library where a program is loaded; the runtime loads the modules itself."""
         library.opened()
         return []

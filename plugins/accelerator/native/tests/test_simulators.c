@@ -8,7 +8,7 @@
 
 enum { ROUNDS = 20000, LENGTH = 12, DRAM_BYTES = 4096, MOST_STEPS = 20000 };
 
-static const AcceleratorConfiguration SMALL = {1, 4, 4, 128, 256, 512, 64, 4, 3, 8, 16, 7, 2, 2};
+static const AcceleratorConfiguration SMALL = {1, 4, 4, 128, 256, 512, 64, 4, 3, 8, 16, 7, 4, 2, 3};
 
 static int run(const AcceleratorConfiguration *configuration, const uint8_t *stream, size_t size, uint64_t seed,
                bool with_time, uint8_t *dram) {
@@ -34,7 +34,9 @@ static int walk(const uint8_t *stream, size_t size, uint8_t *dram) {
   Conflict conflicts[(LENGTH + 1) * UNITS] = {{0}};
   int64_t sequence[LENGTH + 1];
   for (int64_t i = 0; i <= LENGTH; i++) sequence[i] = i;
-  Hazards hazards = {.sequence = sequence, .tensors = TENSORS, .tensor_count = 4, .conflicts = conflicts};
+  uint64_t contents[DRAM_BYTES / 4 + 1] = {0};
+  Hazards hazards = {.sequence = sequence, .tensors = TENSORS, .tensor_count = 4, .conflicts = conflicts,
+                     .contents = contents};
   bool good = accelerator_open(&machine, &SMALL, stream, size, dram, DRAM_BYTES, MOST_STEPS);
   assert(!good || accelerator_find_hazards(&machine, &hazards));
   for (int64_t i = 0; good && i < machine.count * UNITS; i++) assert(conflicts[i].other <= machine.count);

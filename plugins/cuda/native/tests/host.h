@@ -42,7 +42,7 @@ static int32_t run_fail(GraftContext *context, const char *format, ...) {
   return code;
 }
 
-static const GraftLoaderHost HOST = {GRAFT_ABI_VERSION, host_fail};
+static const GraftLoaderHost HOST = {GRAFT_ABI_VERSION, host_fail, -1, -1};
 static void *stream, *scratch_on_device;
 static char scratch_here[4096];
 

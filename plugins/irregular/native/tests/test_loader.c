@@ -65,7 +65,7 @@ static const GraftApi API = {.abi_version = GRAFT_ABI_VERSION,
                              .scratch = scratch,
                              .allocate_output = allocate_output,
                              .fail = fail};
-static const GraftLoaderHost LOADER_HOST = {GRAFT_ABI_VERSION, loader_fail};
+static const GraftLoaderHost LOADER_HOST = {GRAFT_ABI_VERSION, loader_fail, -1, -1};
 
 /* Runs a module of one node, whose inputs are bytes. */
 static int32_t run(const char *json, int32_t count, unsigned char *const *values, const size_t *sizes) {
@@ -75,6 +75,10 @@ static int32_t run(const char *json, int32_t count, unsigned char *const *values
   GraftFunction entry = NULL;
   if (loader->load(NULL, &LOADER_HOST, &source, &module)) {
     return -1;
+  }
+  const GraftLoaderHost fewer = {GRAFT_ABI_VERSION, loader_fail, count - 1, MOST_OUTPUTS};
+  if (count && !loader->lookup(NULL, &fewer, module, "r", &entry, &state)) {
+    abort();
   }
   if (loader->lookup(NULL, &LOADER_HOST, module, "r", &entry, &state)) {
     abort();

@@ -52,7 +52,7 @@ static int32_t run_fail(GraftContext *context, const char *format, ...) {
   return GRAFT_ERROR_RUN;
 }
 
-static const GraftLoaderHost HOST = {GRAFT_ABI_VERSION, host_fail};
+static const GraftLoaderHost HOST = {GRAFT_ABI_VERSION, host_fail, -1, -1};
 static const GraftApi API = {.abi_version = GRAFT_ABI_VERSION, .size = sizeof(GraftApi), .fail = run_fail};
 
 static DLTensor tensor(float *data, int64_t *shape) {
@@ -148,6 +148,9 @@ int main(void) {
     return missing ? 0 : 1;
   }
   CHECK(graft_loader()->lookup(NULL, &HOST, module, "nothing", &entry, &entry_state) != GRAFT_OK);
+  const GraftLoaderHost fewer = {GRAFT_ABI_VERSION, host_fail, 0, 1};
+  CHECK(graft_loader()->lookup(NULL, &fewer, module, "region", &entry, &entry_state) != GRAFT_OK);
+  CHECK(strstr(message, "and its call has 0 and 1") != NULL);
   CHECK(graft_loader()->lookup(NULL, &HOST, module, "region", &entry, &entry_state) == GRAFT_OK);
   test_shapes_come_and_go();
   test_calls_at_a_time();

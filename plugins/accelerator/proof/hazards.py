@@ -20,7 +20,7 @@ from graft.plugins.accelerator.accesses import entries_of
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.encoding import encode_all
 from graft.plugins.accelerator.program import Program, Role
-from graft.plugins.accelerator.tokens import UNITS, named, refuse
+from graft.plugins.accelerator.proof.tokens import UNITS, named, refuse
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 PLACES = ("micro_op", "weight", "input", "accumulator", "dram")
@@ -55,9 +55,10 @@ class Conflicts:
     entries: Numbers
 
 
-def conflicts_of(program: Program, sequence: Sequence[int]) -> Conflicts:
+def conflicts_of(program: Program, sequence: Sequence[int], contents: bytearray | None = None) -> Conflicts:
     """Return the conflicts of a program whose instructions run in an order.
 
+    ``contents`` are numbers for what DRAM holds, which become those behind the program: see native/contents.h.
     Raise ProofError where an access is outside of its memory or tensor, or reads what was not written.
     """
     configuration = program.configuration
@@ -68,7 +69,8 @@ def conflicts_of(program: Program, sequence: Sequence[int]) -> Conflicts:
     order, table = np.array(sequence, np.int64).tobytes(), np.array(tensors, np.int64).tobytes()
     stream = encode_all(program.instructions, configuration)
     try:
-        data, (kind, *fault) = conflicts(astuple(configuration), stream, dram, order, table)
+        more = () if contents is None else (contents,)
+        data, (kind, *fault) = conflicts(astuple(configuration), stream, dram, order, table, *more)
     except RuntimeError as error:
         raise CompileError(f"accelerator: {error}") from None
     if kind:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from graft.errors import CompileError
+from graft.errors import InternalError
 from graft.plugins.accelerator.assembly import instruction_text
 from graft.plugins.accelerator.isa import Finish, Queue, Unit, pops, pushes, unit_of
 from graft.plugins.accelerator.program import Program
@@ -21,7 +21,7 @@ Clock = tuple[int, ...]
 """By unit, how many of its instructions are certainly done."""
 
 
-class ProofError(CompileError):
+class ProofError(InternalError):
     """A program that is not safe, which no compiled program may be; ``first`` and ``second`` are instructions."""
 
 

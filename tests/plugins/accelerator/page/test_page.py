@@ -1,0 +1,127 @@
+"""Random programs of random machines: what the page says of them is what the simulators compute, bit for bit."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from graft.errors import ArtifactError, CompileError
+from graft.plugins.accelerator.codegen import lower
+from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.encoding import decode_all, encode_all
+from graft.plugins.accelerator.layers import inputs_of, packed, unpacked
+from graft.plugins.accelerator.model import dram_of, outputs_of
+from graft.plugins.accelerator.program import Program
+from graft.plugins.accelerator.proof.prove import prove
+from graft.plugins.accelerator.simulator import cycles_of, run_functional
+from tests.plugins.accelerator.layer_reference import evaluate
+from tests.plugins.accelerator.page.cycles import cycles
+from tests.plugins.accelerator.page.random_programs import (
+    legal_program,
+    random_configuration,
+    random_network,
+    square_configuration,
+)
+from tests.plugins.accelerator.page.simulator import Damaged, Machine, simulate
+
+PROGRAMS = int(os.environ.get("GRAFT_ACCELERATOR_PROGRAMS", "500"))
+"""Of each of 20 machines, beyond the normal suite; 5,000 are the whole."""
+MACHINES = range(20)
+
+
+def by_the_page(program: Program, inputs: dict[str, bytes]) -> dict[str, bytes]:
+    dram = dram_of(program, inputs)
+    simulate(asdict(program.configuration), encode_all(program.instructions, program.configuration), dram)
+    return outputs_of(program, dram)
+
+
+def check(machine: int, programs: int) -> None:
+    configuration = random_configuration(np.random.default_rng(machine))
+    for seed in range(programs):
+        program, inputs = legal_program(seed, configuration)
+        if seed % 8 == 0:
+            prove(program)
+        assert by_the_page(program, inputs) == run_functional(program, inputs, seed).outputs, (machine, seed)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_random_program_is_what_the_page_says(machine: int) -> None:
+    check(machine, 8)
+
+
+def check_cycles(machine: int, programs: int) -> None:
+    configuration = random_configuration(np.random.default_rng(machine))
+    for seed in range(programs):
+        program, inputs = legal_program(seed, configuration)
+        stream, dram = encode_all(program.instructions, configuration), dram_of(program, inputs)
+        found = cycles(asdict(configuration), stream, dram)
+        assert found == cycles_of(program).counters.cycles, (machine, seed)
+
+
+def check_layers(machine: int, programs: int) -> int:
+    """Compare programs of random layers: what layers mean, the page, the simulator; return how many there were."""
+    configuration, count = square_configuration(np.random.default_rng(machine)), 0
+    for seed in range(programs):
+        rng = np.random.default_rng(1000 * machine + seed)
+        layers = random_network(rng, configuration.block_in)
+        try:
+            lowered = lower(layers, ["z"], configuration)
+        except CompileError as error:
+            assert "size" in error.message
+            continue
+        prove(lowered.program, lowered.source)
+        made = {layer.output.name for layer in layers}
+        given = {one.name: one for layer in layers for one in inputs_of(layer) if one.name not in made}
+        values = {name: rng.integers(-128, 128, one.shape).astype(np.int8) for name, one in given.items()}
+        inputs = {name: packed(values[one.tensor.name], one) for name, one in lowered.inputs.items()}
+        for layer in layers:
+            values[layer.output.name] = evaluate(layer, values)
+        found, count = run_functional(lowered.program, inputs, seed), count + 1
+        assert np.array_equal(unpacked(found.outputs["z"], lowered.outputs["z"]), values["z"]), (machine, seed)
+        if found.counters.gemm_steps + found.counters.alu_steps < 4000:
+            assert by_the_page(lowered.program, inputs) == found.outputs, (machine, seed)
+    return count
+
+
+@pytest.mark.parametrize("machine", [4, 6, 7, 11, 16, 18])
+def test_random_layers_are_what_they_mean_and_what_the_page_says(machine: int) -> None:
+    assert check_layers(machine, 8)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("machine", MACHINES)
+def test_thousands_of_random_layers_are_what_they_mean_and_what_the_page_says(machine: int) -> None:
+    assert check_layers(machine, PROGRAMS // 5)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [b"\x05" + bytes(15), b"\x08" + bytes(15), b"\x03" + bytes(14) + b"\x01", bytes(15) + b"\x80", b"\x02" + bytes(15)],
+    ids=["opcode", "previous unit of loads", "rest", "rest of a load", "no micro-ops"],
+)
+def test_what_the_page_calls_damaged_both_refuse(stream: bytes) -> None:
+    machine = Configuration()
+    with pytest.raises(Damaged):
+        Machine(asdict(machine), bytearray()).decode(stream)
+    with pytest.raises(ArtifactError):
+        decode_all(stream, machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_random_program_takes_the_cycles_that_the_page_says(machine: int) -> None:
+    check_cycles(machine, 3)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("machine", MACHINES)
+def test_hundreds_of_random_programs_take_the_cycles_that_the_page_says(machine: int) -> None:
+    check_cycles(machine, PROGRAMS // 10)
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("machine", MACHINES)
+def test_thousands_of_random_programs_are_what_the_page_says(machine: int) -> None:
+    check(machine, PROGRAMS)

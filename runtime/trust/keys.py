@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from graft.errors import ArtifactError
+from graft.runtime.cache_directory import user_directory
 
 VARIABLE = "GRAFT_TRUSTED_KEYS"
 """The environment's name for the path of the file; empty: there is none, whatever the user's configuration has."""
@@ -81,9 +82,9 @@ def configured() -> Path | None:
     given = os.environ.get(VARIABLE)
     if given is not None:
         return Path(given) if given else None
-    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    path = Path(folder, "graft", "trusted-keys.toml")
-    return path if path.exists() else None
+    folder = user_directory("XDG_CONFIG_HOME", ".config")
+    path = None if folder is None else folder / "trusted-keys.toml"
+    return path if path is not None and path.exists() else None
 
 
 def read_keys(path: str | os.PathLike[str]) -> TrustedKeys:

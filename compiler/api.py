@@ -148,7 +148,7 @@ MEMORY = Kind(" or ".join(map(repr, MEMORIES)), lambda value: isinstance(value, 
 @takes(
     **WISHES, cpu=optional(TEXT), target=optional(TEXT), strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS,
     keep_intermediates=optional(PATH), specialize=optional(SPECIALIZE), memory=MEMORY,
-    isolation=optional(ISOLATION),
+    isolation=optional(ISOLATION), keep_weights=FLAG,
     tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
     plan=optional(instance(Plan, wanted="a graft.Plan, as graft.plan and graft.Plan.from_json return")),
 )  # fmt: skip
@@ -175,6 +175,7 @@ def compile(
     manager: PluginManager | None = None,
     memory: Memory = "binding",
     isolation: Isolations | None = None,
+    keep_weights: bool = False,
 ) -> Program:
     """Compile a model to a program that is ready to run and to save.
 
@@ -198,6 +199,9 @@ def compile(
     `Isolation` objects that say more: what crashes or hangs there is a RunError here, or goes on with the built-in
     compiler's code.
 
+    ``keep_weights`` keeps the model's weights in the artifact as the model has them, beside those that kernels want in
+    an order of their own, so that ``load(native="recompile")`` can compile the model anew; the file is larger for it.
+
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
     best; later compilations use them unless ``tuned`` is False.
 
@@ -208,7 +212,7 @@ def compile(
     request = Request(
         None if backends is None else listed(backends), shapes, threads, machine_wanted(cpu, target), precision,
         strict, cache, tune, tuned, without, plan, policy, place, keep_intermediates, manager, dims, specialize,
-        memory, isolation,
+        memory, isolation, keep_weights,
     )  # fmt: skip
     compiled = compile_model(model, request)
     load = partial(
@@ -327,5 +331,6 @@ def _compile_one(model: Source, request: Request) -> CompiledModel:
         tune=measuring,
         memory=request.memory,
         isolation=request.isolated(chosen),
+        keep_weights=request.keep_weights,
     )
     return compiler.compile(model, request.shapes, request.dims)

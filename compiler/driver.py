@@ -47,6 +47,7 @@ from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.model.save import save_with_data
 from graft.core.model.skeleton import LARGE_BYTES
+from graft.core.model.view import PACKABLE
 from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
 from graft.core.tuning.database import usable
@@ -59,6 +60,7 @@ from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.runtime.cache_directory import cache_directory
 from graft.runtime.caches import Cache, caches_to_json
+from graft.runtime.constants import ConstantStore
 from graft.runtime.files import make_folder, write
 from graft.runtime.isolation.options import Isolation
 from graft.runtime.objects import require_runtime
@@ -74,6 +76,8 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("graft.compiler.driver")
+ELSEWHERE = "weights are in constants.safetensors"
+"""What an artifact's model says of weights that it does not hold itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +244,9 @@ class Compiler:
         forgiven: Collection[str] = (),
         memory: Memory = "binding",
         isolation: Mapping[str, Isolation] | None = None,
+        keep_weights: bool = False,
     ) -> None:
+        self._keep_weights = keep_weights
         self._memory: Memory = memory
         self._isolation = isolation or {}
         self._backends = {backend.name: backend for backend in backends}
@@ -400,6 +406,9 @@ class Compiler:
     ) -> ProgramDescription:
         """Add what people and tools ask an artifact: target, plan, and the partitioned model without weights."""
         target = self._options.target
+        if self._keep_weights:
+            weights, constants = _kept_weights(partitioned.model, weights, description.constants)
+            description = replace(description, constants=constants)
         metadata = {
             "graft": version(),
             "plan": partitioned.plan.to_json(),
@@ -475,6 +484,18 @@ def version() -> str:
     return graft.__version__
 
 
+def _kept_weights(
+    model: ir.Model, known: Mapping[str, str], constants: Mapping[str, np.ndarray]
+) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Return the keys of all weights of a model by name, and the constants with them."""
+    store, keys = ConstantStore(constants), dict(known)
+    for name, value in model.graph.initializers.items():
+        tensor = value.const_value
+        if tensor is not None and name not in keys and _is_weight(tensor) and tensor.dtype not in PACKABLE:
+            keys[name] = store.add(tensor.numpy())
+    return keys, store.arrays
+
+
 def model_without_weights(model: ir.Model) -> bytes:
     """Return a model's bytes with every large initialiser reduced to its type and shape."""
     graph = model.graph
@@ -492,7 +513,7 @@ def model_without_weights(model: ir.Model) -> bytes:
         assert value.const_value is not None, value.name
         tensor = proto.graph.initializer.add(name=value.name, data_type=value.const_value.dtype)
         tensor.dims.extend(value.const_value.shape.numpy())
-        tensor.doc_string = "weights are in constants.safetensors"
+        tensor.doc_string = ELSEWHERE
     return bytes(proto.SerializeToString(deterministic=True))
 
 

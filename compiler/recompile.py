@@ -7,8 +7,9 @@ in the place of the call.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -16,6 +17,7 @@ import onnx_ir.passes.common as passes
 
 from graft.compiler.api import compile_model
 from graft.compiler.configuration import configuration
+from graft.compiler.driver import ELSEWHERE
 from graft.compiler.procedure_builder import ProcedureBuilder
 from graft.compiler.request import Request, plugins
 from graft.compiler.symbol_binding import Unbound
@@ -66,6 +68,28 @@ def recompile(description: ProgramDescription, missing: Collection[int], threads
         raise ArtifactError(f"artifact is damaged: {error}; compile it again") from error
 
 
+def recompile_whole(description: ProgramDescription, threads: int | None) -> ProgramDescription:
+    """Return a program for the model inside another, with nothing of its modules; raise GraftError if it cannot be."""
+    keys = description.metadata.get("weights", {})
+    model = _model_of(description, "model.onnx", keys if isinstance(keys, Mapping) else {})
+    missing = [
+        f"'{name}'"
+        for name, value in model.graph.initializers.items()
+        if value.const_value is not None and value.const_value.doc_string == ELSEWHERE
+    ]
+    if missing:
+        raise ArtifactError(
+            f"the artifact's model cannot be compiled anew: {len(missing)} of its weights ({', '.join(missing[:3])}"
+            f"{', ...' if len(missing) > 3 else ''}) are there only as its machine code wants them; compile it with "
+            "keep_weights=True",
+            weights=len(missing), spelled={"keep_weights=True": "--keep-weights"},
+        )  # fmt: skip
+    passes.InlinePass()(model)
+    manager, precision = plugins(), str(description.metadata.get("precision", "float32"))
+    request = Request(manager.fallbacks(), threads=threads, precision=precision, manager=manager)
+    return compile_model(model, request).description
+
+
 def _models_of(description: ProgramDescription) -> dict[int, tuple[str, Mapping[str, str]]]:
     """Return the files of the artifact's models with the keys of their weights, by the first module of each."""
     versions = description.metadata.get("variants", ())
@@ -85,7 +109,10 @@ def _model_of(description: ProgramDescription, file: str, keys: Mapping[str, str
     if file not in description.files:
         raise ArtifactError("the artifact holds no model to compile the regions anew that have no loader here")
     try:
-        model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(description.files[file]))
+        proto = onnx.ModelProto.FromString(description.files[file])
+        if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors_of(proto)):
+            raise ValueError("a tensor of it lies in another file")
+        model: ir.Model = ir.from_proto(proto)
         for name, value in model.graph.initializers.items():
             if name in keys:
                 value.const_value = ir.tensor(description.constants[keys[name]], name=name)
@@ -94,6 +121,17 @@ def _model_of(description: ProgramDescription, file: str, keys: Mapping[str, str
             f"the artifact's model cannot be read ({type(error).__name__}: {error}); compile it again"
         ) from error
     return model
+
+
+def _tensors_of(message: Any) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor in a protobuf message, wherever it stands."""
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for one in (value,) if hasattr(value, "ListFields") else value:
+                if isinstance(one, onnx.TensorProto):
+                    yield one
+                else:
+                    yield from _tensors_of(one)
 
 
 def _compile(region: Region, threads: int | None, precision: str, manager: PluginManager) -> CompiledRegion:

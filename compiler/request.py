@@ -140,6 +140,7 @@ class Request:
     specialize: Specialize | None = None
     memory: Memory = "binding"
     isolation: Isolations | None = None
+    keep_weights: bool = False
 
     def variant(self, dims: Dims, tuned_for: float) -> Request:
         """Return the wishes for a version of the model with these dimensions, after so many seconds of tuning.

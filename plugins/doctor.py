@@ -13,6 +13,7 @@ from graft.plugins.backend import Backend
 from graft.plugins.fence import FencedBackend, fence, trace_of
 from graft.plugins.json_backend import JsonBackend
 from graft.runtime.foreign import one_line
+from graft.runtime.isolation.sandbox import why_not
 
 if TYPE_CHECKING:
     import onnx
@@ -43,9 +44,12 @@ def examine(manager: PluginManager) -> list[Finding]:
     """Load all plugins, ask them and their backends everything, and return what was found, in order of plugins.
 
     An error keeps a plugin or a backend from working, a warning is tolerated, a note says why a sound backend cannot
-    run here.
+    run here, or why no plugin can be isolated in a sandbox.
     """
-    return [finding for plugin in manager.plugins() for finding in _findings(manager, plugin)]
+    reason = why_not()
+    text = f"no plugin can be isolated in a sandbox: {reason}; isolation guards against faults, not against malice"
+    own = [Finding("", "note", text)] if reason else []
+    return [finding for plugin in manager.plugins() for finding in _findings(manager, plugin)] + own
 
 
 def _findings(manager: PluginManager, plugin: Plugin) -> Iterator[Finding]:

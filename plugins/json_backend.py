@@ -59,7 +59,8 @@ class JsonBackend(Backend):
         """Return the loader whose engines this very object builds, with its options."""
         from graft.runtime.loaders import PythonLoader
 
-        return [PythonLoader(self.kind(), self._load_module, saved(self.option_rows(), self.option_values()))]
+        options = saved(self.option_rows(), self.option_values())
+        return [PythonLoader(self.kind(), self._load_module, options, holds_code=False)]
 
     def _load_module(self, name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[str, Engine]:
         graph = JsonGraph.from_json(data)

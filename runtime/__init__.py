@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graft.runtime._native import CancelToken
     from graft.runtime.loading import load
 
-__all__ = ["include_dir", "load"]
+__all__ = ["CancelToken", "include_dir", "load"]
+_HOMES = {"CancelToken": "graft.runtime._native", "load": "graft.runtime.loading"}
 
 
 def include_dir() -> str:
@@ -19,11 +22,9 @@ def include_dir() -> str:
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        if name != "load":
+        if name not in _HOMES:
             raise AttributeError(
                 f"module 'graft.runtime' has no attribute '{name}'; the public names are {', '.join(__all__)}"
             )
-        from graft.runtime.loading import load
-
-        globals()["load"] = load
-        return load
+        globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return globals()[name]

@@ -37,7 +37,15 @@ def parser() -> Parser:
     result.add_argument("--output", type=Path, metavar="DIR", help="write each output to this folder as .npy")
     result.add_argument("--seed", type=_at_least(0), default=0, metavar="N", help="the seed of random inputs")
     result.add_argument("--threads", type=_at_least(1), metavar="N", help="all that may be used by default")
+    result.add_argument(
+        "--deadline", type=_seconds, metavar="SECONDS", help="end a run that is not done after so many seconds"
+    )
     result.add_argument("--strict", action="store_true", help="fail where a region would be compiled anew")
+    result.add_argument(
+        "--native", choices=["run", "signed", "refuse", "recompile"],
+        help="what to do with its machine code; signed where trusted keys are configured, else run",
+    )  # fmt: skip
+    result.add_argument("--keys", type=Path, metavar="FILE", help="the trusted keys; else those that are configured")
     result.add_argument("--json", action="store_true", help="print JSON")
     result.add_argument("--include-dir", action="store_true", help="print the folder of the C headers")
     return result
@@ -57,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         rows = _run(options)
     except GraftError as error:
-        _show(type(error).__name__, error.message, options.json)
+        _show(type(error).__name__, error.command_line, options.json)
         return 5 if "plugin" in error.facts else 1
     if options.json:
         print(json.dumps({"outputs": rows}, indent=2, ensure_ascii=False, default=str))
@@ -71,8 +79,10 @@ def _run(options: argparse.Namespace) -> list[dict[str, Any]]:
     from graft.runtime.inputs import facts, inputs_of, write_arrays
     from graft.runtime.loading import load
 
-    program = load(options.file, threads=options.threads, strict=options.strict)
-    results = program.run(inputs_of(program, options.input, options.seed))
+    program = load(
+        options.file, threads=options.threads, strict=options.strict, native=options.native, keys=options.keys
+    )
+    results = program.run(inputs_of(program, options.input, options.seed), deadline=options.deadline)
     rows = facts(results)
     if options.output is not None:
         write_arrays(results, rows, options.output)
@@ -98,6 +108,16 @@ def _input(text: str) -> tuple[str, str]:
     if not (separator and name and contents):
         raise argparse.ArgumentTypeError(f"'{text}' is not an input; write NAME=@FILE.npy or NAME=[1, 2]")
     return name, contents
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
+    return value
 
 
 def _at_least(least: int) -> Any:

@@ -1,7 +1,7 @@
 """The native runtime's Python module, built from runtime/native."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,27 @@ class Program:
         devices: tuple[tuple[str, Any, int], ...] = (),
     ) -> None: ...
     def __call__(self, *arrays: Any) -> Any: ...
-    def run_on(self, arrays: tuple[Any, ...], device: int) -> Any: ...
+    def run_on(self, arrays: tuple[Any, ...], device: int, end: int = 0, cancel: CancelToken | None = None) -> Any: ...
+    def run_into(
+        self,
+        arrays: tuple[Any, ...],
+        buffers: tuple[Any, ...],
+        end: int = 0,
+        cancel: CancelToken | None = None,
+    ) -> Any: ...
     def profile(self, *arrays: Any) -> list[int]: ...
     inputs: Sequence[tuple[str, str, tuple[int | str, ...] | None]]
     outputs: Sequence[tuple[str, str, tuple[int | str, ...] | None]]
     arena_bytes: int
     arena_bound: int
     threads: int
+
+class CancelToken:
+    """What other threads end runs of programs with, before they are done."""
+
+    def cancel(self) -> None: ...
+    @property
+    def cancelled(self) -> bool: ...
 
 class DeviceTensor:
     """An output that stays on a device, until `numpy` or whoever takes its DLPack capsule asks for it."""
@@ -45,14 +59,16 @@ class DeviceTensor:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 def open_artifact(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str], accept: Callable[[bytes, bytes | None], None] | None = None
 ) -> tuple[Mapping[str, np.ndarray], dict[str, np.ndarray], Artifact]: ...
 def check_artifact(artifact: Artifact) -> None: ...
+def enter_sandbox(filter: bytes, names: dict[int, str]) -> None: ...
+def last_refusal() -> str: ...
 def content_hash(data: bytes | memoryview) -> str: ...
 
 class FencedFunction:
     """A function of a module that a worker process runs; ``connection`` has ``connect`` and ``failed``."""
 
-    def __init__(self, connection: Any, number: int, seconds: float) -> None: ...
+    def __init__(self, connection: Any, number: int, seconds: float, is_distrusted: bool = False) -> None: ...
 
 def serve(program: Program, functions: tuple[str, ...], socket: int) -> None: ...

@@ -13,12 +13,14 @@ import functools
 import inspect
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+import graft.runtime._native as _native
 from graft.errors import ArgumentError
 from graft.runtime.foreign import kind_of, shown
 
@@ -164,3 +166,17 @@ DIMS = Kind('a mapping of dimensions to numbers or ranges, as in {"seq": 128, "b
 SPECIALIZE = Kind('a mapping of dimensions to lists of numbers or ranges, as in {"seq": [128, (1, 64)]}', _are_choices)
 WIDTHS = Kind("a tuple of widths in bits, as in (8, 16)", _is_shape)
 FUNCTION = Kind("a function", callable)
+CANCEL = Kind("a graft.CancelToken", lambda value: isinstance(value, _native.CancelToken))
+
+
+def end_of(function: str, deadline: float | None, cancel: object) -> int:
+    """Return when a run that begins now is to end, in nanoseconds of the monotonic clock; 0 stands for never.
+
+    Raises ArgumentError if the deadline is no number of seconds, or what may cancel the run no CancelToken.
+    """
+    if cancel is not None:
+        require(function, "cancel", cancel, CANCEL)
+    if deadline is None:
+        return 0
+    require(function, "deadline", deadline, DURATION)
+    return time.monotonic_ns() + int(deadline * 1e9)

@@ -13,7 +13,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -39,6 +39,8 @@ from graft.runtime.procedure import (
 )
 
 PRODUCER = "graft-compiler"
+SIGNATURES = "signatures.json"
+"""The one member that the manifest does not list: it signs the manifest (runtime/trust/signatures.py)."""
 _EPOCH = 0x00210000  # 1980-01-01 00:00, the first date that ZIP knows
 _SATURATED = 0xFFFFFFFF
 
@@ -117,14 +119,24 @@ def save(description: ProgramDescription, path: str | os.PathLike[str]) -> int:
         return write_archive(file, {"manifest.json": text, **dict(sorted(members.items()))})
 
 
-def read(path: str | os.PathLike[str], *, later: bool = False) -> ProgramDescription:
+def read(
+    path: str | os.PathLike[str],
+    *,
+    later: bool = False,
+    accept: Callable[[bytes, bytes | None], None] | None = None,
+) -> ProgramDescription:
     """Return the program in an artifact; its constants are read-only and mapped, not copied.
 
     Everything is checked first: structure, format version, and the hash of every member and constant. With ``later``
     the bytes of constants are not: the program that is made of the description does it when it first runs, and `check`
     before anything else uses them. The procedures are checked when a program is made of them. Raises ArtifactError.
+
+    ``accept`` raises for an artifact that is not to be used; it gets what a signature signs, and the artifact's
+    signatures, before anything but the manifest is looked at. The file is copied into memory then, and all of it is
+    checked.
     """
-    members, constants, artifact = _native.open_artifact(path)
+    members, constants, artifact = _native.open_artifact(path, accept)
+    later = later and accept is None
     if not later:
         _native.check_artifact(artifact)
     facts = json.loads(bytes(members["manifest.json"]))
@@ -137,7 +149,7 @@ def read(path: str | os.PathLike[str], *, later: bool = False) -> ProgramDescrip
             )
         modules = tuple(_module(row, members, constants) for row in facts["modules"])
         procedures = tuple(procedure_from_json(row) for row in facts["procedures"])
-        own = {row["member"] for row in facts["modules"]} | {"manifest.json", "constants.safetensors"}
+        own = {row["member"] for row in facts["modules"]} | {"manifest.json", "constants.safetensors", SIGNATURES}
         own |= {row["source"]["member"] for row in facts["modules"] if "source" in row}
         files = {name: bytes(content) for name, content in members.items() if name not in own}
         targets = tuple(dict(target) for target in facts["targets"])

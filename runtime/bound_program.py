@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+import graft.runtime._native as _native
 from graft.errors import InputError
+from graft.runtime.arguments import end_of
 from graft.runtime.caches import caches_of
 from graft.runtime.dtypes import numpy_dtype
 from graft.runtime.extents import Extent, Symbol, evaluate, symbols_of
@@ -75,18 +77,32 @@ class BoundProgram:
         self.outputs = tuple(outputs[number] for number in self._given)
         """What a call returns."""
 
-    def __call__(self, *arrays: Any, **named: Any) -> Any:
+    def __call__(
+        self,
+        *arrays: Any,
+        deadline: float | None = None,
+        cancel: _native.CancelToken | None = None,
+        **named: Any,
+    ) -> Any:
         """Run the program and keep its state.
 
-        Returns one array where one output is not kept, and a tuple in the order of `outputs` otherwise. Raises as the
-        program does, and InputError for a cache that would be longer than its capacity.
+        Returns one array where one output is not kept, and a tuple in the order of `outputs` otherwise. ``deadline``
+        and ``cancel`` are those of `Program`. Raises as the program does, and InputError for a cache that would be
+        longer than its capacity.
         """
-        results = self._run(arrays, named)
+        results = self._run(arrays, named, end_of("BoundProgram", deadline, cancel), cancel)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        deadline: float | None = None,
+        cancel: _native.CancelToken | None = None,
+    ) -> dict[str, np.ndarray]:
         """Run the program on arrays by name; return the outputs that are not kept by name. Raises as a call does."""
-        return {one.name: result for one, result in zip(self.outputs, self._run((), inputs), strict=True)}
+        results = self._run((), inputs, end_of("BoundProgram.run", deadline, cancel), cancel)
+        return {one.name: result for one, result in zip(self.outputs, results, strict=True)}
 
     def reset(self) -> None:
         """Forget all state: the next call begins anew, its buffers in place."""
@@ -116,7 +132,9 @@ class BoundProgram:
 
     # ---- Calls ----
 
-    def _run(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[np.ndarray]:
+    def _run(
+        self, arrays: tuple[Any, ...], named: Mapping[str, Any], end: int, cancel: _native.CancelToken | None
+    ) -> list[np.ndarray]:
         given = in_order(self.inputs, arrays, named)
         if len(given) != len(self._free):
             names = quoted([one.name for one in self.inputs])
@@ -125,14 +143,16 @@ class BoundProgram:
         inputs: list[Any] = [None] * len(self._inputs)
         for number, array in zip(self._free, given, strict=True):
             inputs[number] = array
-        results = self._results(inputs, values)
+        results = self._results(inputs, values, end, cancel)
         for state in self._states:
             self._check_capacity(state, results[state.output].shape)
         for state in self._states:
             state.value = results[state.output]
         return [results[number] for number in self._given]
 
-    def _results(self, inputs: list[Any], values: list[np.ndarray]) -> Sequence[np.ndarray]:
+    def _results(
+        self, inputs: list[Any], values: list[np.ndarray], end: int, cancel: _native.CancelToken | None
+    ) -> Sequence[np.ndarray]:
         """Run the program; buffers that are too short are replaced by longer ones."""
         while True:
             buffers: list[np.ndarray | None] = [None] * len(self._outputs)
@@ -141,7 +161,7 @@ class BoundProgram:
                     values[place] = self._in_buffer(state, values[place])
                     buffers[state.output] = state.buffer
                 inputs[state.input] = values[place]
-            results = self._native.run_into(tuple(inputs), tuple(buffers))
+            results = self._native.run_into(tuple(inputs), tuple(buffers), end, cancel)
             if not isinstance(results, int):
                 return results if isinstance(results, tuple) else (results,)
             self._lengthen(results)

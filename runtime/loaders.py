@@ -50,6 +50,8 @@ class NativeLoader:
     library: str | os.PathLike[str]
     device: str = ""
     """The device that the library has as well: its function ``graft_device`` (graft/device.h); "" for none."""
+    holds_code: bool = True
+    """Whether modules of the kind are run as the code that they are; False for data, such as a graph that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class PythonLoader:
     load: LoadFunction
     options: Mapping[str, Any] | None = None
     """Those of the backend that loads, as `Module.options`: modules with others are refused. None: it takes any."""
+    holds_code: bool = True
+    """As in `NativeLoader`."""
 
 
 Loader = NativeLoader | PythonLoader
@@ -180,7 +184,7 @@ class LoaderRegistry:
             return partial(self._backends.__getitem__, module.backend)
         if module.plugin in self._files:
             return partial(import_file, Path(self._files[module.plugin].path))
-        entry = _entry_point(module.kind, module.plugin)
+        entry = entry_point(module.kind, module.plugin)
         return None if entry is None else entry.load
 
     def _offered(self, load: Callable[[], Any], module: Module) -> list[Loader]:
@@ -268,7 +272,7 @@ def _missing(module: Module, reason: str) -> ArtifactError:
     )  # fmt: skip
 
 
-def _entry_point(kind: str, plugin: str) -> EntryPoint | None:
+def entry_point(kind: str, plugin: str) -> EntryPoint | None:
     """Return the plugin's entry point; the plugins in Graft's own tree need not be installed."""
     from importlib.metadata import EntryPoint, entry_points  # 40 ms, which programs without vendors' modules do without
 
@@ -291,7 +295,7 @@ def _entry_point(kind: str, plugin: str) -> EntryPoint | None:
 
 def found_by_name(plugin: str) -> bool:
     """Return whether the entry point of a plugin is installed, so that any process finds its loaders."""
-    return _entry_point("", plugin) is not None
+    return entry_point("", plugin) is not None
 
 
 def _providers(found: Any, backend: str, options: Mapping[str, Any]) -> list[Callable[[], Iterable[Loader]]]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from graft.errors import ArtifactError
-from graft.runtime.arguments import FLAG, PATH, WHOLE, optional, takes
-from graft.runtime.artifact import check, read
+from graft.runtime.arguments import FLAG, PATH, WHOLE, either, optional, takes
+from graft.runtime.artifact import check
 from graft.runtime.isolation.connection import WorkerError
 from graft.runtime.isolation.options import ISOLATION, Isolations
 from graft.runtime.isolation.program import loaded
@@ -17,10 +17,12 @@ from graft.runtime.loaders import C_SOURCE, LOADERS, NATIVE, NO_SECRETS, SECRETS
 from graft.runtime.procedure import Procedure, ProgramDescription
 from graft.runtime.program import Program
 from graft.runtime.recompilation import recompiler
+from graft.runtime.trust.policy import POLICIES, Native, Trust
 
 
 @takes(
-    path=PATH, threads=optional(WHOLE), strict=FLAG, loaders=LOADERS, isolation=optional(ISOLATION), secrets=SECRETS
+    path=PATH, threads=optional(WHOLE), strict=FLAG, loaders=LOADERS, isolation=optional(ISOLATION), secrets=SECRETS,
+    native=optional(either(*POLICIES)), keys=optional(PATH),
 )  # fmt: skip
 def load(
     path: str | os.PathLike[str],
@@ -30,6 +32,8 @@ def load(
     loaders: Iterable[Given] = (),
     isolation: Isolations | None = None,
     secrets: Secrets = NO_SECRETS,
+    native: Native | None = None,
+    keys: str | os.PathLike[str] | None = None,
 ) -> Program:
     """Return the program in an artifact, ready to run; ``threads`` is None for as many as the process may use.
 
@@ -41,10 +45,16 @@ def load(
     by the built-in compiler, with a warning; with ``strict``, or where no compiler is installed, that is an error.
     ``isolation`` names plugins whose modules run in processes of their own, as in ``{"npu": "process"}``; by default
     those that the program was compiled with.
+
+    ``native`` says what becomes of the machine code in the file: ``run`` runs it, as that of a shared library is run;
+    ``signed`` does if a key of the file of trusted keys, ``keys``, has signed it; ``refuse`` takes no file with such
+    code; ``recompile`` drops it and compiles the model inside anew. By default ``signed`` where a file of trusted keys
+    is given or configured, else ``run`` (docs/security.md).
     Raises OptionError for a secret that is missing, and ArtifactError for a damaged file; weights are checked when the
     program first runs, by its threads.
     """
-    description, given = read(path, later=True), tuple(loaders)
+    trust, given = Trust.of(native, keys), tuple(loaders)
+    description = trust.admit(path, trust.read(path), given, threads, secrets)
     try:
         return loaded(description, threads, given, isolation, secrets)
     except MemoryError as error:

@@ -20,6 +20,7 @@ from graft.runtime.arguments import (
     WHOLE,
     at_least,
     either,
+    end_of,
     instance,
     optional,
     require,
@@ -64,6 +65,8 @@ class Program:
         self.inputs = _told(native.inputs, self._packed["inputs"])
         self.outputs = _told(native.outputs, self._packed["outputs"])
         self._is_packed = any(self._packed.values())
+        self._is_plain = not self._is_packed
+        """Whether a call may go straight to the native program."""
 
     @classmethod
     @takes(
@@ -89,21 +92,35 @@ class Program:
         native = native_program(description, found, count)
         return cls(native, description)
 
-    def __call__(self, *arrays: Any, outputs_on: str | None = None, **named: Any) -> Any:
+    def __call__(
+        self,
+        *arrays: Any,
+        outputs_on: str | None = None,
+        deadline: float | None = None,
+        cancel: _native.CancelToken | None = None,
+        **named: Any,
+    ) -> Any:
         """Run the program on arrays in the order of `inputs`, or by name.
 
         Returns one array where the program has one output, and a tuple in the order of `outputs` otherwise. With a
         tensor on a device among the inputs, all outputs are `DeviceTensor` objects there, else NumPy arrays;
-        ``outputs_on`` is "cpu" or the name of one of `devices` for where they are to be instead. Raises InputError for
-        wrong names, numbers, types, shapes or devices, and RunError if a compiled function fails.
+        ``outputs_on`` is "cpu" or the name of one of `devices` for where they are to be instead. The run ends early
+        after ``deadline`` seconds, and when another thread cancels the token: before the next call of a compiled
+        function, iteration of control flow or task of a parallel loop. Raises InputError for wrong names, numbers,
+        types, shapes or devices, RunError if a compiled function fails, and its subclasses DeadlineError and
+        CancelledError for a run that ended early.
         """
         if named:
             arrays = in_order(self.inputs, arrays, named)
-        if outputs_on is not None:
-            return self._run_on(arrays, outputs_on)
-        return self._call_packed(arrays) if self._is_packed else self._native(*arrays)
+        if self._is_plain and outputs_on is None and deadline is None and cancel is None:
+            return self._native(*arrays)
+        return self._run_on(arrays, outputs_on, end_of("Program", deadline, cancel), cancel)
 
-    def _run_on(self, arrays: tuple[Any, ...], outputs_on: object) -> Any:
+    def _run_on(self, arrays: tuple[Any, ...], outputs_on: object, end: int, cancel: _native.CancelToken | None) -> Any:
+        if outputs_on is None:
+            if self._is_packed:
+                return self._call_packed(arrays, end, cancel)
+            return self._native.run_on(arrays, -1, end, cancel)
         places = ("cpu", *self.devices)
         if not isinstance(outputs_on, str) or outputs_on not in places:
             names = " or ".join(f"'{name}'" for name in places)
@@ -111,24 +128,24 @@ class Program:
                 f"outputs_on is {shown(outputs_on)}; the program computes on {names}", outputs_on=outputs_on
             )
         if outputs_on == "cpu" and self._is_packed:
-            return self._call_packed(arrays)
+            return self._call_packed(arrays, end, cancel)
         if self._is_packed:
             raise InputError(
                 "outputs that are strings, sequences or optionals are in main memory; leave outputs_on out",
                 outputs_on=outputs_on,
             )
-        return self._native.run_on(arrays, places.index(outputs_on))
+        return self._native.run_on(arrays, places.index(outputs_on), end, cancel)
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The names of the devices that the program computes on, besides the processor."""
         return tuple(device.name for device in self.description.devices)
 
-    def _call_packed(self, values: tuple[Any, ...]) -> Any:
+    def _call_packed(self, values: tuple[Any, ...], end: int, cancel: _native.CancelToken | None) -> Any:
         """Run the program on values of which some are no tensors of numbers."""
         kinds = [one.name in self._packed["inputs"] for one in self.inputs]
         given = [pack(value) if kind else value for value, kind in zip(values, kinds, strict=False)]
-        results = self._native(*given, *values[len(kinds) :])
+        results = self._native.run_on((*given, *values[len(kinds) :]), -1, end, cancel)
         found = (results,) if len(self.outputs) == 1 else results
         whole = tuple(
             unpack(result) if one.name in self._packed["outputs"] else result
@@ -136,16 +153,21 @@ class Program:
         )
         return whole[0] if len(whole) == 1 else whole
 
-    def run(self, inputs: Mapping[str, Any], outputs_on: str | None = None) -> dict[str, Any]:
-        """Run the program on arrays by name; return the outputs by name. Raises as a call does."""
-        if outputs_on is not None:
-            require("Program.run", "inputs", inputs, ARRAYS)
-            results = self._run_on(tuple(in_order(self.inputs, (), inputs)), outputs_on)
-        elif self._is_packed:
-            results = self._call_packed(in_order(self.inputs, (), inputs))
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        outputs_on: str | None = None,
+        *,
+        deadline: float | None = None,
+        cancel: _native.CancelToken | None = None,
+    ) -> dict[str, Any]:
+        """Run the program on arrays by name; return the outputs by name. Options and errors are those of a call."""
+        require("Program.run", "inputs", inputs, ARRAYS)
+        arrays = tuple(in_order(self.inputs, (), inputs))
+        if self._is_plain and outputs_on is None and deadline is None and cancel is None:
+            results = self._native(*arrays)
         else:
-            require("Program.run", "inputs", inputs, ARRAYS)
-            results = self._native(*in_order(self.inputs, (), inputs))
+            results = self._run_on(arrays, outputs_on, end_of("Program.run", deadline, cancel), cancel)
         if len(self.outputs) == 1:
             results = (results,)
         return {output.name: result for output, result in zip(self.outputs, results, strict=True)}

@@ -26,7 +26,7 @@ def graft_module_loaders() -> list[NativeLoader]:
     """Return the native loader of module kind ``accelerator``."""
     from graft.runtime.loaders import NativeLoader
 
-    return [NativeLoader("accelerator", native_loader())]
+    return [NativeLoader("accelerator", native_loader(), holds_code=False)]
 
 
 def native_loader() -> str:

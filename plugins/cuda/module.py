@@ -29,7 +29,7 @@ def cublas_loader() -> NativeLoader:
     from graft.plugins.cuda.cublas.library import library
 
     library()
-    return NativeLoader("json:cublas", _built("_cublas"), device="cuda")
+    return NativeLoader("json:cublas", _built("_cublas"), device="cuda", holds_code=False)
 
 
 def _built(name: str) -> str:

@@ -35,7 +35,7 @@ def graft_module_loaders() -> list[NativeLoader]:
     """Return the native loader of module kind ``irregular``, which has all kernels in it."""
     from graft.runtime.loaders import NativeLoader
 
-    return [NativeLoader("irregular", native_loader())]
+    return [NativeLoader("irregular", native_loader(), holds_code=False)]
 
 
 def native_loader() -> str:

@@ -20,12 +20,16 @@ STATED = (
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a remote process begins: what the host imports, how much memory and time there is, and which plugin it is."""
+    """How a remote process begins: what the host imports, how much memory and time there is, and which plugin it is.
+
+    ``sandbox`` is what it may read besides what is installed, None where it is in no sandbox.
+    """
 
     path: list[str]
     memory: int | None
     source: PluginSource
     limits: Limits
+    sandbox: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)

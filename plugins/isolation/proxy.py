@@ -19,9 +19,12 @@ from graft.core.reject import Reject, Yield
 from graft.errors import PluginError
 from graft.patterns.composite import Composite
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
+from graft.plugins.isolation.answers import read_answer
 from graft.plugins.isolation.messages import Opening, Told
 from graft.plugins.isolation.pieces import write_nodes, write_region
 from graft.plugins.time_limit import LIMITS, Limits
+from graft.runtime.isolation.connection import clean_environment
+from graft.runtime.isolation.sandbox import of_file, of_module, require
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from graft.runtime.isolation.options import Isolation
 
 GRACE = 5.0
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""A thread that an import starts before the sandbox is entered would stay outside."""
 START = 20.0
 """Seconds that a process may take to begin, beside the import of its plugin."""
 
@@ -46,6 +51,8 @@ class RemotePlugin:
     """A plugin in a process of its own, which is started anew when it was lost."""
 
     def __init__(self, source: PluginSource, how: Isolation, limits: Limits = LIMITS) -> None:
+        if how.sandbox:
+            require()
         self.source, self.how, self.limits = source, how, limits
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,22 +93,27 @@ class RemotePlugin:
             self._process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", "graft.plugins.isolation.remote", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
+                env={**clean_environment(), **ONE_THREAD} if self.how.sandbox else None,
             )  # fmt: skip
         self._connection = Connection(ours.detach())
-        self._connection.send(Opening(sys.path, self.how.memory, self.source, self.limits))
+        readable = self._readable() if self.how.sandbox else None
+        self._connection.send(Opening(sys.path, self.how.memory, self.source, self.limits, readable))
         seconds = min(self.how.load_seconds or math.inf, self.limits.importing + START)
         told: tuple[list[Told], list[Any]] = self._answer("its import", seconds)
         return told
+
+    def _readable(self) -> list[str]:
+        return of_file(self.source.value) if self.source.is_file else of_module(self.source.value)
 
     def _answer(self, doing: str, seconds: float) -> Any:
         assert self._connection is not None
         try:
             if not self._connection.poll(seconds or None):
                 raise self._lost(doing, late=seconds)
-            fine, value = self._connection.recv()
+            fine, value = read_answer(self._connection.recv_bytes(), self.how.sandbox)
         except (OSError, EOFError):
             raise self._lost(doing) from None
-        except (pickle.UnpicklingError, AttributeError, ImportError) as error:
+        except (pickle.UnpicklingError, AttributeError, ImportError, TypeError, ValueError) as error:
             self._end()
             raise PluginError(
                 f"plugin '{self.source.name}' gave in {doing} what this process cannot read: {error}",
@@ -226,6 +238,13 @@ class RemoteBackend(Backend):
             seconds=self._plugin.how.load_seconds,
         )  # fmt: skip
         modules = (compiled,) if isinstance(compiled, Module) else compiled.modules
+        own = self._plugin.source.name
+        if self._plugin.how.sandbox and (other := next((one.plugin for one in modules if one.plugin != own), None)):
+            raise PluginError(
+                f"plugin '{own}', which is in a sandbox, gives region '{region.name}' a module of plugin '{other}', "
+                "which may not be in one",
+                plugin=own, backend=self.name,
+            )  # fmt: skip
         bound = next((module.bound for module in modules if module.bound), "")
         if bound:
             raise PluginError(

@@ -15,6 +15,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+import graft.runtime._native as _native
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.errors import GraftError, PluginError
@@ -26,6 +27,7 @@ from graft.plugins.isolation.messages import STATED, Opening, Told
 from graft.plugins.isolation.pieces import Nodes, RegionPiece, read_nodes, read_region
 from graft.plugins.manager import Plugin, PluginManager
 from graft.plugins.time_limit import LIMITS, Limits
+from graft.runtime.isolation import sandbox
 
 OTHER_HOOKS = ("graft_datatypes", "graft_operators", "graft_passes", "graft_region_compiled", "graft_report_sections")
 """What a plugin may bring besides backends, machines and loaders; it would run in the host's process."""
@@ -131,11 +133,13 @@ def portable(error: BaseException) -> GraftError:
 def answer(connection: Connection, ask: Callable[[], Any]) -> None:
     """Send an answer, or the error in its place; a child that a plugin forked and let back into the call is ended."""
     own = os.getpid()
+    _native.last_refusal()  # what an earlier answer tried
     try:
         reply = (True, ask())
     except Exception as error:
         told = portable(error)
-        reply = (False, (type(told), told.message, told.facts, getattr(told, "__notes__", [])))
+        message = "; ".join(filter(None, (told.message, _native.last_refusal())))
+        reply = (False, (type(told), message, told.facts, getattr(told, "__notes__", [])))
     if os.getpid() != own:
         os._exit(STATUS_CHILD)
     try:
@@ -158,6 +162,8 @@ def main() -> None:
     answers: list[Answers] = []
 
     def begin() -> Any:
+        if opening.sandbox is not None:
+            sandbox.enter([*sandbox.installed(), *opening.sandbox])
         answers.append(open_plugin(opening.source, opening.limits))
         return answers[0].told()
 

@@ -29,7 +29,7 @@ def graft_module_loaders() -> list[NativeLoader]:
     from graft.runtime.loaders import NativeLoader
 
     open_library()
-    return [NativeLoader("json:onednn", native_loader())]
+    return [NativeLoader("json:onednn", native_loader(), holds_code=False)]
 
 
 def native_loader() -> str:

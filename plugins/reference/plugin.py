@@ -24,4 +24,4 @@ def graft_module_loaders() -> list[Any]:
     from graft.plugins.reference.loader import load
     from graft.runtime.loaders import PythonLoader
 
-    return [PythonLoader("reference", load)]
+    return [PythonLoader("reference", load, holds_code=False)]

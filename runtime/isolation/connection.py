@@ -24,8 +24,9 @@ from graft.runtime.foreign import kind_of, said
 from graft.runtime.isolation.messages import pair, receive, send
 from graft.runtime.isolation.options import Isolation
 from graft.runtime.isolation.package import Package, write
+from graft.runtime.isolation.sandbox import of_file, of_module
 from graft.runtime.isolation.supervisor import stop
-from graft.runtime.loaders import Given, PythonLoader
+from graft.runtime.loaders import Given, NativeLoader, PluginFile, PythonLoader, entry_point
 from graft.runtime.procedure import Module
 
 GRACE = 5.0
@@ -43,7 +44,9 @@ class WorkerError(RunError):
 class Supervision:
     """One supervisor, and the ends of its workers; started with the first worker, and anew after a fork."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_clean: bool = False) -> None:
+        """Let workers have the environment of this process or, where it ``is_clean``, nothing secret of it."""
+        self._is_clean = is_clean
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -98,7 +101,12 @@ class Supervision:
             command = [sys.executable, "-W", "ignore", "-m", "graft.runtime.isolation.supervisor", str(theirs.fileno())]
             with theirs:
                 self._process = subprocess.Popen(
-                    command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
+                    command,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,
+                    start_new_session=True,
+                    env=clean_environment() if self._is_clean else None,
                 )
             self._owner = os.getpid()
         return self._socket
@@ -163,6 +171,7 @@ class Connection:
             "memory": how.memory,
             "threads": threads,
             "path": sys.path,
+            "sandbox": _readable(origin) if how.sandbox else None,
         }
         self.module, self.plugin, self.how = module.name, origin.module.plugin, how
         self._package = write(Package(facts, module.data, constants))
@@ -176,7 +185,10 @@ class Connection:
         """Start the worker, which loads the module, and return its functions; raise what its loader raised."""
         with self._lock:
             self._start()
-        return {name: _native.FencedFunction(self, number, self.how.seconds) for number, name in enumerate(names)}
+        return {
+            name: _native.FencedFunction(self, number, self.how.seconds, self.how.sandbox)
+            for number, name in enumerate(names)
+        }
 
     def connect(self, channel: int) -> None:
         """Give the worker its end of a new channel; a worker that was lost is started anew."""
@@ -237,6 +249,9 @@ class Connection:
         answer = receive(self._socket)
         if answer is None:
             raise self._ended(self._bury(), " while it loaded it")
+        if not isinstance(answer[0], dict):
+            self._bury()
+            raise self._error("sent something else than an answer while it loaded it")
         if "error" in answer[0]:
             self._bury()
             raise ArtifactError(f"{answer[0]['error']} (in a process of its own)", plugin=self.plugin)
@@ -256,6 +271,30 @@ class Connection:
                 stop(self._worker)
         if hasattr(self, "_package"):
             os.close(self._package)
+
+
+KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "TZ")
+"""What of the environment a sandbox gets, beside PYTHON..., OMP_... and OPENBLAS_...: no tokens, keys or passwords."""
+
+
+def clean_environment() -> dict[str, str]:
+    """Return what a process may know of this one's environment that is not to know its secrets."""
+    prefixes = ("PYTHON", "LC_", "OMP_", "OPENBLAS_")
+    return {name: value for name, value in os.environ.items() if name in KEPT or name.startswith(prefixes)}
+
+
+def _readable(origin: Origin) -> list[str]:
+    """Return what a sandbox has to read to load a module, beside what is installed."""
+    given = origin.given
+    if isinstance(given, PluginFile):
+        return of_file(given.path)
+    if isinstance(given, NativeLoader):
+        return [os.path.realpath(given.library)]
+    if given is not None:
+        module = sys.modules.get(getattr(given.load if isinstance(given, PythonLoader) else given, "__module__", ""))
+        return of_file(module.__file__) if module is not None and module.__file__ else []
+    entry = entry_point(origin.module.kind, origin.module.plugin)
+    return [] if entry is None else of_module(entry.value)
 
 
 def _pickled(origin: Origin) -> str | None:

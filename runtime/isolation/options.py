@@ -11,7 +11,7 @@ from graft.errors import ArgumentError, ArtifactError
 from graft.runtime.arguments import Kind
 from graft.runtime.foreign import shown
 
-PROCESS = "process"
+PROCESS, SANDBOX = "process", "sandbox"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,9 @@ class Isolation:
     as there are). A call whose process was lost is tried again ``retries`` times, then, with ``fallback``, the region
     is compiled anew by the built-in compiler and the call goes on; without, or where there is no compiler, it is a
     RunError. Inputs of the call are those of its caller each time.
+
+    With ``sandbox`` the process reads no files but its own and those of installed packages, writes none, has no
+    network, starts nothing and reaches no other process; tensors are copied to it and back (Linux, docs/security.md).
     """
 
     compile: bool = True
@@ -33,6 +36,7 @@ class Isolation:
     memory: int | None = None
     retries: int = 1
     fallback: bool = True
+    sandbox: bool = False
 
     def __post_init__(self) -> None:
         numbers = {"seconds": self.seconds, "load_seconds": self.load_seconds, "retries": self.retries}
@@ -47,20 +51,25 @@ class Isolation:
 
 
 Isolations = Mapping[str, "str | Isolation"]
-"""By the name of a plugin or backend: ``"process"``, or `Isolation` with wishes."""
+"""By the name of a plugin or backend: ``"process"``, ``"sandbox"``, or `Isolation` with wishes."""
 
 ISOLATION = Kind(
     'a dict such as {"npu": "process"}, or of graft.Isolation objects',
     lambda value: (
         isinstance(value, Mapping)
-        and all(isinstance(name, str) and (how == PROCESS or isinstance(how, Isolation)) for name, how in value.items())
+        and all(
+            isinstance(name, str) and (isinstance(how, Isolation) or how in (PROCESS, SANDBOX))
+            for name, how in value.items()
+        )
     ),
 )
 
 
 def isolations(wanted: Isolations) -> dict[str, Isolation]:
-    """Return what was wanted with ``"process"`` spelled out."""
-    return {name: how if isinstance(how, Isolation) else Isolation() for name, how in wanted.items()}
+    """Return what was wanted with ``"process"`` and ``"sandbox"`` spelled out."""
+    return {
+        name: how if isinstance(how, Isolation) else Isolation(sandbox=how == SANDBOX) for name, how in wanted.items()
+    }
 
 
 def isolations_of(metadata: Mapping[str, Any]) -> dict[str, Isolation]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
@@ -16,6 +17,7 @@ from graft.runtime.dtypes import dtype_name, numpy_dtype
 
 _LENGTH = struct.Struct("<Q")
 ALIGNMENT = 64
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def write(package: Package) -> int:
     facts = {**package.facts, "constants": rows, "size": len(package.data)}
     header = json.dumps(facts).encode()
     start = _aligned(_LENGTH.size + len(header) + len(package.data))
-    descriptor = os.memfd_create("graft-module", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create("graft-module", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.truncate(descriptor, start + max(end, 1))
         with mmap.mmap(descriptor, start + max(end, 1)) as memory:
@@ -46,6 +48,7 @@ def write(package: Package) -> int:
             memory[: len(head)] = head
             for offset, array in places:
                 memory[start + offset : start + offset + array.nbytes] = array.tobytes()
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
     except BaseException:
         os.close(descriptor)
         raise

@@ -12,6 +12,7 @@ from graft.errors import ArtifactError, RunError
 from graft.runtime.artifact import check
 from graft.runtime.isolation.connection import Origin, Supervision, WorkerError, isolated
 from graft.runtime.isolation.options import Isolation, Isolations, isolations, isolations_of
+from graft.runtime.isolation.sandbox import require
 from graft.runtime.loaders import NO_SECRETS, Given, LoaderRegistry, PluginFile, Secrets, found_by_name
 from graft.runtime.objects import require_runtime
 from graft.runtime.program import Program, check_threads, native_program
@@ -33,12 +34,15 @@ def loaded(
 ) -> Program:
     """Return a program in this process, but for the modules of plugins that are to be isolated.
 
-    ``isolation`` None stands for what the program's own metadata say. Raises as `Program.from_description` does.
+    ``isolation`` None stands for what the program's own metadata say. Raises as `Program.from_description` does,
+    and UnsupportedError where a sandbox is wanted and there is none.
     """
     how = isolations_of(description.metadata) if isolation is None else isolations(isolation)
     how = {plugin: one for plugin, one in how.items() if one.run}
     if not any(module.plugin in how for module in description.modules):
         return Program.from_description(description, threads=threads, loaders=loaders, secrets=secrets)
+    if any(one.sandbox for one in how.values()):
+        require()
     return IsolatedProgram(description, threads, tuple(loaders), how, secrets)
 
 
@@ -63,11 +67,12 @@ class IsolatedProgram(Program):
         secrets: Secrets,
     ) -> None:
         self._wanted, self._loaders, self._how, self._secrets = threads, loaders, how, secrets
-        self._supervision = Supervision()
+        self._supervision = Supervision(any(one.sandbox for one in how.values()))
         self._lock = threading.Lock()
         self.lost: dict[str, int] = {}
         self.replaced: tuple[str, ...] = ()
         super().__init__(self._load(description), description)
+        self._is_plain = False
 
     def _load(self, description: ProgramDescription) -> _native.Program:
         threads = check_threads(self._wanted)
@@ -97,13 +102,9 @@ class IsolatedProgram(Program):
             return None
         return next((one for one in self._loaders if _is_for(one, module)), None)
 
-    def __call__(self, *arrays: Any, outputs_on: str | None = None, **named: Any) -> Any:
-        """Run the program as `Program` does; a call that loses a process is tried again."""
-        return self._tried(lambda: super(IsolatedProgram, self).__call__(*arrays, outputs_on=outputs_on, **named))
-
-    def run(self, inputs: Mapping[str, Any], outputs_on: str | None = None) -> dict[str, Any]:
-        """Run the program as `Program` does; a call that loses a process is tried again."""
-        return self._tried(lambda: super(IsolatedProgram, self).run(inputs, outputs_on))
+    def _run_on(self, arrays: tuple[Any, ...], outputs_on: object, end: int, cancel: _native.CancelToken | None) -> Any:
+        """Run the program as `Program` does; a call that loses a process is tried again, and ends no later."""
+        return self._tried(lambda: super(IsolatedProgram, self)._run_on(arrays, outputs_on, end, cancel))
 
     def timed(self, *arrays: Any) -> tuple[Procedure, list[int]]:
         """Run the program as `Program` does; a call that loses a process is tried again."""

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import graft.runtime._native as _native
 from graft.runtime.foreign import kind_of, said
+from graft.runtime.isolation import sandbox
 from graft.runtime.isolation.messages import receive, send
 from graft.runtime.isolation.package import Package, read
 from graft.runtime.loaders import Given, Loader, LoaderRegistry, NativeLoader
@@ -41,9 +42,12 @@ def _serve(host: socket.socket, package: Package) -> None:
     sys.path[:] = package.facts["path"]  # what the host imports, this imports
     _limit(package.facts["memory"])
     try:
+        if package.facts["sandbox"] is not None:
+            sandbox.enter([*sandbox.installed(), *package.facts["sandbox"]])
         program = _program_of(package)
     except BaseException as error:
-        send(host, {"kind": kind_of(error), "error": said(error)})
+        refusal = _native.last_refusal()
+        send(host, {"kind": kind_of(error), "error": f"{said(error)}; {refusal}" if refusal else said(error)})
         return
     send(host, {"ready": True})
     while (order := receive(host)) is not None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from graft.plugins.options.declared import option
     from graft.plugins.supports import supports
     from graft.plugins.tensor_ir_backend import TensorIrBackend
+    from graft.runtime._native import CancelToken
     from graft.runtime.isolation.options import Isolation
     from graft.runtime.procedure import Module
     from graft.runtime.program import Program
@@ -45,6 +46,7 @@ __all__ = [
     "CCall",
     "CKernel",
     "CSourceBackend",
+    "CancelToken",
     "CompiledRegion",
     "GraftError",
     "Isolation",
@@ -78,6 +80,7 @@ _HOMES = {
     "CCall": "graft.plugins.c_calls",
     "CKernel": "graft.plugins.c_calls",
     "CSourceBackend": "graft.plugins.c_source_backend",
+    "CancelToken": "graft.runtime._native",
     "CompiledRegion": "graft.plugins.backend",
     "GraftError": "graft.errors",
     "Isolation": "graft.runtime.isolation.options",

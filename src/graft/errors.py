@@ -96,6 +96,14 @@ class RunError(GraftError):
     """A compiled program failed while it ran; ``node`` says where."""
 
 
+class CancelledError(RunError):
+    """A run was cancelled before it was done; the message says how far it came."""
+
+
+class DeadlineError(RunError):
+    """A run was not done before its deadline; the message says how far it came."""
+
+
 class DeviceError(GraftError):
     """A device, or what emulates it, cannot be had, or did not answer as a session has it; ``board`` names it."""
 

@@ -22,6 +22,9 @@ VERBS = [
         "datatypes",
         "cache",
         "plugin",
+        "sign",
+        "verify-signature",
+        "keys",
     ),
 ]
 HEAVY = (
@@ -38,7 +41,7 @@ def test_help_names_every_verb_and_the_exit_codes(graft):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself_and_has_the_common_options(graft, verb):
-    is_group = verb in ("backends", "datatypes")
+    is_group = verb in ("backends", "datatypes", "keys")
     help_text = graft(verb, "--help").out + (graft(verb, "list", "--help").out if is_group else "")
     for option in ("--json", "--plugin", "--without", "-v"):
         assert option in help_text

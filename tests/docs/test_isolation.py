@@ -1,4 +1,4 @@
-"""docs/isolation.md: its block runs."""
+"""docs/isolation.md: its blocks run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from graft.runtime.isolation.program import IsolatedProgram
+from graft.runtime.isolation.sandbox import why_not
 from tests.docs.blocks import ROOT, blocks, execute, prepare
 
 PAGE = ROOT / "docs" / "isolation.md"
 
 
-def test_the_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(bool(why_not()), reason=f"no sandbox: {why_not()}")
+def test_the_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(tmp_path, monkeypatch)
     names: dict[str, Any] = {"__name__": "isolation"}
     for block in blocks(PAGE.read_text(encoding="utf-8")):
@@ -23,5 +25,7 @@ def test_the_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert isinstance(names["program"], IsolatedProgram)
     assert isinstance(names["again"], IsolatedProgram)
     assert not isinstance(names["here"], IsolatedProgram)
+    assert names["guarded"]._how["onednn"].sandbox
     image = np.zeros(names["here"].inputs[0].shape, np.float32)
-    np.testing.assert_array_equal(names["again"](image), names["here"](image))
+    for program in ("again", "guarded"):
+        np.testing.assert_array_equal(names[program](image), names["here"](image))

@@ -41,6 +41,13 @@ EXPORTED int32_t ENTRY(_run)(GraftProgram *program, const DLTensor *inputs, DLTe
 
 EXPORTED void ENTRY(_free_output)(DLTensor *output) { graft_free_output(output); }
 
+EXPORTED int32_t ENTRY(_run_with)(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,
+                                  const GraftRunOptions *options, GraftError *error) {
+  return graft_program_run_with(program, inputs, outputs, options, error);
+}
+
+EXPORTED void ENTRY(_cancel)(GraftCancelToken *token) { graft_cancel(token); }
+
 EXPORTED const GraftModel *JOIN(graft_model_, GRAFT_MODEL)(void) {
   static const GraftModel model = {GRAFT_ABI_VERSION,
                                    sizeof(GraftModel),
@@ -53,6 +60,8 @@ EXPORTED const GraftModel *JOIN(graft_model_, GRAFT_MODEL)(void) {
                                    graft_program_symbol_count,
                                    graft_program_symbol,
                                    graft_program_run,
-                                   graft_free_output};
+                                   graft_free_output,
+                                   graft_program_run_with,
+                                   graft_cancel};
   return &model;
 }

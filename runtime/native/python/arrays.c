@@ -277,6 +277,10 @@ static PyObject *class_of(int32_t code) {
       return graft_imports.input_error;
     case GRAFT_ERROR_MEMORY:
       return PyExc_MemoryError;
+    case GRAFT_ERROR_CANCELLED:
+      return graft_imports.cancelled_error;
+    case GRAFT_ERROR_DEADLINE:
+      return graft_imports.deadline_error;
     default:
       return graft_imports.run_error;
   }
@@ -287,6 +291,10 @@ void graft_raise(const GraftError *error, const GraftProgram *program, const Cal
   PyObject *class = class_of(error->code);
   PyObject *message = PyUnicode_DecodeUTF8(error->message, (Py_ssize_t)strlen(error->message), "replace");
   PyObject *facts = failed && class != PyExc_MemoryError ? facts_of(program, failed) : NULL;
+  int is_stopped = error->code == GRAFT_ERROR_CANCELLED || error->code == GRAFT_ERROR_DEADLINE;
+  if (facts && is_stopped && PyDict_DelItemString(facts, "plugin") < 0) { /* whose fault it is not */
+    Py_CLEAR(facts);
+  }
   PyObject *arguments = message ? PyTuple_Pack(1, message) : NULL;
   PyObject *exception = arguments && !PyErr_Occurred() ? PyObject_Call(class, arguments, facts) : NULL;
   Py_XDECREF(message);

@@ -47,21 +47,34 @@ static PyObject *constants_of(const GraftArtifact *artifact, PyObject *owner) {
 /* The artifact of a capsule; NULL with an exception if it is something else. */
 GraftArtifact *graft_artifact_of(PyObject *capsule) { return PyCapsule_GetPointer(capsule, OWNER); }
 
-PyObject *graft_open_artifact(PyObject *module, PyObject *argument) {
+/* Calls accept(message, signatures or None); what it raises stays set. */
+static int32_t accept(void *user, const char *message, const uint8_t *signatures, size_t size, GraftError *error) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *done = PyObject_CallFunction(user, "yy#", message, (const char *)signatures, (Py_ssize_t)size);
+  error->code = done ? GRAFT_OK : GRAFT_ERROR_ARTIFACT;
+  Py_XDECREF(done);
+  PyGILState_Release(gil);
+  return error->code;
+}
+
+PyObject *graft_open_artifact(PyObject *module, PyObject *arguments) {
   (void)module;
-  PyObject *path = NULL;
-  if (!PyUnicode_FSConverter(argument, &path)) {
+  PyObject *path = NULL, *callable = Py_None;
+  if (!PyArg_ParseTuple(arguments, "O&|O", PyUnicode_FSConverter, &path, &callable)) {
     return NULL;
   }
+  ArtifactTrust trust = {accept, callable};
   GraftArtifact *artifact = NULL;
   GraftError error = {0};
   int32_t code;
   Py_BEGIN_ALLOW_THREADS;
-  code = graft_artifact_open(PyBytes_AS_STRING(path), &artifact, &error);
+  code = graft_artifact_open(PyBytes_AS_STRING(path), callable == Py_None ? NULL : &trust, &artifact, &error);
   Py_END_ALLOW_THREADS;
   Py_DECREF(path);
   if (code != GRAFT_OK) {
-    PyErr_SetString(graft_imports.artifact_error, error.message);
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(graft_imports.artifact_error, error.message);
+    }
     return NULL;
   }
   PyObject *owner = PyCapsule_New(artifact, OWNER, close_artifact);

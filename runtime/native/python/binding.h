@@ -17,7 +17,7 @@ _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "shapes of NumPy and DLPack 
 
 /* Python objects that the module uses; set once, when it is imported. */
 typedef struct Imports {
-  PyObject *graft_error, *artifact_error, *input_error, *run_error; /* of graft.errors */
+  PyObject *graft_error, *artifact_error, *input_error, *run_error, *cancelled_error, *deadline_error; /* of graft.errors */
   PyObject *numpy_dtype, *dtype_name;                 /* of graft.runtime.dtypes */
 } Imports;
 
@@ -127,6 +127,15 @@ PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *te
 PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
                              PyObject *const *buffers, int32_t outputs_on, GraftRunDetails *details);
 
+/* graft.runtime._native.CancelToken: what other threads stop runs with (call.c). */
+typedef struct CancelTokenObject {
+  PyObject_HEAD
+  GraftCancelToken token;
+} CancelTokenObject;
+
+extern PyTypeObject *graft_cancel_token_type;
+extern PyType_Spec graft_cancel_token_spec;
+
 /* Makes self->program. `modules`, `loaders` and `devices` are sequences of tuples, `constants` a dict, `artifact` what
  * they come from, or None; `is_shared` puts arenas where other processes may see them. 0, or -1 with an exception. */
 int graft_create_from_parts(ProgramObject *self, PyObject *manifest, PyObject *modules, PyObject *constants,
@@ -146,8 +155,8 @@ int32_t graft_run_fenced(GraftContext *context, void *state, const DLTensor *con
 extern PyTypeObject *graft_program_type;
 PyObject *graft_serve(PyObject *module, PyObject *arguments);
 
-/* graft.runtime._native.open_artifact(path), check_artifact(artifact) and content_hash(bytes). */
-PyObject *graft_open_artifact(PyObject *module, PyObject *path);
+/* graft.runtime._native.open_artifact(path, accept=None), check_artifact(artifact) and content_hash(bytes). */
+PyObject *graft_open_artifact(PyObject *module, PyObject *arguments);
 PyObject *graft_check_artifact(PyObject *module, PyObject *capsule);
 PyObject *graft_content_hash(PyObject *module, PyObject *bytes);
 

@@ -298,3 +298,55 @@ PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py
   }
   return result;
 }
+
+/* ---- CancelToken ---------------------------------------------------------------------------------------------- */
+
+static PyObject *token_cancel(PyObject *self, PyObject *unused) {
+  (void)unused;
+  graft_cancel(&((CancelTokenObject *)self)->token);
+  Py_RETURN_NONE;
+}
+
+static PyObject *token_cancelled(PyObject *self, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(__atomic_load_n(&((CancelTokenObject *)self)->token.is_cancelled, __ATOMIC_RELAXED));
+}
+
+static PyMethodDef token_methods[] = {
+    {"cancel", token_cancel, METH_NOARGS, "End the runs that have this token, those that begin later, too."},
+    {0},
+};
+
+static PyGetSetDef token_getters[] = {
+    {"cancelled", token_cancelled, NULL, "Whether `cancel` was called.", NULL},
+    {0},
+};
+
+static void token_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_Free(self);
+  Py_DECREF((PyObject *)type);
+}
+
+static PyObject *token_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  (void)arguments;
+  (void)keywords;
+  return PyType_GenericAlloc(type, 0);
+}
+
+static PyType_Slot token_slots[] = {
+    {Py_tp_dealloc, token_dealloc},
+    {Py_tp_doc, "What other threads end runs of programs with, before they are done."},
+    {Py_tp_methods, token_methods},
+    {Py_tp_getset, token_getters},
+    {Py_tp_new, token_new},
+    {0},
+};
+
+PyTypeObject *graft_cancel_token_type;
+PyType_Spec graft_cancel_token_spec = {
+    .name = "graft.runtime._native.CancelToken",
+    .basicsize = sizeof(CancelTokenObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = token_slots,
+};

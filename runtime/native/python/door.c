@@ -2,6 +2,7 @@
 #include "door.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,14 @@
 Segment *graft_segment_create(Segments *segments, size_t bytes) {
   size_t page = graft_page_size(), rounded = (bytes + page - 1) / page * page;
   Segment *segment = calloc(1, sizeof *segment);
-  int descriptor = segment ? memfd_create("graft", MFD_CLOEXEC) : -1;
+  int descriptor = segment ? memfd_create("graft", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
   if (rounded < page) {
     rounded = page;
   }
   void *base = MAP_FAILED;
-  if (descriptor >= 0 && ftruncate(descriptor, (off_t)rounded) == 0) {
+  /* Sealed: who shortens memory ends the process that reads it. */
+  if (descriptor >= 0 && ftruncate(descriptor, (off_t)rounded) == 0 &&
+      fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     base = mmap(NULL, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   }
   if (base == MAP_FAILED) {

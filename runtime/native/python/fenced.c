@@ -11,7 +11,7 @@
 #include "memory.h"
 #include "platform.h"
 
-enum { FIRST_OWN_NUMBER_BIT = 63, TRANSFER_ALIGNMENT = 64 };
+enum { FIRST_OWN_NUMBER_BIT = 63, TRANSFER_ALIGNMENT = 64, STOP_MILLISECONDS = 5 };
 
 /* One conversation with the worker; a running call has it alone. */
 typedef struct Channel {
@@ -31,6 +31,7 @@ typedef struct FencedFunction {
   PyObject *connection; /* of runtime/isolation: connect(socket), failed(late) */
   int32_t number;       /* of the function in the worker */
   int64_t nanoseconds;  /* that a call may take; 0: any time */
+  int is_distrusted;    /* the worker sees no memory but copies of the call's tensors */
   pthread_mutex_t lock; /* guards what follows */
   Channel *idle;
   uint64_t generation; /* how often a worker was lost */
@@ -38,7 +39,7 @@ typedef struct FencedFunction {
   Segments segments; /* doors and transfers */
 } FencedFunction;
 
-typedef enum { WORKER_GONE, WORKER_LATE } Loss;
+typedef enum { WORKER_GONE, WORKER_LATE, WORKER_STOPPED } Loss;
 
 /* ---- Channels ------------------------------------------------------------------------------------------------- */
 
@@ -135,14 +136,18 @@ static int32_t lose_worker(FencedFunction *self, Context *context, const Channel
   }
   pthread_mutex_unlock(&self->lock);
   PyGILState_STATE gil = PyGILState_Ensure();
-  PyObject *error = PyObject_CallMethod(self->connection, "failed", "O", loss == WORKER_LATE ? Py_True : Py_False);
+  PyObject *error = PyObject_CallMethod(self->connection, "failed", "O", loss == WORKER_GONE ? Py_False : Py_True);
   if (error && PyExceptionInstance_Check(error)) {
     PyErr_SetObject((PyObject *)Py_TYPE(error), error);
   } else if (error) {
     PyErr_SetString(PyExc_RuntimeError, "the worker process is lost");
   }
   Py_XDECREF(error);
-  int32_t status = take_exception(context->instance->user, context);
+  Run *run = context->instance->user;
+  int32_t status = take_exception(run, context);
+  if (loss == WORKER_STOPPED) {
+    Py_CLEAR(run->exception); /* the run was stopped, and the worker for that reason */
+  }
   PyGILState_Release(gil);
   return status;
 }
@@ -177,6 +182,7 @@ typedef struct Exchange {
   DLTensor *const *outputs;
   int32_t input_count, output_count;
   size_t transferred; /* bytes of the transfer that are taken */
+  size_t offsets[GRAFT_DOOR_TENSORS]; /* of tensors in the transfer; SIZE_MAX for others. The worker may write the door */
 } Exchange;
 
 static const TensorSpec *output_spec(const Exchange *exchange, int32_t i) {
@@ -185,8 +191,10 @@ static const TensorSpec *output_spec(const Exchange *exchange, int32_t i) {
 }
 
 /* Describes a tensor: where it lies in shared memory, or else its place in the transfer. */
-static int32_t describe(Exchange *exchange, const DLTensor *tensor, int is_unknown, DoorTensor *entry) {
+static int32_t describe(Exchange *exchange, const DLTensor *tensor, int is_unknown, int32_t number) {
+  DoorTensor *entry = exchange->channel->door->tensors + number;
   memset(entry, 0, offsetof(DoorTensor, shape));
+  exchange->offsets[number] = SIZE_MAX;
   entry->is_given = tensor != NULL;
   entry->is_unknown = is_unknown;
   if (!tensor) {
@@ -208,13 +216,13 @@ static int32_t describe(Exchange *exchange, const DLTensor *tensor, int is_unkno
   size_t bytes = bytes_of(tensor);
   Segments *shared = &((Run *)exchange->context->instance->user)->program->segments;
   const char *data = (const char *)tensor->data + tensor->byte_offset;
-  if (bytes && graft_segment_find(shared, data, bytes, &found)) {
+  if (bytes && !exchange->self->is_distrusted && graft_segment_find(shared, data, bytes, &found)) {
     entry->segment = found.number;
     entry->offset = (uint64_t)(data - (const char *)found.base);
     return announce(exchange->channel, &found, 0) ? GRAFT_ERROR_SYSTEM : GRAFT_OK;
   }
   entry->segment = GRAFT_NO_SEGMENT;
-  entry->offset = exchange->transferred;
+  entry->offset = exchange->offsets[number] = exchange->transferred;
   exchange->transferred += rounded(bytes);
   return GRAFT_OK;
 }
@@ -236,7 +244,7 @@ static int32_t place_transfer(Exchange *exchange) {
   Door *door = channel->door;
   for (int32_t i = 0; i < exchange->input_count + exchange->output_count; i++) {
     DoorTensor *entry = door->tensors + i;
-    if (!entry->is_given || entry->is_unknown || entry->segment != GRAFT_NO_SEGMENT) {
+    if (exchange->offsets[i] == SIZE_MAX) {
       continue;
     }
     entry->segment = channel->transfer->number;
@@ -244,7 +252,7 @@ static int32_t place_transfer(Exchange *exchange) {
       const DLTensor *tensor = exchange->inputs[i];
       size_t bytes = bytes_of(tensor);
       if (bytes) {
-        memcpy((char *)channel->transfer->base + entry->offset, (const char *)tensor->data + tensor->byte_offset, bytes);
+        memcpy((char *)channel->transfer->base + exchange->offsets[i], (const char *)tensor->data + tensor->byte_offset, bytes);
       }
     }
   }
@@ -273,11 +281,10 @@ static int32_t write_door(Exchange *exchange) {
   door->status = GRAFT_OK;
   door->message[0] = 0;
   for (int32_t i = 0; !status && i < exchange->input_count; i++) {
-    status = describe(exchange, exchange->inputs[i], 0, door->tensors + i);
+    status = describe(exchange, exchange->inputs[i], 0, i);
   }
   for (int32_t i = 0; !status && i < exchange->output_count; i++) {
-    status = describe(exchange, exchange->outputs[i], output_spec(exchange, i)->is_unknown,
-                      door->tensors + exchange->input_count + i);
+    status = describe(exchange, exchange->outputs[i], output_spec(exchange, i)->is_unknown, exchange->input_count + i);
   }
   return status || !exchange->transferred ? status : place_transfer(exchange);
 }
@@ -306,13 +313,13 @@ static int32_t adopt_output(const Exchange *exchange, int32_t i, const Note *not
   if (bytes > note->bytes) {
     return graft_context_fail(exchange->context, GRAFT_ERROR_RUN, "its worker process sent too few bytes of an output");
   }
-  void *data = bytes ? mmap(NULL, note->bytes, PROT_READ, MAP_SHARED, descriptor, 0) : NULL;
-  if (data == MAP_FAILED) {
-    return graft_context_fail(exchange->context, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes of an output", bytes);
-  }
-  if (bytes) {
-    memcpy(target, data, bytes);
-    munmap(data, note->bytes);
+  /* Read, not mapped: who may shorten a mapped file can end the process that looks at it. */
+  for (size_t done = 0; done < bytes;) {
+    ssize_t got = pread(descriptor, (char *)target + done, bytes - done, (off_t)done);
+    if (got == 0 || (got < 0 && errno != EINTR)) {
+      return graft_context_fail(exchange->context, GRAFT_ERROR_RUN, "its worker process sent too few bytes of an output");
+    }
+    done += got > 0 ? (size_t)got : 0;
   }
   return GRAFT_OK;
 }
@@ -326,26 +333,26 @@ static int32_t collect_answer(const Exchange *exchange) {
     return graft_context_fail(exchange->context, GRAFT_ERROR_RUN, "%s", message);
   }
   for (int32_t i = 0; i < exchange->output_count; i++) {
-    const DoorTensor *entry = door->tensors + exchange->input_count + i;
     const DLTensor *output = exchange->outputs[i];
-    if (output && !entry->is_unknown && exchange->channel->transfer &&
-        entry->segment == exchange->channel->transfer->number && bytes_of(output)) {
-      memcpy((char *)output->data + output->byte_offset, (char *)exchange->channel->transfer->base + entry->offset,
+    size_t offset = exchange->offsets[exchange->input_count + i];
+    if (offset != SIZE_MAX && bytes_of(output)) {
+      memcpy((char *)output->data + output->byte_offset, (char *)exchange->channel->transfer->base + offset,
              bytes_of(output));
     }
   }
   return GRAFT_OK;
 }
 
-/* Waits for a note: 1 if there is one, 0 if the time is over. */
-static int wait_for_note(int socket, int64_t end) {
+/* Waits for a note: 1 if there is one, 0 if the time is over or the run is to stop, which nobody wakes it for. */
+static int wait_for_note(int socket, int64_t end, Stop *stop) {
   for (;;) {
-    int64_t left = end ? (end - graft_nanoseconds()) / 1000000 + 1 : -1;
-    if (end && left <= 0) {
+    int64_t left = end ? (end - graft_nanoseconds()) / 1000000 + 1 : INT32_MAX;
+    if (left <= 0 || graft_stop_status(stop)) {
       return 0;
     }
+    int64_t most = stop ? STOP_MILLISECONDS : INT32_MAX;
     struct pollfd poll_row = {.fd = socket, .events = POLLIN};
-    int found = poll(&poll_row, 1, left > INT32_MAX ? INT32_MAX : (int)left);
+    int found = poll(&poll_row, 1, (int)(left < most ? left : most));
     if (found > 0 || (found < 0 && errno != EINTR)) {
       return 1;
     }
@@ -361,8 +368,9 @@ static int32_t await_answer(const Exchange *exchange, int *lost, Loss *loss) {
   for (;;) {
     Note note;
     int descriptor;
-    *loss = WORKER_LATE;
-    *lost = !wait_for_note(channel->socket, end);
+    Stop *stop = exchange->context->stop;
+    *lost = !wait_for_note(channel->socket, end, stop);
+    *loss = graft_stop_status(stop) ? WORKER_STOPPED : WORKER_LATE;
     if (!*lost) {
       *loss = WORKER_GONE;
       *lost = graft_note_receive(channel->socket, &note, &descriptor) != 0;
@@ -430,17 +438,18 @@ int32_t graft_run_fenced(GraftContext *base, void *state, const DLTensor *const 
 /* ---- The Python object ---------------------------------------------------------------------------------------- */
 
 static PyObject *fenced_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  static char *names[] = {"connection", "number", "seconds", NULL};
+  static char *names[] = {"connection", "number", "seconds", "is_distrusted", NULL};
   PyObject *connection;
-  int number;
+  int number, is_distrusted = 0;
   double seconds;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "Oid", names, &connection, &number, &seconds)) {
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "Oid|p", names, &connection, &number, &seconds, &is_distrusted)) {
     return NULL;
   }
   FencedFunction *self = (FencedFunction *)PyType_GenericAlloc(type, 0);
   if (self) {
     self->connection = Py_NewRef(connection);
     self->number = number;
+    self->is_distrusted = is_distrusted;
     self->nanoseconds = seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1e9) : 0;
     self->owner = getpid();
     self->segments.numbers = (uint64_t)1 << FIRST_OWN_NUMBER_BIT;
@@ -467,7 +476,8 @@ static void fenced_dealloc(PyObject *object) {
 
 static PyType_Slot fenced_slots[] = {
     {Py_tp_dealloc, fenced_dealloc},
-    {Py_tp_doc, "FencedFunction(connection, number, seconds): a function of a module that a worker process runs."},
+    {Py_tp_doc, "FencedFunction(connection, number, seconds, is_distrusted=False): a function of a module that a worker "
+                "process runs; one that is distrusted sees copies of the tensors alone."},
     {Py_tp_new, fenced_new},
     {0},
 };

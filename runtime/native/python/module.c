@@ -1,6 +1,7 @@
 /* The Python module graft.runtime._native: the class Program. */
 #define GRAFT_BINDING_MAIN
 #include "binding.h"
+#include "sandbox.h"
 
 #include <string.h>
 
@@ -17,6 +18,23 @@ static PyObject *program_vectorcall(PyObject *self, PyObject *const *arguments, 
                             &(GraftRunDetails){0});
 }
 
+/* What may end a run early: a time of the monotonic clock in nanoseconds, 0 for none, and a CancelToken or None, at
+ * arguments[2] and [3], if there are so many. NULL with no exception where nothing may. 0, or -1 with an exception. */
+static int take_stop(PyObject *const *arguments, Py_ssize_t count, Stop *stop, GraftRunDetails *details) {
+  if (count < 4) {
+    return 0;
+  }
+  stop->end = PyLong_AsLongLong(arguments[2]);
+  if (PyErr_Occurred()) {
+    return -1;
+  }
+  if (PyObject_TypeCheck(arguments[3], graft_cancel_token_type)) {
+    stop->token = &((CancelTokenObject *)arguments[3])->token;
+  }
+  details->stop = stop->end || stop->token ? stop : NULL;
+  return 0;
+}
+
 /* The items of a tuple, borrowed, in memory that PyMem_Free gives back; NULL with an exception. */
 static PyObject **items_of(PyObject *tuple) {
   Py_ssize_t count = PyTuple_GET_SIZE(tuple);
@@ -30,34 +48,43 @@ static PyObject **items_of(PyObject *tuple) {
 /* Gives the outputs or, where a buffer has too few rows, the number that the first such output has; then nothing ran. */
 static PyObject *program_run_into(PyObject *object, PyObject *const *arguments, Py_ssize_t count) {
   ProgramObject *self = (ProgramObject *)object;
-  if (count != 2 || !PyTuple_Check(arguments[0]) || !PyTuple_Check(arguments[1]) ||
+  Stop stop = {0};
+  GraftRunDetails details = {0};
+  if (count < 2 || !PyTuple_Check(arguments[0]) || !PyTuple_Check(arguments[1]) ||
       PyTuple_GET_SIZE(arguments[1]) != self->output_count) {
     PyErr_SetString(PyExc_TypeError, "run_into takes a tuple of inputs, and one of a buffer or None for each output");
     return NULL;
   }
+  if (take_stop(arguments, count, &stop, &details) < 0) {
+    return NULL;
+  }
   PyObject **inputs = items_of(arguments[0]), **buffers = inputs ? items_of(arguments[1]) : NULL;
-  PyObject *outputs = buffers ? graft_call_program(self, inputs, PyTuple_GET_SIZE(arguments[0]), buffers, -1,
-                                                   &(GraftRunDetails){0})
-                              : NULL;
+  PyObject *outputs =
+      buffers ? graft_call_program(self, inputs, PyTuple_GET_SIZE(arguments[0]), buffers, -1, &details) : NULL;
   PyMem_Free(inputs);
   PyMem_Free(buffers);
   return outputs;
 }
 
-/* Takes a tuple of inputs and the number of the device that outputs are to be on, 0 for main memory. */
+/* Takes a tuple of inputs and the number of the device that outputs are to be on: 0 for main memory, -1 for where the
+ * first input is that is on a device. */
 static PyObject *program_run_on(PyObject *object, PyObject *const *arguments, Py_ssize_t count) {
   ProgramObject *self = (ProgramObject *)object;
-  long device = count == 2 && PyTuple_Check(arguments[0]) ? PyLong_AsLong(arguments[1]) : -1;
-  if (device < 0 || device > self->program->device_count) {
+  Stop stop = {0};
+  GraftRunDetails details = {0};
+  long device = count >= 2 && PyTuple_Check(arguments[0]) ? PyLong_AsLong(arguments[1]) : -2;
+  if (device < -1 || device > self->program->device_count) {
     if (!PyErr_Occurred()) {
       PyErr_SetString(PyExc_TypeError, "run_on takes a tuple of inputs and the number of a device of the program");
     }
     return NULL;
   }
+  if (PyErr_Occurred() || take_stop(arguments, count, &stop, &details) < 0) {
+    return NULL;
+  }
   PyObject **inputs = items_of(arguments[0]);
-  PyObject *outputs = inputs ? graft_call_program(self, inputs, PyTuple_GET_SIZE(arguments[0]), NULL, (int32_t)device,
-                                                  &(GraftRunDetails){0})
-                             : NULL;
+  PyObject *outputs =
+      inputs ? graft_call_program(self, inputs, PyTuple_GET_SIZE(arguments[0]), NULL, (int32_t)device, &details) : NULL;
   PyMem_Free(inputs);
   return outputs;
 }
@@ -243,10 +270,12 @@ static PyMethodDef program_methods[] = {
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
      "Run the program and return the number of the procedure that ran, and the nanoseconds that each of its calls took."},
     {"run_on", (PyCFunction)(void (*)(void))program_run_on, METH_FASTCALL,
-     "Run the program on a tuple of inputs; the outputs are in main memory (0) or on the device of this number."},
+     "Run the program on a tuple of inputs; the outputs are in main memory (0), on the device of this number, or where the "
+     "inputs are (-1). A time of the monotonic clock (0 for none) and a CancelToken or None may follow, which end the run."},
     {"run_into", (PyCFunction)(void (*)(void))program_run_into, METH_FASTCALL,
      "Run the program on a tuple of inputs; the outputs for which a tuple has arrays become their first rows. Return the "
-     "outputs or, where an array has too few rows and nothing ran, the number that the first such output has."},
+     "outputs or, where an array has too few rows and nothing ran, the number that the first such output has. What may end "
+     "the run may follow, as in run_on."},
     {0},
 };
 
@@ -287,12 +316,16 @@ static PyType_Spec program_spec = {
 };
 
 static PyMethodDef functions[] = {
-    {"open_artifact", graft_open_artifact, METH_O,
-     "Map and check an artifact; return its members (bytes) and its constants as dicts of read-only arrays, and itself."},
+    {"open_artifact", graft_open_artifact, METH_VARARGS,
+     "open_artifact(path, accept=None): map and check an artifact; return its members (bytes) and its constants as dicts of "
+     "read-only arrays, and itself. accept(message, signatures or None) is called before anything but the manifest is read."},
     {"check_artifact", graft_check_artifact, METH_O,
      "Check the bytes of an artifact's constants, where opening it left that for later."},
     {"serve", graft_serve, METH_VARARGS,
      "serve(program, functions, socket): answer calls of functions of the program's first module until the socket ends."},
+    {"enter_sandbox", graft_enter_sandbox, METH_VARARGS,
+     "enter_sandbox(filter, names): install a filter of system calls for good; refused ones fail with EPERM and are noted."},
+    {"last_refusal", graft_last_refusal, METH_NOARGS, "What the sandbox refused last since this was asked before, as a text; empty if nothing."},
     {"content_hash", graft_content_hash, METH_O, "The hash of bytes by which constants are named."},
     {0},
 };
@@ -319,18 +352,22 @@ PyMODINIT_FUNC PyInit__native(void) {
       .artifact_error = import_name("graft.errors", "ArtifactError"),
       .input_error = import_name("graft.errors", "InputError"),
       .run_error = import_name("graft.errors", "RunError"),
+      .cancelled_error = import_name("graft.errors", "CancelledError"),
+      .deadline_error = import_name("graft.errors", "DeadlineError"),
       .numpy_dtype = import_name("graft.runtime.dtypes", "numpy_dtype"),
       .dtype_name = import_name("graft.runtime.dtypes", "dtype_name"),
   };
   if (PyErr_Occurred() || !(graft_program_type = (PyTypeObject *)PyType_FromSpec(&program_spec)) ||
       !(graft_fenced_type = (PyTypeObject *)PyType_FromSpec(&graft_fenced_spec)) ||
-      !(graft_device_tensor_type = (PyTypeObject *)PyType_FromSpec(&graft_device_tensor_spec))) {
+      !(graft_device_tensor_type = (PyTypeObject *)PyType_FromSpec(&graft_device_tensor_spec)) ||
+      !(graft_cancel_token_type = (PyTypeObject *)PyType_FromSpec(&graft_cancel_token_spec))) {
     return NULL;
   }
   PyObject *module = PyModule_Create(&definition);
   if (module && (PyModule_AddObjectRef(module, "Program", (PyObject *)graft_program_type) < 0 ||
                  PyModule_AddObjectRef(module, "FencedFunction", (PyObject *)graft_fenced_type) < 0 ||
                  PyModule_AddObjectRef(module, "DeviceTensor", (PyObject *)graft_device_tensor_type) < 0 ||
+                 PyModule_AddObjectRef(module, "CancelToken", (PyObject *)graft_cancel_token_type) < 0 ||
                  PyModule_AddIntConstant(module, "ABI_VERSION", GRAFT_ABI_VERSION) < 0)) {
     Py_CLEAR(module);
   }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "binding.h"
+#include "sandbox.h"
 #include "memory.h"
 #include "platform.h"
 
@@ -198,7 +199,7 @@ static int answer(Service *service) {
   ScratchMark mark = graft_scratch_mark(&context->scratch);
   context->message[0] = 0;
   int entered = service->program->program->pool && graft_pool_enter(service->program->program->pool);
-  int32_t status = run_served(service, context, &run);
+  int32_t refusals = graft_refusals(), status = run_served(service, context, &run);
   if (entered) {
     graft_pool_leave(service->program->program->pool);
   }
@@ -206,6 +207,9 @@ static int answer(Service *service) {
   instance->entry = entry;
   context->frame = NULL;
   context->call = NULL;
+  if (status && graft_refusals() != refusals) {
+    graft_append_refusal(context->message, sizeof context->message);
+  }
   door->status = status;
   memcpy(door->message, context->message, sizeof door->message);
   if (status && !door->message[0]) {

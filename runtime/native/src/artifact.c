@@ -11,14 +11,19 @@
 #include "elf.h"
 #include "error.h"
 #include "file_map.h"
+#include "graft/trust.h"
 #include "json.h"
 #include "memory.h"
 #include "program.h"
 #include "safetensors.h"
 #include "sha256.h"
 
+static const char SIGNATURES[] = "signatures.json";
+
 struct GraftArtifact {
-  FileMap map;
+  FileMap map, sidecar;
+  int is_library;
+  const ArtifactTrust *trust; /* while it is opened; NULL for one that needs no consent */
   ZipArchive archive;
   TensorStore store;
   ConstantCheck check;
@@ -67,6 +72,31 @@ static int32_t read_manifest(GraftArtifact *artifact, GraftError *error) {
   return GRAFT_OK;
 }
 
+/* Reads the signatures of a library's file, if there are some. */
+static void open_sidecar(GraftArtifact *artifact, const char *path) {
+  char name[4096];
+  GraftError ignored;
+  int length = snprintf(name, sizeof name, "%s.sig", path);
+  if (length > 0 && (size_t)length < sizeof name) graft_file_copy(name, &artifact->sidecar, &ignored);
+}
+
+/* Asks whether the artifact may be used. */
+static int32_t ask_consent(GraftArtifact *artifact, const char *path, GraftError *error) {
+  char digest[65], message[128];
+  const ZipMember *member = graft_zip_find(&artifact->archive, SIGNATURES);
+  if (artifact->is_library) {
+    open_sidecar(artifact, path);
+    graft_sha256_hex(artifact->map.bytes, artifact->map.size, digest);
+  } else {
+    graft_sha256_hex((const uint8_t *)artifact->source.manifest, artifact->source.manifest_size, digest);
+  }
+  snprintf(message, sizeof message, "graft signature 1\n%s sha256 %s\n", artifact->is_library ? "file" : "manifest",
+           digest);
+  const uint8_t *signatures = artifact->is_library ? artifact->sidecar.bytes : member ? member->data : NULL;
+  size_t size = artifact->is_library ? artifact->sidecar.size : member ? member->size : 0;
+  return artifact->trust->accept(artifact->trust->user, message, signatures, size, error);
+}
+
 static int32_t refuse_hash(const char *name, GraftError *error) {
   return refuse(error, "artifact is damaged: member '%.256s' does not have the hash in manifest.json; compile it again",
                 name);
@@ -113,7 +143,7 @@ static int32_t check_members(const GraftArtifact *artifact, GraftError *error) {
   }
   for (size_t i = 0; code == GRAFT_OK && i < archive->count; i++) {
     const char *name = archive->members[i].name;
-    if (!found[i] && strcmp(name, "manifest.json") != 0) {
+    if (!found[i] && strcmp(name, "manifest.json") != 0 && strcmp(name, SIGNATURES) != 0) {
       code = refuse(error, "artifact is damaged: member '%.256s' is not listed in manifest.json; compile it again", name);
     }
   }
@@ -129,7 +159,7 @@ static int32_t read_constants(GraftArtifact *artifact, GraftError *error) {
   const JsonValue *listed = graft_json_member(graft_json_root(artifact->manifest), "members");
   const JsonValue *entry = graft_json_member(listed, member->name);
   size_t header = graft_tensor_store_header(member->data, member->size);
-  int later = graft_json_member(entry, "header") != NULL && header > 0;
+  int later = graft_json_member(entry, "header") != NULL && header > 0 && artifact->trust == NULL;
   const char *field = later ? "header" : "sha256";
   if (!has_size(entry, member) || !has_hash(entry, field, member->data, later ? header : member->size)) {
     return refuse_hash(member->name, error);
@@ -207,7 +237,8 @@ static void release(void *owner) { graft_artifact_close(owner); }
 
 /* The bytes themselves, or those of the section of a shared library. */
 static int32_t read_archive(GraftArtifact *artifact, const uint8_t *bytes, size_t size, GraftError *error) {
-  if (graft_is_elf(bytes, size)) {
+  artifact->is_library = graft_is_elf(bytes, size);
+  if (artifact->is_library) {
     int32_t code = graft_elf_artifact(bytes, size, &bytes, &size, error);
     if (code != GRAFT_OK) return code;
   }
@@ -215,9 +246,11 @@ static int32_t read_archive(GraftArtifact *artifact, const uint8_t *bytes, size_
 }
 
 /* Reads what lies in memory into an artifact, which is closed if that fails. */
-static int32_t open_bytes(GraftArtifact *artifact, const uint8_t *bytes, size_t size, GraftError *error) {
+static int32_t open_bytes(GraftArtifact *artifact, const char *path, const uint8_t *bytes, size_t size,
+                          GraftError *error) {
   int32_t code = read_archive(artifact, bytes, size, error);
   if (code == GRAFT_OK) code = read_manifest(artifact, error);
+  if (code == GRAFT_OK && artifact->trust) code = ask_consent(artifact, path, error);
   if (code == GRAFT_OK) code = check_members(artifact, error);
   if (code == GRAFT_OK) code = read_constants(artifact, error);
   if (code == GRAFT_OK) code = read_modules(artifact, error);
@@ -228,19 +261,21 @@ static int32_t open_bytes(GraftArtifact *artifact, const uint8_t *bytes, size_t 
   artifact->source.check = check;
   artifact->source.release = release;
   artifact->source.owner = artifact;
+  artifact->trust = NULL;
   return GRAFT_OK;
 }
 
-int32_t graft_artifact_open(const char *path, GraftArtifact **opened, GraftError *error) {
+int32_t graft_artifact_open(const char *path, const ArtifactTrust *trust, GraftArtifact **opened, GraftError *error) {
   *opened = NULL;
   GraftArtifact *artifact = graft_calloc(1, sizeof *artifact);
   if (artifact == NULL) return out_of_memory(error);
-  int32_t code = graft_file_map(path, &artifact->map, error);
+  artifact->trust = trust;
+  int32_t code = trust ? graft_file_copy(path, &artifact->map, error) : graft_file_map(path, &artifact->map, error);
   if (code != GRAFT_OK) {
     graft_artifact_close(artifact);
     return code;
   }
-  code = open_bytes(artifact, artifact->map.bytes, artifact->map.size, error);
+  code = open_bytes(artifact, path, artifact->map.bytes, artifact->map.size, error);
   if (code == GRAFT_OK) *opened = artifact;
   return code;
 }
@@ -249,7 +284,7 @@ int32_t graft_artifact_open_memory(const void *bytes, size_t size, GraftArtifact
   *opened = NULL;
   GraftArtifact *artifact = graft_calloc(1, sizeof *artifact);
   if (artifact == NULL) return out_of_memory(error);
-  int32_t code = open_bytes(artifact, bytes, size, error);
+  int32_t code = open_bytes(artifact, NULL, bytes, size, error);
   if (code == GRAFT_OK) *opened = artifact;
   return code;
 }
@@ -263,6 +298,7 @@ void graft_artifact_close(GraftArtifact *artifact) {
   graft_tensor_store_free(&artifact->store);
   graft_zip_free(&artifact->archive);
   graft_file_unmap(&artifact->map);
+  graft_file_unmap(&artifact->sidecar);
   free(artifact);
 }
 
@@ -277,15 +313,7 @@ int32_t graft_program_load(const char *path, const GraftLoadOptions *options, Gr
 
 int32_t graft_program_load_on(const char *path, const GraftLoadOptions *options, const GraftDevice *const *devices,
                               size_t device_count, GraftProgram **program, GraftError *error) {
-  GraftError ignored;
-  if (error == NULL) error = &ignored;
-  GraftArtifact *artifact;
-  *program = NULL;
-  int32_t code = graft_artifact_open(path, &artifact, error);
-  if (code != GRAFT_OK) return code;
-  artifact->source.devices = devices;
-  artifact->source.device_count = device_count;
-  return graft_program_create(&artifact->source, options, program, error);
+  return graft_program_load_trusted(path, NULL, options, devices, device_count, program, error);
 }
 
 int32_t graft_program_load_memory(const void *bytes, size_t size, const GraftLoadOptions *options,

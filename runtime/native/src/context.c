@@ -4,14 +4,17 @@
 
 #include "devices.h"
 #include "error.h"
+#include "platform.h"
 #include "program.h"
 #include "streams.h"
+
+enum { PIECES = 16 }; /* of a part, in a run that may be stopped between them */
 
 /* A parallel loop while it runs. */
 typedef struct Loop {
   GraftTask task;
   void *closure;
-  int64_t count;
+  int64_t count, grain;
   int32_t parts;
   Context *caller;
   Context *workers;
@@ -71,6 +74,44 @@ static int32_t run_task(Context *context, GraftTask task, void *closure, int64_t
   return status;
 }
 
+int32_t graft_stop_status(Stop *stop) {
+  if (!stop) {
+    return GRAFT_OK;
+  }
+  int status = atomic_load_explicit(&stop->status, memory_order_relaxed);
+  if (status) {
+    return status;
+  }
+  if (stop->token && __atomic_load_n(&stop->token->is_cancelled, __ATOMIC_RELAXED)) {
+    status = GRAFT_ERROR_CANCELLED;
+  } else if (stop->end && graft_nanoseconds() >= stop->end) {
+    status = GRAFT_ERROR_DEADLINE;
+  }
+  int none = GRAFT_OK;
+  if (status && !atomic_compare_exchange_strong(&stop->status, &none, status)) {
+    status = none; /* another thread has found a reason */
+  }
+  return status;
+}
+
+/* Runs a task over [begin, end): at once or, where the run may be stopped, in pieces of at least `grain`. */
+static int32_t run_range(Context *context, Stop *stop, GraftTask task, void *closure, int64_t begin, int64_t end,
+                         int64_t grain) {
+  if (!stop) {
+    return run_task(context, task, closure, begin, end);
+  }
+  int64_t step = (end - begin) / PIECES, least = grain > 0 ? grain : 1;
+  step = step > least ? step : least;
+  int32_t status = GRAFT_OK;
+  while (!status && begin < end) {
+    int64_t next = (end - begin) / 2 < step ? end : begin + step;
+    status = graft_stop_status(stop);
+    status = status ? status : run_task(context, task, closure, begin, next);
+    begin = next;
+  }
+  return status;
+}
+
 /* The first `remainder` parts are one iteration longer. */
 static int64_t part_begin(const Loop *loop, int32_t part) {
   int64_t size = loop->count / loop->parts, remainder = loop->count % loop->parts;
@@ -81,7 +122,8 @@ static void run_part(void *argument, int32_t worker, int32_t part) {
   Loop *loop = argument;
   Context *context = worker ? loop->workers + worker : loop->caller;
   context->message[0] = 0;
-  int32_t status = run_task(context, loop->task, loop->closure, part_begin(loop, part), part_begin(loop, part + 1));
+  int32_t status = run_range(context, loop->caller->stop, loop->task, loop->closure, part_begin(loop, part),
+                             part_begin(loop, part + 1), loop->grain);
   if (status == GRAFT_OK) {
     return;
   }
@@ -103,12 +145,13 @@ static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain
   int32_t parts = most < context->thread_count ? (int32_t)most : context->thread_count;
   parts = context->pool ? graft_pool_parts(context->pool, parts) : 1;
   if (parts < 2) {
-    return run_task(context, task, closure, 0, count);
+    return run_range(context, context->stop, task, closure, 0, count, grain);
   }
   Loop loop; /* the text is large and needs no zeros */
   loop.task = task;
   loop.closure = closure;
   loop.count = count;
+  loop.grain = grain;
   loop.parts = parts;
   loop.caller = context;
   loop.workers = context->instance->program->workers;
@@ -116,10 +159,10 @@ static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain
   loop.status = GRAFT_OK;
   loop.message[0] = 0;
   if (pthread_mutex_init(&loop.lock, NULL) != 0) {
-    return run_task(context, task, closure, 0, count);
+    return run_range(context, context->stop, task, closure, 0, count, grain);
   }
   if (!graft_pool_run(context->pool, parts, run_part, &loop)) {
-    loop.status = run_task(context, task, closure, 0, count);
+    loop.status = run_range(context, context->stop, task, closure, 0, count, grain);
   }
   pthread_mutex_destroy(&loop.lock);
   if (loop.failed_part < parts) {

@@ -201,7 +201,8 @@ void graft_append_origin(char *text, size_t size, const Call *call, int32_t numb
 
 /* Puts in front of the message where it happened; of nested calls only the innermost does. */
 static int32_t describe_failure(Context *context, const Frame *frame, const Call *call, int32_t status) {
-  if (context->instance->failed || context->instance->refused) {
+  int is_stopped = context->stop && atomic_load_explicit(&context->stop->status, memory_order_relaxed);
+  if (context->instance->failed || context->instance->refused || is_stopped) {
     return status;
   }
   context->instance->failed = call;
@@ -309,14 +310,36 @@ static int32_t run_timed(Context *context, Frame *frame, int64_t *times) {
   return status;
 }
 
+/* Says how far the entry came in a run that was stopped. */
+static int32_t describe_stop(Context *context, const Frame *frame, int32_t i, int has_begun, int32_t status) {
+  const Procedure *procedure = frame->procedure;
+  if (frame != context->instance->entry) {
+    return status;
+  }
+  context->message[0] = 0;
+  graft_append(context->message, sizeof context->message, "%s %s call %" PRId32 " of %" PRId32,
+               status == GRAFT_ERROR_CANCELLED ? "the run was cancelled" : "the deadline of the run passed",
+               has_begun ? "in" : "before", i + 1, procedure->call_count);
+  if (i < procedure->call_count && procedure->calls[i].origin_count) {
+    context->instance->failed = procedure->calls + i;
+    graft_append(context->message, sizeof context->message, ", ");
+    graft_append_origin(context->message, sizeof context->message, procedure->calls + i, i);
+  }
+  return status;
+}
+
 static int32_t run_calls(Context *context, Frame *frame) {
   const Procedure *procedure = frame->procedure;
   if (frame == context->instance->entry && context->instance->nanoseconds) {
     return run_timed(context, frame, context->instance->nanoseconds);
   }
-  int32_t status = GRAFT_OK;
+  int32_t status = frame == context->instance->entry ? GRAFT_OK : graft_stop_status(context->stop); /* empty bodies */
   for (int32_t i = 0; i < procedure->call_count && !status; i++) {
     const Call *call = procedure->calls + i;
+    int32_t first = i, stopped = graft_stop_status(context->stop);
+    if (stopped) {
+      return describe_stop(context, frame, i, 0, stopped);
+    }
     if (call->series) {
       status = graft_run_series(context, frame, i, run_one);
       i += call->series - 1;
@@ -325,6 +348,10 @@ static int32_t run_calls(Context *context, Frame *frame) {
       }
     } else {
       status = run_one(context, frame, call);
+    }
+    /* A function may have kept the error of its tasks to itself. */
+    if (context->stop && (stopped = atomic_load_explicit(&context->stop->status, memory_order_relaxed))) {
+      return describe_stop(context, frame, first, 1, stopped);
     }
   }
   return status;

@@ -14,6 +14,8 @@ typedef struct FileMap {
 
 /* An empty file, a directory or a device is an error. */
 int32_t graft_file_map(const char *path, FileMap *map, GraftError *error);
+/* The same with the bytes copied, so that nobody who can write the file changes them any more. */
+int32_t graft_file_copy(const char *path, FileMap *map, GraftError *error);
 void graft_file_unmap(FileMap *map);
 
 #endif

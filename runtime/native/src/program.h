@@ -27,6 +27,9 @@ void graft_destroy_instance(Instance *instance);
 int graft_create_frame(Store *store, const Procedure *procedure, const GraftProgram *program, Frame *frame);
 void graft_destroy_frame(Frame *frame, const GraftProgram *program);
 
+/* Whether the run is to stop: GRAFT_OK or why; once it is, it stays so. `stop` may be NULL (context.c). */
+int32_t graft_stop_status(Stop *stop);
+
 /* The function table (context.c). */
 extern const GraftApi graft_api;
 void graft_create_context(Context *context, Pool *pool, int32_t thread_count);
@@ -85,6 +88,7 @@ int32_t graft_run_scan(Context *context, Frame *frame, const Call *call);
 typedef struct GraftRunDetails {
   int64_t *nanoseconds; /* in: NULL, or room for one time per call of procedure 0 and of any variant */
   void *user;           /* in: what graft_context_user gives to functions of this run */
+  Stop *stop;           /* in: NULL, or what may end the run early */
   const Call *failed;   /* out */
   int32_t procedure;    /* out: the number of the entry that ran */
 } GraftRunDetails;

@@ -5,6 +5,7 @@
 #include "append.h"
 #include "border.h"
 #include "devices.h"
+#include "platform.h"
 #include "program.h"
 #include "streams.h"
 
@@ -186,8 +187,9 @@ static int32_t run_main(Instance *instance, DLTensor *outputs, Result *results, 
   if (!status) {
     status = run_entry(instance, outputs, results);
     if (status) {
+      const Stop *stop = instance->context.stop;
       int32_t code = status == GRAFT_ERROR_MEMORY ? GRAFT_ERROR_MEMORY : GRAFT_ERROR_RUN;
-      code = instance->refused ? GRAFT_ERROR_INPUT : code;
+      code = instance->refused ? GRAFT_ERROR_INPUT : stop && stop->status ? stop->status : code;
       status = graft_set_error(error, code, "%s", instance->context.message);
     }
   }
@@ -233,12 +235,14 @@ int32_t graft_run_end(Instance *instance, DLTensor *outputs, GraftRunDetails *de
   instance->user = details->user;
   context->message[0] = 0;
   int32_t status = graft_check_constants(program, &context->base, error);
+  context->stop = details->stop;
   if (!status) {
     Result *results = graft_call_memory(context, (size_t)instance->entry->procedure->outputs.count, sizeof *results);
     status = results ? run_main(instance, outputs, results, error)
                      : graft_set_error(error, GRAFT_ERROR_MEMORY, "%s", context->message);
   }
   graft_scratch_release(&context->scratch, mark);
+  context->stop = NULL;
   details->failed = instance->failed;
   details->procedure = (int32_t)(instance->entry - instance->frames);
   if (entered) {
@@ -248,8 +252,20 @@ int32_t graft_run_end(Instance *instance, DLTensor *outputs, GraftRunDetails *de
   return status;
 }
 
+void graft_cancel(GraftCancelToken *token) { __atomic_store_n(&token->is_cancelled, 1, __ATOMIC_RELAXED); }
+
 int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error) {
-  GraftRunDetails details = {0};
+  return graft_program_run_with(program, inputs, outputs, NULL, error);
+}
+
+int32_t graft_program_run_with(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,
+                               const GraftRunOptions *options, GraftError *error) {
+  Stop stop = {.token = options ? options->cancel : NULL};
+  if (options && options->nanoseconds) {
+    int64_t now = graft_nanoseconds();
+    stop.end = options->nanoseconds < INT64_MAX - now ? now + options->nanoseconds : INT64_MAX;
+  }
+  GraftRunDetails details = {.stop = stop.token || stop.end ? &stop : NULL};
   Instance *instance;
   int32_t status = graft_run_begin(program, inputs, &instance, error);
   return status ? status : graft_run_end(instance, outputs, &details, error);

@@ -3,6 +3,7 @@
 #define GRAFT_STATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "graft/device.h"
 #include "graft/runtime.h"
@@ -125,6 +126,13 @@ typedef struct DeviceStream {
   int32_t scratch_count; /* of the running call */
 } DeviceStream;
 
+/* What may end a run early. */
+typedef struct Stop {
+  const GraftCancelToken *token; /* NULL: none */
+  int64_t end;                   /* by graft_nanoseconds; 0: none */
+  atomic_int status;             /* why the run was stopped; GRAFT_OK: it was not */
+} Stop;
+
 /* What a thread knows while it runs compiled code; compiled code sees `base`. */
 typedef struct Context {
   GraftContext base;
@@ -134,6 +142,7 @@ typedef struct Context {
   int32_t thread_count;
   Frame *frame;
   const Call *call;
+  Stop *stop; /* NULL: nothing ends the run early */
   char message[768]; /* of the last failure; empty if there was none */
 } Context;
 

@@ -21,6 +21,7 @@ from graft.cli.common import (
     names_or_none,
     precision_option,
     switch_option,
+    trust_options,
 )
 from graft.cli.isolation import isolation_option
 from graft.cli.output import print_json, print_table
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 @switch_option
 @precision_option
 @isolation_option
+@trust_options
 @common_options
 @click.pass_obj
 def command(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from graft.partition.policy import Policy
     from graft.plugins.manager import PluginManager
     from graft.runtime.isolation.options import Isolation
+    from graft.runtime.trust.policy import Native
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -50,6 +51,8 @@ class State:
     without: list[str] = field(default_factory=list)
     switched_off: list[str] = field(default_factory=list)
     isolation: list[tuple[str, Isolation]] = field(default_factory=list)
+    native: Native | None = None
+    keys: Path | None = None
     _manager: PluginManager | None = None
 
     def manager(self) -> PluginManager:
@@ -245,6 +248,22 @@ def compile_options(command: Command) -> Command:
         click.option("--threads", type=click.IntRange(min=1), help="Threads of the program; all available by default."),
         click.option("--strict", is_flag=True, help="Fail where a region would go to another backend."),
     )(command)
+
+
+def trust_options(command: Command) -> Command:
+    """Add what is done with the machine code of an artifact: ``--native``, ``--keys``."""
+    hidden: dict[str, Any] = {"expose_value": False}
+    return _all(
+        click.option(
+            "--native", type=click.Choice(["run", "signed", "refuse", "recompile"]), callback=set_state("native"),
+            help="What to do with an artifact's machine code; signed where trusted keys are configured, else run.",
+            **hidden,
+        ),
+        click.option(
+            "--keys", type=click.Path(dir_okay=False, path_type=Path), callback=set_state("keys"), metavar="FILE",
+            help="The trusted keys; those of the user's configuration if left out.", **hidden,
+        ),
+    )(command)  # fmt: skip
 
 
 def precision_option(command: Command) -> Command:

@@ -86,6 +86,9 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-intermediates", "keep", type=click.Path(file_okay=False, path_type=Path), help="Save every stage here."
 )
+@click.option(
+    "--keep-weights", is_flag=True, help="Keep the weights for `graft run --native recompile`; a larger file."
+)
 @click.option("--tune", is_flag=True, help="Measure schedules on this machine first, and remember the best.")
 @click.option(
     "--tune-seconds", type=click.FloatRange(min=0, min_open=True), help="Time for --tune, 60 if left out; implies it."
@@ -135,6 +138,7 @@ def command(
     sources: tuple[str, ...],
     show_time: bool,
     memory: Memory,
+    keep_weights: bool,
     **wishes: Any,
 ) -> int:
     """Compile MODEL to one artifact."""
@@ -166,6 +170,7 @@ def command(
             keep_intermediates=keep,
             manager=state.manager(),
             isolation=dict(state.isolation) or None,
+            keep_weights=keep_weights,
         )
         compiled = compile_model(str(model), request)
     failures = gate_failures(compiled.plan, coverage, required)

@@ -19,6 +19,7 @@ from graft.cli.common import (
     is_artifact,
     names_or_none,
     switch_option,
+    trust_options,
 )
 from graft.cli.output import print_json
 from graft.cli.programs import input_option, load_artifact
@@ -81,6 +82,7 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
 @dim_option
 @switch_option
 @input_option
+@trust_options
 @common_options
 @click.pass_obj
 def command(

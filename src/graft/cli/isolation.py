@@ -55,6 +55,7 @@ ISOLATION_WISHES: dict[str, Callable[[str], Any]] = {
     "fallback": _yes,
     "compile": _yes,
     "run": _yes,
+    "sandbox": _yes,
 }
 
 

@@ -23,8 +23,10 @@ from graft.runtime.foreign import one_line
 
 VERBS = (
     "backends", "plan", "compile", "run", "verify", "bisect", "bench", "inspect", "profile", "report", "export",
-    "device", "datatypes", "cache", "plugin",
+    "device", "datatypes", "cache", "plugin", "sign", "verify-signature", "keys",
 )  # fmt: skip
+HOMES = {"sign": "trust.sign", "verify-signature": "trust.verify_signature", "keys": "trust.keys"}
+"""The modules of verbs that do not have their names."""
 
 
 class Verbs(click.Group):
@@ -38,7 +40,7 @@ class Verbs(click.Group):
         """Import and return a verb, None if there is none of this name."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"graft.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"graft.cli.{HOMES.get(cmd_name, cmd_name)}").command
         return command
 
 

@@ -20,6 +20,7 @@ from graft.cli.common import (
     dim_option,
     precision_option,
     switch_option,
+    trust_options,
     values_and_ranges,
 )
 from graft.cli.isolation import isolation_option
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @switch_option
 @precision_option
 @isolation_option
+@trust_options
 @common_options
 @click.pass_obj
 def command(

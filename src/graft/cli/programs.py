@@ -54,6 +54,8 @@ def open_program(
     if not is_artifact(path):
         import graft
 
+        if state.native or state.keys:
+            raise click.UsageError(f"'{path}' is a model: --native and --keys are for artifacts")
         return graft.compile(
             str(path), names_or_none(backends), shapes=dict(shapes), threads=threads, strict=strict,
             without=state.switched_off, precision=precision, manager=state.manager(), dims=ranges,
@@ -102,6 +104,7 @@ def load_artifact(state: State, path: Path, threads: int | None, strict: bool = 
         names = {name_of(Path(file)) for file in state.plugin_files}
         loaders += state.manager().files(names)
     program: Program = runtime.load(
-        path, threads=threads, strict=strict, loaders=loaders, isolation=dict(state.isolation) or None
-    )
+        path, threads=threads, strict=strict, loaders=loaders, isolation=dict(state.isolation) or None,
+        native=state.native, keys=state.keys,
+    )  # fmt: skip
     return program

@@ -18,6 +18,7 @@ from graft.cli.common import (
     dim_option,
     precision_option,
     switch_option,
+    trust_options,
     values_and_ranges,
 )
 from graft.cli.isolation import isolation_option
@@ -35,6 +36,12 @@ from graft.report.quantities import shape
 @click.option(
     "--steps", type=click.IntRange(min=1), help="Run so many times, the growing caches handed back to the next one."
 )
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="End a run that is not done after so many seconds.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of random inputs.")
 @backend_options
 @dim_option
@@ -42,6 +49,7 @@ from graft.report.quantities import shape
 @switch_option
 @precision_option
 @isolation_option
+@trust_options
 @common_options
 @click.pass_obj
 def command(
@@ -50,6 +58,7 @@ def command(
     given: tuple[tuple[str, str], ...],
     output: Path | None,
     steps: int | None,
+    deadline: float | None,
     seed: int,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
@@ -69,12 +78,12 @@ def command(
     feeds = inputs_of(program, given, seed, values)
     caches: list[dict[str, object]] = []
     if steps is None:
-        results = program.run(feeds)
+        results = program.run(feeds, deadline=deadline)
     else:
         bound = program.bind()
         feeds = {one.name: feeds[one.name] for one in bound.inputs}
         for _ in range(steps):
-            results = bound.run(feeds)
+            results = bound.run(feeds, deadline=deadline)
         kept = bound.state
         caches = [{**asdict(one), "rows": kept[one.input].shape[one.axis]} for one in program.caches]
     rows = facts(results)

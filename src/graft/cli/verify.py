@@ -20,6 +20,7 @@ from graft.cli.common import (
     is_artifact,
     names_or_none,
     switch_option,
+    trust_options,
 )
 from graft.cli.isolation import isolation_option
 from graft.cli.output import print_json, print_table
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 @compile_options
 @switch_option
 @isolation_option
+@trust_options
 @common_options
 @click.pass_obj
 def command(

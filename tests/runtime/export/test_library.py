@@ -65,6 +65,12 @@ static int show(const GraftModel *model) {
   DLTensor in = {.data = x, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape}, out = in;
   out.data = y;
   if (model->run(program, &in, &out, &error)) return printf("%s\\n", error.message);
+  GraftCancelToken token = {0};
+  GraftRunOptions options = {sizeof options, -1, &token};
+  if (model->run_with(program, &in, &out, &options, &error) != GRAFT_ERROR_DEADLINE) return printf("no deadline\\n");
+  options.nanoseconds = 0;
+  model->cancel(&token);
+  if (model->run_with(program, &in, &out, &options, &error) != GRAFT_ERROR_CANCELLED) return printf("not cancelled\\n");
   model->destroy(program);
   return printf("%.3f %.3f\\n", (double)y[0], (double)y[1]);
 }

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graft.errors import ArgumentError, ArtifactError, GraftError, RunError
+from graft.errors import ArgumentError, ArtifactError, CancelledError, DeadlineError, GraftError, RunError
+from graft.runtime._native import CancelToken
 from graft.runtime.isolation.connection import WorkerError
 from graft.runtime.isolation.options import Isolation
 from graft.runtime.isolation.program import IsolatedProgram, loaded
@@ -244,3 +245,21 @@ def test_a_thousand_crashes_and_hangs_lose_nothing() -> None:
         np.testing.assert_array_equal(x, kept)
         x[0, 0] = 0
         np.testing.assert_array_equal(many(x, y), x + y + y)
+
+
+def test_stopped_call_ends_its_process_and_is_not_tried_again() -> None:
+    token, how = CancelToken(), Isolation(seconds=60, retries=3, fallback=False)
+    run = program(how)
+    assert (run(filled(1), filled(2), cancel=token) == 5).all()
+    hangs = filled(1)
+    hangs[0, 0] = HANG
+    with pytest.raises(DeadlineError, match=r"^the deadline of the run passed in call 1 of 2, node 'first'$") as caught:
+        run(hangs, filled(2), deadline=0.05)
+    assert caught.value.__cause__ is None
+    timer = threading.Timer(0.05, token.cancel)
+    timer.start()
+    with pytest.raises(CancelledError, match=r"^the run was cancelled in call 1 of 2, node 'first'$"):
+        run(hangs, filled(2), cancel=token)
+    timer.join()
+    assert (run(filled(1), filled(2)) == 5).all()
+    assert run.lost == {}  # type: ignore[attr-defined]

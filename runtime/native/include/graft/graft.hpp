@@ -152,7 +152,8 @@ inline const GraftModel &linked_runtime() noexcept {
   static const GraftModel table = {GRAFT_ABI_VERSION,          sizeof(GraftModel),        nullptr,
                                    graft_program_destroy,      graft_program_input_count, graft_program_output_count,
                                    graft_program_input,        graft_program_output,      graft_program_symbol_count,
-                                   graft_program_symbol,       graft_program_run,         graft_free_output};
+                                   graft_program_symbol,       graft_program_run,         graft_free_output,
+                                   graft_program_run_with,     graft_cancel};
   return table;
 }
 
@@ -191,34 +192,43 @@ class Program {
   GraftTensorInfo input(std::int32_t index) const noexcept { return model_->input(program_, index); }
   GraftTensorInfo output(std::int32_t index) const noexcept { return model_->output(program_, index); }
 
-  /* Runs the program on all its inputs; the outputs own their memory. */
-  std::vector<Output> run(const std::vector<Tensor> &inputs) {
+  /* Runs the program on all its inputs; the outputs own their memory. A run that `options` stop throws, too. */
+  std::vector<Output> run(const std::vector<Tensor> &inputs, const GraftRunOptions *options = nullptr) {
     std::vector<DLTensor> results(static_cast<std::size_t>(output_count()));
     std::vector<Output> outputs;
     outputs.reserve(results.size()); /* nothing below may throw before each result has an owner */
     GraftError error{};
-    if (try_run(inputs, results, error) != GRAFT_OK) throw Error(error);
+    if (try_run(inputs, results, error, options) != GRAFT_OK) throw Error(error);
     for (const DLTensor &result : results) outputs.emplace_back(result, model_->free_output);
     return outputs;
   }
 
   /* Runs the program into the caller's memory; nothing is allocated for outputs. */
-  void run(const std::vector<Tensor> &inputs, const std::vector<Tensor> &outputs) {
+  void run(const std::vector<Tensor> &inputs, const std::vector<Tensor> &outputs,
+           const GraftRunOptions *options = nullptr) {
     std::vector<DLTensor> results = views(outputs);
     GraftError error{};
-    if (try_run(inputs, results, error) != GRAFT_OK) throw Error(error);
+    if (try_run(inputs, results, error, options) != GRAFT_OK) throw Error(error);
   }
 
   /* The same with a code: an output without data is allocated, and freed by `free`. */
-  std::int32_t try_run(const std::vector<Tensor> &inputs, std::vector<DLTensor> &outputs, GraftError &error) {
+  std::int32_t try_run(const std::vector<Tensor> &inputs, std::vector<DLTensor> &outputs, GraftError &error,
+                       const GraftRunOptions *options = nullptr) {
     if (!has(inputs.size(), input_count()) || !has(outputs.size(), output_count())) {
-      static const char text[] = "the number of inputs or outputs is not that of the program";
-      error.code = GRAFT_ERROR_INPUT;
-      for (std::size_t i = 0; i < sizeof text; ++i) error.message[i] = text[i];
-      return GRAFT_ERROR_INPUT;
+      return refuse(error, "the number of inputs or outputs is not that of the program");
     }
     const std::vector<DLTensor> given = views(inputs);
-    return model_->run(program_, given.data(), outputs.data(), &error);
+    if (options == nullptr) return model_->run(program_, given.data(), outputs.data(), &error);
+    if (model_->size <= GRAFT_MODEL_LEAST) return refuse(error, "the library's runs cannot be stopped; export it again");
+    return model_->run_with(program_, given.data(), outputs.data(), options, &error);
+  }
+
+  /* Stops the runs that have this token; any thread may call it. */
+  void cancel(GraftCancelToken &token) const {
+    if (model_->size <= GRAFT_MODEL_LEAST) {
+      throw Error(GRAFT_ERROR_INPUT, "the library's runs cannot be stopped; export it again");
+    }
+    model_->cancel(&token);
   }
 
   void free(DLTensor &output) const noexcept { model_->free_output(&output); }
@@ -226,6 +236,12 @@ class Program {
  private:
   Program(const GraftModel &model, GraftProgram *program) noexcept : model_(&model), program_(program) {}
 
+  template <std::size_t Size>
+  static std::int32_t refuse(GraftError &error, const char (&text)[Size]) noexcept {
+    error.code = GRAFT_ERROR_INPUT;
+    for (std::size_t i = 0; i < Size; ++i) error.message[i] = text[i];
+    return GRAFT_ERROR_INPUT;
+  }
   static bool has(std::size_t given, std::int32_t wanted) noexcept {
     return given == static_cast<std::size_t>(wanted);
   }

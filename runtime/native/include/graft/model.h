@@ -35,7 +35,13 @@ typedef struct GraftModel {
   GraftSymbolInfo (*symbol)(const GraftProgram *program, int32_t index);
   int32_t (*run)(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error);
   void (*free_output)(DLTensor *output);
+  int32_t (*run_with)(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, const GraftRunOptions *options,
+                      GraftError *error);
+  void (*cancel)(GraftCancelToken *token);
 } GraftModel;
+
+/* The bytes of a table that ends before `run_with`. */
+#define GRAFT_MODEL_LEAST offsetof(GraftModel, run_with)
 
 typedef const GraftModel *(*GraftModelEntry)(void);
 
@@ -59,7 +65,10 @@ typedef const GraftModel *(*GraftModelEntry)(void);
   GRAFT_C GraftSymbolInfo graft_model_##NAME##_symbol(const GraftProgram *program, int32_t index);                     \
   GRAFT_C int32_t graft_model_##NAME##_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,           \
                                            GraftError *error);                                                         \
-  GRAFT_C void graft_model_##NAME##_free_output(DLTensor *output);
+  GRAFT_C void graft_model_##NAME##_free_output(DLTensor *output);                                                     \
+  GRAFT_C int32_t graft_model_##NAME##_run_with(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,      \
+                                                const GraftRunOptions *options, GraftError *error);                    \
+  GRAFT_C void graft_model_##NAME##_cancel(GraftCancelToken *token);
 
 #ifdef __cplusplus
 }

@@ -27,7 +27,9 @@ enum {
   GRAFT_ERROR_LOADER = 3,   /* no loader for a module kind, or the loader failed */
   GRAFT_ERROR_INPUT = 4,    /* wrong number, dtype, shape or device of an input */
   GRAFT_ERROR_RUN = 5,      /* a compiled function failed */
-  GRAFT_ERROR_SYSTEM = 6    /* the operating system refused something */
+  GRAFT_ERROR_SYSTEM = 6,   /* the operating system refused something */
+  GRAFT_ERROR_CANCELLED = 7, /* a run was cancelled */
+  GRAFT_ERROR_DEADLINE = 8   /* a run was not done in its time */
 };
 
 /* ---- The ABI of compiled functions ---------------------------------------------------------------------------- */
@@ -45,7 +47,8 @@ typedef struct GraftApi {
   uint32_t abi_version;
   uint32_t size;
   /* Runs task over [0, count), split into at most thread_count contiguous parts of at least `grain` iterations each;
-   * how many depends on what else runs. Nested calls run serially. Returns the first error of any part. */
+   * how many depends on what else runs. In a run that may be stopped, a part comes in several tasks of at least `grain`
+   * iterations, one after another. Nested calls run serially. Returns the first error of any part. */
   int32_t (*parallel_for)(GraftContext *context, int64_t count, int64_t grain, GraftTask task, void *closure);
   /* 64-byte aligned memory, private to the calling thread, valid until the current function or task returns.
    * NULL when memory runs out (the error text is set). Repeated calls return disjoint blocks. */
@@ -175,6 +178,26 @@ GraftSymbolInfo graft_program_symbol(const GraftProgram *program, int32_t index)
  * (graft/device.h); what is done there is done when this returns. All are contiguous, but a growing cache and what it becomes may be the
  * first rows of one buffer (docs/runtime.md). */
 int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error);
+
+/* What other threads stop runs with. Zero at first, changed by graft_cancel alone; it stays where it is until the runs
+ * that have it have returned. Runs that begin later are stopped, too. */
+typedef struct GraftCancelToken {
+  int32_t is_cancelled;
+} GraftCancelToken;
+
+void graft_cancel(GraftCancelToken *token);
+
+typedef struct GraftRunOptions {
+  uint32_t size;            /* sizeof(GraftRunOptions) */
+  int64_t nanoseconds;      /* that the run may take; 0: any time, less: none is left */
+  GraftCancelToken *cancel; /* NULL: nobody cancels it */
+} GraftRunOptions;
+
+/* The same for a run that may be stopped: before each call of a compiled function, each iteration of control flow and
+ * each task of a parallel loop. It returns GRAFT_ERROR_CANCELLED or GRAFT_ERROR_DEADLINE then, with a text that says how
+ * far it came, and no output is given; what a caller's memory for outputs holds is undefined. `options` may be NULL. */
+int32_t graft_program_run_with(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,
+                               const GraftRunOptions *options, GraftError *error);
 void graft_free_output(DLTensor *output);
 
 #ifdef __cplusplus

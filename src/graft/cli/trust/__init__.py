@@ -1,0 +1,1 @@
+"""The verbs that are about who may be trusted."""

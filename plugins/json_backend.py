@@ -17,7 +17,7 @@ from graft.runtime.procedure import Module
 if TYPE_CHECKING:
     from graft.core.machine.target import CompileOptions
     from graft.partition.region import Region
-    from graft.runtime.loaders import Loader
+    from graft.runtime.loaders import Loader, PythonLoader
 
 
 class JsonBackend(Backend):
@@ -56,11 +56,15 @@ class JsonBackend(Backend):
         return f"json:{cls.name}"
 
     def module_loaders(self) -> list[Loader]:
+        """Return the loader of this backend's modules, for where a program is deployed."""
+        return [self.loader()]
+
+    def loader(self) -> PythonLoader:
         """Return the loader whose engines this very object builds, with its options."""
         from graft.runtime.loaders import PythonLoader
 
         options = saved(self.option_rows(), self.option_values())
-        return [PythonLoader(self.kind(), self._load_module, options, holds_code=False)]
+        return PythonLoader(self.kind(), self._load_module, options, holds_code=False)
 
     def _load_module(self, name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[str, Engine]:
         graph = JsonGraph.from_json(data)

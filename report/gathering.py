@@ -31,7 +31,8 @@ def report_on_model(title: str, result: Partitioned, manager: PluginManager | No
         "machine": f"{platform.machine()}, {platform.system()}",
     }
     if manager is not None:
-        versions = {one.name: one.version() for one in choose(result.plan.texts, manager)}
+        chosen = choose(result.plan.texts, manager) if result.plan.backends else []
+        versions = {one.name: one.version() for one in chosen}
         environment |= {f"backend {name}": text for name, text in versions.items() if text}
     return _report(title, result.plan, result.model, environment, None, manager)
 

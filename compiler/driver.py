@@ -127,7 +127,7 @@ class CompiledModel:
         failures: list[tuple[Region, GraftError]] = []
         for region in self.regions.values():
             try:
-                load(self._stitcher().stitch_modules(region))
+                load(replace(self._stitcher().stitch_modules(region), targets=self.description.targets))
             except GraftError as error:
                 failures.append((region, error))
         return failures

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from graft.core.reject import Reject, Yield
 from graft.plugins.options.declared import NoOptions, Option, rows_of
+from graft.plugins.options.default_object import OfDefaults
 from graft.plugins.options.values import options_from, values_of
 from graft.plugins.supports import Rule, answer, composites, rules_of
 from graft.runtime.procedure import Module, Procedure
@@ -142,6 +143,7 @@ class Backend:
         """Return a backend like this one with some options set otherwise."""
         return type(self)(**{**self.option_values(), **options})
 
+    @OfDefaults
     def module_loaders(self) -> Iterable[Loader]:
         """Return the loaders of the kinds of its modules, as the hook `graft_module_loaders` does for a plugin."""
         return ()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graft.plugins.backend import Backend, CompiledRegion, ShapeSupport
+from graft.plugins.options.default_object import OfDefaults
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,6 +96,7 @@ class CSourceBackend(Backend):
         reason = missing_library(self.libraries) or missing_header(self.headers, flags_of(self))
         return reason and (f"{reason}; {self.install}" if self.install else reason)
 
+    @OfDefaults
     def module_loaders(self) -> list[Loader]:
         """Open the libraries, so that the runtime, which loads the modules itself, finds them by soname."""
         from graft.plugins.c_libraries import missing_library

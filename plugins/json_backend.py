@@ -10,6 +10,7 @@ import numpy as np
 from graft.errors import PluginError
 from graft.plugins.backend import Backend, ShapeSupport
 from graft.plugins.json_graph import JsonGraph
+from graft.plugins.options.default_object import OfDefaults
 from graft.plugins.options.values import saved
 from graft.plugins.shaped_engines import Engine, ShapedEngines
 from graft.runtime.procedure import Module
@@ -55,6 +56,7 @@ class JsonBackend(Backend):
         """Return the kind of this backend's modules."""
         return f"json:{cls.name}"
 
+    @OfDefaults
     def module_loaders(self) -> list[Loader]:
         """Return the loader of this backend's modules, for where a program is deployed."""
         return [self.loader()]

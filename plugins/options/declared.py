@@ -15,6 +15,7 @@ from typing import Any
 
 from graft.core.backend_spec import NONE, OptionValue, split_list, value_text
 from graft.errors import OptionError
+from graft.runtime.arguments import FLAG, TEXT, takes
 from graft.runtime.foreign import kind_of, said, shown
 
 EXAMPLES: Mapping[str, str] = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
@@ -23,6 +24,7 @@ CHOICE = "choice"
 ALLOWED = "bool, int, float, str, an Enum or a Literal, a tuple of one of these as in tuple[int, ...], or one | None"
 
 
+@takes(help=TEXT, secret=FLAG)
 def option(default: Any, *, help: str = "", secret: bool = False) -> Any:
     """Return a field of a dataclass of options; ``help`` is shown, a ``secret`` never is, nor is it saved."""
     return field(default=default, repr=not secret, metadata={"help": help, "secret": secret})

@@ -1,6 +1,7 @@
 """``--json`` with every verb: one JSON document on standard output, nothing else."""
 
 import json
+import shutil
 
 import pytest
 
@@ -18,6 +19,7 @@ CALLS = (
     "report MODEL -o report.html", "report ARTIFACT -o report.html", "datatypes list",
     "datatypes convert MODEL --type posit16 -o p.onnx", "datatypes sweep MODEL --types posit8", "cache", "cache info",
     "cache tuned", "cache clear --what all", "export MODEL -o project", "device MODEL",
+    "keys new mine", "keys list --keys KEYS", "sign ARTIFACT --key KEY", "verify-signature SIGNED --keys KEYS",
     "plugin disable xnnpack", "plugin enable onednn",
     "plugin new npu9 -o npu9", "plugin test reference --level 1 --only 1/Relu",
 )  # fmt: skip
@@ -39,7 +41,14 @@ def call(graft, model, artifact, tmp_path, monkeypatch):
     monkeypatch.setenv("GRAFT_CONFIG", str(tmp_path / "config.toml"))
     (tmp_path / "config.toml").write_text('[plugins]\ndisabled = ["onednn"]\n')
     assert graft("plan", model, "-b", "llvm", "-o", tmp_path / "saved.json").code == 0
-    places = {"MODEL": model, "ARTIFACT": artifact, "PLAN": tmp_path / "saved.json"}
+    keys, signed = tmp_path / "keys.toml", tmp_path / "signed.graft"
+    keys.write_text(graft("keys", "new", tmp_path / "key", "--name", "mine").out)
+    shutil.copyfile(artifact, signed)
+    assert graft("sign", signed, "--key", tmp_path / "key").code == 0
+    places = {
+        "MODEL": model, "ARTIFACT": artifact, "PLAN": tmp_path / "saved.json", "KEY": tmp_path / "key", "KEYS": keys,
+        "SIGNED": signed,
+    }  # fmt: skip
 
     def run(words):
         return graft(*(places.get(word, word) for word in words.split()), "--json")

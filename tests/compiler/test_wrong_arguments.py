@@ -78,6 +78,7 @@ def public(place: Path) -> dict[str, Public]:
         "sweep": Public(graft.sweep, {"model": MODEL, "types": ["posit8"], "threads": 1}),
         "explain": Public(graft.explain, {"model": MODEL, "node": plan.placements[0].node, "backends": "llvm"}),
         "supports": Public(graft.supports, {}),
+        "option": Public(graft.option, {"default": 5}),
         "Policy": Public(graft.Policy, {}),
         "TuneOptions": Public(graft.TuneOptions, {}),
         "Reject": Public(graft.Reject, {"code": "dtype", "text": "float32 only"}),
@@ -125,8 +126,8 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
 
 
 NAMES = (
-    "load", "plan", "compile", "bench", "export_wasm", "verify", "bisect", "sweep", "explain", "supports", "Policy",
-    "TuneOptions", "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why",
+    "load", "plan", "compile", "bench", "export_wasm", "verify", "bisect", "sweep", "explain", "supports", "option",
+    "Policy", "TuneOptions", "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why",
     "Plan.with_precision",
     "Plan.__getitem__", "onnx_backend.prepare", "onnx_backend.run_model", "onnx_backend.run_node",
     "onnx_backend.supports_device", "testkit.conformance",

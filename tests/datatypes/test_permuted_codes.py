@@ -58,7 +58,7 @@ NODES = """
     best, where = TopK <axis = 1> (rows, axis)
 """
 SHAPES = {
-    "image": (1, 3, 6, 5), "rows": (5, 19), "sequence": (4, 2, 3), "pooled": (1, 1, 2, 2), "blocks": (1, 4, 16),
+    "image": (1, 3, 6, 5), "rows": (5, 19), "sequence": (4, 2, 3), "pooled": (1, 1, 2, 2), "blocks": (1, 4, 64),
 }  # fmt: skip
 
 

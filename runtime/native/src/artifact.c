@@ -11,7 +11,6 @@
 #include "elf.h"
 #include "error.h"
 #include "file_map.h"
-#include "graft/trust.h"
 #include "json.h"
 #include "memory.h"
 #include "program.h"
@@ -305,16 +304,6 @@ void graft_artifact_close(GraftArtifact *artifact) {
 const GraftProgramSource *graft_artifact_source(const GraftArtifact *artifact) { return &artifact->source; }
 
 const ZipArchive *graft_artifact_members(const GraftArtifact *artifact) { return &artifact->archive; }
-
-int32_t graft_program_load(const char *path, const GraftLoadOptions *options, GraftProgram **program,
-                           GraftError *error) {
-  return graft_program_load_on(path, options, NULL, 0, program, error);
-}
-
-int32_t graft_program_load_on(const char *path, const GraftLoadOptions *options, const GraftDevice *const *devices,
-                              size_t device_count, GraftProgram **program, GraftError *error) {
-  return graft_program_load_trusted(path, NULL, options, devices, device_count, program, error);
-}
 
 int32_t graft_program_load_memory(const void *bytes, size_t size, const GraftLoadOptions *options,
                                   GraftProgram **program, GraftError *error) {

@@ -1,4 +1,4 @@
-/* Loading artifacts of which not everything is run that they hold (graft/trust.h). */
+/* Loading artifacts from files: whole, or only where they are trusted (graft/trust.h). */
 #include "graft/trust.h"
 
 #include <inttypes.h>
@@ -102,4 +102,14 @@ int32_t graft_program_load_trusted(const char *path, const GraftTrust *trust, co
   source.devices = devices;
   source.device_count = device_count;
   return graft_program_create(&source, options, program, error);
+}
+
+int32_t graft_program_load(const char *path, const GraftLoadOptions *options, GraftProgram **program,
+                           GraftError *error) {
+  return graft_program_load_on(path, options, NULL, 0, program, error);
+}
+
+int32_t graft_program_load_on(const char *path, const GraftLoadOptions *options, const GraftDevice *const *devices,
+                              size_t device_count, GraftProgram **program, GraftError *error) {
+  return graft_program_load_trusted(path, NULL, options, devices, device_count, program, error);
 }

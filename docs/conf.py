@@ -13,6 +13,8 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
+import graft
+
 ROOT = Path(__file__).parents[1]
 
 project = "Graft"
@@ -59,6 +61,8 @@ def entry(module: str, public: str, value: object) -> str:
         kind, options = "autofunction", ""
     else:
         kind, options = "autodata", "\n   :no-value:"
+    if module != "graft" and getattr(graft, public, None) is value:
+        options += "\n   :no-index:"  # links lead to the page of `graft`
     return f"## {public}\n\n```{{eval-rst}}\n.. {kind}:: {module}.{public}{options}\n```\n"
 
 

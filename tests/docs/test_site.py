@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import graft
 from tests.docs.blocks import ROOT
 
 DOCS = ROOT / "docs"
@@ -27,8 +28,11 @@ def test_it_builds_without_a_warning_and_has_every_public_name(tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
     for name in MODULES:
         text = (tmp_path / "reference" / f"{name.rpartition('.')[2]}.html").read_text(encoding="utf-8")
-        public = __import__(name, fromlist=["__all__"]).__all__
-        assert [one for one in public if f'id="{name}.{one}"' not in text] == []
+        module = __import__(name, fromlist=["__all__"])
+        own = [
+            one for one in module.__all__ if name == "graft" or getattr(graft, one, None) is not getattr(module, one)
+        ]
+        assert [one for one in own if f'id="{name}.{one}"' not in text] == []
 
 
 @pytest.mark.parametrize(
@@ -59,9 +63,9 @@ def test_the_measured_times_of_the_comparison_are_those_of_the_page_of_performan
     measured = rows("performance.md", "## Whole models")
     compared = rows("comparison.md", "## Measured")
     assert compared
-    for model, graft, other, ratio, graft_error, other_error in compared:
+    for model, ours, other, ratio, graft_error, other_error in compared:
         row = next(row for row in measured if row[:2] == [model, "2"])
-        assert [graft, other, graft_error, other_error] == [row[2], row[3], row[7], row[8]]
+        assert [ours, other, graft_error, other_error] == [row[2], row[3], row[7], row[8]]
         assert ratio == f"{float(graft) / float(other):.2f}"
 
 

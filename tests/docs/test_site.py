@@ -66,7 +66,7 @@ def test_the_measured_times_of_the_comparison_are_those_of_the_page_of_performan
     for model, ours, other, ratio, graft_error, other_error in compared:
         row = next(row for row in measured if row[:2] == [model, "2"])
         assert [ours, other, graft_error, other_error] == [row[2], row[3], row[7], row[8]]
-        assert ratio == f"{float(graft) / float(other):.2f}"
+        assert ratio == f"{float(ours) / float(other):.2f}"
 
 
 def rows(page: str, heading: str) -> list[list[str]]:

@@ -111,7 +111,7 @@ def _windows(pads: bool = True, **more: Any) -> list[dict[str, Any]]:
         {"kernel_shape": [3, 3], "pads": [1, 0, 0, 2]},
         {"kernel_shape": [2, 3], "pads": [0, 1, 1, 0], "strides": [2, 1]},
         {"kernel_shape": [3, 3], "pads": [2, 0, 1, 1], "strides": [1, 3]},
-        {"kernel_shape": [2, 3], "dilations": [3, 1], "pads": [0, 2, 2, 0]},
+        {"kernel_shape": [2, 3], "dilations": [3, 1], "pads": [0, 2, 1, 0]},
         {"kernel_shape": [3, 3], "auto_pad": "SAME_LOWER", "strides": [2, 2]},
     ]
     return [{**one, **more} for one in found if pads or "auto_pad" not in one]

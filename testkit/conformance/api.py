@@ -51,6 +51,8 @@ def conformance(
 ) -> type:
     """Return a class of tests that hold the backend ``name`` to a level of conformance, and to those below it.
 
+    ``name`` may have options, as in ``npu:bits=8``.
+
         from graft.testkit import conformance
 
         TestNpu = conformance("npu", level=3, xfail="ledger.txt")
@@ -90,7 +92,7 @@ def conformance(
             pytest.skip(ran[0].text if ran else f"{name} claims nothing of it")
 
     members = {"test": test, "pytest_generate_tests": pytest_generate_tests, "__doc__": name}
-    return type(f"Test{name.title().replace('_', '').replace('-', '')}", (), members)
+    return type("Test" + "".join(filter(str.isalnum, name.title())), (), members)
 
 
 def _beside_caller(given: Given) -> Given:

@@ -114,7 +114,7 @@ def _reproducible(kit: Kit, trial: Trial) -> None:
         write(folder / "model.onnx", trial.proto.SerializeToString(), "model")
         for number in ("1", "2"):
             artifact = folder / f"{number}.graft"
-            apart(kit, "compiled", kit.name, folder / "model.onnx", artifact, PYTHONHASHSEED=number)
+            apart(kit, "compiled", kit.text, folder / "model.onnx", artifact, PYTHONHASHSEED=number)
         same = (folder / "1.graft").read_bytes() == (folder / "2.graft").read_bytes()
     if not same:
         raise Failure("two processes compile one model to other bytes", trial)

@@ -82,8 +82,8 @@ def missing(artifact: str, plugin: str) -> None:
         print("")
 
 
-def compiled(files: str, name: str, model: str, artifact: str) -> None:
-    """Compile a model onto a backend and save it."""
+def compiled(files: str, backend: str, model: str, artifact: str) -> None:
+    """Compile a model onto a backend, which may have options, and save it."""
     import graft
     from graft.plugins.manager import PluginManager
 
@@ -91,8 +91,8 @@ def compiled(files: str, name: str, model: str, artifact: str) -> None:
     for path in files.split(os.pathsep):
         if path:
             manager.load_file(path)
-    others = [] if name == "reference" else ["reference"]
-    graft.compile(model, [name, *others], threads=1, cache=False, strict=True, manager=manager).save(artifact)
+    others = [] if backend == "reference" else ["reference"]
+    graft.compile(model, [backend, *others], threads=1, cache=False, strict=True, manager=manager).save(artifact)
 
 
 def listed(name: str) -> None:

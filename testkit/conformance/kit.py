@@ -19,8 +19,9 @@ import numpy as np
 
 from graft.compiler.api import compile_model, program_of
 from graft.compiler.api import plan as graft_plan
-from graft.compiler.request import Request
-from graft.errors import GraftError, PluginError
+from graft.compiler.request import Request, choose
+from graft.core.backend_spec import split_backends
+from graft.errors import GraftError, OptionError, PluginError
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.plugins.backend import Backend
@@ -45,12 +46,12 @@ Outputs = dict[str, np.ndarray]
 
 @dataclass(slots=True)
 class Kit:
-    """The backend called ``name`` of the installed plugins, or of files of ``plugin_files``.
+    """A backend of the installed plugins, or of files of ``plugin_files``, with options as in ``npu:bits=8``.
 
     ``models`` are the vendor's own, beside those that the kit makes.
     """
 
-    name: str
+    text: str
     plugin_files: tuple[str, ...] = ()
     models: tuple[Trial, ...] = ()
     seeds: int = 60
@@ -59,6 +60,14 @@ class Kit:
     """The time that the plugin's answers may take."""
     _manager: PluginManager | None = field(default=None, repr=False)
     _failure: PluginError | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The backend's name; raises OptionError for a text that names none, or several."""
+        names = [name for name, _ in split_backends(self.text)]
+        if len(names) != 1:
+            raise OptionError(f"'{self.text}' names {len(names)} backends; name one")
+        return names[0]
 
     @property
     def manager(self) -> PluginManager:
@@ -78,7 +87,7 @@ class Kit:
     @property
     def backend(self) -> Backend:
         """The backend, fenced; raises GraftError if there is none of this name."""
-        return self.manager.backends([self.name])[0]
+        return choose(self.text, self.manager)[0]
 
     def may_take(self, operator: str) -> bool:
         """Whether the backend may take an operator by itself.
@@ -100,7 +109,7 @@ class Kit:
 
     def claims(self, trial: Trial) -> frozenset[str]:
         """Return the names of the nodes that the backend would take of a model; none where it cannot be planned."""
-        names = [self.name, *(one for one in (REFERENCE,) if one != self.name)]
+        names = [self.text, *(one for one in (REFERENCE,) if one != self.name)]
         try:
             placements = graft_plan(trial.proto, names, manager=self.manager).placements
         except GraftError:
@@ -114,7 +123,7 @@ class Kit:
 
         Raises NotClaimed if it takes nothing of the model, or if nobody could compile that; Failure if it fails.
         """
-        names = [self.name, *(one for one in others if one != self.name)]
+        names = [self.text, *(one for one in others if one != self.name)]
         request = Request(names, threads=THREADS, strict=True, cache=False, policy=policy, manager=self.manager)
         load = partial(program_of, threads=THREADS, backends=names, manager=self.manager)
         try:
@@ -281,7 +290,7 @@ def reproduction(kit: Kit, failure: Failure, folder: Path) -> None:
     text = (
         f"# {one_line(failure.text)}\n"
         "import graft, numpy\n"
-        f'report = graft.verify("model.onnx", ["{kit.name}", "{REFERENCE}"], inputs=dict(numpy.load("inputs.npz")), '
+        f'report = graft.verify("model.onnx", ["{kit.text}", "{REFERENCE}"], inputs=dict(numpy.load("inputs.npz")), '
         "per_region=True)\n"
         "print(report)\n"
     )

@@ -40,7 +40,7 @@ def samples(kit: Kit) -> list[Trial]:
 
     Raises NotClaimed if it takes nothing at all.
     """
-    key = (kit.name, kit.plugin_files)
+    key = (kit.text, kit.plugin_files)
     if key not in _found:
         chosen: list[Trial] = []
         for trial in _candidates(kit):

@@ -82,8 +82,11 @@ def test(
 ) -> int:
     """Hold the backend NAME to the levels of conformance, and print its scorecard; exit 1 if it fails.
 
+    NAME may have options, as in npu:bits=8,mode=fast.
+
     Levels: 0 registers, 1 operators, 2 composites, 3 random models, 4 artifacts, 5 robustness, 6 real models.
     """
+    from graft.compiler.request import choose
     from graft.testkit.conformance.apart import ApartSuite
     from graft.testkit.conformance.scorecard import Scorecard
     from graft.testkit.conformance.suite import suite_of
@@ -96,7 +99,7 @@ def test(
         "seeds": seeds, "keep": keep,
     }  # fmt: skip
     if in_process:
-        state.manager().backends([name])  # raises, with the nearest name, where there is none
+        choose(name, state.manager())  # raises, with the nearest name, where there is none
     suite: Suite | ApartSuite = suite_of(**arguments) if in_process else ApartSuite(arguments, case_seconds)
     for _, _, results in suite.run_all(only):
         if not state.json:

@@ -20,6 +20,7 @@ from graft.plugins.llvm.backend import LlvmBackend
 from graft.plugins.manager import PluginManager
 from graft.runtime.artifact import read
 from graft.runtime.loaders import PythonLoader
+from graft.testkit.conformance.suite import suite_of
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { r = Relu(x) y = Neg(r) }'
@@ -282,3 +283,19 @@ def test_an_object_of_a_plugin_with_state_takes_no_options(tmp_path: Path) -> No
         "backend 'npu' has 'unit' from its constructor or its user, which is no declared option and would be lost; "
         "declare it as one"
     )
+
+
+def test_the_kit_holds_a_backend_to_the_levels_with_the_options_that_it_is_given(tmp_path: Path) -> None:
+    """As the plugin adds its option to each element, it is right with 0 alone; with 100 it claims no node."""
+    path = tmp_path / "npu.py"
+    path.write_text(PLUGIN.format(name="npu"))
+    verdicts = {}
+    for backend in ("npu", "npu:bits=8", "npu:bits=100"):
+        results = suite_of(backend, level=1, plugin_files=[path]).run(1, "Relu")
+        verdicts[backend] = {one.verdict for one in results}
+    assert verdicts == {"npu": {"passed"}, "npu:bits=8": {"failed"}, "npu:bits=100": set()}
+
+
+def test_the_kit_takes_one_backend() -> None:
+    with pytest.raises(OptionError, match="'npu,llvm' names 2 backends; name one"):
+        _ = suite_of("npu,llvm").kit.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 
 from graft.patterns.language import Pattern
 from graft.testkit.conformance.kit import Kit
@@ -35,11 +36,16 @@ def cases(kit: Kit, subject: str) -> Iterator[Case]:
 
 def takes(kit: Kit, trial: Trial, composite: str) -> bool:
     """Whether a model's plan has the composite."""
+    return composite in _composites(kit, trial)
+
+
+def _composites(kit: Kit, trial: Trial) -> set[str]:
+    """Return the names of the composites of a model's plan; none where it cannot be compiled."""
     try:
         plan, _ = kit.compiled(trial)
     except (Failure, NotClaimed):
-        return False
-    return any(row.composite == composite for row in plan.placements)
+        return set()
+    return {row.composite for row in plan.placements if row.composite}
 
 
 def _written(pattern: Pattern) -> Iterator[tuple[str, Trial]]:
@@ -54,10 +60,10 @@ def _require_shown(kit: Kit, pattern: Pattern, composite: str, found: bool) -> N
     if found or any(takes(kit, trial, composite) for trial in kit.models):
         return
     try:
-        next(instances(pattern))
+        others = set[str]().union(*(_composites(kit, trial) for _, trial in islice(instances(pattern), MODELS)))
     except Unwritable as error:
         raise Failure(f"the kit cannot write a model of it ({error}); give one with models=[...]") from error
-    raise Failure(
-        "no model that the kit writes is taken by it: an earlier row takes them all, or its check refuses them; "
-        "give a model with models=[...]"
-    )
+    names = [row.name for row in kit.backend.patterns]
+    earlier = [name for name in names[: names.index(composite)] if name in others]
+    why = f"the earlier row '{earlier[0]}' takes them" if earlier else "its check refuses them"
+    raise Failure(f"no model that the kit writes is taken by it: {why}; give a model with models=[...]")

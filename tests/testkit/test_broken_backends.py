@@ -117,6 +117,27 @@ def test_what_is_wrong_with_a_backend_is_a_failure_that_says_it(case: str, tmp_p
     assert wrong[0].text.startswith(said), wrong[0].text
 
 
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ("wide, narrow", "the earlier row 'npu.wide' takes them"),
+        ("narrow", "its check refuses them"),
+    ],
+)
+def test_a_composite_that_never_forms_is_a_failure_that_names_the_row_before_it(
+    rows: str, why: str, tmp_path: Path
+) -> None:
+    source = (
+        "from graft.patterns.composite import Composite\n"
+        "wide = ('npu.wide', is_op('Relu')(is_op('MatMul')(wildcard(), wildcard())))\n"
+        "narrow = ('npu.narrow', is_op('Relu')(is_op('MatMul')(wildcard(), is_constant())), lambda match: False)\n"
+        f"Npu.patterns = tuple(Composite(*row) for row in ({rows},))\n"
+        "KERNELS['npu.wide'] = KERNELS['npu.matmul_relu']"
+    )
+    (found,) = [one for one in results(plugin(tmp_path, source), "2/npu.narrow") if one.name.endswith("is-taken")]
+    assert found.text == f"no model that the kit writes is taken by it: {why}; give a model with models=[...]"
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_plugin_that_is_not_let_in_fails_level_0(case: str, tmp_path: Path) -> None:
     source, said = REFUSED[case]

@@ -13,25 +13,31 @@ enum {
   LOOK_NANOSECONDS = 25000,  /* between two looks at the workers that a caller waits on */
   DOZE_NANOSECONDS = 1000000, /* between them once the caller sleeps */
   RESTS_PER_LOSS = 20,        /* without workers, for the time lost on one that lost its processor */
-  CROWD_NANOSECONDS = 4000000 /* without workers, after callers took all processors */
+  CROWD_NANOSECONDS = 4000000, /* without workers, after callers took all processors */
+  TIMED_JOBS = 16,             /* one job in so many is timed, from its announcement to the beginning of a worker */
+  DISTANT_JOBS = 64,           /* of those that are not worth two parts one in so many is split and timed */
+  NEAR_NANOSECONDS = 150,      /* the time up to which parts may be as small as callers ask for */
+  SAMPLES = 3
 };
 
-/* Part p of job g is free while its ticket is 2g and taken once it is 2g + 1. A ticket of the running job can only be
- * taken before that job ends, so whoever takes it may read the job; a worker that comes late takes nothing. */
+/* Part p of job g is free while its ticket is 3g, taken once it is 3g + 1, and done once it is 3g + 2. A ticket of the
+ * running job can only be taken before that job ends, so whoever takes it may read the job; a worker that comes late
+ * takes nothing. */
 typedef struct Ticket {
   _Alignas(64) atomic_uint_fast64_t value;
 } Ticket;
 
+/* Processors hand lines of memory to each other, each in the time of many instructions; so what the one thread writes
+ * in each job is on other lines than what the other reads in each. */
 typedef struct Worker {
   _Alignas(64) atomic_uint asleep; /* it sleeps on it; whoever clears it wakes it */
   atomic_int processor;            /* where it was last seen; -1 if unknown */
-  atomic_int works;                /* on a part */
-  atomic_int lent;                 /* its caller sleeps until that part is done */
-  atomic_uint_fast64_t helped;
   Pool *pool;
   int32_t number;
   pthread_t thread;
   Affinity affinity;
+  _Alignas(64) atomic_int works; /* on a part */
+  atomic_uint_fast64_t helped;
   /* Of the caller that waits on it: what the clocks said when it last looked. */
   int64_t looked, had;
 } Worker;
@@ -42,20 +48,26 @@ struct Pool {
   Worker *workers;
   Ticket *tickets;
   atomic_uint *fork_mark;
-  atomic_int busy;
-  /* The running job. */
-  PoolFunction function;
-  void *job;
-  uint64_t number;
-  _Alignas(64) atomic_uint announced; /* low half of the newest job's number */
-  atomic_int caller_processor;        /* where the newest job comes from */
-  atomic_int callers;
-  atomic_int stop;
+  /* The newest job: what workers read of it is on one line. */
+  _Alignas(64) atomic_uint announced; /* low half of the job's number, written last */
   atomic_int parts;
-  atomic_uint_fast64_t newest;
-  _Alignas(64) atomic_uint remaining; /* parts not done; the caller sleeps on it */
+  atomic_int caller_processor; /* where the job comes from */
+  atomic_int timed;            /* whoever begins the last part says when */
+  atomic_uint_fast64_t newest; /* its number */
+  _Atomic(PoolFunction) function;
+  _Atomic(void *) job;
+  _Alignas(64) atomic_int callers;
+  atomic_int stop;
   atomic_int caller_sleeps;
-  _Alignas(64) atomic_int_fast64_t rest_until; /* 0, or a time before which callers do without workers */
+  atomic_uint wakes;                           /* the caller sleeps on it */
+  atomic_int_fast64_t rest_until;              /* 0, or a time before which callers do without workers */
+  _Alignas(64) atomic_int_fast64_t begun;      /* when a worker began the last part of a timed job; 0 until then */
+  _Alignas(64) atomic_int busy;                /* what follows is written by whoever holds it */
+  uint64_t number;
+  int64_t samples[SAMPLES];                    /* the last times from an announcement to a worker's beginning */
+  uint32_t sample_count;
+  atomic_int distance;                         /* their median */
+  atomic_uint refused;                         /* jobs that were not worth their parts */
   atomic_uint_fast64_t jobs, parted, lent;
 };
 
@@ -67,38 +79,69 @@ static void pause_processor(void) {
 #endif
 }
 
-/* Spins a little, until *word differs from `value`; returns the last value seen. */
-static unsigned spin_while(atomic_uint *word, unsigned value) {
+/* Spins a little, until another job than `seen` is announced; returns the last one announced. */
+static unsigned spin_for_job(Pool *pool, unsigned seen) {
+  unsigned announced = seen;
+  for (int i = 0; i < SPINS_PER_CLOCK && announced == seen; i++) {
+    announced = atomic_load_explicit(&pool->announced, memory_order_acquire);
+    if (announced == seen) {
+      pause_processor();
+    }
+  }
+  return announced;
+}
+
+static int is_done(const Ticket *ticket, uint64_t number) {
+  return atomic_load_explicit(&ticket->value, memory_order_acquire) == 3 * number + 2;
+}
+
+/* Spins a little, until a part is done; returns whether it is. */
+static int spin_until_done(const Ticket *ticket, uint64_t number) {
   for (int i = 0; i < SPINS_PER_CLOCK; i++) {
-    unsigned seen = atomic_load_explicit(word, memory_order_acquire);
-    if (seen != value) {
-      return seen;
+    if (is_done(ticket, number)) {
+      return 1;
     }
     pause_processor();
   }
-  return value;
+  return 0;
+}
+
+static void prefetch(const void *memory) {
+#if defined(__GNUC__)
+  __builtin_prefetch(memory);
+#else
+  (void)memory;
+#endif
 }
 
 static void count(atomic_uint_fast64_t *counter) { atomic_fetch_add_explicit(counter, 1, memory_order_relaxed); }
 
-/* Runs part `part` of job `number` if nobody has begun it. */
-static void try_part(Pool *pool, uint64_t number, Worker *worker, int32_t part) {
-  uint_fast64_t ticket = 2 * number;
-  if (!atomic_compare_exchange_strong(&pool->tickets[part].value, &ticket, 2 * number + 1)) {
+/* Takes part `part` of job `number`; returns whether nobody had begun it. */
+static int take_part(Pool *pool, uint64_t number, int32_t part) {
+  uint_fast64_t ticket = 3 * number;
+  return atomic_compare_exchange_strong(&pool->tickets[part].value, &ticket, 3 * number + 1);
+}
+
+/* Runs a part that `worker` (NULL for the caller) has taken. */
+static void run_part(Pool *pool, uint64_t number, Worker *worker, int32_t part) {
+  PoolFunction function = atomic_load_explicit(&pool->function, memory_order_relaxed);
+  void *job = atomic_load_explicit(&pool->job, memory_order_relaxed);
+  if (!worker) {
+    function(job, 0, part);
+    atomic_store_explicit(&pool->tickets[part].value, 3 * number + 2, memory_order_relaxed);
     return;
   }
-  if (!worker) {
-    pool->function(pool->job, 0, part);
-    atomic_fetch_sub(&pool->remaining, 1);
-    return;
+  if (atomic_load_explicit(&pool->timed, memory_order_relaxed) && part + 1 == atomic_load(&pool->parts)) {
+    atomic_store_explicit(&pool->begun, graft_nanoseconds(), memory_order_relaxed);
   }
   atomic_store_explicit(&worker->works, 1, memory_order_relaxed);
-  pool->function(pool->job, worker->number, part);
+  function(job, worker->number, part);
   count(&worker->helped);
   atomic_store_explicit(&worker->works, 0, memory_order_relaxed);
-  int awaited = atomic_exchange(&worker->lent, 0);
-  if ((atomic_fetch_sub(&pool->remaining, 1) == 1 || awaited) && atomic_load(&pool->caller_sleeps)) {
-    graft_wake(&pool->remaining, 1);
+  atomic_store(&pool->tickets[part].value, 3 * number + 2);
+  if (atomic_load(&pool->caller_sleeps)) {
+    atomic_fetch_add(&pool->wakes, 1);
+    graft_wake(&pool->wakes, 1);
   }
 }
 
@@ -114,12 +157,14 @@ static unsigned await_job(Worker *worker, unsigned seen) {
   Pool *pool = worker->pool;
   int64_t start = graft_nanoseconds(), last = start, now = start;
   do {
-    unsigned announced = spin_while(&pool->announced, seen);
+    unsigned announced = spin_for_job(pool, seen);
     if (announced != seen) {
       return announced;
     }
     int32_t processor = graft_processor();
-    atomic_store_explicit(&worker->processor, processor, memory_order_relaxed);
+    if (processor != atomic_load_explicit(&worker->processor, memory_order_relaxed)) {
+      atomic_store_explicit(&worker->processor, processor, memory_order_relaxed);
+    }
     if (processor == atomic_load_explicit(&pool->caller_processor, memory_order_relaxed) || crowded(pool)) {
       break;
     }
@@ -154,8 +199,12 @@ static void *worker_main(void *argument) {
     seen = announced;
     uint64_t number = atomic_load(&pool->newest);
     int32_t parts = atomic_load(&pool->parts);
-    for (int32_t i = 0; i < parts; i++) {
-      try_part(pool, number, worker, (worker->number + i) % parts);
+    prefetch(atomic_load_explicit(&pool->job, memory_order_relaxed)); /* comes while the ticket does */
+    for (int32_t i = 0; i + 1 < parts; i++) {
+      int32_t part = 1 + (worker->number - 1 + i) % (parts - 1);
+      if (take_part(pool, number, part)) {
+        run_part(pool, number, worker, part);
+      }
     }
     graft_affinity_widen(&worker->affinity);
   }
@@ -203,7 +252,7 @@ Pool *graft_pool_create(int32_t thread_count) {
     return NULL;
   }
   for (int32_t i = 0; i < thread_count; i++) {
-    atomic_init(&pool->tickets[i].value, 1);
+    atomic_init(&pool->tickets[i].value, 2);
   }
   return pool;
 }
@@ -275,45 +324,66 @@ int graft_pool_enter(Pool *pool) {
 
 void graft_pool_leave(Pool *pool) { atomic_fetch_sub(&pool->callers, 1); }
 
-int32_t graft_pool_parts(const Pool *pool, int32_t wanted) {
+/* The most parts of a job that are worth it, of `most` that would be if workers began at once. */
+static int64_t worthy_parts(Pool *pool, int64_t most) {
+  int64_t distance = atomic_load_explicit(&pool->distance, memory_order_relaxed);
+  if (distance <= NEAR_NANOSECONDS) {
+    return most;
+  }
+  int64_t worthy = most * NEAR_NANOSECONDS / distance;
+  if (worthy < 2 && atomic_fetch_add_explicit(&pool->refused, 1, memory_order_relaxed) % DISTANT_JOBS == 0) {
+    return 2;
+  }
+  return worthy;
+}
+
+int32_t graft_pool_parts(Pool *pool, int64_t most) {
   int32_t others = atomic_load_explicit(&pool->callers, memory_order_relaxed) - 1;
   int32_t processors = pool->thread_count - (others > 0 ? others : 0);
-  if (wanted < 2 || processors < 2 || rests(pool)) {
+  if (most < 2 || processors < 2 || rests(pool)) {
     return 1;
   }
-  return wanted < processors ? wanted : processors;
+  most = worthy_parts(pool, most);
+  return most < processors ? (int32_t)(most > 1 ? most : 1) : processors;
 }
 
 /* Sees to it that a worker can take a part: it wakes, on another processor than the caller's, and waits for its turn on
- * another. A worker that is off its processor elsewhere is left to the system: whoever begins no part delays nobody. */
-static void call_worker(Pool *pool, Worker *worker, int32_t here) {
+ * another. A worker that is off its processor elsewhere is left to the system: whoever begins no part delays nobody.
+ * Returns whether it is known to spin elsewhere. */
+static int call_worker(Pool *pool, Worker *worker, int32_t here) {
   if (atomic_load(&worker->asleep)) {
     if (graft_affinity_leave(&worker->affinity, here)) {
       wake_worker(worker);
     }
-  } else if (here >= 0 && atomic_load_explicit(&worker->processor, memory_order_relaxed) == here) {
+    return 0;
+  }
+  if (here >= 0 && atomic_load_explicit(&worker->processor, memory_order_relaxed) == here) {
     atomic_store_explicit(&worker->processor, -1, memory_order_relaxed);
     graft_affinity_leave(&worker->affinity, here);
     count(&pool->parted);
+    return 0;
   }
+  return 1;
 }
 
-static void announce(Pool *pool, int32_t parts, PoolFunction function, void *job) {
+/* Returns whether all workers that are wanted spin already. */
+static int announce(Pool *pool, int32_t parts, PoolFunction function, void *job) {
   int32_t here = graft_processor();
-  pool->function = function;
-  pool->job = job;
-  pool->number++;
-  atomic_store(&pool->remaining, (unsigned)parts);
-  atomic_store(&pool->parts, parts);
-  for (int32_t i = 0; i < parts; i++) {
-    atomic_store(&pool->tickets[i].value, 2 * pool->number);
-  }
+  uint64_t number = ++pool->number;
+  atomic_store_explicit(&pool->function, function, memory_order_relaxed);
+  atomic_store_explicit(&pool->job, job, memory_order_relaxed);
+  atomic_store_explicit(&pool->parts, parts, memory_order_relaxed);
   atomic_store_explicit(&pool->caller_processor, here, memory_order_relaxed);
-  atomic_store(&pool->newest, pool->number);
-  atomic_fetch_add(&pool->announced, 1);
-  for (int32_t i = 1; i < parts && i <= pool->started; i++) {
-    call_worker(pool, &pool->workers[i], here);
+  for (int32_t i = 1; i < parts; i++) {
+    atomic_store_explicit(&pool->tickets[i].value, 3 * number, memory_order_release);
   }
+  atomic_store_explicit(&pool->newest, number, memory_order_release);
+  atomic_store_explicit(&pool->announced, (unsigned)number, memory_order_release);
+  int spin = 1;
+  for (int32_t i = 1; i < parts && i <= pool->started; i++) {
+    spin &= call_worker(pool, &pool->workers[i], here);
+  }
+  return spin;
 }
 
 /* Whether a worker has begun a part and has had no processor since the last look. The first look only begins. */
@@ -335,7 +405,6 @@ static int lend_processor(Pool *pool, int64_t now) {
   for (int32_t i = 1; i <= pool->started; i++) {
     Worker *worker = &pool->workers[i];
     if (stands_still(worker, now)) {
-      atomic_store(&worker->lent, 1);
       graft_affinity_bring(&worker->affinity, graft_processor());
       worker->looked = 0;
       count(&pool->lent);
@@ -345,26 +414,31 @@ static int lend_processor(Pool *pool, int64_t now) {
   return 0;
 }
 
-static void doze(Pool *pool, unsigned remaining) {
+static void doze(Pool *pool, const Ticket *ticket) {
+  unsigned wakes = atomic_load(&pool->wakes);
   atomic_store(&pool->caller_sleeps, 1);
-  if (atomic_load(&pool->remaining) == remaining) {
-    graft_wait(&pool->remaining, remaining, DOZE_NANOSECONDS);
+  if (atomic_load(&ticket->value) != 3 * pool->number + 2) {
+    graft_wait(&pool->wakes, wakes, DOZE_NANOSECONDS);
   }
   atomic_store(&pool->caller_sleeps, 0);
 }
 
 /* Waits until all parts are done: spins, looks now and then how the workers fare, and sleeps in the end. */
-static void await_workers(Pool *pool) {
-  unsigned remaining = atomic_load_explicit(&pool->remaining, memory_order_acquire);
-  if (remaining == 0) {
+static void await_workers(Pool *pool, int32_t parts) {
+  int32_t part = 1;
+  while (part < parts && is_done(&pool->tickets[part], pool->number)) {
+    part++;
+  }
+  if (part == parts) {
     return;
   }
   int64_t start = graft_nanoseconds(), looked = start, lost = 0;
   for (int32_t i = 1; i <= pool->started; i++) {
     pool->workers[i].looked = 0;
   }
-  for (; remaining; remaining = atomic_load_explicit(&pool->remaining, memory_order_acquire)) {
-    if (spin_while(&pool->remaining, remaining) != remaining) {
+  while (part < parts) {
+    if (spin_until_done(&pool->tickets[part], pool->number)) {
+      part++;
       continue;
     }
     int64_t now = graft_nanoseconds();
@@ -375,12 +449,40 @@ static void await_workers(Pool *pool) {
     int lent = lend_processor(pool, now);
     lost = lent && !lost ? now - start : lost;
     if (lent || now - start > SPIN_NANOSECONDS) {
-      doze(pool, remaining);
+      doze(pool, &pool->tickets[part]);
     }
   }
   if (lost) {
     rest(pool, RESTS_PER_LOSS * lost);
   }
+}
+
+/* Notes how long a worker took to begin; the median of the last times is the pool's distance. */
+static void note_distance(Pool *pool, int64_t announced) {
+  int64_t begun = atomic_load_explicit(&pool->begun, memory_order_relaxed);
+  if (!begun) {
+    return; /* the caller began the part itself */
+  }
+  pool->samples[pool->sample_count++ % SAMPLES] = begun - announced;
+  const int64_t *s = pool->samples;
+  int64_t low = s[0] < s[1] ? s[0] : s[1], high = s[0] < s[1] ? s[1] : s[0];
+  int64_t median = s[2] < low ? low : s[2] > high ? high : s[2];
+  atomic_store_explicit(&pool->distance, median > INT32_MAX ? INT32_MAX : (int)median, memory_order_relaxed);
+}
+
+/* Announces a job and runs the caller's share of it; returns whether all its workers spun already. Part 0 needs no
+ * ticket: the caller begins it while the announcement is still on its way. A worker that falls asleep meanwhile, unseen,
+ * has begun nothing. */
+static int run_job(Pool *pool, int32_t parts, PoolFunction function, void *job) {
+  int spin = announce(pool, parts, function, job);
+  function(job, 0, 0);
+  for (int32_t part = 1; part < parts; part++) {
+    if (take_part(pool, pool->number, part)) {
+      run_part(pool, pool->number, NULL, part);
+    }
+  }
+  await_workers(pool, parts);
+  return spin;
 }
 
 int graft_pool_run(Pool *pool, int32_t parts, PoolFunction function, void *job) {
@@ -391,18 +493,26 @@ int graft_pool_run(Pool *pool, int32_t parts, PoolFunction function, void *job) 
   if (!pool->started) {
     start_workers(pool);
   }
+  int distance = atomic_load_explicit(&pool->distance, memory_order_relaxed);
+  int timed = pool->number % TIMED_JOBS == 0 || distance > NEAR_NANOSECONDS;
+  atomic_store_explicit(&pool->timed, timed, memory_order_relaxed);
   count(&pool->jobs);
-  announce(pool, parts, function, job);
-  for (int32_t part = 0; part < parts; part++) {
-    try_part(pool, pool->number, NULL, part);
+  if (timed) {
+    atomic_store_explicit(&pool->begun, 0, memory_order_relaxed);
+    int64_t announced = graft_nanoseconds();
+    if (run_job(pool, parts, function, job)) {
+      note_distance(pool, announced);
+    }
+  } else {
+    run_job(pool, parts, function, job);
   }
-  await_workers(pool);
-  atomic_store(&pool->busy, 0);
+  atomic_store_explicit(&pool->busy, 0, memory_order_release);
   return 1;
 }
 
 PoolCounts graft_pool_counts(const Pool *pool) {
-  PoolCounts counts = {atomic_load(&pool->jobs), 0, atomic_load(&pool->parted), atomic_load(&pool->lent)};
+  PoolCounts counts = {atomic_load(&pool->jobs), 0, atomic_load(&pool->parted), atomic_load(&pool->lent),
+                       (uint64_t)atomic_load(&pool->distance)};
   for (int32_t i = 1; i <= pool->started; i++) {
     counts.helped += atomic_load(&pool->workers[i].helped);
   }

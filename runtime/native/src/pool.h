@@ -22,8 +22,9 @@ void graft_pool_destroy(Pool *pool);
 int graft_pool_enter(Pool *pool);
 void graft_pool_leave(Pool *pool);
 
-/* Into how many parts (at least 1) a job is worth splitting now, at most `wanted`. */
-int32_t graft_pool_parts(const Pool *pool, int32_t wanted);
+/* Into how many parts (at least 1, at most thread_count) a job is worth splitting now, of `most` of a usual size. Where
+ * workers are slow to begin, since their processors are far from the caller's, parts have to be larger. */
+int32_t graft_pool_parts(Pool *pool, int64_t most);
 
 /* Runs parts 0 to parts-1 (parts <= thread_count) and returns 1 when all are done. The calling thread takes part 0 and
  * then whatever no worker has begun. Returns 0, having done nothing, if another thread's job is running. */
@@ -35,6 +36,7 @@ typedef struct PoolCounts {
   uint64_t helped; /* parts that workers ran */
   uint64_t parted; /* workers that were on their caller's processor and had to leave it */
   uint64_t lent;   /* workers without a processor that got the caller's */
+  uint64_t distance; /* nanoseconds from the call of a worker that does not sleep to its beginning; 0 if unknown */
 } PoolCounts;
 
 PoolCounts graft_pool_counts(const Pool *pool);

@@ -365,7 +365,7 @@ static void test_every_part_runs_once_while_the_caller_moves_and_others_work(voi
 
 /* ---- Several callers ------------------------------------------------------------------------------------------ */
 
-static void await_parts(const Pool *pool, int32_t parts) {
+static void await_parts(Pool *pool, int32_t parts) {
   for (int tries = 0; graft_pool_parts(pool, THREADS) != parts; tries++) {
     CHECK(tries < ENOUGH);
     sleep_milliseconds(1);
@@ -389,6 +389,39 @@ static void test_workers_take_what_callers_leave(void) {
   int32_t parts = graft_pool_parts(pool, THREADS); /* more callers may come any moment */
   CHECK(parts == 1 || graft_nanoseconds() - entered > 1000000);
   await_parts(pool, THREADS);
+  graft_pool_destroy(pool);
+}
+
+/* ---- Far workers ---------------------------------------------------------------------------------------------- */
+
+static void work_shortly(void *argument, int32_t worker, int32_t part) {
+  (void)argument;
+  (void)worker;
+  (void)part;
+  for (int64_t end = graft_nanoseconds() + 50000; graft_nanoseconds() < end;) {
+  }
+}
+
+static void test_parts_are_as_many_as_are_worth_the_time_until_workers_begin(void) {
+  Pool *pool = graft_pool_create(2);
+  cpu_set_t own;
+  int64_t distance = processors_of(pthread_self(), &own) < 2;
+  CHECK(pool && graft_pool_enter(pool));
+  for (int tries = 0; !distance; tries++) {
+    CHECK(tries < 10 * ENOUGH);
+    CHECK(graft_pool_run(pool, 2, work_shortly, NULL));
+    distance = (int64_t)graft_pool_counts(pool).distance;
+  }
+  for (int64_t most = 2; most < 5000; most = most * 3 / 2) {
+    int64_t worthy = distance > 150 ? most * 150 / distance : most;
+    int32_t parts = graft_pool_parts(pool, most);
+    for (int tries = 0; tries < ENOUGH && parts != (worthy < 2 ? 1 : 2); tries++) {
+      sleep_milliseconds(1); /* after a worker that lost its processor callers do without for a while */
+      parts = graft_pool_parts(pool, most);
+    }
+    CHECK(parts == (worthy < 2 ? 1 : 2));
+  }
+  graft_pool_leave(pool);
   graft_pool_destroy(pool);
 }
 
@@ -437,6 +470,7 @@ int main(void) {
   test_a_worker_that_lost_its_processor_gets_the_callers();
   test_every_part_runs_once_while_the_caller_moves_and_others_work();
   test_workers_take_what_callers_leave();
+  test_parts_are_as_many_as_are_worth_the_time_until_workers_begin();
 #ifndef __SANITIZE_THREAD__
   test_a_child_does_not_count_the_callers_of_its_parent();
 #endif

@@ -344,7 +344,11 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, con
   (void)user;
   CudaModule *module = loaded;
   *entry = run;
-  return graft_cuda_find(host, name, module->functions, module->function_count, sizeof(CudaFunction), offsetof(CudaFunction, name), state);
+  int32_t status = graft_cuda_find(host, name, module->functions, module->function_count, sizeof(CudaFunction),
+                                   offsetof(CudaFunction, name), state);
+  if (status) return status;
+  const CudaFunction *function = *state;
+  return graft_cuda_takes(host, name, function->input_count, function->output_count);
 }
 
 EXPORT const GraftLoader *graft_loader(void);

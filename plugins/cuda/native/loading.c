@@ -38,3 +38,9 @@ int32_t graft_cuda_find(const GraftLoaderHost *host, const char *name, void *row
   }
   return host->fail(host, "it has no function '%s'", name);
 }
+
+int32_t graft_cuda_takes(const GraftLoaderHost *host, const char *name, int32_t inputs, int32_t outputs) {
+  if (host->input_count < 0 || (host->input_count >= inputs && host->output_count >= outputs)) return GRAFT_OK;
+  return host->fail(host, "function '%s' takes %d inputs and %d outputs, and its call has %d and %d; compile the model again",
+                    name, (int)inputs, (int)outputs, (int)host->input_count, (int)host->output_count);
+}

@@ -16,4 +16,7 @@ int32_t graft_cuda_load(const GraftLoaderHost *host, const GraftModuleSource *so
 int32_t graft_cuda_find(const GraftLoaderHost *host, const char *name, void *rows, int32_t count, size_t size,
                         size_t offset, void **state);
 
+/* Refuses a call that has fewer inputs or outputs than a function takes. */
+int32_t graft_cuda_takes(const GraftLoaderHost *host, const char *name, int32_t inputs, int32_t outputs);
+
 #endif

@@ -9,25 +9,31 @@ static const char MEMORY[] = "out of memory";
 
 /* ---- Extents ----------------------------------------------------------------------------------------------------- */
 
-/* "e3", "i0.1", "o0.1". */
-static int read_name(const char *text, int64_t operations, CudaExtent *extent) {
+static void take_argument(CudaFunction *function, int is_output, int64_t number) {
+  int32_t *count = is_output ? &function->output_count : &function->input_count;
+  *count = number < *count ? *count : (int32_t)number + 1;
+}
+
+/* "e3", "i0.1", "o0.1": an operation before, an axis of an input or output. */
+static int read_name(const char *text, CudaFunction *function, CudaExtent *extent) {
   char *end;
   if (!text || (*text != 'e' && *text != 'i' && *text != 'o') || text[1] < '0' || text[1] > '9') return 0;
   extent->number = strtoll(text + 1, &end, 10);
   extent->kind = *text == 'e' ? EXTENT_OPERATION : *text == 'i' ? EXTENT_INPUT : EXTENT_OUTPUT;
-  if (*text == 'e') return !*end && extent->number < operations;
+  if (*text == 'e') return !*end && extent->number < function->operation_count;
   if (*end != '.' || end[1] < '0' || end[1] > '9' || extent->number >= CUDA_MOST_ARGUMENTS) return 0;
+  take_argument(function, *text == 'o', extent->number);
   extent->axis = (int32_t)strtol(end + 1, &end, 10);
   return !*end && extent->axis < 64;
 }
 
-static int read_extent(const JsonValue *value, int64_t operations, CudaExtent *extent) {
+static int read_extent(const JsonValue *value, CudaFunction *function, CudaExtent *extent) {
   *extent = (CudaExtent){.kind = EXTENT_NUMBER};
   if (value && value->kind == JSON_INTEGER) {
     extent->number = value->as.integer;
     return graft_extent_magnitude(extent->number) <= GRAFT_MAXIMUM_EXTENT;
   }
-  return read_name(graft_json_string(value, NULL), operations, extent);
+  return read_name(graft_json_string(value, NULL), function, extent);
 }
 
 int graft_cuda_value(const CudaExtent *extent, const DLTensor *const *inputs, DLTensor *const *outputs,
@@ -77,8 +83,8 @@ static const char *read_operations(CudaModule *module, const JsonValue *rows, Cu
     CudaOperation *one = function->operations + i;
     const char *name = graft_json_string(graft_json_item(row, 0), "");
     if (!graft_extent_operator(name, &one->operator) ||
-        !read_extent(graft_json_item(row, 1), (int64_t)i, &one->left) ||
-        !read_extent(graft_json_item(row, 2), (int64_t)i, &one->right)) {
+        !read_extent(graft_json_item(row, 1), function, &one->left) ||
+        !read_extent(graft_json_item(row, 2), function, &one->right)) {
       return DAMAGED;
     }
     function->operation_count++;
@@ -86,7 +92,7 @@ static const char *read_operations(CudaModule *module, const JsonValue *rows, Cu
   return NULL;
 }
 
-static int read_argument(const JsonValue *row, const CudaFunction *function, CudaArgument *argument) {
+static int read_argument(const JsonValue *row, CudaFunction *function, CudaArgument *argument) {
   static const char *const KINDS[] = {"input", "output", "workspace", "constant", "report", "extent"};
   for (int kind = 0; kind <= ARGUMENT_EXTENT; kind++) {
     const JsonValue *value = graft_json_member(row, KINDS[kind]);
@@ -95,13 +101,14 @@ static int read_argument(const JsonValue *row, const CudaFunction *function, Cud
     argument->number = -1;
     if (kind == ARGUMENT_EXTENT) {
       return graft_json_integer(graft_json_member(row, "bits"), 32) == 32 &&
-             read_extent(value, function->operation_count, &argument->extent);
+             read_extent(value, function, &argument->extent);
     }
     if (kind == ARGUMENT_CONSTANT) return (argument->name = graft_json_string(value, NULL)) != NULL;
     int64_t number = graft_json_integer(value, -1);
     int64_t limit = kind == ARGUMENT_WORKSPACE ? function->workspace_count : CUDA_MOST_ARGUMENTS;
     if (number < 0 || number >= limit) return 0;
     argument->number = (int32_t)number;
+    if (kind == ARGUMENT_INPUT || kind == ARGUMENT_OUTPUT) take_argument(function, kind == ARGUMENT_OUTPUT, number);
     return 1;
   }
   return 0;
@@ -117,8 +124,7 @@ static int read_geometry(const JsonValue *list, uint32_t *numbers) {
   return 1;
 }
 
-static const char *read_launch(CudaModule *module, const JsonValue *row, const CudaFunction *function,
-                               CudaLaunch *launch) {
+static const char *read_launch(CudaModule *module, const JsonValue *row, CudaFunction *function, CudaLaunch *launch) {
   const JsonValue *grid = graft_json_member(row, "grid"), *arguments = graft_json_member(row, "args");
   const JsonValue *cluster = graft_json_member(row, "cluster");
   int64_t shared = graft_json_integer(graft_json_member(row, "shared"), -1);
@@ -133,7 +139,7 @@ static const char *read_launch(CudaModule *module, const JsonValue *row, const C
   }
   launch->shared = (uint32_t)shared;
   for (size_t i = 0; i < 3; i++) {
-    if (!read_extent(graft_json_item(grid, i), function->operation_count, launch->grid + i)) return DAMAGED;
+    if (!read_extent(graft_json_item(grid, i), function, launch->grid + i)) return DAMAGED;
   }
   launch->arguments = graft_store_allocate(&module->store, count, sizeof(CudaArgument));
   if (!launch->arguments) return MEMORY;
@@ -154,9 +160,7 @@ static const char *read_function(CudaModule *module, const JsonValue *row, CudaF
   function->launches = graft_store_allocate(&module->store, graft_json_count(launches), sizeof(CudaLaunch));
   if (!function->workspaces || !function->launches) return MEMORY;
   for (size_t i = 0; i < graft_json_count(sizes); i++) {
-    if (!read_extent(graft_json_item(sizes, i), function->operation_count, function->workspaces + i)) {
-      return DAMAGED;
-    }
+    if (!read_extent(graft_json_item(sizes, i), function, function->workspaces + i)) return DAMAGED;
     function->workspace_count++;
   }
   for (size_t i = 0; i < graft_json_count(launches); i++) {

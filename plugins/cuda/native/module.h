@@ -47,6 +47,7 @@ typedef struct CudaFunction {
   CudaExtent *workspaces;
   CudaOperation *operations;
   int32_t launch_count, workspace_count, operation_count;
+  int32_t input_count, output_count; /* of a call: as many as it reads and writes */
 } CudaFunction;
 
 typedef struct CudaImage {

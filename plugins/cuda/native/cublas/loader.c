@@ -244,12 +244,21 @@ static int32_t run(GraftContext *context, void *state, const DLTensor *const *in
   return status;
 }
 
+static int32_t inputs_of(const Product *product) {
+  const int numbers[] = {product->a, product->b, product->bias, product->c};
+  int32_t count = 0;
+  for (int i = 0; i < 4; i++) count = numbers[i] < count ? count : numbers[i] + 1;
+  return count;
+}
+
 static int32_t lookup(void *user, const GraftLoaderHost *host, void *loaded, const char *name, GraftFunction *entry,
                       void **state) {
   (void)user;
   Module *module = loaded;
   *entry = run;
-  return graft_cuda_find(host, name, module->products, module->product_count, sizeof(Product), offsetof(Product, name), state);
+  int32_t status = graft_cuda_find(host, name, module->products, module->product_count, sizeof(Product),
+                                   offsetof(Product, name), state);
+  return status ? status : graft_cuda_takes(host, name, inputs_of(*state), 1);
 }
 
 EXPORT const GraftLoader *graft_loader(void);

@@ -55,6 +55,11 @@ static void test_a_function_runs(void) {
   GraftError error;
   CHECK(load(bytes, make_module(HEADER, bytes), &module) == GRAFT_OK);
   CHECK(graft_loader()->lookup(NULL, &HOST, module, "g", &entry, &state) != GRAFT_OK);
+  GraftLoaderHost fewer = HOST;
+  fewer.input_count = 1;
+  fewer.output_count = 0;
+  CHECK(graft_loader()->lookup(NULL, &fewer, module, "f", &entry, &state) != GRAFT_OK);
+  CHECK(strcmp(message, "function 'f' takes 1 inputs and 1 outputs, and its call has 1 and 0; compile the model again") == 0);
   CHECK(graft_loader()->lookup(NULL, &HOST, module, "f", &entry, &state) == GRAFT_OK);
   const GraftDevice *table = graft_device(0);
   float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0};

@@ -32,6 +32,11 @@ static void test_a_product_runs(void) {
   GraftError error;
   CHECK(load(MODULE, strlen(MODULE), &module) == GRAFT_OK);
   CHECK(graft_loader()->lookup(NULL, &HOST, module, "g", &entry, &state) != GRAFT_OK);
+  GraftLoaderHost fewer = HOST;
+  fewer.input_count = 2;
+  fewer.output_count = 1;
+  CHECK(graft_loader()->lookup(NULL, &fewer, module, "f", &entry, &state) != GRAFT_OK);
+  CHECK(strcmp(message, "function 'f' takes 3 inputs and 1 outputs, and its call has 2 and 1; compile the model again") == 0);
   CHECK(graft_loader()->lookup(NULL, &HOST, module, "f", &entry, &state) == GRAFT_OK);
   const GraftDevice *table = graft_device(0);
   DLTensor a = matrix(A, (int64_t[]){2, 2}, 2), b = matrix(B, (int64_t[]){3, 2}, 2), bias = matrix(BIAS, (int64_t[]){3}, 1);

@@ -87,6 +87,35 @@ def parts_of(kernel: Kernel) -> Iterator[Part]:
             yield _recurrence(group) or group
 
 
+def stages_of(part: Part) -> tuple[Stage, ...]:
+    """Return the stages of a part."""
+    match part:
+        case Recurrence():
+            return tuple(stage for phase in part.phases for stage in phase.stages)
+        case Phase():
+            return part.stages
+        case _:
+            return part
+
+
+def side_by_side(parts: Sequence[Part]) -> list[list[Part]]:
+    """Return the parts in groups: layers that do not read each other, as the directions of one, stand together.
+
+    A product of a whole sequence comes as soon as what it reads is there.
+    """
+    groups: list[list[Part]] = []
+    for part in parts:
+        read = {load.buffer for stage in stages_of(part) for load in loads(*stage_expressions(stage))}
+        made = [{stage.buffer for one in group for stage in stages_of(one)} for group in groups]
+        first = max((number + 1 for number, buffers in enumerate(made) if buffers & read), default=0)
+        layers = [group for group in groups[first:] if isinstance(group[0], Recurrence)]
+        if isinstance(part, Recurrence) and layers:
+            layers[0].append(part)
+        else:
+            groups.insert(first if isinstance(part, Phase) else len(groups), [part])
+    return groups
+
+
 def product_of(stage: Stage) -> tuple[Expression, Expression] | None:
     """The factor without units and the weights of a sum of products over one axis."""
     factors = factors_of(stage)

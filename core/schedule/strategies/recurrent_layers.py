@@ -51,7 +51,9 @@ def schedule_recurrent(kernel: Kernel, target: Target) -> Scheduled | None:
     parameters = (*(made.get(buffer, buffer) for buffer in kernel.inputs), *kernel.outputs)
 
     def function() -> Function:
-        body = instantiate(simplify_statement(recurrent_loops(parts, kernel.outputs, tiles, places)), {})
+        body = instantiate(
+            simplify_statement(recurrent_loops(parts, kernel.outputs, tiles, places, target.threads)), {}
+        )
         return Function(kernel.name, parameters, len(kernel.outputs), body, kernel.origin)
 
     return Scheduled(function, contents)

@@ -1,6 +1,7 @@
 """The loops of recurrent layers: all sums of a chunk of units in register tiles, then what is computed of them.
 
-Threads share the chunks of a phase; what one step leaves for the next is behind their end. What is needed for more than
+Threads share the chunks of a phase; or the directions of a layer, where chunks would occupy no more threads, since
+these need not meet at each step. What one step leaves for the next is behind their end. What is needed for more than
 one vector of units is kept for all steps, with the state before the first one. Its last axis is padded to whole chunks,
 and so are the weights: by chunk, term, gate and unit.
 """
@@ -9,18 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.operators import build as b
 from graft.core.operators.control_loops import Lanes, block, loop, tiles
 from graft.core.schedule.loops.vectorize import vector_load, vectorize_expression
-from graft.core.schedule.strategies.recurrence import Part, Phase, Recurrence, Sums
+from graft.core.schedule.strategies.recurrence import Part, Phase, Recurrence, Sums, side_by_side, stages_of
 from graft.core.schedule.strategies.sequential_loops import loops_of
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
     Buffer,
     Expression,
+    If,
     Let,
     Load,
     Stage,
@@ -35,6 +38,8 @@ Places = dict[Sums, tuple[Buffer, int]]
 """Weights that are packed already: in which buffer, and where they begin."""
 Row = tuple[Expression, ...]
 """An index of every axis but the units."""
+SMALL_STEP = 2
+"""Tasks of a step, by layer side by side, up to which whole layers are shared instead, whatever the threads are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +99,18 @@ class Held:
         return (*indices[: self.dimension], at, *indices[self.dimension + 1 :])
 
 
-def recurrent_loops(parts: Sequence[Part], outputs: Collection[Buffer], cut: Tiles, places: Places) -> Statement:
-    """Return the loops of all parts, one after the other; ``places`` has the weights that are packed already."""
+def recurrent_loops(
+    parts: Sequence[Part], outputs: Collection[Buffer], cut: Tiles, places: Places, threads: int = 0
+) -> Statement:
+    """Return the loops of all parts; ``places`` has the weights that are packed already.
+
+    ``threads`` is how many will run, 0 where that is not known.
+    """
     layer, body, kept = _Layer(parts, outputs, cut, dict(places)), list[Statement](), list[Buffer]()
-    for part in parts:
-        match part:
+    for group in side_by_side(parts):
+        match part := group[0]:
             case Recurrence():
-                body.append(layer.recurrence(part))
+                body.append(layer.layers([one for one in group if isinstance(one, Recurrence)], threads))
             case Phase():
                 body.append(layer.phase(part, {}, part.shape[:-1]))
             case _:
@@ -151,18 +161,18 @@ class _Layer:
 
     def read(self, stages: Sequence[Stage]) -> set[Buffer]:
         """Return what is read in other parts than that of some stages."""
-        every = [stage for part in self.parts for stage in _stages(part) if stage not in stages]
+        every = [stage for part in self.parts for stage in stages_of(part) if stage not in stages]
         return {load.buffer for stage in every for load in loads(*stage_expressions(stage))}
 
     def _hold(self, layer: Recurrence) -> None:
         """Give memory to stages of a layer that others need than those of their phase for the same units."""
-        needed = self.read(_stages(layer))
+        needed = self.read(stages_of(layer))
         for phase in layer.phases:
             own = {stage.buffer for stage in phase.stages}
             found = [load for stage in phase.stages for load in loads(*stage_expressions(stage))]
             needed |= {load.buffer for load in found if load.buffer not in own or load.indices != phase.axes}
         shift = 0 if layer.scan.reverse else 1
-        for stage in _stages(layer):
+        for stage in stages_of(layer):
             if stage.buffer in needed:
                 rows = list(layer.phases[0].shape[:-1])
                 rows[layer.dimension] = b.raised(rows[layer.dimension], 1)
@@ -171,13 +181,35 @@ class _Layer:
 
     # ---- Loops
 
+    def layers(self, layers: Sequence[Recurrence], threads: int) -> Statement:
+        """Return the loops of layers that do not read each other, in parallel where that occupies as many threads."""
+        least = min(self._work_of_a_step(layer) for layer in layers)
+        if least > len(layers) * SMALL_STEP * self.cut.machine.costs.task and not 0 < threads <= len(layers):
+            return block(*map(self.recurrence, layers))
+
+        def one(number: Expression) -> Statement:
+            *others, last = map(self.recurrence, layers)
+            for at, statement in reversed(list(enumerate(others))):
+                last = If(b.equal(number, at), statement, last)
+            return last
+
+        return loop(len(layers), one, "parallel", name="layer")
+
+    def _work_of_a_step(self, layer: Recurrence) -> int:
+        """Return the multiplications of a step, a batch that varies counted as one row."""
+        rows = prod(extent for extent in layer.phases[0].shape[:-1] if isinstance(extent, int))
+        steps = layer.phases[0].shape[layer.dimension]
+        rows //= steps if isinstance(steps, int) else 1
+        terms = sum(sums.terms * len(sums.stages) * phase.units for phase in layer.phases for sums in phase.sums)
+        return rows * terms
+
     def recurrence(self, layer: Recurrence) -> Statement:
         """Return the loops of a layer: over the steps, with what is before the first one."""
         dimension, first = layer.dimension, layer.phases[0]
         steps, extents = first.shape[dimension], list(first.shape[:-1])
         extents[dimension] = 1
         before = b.extent(steps) if layer.scan.reverse else b.index(-1)
-        starts = [start for stage in _stages(layer) for start in self._start(stage, extents, dimension, before)]
+        starts = [start for stage in stages_of(layer) for start in self._start(stage, extents, dimension, before)]
 
         def step(time: Expression) -> Statement:
             position = b.subtract(b.subtract(b.extent(steps), 1), time) if layer.scan.reverse else time
@@ -380,17 +412,6 @@ class _Layer:
                 value = self._epilogue(changed, values, column, units, totals[stage.buffer])
             body = Let(now[stage.buffer], value, body)
         return body
-
-
-def _stages(part: Part) -> tuple[Stage, ...]:
-    """Return the stages of a part."""
-    match part:
-        case Recurrence():
-            return tuple(stage for phase in part.phases for stage in phase.stages)
-        case Phase():
-            return part.stages
-        case _:
-            return part
 
 
 def _place(row: Expression, extents: Sequence[b.Count]) -> Row:

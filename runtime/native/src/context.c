@@ -141,8 +141,7 @@ static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain
   if (count <= 0) {
     return GRAFT_OK;
   }
-  int64_t most = count / (grain > 0 ? grain : 1);
-  int32_t parts = context->pool ? graft_pool_parts(context->pool, most) : 1;
+  int32_t parts = context->pool ? graft_pool_parts(context->pool, count, grain) : 1;
   if (parts < 2) {
     return run_range(context, context->stop, task, closure, 0, count, grain);
   }

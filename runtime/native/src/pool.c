@@ -15,7 +15,7 @@ enum {
   RESTS_PER_LOSS = 20,        /* without workers, for the time lost on one that lost its processor */
   CROWD_NANOSECONDS = 4000000, /* without workers, after callers took all processors */
   TIMED_JOBS = 16,             /* one job in so many is timed, from its announcement to the beginning of a worker */
-  DISTANT_JOBS = 64,           /* of those that are not worth two parts one in so many is split and timed */
+  REFUSED_JOBS = 64,           /* of those that are not worth two parts one in so many is split and timed */
   NEAR_NANOSECONDS = 150,      /* the time up to which parts may be as small as callers ask for */
   SAMPLES = 3
 };
@@ -324,27 +324,28 @@ int graft_pool_enter(Pool *pool) {
 
 void graft_pool_leave(Pool *pool) { atomic_fetch_sub(&pool->callers, 1); }
 
-/* The most parts of a job that are worth it, of `most` that would be if workers began at once. */
-static int64_t worthy_parts(Pool *pool, int64_t most) {
+/* Iterations that a part should have at least, of `grain` where workers begin at once. A grain of 1 says nothing of how
+ * long an iteration is. */
+static int64_t worthy_grain(const Pool *pool, int64_t grain) {
   int64_t distance = atomic_load_explicit(&pool->distance, memory_order_relaxed);
-  if (distance <= NEAR_NANOSECONDS) {
-    return most;
+  if (grain < 2 || distance <= NEAR_NANOSECONDS) {
+    return grain > 0 ? grain : 1;
   }
-  int64_t worthy = most * NEAR_NANOSECONDS / distance;
-  if (worthy < 2 && atomic_fetch_add_explicit(&pool->refused, 1, memory_order_relaxed) % DISTANT_JOBS == 0) {
-    return 2;
-  }
-  return worthy;
+  return grain < INT64_MAX / distance ? grain * distance / NEAR_NANOSECONDS : grain;
 }
 
-int32_t graft_pool_parts(Pool *pool, int64_t most) {
+int32_t graft_pool_parts(Pool *pool, int64_t count, int64_t grain) {
   int32_t others = atomic_load_explicit(&pool->callers, memory_order_relaxed) - 1;
   int32_t processors = pool->thread_count - (others > 0 ? others : 0);
-  if (most < 2 || processors < 2 || rests(pool)) {
+  int64_t usual = count / (grain > 0 ? grain : 1), most = count / worthy_grain(pool, grain);
+  if (usual < 2 || processors < 2 || rests(pool)) {
     return 1;
   }
-  most = worthy_parts(pool, most);
-  return most < processors ? (int32_t)(most > 1 ? most : 1) : processors;
+  if (most < 2) {
+    int probes = atomic_fetch_add_explicit(&pool->refused, 1, memory_order_relaxed) % REFUSED_JOBS == 0;
+    return probes ? 2 : 1;
+  }
+  return most < processors ? (int32_t)most : processors;
 }
 
 /* Sees to it that a worker can take a part: it wakes, on another processor than the caller's, and waits for its turn on

@@ -22,9 +22,9 @@ void graft_pool_destroy(Pool *pool);
 int graft_pool_enter(Pool *pool);
 void graft_pool_leave(Pool *pool);
 
-/* Into how many parts (at least 1, at most thread_count) a job is worth splitting now, of `most` of a usual size. Where
- * workers are slow to begin, since their processors are far from the caller's, parts have to be larger. */
-int32_t graft_pool_parts(Pool *pool, int64_t most);
+/* Into how many parts (at least 1, at most thread_count) a loop of `count` iterations is worth splitting now, if parts of
+ * `grain` are. Where workers are slow to begin, since their processors are far from the caller's, parts are larger. */
+int32_t graft_pool_parts(Pool *pool, int64_t count, int64_t grain);
 
 /* Runs parts 0 to parts-1 (parts <= thread_count) and returns 1 when all are done. The calling thread takes part 0 and
  * then whatever no worker has begun. Returns 0, having done nothing, if another thread's job is running. */

@@ -318,7 +318,7 @@ static int lends(Pool *pool, const cpu_set_t *own, int32_t *parts) {
   CHECK(pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0);
   CHECK(graft_pool_run(pool, 2, work_long, &job));
   int64_t ended = graft_nanoseconds();
-  *parts = graft_pool_parts(pool, 2);
+  *parts = graft_pool_parts(pool, 2, 1);
   *parts = graft_nanoseconds() - ended < 100000 ? *parts : 0;
   CHECK(pthread_setaffinity_np(pthread_self(), sizeof *own, own) == 0);
   return graft_pool_counts(pool).lent > before;
@@ -366,7 +366,7 @@ static void test_every_part_runs_once_while_the_caller_moves_and_others_work(voi
 /* ---- Several callers ------------------------------------------------------------------------------------------ */
 
 static void await_parts(Pool *pool, int32_t parts) {
-  for (int tries = 0; graft_pool_parts(pool, THREADS) != parts; tries++) {
+  for (int tries = 0; graft_pool_parts(pool, THREADS, 1) != parts; tries++) {
     CHECK(tries < ENOUGH);
     sleep_milliseconds(1);
   }
@@ -380,13 +380,13 @@ static void test_workers_take_what_callers_leave(void) {
     CHECK(graft_pool_enter(pool));
     entered = graft_nanoseconds();
     int32_t left = callers < THREADS ? THREADS - callers + 1 : 1;
-    CHECK(graft_pool_parts(pool, THREADS) == left);
-    CHECK(graft_pool_parts(pool, 2) == (left < 2 ? left : 2));
+    CHECK(graft_pool_parts(pool, THREADS, 1) == left);
+    CHECK(graft_pool_parts(pool, 2, 1) == (left < 2 ? left : 2));
   }
   for (int32_t callers = 0; callers <= THREADS; callers++) {
     graft_pool_leave(pool);
   }
-  int32_t parts = graft_pool_parts(pool, THREADS); /* more callers may come any moment */
+  int32_t parts = graft_pool_parts(pool, THREADS, 1); /* more callers may come any moment */
   CHECK(parts == 1 || graft_nanoseconds() - entered > 1000000);
   await_parts(pool, THREADS);
   graft_pool_destroy(pool);
@@ -412,14 +412,16 @@ static void test_parts_are_as_many_as_are_worth_the_time_until_workers_begin(voi
     CHECK(graft_pool_run(pool, 2, work_shortly, NULL));
     distance = (int64_t)graft_pool_counts(pool).distance;
   }
-  for (int64_t most = 2; most < 5000; most = most * 3 / 2) {
-    int64_t worthy = distance > 150 ? most * 150 / distance : most;
-    int32_t parts = graft_pool_parts(pool, most);
-    for (int tries = 0; tries < ENOUGH && parts != (worthy < 2 ? 1 : 2); tries++) {
-      sleep_milliseconds(1); /* after a worker that lost its processor callers do without for a while */
-      parts = graft_pool_parts(pool, most);
+  for (int64_t count = 2; count < 50000; count = count * 3 / 2) {
+    for (int64_t grain = 1; grain < 50; grain += 7) {
+      int64_t worthy = grain > 1 && distance > 150 ? grain * distance / 150 : grain;
+      int32_t wanted = count / worthy < 2 ? 1 : 2, parts = graft_pool_parts(pool, count, grain);
+      for (int tries = 0; tries < ENOUGH && parts != wanted; tries++) {
+        sleep_milliseconds(1); /* after a worker that lost its processor callers do without for a while */
+        parts = graft_pool_parts(pool, count, grain);
+      }
+      CHECK(parts == wanted);
     }
-    CHECK(parts == (worthy < 2 ? 1 : 2));
   }
   graft_pool_leave(pool);
   graft_pool_destroy(pool);
@@ -432,7 +434,7 @@ static void test_a_child_does_not_count_the_callers_of_its_parent(void) {
   CHECK(pool && graft_pool_enter(pool) && graft_pool_run(pool, 2, count_part, &job));
   pid_t child = fork();
   if (child == 0) {
-    CHECK(graft_pool_enter(pool) && graft_pool_parts(pool, 2) == 2);
+    CHECK(graft_pool_enter(pool) && graft_pool_parts(pool, 2, 1) == 2);
     CHECK(graft_pool_run(pool, 2, count_part, &job));
     graft_pool_leave(pool);
     _exit(0);

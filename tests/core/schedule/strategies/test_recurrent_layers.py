@@ -11,7 +11,7 @@ from graft.core.machine.target import target_named
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
-from graft.core.schedule.strategies.recurrence import Phase, Recurrence, parts_of
+from graft.core.schedule.strategies.recurrence import Phase, Recurrence, parts_of, side_by_side
 from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.ordered_stages import stage_expressions
@@ -50,12 +50,28 @@ OWN = {"state": "h", "given": "p", "gate": "f", "kept": "q", "new": "c"}
 OTHER = {"state": "projected0", "given": "sums", "gate": "w_packed", "kept": "chunk", "new": "gated0"}
 
 
+TWIN = {"state": "h2", "given": "p2", "gate": "f2", "kept": "q2", "new": "c2"}
+FORWARD = {"before": "s - 1", "reverse": ""}
+REVERSE = {"before": "s + 1", "reverse": " reverse", "last": 0}
+
+
 def kernel_of(
     steps: int = 3, units: int = 5, names: dict[str, str] = OWN, reverse: bool = False, constant: bool = False
 ) -> Kernel:
-    form = {"before": "s + 1", "reverse": " reverse", "last": 0} if reverse else {}
-    form = form or {"before": "s - 1", "reverse": "", "last": steps - 1}
-    stages = parse_stages(MINIMAL.format(steps=steps, units=units, **names, **form))
+    form = REVERSE if reverse else {**FORWARD, "last": steps - 1}
+    return kernel_from(MINIMAL.format(steps=steps, units=units, **names, **form), constant)
+
+
+def two_layers(units: int, second: str = "x") -> Kernel:
+    """Return a kernel of two directions, or with ``second`` = ``h`` of a layer on top of another."""
+    one = MINIMAL.format(steps=3, units=units, **OWN, **FORWARD, last=2)
+    two = MINIMAL.format(steps=3, units=units, **TWIN, **REVERSE).replace("stage y", "stage z")
+    two = two[two.index("carry") :].replace("x[t, i, k]", f"{second}[t, i, k]")
+    return kernel_from(one + two)
+
+
+def kernel_from(text: str, constant: bool = False) -> Kernel:
+    stages = parse_stages(text)
     verify_stages(stages)
     computed = [stage.buffer for stage in stages]
     read = [load.buffer for stage in stages for load in loads(*stage_expressions(stage))]
@@ -117,3 +133,35 @@ def test_a_sum_that_is_not_said_to_be_a_contraction_makes_no_layer() -> None:
     kernel = kernel_of()
     silent = replace(kernel, stages=tuple(replace(stage, structure=None) for stage in kernel.stages))
     assert schedule(silent, target_named("x86-64-v4")).strategy == "sequential_loops"
+
+
+def test_directions_stand_side_by_side_behind_the_products_of_their_inputs() -> None:
+    groups = side_by_side(list(parts_of(two_layers(5))))
+    assert [[type(part) for part in group] for group in groups] == [
+        [Phase], [Phase], [Recurrence, Recurrence], [tuple], [tuple]
+    ]  # fmt: skip
+
+
+def test_a_layer_on_top_of_another_comes_after_it() -> None:
+    groups = side_by_side(list(parts_of(two_layers(3, second="h"))))
+    assert [type(part) for group in groups for part in group if type(part) is not tuple] == [
+        Phase, Recurrence, Phase, Recurrence
+    ]  # fmt: skip
+    assert all(len(group) == 1 for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("units", "threads", "shared"), [(37, 0, True), (300, 0, False), (300, 2, True), (300, 4, False)]
+)
+def test_threads_share_directions_where_chunks_would_occupy_no_more_of_them(
+    units: int, threads: int, shared: bool
+) -> None:
+    kernel = two_layers(units)
+    function = schedule(kernel, replace(target_named("x86-64-v3"), threads=threads)).function
+    verify(function)
+    assert ("parallel layer < 2" in str(function)) == shared
+    if units < 100:
+        given = {buffer: array(buffer) for buffer in kernel.inputs}
+        expected = run_stages(kernel.stages, given)
+        for buffer, found in zip(kernel.outputs, run_function(function, list(given.values())), strict=True):
+            np.testing.assert_allclose(found, expected[buffer], rtol=1e-4, atol=1e-5)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import onnx_ir as ir
 
+from graft.core.collection import collection_paused
 from graft.core.model.sample_inputs import typical_numbers
 from graft.core.traversal import all_graphs
 from graft.partition.backend_like import MAIN_MEMORY, memory_of
@@ -109,6 +110,7 @@ def _totals(best: Priced, search: _Search, known: Mapping[Choice, float], pool: 
     return Totals(best.seconds, search.least.seconds, known.get(best.choice), measured.seconds, margin)
 
 
+@collection_paused()
 def faster(problem: Problem, greedy: Partitioned, estimator: Estimator, times: PlanTimes | None) -> str:
     """Return what the fallback backends by themselves would gain over a plan, "" where it is not known that they do."""
     if (

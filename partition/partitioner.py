@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import onnx_ir as ir
 
@@ -19,7 +19,7 @@ from graft.partition.cost_search import PlanTimes, cheapest, faster
 from graft.partition.estimators import Estimator, Roofline
 from graft.partition.fingerprint import fingerprint
 from graft.partition.placement_constraints import plan_refusals, require_pins, require_plan
-from graft.partition.plan import Plan
+from graft.partition.plan import LazyText, Plan
 from graft.partition.policy import Policy
 from graft.partition.problem import Partitioned, Problem
 from graft.partition.totals import Totals
@@ -66,11 +66,12 @@ def partition(
         problem = Problem(model, tuple(backends), policy, {**wanted, **(refusals or {})}, operators)
         if plan is not None:
             result = problem.solve(dropped=plan.dropped)
-            result = replace(result, plan=replace(result.plan, faster=plan.faster))
+            result = replace(result, plan=replace(result.plan, gain=plan.gain))
         elif policy.placement in (None, "greedy"):
             result = problem.solve()
             if policy.placement is None and estimator is not None and set(problem.names) - set(problem.fallbacks):
-                result = replace(result, plan=replace(result.plan, faster=faster(problem, result, estimator, times)))
+                gain = LazyText(partial(faster, problem, result, estimator, times))
+                result = replace(result, plan=replace(result.plan, gain=gain))
         else:
             if times is None and policy.placement == "measured":
                 raise PlanError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,31 @@ class Why:
     text: str
 
 
+@dataclass(slots=True, eq=False, repr=False)
+class LazyText:
+    """A text that is made when it is first read; compared, shown, copied and pickled as that text."""
+
+    make: Callable[[], str] | None
+    text: str = ""
+
+    def __str__(self) -> str:
+        if (make := self.make) is not None:
+            self.text, self.make = make(), None
+        return self.text
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other) if isinstance(other, str | LazyText) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The placements of a model's operators, in the model's order, bodies after their node.
@@ -63,8 +88,8 @@ class Plan:
     model: str = ""
     dropped: tuple[tuple[str, str], ...] = ()
     """The composites, as (backend, name), that the plan does without: it is cheaper so."""
-    faster: str = ""
-    """What another placement would gain, in words, where it is known to."""
+    gain: str | LazyText = ""
+    """`faster`, or how to find it: that takes as long as the rest of the plan, and holds the model until it is read."""
     options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
     """By backend, the options that it has other than by default; secrets are not among them."""
 
@@ -72,6 +97,11 @@ class Plan:
     def of(program: Program) -> Plan:
         """Return the plan of what a program runs, which differs from a dry run's where a backend failed to compile."""
         return Plan.from_json(program.description.metadata["plan"])
+
+    @property
+    def faster(self) -> str:
+        """What another placement would gain, in words, where it is known to; "" elsewhere."""
+        return str(self.gain)
 
     @takes(node=TEXT)
     def __getitem__(self, node: str) -> Placement:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from graft.errors import GraftError
 from graft.plugins.backend import Backend
 from graft.plugins.fence import FencedBackend
+from graft.plugins.time_limit import timer_held
 from graft.runtime.foreign import one_line
 
 T = TypeVar("T")
@@ -45,7 +46,8 @@ def without_faulty(
     left = list(backends)
     while True:
         try:
-            return work(left), left
+            with timer_held():
+                return work(left), left
         except GraftError as error:
             number = _culprit(error, left)
             if number is None or left[number].name not in forgiven or isinstance(left[number], LeftOut):

@@ -15,7 +15,7 @@ BODIES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 def bodies_of(node: ir.Node) -> Iterator[ir.Graph]:
     """Yield the graphs in a node's attributes."""
-    for attribute in node.attributes.values():
+    for attribute in node.attributes.data.values():
         if attribute.type == ir.AttributeType.GRAPH:
             yield attribute.as_graph()
         elif attribute.type == ir.AttributeType.GRAPHS:
@@ -26,7 +26,7 @@ def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
     """Yield every node of a graph, each followed by those of its bodies; nodes may be removed and added meanwhile."""
     for node in graph:
         yield node
-        if node.attributes:
+        if node.attributes.data:
             for body in bodies_of(node):
                 yield from all_nodes(body)
 
@@ -39,7 +39,7 @@ def all_graphs(model: ir.Model) -> Iterator[ir.Graph]:
 
 def _inner(graph: ir.Graph) -> Iterator[ir.Graph]:
     for node in graph:
-        if node.attributes:
+        if node.attributes.data:
             for body in bodies_of(node):
                 yield body
                 yield from _inner(body)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from time import monotonic
 from types import FrameType
 
 
@@ -30,28 +32,78 @@ class TimeLimitExceeded(BaseException):
     """What a plugin's code is stopped by; no ``except Exception`` of its own holds it up."""
 
 
+@dataclass(slots=True)
+class _Timer:
+    """The process's timer while it is ours; times are those of `time.monotonic`, infinity where there is none."""
+
+    seconds: float = 0.0
+    deadline: float = math.inf
+    """When the code that runs now must have ended."""
+    strikes: float = math.inf
+    """When the timer strikes next: it may be earlier than the deadline, of code that has ended in time."""
+
+    def begin(self, seconds: float) -> None:
+        """Set the deadline; the timer goes on if it strikes before that."""
+        self.seconds, self.deadline = seconds, monotonic() + seconds
+        if self.deadline < self.strikes:
+            self.strikes = self.deadline
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def strike(self, number: int, frame: FrameType | None) -> None:
+        """Stop the code that runs if its time is over."""
+        left, self.strikes = self.deadline - monotonic(), math.inf
+        if left <= 0:
+            self.deadline = math.inf
+            raise TimeLimitExceeded(f"it did not end within {self.seconds:g} s and was stopped")
+        if left < math.inf:
+            self.strikes = self.deadline
+            signal.setitimer(signal.ITIMER_REAL, left)
+
+
+_HELD: list[_Timer] = []
+"""The timer, where the main thread holds it."""
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise TimeLimitExceeded in code that takes longer: in Python, and where a system call may be interrupted.
 
     Only the main thread can be stopped so, and only if nobody else uses the timer (SIGALRM); elsewhere there is no
-    limit, nor for compiled code that hangs: that is what isolation in a process is for.
+    limit, nor for compiled code that hangs: that is what isolation in a process is for. Within another limit, that
+    one counts.
     """
+    with nullcontext() if _HELD else timer_held():
+        if not _HELD or not _is_main_thread() or _HELD[0].deadline < math.inf:
+            yield
+            return
+        timer = _HELD[0]
+        timer.begin(seconds)
+        try:
+            yield
+        finally:
+            timer.deadline = math.inf
+
+
+@contextmanager
+def timer_held() -> Iterator[None]:
+    """Hold the timer for many limits, of which each then costs no system call."""
     if (
-        threading.current_thread() is not threading.main_thread()
+        _HELD
+        or not _is_main_thread()
         or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL
         or signal.getitimer(signal.ITIMER_REAL)[0]
     ):
         yield
         return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TimeLimitExceeded(f"it did not end within {seconds:g} s and was stopped")
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    _HELD.append(timer := _Timer())
+    signal.signal(signal.SIGALRM, timer.strike)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        _HELD.clear()
+
+
+def _is_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident

@@ -186,7 +186,8 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
-        yield from attribute.graphs
+        elif attribute.type in (AttributeProto.GRAPHS, AttributeProto.UNDEFINED):
+            yield from attribute.graphs
 
 
 def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
@@ -235,6 +236,8 @@ def check_names(
 def order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
     """Return ``nodes`` so that each stands after what it reads, else in the order given; raise on a cycle."""
     producers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
+    if all(producers.get(name, -1) < number for number, node in enumerate(nodes) for name in reads_of(node)):
+        return list(nodes)
     sorter: TopologicalSorter[int] = TopologicalSorter()
     for number, node in enumerate(nodes):
         sorter.add(number, *(producers[name] for name in reads_of(node) if name in producers))

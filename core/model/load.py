@@ -114,10 +114,11 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
     forget_names(model)
     _attach(model, constants, steps)
     keep_ranges(model, ranges)
-    if (widened := widen_small_integers(model)) > 0:
+    widened = widen_small_integers(model)
+    if widened > 0:
         steps.append(_step("widen-small-integers", model, f"{widened} constants of fewer than 8 bits became bytes"))
     if has_unknown(model):
-        infer_shapes(model, stated)
+        infer_shapes(model, stated, has_numbers=not widened)
     _name_nodes(model)
     check_nodes(model)
     unify(model)

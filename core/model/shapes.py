@@ -22,24 +22,28 @@ SMALL_BYTES = 4096
 """The largest tensor whose contents may decide about a shape."""
 
 
-def infer_shapes(model: ir.Model, stated: Stated | None = None) -> bool:
+def infer_shapes(model: ir.Model, stated: Stated | None = None, *, has_numbers: bool = False) -> bool:
     """Give every value its type and shape, in place; return whether one was learnt.
 
     Numbers are those that ONNX infers; what it does not know gets an expression over the symbols of the inputs
     (`graft.core.model.symbolic_shapes`). Where that finds none either, shapes may depend on the contents of small
     tensors of floats: these are folded in a copy and shapes inferred again; onnx's own data propagation takes as much
-    memory as a model says. ``stated`` are shapes that the model's file states of results. Contradictions are not
-    looked for: `load` does, before anything is changed.
+    memory as a model says. ``stated`` are shapes that the model's file states of results. ``has_numbers`` says that the
+    model has what ONNX infers. Contradictions are not looked for: `load` does, before anything is changed.
     """
-    inferred = infer_proto(skeleton_of_model(model))
-    if (known := _types_of(inferred)) is not None and not any(map(_has_body, model.graph)):
-        values = ir.convenience.create_value_mapping(model.graph)
-        return sum(_learn(values[name], *facts) for name, facts in known.items() if name in values) > 0
-    scratch = ir.from_proto(inferred)
-    changed = _learn_all(model, scratch)
+    scratch: ir.Model | None = None
+    changed = folded = False
+    if not has_numbers:
+        inferred = infer_proto(skeleton_of_model(model))
+        if (known := _types_of(inferred)) is not None and not any(map(_has_body, model.graph)):
+            values = ir.convenience.create_value_mapping(model.graph)
+            return sum(_learn(values[name], *facts) for name, facts in known.items() if name in values) > 0
+        scratch = ir.from_proto(inferred)
+        changed = _learn_all(model, scratch)
     more, invented = infer_symbolic_shapes(model, stated)
-    folded = False
-    while invented and has_unknown(scratch) and FoldConstants(SMALL_BYTES).run(scratch):
+    if invented and scratch is None:
+        scratch = ir.from_proto(infer_proto(skeleton_of_model(model)))
+    while invented and scratch is not None and has_unknown(scratch) and FoldConstants(SMALL_BYTES).run(scratch):
         folded = True
         scratch = ir.from_proto(infer_proto(ir.to_proto(scratch)))
     if folded and _learn_all(model, scratch):

@@ -13,7 +13,7 @@ from graft.core.affine.expressions import is_at_least, names_in
 from graft.core.model.passes.node_rewrite import Names, add_constant, attribute_of, constant_of, is_operator, origin_of
 from graft.core.model.shape_arithmetic import WHOLE_NUMBERS, shape_arithmetic
 from graft.core.model.shape_rules.facts import Contents, Shape
-from graft.core.model.symbolic_shapes import SymbolicInference, dimensions_of
+from graft.core.model.symbolic_shapes import BODIES, CONTENTS, SymbolicInference, dimensions_of
 from graft.core.model.view import constant_tensor
 from graft.core.traversal import all_graphs, all_nodes
 from graft.runtime.extents import Extent, ExtentOperator, Operation, Symbol
@@ -41,7 +41,7 @@ class DeriveShapes:
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
         places = entry_places(model.graph)
-        if not places:
+        if not places or not any(map(_has_something, all_nodes(model.graph))):
             return False
         inference = SymbolicInference(model, {})
         inference.run()
@@ -64,6 +64,17 @@ class DeriveShapes:
                 node.attributes["allowzero"] = ir.AttrInt64("allowzero", 1)
                 changed = True
         return changed
+
+
+def _has_something(node: ir.Node) -> bool:
+    """Whether the contents of a node's results may begin to be known there, or a Reshape waits for its target."""
+    if is_operator(node, "Shape", "Size", *BODIES):
+        return True
+    if is_operator(node, "Reshape") and constant_of(node.inputs[1]) is None:
+        return True
+    return node.op_type in CONTENTS and all(
+        value is None or constant_tensor(value) is not None for value in node.inputs
+    )
 
 
 def entry_places(graph: ir.Graph) -> dict[str, tuple[ir.Value, int]]:

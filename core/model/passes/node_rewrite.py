@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -87,10 +88,16 @@ class Names:
     """The names of all values and nodes of a model, its subgraphs included, and fresh ones besides them."""
 
     def __init__(self, model: ir.Model) -> None:
-        self._taken: set[str] = set()
-        for graph in all_graphs(model):
+        self._model = model
+
+    @cached_property
+    def _taken(self) -> set[str]:
+        """The names that are taken; most passes over most models want no fresh one."""
+        taken: set[str] = set()
+        for graph in all_graphs(self._model):
             values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
-            self._taken.update(part.name or "" for part in (*values, *graph))
+            taken.update(part.name or "" for part in (*values, *graph))
+        return taken
 
     def fresh(self, near: str) -> str:
         """Return ``near``, with a number where that name is taken, and take it."""

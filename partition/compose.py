@@ -11,7 +11,7 @@ from graft.core.operators.table import OperatorTable
 from graft.partition.annotate_target import Annotation
 from graft.partition.graph import IndexedTree, index_tree
 from graft.partition.merge_composite import MergeComposite, Table
-from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph
+from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph, name_regions
 from graft.partition.units import make_units
 from graft.patterns.checks.tables import require_composites
 from graft.patterns.composite import Composite
@@ -26,7 +26,9 @@ def compose(
     """
     require_composites("", rows)
     step = MergeComposite((Table("", tuple(rows)),), longest, operators=operators)
-    return PartitionGraph().run(model, _cuts(index_tree(model.graph, set()), step))
+    cuts = _cuts(index_tree(model.graph, set()), step)
+    name_regions(model, cuts)
+    return PartitionGraph().run(model, cuts)
 
 
 def _cuts(tree: IndexedTree, step: MergeComposite) -> GraphCuts:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graft.core.model.sample_inputs import typical_numbers
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.view import NodeView, ValueView
+from graft.core.model.view import NodeView, ValueView, likeness
 from graft.core.operators.table import Cost, OperatorTable
 from graft.core.types import element_bits
 from graft.errors import GraftError
@@ -63,15 +63,9 @@ class Work:
 
     def flops(self, view: NodeView) -> int:
         """Return the floating-point operations of a node, 0 where the table has no cost or shapes are unknown."""
-        node = view.node
-        attributes = tuple((name, _simple(one)) for name, one in node.attributes.items()) if node.attributes else ()
-        if any(value is None for _, value in attributes):
+        key = likeness(view.node)
+        if key is None:
             return self._count(view)
-        shapes = tuple(
-            None if value is None or value.shape is None else tuple(value.shape)
-            for value in (*node.inputs, *node.outputs)
-        )
-        key = (node.domain, node.op_type, attributes, shapes)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._count(view)
@@ -84,14 +78,6 @@ class Work:
         static = all(value is None or value.static_shape is not None for value in (*view.inputs, *view.outputs))
         at = view if static else _at_typical_shapes(view, self)
         return 0 if at is None else operator.cost(at).flops
-
-
-def _simple(attribute: ir.Attr) -> object:
-    """Return what an attribute is, as a key, None where it is neither a number, a text nor a list of such."""
-    value = attribute.value
-    if attribute.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
-        return attribute.type, tuple(value)
-    return (attribute.type, value) if isinstance(value, int | float | str) else None
 
 
 def _at_typical_shapes(view: NodeView, work: Work) -> NodeView | None:

@@ -31,7 +31,7 @@ class Cut:
     units: list[int]
     nodes: list[int]
     name: str = ""
-    """The global symbol, given when the result is built."""
+    """The global symbol, which `name_regions` gives."""
 
 
 @dataclass(slots=True)
@@ -44,11 +44,51 @@ class GraphCuts:
     cuts: list[Cut]
     inner: dict[int, dict[str, GraphCuts]] = field(default_factory=dict)
     """By node number, then by body (`graft.partition.graph.bodies`)."""
+    symbols: dict[int, str] = field(default_factory=dict)
+    """The symbol of every composite by the number of its unit, which `name_regions` gives."""
+
+
+def name_regions(model: ir.Model, cuts: GraphCuts) -> None:
+    """Give every region and composite its symbol, and bring cuts into the order of execution, in bodies, too.
+
+    Raises ModelError for a graph with a cycle.
+    """
+    _Names({name for _, name, _ in model.functions}).graph(cuts)
+
+
+@dataclass(slots=True)
+class _Names:
+    taken: set[str]
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def graph(self, cuts: GraphCuts) -> None:
+        cuts.cuts = _emission_order(cuts)
+        for cut in cuts.cuts:
+            if cut.backend is not None:
+                cut.name = self._symbol(cut.backend)
+            for number in cut.units:
+                unit = cuts.units.units[number]
+                if unit.group is not None:
+                    cuts.symbols[number] = self._symbol(unit.group.composite.name)
+                elif cut.backend is None:
+                    for inner in (inner for index in unit.nodes for inner in cuts.inner.get(index, {}).values()):
+                        self.graph(inner)
+
+    def _symbol(self, wish: str) -> str:
+        stem = re.sub(r"\W", "_", wish, flags=re.ASCII)
+        stem = f"_{stem}" if not stem or stem[0].isdigit() else stem
+        while True:
+            number = self.counts.get(stem, 0)
+            self.counts[stem] = number + 1
+            symbol = f"{stem}_{number}"
+            if symbol not in self.taken:
+                self.taken.add(symbol)
+                return symbol
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionGraph:
-    """Builds the partitioned model. The model given is only read.
+    """Builds the partitioned model from cuts that `name_regions` has named. The model given is only read.
 
     1. A region becomes a function in `REGION_DOMAIN`, a composite one in `COMPOSITE_DOMAIN` that the region calls.
     2. Inputs and outputs of a region are distinct values in order of first use; they keep their names. Those of a
@@ -60,8 +100,8 @@ class PartitionGraph:
     name: ClassVar[str] = "partition-graph"
 
     def run(self, model: ir.Model, cuts: GraphCuts) -> ir.Model:
-        """Return the new model; gives every cut its name."""
-        builder = _Builder(dict(model.opset_imports), {name for _, name, _ in model.functions})
+        """Return the new model."""
+        builder = _Builder(dict(model.opset_imports))
         builder.taken.update(_node_names(cuts))
         functions = [function.clone() for function in model.functions.values()]
         graph = builder.graph(cuts, {})
@@ -84,10 +124,8 @@ class PartitionGraph:
 @dataclass(slots=True)
 class _Builder:
     opsets: dict[str, int]
-    symbols: set[str]
     taken: set[str] = field(default_factory=set)
     functions: list[ir.Function] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
 
     def graph(self, cuts: GraphCuts, outer: Mapping[ir.Value, ir.Value]) -> ir.Graph:
         """Return the partitioned graph; ``outer`` maps the values of enclosing graphs."""
@@ -101,10 +139,10 @@ class _Builder:
                 initializers.append(values.add(node.outputs[0], tensor))
         nodes: list[ir.Node] = []
         crossing = _crossing(cuts)
-        for cut in _emission_order(cuts):
+        for cut in cuts.cuts:
             if cut.backend is None:
                 for number in cut.units:
-                    nodes.extend(self._alone(cuts, cuts.units.units[number], values, crossing))
+                    nodes.extend(self._alone(cuts, number, values, crossing))
             else:
                 nodes.append(self._region(cuts, cut, values, crossing))
         result = ir.Graph(
@@ -119,10 +157,11 @@ class _Builder:
         )
         return result
 
-    def _alone(self, cuts: GraphCuts, unit: Unit, values: ValueMap, crossing: set[ir.Value]) -> list[ir.Node]:
+    def _alone(self, cuts: GraphCuts, number: int, values: ValueMap, crossing: set[ir.Value]) -> list[ir.Node]:
         """Return the nodes of a unit that stands in no region."""
+        unit = cuts.units.units[number]
         if unit.group is not None:
-            return [self._composite(cuts, unit, unit.group, values, crossing)]
+            return [self._composite(cuts, number, unit.group, values, crossing)]
         return [self._plain(cuts, index, values) for index in unit.nodes]
 
     def _plain(self, cuts: GraphCuts, index: int, values: ValueMap) -> ir.Node:
@@ -140,7 +179,6 @@ class _Builder:
     def _region(self, cuts: GraphCuts, cut: Cut, values: ValueMap, crossing: set[ir.Value]) -> ir.Node:
         assert cut.backend is not None
         graph, units = cuts.graph, cuts.units.units
-        cut.name = self._symbol(cut.backend)
         read = external_reads(graph, [units[number] for number in cut.units])
         written = written_values(graph, cut.nodes, crossing)
         inner = ValueMap({})
@@ -152,15 +190,16 @@ class _Builder:
             if unit.group is None:
                 nodes.extend(copy_node(graph.nodes[i], inner, name=graph.names[i]) for i in unit.nodes)
             else:
-                nodes.append(self._composite(cuts, unit, unit.group, inner, needed))
+                nodes.append(self._composite(cuts, number, unit.group, inner, needed))
         metadata = {"Compiler": cut.backend, "global_symbol": cut.name}
         outputs = [inner[value] for value in written]
         self._add_function(REGION_DOMAIN, cut.name, inputs, outputs, nodes, metadata)
         return self._call(REGION_DOMAIN, cut.name, read, written, values, metadata)
 
-    def _composite(self, cuts: GraphCuts, unit: Unit, group: Group, values: ValueMap, needed: set[ir.Value]) -> ir.Node:
-        graph = cuts.graph
-        symbol = self._symbol(group.composite.name)
+    def _composite(
+        self, cuts: GraphCuts, number: int, group: Group, values: ValueMap, needed: set[ir.Value]
+    ) -> ir.Node:
+        graph, unit, symbol = cuts.graph, cuts.units.units[number], cuts.symbols[number]
         operands = operands_of(graph, unit, group)
         read = [operand.value for operand in operands if operand.value is not None]
         written = results_of(graph, unit, group, needed | _read_outside(graph, unit.nodes))
@@ -213,17 +252,6 @@ class _Builder:
         function = ir.Function(domain, name, graph=graph, attributes=())
         function.metadata_props.update(metadata)
         self.functions.append(function)
-
-    def _symbol(self, wish: str) -> str:
-        stem = re.sub(r"\W", "_", wish, flags=re.ASCII)
-        stem = f"_{stem}" if not stem or stem[0].isdigit() else stem
-        while True:
-            number = self.counts.get(stem, 0)
-            self.counts[stem] = number + 1
-            symbol = f"{stem}_{number}"
-            if symbol not in self.symbols:
-                self.symbols.add(symbol)
-                return symbol
 
 
 def external_reads(graph: IndexedGraph, units: Sequence[Unit]) -> list[ir.Value]:

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 import onnx_ir as ir
 
 from graft.core.collection import collection_paused
+from graft.core.lazy import Lazy
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
@@ -19,7 +20,7 @@ from graft.partition.cost_search import PlanTimes, cheapest, faster
 from graft.partition.estimators import Estimator, Roofline
 from graft.partition.fingerprint import fingerprint
 from graft.partition.placement_constraints import plan_refusals, require_pins, require_plan
-from graft.partition.plan import LazyText, Plan
+from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.partition.problem import Partitioned, Problem
 from graft.partition.totals import Totals
@@ -70,7 +71,7 @@ def partition(
         elif policy.placement in (None, "greedy"):
             result = problem.solve()
             if policy.placement is None and estimator is not None and set(problem.names) - set(problem.fallbacks):
-                gain = LazyText(partial(faster, problem, result, estimator, times))
+                gain = Lazy(partial(faster, problem, result, estimator, times))
                 result = replace(result, plan=replace(result.plan, gain=gain))
         else:
             if times is None and policy.placement == "measured":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from graft.core.backend_spec import OptionValue, backend_text
+from graft.core.lazy import Lazy
 from graft.core.reject import Reject
 from graft.errors import PlanError, UnsupportedError
 from graft.runtime.arguments import TEXT, TEXTS, optional, takes
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 FORMAT = "graft.plan"
 VERSION = 1
 FAILED = "compile-failed"
+NOTHING = Lazy.of("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +53,6 @@ class Why:
     text: str
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class LazyText:
-    """A text that is made when it is first read; compared, shown, copied and pickled as that text."""
-
-    make: Callable[[], str] | None
-    text: str = ""
-
-    def __str__(self) -> str:
-        if (make := self.make) is not None:
-            self.text, self.make = make(), None
-        return self.text
-
-    def __repr__(self) -> str:
-        return repr(str(self))
-
-    def __eq__(self, other: object) -> bool:
-        return str(self) == str(other) if isinstance(other, str | LazyText) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(str(self))
-
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The placements of a model's operators, in the model's order, bodies after their node.
@@ -88,8 +65,8 @@ class Plan:
     model: str = ""
     dropped: tuple[tuple[str, str], ...] = ()
     """The composites, as (backend, name), that the plan does without: it is cheaper so."""
-    gain: str | LazyText = ""
-    """`faster`, or how to find it: that takes as long as the rest of the plan, and holds the model until it is read."""
+    gain: Lazy[str] = NOTHING
+    """`faster`, found when it is first read: that takes longer than the plan, and holds the model until then."""
     options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
     """By backend, the options that it has other than by default; secrets are not among them."""
 
@@ -101,7 +78,7 @@ class Plan:
     @property
     def faster(self) -> str:
         """What another placement would gain, in words, where it is known to; "" elsewhere."""
-        return str(self.gain)
+        return self.gain.value
 
     @takes(node=TEXT)
     def __getitem__(self, node: str) -> Placement:
@@ -266,7 +243,7 @@ class Plan:
             placements = tuple(_placement(row) for row in content["nodes"])
             dropped = tuple((str(backend), str(name)) for backend, name in content.get("dropped", ()))
             return Plan(tuple(map(str, content["backends"])), placements, str(content["model"]), dropped,
-                        str(content.get("faster", "")), _options(content.get("options", {})))  # fmt: skip
+                        Lazy.of(str(content.get("faster", ""))), _options(content.get("options", {})))  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"the plan is damaged: {type(error).__name__} {error}") from error
 

@@ -6,9 +6,11 @@ import gc
 from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import onnx_ir as ir
 
+from graft.core.lazy import Lazy
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import LOST_TO, Reject
 from graft.partition.annotate_target import AnnotateTarget
@@ -19,7 +21,7 @@ from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, has_bodies
 from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.merge_regions import MergeRegions
 from graft.partition.near_misses import NEAR, Alone, alone, with_reasons
-from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph
+from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph, name_regions
 from graft.partition.placement_constraints import special_refusals, wished_refusals, wished_tolerance
 from graft.partition.plan import Plan
 from graft.partition.planning import placements
@@ -47,8 +49,13 @@ TOO_DEAR = Reject("cost", "its operators are cheaper apart")
 class Partitioned:
     """A partitioned model and how it came about."""
 
-    model: ir.Model
+    built: Lazy[ir.Model]
     plan: Plan
+
+    @property
+    def model(self) -> ir.Model:
+        """The model whose graphs call regions, built when it is first read: a plan alone does without it."""
+        return self.built.value
 
 
 @dataclass(slots=True)
@@ -102,11 +109,11 @@ class Problem:
         while more := self._given_up(cuts, known):
             known.update(more)
             cuts = self._cut(self.tree, known, dropped)
-        result = PartitionGraph().run(self.model, cuts)
+        name_regions(self.model, cuts)
         rows = tuple(placements(self.tree, cuts, self.model, self.names, self.work))
         options = {backend.name: given for backend in self.backends if (given := options_of(backend))}
         plan = Plan(self.names, rows, fingerprint(self.model), tuple(sorted(dropped)), options=options)
-        return Partitioned(result, plan)
+        return Partitioned(Lazy(partial(PartitionGraph().run, self.model, cuts)), plan)
 
     def _given_up(self, cuts: GraphCuts, known: Refusals) -> Refusals:
         """Return refusals for what backends give up in these regions, or else for regions that are too small."""

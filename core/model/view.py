@@ -157,6 +157,29 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     return None
 
 
+def likeness(node: ir.Node, *, constants: bool = False) -> tuple[object, ...] | None:
+    """Return a key, the same for nodes that have operator, attributes and shapes in common.
+
+    With ``constants`` these must be the same objects, too. None where an attribute is neither a number, a text nor a list of such.
+    """
+    attributes = tuple((name, _simple(one)) for name, one in node.attributes.data.items())
+    if any(value is None for _, value in attributes):
+        return None
+    values = tuple(
+        None if value is None or value.shape is None else tuple(value.shape) for value in (*node.inputs, *node.outputs)
+    )
+    known = [id(None if value is None else constant_tensor(value)) for value in node.inputs] if constants else ()
+    return node.domain, node.op_type, attributes, len(node.inputs), values, *known
+
+
+def _simple(attribute: ir.Attr) -> object:
+    """Return what an attribute is, as a key, None where it is neither a number, a text nor a list of such."""
+    value = attribute.value
+    if attribute.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
+        return attribute.type, tuple(value)
+    return (attribute.type, value) if isinstance(value, int | float | str) else None
+
+
 PACKABLE = frozenset(ir.DataType[name.upper()] for name in PACKED_TYPES)
 """The element types that the executor has no tensors of, and `graft.runtime.packed_values` has bytes for."""
 

@@ -17,7 +17,7 @@ from graft.core.model.dimensions import ranges_of
 from graft.core.model.equations.keep import keep_equations
 from graft.core.model.soundness import sound
 from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.view import NodeView, constant_tensor
+from graft.core.model.view import NodeView, constant_tensor, likeness
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.demands.words import place_of
 from graft.errors import ModelError
@@ -42,7 +42,12 @@ def note_equations(model: ir.Model) -> None:
 def equations_of(graph: ir.Graph, ranges: Ranges) -> list[ExtentEquation]:
     """Return what the nodes of a graph demand and nothing proves; raise ModelError for a demand that is never met."""
     found: dict[Equation, Asked] = {}
+    seen: set[object] = set()
     for node in graph:
+        key = likeness(node, constants=True)
+        if key is not None and key in seen:
+            continue  # whoever demands it first
+        seen.add(key)
         for asked in asked_of(NodeView(node), ranges):
             found.setdefault(asked.key, asked)
     return [ExtentEquation(one.left, one.right, one.equation.kind, one.says()) for one in found.values()]

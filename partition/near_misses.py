@@ -6,13 +6,14 @@ moved is ``cost`` if the backend would have taken it, as part of a composite too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
 import onnx_ir as ir
 
+from graft.core.lazy import Lazy
 from graft.core.model.view import NodeView
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import Reject
@@ -68,14 +69,54 @@ def alone(backend: str, cuts: GraphCuts, rows: Sequence[Composite], operators: O
     return Alone(frozenset(takes), rejects, composites)
 
 
-def with_reasons(plan: Plan, said: Mapping[str, Alone], by_cost: bool) -> Plan:
+def with_reasons(plan: Plan, said: Lazy[dict[str, Alone]], by_cost: bool) -> Plan:
     """Return a plan whose reasons are what the backends, asked alone, say of the nodes."""
-    placed = {row.node: row.backend for row in plan.placements}
-    rows = (_row(row, said, partial(_claim, plan.backends, placed), by_cost) for row in plan.placements)
-    return replace(plan, placements=tuple(rows))
+    claim = partial(_claim, plan.backends, {row.node: row.backend for row in plan.placements})
+
+    def find(row: Placement) -> Mapping[str, Reject]:
+        return _reasons(row, said.value, claim, by_cost)
+
+    return replace(plan, placements=tuple(_row(row, find) for row in plan.placements))
 
 
-def _row(row: Placement, said: Mapping[str, Alone], claim: Callable[..., Reject | None], by_cost: bool) -> Placement:
+def _row(row: Placement, find: Callable[[Placement], Mapping[str, Reject]]) -> Placement:
+    near = any(reject.code in NEAR for reject in row.reasons.values())
+    return replace(row, reasons=Reasons(row, find)) if near else row
+
+
+class Reasons(Mapping[str, Reject]):
+    """The reasons of a node by backend, found when the first is read."""
+
+    __slots__ = ("_find", "_found")
+
+    def __init__(self, row: Placement, find: Callable[[Placement], Mapping[str, Reject]]) -> None:
+        self._found: Placement | Mapping[str, Reject] = row
+        self._find = find
+
+    def _all(self) -> Mapping[str, Reject]:
+        if isinstance(self._found, Placement):
+            self._found = self._find(self._found)
+        return self._found
+
+    def __getitem__(self, backend: str) -> Reject:
+        return self._all()[backend]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def __reduce__(self) -> tuple[type[dict[str, Reject]], tuple[dict[str, Reject]]]:
+        return dict, (dict(self),)
+
+
+def _reasons(
+    row: Placement, said: Mapping[str, Alone], claim: Callable[..., Reject | None], by_cost: bool
+) -> Mapping[str, Reject]:
     reasons = dict(row.reasons)
     for backend, reject in row.reasons.items():
         own = said.get(backend)
@@ -86,7 +127,7 @@ def _row(row: Placement, said: Mapping[str, Alone], claim: Callable[..., Reject 
         elif reject.code == NO_PATTERN:
             claimed = MOVED if by_cost else claim(backend, own.composites.get(row.node))
             reasons[backend] = reject if claimed is None else claimed
-    return replace(row, reasons=reasons) if reasons != dict(row.reasons) else row
+    return reasons
 
 
 def _claim(

@@ -10,6 +10,7 @@ from functools import partial
 
 import onnx_ir as ir
 
+from graft.core.collection import collection_paused
 from graft.core.lazy import Lazy
 from graft.core.operators.table import OperatorTable
 from graft.core.reject import LOST_TO, Reject
@@ -125,19 +126,26 @@ class Problem:
     def with_true_reasons(self, result: Partitioned, by_cost: bool) -> Partitioned:
         """Return a partitioning whose plan says, of backends with composites, what came nearest and what cost decided.
 
-        Only backends that did not get a node for want of a pattern, or for its cost, are asked again, each alone.
+        Only backends that did not get a node for want of a pattern, or for its cost, are asked again, each alone: when
+        such a reason is first read, unless placement was ``by_cost``, where a fault of theirs may leave them out.
         """
+        rows = {name: table for name, table in self.tables if table}
         asked = {name for row in result.plan.placements for name, why in row.reasons.items() if why.code in NEAR}
-        said: dict[str, Alone] = {}
-        for backend in self.backends:
-            rows = dict(self.tables).get(backend.name, ())
-            if backend.name in asked and rows:
-                own = {pair: why for pair, why in self.refusals.items() if pair[1] == backend.name}
-                single = copy(self)  # with everything that is known of the model; wishes are among the refusals
-                single.backends = (backend,)
-                cuts = single._cut(single.tree, own, (), regions=False)
-                said[backend.name] = alone(backend.name, cuts, rows, self.operators)
-        return replace(result, plan=with_reasons(result.plan, said, by_cost)) if said else result
+        if asked.isdisjoint(rows):
+            return result
+        said = Lazy(lambda: {name: self._alone(name, table) for name, table in rows.items() if name in asked})
+        if by_cost:
+            said = Lazy.of(said.value)
+        return replace(result, plan=with_reasons(result.plan, said, by_cost))
+
+    @collection_paused()
+    def _alone(self, backend: str, rows: tuple[Composite, ...]) -> Alone:
+        """Return what a backend says that is asked for the model alone."""
+        own = {pair: why for pair, why in self.refusals.items() if pair[1] == backend}
+        single = copy(self)  # with everything that is known of the model; wishes are among the refusals
+        single.backends = tuple(one for one in self.backends if one.name == backend)
+        cuts = single._cut(single.tree, own, (), regions=False)
+        return alone(backend, cuts, rows, self.operators)
 
     def _free_earlier(self) -> None:
         """Free the models of plans that a search has dropped: they hold cycles, and the collector is paused.

@@ -160,7 +160,7 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
 def likeness(node: ir.Node, *, constants: bool = False) -> tuple[object, ...] | None:
     """Return a key, the same for nodes that have operator, attributes and shapes in common.
 
-    With ``constants`` these must be the same objects, too. None where an attribute is neither a number, a text nor a list of such.
+    With ``constants`` these must be the same objects, too. None where an attribute is no number, text or list of such.
     """
     attributes = tuple((name, _simple(one)) for name, one in node.attributes.data.items())
     if any(value is None for _, value in attributes):

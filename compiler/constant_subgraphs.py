@@ -77,7 +77,7 @@ def _constant_nodes(graph: ir.Graph, bounds: Bounds) -> list[ir.Node]:
     taken = flops = 0
     for node in graph:
         sources = [value for value in node.inputs if value is not None]
-        if not _is_foldable(node) or not all(one in known or constant_tensor(one) is not None for one in sources):
+        if not all(one in known or constant_tensor(one) is not None for one in sources) or not _is_foldable(node):
             continue
         needed = {one for one in sources if one not in known}
         room = max(bounds.bytes, sum(size(ValueView(one)) for one in read | needed))

@@ -46,7 +46,7 @@ def infer_shapes(model: ir.Model, stated: Stated | None = None, *, has_numbers: 
     while invented and scratch is not None and has_unknown(scratch) and FoldConstants(SMALL_BYTES).run(scratch):
         folded = True
         scratch = ir.from_proto(infer_proto(ir.to_proto(scratch)))
-    if folded and _learn_all(model, scratch):
+    if folded and scratch is not None and _learn_all(model, scratch):
         infer_symbolic_shapes(model, stated)
     return changed or more or folded
 

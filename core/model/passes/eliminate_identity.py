@@ -8,10 +8,17 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.passes.node_rewrite import attribute_of, bypass, constant_of, is_operator, is_view
+from graft.core.model.passes.node_rewrite import attribute_of, bypass, constant_of, has_trait, is_operator, is_view
 from graft.core.model.shape_rules.facts import Shape
 from graft.core.model.symbolic_shapes import dimensions_of
+from graft.core.operators.table import Trait
 from graft.core.traversal import all_nodes
+
+NAMES = frozenset({
+    "Identity", "Sum", "Max", "Min", "Mean", "Concat", "Dropout", "Cast", "CastLike", "Expand", "Transpose", "Pad",
+    "Slice", "Tile", "Mul", "Div", "Sub", "Add",
+})  # fmt: skip
+"""The operators that may hand on their input, beside views."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,8 @@ class EliminateIdentity:
         """Change ``model`` in place and return whether anything changed."""
         changed = False
         for node in list(all_nodes(model.graph)):
-            if node.inputs and node.inputs[0] is not None and _is_identity(node):
+            is_possible = node.op_type in NAMES or has_trait(node, Trait.VIEW)
+            if is_possible and node.inputs and node.inputs[0] is not None and _is_identity(node):
                 changed |= bypass(node)
         return changed
 

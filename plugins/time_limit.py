@@ -72,16 +72,19 @@ def time_limit(seconds: float) -> Iterator[None]:
     limit, nor for compiled code that hangs: that is what isolation in a process is for. Within another limit, that
     one counts.
     """
-    with nullcontext() if _HELD else timer_held():
-        if not _HELD or not _is_main_thread() or _HELD[0].deadline < math.inf:
+    if not _HELD:
+        with timer_held(), time_limit(seconds) if _HELD else nullcontext():
             yield
-            return
-        timer = _HELD[0]
-        timer.begin(seconds)
-        try:
-            yield
-        finally:
-            timer.deadline = math.inf
+        return
+    timer = _HELD[0]
+    if timer.deadline < math.inf or not _is_main_thread():
+        yield
+        return
+    timer.begin(seconds)
+    try:
+        yield
+    finally:
+        timer.deadline = math.inf
 
 
 @contextmanager

@@ -29,6 +29,9 @@ _LEAST = {"GatherND": {"batch_dims": 0}}
 """Attributes below which onnx's shape inference reads outside of its arrays; `graft.core.model.attribute_checks` has
 all others."""
 EARLY = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+GRAPH, TENSOR = AttributeProto.GRAPH, AttributeProto.TENSOR
+LISTS = (AttributeProto.GRAPHS, AttributeProto.UNDEFINED)
+"""What holds graphs, or may: looked up once, for that is slow in a message's class."""
 ELEMENT_TYPES = frozenset(TensorProto.DataType.values())
 
 
@@ -181,21 +184,25 @@ def _operator_sets() -> dict[str, dict[str, int]]:
     return sets
 
 
-def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """Yield the graphs among a node's attributes: branches and loop bodies."""
+def subgraphs(node: NodeProto) -> list[GraphProto]:
+    """Return the graphs among a node's attributes: branches and loop bodies."""
+    found: list[GraphProto] = []
     for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type in (AttributeProto.GRAPHS, AttributeProto.UNDEFINED):
-            yield from attribute.graphs
+        kind = attribute.type
+        if kind == GRAPH:
+            found.append(attribute.g)
+        elif kind in LISTS:
+            found.extend(attribute.graphs)
+    return found
 
 
 def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
     """Yield a graph and those within it."""
     yield graph
     for node in graph.node:
-        for inner in subgraphs(node):
-            yield from every_graph(inner)
+        if node.attribute:
+            for inner in subgraphs(node):
+                yield from every_graph(inner)
 
 
 def check_graph(graph: GraphProto, outer: frozenset[str] = frozenset()) -> None:
@@ -310,7 +317,7 @@ def _check_attributes(node: NodeProto, known: frozenset[str]) -> None:
                 "expected",
                 node=node.name,
             )
-        if attribute.type == AttributeProto.TENSOR:
+        if attribute.type == TENSOR:
             check_tensor(attribute.t, f"{where_of(node)}: attribute '{attribute.name}'")
     for graph in subgraphs(node):
         check_graph(graph, known)

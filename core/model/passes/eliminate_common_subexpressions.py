@@ -73,7 +73,7 @@ def _key(node: ir.Node) -> Hashable:
     if has_trait(node, Trait.NONDETERMINISTIC) or training:
         return None
     attributes = []
-    for name, attribute in sorted(node.attributes.items()):
+    for name, attribute in sorted(node.attributes.data.items()):
         contents = _contents(attribute)
         if contents is None:
             return None

@@ -71,6 +71,8 @@ class _Chain:
 
 def _affine(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
     """Return scale and shift, float64[channels], of a node that is affine in each channel, else None."""
+    if not is_operator(node, "BatchNormalization", "Mul", "Div", "Add", "Sub"):
+        return None
     source = node.inputs[0] if node.inputs else None
     shape = None if source is None else source.shape
     if source is None or source.const_value is not None or shape is None or len(shape) < 2:
@@ -82,8 +84,6 @@ def _affine(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     if is_operator(node, "BatchNormalization"):
         return _normalization(node)
-    if not is_operator(node, "Mul", "Div", "Add", "Sub"):
-        return None
     operand = _per_channel(constant_of(node.inputs[1]), len(shape), channels)
     if operand is None:
         return None

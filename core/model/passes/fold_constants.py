@@ -61,6 +61,8 @@ class FoldConstants:
         left, changed = self.total + _constant_bytes(model), False
         for graph in list(all_graphs(model)):
             for node in list(graph):
+                if not is_operator(node, "Shape", "Size") and not _reads_constants(node):
+                    continue
                 size = _result_bytes(node)
                 if is_operator(node, "DequantizeLinear") and (not self.dequantize or widens_weights(node)):
                     continue
@@ -162,8 +164,13 @@ def _is_foldable(node: ir.Node, size: int, limit: int) -> bool:
     if not (is_operator(node, *SCALAR_WORK) or (is_operator(node, *PRODUCTS) and _multiplications(node))):
         return False
     tensors = [constant_tensor(value) for value in node.inputs if value is not None]
-    constants = [tensor for tensor in tensors if tensor is not None]
-    return len(constants) == len(tensors) and size <= max(limit, GROWTH * sum(tensor.nbytes for tensor in constants))
+    known = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    return _reads_constants(node) and size <= max(limit, GROWTH * known)
+
+
+def _reads_constants(node: ir.Node) -> bool:
+    """Whether all inputs of a node are constant."""
+    return all(value is None or constant_tensor(value) is not None for value in node.inputs)
 
 
 def _multiplications(node: ir.Node) -> bool:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from graft.core.model.passes.node_rewrite import (
     Names,
     has_trait,
+    is_operator,
     origin_of,
     replace_node,
     sole_use,
@@ -47,7 +48,9 @@ class MoveTransposes:
                 if not _feeds_depthwise(node.outputs[0], _inverse(order), alone=True):
                     _merge(node, [before[axis] for axis in order])
                     changed = True
-            elif has_trait(node, Trait.ELEMENTWISE):
+            elif has_trait(node, Trait.ELEMENTWISE) and any(
+                is_operator(_producer(one), "Transpose") for one in node.inputs
+            ):
                 for value, wanted in _plain_inputs(node):  # case 3
                     _transpose_twice(value, wanted, names)
                 if (common := _common_order(node)) is not None:  # case 2

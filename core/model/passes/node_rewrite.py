@@ -34,7 +34,8 @@ def is_operator(node: ir.Node | None, *names: str) -> bool:
 
 def has_trait(node: ir.Node, trait: Trait) -> bool:
     """Whether the table of operators, plugins' among them, gives a node's operator a trait."""
-    return OPERATORS.has(NodeView(node), trait)
+    operator = OPERATORS.get(node.op_type, node.domain)
+    return operator is not None and trait in operator.traits
 
 
 def is_view(node: ir.Node) -> bool:

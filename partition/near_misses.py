@@ -6,7 +6,7 @@ moved is ``cost`` if the backend would have taken it, as part of a composite too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -58,12 +58,14 @@ def alone(backend: str, cuts: GraphCuts, rows: Sequence[Composite], operators: O
         said = {number: reject for (number, name), reject in level.annotation.rejects.items() if name == backend}
         takes.update(names[node] for node in range(len(names)) if placement[level.units.unit_of[node]] == backend)
         rejects.update((names[node], reject) for node, reject in said.items())
-        for group in (unit.group for unit in level.units.units if unit.group is not None):
+        groups = [unit.group for unit in level.units.units if unit.group is not None]
+        for group in groups:
             members = tuple(names[node] for node in group.nodes)
             composites.update(dict.fromkeys(members, (group.composite.name, members)))
         wanted = {node for node, reject in said.items() if reject.code == NO_PATTERN}
         if wanted:
-            found = near_misses(backend, level.graph, rows, operators)
+            standing = {(id(group.composite), group.match.root.node) for group in groups if not group.copies}
+            found = near_misses(backend, level.graph, rows, operators, standing)
             rejects.update((names[node], found[node]) for node in wanted if node in found)
         waiting.extend(body for inner in level.inner.values() for body in inner.values())
     return Alone(frozenset(takes), rejects, composites)
@@ -144,10 +146,15 @@ def _claim(
 
 
 def near_misses(
-    backend: str, graph: IndexedGraph, rows: Sequence[Composite], operators: OperatorTable
+    backend: str,
+    graph: IndexedGraph,
+    rows: Sequence[Composite],
+    operators: OperatorTable,
+    standing: Collection[tuple[int, ir.Node]] = (),
 ) -> dict[int, Reject]:
     """Return, by node, the refusal of the pattern that came nearest, for the nodes that one came near to.
 
+    ``standing`` has, by identity, the rows that were found, each with the node at its root: these are no misses.
     Of equally near ones that is the one of the earlier row, then the first by its text: no order of nodes matters.
     """
     best: dict[int, tuple[tuple[int, int, int], Reject]] = {}
@@ -158,6 +165,8 @@ def near_misses(
     for place, row in enumerate(rows):
         roots = root_operators(row.pattern)
         for view in chain.from_iterable(by_operator.get(one, ()) for one in roots or by_operator):
+            if (id(row), view.node) in standing:
+                continue
             found = explained(backend, row, view.node, operators)
             reject = found.reject
             if found.found or not found.members or reject.code == NO_PATTERN:

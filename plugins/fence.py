@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from graft.patterns.composite import Composite
 
 T = TypeVar("T")
+PER_LIMIT = 1000
+"""The operators of a region, of which a question may take as long as one about a single node."""
 
 
 @contextmanager
@@ -135,13 +137,19 @@ class FencedBackend(KnownOptions, Backend):
             rules=statement.rules,
         )
 
-    def _call(self, method: str, function: Callable[[], T], bounded: bool = True) -> T:
-        """Call vendor code; not ``bounded`` is what may take any time: compiling and tuning."""
+    def _call(self, method: str, function: Callable[[], T], bounded: bool = True, operators: int = 1) -> T:
+        """Call vendor code; not ``bounded`` is what may take any time: compiling and tuning.
+
+        What is asked of more ``operators`` at once than `PER_LIMIT` may take longer in proportion.
+        """
         if self._stopped:
             raise PluginError(self._stopped, plugin=self.plugin, backend=self.name)
         doing = method if self.plugin == self.name else f"{method} of backend '{self.name}'"
         try:
-            with fence(self.plugin, doing), time_limit(self._seconds) if bounded else nullcontext():
+            with (
+                fence(self.plugin, doing),
+                time_limit(self._seconds * max(1.0, operators / PER_LIMIT)) if bounded else nullcontext(),
+            ):
                 return function()
         except GraftError as error:
             error.facts.setdefault("backend", self.name)
@@ -325,16 +333,16 @@ class FencedBackend(KnownOptions, Backend):
 
     def cost(self, region: Region) -> Cost | Sequence[Cost] | None:
         """Return the backend's estimate."""
-        return self._cost(f"cost of region '{region.name}'", lambda: self.backend.cost(region))
+        return self._cost(f"cost of region '{region.name}'", region, lambda: self.backend.cost(region))
 
     def cost_on(self, region: Region, target: Target) -> Cost | Sequence[Cost] | None:
         """Return the backend's estimate."""
-        return self._cost(f"cost_on of region '{region.name}'", lambda: self.backend.cost_on(region, target))
+        return self._cost(f"cost_on of region '{region.name}'", region, lambda: self.backend.cost_on(region, target))
 
-    def _cost(self, question: str, ask: Callable[[], object]) -> Cost | Sequence[Cost] | None:
+    def _cost(self, question: str, region: Region, ask: Callable[[], object]) -> Cost | Sequence[Cost] | None:
         from graft.core.operators.table import Cost
 
-        answer = self._call(question, ask)
+        answer = self._call(question, ask, operators=len(region.origin))
         several = answer if isinstance(answer, tuple | list) else () if answer is None else (answer,)
         if not all(isinstance(one, Cost) for one in several):
             raise self._fault(question, answer, "a Cost, one for each kernel, or None")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -10,8 +12,10 @@ import pytest
 
 import graft
 from graft.errors import PluginError
+from graft.partition.region import Region
 from graft.plugins.discovery import PluginSource
 from graft.plugins.doctor import examine
+from graft.plugins.fence import PER_LIMIT, FencedBackend
 from graft.plugins.manager import PluginManager
 from graft.plugins.time_limit import Limits
 
@@ -109,3 +113,18 @@ def test_an_import_in_another_process_is_stopped_as_soon(tmp_path: Path) -> None
     assert plugin.failure.message == (
         "plugin 'bad': in import of file bad.py, it did not end within 1 s and was stopped"
     )
+
+
+def test_what_a_region_costs_may_take_longer_for_many_operators() -> None:
+    left: list[float] = []
+
+    class Npu(graft.Backend):
+        name = "npu"
+
+        def cost(self, region: Region) -> None:
+            left.append(signal.getitimer(signal.ITIMER_REAL)[0])
+
+    backend = FencedBackend(Npu(), "npu", limits=Limits(answer=100))
+    for count in (10, 3 * PER_LIMIT):
+        backend.cost(SimpleNamespace(name="npu_0", origin=("n",) * count))  # type: ignore[arg-type]
+    assert [round(one, -1) for one in left] == [100, 300]

@@ -1,0 +1,163 @@
+"""What must hold of a model with open extents: one program gives at every size what ONNX says.
+
+`onnx.reference` and ONNX Runtime are both asked. Where they disagree, the first node whose results differ is found,
+and it must be one of the table `QUIRKS`, which says who is wrong there and why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import onnx
+
+import graft.compiler.api as api
+from graft.errors import GraftError
+from graft.testkit.models.check import difference, peer
+from graft.testkit.models.draw import reads
+from graft.testkit.models.model import RandomModel
+
+from .opening import Arrays, OpenModel, open_model, valid
+from .quirks import REFERENCE, quirk_of
+
+WAYS = {"default": None, "llvm": ["llvm", "reference"]}
+
+
+@dataclass
+class Outcome:
+    """What became of models, and what is wrong."""
+
+    models: int = 0
+    runs: int = 0
+    names: int = 0
+    invalid: int = 0
+    """Sizes that the reference computes and ONNX's inference or Graft refuses, as ONNX Runtime does."""
+    unshared: int = 0
+    """Models that ONNX Runtime cannot run."""
+    operators: Counter[str] = field(default_factory=Counter)
+    quirks: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name} {count}" for name, count in self.operators.most_common())
+        return (
+            f"{self.models} models with {self.names} names, {self.runs} runs, {self.invalid} sizes refused by all, "
+            f"{self.unshared} not run by ONNX Runtime; quirks {dict(self.quirks)}; {len(self.wrong)} wrong\n{counts}"
+        )
+
+
+def check_models(seeds: Iterable[int], tell: Any = lambda text: None) -> Outcome:
+    """Check the models of seeds, those of which something is open."""
+    outcome = Outcome()
+    for seed in seeds:
+        if (opened := open_model(seed)) is None:
+            continue
+        outcome.models += 1
+        outcome.names += len(opened.names)
+        outcome.operators.update(set(opened.model.operators))
+        before = len(outcome.wrong)
+        check_model(opened, outcome)
+        for text in outcome.wrong[before:]:
+            tell(text)
+    return outcome
+
+
+def check_model(opened: OpenModel, outcome: Outcome) -> None:
+    """Compile a model in both ways and compare every run."""
+    model, other = opened.model, session(opened.model)
+    outcome.unshared += other is None
+    for way, backends in WAYS.items():
+        try:
+            program = api.compile(model.proto, backends, threads=1 + model.seed % 2, cache=False, tuned=False)
+        except Exception as error:  # what a compiler may not do is what is looked for
+            outcome.wrong.append(f"seed {model.seed}, {way}: compile: {type(error).__name__}: {error}")
+            continue
+        for number, (feeds, found) in enumerate(opened.runs):
+            outcome.runs += 1
+            wanted = {name: found[name] for name in model.outputs}
+            theirs = answered(other, model, feeds)
+            where = f"seed {model.seed}, {way}, size {number}"
+            try:
+                got: Any = program.run(dict(feeds))
+            except Exception as error:
+                known = isinstance(error, GraftError)
+                if known and (not valid(model, feeds, found) or (other is not None and theirs is None)):
+                    outcome.invalid += 1
+                else:
+                    outcome.wrong.append(f"{where}: {type(error).__name__}: {error}")
+                continue
+            judge(where, model, feeds, found, (got, wanted, theirs), outcome)
+
+
+def judge(
+    where: str, model: RandomModel, feeds: Arrays, found: Arrays, answers: tuple[Any, Any, Any], outcome: Outcome
+) -> None:
+    """Note what differs: between the two who are asked, and from both or the one that is right."""
+    got, wanted, theirs = answers
+    text = difference(model, got, wanted)
+    if theirs is None:
+        if text and valid(model, feeds, found):
+            outcome.wrong.append(f"{where}: {text}")
+        return
+    if not difference(model, theirs, wanted):
+        if text:
+            outcome.wrong.append(f"{where}: {text}")
+        return
+    node = first_difference(model, feeds, found)
+    quirk = quirk_of(node) if node is not None else None
+    if quirk is None or node is None:
+        with_theirs = difference(model, got, theirs)
+        said = "together" if node is None else onnx.printer.to_text(node)
+        outcome.wrong.append(f"{where}: {said}: as reference: {not text}, as ONNX Runtime: {not with_theirs}: "
+                             f"{text or with_theirs}")  # fmt: skip
+        return
+    outcome.quirks[f"{node.op_type}: {quirk.why}"] += 1
+    if quirk.right == REFERENCE and text:
+        outcome.wrong.append(f"{where}: {node.op_type}: not as the reference: {text}")
+
+
+def session(model: RandomModel) -> Any:
+    """Return a session of ONNX Runtime; None where it refuses the model."""
+    runtime: Any = peer()
+    if runtime is None:
+        return None
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    try:
+        return runtime.InferenceSession(model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # whatever it has against a model
+        return None
+
+
+def answered(other: Any, model: RandomModel, feeds: Arrays) -> dict[str, Any] | None:
+    """Return what ONNX Runtime computes; None where it refuses."""
+    try:
+        return dict(zip(model.outputs, other.run(list(model.outputs), feeds), strict=True)) if other else None
+    except Exception:
+        return None
+
+
+def first_difference(model: RandomModel, feeds: Arrays, found: Arrays) -> onnx.NodeProto | None:
+    """Return the first node whose results are not the same there; each is given the same operands."""
+    for node in model.nodes:
+        held = {name: array for name, array in {**model.arrays, **feeds, **found}.items() if name}
+        alone = replace(
+            model,
+            nodes=(node,),
+            inputs=tuple(dict.fromkeys(name for name in held_by(node, held) if name not in model.constants)),
+            constants=tuple(name for name in model.constants if name in held_by(node, held)),
+            outputs=tuple(name for name in node.output if name),
+            symbols={},
+            arrays=held,
+        )
+        theirs = answered(session(alone), alone, {name: held[name] for name in alone.inputs})
+        if theirs is not None and difference(alone, theirs, {name: found[name] for name in alone.outputs}):
+            return node
+    return None
+
+
+def held_by(node: Any, held: Arrays) -> list[str]:
+    """Return the names that a node reads."""
+    return [name for name in reads(node) if name in held]

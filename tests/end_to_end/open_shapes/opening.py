@@ -59,13 +59,16 @@ class Opening:
     def __post_init__(self) -> None:
         for name in self.model.inputs:
             shape = self.model.arrays[name].shape
-            self.dims[name] = [
-                extent if self.source.random() < 0.1 else f"e{extent}" if self.source.random() < 0.6 else f"{name}_{axis}"
-                for axis, extent in enumerate(shape)
-            ]  # fmt: skip
+            self.dims[name] = [self.named(extent, f"{name}_{axis}") for axis, extent in enumerate(shape)]
             self.sizes |= {key: size for key, size in zip(self.dims[name], shape, strict=True) if isinstance(key, str)}
         self.results = [name for node in self.model.nodes for name in node.output if name]
         self.evaluator = Evaluator(replace(self.model, outputs=tuple(self.results)).proto, new_ops=EVALUATORS)
+
+    def named(self, extent: int, own: str) -> int | str:
+        """Return a name for an extent, often that of all that have its size; seldom the number itself."""
+        if self.source.random() < 0.1:
+            return extent
+        return f"e{extent}" if self.source.random() < 0.6 else own
 
     def open(self) -> OpenModel | None:
         """Return the model with what can be opened, None if that is nothing."""
@@ -87,7 +90,9 @@ class Opening:
     def other(self, name: str) -> int:
         """Return another extent in place of the drawn one."""
         size = self.sizes[name]
-        choices = [one for one in (1, size + 1, 2 * size, 2 * size + 1, 3 * size, 3, 7, size - 1) if one > 0 and one != size]
+        choices = [
+            one for one in (1, size + 1, 2 * size, 2 * size + 1, 3 * size, 3, 7, size - 1) if one > 0 and one != size
+        ]
         return choices[self.source.below(len(choices))] if self.source.random() < 0.97 else 0
 
     def run(self, sizes: Mapping[str, int]) -> tuple[Arrays, Arrays] | None:

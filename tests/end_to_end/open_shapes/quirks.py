@@ -26,9 +26,17 @@ def same_padded(attributes: dict[str, object]) -> bool:
 
 
 QUIRKS = (
+    Quirk("LinearAttention", RUNTIME, "of batches that differ, which ONNX rules out, onnx.reference computes otherwise "
+          "than the function by which ONNX defines the operator"),
     Quirk("MaxPool", REFERENCE, "ONNX Runtime makes fewer windows of SAME pads and dilations than ceil(size / stride)",
           lambda found: same_padded(found) and "dilations" in found),
 )  # fmt: skip
+
+
+UNDEMANDED = {
+    "Attention": "ONNX says that batches are the same: onnx.reference broadcasts keys of one, ONNX Runtime refuses",
+}
+"""Operators that demand sizes which neither `onnx.reference` nor ONNX Runtime looks at: Graft refuses by name."""
 
 
 def quirk_of(node: onnx.NodeProto) -> Quirk | None:

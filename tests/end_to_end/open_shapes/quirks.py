@@ -29,7 +29,21 @@ def same_padded(attributes: dict[str, object]) -> bool:
     return attributes.get("auto_pad") in (b"SAME_UPPER", b"SAME_LOWER")
 
 
+def short(attributes: dict[str, object]) -> bool:
+    """Whether windows along some axis are shorter than the stride."""
+    kernel, strides = attributes.get("kernel_shape"), attributes.get("strides")
+    return isinstance(kernel, list) and isinstance(strides, list) and any(map(int.__lt__, kernel, strides))
+
+
 QUIRKS = (
+    Quirk("MaxPool", RUNTIME, "onnx.reference makes negative SAME pads of windows that are shorter than strides",
+          lambda found: same_padded(found) and short(found)),
+    Quirk("Attention", REFERENCE, "ONNX Runtime begins the causal triangle elsewhere where there are more keys than "
+          "queries behind what is past", lambda found: bool(found.get("is_causal"))),
+    Quirk("Col2Im", REFERENCE, "ONNX Runtime adds blocks of three axes at other places"),
+    Quirk("DFT", REFERENCE, "ONNX Runtime takes an inverse transform of a one-sided spectrum otherwise",
+          lambda found: bool(found.get("inverse")) and bool(found.get("onesided"))),
+    Quirk("LpPool", RUNTIME, "onnx.reference takes pads that differ in another order"),
     Quirk("LinearAttention", RUNTIME, "of batches that differ, which ONNX rules out, onnx.reference computes otherwise "
           "than the function by which ONNX defines the operator"),
     Quirk("MaxPool", REFERENCE, "ONNX Runtime makes fewer windows of SAME pads and dilations than ceil(size / stride)",
@@ -38,6 +52,10 @@ QUIRKS = (
 
 
 UNDEMANDED = {
+    "Pad": "ONNX mirrors an axis once: onnx.reference and ONNX Runtime mirror a short one again and again",
+    "GroupNormalization": "ONNX wants a scale for each channel: onnx.reference broadcasts one",
+    "TensorScatter": "ONNX wants indices within the cache: onnx.reference counts on from its beginning",
+    "PRelu": "ONNX broadcasts slopes to the data alone: onnx.reference broadcasts both",
     "Attention": "ONNX says that batches are the same: onnx.reference broadcasts keys of one, ONNX Runtime refuses",
 }
 """Operators that demand sizes which neither `onnx.reference` nor ONNX Runtime looks at: Graft refuses by name."""

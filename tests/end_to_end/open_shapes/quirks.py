@@ -43,6 +43,10 @@ QUIRKS = (
     Quirk("Col2Im", REFERENCE, "ONNX Runtime adds blocks of three axes at other places"),
     Quirk("DFT", REFERENCE, "ONNX Runtime takes an inverse transform of a one-sided spectrum otherwise",
           lambda found: bool(found.get("inverse")) and bool(found.get("onesided"))),
+    Quirk("AffineGrid", REFERENCE, "the place of an axis of one pixel is 0/0 with aligned corners: ONNX Runtime has 0",
+          lambda found: bool(found.get("align_corners"))),
+    Quirk("AveragePool", REFERENCE, "of images of two axes ONNX Runtime counts what lies behind the pads, too",
+          lambda found: bool(found.get("ceil_mode")) and bool(found.get("count_include_pad"))),
     Quirk("LpPool", RUNTIME, "onnx.reference takes pads that differ in another order"),
     Quirk("LinearAttention", RUNTIME, "of batches that differ, which ONNX rules out, onnx.reference computes otherwise "
           "than the function by which ONNX defines the operator"),
@@ -59,6 +63,10 @@ UNDEMANDED = {
     "Attention": "ONNX says that batches are the same: onnx.reference broadcasts keys of one, ONNX Runtime refuses",
 }
 """Operators that demand sizes which neither `onnx.reference` nor ONNX Runtime looks at: Graft refuses by name."""
+
+
+EMPTY = "Reshape: an extent of 0 that is computed is one of 0 in Graft, and copies in ONNX (docs/shapes.md)"
+"""What Graft itself does otherwise, stated in its documentation."""
 
 
 def quirk_of(node: onnx.NodeProto) -> Quirk | None:

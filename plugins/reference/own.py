@@ -206,7 +206,7 @@ class MaxPool(OnnxMaxPool):
 
     op_domain = ""
 
-    def _run(self, x, auto_pad=None, pads=None, kernel_shape=None, **settings):  # type: ignore[no-untyped-def]
+    def _run(self, x, auto_pad=None, pads=None, kernel_shape=None, **settings):  # type: ignore[no-untyped-def,override]
         given = dict(auto_pad=auto_pad, pads=pads, kernel_shape=kernel_shape, **settings)
         if auto_pad in (None, "NOTSET") and x.ndim < 6 and len(set(pads or ())) > 1:
             return self._max_pool(x, **given)

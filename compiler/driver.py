@@ -28,6 +28,7 @@ from graft.compiler.most_memory import Memory
 from graft.compiler.precision import with_precision
 from graft.compiler.stitch import Stitcher
 from graft.compiler.tuned_dims import check_dims
+from graft.compiler.unloaded import UnloadedProgram
 from graft.core.collection import collection_paused
 from graft.core.machine.host import available_threads
 from graft.core.machine.machine import Machine
@@ -106,15 +107,28 @@ class CompiledModel:
     without: Callable[[Sequence[tuple[Region, GraftError]]], CompiledModel] | None = None
     """Compiles again where some regions' modules cannot be loaded, or raises why they cannot."""
 
+    device_faults: Mapping[str, str] = field(default_factory=dict)
+    """Why backends' devices cannot be used here, by backend."""
+
     def load(self, load: Callable[[ProgramDescription], Program]) -> Program:
-        """Return what ``load`` makes of the program, regions that cannot be loaded here going to the next backend."""
+        """Return what ``load`` makes of the program, regions that cannot be loaded here going to the next backend.
+
+        Where there is none, and only devices are missing, it is an `UnloadedProgram`, which can be saved.
+        """
         require_runtime(self.description)
         try:
             return load(self.description)
-        except GraftError:
-            other = self.loadable(load)
-            if other is self:
+        except GraftError as error:
+            failures = self._unloadable(load)
+            if self.without is None or not failures:
                 raise
+            try:
+                other = self.without(failures)
+            except GraftError:
+                faults = {self.device_faults.get(region.backend, "") for region, _ in failures}
+                if "" in faults:
+                    raise
+                return UnloadedProgram(self.description, error)
         return other.load(load)
 
     def loadable(self, load: Callable[[ProgramDescription], Program]) -> CompiledModel:
@@ -306,6 +320,7 @@ class Compiler:
         return CompiledModel(
             description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds),
             self._report, reuse, self._memory, devices, partial(self._without, model, refusals),
+            {name: self._backends[name].device_fault() for name in {one.backend for one in found.values()}},
         )  # fmt: skip
 
     def _without(

@@ -159,7 +159,7 @@ def specialized(general: CompiledModel, variants: Mapping[str, CompiledModel]) -
         general.plan, general.partitioned, general.normalized, general.regions, general.modules, general.passed,
         {**general.seconds, **more}, sum(reports[1:], reports[0]) if reports else None, general.reuse,
         general.memory, general.devices,
-        general.without, general, variants,
+        general.without, general.device_faults, general, variants,
     )  # fmt: skip
 
 

@@ -198,10 +198,17 @@ class Backend:
         """Return None if the backend can run here, else the reason and what to install."""
         return None
 
-    def lacks(self) -> Sequence[str]:
-        """Return what is not here of what its programs need to run, though it can compile them; with what to do.
+    def device_fault(self) -> str:
+        """Return why the device of its programs cannot be used here (no driver, no device), "" if it can.
 
-        `graft backends doctor` says it: a driver, a device, an assembler that would make loading faster.
+        A program that computes there is compiled all the same, and saved; it is not loaded.
+        """
+        return ""
+
+    def lacks(self) -> Sequence[str]:
+        """Return what is not here, besides a device, and would make its programs faster; with what to do.
+
+        `graft backends doctor` says it: an assembler that would make loading faster.
         """
         return ()
 

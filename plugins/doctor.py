@@ -65,7 +65,7 @@ def _findings(manager: PluginManager, plugin: Plugin) -> Iterator[Finding]:
         reason = _unavailable(backend)
         if reason:
             yield Finding(plugin.name, "note", f"backend '{backend.name}' cannot run here: {one_line(reason)}")
-        for text in _lacks(backend):
+        for text in _missing(backend):
             yield Finding(
                 plugin.name, "note", f"backend '{backend.name}' compiles, but lacks something here: {one_line(text)}"
             )
@@ -179,9 +179,9 @@ def _unavailable(backend: FencedBackend) -> str | None:
         return None  # already among the faults
 
 
-def _lacks(backend: FencedBackend) -> Sequence[str]:
+def _missing(backend: FencedBackend) -> Sequence[str]:
     try:
-        return backend.lacks()
+        return tuple(filter(None, (backend.device_fault(), *backend.lacks())))
     except GraftError:
         return ()  # already among the faults
 

@@ -229,6 +229,13 @@ class FencedBackend(KnownOptions, Backend):
             return row
         raise PluginError(f"backend '{self.name}': {wrong}", plugin=self.plugin, backend=self.name)
 
+    def device_fault(self) -> str:
+        """Return why the backend's device cannot be used."""
+        found: object = self._call("device_fault", lambda: self.backend.device_fault())
+        if not isinstance(found, str):
+            raise self._fault("device_fault", found, "a text")
+        return found
+
     def lacks(self) -> Sequence[str]:
         """Return what the backend says is not here."""
         found: object = self._call("lacks", lambda: self.backend.lacks())

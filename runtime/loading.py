@@ -65,12 +65,16 @@ def load(
         if recompile is None:
             raise
         check(description)
+        try:
+            other = recompile(description, failed, threads)
+        except ArtifactError as second:
+            raise ArtifactError(f"{error.message}; {second.message}") from error
         warnings.warn(
             f"{error.message}; {len(failed)} region{'s' * (len(failed) > 1)} compiled anew by the built-in compiler",
             RuntimeWarning,
             stacklevel=2,
         )
-        return loaded(recompile(description, failed, threads), threads, given, isolation, secrets)
+        return loaded(other, threads, given, isolation, secrets)
 
 
 def _failing(

@@ -49,13 +49,18 @@ class CudaBackend(TensorIrBackend):
             return f"llvmlite cannot be imported ({error}); pip install llvmlite"
         return None
 
-    def lacks(self) -> Sequence[str]:
-        """Return why programs cannot run here, and what would assemble their kernels when they are compiled."""
+    def device_fault(self) -> str:
+        """Return why programs cannot run here."""
         from graft.plugins.cuda.module import device_fault
+
+        return device_fault()
+
+    def lacks(self) -> Sequence[str]:
+        """Return what would assemble kernels when they are compiled."""
         from graft.plugins.cuda.ptx import INSTALL, assembles
 
         assembly = f"no ptxas and no nvJitLink, so the driver assembles kernels when a program is loaded; {INSTALL}"
-        return tuple(filter(None, (device_fault(), "" if assembles() else assembly)))
+        return () if assembles() else (assembly,)
 
     def version(self) -> str:
         """Return the versions of LLVM and of what assembles."""
@@ -133,9 +138,9 @@ class CudaEmulator(CudaBackend):
     name: ClassVar[str] = "cuda_emulator"
     device: ClassVar[str] = "cpu"
 
-    def lacks(self) -> Sequence[str]:
+    def device_fault(self) -> str:
         """Return nothing: it needs no device."""
-        return ()
+        return ""
 
     def available(self) -> str | None:
         """Return None if there is a C compiler."""

@@ -193,7 +193,10 @@ def _pooling(node: NodeView) -> Reject | None:
         return refusal
     source, target = _shape(node, 0), _target(node)
     shape = window(_attributes(node), node.attribute("kernel_shape"), source[2:], target[2:])
-    if shape.overhang and node.op_type == "AveragePool" and node.attribute("count_include_pad", 0):
+    counts_pads = node.op_type == "AveragePool" and node.attribute("count_include_pad", 0)
+    if counts_pads and node.attribute("ceil_mode", 0) and not all(isinstance(one, int) for one in source[2:]):
+        return Reject("dynamic-shape", "ceil_mode with count_include_pad counts as the extents say")
+    if counts_pads and shape.overhang:
         return Reject("attribute", "ceil_mode with count_include_pad counts cells that ONNX does not count")
     is_half = str(node.attribute("auto_pad")).startswith("SAME")
     sizes = _extents(node.attribute("kernel_shape"), shape.dilates)

@@ -19,6 +19,8 @@ from onnx.reference.ops.aionnxml.op_svm_classifier import sigmoid_probability
 from onnx.reference.ops.op_conv import Conv as OnnxConv
 from onnx.reference.ops.op_conv import im2col
 from onnx.reference.ops.op_grid_sample import GridSample as OnnxGridSample
+from onnx.reference.ops.op_max_pool import MaxPool as OnnxMaxPool
+from onnx.reference.ops.op_one_hot import OneHot as OnnxOneHot
 from onnx.reference.ops.op_reduce_log_sum import ReduceLogSum_18 as OnnxReduceLogSum
 from onnx.reference.ops.op_reduce_log_sum_exp import ReduceLogSumExp_18 as OnnxReduceLogSumExp
 from onnx.reference.ops.op_resize import Resize as OnnxResize
@@ -199,6 +201,28 @@ def _pads(
     return [*begins, *(pad - begin for pad, begin in zip(wanted, begins, strict=True))]
 
 
+class MaxPool(OnnxMaxPool):
+    """With pads that are not the same on all sides: without strides and dilations they are taken in another order."""
+
+    op_domain = ""
+
+    def _run(self, x, auto_pad=None, pads=None, kernel_shape=None, **settings):  # type: ignore[no-untyped-def,override]
+        given = dict(auto_pad=auto_pad, pads=pads, kernel_shape=kernel_shape, **settings)
+        if auto_pad in (None, "NOTSET") and x.ndim < 6 and len(set(pads or ())) > 1:
+            return self._max_pool(x, **given)
+        return super()._run(x, **given)
+
+
+class OneHot(OnnxOneHot):
+    """A choice of two values: their difference times 0 would make NaN of an infinity."""
+
+    op_domain = ""
+
+    def _run(self, indices, depth, values, axis=None):  # type: ignore[no-untyped-def]
+        (hot,) = super()._run(indices, np.asarray(depth).reshape(()), np.array([0, 1], np.int8), axis=axis)
+        return (np.where(hot == 1, values[1], values[0]),)
+
+
 class GlobalMaxPool(OpRun):
     """Over any number of spatial axes, not over two."""
 
@@ -357,7 +381,6 @@ def _cubic_weights(fraction: np.ndarray) -> list[np.ndarray]:
 
 OWN: tuple[Any, ...] = (
     Conv, GatherElements, GridSample, NonMaxSuppression, Unique, ReduceL2, ReduceLogSum, ReduceLogSumExp, LRN,
-    LpNormalization, GlobalMaxPool,
-    Normalizer, Resize, SVMClassifier,
+    LpNormalization, MaxPool, GlobalMaxPool, OneHot, Normalizer, Resize, SVMClassifier,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

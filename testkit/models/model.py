@@ -87,9 +87,9 @@ class RandomModel:
         return helper.make_tensor_value_info(name, kind, array.shape if dims is None else dims)
 
 
-def random_model(seed: int, options: Options | None = None) -> RandomModel:
+def random_model(seed: int, options: Options | None = None, rows: Sequence[Row] = ROWS) -> RandomModel:
     """Return the model of a seed, the same on every machine, with inputs and with what `onnx.reference` computes."""
-    return model_of(Source(seed), seed, options or Options())
+    return model_of(Source(seed), seed, options or Options(), rows)
 
 
 def draw_model(seed: int, operators: int | None = None) -> RandomModel:
@@ -97,7 +97,7 @@ def draw_model(seed: int, operators: int | None = None) -> RandomModel:
     return random_model(seed, PLAIN if operators is None else replace(PLAIN, nodes=(operators, operators)))
 
 
-def model_of(source: Source, seed: int, options: Options) -> RandomModel:
+def model_of(source: Source, seed: int, options: Options, table: Sequence[Row] = ROWS) -> RandomModel:
     """Return the model that a source's choices make."""
     names = [name for name, _ in options.types]
     kind = names[source.weighted([weight for _, weight in options.types])]
@@ -105,7 +105,7 @@ def model_of(source: Source, seed: int, options: Options) -> RandomModel:
     draw.input(draw.floats(draw.extents(draw.integer(0, 5))))
     if draw.chance(0.03):
         draw.input(draw.floats((*draw.extents(draw.integer(0, 2)), 0)))
-    drawn = (*ROWS, *CONTROL) if draw.chance(options.control) else ROWS
+    drawn = (*table, *CONTROL) if draw.chance(options.control) else table
     rows = [row for row in drawn if _may_be(row, options.operators)]
     extra = [row.weight * (10 if row in CONTROL else 1) for row in rows]
     with np.errstate(all="ignore"):

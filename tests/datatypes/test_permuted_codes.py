@@ -155,6 +155,15 @@ def by_operator() -> dict[str, list[Case]]:
     return cases
 
 
+def test_a_dropout_of_a_format_keeps_a_mask_that_is_an_output() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 22]>
+        g (float[4] x) => (float[4] y, bool[4] mask) { y, mask = Dropout (x) }""")
+    x = np.float32([1, -2, 0.5, 4])
+    found = results(proto, "stated", "llvm", {"x": x})
+    np.testing.assert_array_equal(found["y"], x)
+    np.testing.assert_array_equal(found["mask"], [True] * 4)
+
+
 @pytest.mark.conformance
 @pytest.mark.parametrize("operator", sorted(by_operator()))
 @pytest.mark.parametrize("backend", ["llvm", "c_source"])

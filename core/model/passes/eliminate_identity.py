@@ -23,10 +23,10 @@ NAMES = frozenset({
 
 @dataclass(frozen=True)
 class EliminateIdentity:
-    """Remove nodes that compute exactly their first input.
+    """Remove nodes that compute exactly their first input, and whose other results (Dropout's mask) nobody reads.
 
     1. Identity, and Sum, Max, Min, Mean, Concat of one input
-    2. Dropout in inference whose mask nobody reads
+    2. Dropout in inference
     3. Cast and CastLike to the type that the input has
     4. views (Reshape, Flatten, Squeeze, Unsqueeze) and Expand to the shape that the input has
     5. Transpose in the order of the axes, or that moves only axes of length 1
@@ -41,6 +41,7 @@ class EliminateIdentity:
         changed = False
         for node in list(all_nodes(model.graph)):
             is_possible = node.op_type in NAMES or has_trait(node, Trait.VIEW)
+            is_possible &= not any(one.uses() or one.is_graph_output() for one in node.outputs[1:])
             if is_possible and node.inputs and node.inputs[0] is not None and _is_identity(node):
                 changed |= bypass(node)
         return changed
@@ -70,8 +71,6 @@ def _is_identity(node: ir.Node) -> bool:
 
 
 def _is_inference(node: ir.Node) -> bool:
-    if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
-        return False
     if len(node.inputs) < 3 or node.inputs[2] is None:
         return True
     training = constant_of(node.inputs[2])

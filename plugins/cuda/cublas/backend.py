@@ -82,11 +82,11 @@ class CublasBackend(Backend):
         """Return None if cuBLASLt can be opened here, else what to install."""
         return library.MISSING if library.library() is None else None
 
-    def lacks(self) -> Sequence[str]:
+    def device_fault(self) -> str:
         """Return why programs cannot run here."""
         from graft.plugins.cuda.module import device_fault
 
-        return tuple(filter(None, (device_fault(),)))
+        return device_fault()
 
     def version(self) -> str:
         """Return the version of the library, or what to install."""

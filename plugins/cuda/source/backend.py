@@ -32,11 +32,11 @@ class CudaSource(CudaBackend):
 
         return super().available() if library() is not None else MISSING
 
-    def lacks(self) -> Sequence[str]:
+    def device_fault(self) -> str:
         """Return why programs cannot run here."""
         from graft.plugins.cuda.module import device_fault
 
-        return tuple(filter(None, (device_fault(),)))
+        return device_fault()
 
     def version(self) -> str:
         """Return the version of NVRTC."""

@@ -166,3 +166,16 @@ def test_the_graph_says_shapes_as_programs() -> None:
     (module,) = program.description.modules
     assert b'"symbols":[{"name":"batch","input":0,"axis":0},{"name":"seq","input":0,"axis":1}]' in module.data
     assert b'"extents":[["mul","s0","s1"]]' in module.data
+
+
+def test_means_that_count_pads_in_windows_beyond_the_image_are_left_to_others_where_extents_are_open() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 22]>
+        g (float[1,1,n] x) => (float[1,1,m] y) {
+            y = AveragePool <ceil_mode = 1, count_include_pad = 1, kernel_shape = [3], pads = [1, 1],
+                             strides = [3]> (x) }""")
+    plan = graft.plan(model, ["onednn", "reference"])
+    assert str(plan["y"].reasons["onednn"]) == (
+        "dynamic-shape: ceil_mode with count_include_pad counts as the extents say"
+    )
+    x = np.ones((1, 1, 15), np.float32)
+    np.testing.assert_allclose(graft.compile(model)(x).ravel(), [2 / 3, 1, 1, 1, 1, 0.5])

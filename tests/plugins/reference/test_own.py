@@ -276,3 +276,21 @@ def test_logarithms_of_sums_of_integers_are_truncated(
     found = graft.compile(model, [backend], threads=1).run(given)["y"]
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, value(x.astype(np.float64), tuple(axes)).astype(dtype))
+
+
+def test_a_max_pool_has_other_pads_in_front_than_behind() -> None:
+    x = RANDOM.standard_normal((1, 2, 4, 5)).astype(F)
+    model = model_of(
+        "MaxPool", {"x": x}, {"y": (TensorProto.FLOAT, [None] * 4)}, kernel_shape=[2, 3], pads=[1, 1, 0, 1]
+    )
+    check(model, {"x": x})
+
+
+def test_a_hot_infinity_makes_no_nan() -> None:
+    given = {"i": np.array([0, 2]), "d": np.array(3), "v": F([np.inf, -1])}
+    (found,) = (
+        graft.compile(model_of("OneHot", given, {"y": (TensorProto.FLOAT, [None] * 2)}), ["reference"])
+        .run(given)
+        .values()
+    )
+    np.testing.assert_array_equal(found, [[-1, np.inf, np.inf], [np.inf, np.inf, -1]])

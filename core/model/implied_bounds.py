@@ -89,12 +89,13 @@ def natural_bounds(shape: Sequence[Dimension] | None, ranges: Ranges) -> dict[Ex
     """
     found: dict[Extent, Range] = {}
     for extent in shape or ():
-        if extent is None or not _rises(extent) or interval(extent, {**ranges, **found})[0] >= 0:
+        known = {**ranges, **found} if found else ranges
+        if extent is None or not _rises(extent) or interval(extent, known)[0] >= 0:
             continue
         names = names_in([extent])
         if not names:  # a negative number: a rule of shapes, or the node, says what is wrong with it
             continue
-        before = {**ranges, **found}.get(symbol := Symbol(min(names)), ANY)
+        before = known.get(symbol := Symbol(min(names)), ANY)
         if len(names) == 1 and (least := _least(extent, symbol.name, before)) is not None:
             found[symbol] = Range(least, before.high)
     return found
@@ -138,7 +139,7 @@ def _unclamped(extent: Extent) -> tuple[Extent, list[Extent]]:
             return e, [e]
         case Operation(operator, left, right):
             (one, ones), (other, others) = _unclamped(left), _unclamped(right)
-            return OPERATIONS[operator](one, other), ones + others
+            return (OPERATIONS[operator](one, other), ones + others) if ones or others else (extent, [])
         case _:
             return extent, []
 

@@ -95,7 +95,7 @@ def test_a_chain_takes_steps_as_it_is_long(name: str) -> None:
 
 
 def test_an_extent_that_is_too_large_is_a_symbol_within_its_bounds() -> None:
-    text = FAMILIES["sums of inputs with names of their own"](12, "")
+    text = FAMILIES["sums of inputs with names of their own"](40, "")
     model = load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {text}'))
     fresh = {
         one.name

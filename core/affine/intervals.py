@@ -75,7 +75,9 @@ def relevant(extent: Extent, ranges: Ranges) -> tuple[tuple[Extent, Range], ...]
     found: dict[Extent, None] = dict.fromkeys(symbols_of(extent))
     while met := [whole for whole in left if any(one in found for one in symbols_of(whole))]:
         left = [whole for whole in left if whole not in met]
-        found |= dict.fromkeys(met) | dict.fromkeys(one for whole in met for one in symbols_of(whole))
+        for whole in met:
+            found[whole] = None
+            found |= dict.fromkeys(symbols_of(whole), None)
     return tuple((one, ranges[one]) for one in found if one in ranges)
 
 

@@ -276,3 +276,11 @@ def test_logarithms_of_sums_of_integers_are_truncated(
     found = graft.compile(model, [backend], threads=1).run(given)["y"]
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, value(x.astype(np.float64), tuple(axes)).astype(dtype))
+
+
+def test_dropout_that_trains_has_a_ratio_of_a_half_where_it_is_left_out() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 12]> g (float[64] x) => (float[64] y) <bool t = {1}> '
+        "{ y = Dropout(x, , t) }"
+    )
+    assert set(graft.compile(model, ["reference"])(np.ones(64, F))) == {0.0, 2.0}

@@ -10,7 +10,9 @@ from typing import Literal, TypeAlias
 from graft.core.affine.intervals import Interval, Ranges, bounds
 from graft.core.affine.polynomials import (
     CACHED,
+    MOST_TERMS,
     Polynomial,
+    TooLargeError,
     add,
     divided,
     multiply,
@@ -21,7 +23,7 @@ from graft.core.affine.polynomials import (
     without,
 )
 from graft.errors import ModelError
-from graft.runtime.extents import Extent, Operation
+from graft.runtime.extents import Extent, Operation, Symbol
 
 Extreme: TypeAlias = Literal["min", "max"]
 Bounded: TypeAlias = Callable[[Extent, Ranges], Interval]
@@ -83,7 +85,9 @@ def extreme(operator: Extreme, extents: Iterable[Extent], ranges: Ranges, bounde
     found = dict.fromkeys(part for extent in extents for part in flat(operator, extent))
 
     def beyond(one: Extent, other: Extent) -> bool:
-        """Whether ``one`` is never greater, or never less, than ``other``."""
+        """Whether ``one`` is never greater, or never less, than ``other``; never so of symbols without ranges."""
+        if not ranges and isinstance(one, Symbol) and isinstance(other, Symbol):
+            return False
         low, high = bounded(subtract(other, one), ranges)
         return low >= 0 if operator == "min" else high <= 0
 
@@ -91,6 +95,8 @@ def extreme(operator: Extreme, extents: Iterable[Extent], ranges: Ranges, bounde
     for one in found:
         if not any(beyond(other, one) for other in kept):
             kept = [other for other in kept if not beyond(one, other)] + [one]
+    if len(kept) > MOST_TERMS:
+        raise TooLargeError(f"an extent is the {operator} of {len(kept)} others, more than {MOST_TERMS}")
     kept.sort(key=lambda extent: (isinstance(extent, int), str(extent)))
     return reduce(lambda left, right: Operation(operator, left, right), kept)
 
@@ -102,3 +108,10 @@ def flat(operator: str, extent: Extent) -> Iterator[Extent]:
         yield from flat(operator, extent.right)
     else:
         yield extent
+
+
+def operands(extent: Operation) -> tuple[Extent, ...]:
+    """Return what an operation is of: two extents, or all of a minimum or maximum, however they are nested."""
+    if extent.operator in ("min", "max"):
+        return tuple(flat(extent.operator, extent))
+    return extent.left, extent.right

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TypeAlias
 
-from graft.core.affine.atoms import Bounded, extreme, floordiv
-from graft.core.affine.intervals import ANY, Interval, Range, Ranges, bounds
+from graft.core.affine.atoms import Bounded, extreme, floordiv, operands
+from graft.core.affine.intervals import ANY, Interval, Range, Ranges, bounds, relevant
 from graft.core.affine.polynomials import CACHED, TooLargeError, add, multiply, of_terms, subtract, terms
 from graft.errors import ModelError
 from graft.runtime.extents import Extent, Operation, Symbol, symbols_of
@@ -34,9 +34,9 @@ def interval(extent: Extent, ranges: Ranges | None = None) -> Interval:
     """Return bounds of an extent for symbols within ``ranges`` (0 and above where they say nothing)."""
     known = ranges or {}
     found = bounds(extent, known)
-    if next(_extremes(extent), None) is None or found[0] == found[1]:
+    if found[0] == found[1] or not 1 <= len(set(_extremes(extent))) <= MOST_EXTREMES:
         return found
-    hulls = [bounds(one, narrower) for one, narrower in _cases(extent, tuple(known.items()))]
+    hulls = [bounds(one, narrower) for one, narrower in _cases(extent, relevant(extent, known))]
     if not hulls:
         return found
     lows, highs = zip(*hulls, strict=True)
@@ -48,7 +48,7 @@ def simplified(extent: Extent, ranges: Ranges | None = None) -> Extent:
     known, inside = ranges or {}, dict.fromkeys(_extremes(extent))
     if not 2 <= len(inside) <= MOST_EXTREMES:
         return extent
-    cases = _cases(extent, tuple(known.items()))
+    cases = _cases(extent, relevant(extent, known))
     for candidate in dict.fromkeys((*(one for one, _ in cases), *inside)):
         same = candidate != extent and _has_value(candidate, known)
         if same and all(_is_zero(subtract(one, candidate), narrower) for one, narrower in cases):
@@ -142,7 +142,7 @@ def within(extent: Extent, ranges: Ranges, bounded: Bounded = bounds) -> Extent:
         return known.low if known.low == known.high else extent
     if isinstance(extent, int):
         return extent
-    left, right = within(extent.left, ranges, bounded), within(extent.right, ranges, bounded)
+    left, right, *others = (within(one, ranges, bounded) for one in operands(extent))
     match extent.operator:
         case "add":
             return add(left, right)
@@ -155,7 +155,7 @@ def within(extent: Extent, ranges: Ranges, bounded: Bounded = bounds) -> Extent:
         case "mod":
             return subtract(left, multiply(right, floordiv(left, right)))
         case "min" | "max":
-            return extreme(extent.operator, (left, right), ranges, bounded)
+            return extreme(extent.operator, (left, right, *others), ranges, bounded)
 
 
 def _assuming(ranges: Ranges, extent: Extent, least: int) -> Ranges | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 from graft.core.affine import atoms, polynomials
-from graft.core.affine.atoms import extreme, flat
+from graft.core.affine.atoms import Extreme, extreme, flat, operands
 from graft.core.affine.cases import interval, simplified, within
 from graft.core.affine.intervals import ANY, Range, Ranges
 from graft.core.affine.polynomials import CACHED, MOST_TERMS, TooLargeError, terms
@@ -68,12 +68,18 @@ def modulo(left: Extent, right: Extent) -> Extent:
 
 def minimum(*extents: Extent) -> Extent:
     """Return the least."""
-    return simplified(extreme("min", extents, {}, interval))
+    return _extreme("min", extents)
 
 
 def maximum(*extents: Extent) -> Extent:
     """Return the greatest."""
-    return simplified(extreme("max", extents, {}, interval))
+    return _extreme("max", extents)
+
+
+def _extreme(operator: Extreme, extents: Iterable[Extent]) -> Extent:
+    found = extreme(operator, extents, {}, interval)
+    is_of_symbols = all(isinstance(one, Symbol | int) for one in flat(operator, found))
+    return found if is_of_symbols else simplified(found)
 
 
 @lru_cache(CACHED)
@@ -81,7 +87,7 @@ def _add(left: Extent, right: Extent) -> Extent:
     return simplified(polynomials.add(left, right))
 
 
-OPERATIONS: Mapping[ExtentOperator, Callable[[Extent, Extent], Extent]] = {
+OPERATIONS: Mapping[ExtentOperator, Callable[..., Extent]] = {
     "add": add, "sub": subtract, "mul": multiply, "floordiv": floordiv, "mod": modulo, "min": minimum, "max": maximum,
 }  # fmt: skip
 
@@ -90,7 +96,7 @@ OPERATIONS: Mapping[ExtentOperator, Callable[[Extent, Extent], Extent]] = {
 def canonical(extent: Extent) -> Extent:
     """Return the canonical form of any extent."""
     if isinstance(extent, Operation):
-        return OPERATIONS[extent.operator](canonical(extent.left), canonical(extent.right))
+        return OPERATIONS[extent.operator](*map(canonical, operands(extent)))
     return extent
 
 
@@ -99,8 +105,8 @@ def substituted(extent: Extent, values: Mapping[str, Extent]) -> Extent:
     match extent:
         case Symbol(name):
             return values.get(name, extent)
-        case Operation(operator, left, right):
-            return OPERATIONS[operator](substituted(left, values), substituted(right, values))
+        case Operation(operator):
+            return OPERATIONS[operator](*(substituted(one, values) for one in operands(extent)))
         case _:
             return extent
 

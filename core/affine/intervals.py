@@ -27,7 +27,7 @@ from graft.core.affine.polynomials import (
     terms,
     without,
 )
-from graft.runtime.extents import Extent, Operation, Symbol
+from graft.runtime.extents import Extent, Operation, Symbol, symbols_of
 
 DIVISIONS = 3
 """Quotients that are replaced by their dividends, one after another."""
@@ -61,7 +61,24 @@ def bounds(extent: Extent, ranges: Ranges) -> Interval:
     """Return bounds of a canonical extent for symbols within ``ranges`` (0 and above where they say nothing)."""
     if isinstance(extent, int):
         return extent, extent
-    return _bounds(extent, tuple(ranges.items()), DIVISIONS)
+    return _bounds(extent, relevant(extent, ranges), DIVISIONS)
+
+
+def relevant(extent: Extent, ranges: Ranges) -> tuple[tuple[Extent, Range], ...]:
+    """Return the ranges that bound an extent: those of its symbols, and of sums that share one with it, or with these.
+
+    A model may have thousands; so what is done with an extent does not grow with them.
+    """
+    if not ranges:
+        return ()
+    left = [whole for whole in ranges if isinstance(whole, Operation)]
+    found: dict[Extent, None] = dict.fromkeys(symbols_of(extent))
+    while met := [whole for whole in left if any(one in found for one in symbols_of(whole))]:
+        left = [whole for whole in left if whole not in met]
+        for whole in met:
+            found[whole] = None
+            found |= dict.fromkeys(symbols_of(whole), None)
+    return tuple((one, ranges[one]) for one in found if one in ranges)
 
 
 @lru_cache(CACHED)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from itertools import permutations, zip_longest
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from graft.core.affine.expressions import (
     ANY,
@@ -36,9 +36,7 @@ def broadcast_bounds(shapes: Sequence[Shape | None], ranges: Ranges) -> dict[Ext
     """
     found: dict[Extent, Range] = {}
     columns = zip_longest(*(reversed(shape) for shape in shapes if shape is not None))
-    for one, other in (pair for column in columns for pair in permutations(column, 2)):
-        if one is None or not isinstance(other, Operation):
-            continue
+    for one, other in (pair for column in columns for pair in _with_operations(column)):
         uncut, most = _uncut(other)
         whole, least = _unclamped(uncut)
         if whole == one:
@@ -48,6 +46,13 @@ def broadcast_bounds(shapes: Sequence[Shape | None], ranges: Ranges) -> dict[Ext
         elif other.operator == "min" and 1 in (other.left, other.right):
             found |= divisor_bounds([other.left, other.right], {**ranges, **found})
     return found
+
+
+def _with_operations(column: Sequence[Dimension]) -> Iterator[tuple[Extent, Operation]]:
+    """Yield the pairs of different places of a column whose second extent is an operation."""
+    for place, other in enumerate(column):
+        if isinstance(other, Operation):
+            yield from ((one, other) for number, one in enumerate(column) if one is not None and number != place)
 
 
 def at_most(extent: Extent, bound: int, ranges: Ranges) -> dict[Extent, Range]:
@@ -89,12 +94,13 @@ def natural_bounds(shape: Sequence[Dimension] | None, ranges: Ranges) -> dict[Ex
     """
     found: dict[Extent, Range] = {}
     for extent in shape or ():
-        if extent is None or not _rises(extent) or interval(extent, {**ranges, **found})[0] >= 0:
+        known = {**ranges, **found} if found else ranges
+        if extent is None or not _rises(extent) or interval(extent, known)[0] >= 0:
             continue
         names = names_in([extent])
         if not names:  # a negative number: a rule of shapes, or the node, says what is wrong with it
             continue
-        before = {**ranges, **found}.get(symbol := Symbol(min(names)), ANY)
+        before = known.get(symbol := Symbol(min(names)), ANY)
         if len(names) == 1 and (least := _least(extent, symbol.name, before)) is not None:
             found[symbol] = Range(least, before.high)
     return found
@@ -138,7 +144,7 @@ def _unclamped(extent: Extent) -> tuple[Extent, list[Extent]]:
             return e, [e]
         case Operation(operator, left, right):
             (one, ones), (other, others) = _unclamped(left), _unclamped(right)
-            return OPERATIONS[operator](one, other), ones + others
+            return (OPERATIONS[operator](one, other), ones + others) if ones or others else (extent, [])
         case _:
             return extent, []
 

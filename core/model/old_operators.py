@@ -53,6 +53,55 @@ def _drop_unread_statistics(proto: onnx.ModelProto) -> None:
                         node.output[place] = ""
 
 
+def place_slopes(proto: onnx.ModelProto) -> None:
+    """Give slopes of PRelu by channel, as files before opset 7 have them, the axes behind the channels, in place."""
+    if not any(node.op_type == "PRelu" for graph in every_graph(proto.graph) for node in graph.node):
+        return
+    inferred = onnx.shape_inference.infer_shapes(proto)
+    ranks: dict[str, int] = {}
+    for graph in every_graph(inferred.graph):
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            if value.type.tensor_type.HasField("shape"):
+                ranks[value.name] = len(value.type.tensor_type.shape.dim)
+        ranks |= {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+    for graph in every_graph(proto.graph):
+        for place, node in reversed([*enumerate(graph.node)]):
+            rank = ranks.get(node.input[0], 0) if node.op_type == "PRelu" else 0
+            if rank > 2 and ranks.get(node.input[1]) == 1:
+                slope, node.input[1] = node.input[1], f"{node.output[0]}_slope"
+                axes = [*range(1, rank - 1)]
+                graph.node.insert(place, helper.make_node("Unsqueeze", [slope], [node.input[1]], axes=axes))
+
+
+def masks_of(graph: onnx.GraphProto) -> set[str]:
+    """Return the masks of Dropout, which before opset 10 are of the type of the data.
+
+    Raises ModelError for one that trains, which the converter knows no form of.
+    """
+    found = set()
+    for one in every_graph(graph):
+        for node in one.node:
+            if node.op_type != "Dropout" or node.domain:
+                continue
+            if any(given.name == "is_test" and not given.i for given in node.attribute):
+                raise ModelError(
+                    f"{where_of(node)}: is_test is 0, which asks for training, which Graft takes from opset 12 on; "
+                    "leave it out, or set it to 1",
+                    node=node.name,
+                )
+            found |= set(node.output[1:]) - {""}
+    return found
+
+
+def keep_masks(graph: onnx.GraphProto, masks: set[str]) -> None:
+    """Give the masks of converted Dropouts, in place, the type that they had."""
+    for one in every_graph(graph):
+        for place, node in reversed([*enumerate(one.node)]):
+            if node.op_type == "Dropout" and len(node.output) > 1 and (mask := node.output[1]) in masks:
+                node.output[1] = f"{mask}_kept"
+                one.node.insert(place + 1, helper.make_node("CastLike", [node.output[1], node.input[0]], [mask]))
+
+
 def resizes_of(graph: onnx.GraphProto) -> dict[str, str]:
     """Return, by the result of each Upsample and Resize before opset 11, how it chooses the nearest pixel.
 

@@ -9,6 +9,7 @@ states of its results are not believed: they only name what nothing else is know
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -91,7 +92,8 @@ class SymbolicInference:
     """Extents of which the main graph takes fewer values than their ranges have."""
 
     def __post_init__(self) -> None:
-        self._ranges = ranges_of(self.model)
+        self._ranges = dict(ranges_of(self.model))
+        self._known_ranges = ChainMap(self.narrower, self._ranges)
         self._taken = _names(self.model)
         self._names: dict[tuple[ir.Value, int], Symbol] = {}
 
@@ -176,13 +178,13 @@ class SymbolicInference:
                 said = found[index] if found and index < len(found) else None
                 self.shapes[value] = self._settled(value, said, doubtful)
                 if node.graph is self.model.graph:
-                    self.narrower |= natural_bounds(self.shapes[value], {**self._ranges, **self.narrower})
+                    self.narrower |= natural_bounds(self.shapes[value], self._known_ranges)
         if facts is not None and node.op_type in CONTENTS and node.domain in ONNX_DOMAINS:
             self._follow(node, facts)
 
     def _narrow(self, facts: Facts) -> None:
         """Note the bounds that divisors, windows and broadcasting imply, the last also to a given shape."""
-        ranges = {**self._ranges, **self.narrower}
+        ranges = self._known_ranges
         shapes = list(facts.shapes)
         is_whole = facts.view.op_type in ("Div", "Mod") and not facts.view.dtype.startswith("float")
         if is_whole and (divisors := facts.content(1)) is not None:
@@ -252,12 +254,13 @@ class SymbolicInference:
     def _named(self, value: ir.Value, axis: int, extent: Extent) -> Symbol:
         """Return the symbol that stands for an extent which is too large to go on with, within its bounds."""
         symbol = self.fresh(value, axis)
-        low, high = interval(extent, self._ranges)
-        before = self._ranges.get(symbol, ANY)
+        low, high = interval(extent, self._known_ranges)
+        before = self._known_ranges.get(symbol, ANY)
         high = high if before.high is None else min(high, before.high)
         known = Range(int(max(low, before.low)), None if math.isinf(high) else int(high))
         if known != before and value.graph is self.model.graph:
-            self.narrower[symbol] = known
+            # what reads it comes later in this walk
+            self.narrower[symbol] = self._ranges[symbol] = known
         return symbol
 
     # ---- Bodies ----

@@ -9,7 +9,7 @@ import onnx.version_converter
 
 from graft.core.model.batched_scans import unbatch_scans
 from graft.core.model.check import canonical, subgraphs
-from graft.core.model.old_operators import keep_resizes, resizes_of
+from graft.core.model.old_operators import keep_masks, keep_resizes, masks_of, place_slopes, resizes_of
 from graft.core.model.opset_changes import same_meaning
 from graft.core.model.soundness import REFUSALS, tidy
 from graft.errors import ModelError
@@ -47,6 +47,9 @@ def upgraded(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
         imports[0].version = OPSET
         return proto, note
     nearest = resizes_of(proto.graph) if opset < 11 else {}
+    masks = masks_of(proto.graph) if opset < 10 else set()
+    if opset < 7:
+        place_slopes(proto)
     try:
         proto = onnx.version_converter.convert_version(proto, OPSET)
     except (*REFUSALS, RuntimeError) as error:
@@ -55,6 +58,7 @@ def upgraded(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
             opset=opset,
         ) from error
     keep_resizes(proto.graph, nearest)
+    keep_masks(proto.graph, masks)
     return proto, note
 
 

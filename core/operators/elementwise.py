@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import reduce as fold
 
 import numpy as np
 
-from graft.core.affine.equations import Equation
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
@@ -197,18 +196,7 @@ _add_binary("Less", b.less)
 _add_binary("Greater", b.greater)
 _add_binary("LessOrEqual", b.less_equal)
 _add_binary("GreaterOrEqual", b.greater_equal)
-
-
-def _prelu_demands(node: NodeView) -> Iterable[Equation]:
-    """The slope broadcasts to the input, or, as files from before opset 7 have it, has an element for each channel."""
-    image, slope = (node.inputs[number] for number in range(2))
-    shape, given = (() if value is None else value.static_shape or () for value in (image, slope))
-    if len(given) == 1 < len(shape) and given[0] not in (1, shape[-1]):
-        return demand.vectors(1, of=0, axis=1)(node)
-    return demand.expanding(1, 0)(node)
-
-
-OPERATORS.add(Operator("PRelu", ELEMENTWISE, binary(prelu), per_output(1), demands=_prelu_demands))
+OPERATORS.add(Operator("PRelu", ELEMENTWISE, binary(prelu), per_output(1), demands=demand.expanding(1, 0)))
 OPERATORS.add(Operator("Mod", ELEMENTWISE, _lower_mod, per_output(4), demands=demand.broadcasting()))
 OPERATORS.add(Operator("BitShift", ELEMENTWISE, _lower_bit_shift, per_output(1), demands=demand.broadcasting()))
 

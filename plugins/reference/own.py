@@ -18,6 +18,7 @@ from onnx.reference.ops.aionnxml.op_svm_classifier import SVMClassifier as OnnxS
 from onnx.reference.ops.aionnxml.op_svm_classifier import sigmoid_probability
 from onnx.reference.ops.op_conv import Conv as OnnxConv
 from onnx.reference.ops.op_conv import im2col
+from onnx.reference.ops.op_dropout import Dropout_12 as OnnxDropout
 from onnx.reference.ops.op_grid_sample import GridSample as OnnxGridSample
 from onnx.reference.ops.op_max_pool import MaxPool as OnnxMaxPool
 from onnx.reference.ops.op_one_hot import OneHot as OnnxOneHot
@@ -164,6 +165,15 @@ class LpNormalization(OpRun):
     def _run(self, x, axis=-1, p=2):  # type: ignore[no-untyped-def]
         norm = np.power(np.power(np.abs(x), p).sum(axis=axis, keepdims=True), 1 / p)
         return ((x / np.where(norm == 0, 1, norm)).astype(x.dtype),)
+
+
+class Dropout(OnnxDropout):
+    """A ratio that is left out before ``training_mode`` is a half, as one at the end is."""
+
+    op_domain = ""
+
+    def _run(self, *given, seed=None):  # type: ignore[no-untyped-def]
+        return super()._run(*(0.5 if one is None else one for one in given), seed=seed)
 
 
 class Conv(OnnxConv):
@@ -380,7 +390,7 @@ def _cubic_weights(fraction: np.ndarray) -> list[np.ndarray]:
 
 
 OWN: tuple[Any, ...] = (
-    Conv, GatherElements, GridSample, NonMaxSuppression, Unique, ReduceL2, ReduceLogSum, ReduceLogSumExp, LRN,
+    Conv, Dropout, GatherElements, GridSample, NonMaxSuppression, Unique, ReduceL2, ReduceLogSum, ReduceLogSumExp, LRN,
     LpNormalization, MaxPool, GlobalMaxPool, OneHot, Normalizer, Resize, SVMClassifier,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

@@ -86,7 +86,7 @@ def _solved(model: ir.Model) -> dict[str, _Solution]:
                 continue
             for one, other, is_turned in ((asked.left, asked.right, False), (asked.right, asked.left, True)):
                 names = names_in([other])
-                is_free = isinstance(one, Symbol) and one.name not in held | names | found.keys()
+                is_free = isinstance(one, Symbol) and not any(one.name in taken for taken in (held, names, found))
                 if not is_free or not names or names & found.keys() or not names <= order.keys():
                     continue
                 assert isinstance(one, Symbol)

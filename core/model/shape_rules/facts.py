@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graft.core.affine.expressions import Ranges, add, equal, floordiv, is_at_least, maximum, minimum, multiply
+from graft.core.affine.expressions import Ranges, add, flat, is_at_least, maximum, minimum, multiply
 from graft.core.model.view import NodeView
-from graft.runtime.extents import Extent
+from graft.runtime.extents import Extent, Operation
 
 Dimension: TypeAlias = "Extent | None"
 Shape: TypeAlias = tuple[Dimension, ...]
@@ -130,7 +130,8 @@ def broadcast_extent(left: Dimension, right: Dimension, ranges: Ranges | None = 
     """Return the extent of an axis that two operands share.
 
     A number other than 1 is the result. Two extents that are not known to be equal are never taken for one: either may
-    be 1 and the other anything, 0 included; the expression says which it is. That they fit is checked where it runs.
+    be 1 and the other anything, 0 included; the expression says which it is: ``max(a, b)*min(a, b, 1)``. Of more
+    operands it has each once, however they are nested. That they fit is checked where it runs.
     """
     for one, other in ((left, right), (right, left)):
         if one == 1:
@@ -143,11 +144,21 @@ def broadcast_extent(left: Dimension, right: Dimension, ranges: Ranges | None = 
         return left
     if is_at_least(right, 2, ranges):
         return right
-    if equal(left, right) is True:
-        return left
-    if is_at_least(left, 1, ranges) and is_at_least(right, 1, ranges):
-        return maximum(left, right)
-    return floordiv(multiply(left, right), maximum(1, minimum(left, right)))
+    parts = (*_sharing(left, ranges), *_sharing(right, ranges))
+    most, least = maximum(*parts), minimum(*parts)
+    if most == least or is_at_least(least, 1, ranges):
+        return most
+    return multiply(most, minimum(least, 1))
+
+
+def _sharing(extent: Extent, ranges: Ranges | None) -> tuple[Extent, ...]:
+    """Return the extents of which one is that of an axis which they share."""
+    match extent:
+        case Operation("mul", Operation("max") as most, Operation("min") as least):
+            parts, clamped = dict.fromkeys(flat("max", most)), set(flat("min", least)) - {1}
+            if clamped <= parts.keys() and all(is_at_least(one, 1, ranges) for one in parts.keys() - clamped):
+                return tuple(parts)
+    return (extent,)
 
 
 def total(extents: Sequence[Dimension]) -> Dimension:

@@ -25,7 +25,9 @@ MOST_PAIRED = 4
 
 def rank_of(value: ValueView | None) -> int | None:
     """Return the rank of a value, None where it is absent or unknown."""
-    shape = None if value is None else value.shape
+    if value is None or value.rank is not None:
+        return None if value is None else value.rank
+    shape = value.shape  # that of a constant
     return None if shape is None else len(shape)
 
 

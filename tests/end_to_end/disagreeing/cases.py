@@ -21,8 +21,10 @@ NUMPY = {
     "uint8": np.uint8,
     "int8": np.int8,
     "bool": np.bool_,
+    "string": np.object_,
 }
 Sizes = Mapping[str, int]
+TRAINING = "ai.onnx.preview.training"
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,15 @@ class Case:
     initial: str = ""
     fixed: Mapping[str, int] = field(default_factory=dict)
     """Names that have a number, which nothing demands but the model's meaning."""
+    opset: int = 24
 
     @property
     def model(self) -> onnx.ModelProto:
         """The model."""
         initial = f"<{self.initial}>" if self.initial else ""
         graph = f"g ({self.inputs}) => ({self.outputs}) {initial} {{ {self.body} }}"
-        return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 24]> {graph}')
+        imports = f'"" : {self.opset}, "{TRAINING}" : 1'
+        return onnx.parser.parse_model(f"<ir_version: 10, opset_import: [{imports}]> {graph}")
 
     @property
     def shapes(self) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -94,6 +98,8 @@ class Case:
             shape = tuple(int(one) if one.isdigit() else sizes[one] for one in axes)
             if name in self.values:
                 found[name] = np.broadcast_to(np.array(self.values[name]), shape).astype(NUMPY[kind])
+            elif kind == "string":
+                found[name] = np.full(shape, "a", object)
             elif kind == "float":
                 found[name] = generator.uniform(0.5, 2, shape).astype("float32")
             else:
@@ -298,6 +304,24 @@ RARE = (
     *(_broadcast(one, result="bool") for one in ("Equal", "Less", "LessOrEqual", "GreaterOrEqual")),
     *map(_broadcast, ("Max", "Min", "Mean")),
     Case("Mod", "float[a,b] x, float[c,d] y", "float[?,?] z", "z = Mod<fmod=1>(x, y)", ("c ~ a", "d ~ b")),
+    *(
+        Case(f"{operator}", f"float r, int64 t, float[n,k] x, float[m,j] g{states}", results,
+             f"{names} = {TRAINING}.{operator}<norm_coefficient=0.0{settings}>(r, t, x, g{given})",
+             ("m = n", "j = k", *ties))
+        for operator, states, given, results, names, settings, ties in (
+            ("Adagrad", ", float[p,q] h", ", h", "float[?,?] y, float[?,?] z", "y, z", "", ("p = n", "q = k")),
+            ("Momentum", ", float[p,q] v", ", v", "float[?,?] y, float[?,?] z", "y, z",
+             ', alpha=0.9, beta=1.0, mode="standard"', ("p = n", "q = k")),
+            ("Adam", ", float[p,q] v, float[u,w] h", ", v, h", "float[?,?] y, float[?,?] z, float[?,?] s", "y, z, s",
+             "", ("p = n", "q = k", "u = n", "w = k")),
+        )
+    ),
+    Case("MaxRoiPool", "float[n,c,4,4] x, float[r,p] b", "float[?,?,2,2] y", "y = MaxRoiPool<pooled_shape=[2,2]>(x, b)",
+         ("p = 5",)),
+    Case("StringConcat", "string[a,b] x, string[c,d] y", "string[?,?] z", "z = StringConcat(x, y)",
+         ("c ~ a", "d ~ b")),
+    Case("Upsample", "float[n,c,h] x, float[p] s", "float[?,?,?] y", "y = Upsample(x, s)", ("p = 3",), {"s": 2},
+         opset=9),
     Case("BitShift", "uint8[a,b] x, uint8[c,d] y", "uint8[?,?] z", 'z = BitShift<direction="LEFT">(x, y)',
          ("c ~ a", "d ~ b")),
 )  # fmt: skip

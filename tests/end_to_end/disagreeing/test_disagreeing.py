@@ -1,7 +1,8 @@
 """Extents that an operator demands to agree, and do not: every backend refuses the call before a kernel runs.
 
 Inputs end at pages that nobody may read (`guarded`): a kernel that runs nevertheless ends the process, or answers,
-which fails a test too. Sizes that agree are drawn as well, and must be right.
+which fails a test too. Sizes that agree are drawn as well, and must be right. Texts come packed in bytes, whose axes
+the runtime does not see: the node itself compares them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import onnx.reference
 import pytest
 
 import graft
-from graft.errors import InputError, UnsupportedError
+from graft.errors import InputError, RunError, UnsupportedError
 
 from .cases import CASES, RARE, Case, joined
 from .guarded import Guarded
@@ -27,7 +28,7 @@ BACKENDS = {
     "reference": ["irregular", "reference"],
     "loaded": None,
 }
-UNANSWERED = {"Col2Im", "GRU-lengths", "GatherElements", "NonMaxSuppression"}
+UNANSWERED = {"Col2Im", "GRU-lengths", "GatherElements", "MaxRoiPool", "NonMaxSuppression"}
 """What onnx.reference cannot compute: fewer indices than there is data, lengths of sequences, ..."""
 
 
@@ -45,22 +46,29 @@ def _program(model: onnx.ModelProto, backend: str, folder: Path) -> graft.Progra
 def _check(case: Case, program: graft.Program, seed: int, valid: int, violated: int) -> None:
     """Run a program for sizes that agree, and for some of which one pair does not."""
     generator = np.random.default_rng(seed)
-    reference = onnx.reference.ReferenceEvaluator(case.model)
+    reference = None if case.name in UNANSWERED else onnx.reference.ReferenceEvaluator(case.model)
     for number in range(valid + violated):
         memory = Guarded()
         sizes, tie = case.violated(generator) if number < violated else (case.valid(generator), "")
         arrays = case.arrays(sizes, generator)
         given = {name: memory.copy(array) for name, array in arrays.items()}
         if tie:
-            with pytest.raises(InputError) as caught:
+            with pytest.raises(RunError if "string" in case.inputs else InputError) as caught:
                 program.run(given)
             said = caught.value.message
-            assert any(words in said for words in ("must be", "is wanted", "but dimension")), (sizes, tie, said)
-        elif case.name not in UNANSWERED:
+            assert any(words in said for words in ("must be", "is wanted", "but dimension", "be broadcast")), (
+                sizes,
+                tie,
+                said,
+            )
+        elif reference is not None:
             wanted = reference.run(None, arrays)
             for one, (name, found) in zip(wanted, program.run(given).items(), strict=True):
                 assert found.shape == one.shape, (sizes, name)
-                np.testing.assert_allclose(found, one, rtol=1e-4, atol=1e-4, err_msg=f"{sizes} {name}")
+                if one.dtype.hasobject:
+                    np.testing.assert_array_equal(found, one, err_msg=f"{sizes} {name}")
+                else:
+                    np.testing.assert_allclose(found, one, rtol=1e-4, atol=1e-4, err_msg=f"{sizes} {name}")
 
 
 @pytest.mark.parametrize("number", range(0, len(CASES), 2), ids=[case.name for case in CASES[::2]])

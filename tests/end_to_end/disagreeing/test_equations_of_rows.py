@@ -19,9 +19,6 @@ from graft.runtime.extents import Extent, agree, evaluate
 
 from .cases import CASES, RARE, Case
 
-UNTRIED = {"Adagrad", "Adam", "MaxRoiPool", "Momentum", "StringConcat", "Upsample"}
-"""Of other domains, of texts, and of opsets before the one of the cases."""
-
 
 def _holds(model: ir.Model, sizes: Mapping[str, int]) -> bool:
     """Whether a loaded model takes sizes: equations, names that are replaced, and ranges."""
@@ -56,4 +53,4 @@ def test_a_row_demands_what_the_operator_means(case: Case) -> None:
 
 def test_every_row_with_demands_has_a_case() -> None:
     tried = {node.op_type for case in (*CASES, *RARE) for node in case.model.graph.node}
-    assert {row.name for row in OPERATORS if row.demands is not None} - tried == UNTRIED
+    assert {row.name for row in OPERATORS if row.demands is not None} <= tried

@@ -294,3 +294,11 @@ def test_a_hot_infinity_makes_no_nan() -> None:
         .values()
     )
     np.testing.assert_array_equal(found, [[-1, np.inf, np.inf], [np.inf, np.inf, -1]])
+
+
+def test_dropout_that_trains_has_a_ratio_of_a_half_where_it_is_left_out() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 12]> g (float[64] x) => (float[64] y) <bool t = {1}> '
+        "{ y = Dropout(x, , t) }"
+    )
+    assert set(graft.compile(model, ["reference"])(np.ones(64, F))) == {0.0, 2.0}

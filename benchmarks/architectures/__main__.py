@@ -20,7 +20,8 @@ from time import perf_counter
 import numpy as np
 
 import graft
-from benchmarks.architectures.exports import BINDINGS, Input, all_names, export
+from benchmarks.architectures.exports import all_names, export
+from benchmarks.architectures.inputs import BINDINGS, Input
 from graft.partition.plan import Plan
 
 REFERENCE = "reference"

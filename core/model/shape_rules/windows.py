@@ -72,7 +72,6 @@ def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
     dilations = facts.attribute("dilations") or [1] * count
     pads = facts.attribute("pads") or [0] * (2 * count)
     automatic = facts.attribute("auto_pad", "NOTSET")
-    ceiling = bool(facts.attribute("ceil_mode", 0))
     found: list[Dimension] = []
     for axis, (extent, size) in enumerate(zip(image, kernel, strict=True)):
         if extent is None or size is None:
@@ -87,11 +86,16 @@ def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
             steps = subtract(add(extent, padding), window)
             if facts.view.op_type in CONVOLUTIONS:
                 found.append(add(floordiv(steps, strides[axis]), 1))
-            elif not ceiling or automatic == "VALID":
+            elif not _rounds_up(facts):
                 found.append(add(_towards_zero(steps, strides[axis], facts.ranges), 1))
             else:
                 found.append(_rounded_up(facts, extent, steps, strides[axis], (pads[axis], pads[axis + count])))
     return tuple(found)
+
+
+def _rounds_up(facts: Facts) -> bool:
+    """Whether the last window of a pool may hang over the padding behind."""
+    return bool(facts.attribute("ceil_mode", 0)) and facts.attribute("auto_pad", "NOTSET") != "VALID"
 
 
 def _towards_zero(steps: Extent, stride: int, ranges: Ranges | None = None) -> Extent:
@@ -105,7 +109,7 @@ def _towards_zero(steps: Extent, stride: int, ranges: Ranges | None = None) -> E
 def room_of_windows(facts: Facts) -> Sequence[Dimension]:
     """Return by how much the images of a convolution or pool with strides are larger than its windows: by 0 or more.
 
-    What onnx computes of smaller ones depends on how its quotients are rounded, and extents that say so are equal to no
+    Where a pool rounds up the last window may hang over by less than a stride: so many are added. What onnx computes of smaller ones depends on how its quotients are rounded, and extents that say so are equal to no
     other; ONNX Runtime refuses a convolution of them.
     """
     image, weights = facts.shape(0), facts.shape(3 if facts.view.op_type == "QLinearConv" else 1)
@@ -119,7 +123,8 @@ def room_of_windows(facts: Facts) -> Sequence[Dimension]:
     for axis, (extent, size) in enumerate(zip(image[2:], kernel, strict=True)):
         if extent is not None and size is not None and strides[axis] > 1:
             window = add(multiply(dilations[axis], subtract(size, 1)), 1)
-            found.append(subtract(add(extent, pads[axis], pads[axis + count]), window))
+            over = strides[axis] - 1 if _rounds_up(facts) else 0
+            found.append(subtract(add(extent, pads[axis], pads[axis + count], over), window))
     return found
 
 

@@ -88,16 +88,19 @@ def export(name: str, path: Path) -> tuple[Input, ...]:
     kind, _, architecture = name.partition("/")
     module, inputs = _network(architecture) if kind == NETWORK else _architecture(kind, architecture)
     arrays = [torch.from_numpy(one.drawn(BINDINGS[0], number)) for number, one in enumerate(inputs)]
-    shapes = tuple(
-        {axis: torch.export.Dim.DYNAMIC for axis, extent in enumerate(one.shape) if isinstance(extent, str)}
-        for one in inputs
-    )
+    names = [one.name for one in inputs]
+    open_axes = [{axis: x for axis, x in enumerate(one.shape) if isinstance(x, str)} for one in inputs]
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), torch.no_grad():
         warnings.simplefilter("ignore")
         module(*arrays)
+        if any(isinstance(one, torch.nn.RNNBase) for one in module.modules()):  # torch.export fixes their lengths
+            axes = dict(zip(names, open_axes, strict=True))
+            torch.onnx.export(module, tuple(arrays), path, dynamo=False, input_names=names, dynamic_axes=axes)
+            return inputs
+        shapes = tuple(dict.fromkeys(one, torch.export.Dim.DYNAMIC) for one in open_axes)
         torch.onnx.export(
-            module, tuple(arrays), path, dynamo=True, input_names=[one.name for one in inputs],
-            dynamic_shapes=(shapes,) if kind != NETWORK else shapes, external_data=False,
+            module, tuple(arrays), path, dynamo=True, input_names=names, external_data=False,
+            dynamic_shapes=shapes if kind == NETWORK else (shapes,),
         )  # fmt: skip
     return inputs
 

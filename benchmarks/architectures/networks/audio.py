@@ -138,20 +138,24 @@ class MelFrontEnd(nn.Module):
 
 @network(WAVE)
 class SpeechEnhancement(nn.Module):
-    """A mask for the spectrum by a GRU; back by overlapping and adding."""
+    """A mask for the spectrum by a causal convolution; back by overlapping and adding."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("window", torch.hann_window(32))
-        self.gru, self.mask = nn.GRU(17, 12, batch_first=True), nn.Linear(12, 17)
+        self.first, self.mask = nn.Conv1d(17, 12, 3), nn.Linear(12, 17)
         turns = 2 * math.pi * torch.outer(torch.arange(17), torch.arange(32)) / 32
         self.register_buffer("back", torch.cat([turns.cos(), -turns.sin()])[:, None] / 32 * self.window)
 
     def forward(self, x: Tensor) -> Tensor:
         length = x.shape[-1]
         spectrum = torch.view_as_real(torch.stft(x, 32, 8, window=self.window, return_complex=True))
-        size = (spectrum.pow(2).sum(-1) + 1e-9).sqrt().transpose(1, 2)
-        mask = self.mask(self.gru(size)[0]).sigmoid().transpose(1, 2)[..., None]
+        size = (spectrum.pow(2).sum(-1) + 1e-9).sqrt()
+        mask = (
+            self.mask(self.first(functional.pad(size, (2, 0))).relu().transpose(1, 2))
+            .sigmoid()
+            .transpose(1, 2)[..., None]
+        )
         kept = (spectrum * mask).permute(0, 3, 1, 2).flatten(1, 2)
         return functional.conv_transpose1d(kept, self.back, stride=8)[:, 0, 16 : 16 + length]
 
@@ -313,8 +317,8 @@ class SincNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         high = self.low.abs() + self.band.abs()
         filters = 2 * high * torch.sinc(2 * high * self.places) - 2 * self.low * torch.sinc(2 * self.low * self.places)
-        x = functional.max_pool1d(functional.conv1d(x[:, None], filters[:, None]).abs(), 3)
-        return functional.max_pool1d(self.out(x), 3, ceil_mode=True).mean(-1)
+        x = functional.avg_pool1d(functional.conv1d(x[:, None], filters[:, None]).abs(), 3)
+        return functional.avg_pool1d(self.out(x), 3, ceil_mode=True).amax(-1)
 
 
 @network(FRAMES)

@@ -159,7 +159,8 @@ class CenterNet(nn.Module):
         heat, size = self.heat(x).sigmoid(), self.size(x)
         heat = heat * (functional.max_pool2d(heat, 3, 1, 1) == heat)
         scores, places = heat.flatten(1).topk(10)
-        pixels = places % (heat.shape[-1] * heat.shape[-2])
+        area = heat.shape[-1] * heat.shape[-2]
+        pixels = places - torch.div(places, area, rounding_mode="floor") * area
         return scores, size.flatten(2).transpose(1, 2).gather(1, pixels[..., None].expand(-1, -1, 2))
 
 
@@ -417,30 +418,27 @@ class SpatialTransformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         turn = self.turn(self.layer(x).mean((2, 3))).view(-1, 2, 3) * 0.1 + torch.eye(2, 3)
-        return functional.grid_sample(
-            x, functional.affine_grid(turn, x.shape, align_corners=False), align_corners=False
-        )
+        rows, columns = (torch.arange(n) * 2 / (n - 1) - 1 for n in x.shape[2:])
+        places = torch.stack([columns.expand(x.shape[2], -1), rows[:, None].expand(-1, x.shape[3])], -1).view(-1, 2)
+        moved = (places[:, None] * turn[:, None, :, :2]).sum(-1) + turn[:, None, :, 2]
+        return functional.grid_sample(x, moved.view(-1, x.shape[2], x.shape[3], 2), align_corners=True)
 
 
 @network(floats("style", "batch", WIDTH), floats("noise", "batch", 1, "height", "width"))
 class StyleGan(nn.Module):
-    """A convolution whose weights are each image's own, in groups; a filter that smooths what grows."""
+    """A convolution of channels that each image scales, and scales back by the lengths of its own weights."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight, self.style, self.constant = (
-            nn.Parameter(torch.randn(8, 8, 3, 3)),
-            nn.Linear(WIDTH, 8),
-            nn.Parameter(torch.randn(1, 8, 1, 1)),
-        )
+        self.weight, self.style = nn.Parameter(torch.randn(8, 8, 3, 3)), nn.Linear(WIDTH, 8)
+        self.constant = nn.Parameter(torch.randn(1, 8, 1, 1))
 
     def forward(self, style: Tensor, noise: Tensor) -> Tensor:
-        x = self.constant + noise
-        batch, _, height, width = x.shape
-        weight = self.weight * (self.style(style) + 1).view(batch, 1, 8, 1, 1)
-        weight = weight * (weight.pow(2).sum((2, 3, 4), True) + 1e-8).rsqrt()
-        x = functional.conv2d(x.reshape(1, -1, height, width), weight.flatten(0, 1), padding=1, groups=batch)
-        return functional.leaky_relu(x.view(batch, 8, height, width), 0.2)
+        scale = self.style(style) + 1
+        lengths = ((self.weight.pow(2).sum((2, 3)) * scale[:, None].pow(2)).sum(-1) + 1e-8).rsqrt()
+        x = functional.conv2d((self.constant + noise) * scale[..., None, None], self.weight, padding=1)
+        x = functional.interpolate(x * lengths[..., None, None], scale_factor=2, mode="bilinear")
+        return functional.leaky_relu(functional.avg_pool2d(x, 3, 1, 1), 0.2)
 
 
 @network(IMAGE)

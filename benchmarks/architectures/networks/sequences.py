@@ -237,7 +237,7 @@ class Hashed(_Text):
     def mixed(self, x: Tensor) -> Tensor:
         length = x.shape[1]
         x = functional.pad(x, (0, 0, 0, -length % 4))
-        order = x.sum(-1).argsort(-1)
+        order = (x * torch.arange(WIDTH)).sum(-1).argsort(-1)
         x = x.gather(1, order[..., None].expand_as(x)).reshape(-1, 4, WIDTH)
         q, k, v = self.heads(x)
         x = joined((q @ k.transpose(-1, -2)).softmax(-1) @ v).reshape(order.shape[0], -1, WIDTH)
@@ -328,7 +328,7 @@ class Informer(nn.Module):
         self.first, self.qkv, self.less = (
             nn.Linear(3, WIDTH),
             nn.Linear(WIDTH, 48),
-            nn.Conv1d(WIDTH, WIDTH, 3, padding=1, padding_mode="circular"),
+            nn.Conv1d(WIDTH, WIDTH, 3, padding=1),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -338,7 +338,9 @@ class Informer(nn.Module):
         taken = top[..., None].expand(-1, -1, -1, 8)
         found = scores.gather(2, top[..., None].expand(-1, -1, -1, scores.shape[-1])).softmax(-1) @ v
         y = joined(v.mean(2, True).expand_as(v).scatter(2, taken, found))
-        return functional.max_pool1d(functional.elu(self.less(y.transpose(1, 2))), 3, 2, 1).transpose(1, 2)
+        return functional.max_pool2d(functional.elu(self.less(y.transpose(1, 2)))[:, :, None], (1, 3), (1, 2), (0, 1))[
+            :, :, 0
+        ]
 
 
 @network(SERIES)
@@ -358,7 +360,7 @@ class Autoformer(nn.Module):
         product = torch.complex((one * other).sum(-1), one[..., 1] * other[..., 0] - one[..., 0] * other[..., 1])
         likeness = torch.fft.irfft(product, length, 1).mean(-1)
         weights, delays = likeness.topk(3, 1)
-        places = (torch.arange(length)[None, :, None] + delays[:, None]) % length
+        places = torch.arange(length)[None, :, None] + delays[:, None]
         found = torch.cat([v, v], 1)[torch.arange(x.shape[0])[:, None, None], places]
         return (found * weights.softmax(-1)[:, None, :, None]).sum(2) + self.first(trend)
 

@@ -128,7 +128,7 @@ class PointTransformer(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.first(x)
         found = self.back(self.pool(self.queries.expand(x.shape[0], -1, -1), y + self.inner(y)))
-        return found, torch.cdist(found, x).amin(1)
+        return found, (found[:, :, None] - x[:, None]).pow(2).sum(-1).sqrt().amin(1)
 
 
 @network(floats("rays", "batch", "samples", 5), floats("steps", "batch", "samples"))
@@ -143,7 +143,7 @@ class Nerf(nn.Module):
         turns = (rays[..., :3, None] * 2.0 ** torch.arange(6)).flatten(-2)
         found = self.first(torch.cat([turns.sin(), turns.cos()], -1))
         alpha = 1 - torch.exp(-functional.relu(found[..., 0]) * steps.abs())
-        left = torch.cumprod(functional.pad(1 - alpha + 1e-6, (1, 0), value=1.0), -1)[:, :-1]
+        left = torch.exp(functional.pad((1 - alpha + 1e-6).log(), (1, 0)).cumsum(-1))[:, :-1]
         colour = self.second(torch.cat([found[..., 1:], rays[..., 3:]], -1)).sigmoid()
         return ((alpha * left)[..., None] * colour).sum(1)
 

@@ -154,6 +154,7 @@ _ROWS: Mapping[str, Check] = {
     "SequenceLength": _anything,
     "Shape": _whole,
     "STFT": _floats,
+    "Size": _whole,
     "Slice": _whole,
     "SplitToSequence": _numbers(0),
     "Squeeze": _text_at_first,

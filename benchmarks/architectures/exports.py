@@ -36,8 +36,8 @@ KINDS: Mapping[str, Kind] = {
     "pair": Kind("AutoModel", (IDS, Input("pixel_values", "floats", ("batch", 3, "size", "size")))),
 }
 
-NETWORK = "network"
-"""The kind of what is written by hand."""
+NETWORK, CACHED = "network", "cached"
+"""The kinds of what is written by hand, and of decoders with caches."""
 NAMES: Mapping[str, str] = {
     "decoder": "granite olmo2 cohere2 stablelm starcoder2 nemotron deepseek_v3 qwen3_moe lfm2 falcon_h1 bamba mamba2 "
     "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 gpt2 gpt_neo gpt_neox gptj opt bloom falcon mpt "
@@ -46,6 +46,7 @@ NAMES: Mapping[str, str] = {
     "hunyuan_v1_dense hunyuan_v1_moe seed_oss apertus bitnet diffllama doge nanochat vaultgemma xglm openai-gpt "
     "qwen3_next minimax phimoe jetmoe flex_olmo cwm ministral3 zamba2 recurrent_gemma modernbert-decoder",
     "masked": "granite llama qwen3 gpt2 gemma2 opt bloom qwen3_moe falcon_h1 bamba lfm2",
+    "cached": "llama granite qwen3 olmo2 cohere2 gpt2 gemma2 opt stablelm starcoder2 phi3 gpt_neox qwen3_moe smollm3 glm4",
     "encoder": "bert roberta albert distilbert electra mpnet deberta deberta-v2 modernbert convbert fnet roformer "
     "mobilebert squeezebert xlm-roberta camembert esm ernie longformer big_bird nystromformer funnel xlnet xlm "
     "flaubert rembert layoutlm ibert megatron-bert nomic_bert eurobert roc_bert canine xmod",
@@ -86,7 +87,8 @@ def export(name: str, path: Path) -> tuple[Input, ...]:
 
     torch.manual_seed(0)
     kind, _, architecture = name.partition("/")
-    module, inputs = _network(architecture) if kind == NETWORK else _architecture(kind, architecture)
+    makers = {NETWORK: _network, CACHED: _cached}
+    module, inputs = makers[kind](architecture) if kind in makers else _architecture(kind, architecture)
     arrays = [torch.from_numpy(one.drawn(BINDINGS[0], number)) for number, one in enumerate(inputs)]
     names = [one.name for one in inputs]
     open_axes = [{axis: x for axis, x in enumerate(one.shape) if isinstance(x, str)} for one in inputs]
@@ -100,9 +102,16 @@ def export(name: str, path: Path) -> tuple[Input, ...]:
         shapes = tuple(dict.fromkeys(one, torch.export.Dim.DYNAMIC) for one in open_axes)
         torch.onnx.export(
             module, tuple(arrays), path, dynamo=True, input_names=names, external_data=False,
-            dynamic_shapes=shapes if kind == NETWORK else (shapes,),
+            dynamic_shapes={"tokens": shapes[0], "arrays": shapes[1:]} if kind == CACHED else shapes if kind == NETWORK else (shapes,),
         )  # fmt: skip
     return inputs
+
+
+def _cached(architecture: str) -> tuple[Any, tuple[Input, ...]]:
+    """Return a decoder with caches of any length, and what it takes."""
+    from benchmarks.architectures.caches import cached
+
+    return cached(architecture)
 
 
 def _network(name: str) -> tuple[Any, tuple[Input, ...]]:

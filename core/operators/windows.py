@@ -37,7 +37,7 @@ def positions(
 def count(
     w: Windows, axes: Sequence[Expression], source: Sequence[b.Extent], padding: Sequence[int] | None
 ) -> Expression | int:
-    """Return how many positions of window ``axes`` lie in the input, or in it and its ``padding`` in front and behind."""
+    """Return how many positions of window ``axes`` lie in the input, or in it and ``padding`` in front and behind."""
     total: Expression | int = 1
     for d, axis in enumerate(axes):
         before, behind = (0, 0) if padding is None else (padding[d], padding[d + w.rank])

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.architectures.configurations import configuration
 from benchmarks.architectures.inputs import BINDINGS, Input
 
@@ -46,7 +48,8 @@ NAMES: Mapping[str, str] = {
     "hunyuan_v1_dense hunyuan_v1_moe seed_oss apertus bitnet diffllama doge nanochat vaultgemma xglm openai-gpt "
     "qwen3_next minimax phimoe jetmoe flex_olmo cwm ministral3 zamba2 recurrent_gemma modernbert-decoder",
     "masked": "granite llama qwen3 gpt2 gemma2 opt bloom qwen3_moe falcon_h1 bamba lfm2",
-    "cached": "llama granite qwen3 olmo2 cohere2 gpt2 gemma2 opt stablelm starcoder2 phi3 gpt_neox qwen3_moe smollm3 glm4",
+    "cached": "llama granite qwen3 olmo2 cohere2 gpt2 gemma2 opt stablelm starcoder2 phi3 gpt_neox qwen3_moe "
+    "smollm3 glm4",
     "encoder": "bert roberta albert distilbert electra mpnet deberta deberta-v2 modernbert convbert fnet roformer "
     "mobilebert squeezebert xlm-roberta camembert esm ernie longformer big_bird nystromformer funnel xlnet xlm "
     "flaubert rembert layoutlm ibert megatron-bert nomic_bert eurobert roc_bert canine xmod",
@@ -100,9 +103,10 @@ def export(name: str, path: Path) -> tuple[Input, ...]:
             torch.onnx.export(module, tuple(arrays), path, dynamo=False, input_names=names, dynamic_axes=axes)
             return inputs
         shapes = tuple(dict.fromkeys(one, torch.export.Dim.DYNAMIC) for one in open_axes)
+        arguments = {NETWORK: shapes, CACHED: {"tokens": shapes[0], "arrays": shapes[1:]}}
         torch.onnx.export(
             module, tuple(arrays), path, dynamo=True, input_names=names, external_data=False,
-            dynamic_shapes={"tokens": shapes[0], "arrays": shapes[1:]} if kind == CACHED else shapes if kind == NETWORK else (shapes,),
+            dynamic_shapes=arguments.get(kind, (shapes,)),
         )  # fmt: skip
     return inputs
 
@@ -112,6 +116,19 @@ def _cached(architecture: str) -> tuple[Any, tuple[Input, ...]]:
     from benchmarks.architectures.caches import cached
 
     return cached(architecture)
+
+
+def answers_of_torch(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    """Return what PyTorch makes of a network that is written by hand; None for other architectures."""
+    import torch
+
+    kind, _, network = name.partition("/")
+    if kind != NETWORK:
+        return None
+    torch.manual_seed(0)
+    with torch.no_grad():
+        found = _network(network)[0](*map(torch.from_numpy, arrays))
+    return [one.numpy() for one in (found if isinstance(found, tuple) else (found,))]
 
 
 def _network(name: str) -> tuple[Any, tuple[Input, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.architectures.networks import audio, images, sequences, tables
+from benchmarks.architectures.networks import audio, dense_images, images, sequences, series, tables
 from benchmarks.architectures.networks.layers import NETWORKS
 
-__all__ = ["NETWORKS", "audio", "images", "sequences", "tables"]
+__all__ = ["NETWORKS", "audio", "dense_images", "images", "sequences", "series", "tables"]

@@ -129,3 +129,16 @@ def tokens(x: Tensor) -> Tensor:
 def pyramid(sizes: Sequence[int] = (3, 8, 12, 16)) -> nn.ModuleList:
     """Return convolutions that each halve the image."""
     return nn.ModuleList(conv(one, other, stride=2) for one, other in pairwise(sizes))
+
+
+def resized(x: Tensor, other: Tensor, mode: str = "bilinear") -> Tensor:
+    """Return an image of the size of another one."""
+    options = {} if mode == "nearest" else {"align_corners": False}
+    return functional.interpolate(x, size=other.shape[-2:], mode=mode, **options)
+
+
+def image_places(height: int, width: int) -> Tensor:
+    """Return sines and cosines of rows and columns, [height * width, WIDTH]."""
+    rows, columns = waves(height, WIDTH // 2), waves(width, WIDTH // 2)
+    both = torch.cat([rows[:, None].expand(-1, width, -1), columns[None].expand(height, -1, -1)], -1)
+    return both.reshape(-1, WIDTH)

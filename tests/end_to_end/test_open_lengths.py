@@ -115,3 +115,15 @@ def averaged(x: np.ndarray, *, counts_padding: bool) -> np.ndarray:
     )
     begins = range(0, x.shape[-1] + 1, 3)[: -(-(x.shape[-1] - 3) // 3) + 1]
     return np.stack([padded[..., at : at + 5].sum(-1) / counted[at : at + 5].sum() for at in begins], -1)
+
+
+def test_an_axis_without_elements_is_resized_to_none_alone() -> None:
+    sizes = "sizes = Constant <value = int64[4] {1, 2, 3, 4}> ()"
+    text = f"(float[b,2,h,4] x) => (float[b,2,p,4] y) {{ {sizes} y = Resize (x, , , sizes) }}"
+    program = graft.compile(parsed(text), ["llvm"])
+    assert program(np.ones((1, 2, 2, 4), np.float32)).shape == (1, 2, 3, 4)
+    with pytest.raises(InputError) as error:
+        program(np.ones((1, 2, 0, 4), np.float32))
+    assert str(error.value) == (
+        "Resize (node 'y'): min('y'[2], 1) is 1 and axis 2 of 'x' is 0; the first must be at most the second"
+    )

@@ -144,9 +144,6 @@ def _architecture(kind: str, architecture: str) -> tuple[Any, tuple[Input, ...]]
     import transformers
 
     config = configuration(architecture)
-    for part in (config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", {}))):
-        if part is not None:
-            part._experts_implementation = "batched_mm"  # the exporter knows no grouped product
     model = getattr(transformers, KINDS[kind].auto).from_config(config).eval().float()
     inputs = inputs_of(kind, config)
     return _wrapped(model, [one.name for one in inputs]), inputs

@@ -111,7 +111,11 @@ def configuration(model_type: str) -> Any:
     if own is None:
         raise NotImplementedError(f"'{model_type}' has no small configuration here")
     sizes = {**SMALL, **own}
-    return _small(kind, sizes, dict(own))
+    config = _small(kind, sizes, dict(own))
+    for part in (config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", {}))):
+        if part is not None:
+            part._experts_implementation = "batched_mm"  # the exporter knows no grouped product
+    return config
 
 
 def _small(kind: Any, sizes: Sizes, own: Sizes) -> Any:

@@ -14,33 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.architectures.configurations import configuration
-
-BINDINGS: Sequence[Mapping[str, int]] = (
-    {"batch": 2, "length": 9, "target": 5, "height": 64, "width": 64, "samples": 400},
-    {"batch": 1, "length": 5, "target": 3, "height": 32, "width": 96, "samples": 320},
-    {"batch": 3, "length": 14, "target": 8, "height": 96, "width": 64, "samples": 643},
-)
-"""The numbers that extents have: the first is exported, all are compared."""
-
-
-@dataclass(frozen=True)
-class Input:
-    """One input: ``ids`` are whole numbers below ``high``, ``mask`` has ones but for the last of the first row."""
-
-    name: str
-    kind: str
-    shape: tuple[str | int, ...]
-    high: int = 100
-
-    def drawn(self, binding: Mapping[str, int], seed: int) -> np.ndarray:
-        """Return contents for a binding of the extents."""
-        random = np.random.default_rng(seed)
-        shape = tuple(one if isinstance(one, int) else binding[one] for one in self.shape)
-        if self.kind == "ids":
-            return random.integers(3, self.high, shape)
-        if self.kind == "mask":
-            return np.ones(shape, np.int64)
-        return random.standard_normal(shape).astype(np.float32)
+from benchmarks.architectures.inputs import BINDINGS, Input
 
 
 @dataclass(frozen=True)
@@ -64,6 +38,8 @@ KINDS: Mapping[str, Kind] = {
     "pair": Kind("AutoModel", (IDS, Input("pixel_values", "floats", ("batch", 3, "size", "size")))),
 }
 
+NETWORK, CACHED = "network", "cached"
+"""The kinds of what is written by hand, and of decoders with caches."""
 NAMES: Mapping[str, str] = {
     "decoder": "granite olmo2 cohere2 stablelm starcoder2 nemotron deepseek_v3 qwen3_moe lfm2 falcon_h1 bamba mamba2 "
     "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 gpt2 gpt_neo gpt_neox gptj opt bloom falcon mpt "
@@ -72,6 +48,8 @@ NAMES: Mapping[str, str] = {
     "hunyuan_v1_dense hunyuan_v1_moe seed_oss apertus bitnet diffllama doge nanochat vaultgemma xglm openai-gpt "
     "qwen3_next minimax phimoe jetmoe flex_olmo cwm ministral3 zamba2 recurrent_gemma modernbert-decoder",
     "masked": "granite llama qwen3 gpt2 gemma2 opt bloom qwen3_moe falcon_h1 bamba lfm2",
+    "cached": "llama granite qwen3 olmo2 cohere2 gpt2 gemma2 opt stablelm starcoder2 phi3 gpt_neox qwen3_moe "
+    "smollm3 glm4",
     "encoder": "bert roberta albert distilbert electra mpnet deberta deberta-v2 modernbert convbert fnet roformer "
     "mobilebert squeezebert xlm-roberta camembert esm ernie longformer big_bird nystromformer funnel xlnet xlm "
     "flaubert rembert layoutlm ibert megatron-bert nomic_bert eurobert roc_bert canine xmod",
@@ -88,8 +66,11 @@ NAMES: Mapping[str, str] = {
 
 
 def all_names() -> list[str]:
-    """Return every model as ``kind/architecture``, the issue's decoders first."""
-    return [f"{kind}/{name}" for kind, names in NAMES.items() for name in names.split()]
+    """Return every model as ``kind/architecture``, those of transformers first."""
+    from benchmarks.architectures.networks.all import NETWORKS
+
+    theirs = [f"{kind}/{name}" for kind, names in NAMES.items() for name in names.split()]
+    return [*theirs, *(f"{NETWORK}/{name}" for name in NETWORKS)]
 
 
 def inputs_of(kind: str, config: Any) -> tuple[Input, ...]:
@@ -106,30 +87,66 @@ def inputs_of(kind: str, config: Any) -> tuple[Input, ...]:
 def export(name: str, path: Path) -> tuple[Input, ...]:
     """Write the ONNX model of ``kind/architecture``, weights by seed; raise what the libraries raise."""
     import torch
-    import transformers
 
-    kind, _, architecture = name.partition("/")
     torch.manual_seed(0)
-    config = configuration(architecture)
-    for part in (config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", {}))):
-        if part is not None:
-            part._experts_implementation = "batched_mm"  # the exporter knows no grouped product
-    model = getattr(transformers, KINDS[kind].auto).from_config(config).eval().float()
-    inputs = inputs_of(kind, config)
+    kind, _, architecture = name.partition("/")
+    makers = {NETWORK: _network, CACHED: _cached}
+    module, inputs = makers[kind](architecture) if kind in makers else _architecture(kind, architecture)
     arrays = [torch.from_numpy(one.drawn(BINDINGS[0], number)) for number, one in enumerate(inputs)]
-    shapes = tuple(
-        {axis: torch.export.Dim.DYNAMIC for axis, extent in enumerate(one.shape) if isinstance(extent, str)}
-        for one in inputs
-    )
-    wrapped = _wrapped(model, [one.name for one in inputs])
+    names = [one.name for one in inputs]
+    open_axes = [{axis: x for axis, x in enumerate(one.shape) if isinstance(x, str)} for one in inputs]
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), torch.no_grad():
         warnings.simplefilter("ignore")
-        wrapped(*arrays)
+        module(*arrays)
+        if any(isinstance(one, torch.nn.RNNBase) for one in module.modules()):  # torch.export fixes their lengths
+            axes = dict(zip(names, open_axes, strict=True))
+            torch.onnx.export(module, tuple(arrays), path, dynamo=False, input_names=names, dynamic_axes=axes)
+            return inputs
+        shapes = tuple(dict.fromkeys(one, torch.export.Dim.DYNAMIC) for one in open_axes)
+        arguments = {NETWORK: shapes, CACHED: {"tokens": shapes[0], "arrays": shapes[1:]}}
         torch.onnx.export(
-            wrapped, tuple(arrays), path, dynamo=True, input_names=[one.name for one in inputs],
-            dynamic_shapes=(shapes,), external_data=False,
+            module, tuple(arrays), path, dynamo=True, input_names=names, external_data=False,
+            dynamic_shapes=arguments.get(kind, (shapes,)),
         )  # fmt: skip
     return inputs
+
+
+def _cached(architecture: str) -> tuple[Any, tuple[Input, ...]]:
+    """Return a decoder with caches of any length, and what it takes."""
+    from benchmarks.architectures.caches import cached
+
+    return cached(architecture)
+
+
+def answers_of_torch(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    """Return what PyTorch makes of a network that is written by hand; None for other architectures."""
+    import torch
+
+    kind, _, network = name.partition("/")
+    if kind != NETWORK:
+        return None
+    torch.manual_seed(0)
+    with torch.no_grad():
+        found = _network(network)[0](*map(torch.from_numpy, arrays))
+    return [one.numpy() for one in (found if isinstance(found, tuple) else (found,))]
+
+
+def _network(name: str) -> tuple[Any, tuple[Input, ...]]:
+    """Return a network written by hand, and what it takes."""
+    from benchmarks.architectures.networks.all import NETWORKS
+
+    found = NETWORKS[name]
+    return found.build().eval(), found.inputs
+
+
+def _architecture(kind: str, architecture: str) -> tuple[Any, tuple[Input, ...]]:
+    """Return an architecture of transformers, its tensors as a tuple, and what it takes."""
+    import transformers
+
+    config = configuration(architecture)
+    model = getattr(transformers, KINDS[kind].auto).from_config(config).eval().float()
+    inputs = inputs_of(kind, config)
+    return _wrapped(model, [one.name for one in inputs]), inputs
 
 
 def _wrapped(model: Any, names: Sequence[str]) -> Any:

@@ -11,6 +11,7 @@ from graft.core.affine.intervals import Interval, Ranges, bounds
 from graft.core.affine.polynomials import (
     CACHED,
     MOST_TERMS,
+    Monomial,
     Polynomial,
     TooLargeError,
     add,
@@ -51,7 +52,22 @@ def floordiv(left: Extent, right: Extent) -> Extent:
     if common or factor > 1:
         both = (of_terms((without(m, common) or (), f // factor) for m, f in terms(side)) for side in (left, right))
         return floordiv(*both)
-    return Operation("floordiv", left, right)
+    return _by_product(left, right)
+
+
+def _by_product(left: Extent, right: Extent) -> Extent:
+    """Divide by what varies: multiples of one product are taken out, ``(b*s + s - 1)//s`` is ``b + 1 + (-1)//s``.
+
+    What is left may be one number wherever it has a value, as that last quotient is -1.
+    """
+    whole: list[tuple[Monomial, int]] = []
+    match terms(right):
+        case ((monomial, factor),):
+            shares = ((without(one, monomial), count // factor) for one, count in terms(left))
+            whole = [(share, count) for share, count in shares if share is not None and count]
+    rest: Extent = Operation("floordiv", subtract(left, multiply(of_terms(whole), right)), right)
+    low, high = bounds(rest, {})
+    return add(of_terms(whole), int(low) if low == high else rest)
 
 
 def _by_number(dividend: Polynomial, divisor: int) -> Extent:

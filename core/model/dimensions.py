@@ -204,6 +204,7 @@ def forget_stated(graph: onnx.GraphProto) -> dict[str, Sequence[int | str | None
     """Return the shapes that a graph states of results; where inputs have symbols or there are branches, take them out.
 
     Exporters write shapes there that were true for the inputs that they traced with, and the branch that these took.
+    What they state of constants goes whole: onnx (1.23) would take a Slice's axes without a shape for none.
     """
     is_symbolic = next(_symbolic(graph), None) is not None or any(node.op_type == "If" for node in graph.node)
     stated: dict[str, Sequence[int | str | None]] = {}
@@ -217,6 +218,10 @@ def forget_stated(graph: onnx.GraphProto) -> dict[str, Sequence[int | str | None
             ]
             if is_symbolic:
                 tensor.ClearField("shape")
+    constants = {tensor.name for tensor in graph.initializer}
+    kept = [value for value in graph.value_info if value.name not in constants]
+    del graph.value_info[:]
+    graph.value_info.extend(kept)
     return stated
 
 

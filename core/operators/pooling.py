@@ -11,7 +11,7 @@ from graft.core.operators.cost import elements, per_input, traffic
 from graft.core.operators.reduction import Map, mean_of, rows, trailing
 from graft.core.operators.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.varying import anything
-from graft.core.operators.windows import count, known_pads, positions, windows_of
+from graft.core.operators.windows import count, known_pads, padding_of, positions, windows_of
 from graft.core.tensor_ir.anchors import Pooling, Windows
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage
 
@@ -67,19 +67,20 @@ def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer
 
 def _lower_average_pool(lowering: Lowering) -> tuple[Stage, ...]:
     source, target, w = lowering.input(0), lowering.output(), _windows(lowering)
-    kind, padded = b.wide(source.dtype), bool(lowering.node.attribute("count_include_pad", 0))
+    kind, counts_padding = b.wide(source.dtype), lowering.node.attribute("count_include_pad", 0)
+    padding = padding_of(lowering.node, w) if counts_padding else None
     extents = b.extents(source)[2:]
 
     def value(axes: Indices, k: Indices) -> Expression:
         places, conditions = positions(w, axes[2:], k, b.extents(source)[2:])
         return b.cast(b.masked_load(source, [axes[0], axes[1], *places], conditions), kind)
 
-    if isinstance(total := count(w, [b.index(0)] * w.rank, extents, padded=padded), int):
+    if isinstance(total := count(w, [b.index(0)] * w.rank, extents, padding), int):
         return (b.reduce(target, "add", w.kernel, value, epilogue=mean_of(total), structure=Pooling(w)),)
     sums = lowering.temporary(kind, b.extents(target))
 
     def mean(i: Indices) -> Expression:
-        of = count(w, i[2:], extents, padded=padded)
+        of = count(w, i[2:], extents, padding)
         return b.divide(b.load(sums, *i), float(of) if isinstance(of, int) else b.cast(of, kind))
 
     return (b.reduce(sums, "add", w.kernel, value, structure=Pooling(w)), b.compute(target, mean))

@@ -12,6 +12,7 @@ from functools import partial, reduce
 from typing import TypeAlias
 
 from graft.core.affine.equations import Equation
+from graft.core.affine.expressions import minimum
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import per_output
@@ -274,6 +275,16 @@ def _scales_demand(number: int, each: int = 1) -> demand.Demand:
 def _resize_demands(node: NodeView) -> Iterator[Equation]:
     crops = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     yield from demand.all_of(*([_scales_demand(1, 2)] if crops else []), _scales_demand(2), _scales_demand(3))(node)
+    if not crops:
+        yield from _no_more_than_there_is(node)
+
+
+def _no_more_than_there_is(node: NodeView) -> Iterator[Equation]:
+    """An axis without elements is resized to none."""
+    for axis in range(demand.rank_of(node.input(0)) or 0):
+        result = demand.result(node, 0, axis)
+        if result is not None:
+            yield from demand.equation(minimum(result, 1), demand.operand(node, 0, axis), "at most")
 
 
 RESIZE = frozenset({Trait.INJECTIVE})

@@ -34,11 +34,13 @@ def positions(
     return places, conditions
 
 
-def count(w: Windows, axes: Sequence[Expression], source: Sequence[b.Extent], *, padded: bool) -> Expression | int:
-    """Return how many positions of window ``axes`` lie in the input, or in the padded input where ``padded``."""
+def count(
+    w: Windows, axes: Sequence[Expression], source: Sequence[b.Extent], padding: Sequence[int] | None
+) -> Expression | int:
+    """Return how many positions of window ``axes`` lie in the input, or in it and ``padding`` in front and behind."""
     total: Expression | int = 1
     for d, axis in enumerate(axes):
-        before, behind = (w.begins[d], w.ends[d]) if padded else (0, 0)
+        before, behind = (0, 0) if padding is None else (padding[d], padding[d + w.rank])
         if w.begins[d] <= before and not w.passes(d, behind):
             total = _times(total, w.kernel[d])
         else:
@@ -87,6 +89,12 @@ def windows_of(
     return Windows(inner, tuple(kernel), outer, strides, dilations, begins, ends)
 
 
+def padding_of(node: NodeView, w: Windows) -> Sequence[int]:
+    """Return the padding in front and behind, without what a last window of ``ceil_mode`` sees beyond it."""
+    is_stated = node.attribute("auto_pad", "NOTSET") == "NOTSET"
+    return (node.attribute("pads") or [0] * (2 * w.rank)) if is_stated else (*w.begins, *w.ends)
+
+
 def known_pads(node: NodeView) -> Reject | None:
     """Take images of any extents where the pads are numbers."""
     strides, mode = node.attribute("strides") or [1], node.attribute("auto_pad", "NOTSET")
@@ -96,6 +104,4 @@ def known_pads(node: NodeView) -> Reject | None:
         return None
     if mode.startswith("SAME") and max(strides) > 1:
         return Reject("dynamic-shape", f"auto_pad {mode} of strides {list(strides)} pads as the extents say")
-    if node.attribute("ceil_mode", 0) and node.attribute("count_include_pad", 0):
-        return Reject("dynamic-shape", "ceil_mode with count_include_pad counts as the extents say")
     return None

@@ -175,7 +175,7 @@ def fuse(
     rest = [node for node in nodes if node.node not in uses.taken]
     if "fusion" in without:
         alone = [Group([node], anchor_trait(node, table)) for node in rest]
-        return _in_order([*groups, *alone], uses, table, copied="views" in without)
+        return _in_order([*groups, *alone], uses, table, layouts, copied="views" in without)
     views = [node for node in rest if is_view(node, uses, table)]
     others = [node for node in rest if not is_view(node, uses, table)]
     widening = {node.node: node for node in others if is_widening(node, uses.readers, table)}
@@ -192,7 +192,7 @@ def fuse(
     left = {node: view for node, view in widening.items() if node not in uses.taken}
     groups += _with_widening(groups, left, uses, table)
     groups += [Group([node], anchor_trait(node, table)) for node in views if node.node not in uses.taken]
-    return _in_order(groups, uses, table, copied="views" in without)
+    return _in_order(groups, uses, table, layouts, copied="views" in without)
 
 
 def _placed(
@@ -218,11 +218,17 @@ def _placed(
     return [Group([placed.node], Trait.VIEW, is_view=True, placed=placed) for placed in found]
 
 
-def _in_order(groups: Sequence[Group], uses: Uses, table: OperatorTable, *, copied: bool) -> list[Group]:
-    """The groups in execution order; those of one view cost nothing unless views are ``copied``."""
+def _in_order(
+    groups: Sequence[Group], uses: Uses, table: OperatorTable, layouts: Layouts, *, copied: bool
+) -> list[Group]:
+    """The groups in execution order; those of one view cost nothing unless views are ``copied``.
+
+    What has a layout of its own is no view, and no part of a tensor's memory is one that a Concat has.
+    """
     placed = {value for group in groups if group.placed is not None for value, _ in group.placed.computed}
     for group in groups:
-        if copied or group.is_view or group.appends is not None or len(group.nodes) != 1:
+        is_relaid = any(value in layouts for value in group.tail.node.outputs)
+        if copied or is_relaid or group.is_view or group.appends is not None or len(group.nodes) != 1:
             continue
         if is_view(group.anchor, uses, table):
             group.trait, group.is_view = Trait.VIEW, True

@@ -6,7 +6,7 @@ another order is faster; a table of strategies knows that (`Strategy.prefers`). 
 1. The image and the result of a depthwise convolution between two Transposes have the order that these undo: fusion
    takes the three as one.
 2. A part of a network is stored with channels last as a whole or not at all: if it has convolutions that gain by it,
-   and nothing in it asks for channels first.
+   and nothing in it asks for channels first. What an operator makes without moving a byte (Reshape) stays as it is.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
     rows = [(node, _needs(node, graph)) for node in graph.nodes]
     found = {value for _, needs in rows for value in needs.alike if value not in graph.outputs}
     found -= {value for _, needs in rows for value in needs.first}
-    found &= {value for node in graph.nodes for value in node.node.outputs}
+    moved = [node for node in graph.nodes if not graph.lowerings.table.has(node, Trait.VIEW)]
+    found &= {value for node in moved for value in node.node.outputs}
     linked = [needs.alike for _, needs in rows if needs.alike]
     while bad := [values for values in linked if not found.issuperset(values) and found.intersection(values)]:
         found -= {value for values in bad for value in values}

@@ -42,7 +42,16 @@ LATEST = """(float[b,s,4] x, int64[n] kept) => (float[b,t,4] y) {
   count = Shape (kept)  begin = Neg (count)  y = Slice (x, begin, last, axis)
 }"""
 """The last positions, as many as another input has."""
-CASES = {"differences": DIFFERENCES, "padded and cut": PADDED_AND_CUT, "in chunks": IN_CHUNKS, "latest": LATEST}
+BAGS = """(float[b,s,4] x) => (int64[b] y) {
+  zero = Constant <value = int64 {0}> ()  count = Shape <start = 1, end = 2> (x)  each = Squeeze (count)
+  two = Constant <value = int64[1] {2}> ()  shape = Shape <start = 0, end = 2> (x)
+  whole = ReduceProd <keepdims = 0> (shape)  y = Range (zero, whole, each)
+}"""
+"""Where each bag of indices begins, among all of them in one row (EmbeddingBag)."""
+CASES = {
+    "differences": DIFFERENCES, "padded and cut": PADDED_AND_CUT, "in chunks": IN_CHUNKS, "latest": LATEST,
+    "bags": BAGS,
+}  # fmt: skip
 
 
 def parsed(text: str) -> onnx.ModelProto:
@@ -83,3 +92,38 @@ def test_lengths_that_agree_for_some_inputs_are_compared_at_the_call() -> None:
     np.testing.assert_allclose(program(x), evaluator.run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)
     with pytest.raises(InputError, match=r"Concat \(node 'y'\): axis 2 of 'half' is 5 and axis 2 of 'wide' is 4"):
         program(x[:, :, :21])
+
+
+@pytest.mark.parametrize("counts_padding", [0, 1])
+def test_the_last_window_of_a_pool_may_hang_over_an_image_of_any_size(counts_padding: int) -> None:
+    pool = (
+        "AveragePool <kernel_shape = [5], strides = [3], pads = [1, 1], ceil_mode = 1,"
+        f" count_include_pad = {counts_padding}>"
+    )
+    program = graft.compile(parsed(f"(float[b,2,s] x) => (float[b,2,t] y) {{ y = {pool} (x) }}"), ["llvm"])
+    random = np.random.default_rng(0)
+    for length in (1, 2, 6, 7, 8, 9, 14):
+        x = random.standard_normal((2, 2, length)).astype(np.float32)
+        np.testing.assert_allclose(program(x), averaged(x, counts_padding=bool(counts_padding)), rtol=1e-5, atol=1e-6)
+
+
+def averaged(x: np.ndarray, *, counts_padding: bool) -> np.ndarray:
+    """Means of windows of 5, a step of 3, with one zero at each end; what lies behind that one is no element."""
+    padded, counted = (
+        np.pad(x, [(0, 0), (0, 0), (1, 1)]),
+        np.pad(np.ones(x.shape[-1]), 1, constant_values=counts_padding),
+    )
+    begins = range(0, x.shape[-1] + 1, 3)[: -(-(x.shape[-1] - 3) // 3) + 1]
+    return np.stack([padded[..., at : at + 5].sum(-1) / counted[at : at + 5].sum() for at in begins], -1)
+
+
+def test_an_axis_without_elements_is_resized_to_none_alone() -> None:
+    sizes = "sizes = Constant <value = int64[4] {1, 2, 3, 4}> ()"
+    text = f"(float[b,2,h,4] x) => (float[b,2,p,4] y) {{ {sizes} y = Resize (x, , , sizes) }}"
+    program = graft.compile(parsed(text), ["llvm"])
+    assert program(np.ones((1, 2, 2, 4), np.float32)).shape == (1, 2, 3, 4)
+    with pytest.raises(InputError) as error:
+        program(np.ones((1, 2, 0, 4), np.float32))
+    assert str(error.value) == (
+        "Resize (node 'y'): min('y'[2], 1) is 1 and axis 2 of 'x' is 0; the first must be at most the second"
+    )

@@ -215,13 +215,16 @@ def _constant_of_shape(facts: Facts) -> list[Shape | None]:
 
 
 def _range(facts: Facts) -> list[Shape | None]:
-    start, limit, step = (facts.elements(index) for index in range(3))
-    if not start or not limit or not step or start[0] is None or limit[0] is None or not isinstance(step[0], int):
+    bounds = [facts.elements(index) for index in range(3)]
+    start, limit, step = (found[0] if found else None for found in bounds)
+    if start is None or limit is None or step is None or step == 0:
         return [(None,)]
-    if not step[0]:
+    if isinstance(step, int) and step < 0:
+        return [(maximum(0, ceildiv(subtract(start, limit), -step)),)]
+    if not is_at_least(step, 0, facts.ranges):  # of 0 there is no Range
         return [(None,)]
-    distance = subtract(limit[0], start[0]) if step[0] > 0 else subtract(start[0], limit[0])
-    return [(maximum(0, ceildiv(distance, abs(step[0]))),)]
+    distance = subtract(limit, start)
+    return [(maximum(0, floordiv(add(distance, step, -1), step)),)]
 
 
 def _shape(facts: Facts) -> list[Shape | None]:

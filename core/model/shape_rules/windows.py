@@ -72,7 +72,6 @@ def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
     dilations = facts.attribute("dilations") or [1] * count
     pads = facts.attribute("pads") or [0] * (2 * count)
     automatic = facts.attribute("auto_pad", "NOTSET")
-    ceiling = bool(facts.attribute("ceil_mode", 0))
     found: list[Dimension] = []
     for axis, (extent, size) in enumerate(zip(image, kernel, strict=True)):
         if extent is None or size is None:
@@ -87,11 +86,16 @@ def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
             steps = subtract(add(extent, padding), window)
             if facts.view.op_type in CONVOLUTIONS:
                 found.append(add(floordiv(steps, strides[axis]), 1))
-            elif not ceiling or automatic == "VALID":
+            elif not _rounds_up(facts):
                 found.append(add(_towards_zero(steps, strides[axis], facts.ranges), 1))
             else:
                 found.append(_rounded_up(facts, extent, steps, strides[axis], (pads[axis], pads[axis + count])))
     return tuple(found)
+
+
+def _rounds_up(facts: Facts) -> bool:
+    """Whether the last window of a pool may hang over the padding behind."""
+    return bool(facts.attribute("ceil_mode", 0)) and facts.attribute("auto_pad", "NOTSET") != "VALID"
 
 
 def _towards_zero(steps: Extent, stride: int, ranges: Ranges | None = None) -> Extent:
@@ -105,8 +109,9 @@ def _towards_zero(steps: Extent, stride: int, ranges: Ranges | None = None) -> E
 def room_of_windows(facts: Facts) -> Sequence[Dimension]:
     """Return by how much the images of a convolution or pool with strides are larger than its windows: by 0 or more.
 
-    What onnx computes of smaller ones depends on how its quotients are rounded, and extents that say so are equal to no
-    other; ONNX Runtime refuses a convolution of them.
+    Where a pool rounds up the last window may hang over by less than a stride: so many are added. What onnx computes of
+    smaller ones depends on how its quotients are rounded, and extents that say so are equal to no other; ONNX Runtime
+    refuses a convolution of them.
     """
     image, weights = facts.shape(0), facts.shape(3 if facts.view.op_type == "QLinearConv" else 1)
     kernel = facts.attribute("kernel_shape") or (weights or ())[2:]
@@ -119,7 +124,8 @@ def room_of_windows(facts: Facts) -> Sequence[Dimension]:
     for axis, (extent, size) in enumerate(zip(image[2:], kernel, strict=True)):
         if extent is not None and size is not None and strides[axis] > 1:
             window = add(multiply(dilations[axis], subtract(size, 1)), 1)
-            found.append(subtract(add(extent, pads[axis], pads[axis + count]), window))
+            over = strides[axis] - 1 if _rounds_up(facts) else 0
+            found.append(subtract(add(extent, pads[axis], pads[axis + count], over), window))
     return found
 
 
@@ -243,6 +249,26 @@ def _frames(facts: Facts) -> list[Shape | None]:
     return [(signal[0], count, length // 2 + 1 if facts.attribute("onesided", 1) else length, 2)]
 
 
+def _transformed(facts: Facts) -> list[Shape | None]:
+    """Return the shape of a DFT: its points, or half of them, along the axis, with two parts each, or one."""
+    signal, lengths, axes = facts.shape(0), facts.elements(1), facts.numbers(2)
+    given = facts.view.input(2)
+    place = facts.attribute("axis", -2) if given is None else axes[0] if axes else None
+    if signal is None or not isinstance(place, int):
+        return []
+    place, is_half, is_inverse = place % len(signal), facts.attribute("onesided", 0), facts.attribute("inverse", 0)
+    extent = signal[place]
+    if facts.view.input(1) is not None:
+        length = lengths[0] if lengths else None
+    elif extent is not None and is_half and is_inverse:
+        length = multiply(2, subtract(extent, 1))
+    else:
+        length = extent
+    if length is not None and is_half and not is_inverse:
+        length = add(floordiv(length, 2), 1)
+    return [(*signal[:place], length, *signal[place + 1 : -1], 1 if is_half and is_inverse else 2)]
+
+
 RULES: Mapping[str, ShapeRule] = {
     "AffineGrid": _affine_grid,
     "AveragePool": _pool,
@@ -250,6 +276,7 @@ RULES: Mapping[str, ShapeRule] = {
     "Conv": _convolution,
     "ConvInteger": _convolution,
     "ConvTranspose": _transposed_convolution,
+    "DFT": _transformed,
     "DeformConv": _deformed,
     "GridSample": _grid_sample,
     "LpPool": _pool,

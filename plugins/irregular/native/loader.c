@@ -21,7 +21,7 @@
 static const KernelRow *const TABLES[] = {IRREGULAR_SELECTION, IRREGULAR_TEXTS,  IRREGULAR_SEQUENCES,
                                           IRREGULAR_NARROW,    IRREGULAR_RANDOM, IRREGULAR_VECTORIZER,
                                           IRREGULAR_IMAGES,    IRREGULAR_MOVES,  IRREGULAR_TEXTS_MOVED,
-                                          IRREGULAR_TOKENS};
+                                          IRREGULAR_TOKENS,    IRREGULAR_FOURIER};
 
 static const KernelRow *find_kernel(const char *name) {
   for (size_t i = 0; i < sizeof TABLES / sizeof *TABLES; i++) {

@@ -360,11 +360,25 @@ static int32_t shape(Call *call) {
   return data ? GRAFT_OK : GRAFT_ERROR_RUN;
 }
 
+static int32_t size(Call *call) {
+  Array source;
+  if (irregular_array(call, 0, &source)) {
+    return GRAFT_ERROR_RUN;
+  }
+  int64_t *data = irregular_output(call, 0, 0, source.shape);
+  if (!data) {
+    return GRAFT_ERROR_RUN;
+  }
+  *data = source.count;
+  return GRAFT_OK;
+}
+
 const KernelRow IRREGULAR_MOVES[] = {{"Slice", slice, NULL},
                                      {"Expand", expand, NULL},
                                      {"Tile", tile, NULL},
                                      {"Pad", pad, NULL},
                                      {"Range", range, NULL},
                                      {"Shape", shape, NULL},
+                                     {"Size", size, NULL},
                                      {"ConstantOfShape", constant_of_shape, NULL},
                                      {NULL, NULL, NULL}};

@@ -5,7 +5,7 @@
 #include "artifact_writer.h"
 
 static const uint8_t keys[2][32] = {{1, 2, 3}, {4, 5, 6}};
-static char path[] = "test_trust_XXXXXX", sidecar[sizeof path + 4];
+static char path[] = "/tmp/test_trust_XXXXXX", sidecar[sizeof path + 4];
 
 static void digest_of(const char *message, char digest[65]) {
   graft_sha256_hex((const uint8_t *)message, strlen(message), digest);

@@ -121,6 +121,8 @@ def test_ranges_narrow_an_extent_without_changing_it(extent: Extent, values: dic
         ("(3*h)//4", "h - (h + 3)//4"),
         ("h + (4 - h%4)%4", "4*((h + 3)//4)"),
         ("x%1", "0"),
+        ("(b*seq + seq - 1)//seq", "b"),
+        ("(5*b*seq + 3)//(2*seq)", "2*b + (b*seq + 3)//(2*seq)"),
         ("seq - seq", "0"),
         ("2*(seq//2)", "2*(seq//2)"),
         ("b*(h*w)", "b*h*w"),

@@ -352,3 +352,15 @@ def test_numbers_stated_of_outputs_say_nothing_where_inputs_vary() -> None:
     }"""
     program = graft.compile(onnx.parser.parse_model(text), ["llvm", "reference"])
     assert program.run({"n": np.array(4), "x": np.ones(2, np.float32)})["y"].shape == (4,)
+
+
+def test_what_a_file_states_of_constants_takes_nothing_from_what_they_say() -> None:
+    """As PyTorch's exporter does, where weights are inputs of what onnx infers from: the axes of a Slice were lost."""
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[b, 1] x) => (float[b, 4, 3] y)
+      <int64[1] one = {1}, int64[1] last = {5}> { part = Slice (table, one, last, one, one) y = Add (x, part) }"""
+    model = onnx.parser.parse_model(text)
+    table = np.arange(5 * 12000, dtype=np.float32).reshape(1, 5, 12000)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("one", onnx.TensorProto.INT64, [1]))
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    assert shapes_in(load(model))["part"] == (1, 4, 12000)

@@ -190,3 +190,43 @@ def test_the_layout_keeps_the_answer(layout: bool, load_image: Any) -> None:
     evaluator = ReferenceEvaluator(onnx.parser.parse_model(f"{HEADER} {text}"))
     (expected,) = evaluator.run(None, {"x": image, **WEIGHTS})
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+VIEWED = {
+    "softmax and a view": "b = Reshape (x, rows)  a = Softmax (b)  z = Reshape (a, image)",
+    "shuffled channels": "a = Reshape (x, groups)  b = Transpose <perm = [0, 2, 1, 3, 4]> (a)  z = Reshape (b, image)",
+    "part of the channels": "a = Conv <pads = [1, 1, 1, 1]> (x, dense)  z = Slice (a, first, last, axis)",
+    "split channels": "a = Conv <pads = [1, 1, 1, 1]> (x, dense)  z, rest = Split <axis = 1> (a, halves)",
+}
+
+
+@pytest.mark.parametrize("reversing", [False, True])
+@pytest.mark.parametrize("before", VIEWED.values(), ids=VIEWED.keys())
+def test_what_lies_in_the_memory_of_another_value_keeps_its_layout(
+    before: str, reversing: bool, load_image: Any
+) -> None:
+    class Reversing(LlvmBackend):
+        def layouts(self, graph: RegionGraph) -> Layouts:
+            (image,) = (one for node in graph.nodes for one in node.node.outputs if one.name == "z")
+            return {image: Layout(CHANNELS_LAST, "so it is said")}
+
+    constants = {
+        "depthwise": RANDOM.standard_normal((16, 1, 3, 3)).astype(np.float32),
+        "dense": RANDOM.standard_normal((32, 16, 3, 3)).astype(np.float32) / 8,
+        "rows": np.array([1, 16, 64]), "image": np.array([1, 16, 8, 8]), "groups": np.array([1, 2, 8, 8, 8]),
+        "first": np.array([0]), "last": np.array([16]), "axis": np.array([1]), "halves": np.array([16, 16]),
+        "pixels": np.array([2, 3]),
+    }  # fmt: skip
+    parameters = ", ".join(
+        f"{'float' if one.dtype == np.float32 else 'int64'}[{','.join(map(str, one.shape))}] {name}"
+        for name, one in constants.items()
+    )
+    text = (
+        f"g (float[1,16,8,8] x, {parameters}) => (float[1,16] y) {{ {before}"
+        " c = Conv <group = 16, pads = [1, 1, 1, 1]> (z, depthwise)  y = ReduceMean <keepdims = 0> (c, pixels) }"
+    )
+    image = RANDOM.standard_normal((1, 16, 8, 8)).astype(np.float32)
+    backend = Reversing() if reversing else LlvmBackend()
+    (result,) = execute(backend.compile(region_of(text, constants), CompileOptions(host_target())), [image], load_image)
+    (expected,) = ReferenceEvaluator(onnx.parser.parse_model(f"{HEADER} {text}")).run(None, {"x": image, **constants})
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)

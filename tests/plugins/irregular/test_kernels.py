@@ -456,3 +456,8 @@ def test_unique_numbers_are_those_of_numpy(kind: str, is_sorted: int) -> None:
     np.testing.assert_array_equal(first, at[order])
     np.testing.assert_array_equal(inverse, np.argsort(order)[back.ravel()])
     np.testing.assert_array_equal(counts, times[order])
+
+
+def test_the_size_of_what_data_decide_is_counted() -> None:
+    text = "g (float[n] x) => (int64 y) { z = NonZero (x) y = Size (z) }"
+    assert run(text, np.array([1, 0, 2, 3], np.float32)) == 3

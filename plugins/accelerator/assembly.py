@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, fields
 from typing import NoReturn
 
 from graft.errors import GraftError
-from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.encoding import encode
+from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
+from graft.plugins.accelerator.encoding import decode_micro_op, encode, encode_micro_op
 from graft.plugins.accelerator.isa import (
     FLAGS,
     KINDS,
@@ -30,7 +30,7 @@ from graft.plugins.accelerator.isa import (
     pushes,
     unit_of,
 )
-from graft.plugins.accelerator.program import Program, Role, Tensor, decode_micro_ops, encode_micro_ops
+from graft.plugins.accelerator.program import Program, Role, Tensor
 
 MNEMONICS = {kind.mnemonic: kind for kind in KINDS}
 CHOICES: dict[str, type[Memory] | type[Operation]] = {"memory": Memory, "operation": Operation}
@@ -54,7 +54,8 @@ def disassemble(program: Program) -> str:
     for tensor in program.tensors:
         lines.append(f".tensor {json.dumps(tensor.name)} {tensor.role} offset={tensor.offset} size={tensor.size}")
         if tensor.role is Role.MICRO_OPS:
-            lines += [f"    .micro_op{_micro_op_text(one)}" for one in decode_micro_ops(tensor.data, configuration)]
+            rows = range(0, len(tensor.data), MICRO_OP_BYTES)
+            lines += [_micro_op_text(tensor.data[start : start + MICRO_OP_BYTES], configuration) for start in rows]
         else:
             rows = range(0, len(tensor.data), BYTES_PER_LINE)
             lines += [f"    .bytes {tensor.data[start : start + BYTES_PER_LINE].hex()}" for start in rows]
@@ -78,10 +79,13 @@ def instruction_text(instruction: Instruction) -> str:
     return " ".join(words)
 
 
-def _micro_op_text(micro_op: MicroOp) -> str:
-    return "".join(
-        f" {one.name}={getattr(micro_op, one.name)}" for one in fields(micro_op) if getattr(micro_op, one.name)
-    )
+def _micro_op_text(data: bytes, configuration: Configuration) -> str:
+    """Return the line of a micro-op; as bytes, where bits behind its last field are set or bytes are missing."""
+    micro_op = decode_micro_op(data, configuration)
+    if encode_micro_op(micro_op, configuration) != data:
+        return f"    .bytes {data.hex()}"
+    words = (f" {one.name}={getattr(micro_op, one.name)}" for one in fields(micro_op) if getattr(micro_op, one.name))
+    return "    .micro_op" + "".join(words)
 
 
 # ---- From text ----------------------------------------------------------------------------------------------------
@@ -220,7 +224,7 @@ def _micro_op(head: _Word, words: list[_Word], configuration: Configuration) -> 
     values = {}
     for name, word in _pairs(words, known):
         values[name] = _within(word, known[name].least, known[name].most)
-    return encode_micro_ops([MicroOp(**values)], configuration)
+    return encode_micro_op(MicroOp(**values), configuration)
 
 
 def _within(word: _Word, least: int, most: int) -> int:

@@ -303,7 +303,7 @@ def pushes(instruction: Instruction) -> Iterator[Queue]:
         yield Queue((unit, Unit(unit + 1)))
 
 
-def fault(instruction: Instruction) -> str | None:
+def fault(instruction: Instruction, configuration: Configuration) -> str | None:
     """Return why an instruction whose fields all fit has no meaning, or None."""
     unit = unit_of(instruction)
     if unit is Unit.LOAD and (instruction.pop_previous or instruction.push_previous):
@@ -319,6 +319,10 @@ def fault(instruction: Instruction) -> str | None:
             return "micro-ops cannot be padded"
         case Gemm(begin=begin, end=end) | Alu(begin=begin, end=end) if begin >= end:
             return f"the range of micro-ops from {begin} to {end} is empty"
+        case Gemm(lanes=True) if configuration.block_in != configuration.block_out:
+            return (
+                f"lanes need square blocks, and {configuration.block_in} inputs meet {configuration.block_out} outputs"
+            )
         case Alu(operation=operation, use_immediate=True) if operation in FLOATING:
             return f"{operation.name.lower()} takes its number from accumulators, not from the instruction"
         case Alu(operation=Operation.SCALE, immediate=immediate) if immediate >> 8:

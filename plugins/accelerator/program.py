@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from graft.errors import CompileError
-from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
-from graft.plugins.accelerator.encoding import decode_micro_op, encode_micro_op
+from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.encoding import encode_micro_op
 from graft.plugins.accelerator.isa import Instruction, MicroOp
 
 
@@ -78,11 +78,3 @@ class Program:
 def encode_micro_ops(micro_ops: Sequence[MicroOp], configuration: Configuration) -> bytes:
     """Return the bytes of micro-ops, as a tensor of the role ``MICRO_OPS`` holds them."""
     return b"".join(encode_micro_op(one, configuration) for one in micro_ops)
-
-
-def decode_micro_ops(data: bytes, configuration: Configuration) -> tuple[MicroOp, ...]:
-    """Return the micro-ops of such bytes."""
-    return tuple(
-        decode_micro_op(data[start : start + MICRO_OP_BYTES], configuration)
-        for start in range(0, len(data), MICRO_OP_BYTES)
-    )

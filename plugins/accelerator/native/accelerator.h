@@ -55,7 +55,7 @@ typedef struct {
 typedef struct {
   AcceleratorConfiguration configuration;
   int64_t input_entries, weight_entries, accumulator_entries, micro_op_entries;
-  int destination_bits, source_bits, weight_bits;
+  int destination_bits, source_bits, weight_bits, micro_op_bits, sram_bits;
   uint8_t *dram;
   int64_t dram_bytes;
   int8_t *input, *weight;

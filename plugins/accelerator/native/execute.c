@@ -53,6 +53,7 @@ static void copy_in(Accelerator *self, MemoryKind memory, int64_t place, const u
 static bool load(Accelerator *self, int64_t index, const Instruction *i) {
   int64_t size = accelerator_dram_entry(self, i->memory), width = i->pad_left + i->columns + i->pad_right;
   int64_t place = i->sram;
+  if (!width) return true;
   for (int64_t row = -i->pad_top; row < i->rows + i->pad_bottom; row++, place += width) {
     if (row < 0 || row >= i->rows || !i->columns) {
       fill(self, i->memory, place, width, (int8_t)i->pad_value);
@@ -178,7 +179,7 @@ static bool check_step(Accelerator *self, int64_t index, const Instruction *i, S
   else
     good = good && (i->use_immediate ||
                     step.source + 2 * (i->operation == OPERATION_REQUANTIZE) < self->accumulator_entries);
-  if (good && !(i->lanes && self->configuration.block_in != self->configuration.block_out)) return true;
+  if (good) return true;
   return accelerator_fail(self, "instruction %lld takes a step outside of its memories: %lld, %lld, %lld",
                           (long long)index, (long long)step.destination, (long long)step.source,
                           (long long)step.weight);
@@ -186,7 +187,7 @@ static bool check_step(Accelerator *self, int64_t index, const Instruction *i, S
 
 static bool take_steps(Accelerator *self, int64_t index, const Instruction *i) {
   int64_t lanes = self->configuration.batch * self->configuration.block_out;
-  if (!check_entries(self, index, i->end, self->micro_op_entries)) return false;
+  if (accelerator_steps(i) && !check_entries(self, index, i->end, self->micro_op_entries)) return false;
   for (int64_t outer = 0; outer < i->outer; outer++)
     for (int64_t inner = 0; inner < i->inner; inner++)
       for (int64_t k = i->begin; k < i->end; k++) {
@@ -214,7 +215,8 @@ bool accelerator_begin(Accelerator *self, int64_t index) {
                       : i->memory == MEMORY_WEIGHT   ? self->weight_entries
                       : i->memory == MEMORY_MICRO_OP ? self->micro_op_entries
                                                      : self->accumulator_entries;
-    return check_entries(self, index, i->sram + width * height, entries);
+    int64_t count = width * height;
+    return !count || check_entries(self, index, i->sram + count, entries);
   }
   int64_t steps = accelerator_steps(i);
   if (steps > self->steps_left)

@@ -194,7 +194,6 @@ static bool check_steps(Walk *walk) {
   const AcceleratorConfiguration *c = &walk->machine->configuration;
   Step most = reach_of(walk);
   if (i->opcode == OPCODE_GEMM) {
-    if (i->lanes && c->block_in != c->block_out) return refuse(walk, FAULT_LANES, PLACE_INPUT, 0, 0);
     int64_t weight = i->lanes ? most.weight / c->block_out : most.weight;
     if (!check_reach(walk, PLACE_INPUT, most.source, false) || !check_reach(walk, PLACE_WEIGHT, weight, false))
       return false;

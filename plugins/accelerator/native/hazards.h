@@ -24,7 +24,6 @@ typedef enum {
   FAULT_NONE,
   FAULT_STEPS,         /* first: the steps, last: the most */
   FAULT_OUTSIDE,       /* first: the entry, last: whether it is written */
-  FAULT_LANES,         /* lanes are multiplied in blocks that are not square */
   FAULT_DRAM,          /* first, last: the addresses */
   FAULT_ROLE_WRITTEN,  /* first: the tensor */
   FAULT_ROLE_READ,     /* first: the tensor */

@@ -33,6 +33,23 @@ static int index_bits(int64_t entries) {
   return bits;
 }
 
+static int larger(int a, int b) { return a > b ? a : b; }
+
+/* The widths of fields, and whether instructions and micro-ops have room for them. */
+static bool set_widths(Accelerator *self) {
+  self->destination_bits = index_bits(self->accumulator_entries);
+  self->source_bits = larger(index_bits(self->input_entries), self->destination_bits);
+  self->weight_bits = index_bits(self->weight_entries);
+  self->micro_op_bits = index_bits(self->micro_op_entries);
+  self->sram_bits = larger(larger(self->source_bits, self->weight_bits), self->micro_op_bits);
+  int micro_op = self->destination_bits + self->source_bits + self->weight_bits;
+  int loop = 7 + 2 * self->micro_op_bits + 1 + 2 * 14, gemm = loop + 2 + 2 * micro_op;
+  int alu = loop + 4 + 1 + 16 + 2 * (self->destination_bits + self->source_bits), load = 114 + self->sram_bits;
+  if (micro_op > 32) return accelerator_fail(self, "the configuration's micro-ops have more than 32 bits");
+  return larger(larger(gemm, alu), load) <= 8 * ACCELERATOR_INSTRUCTION_BYTES ||
+         accelerator_fail(self, "the configuration's instructions have more than 128 bits");
+}
+
 static bool set_sizes(Accelerator *self) {
   const AcceleratorConfiguration *c = &self->configuration;
   const int64_t *fields = (const int64_t *)c;
@@ -50,15 +67,11 @@ static bool set_sizes(Accelerator *self) {
   self->weight_entries = c->weight_bytes / (c->block_out * c->block_in);
   self->accumulator_entries = c->accumulator_bytes / (c->batch * c->block_out * 4);
   self->micro_op_entries = c->micro_op_bytes / 4;
-  if (!self->input_entries || !self->weight_entries || !self->accumulator_entries || !self->micro_op_entries)
-    return accelerator_fail(self, "a memory of the configuration has no entries");
-  self->destination_bits = index_bits(self->accumulator_entries);
-  self->source_bits = index_bits(self->input_entries);
-  if (self->source_bits < self->destination_bits) self->source_bits = self->destination_bits;
-  self->weight_bits = index_bits(self->weight_entries);
-  if (self->destination_bits + self->source_bits + self->weight_bits > 32)
-    return accelerator_fail(self, "the configuration's micro-ops have more than 32 bits");
-  return true;
+  if (!self->input_entries || c->input_bytes % (c->batch * c->block_in) || !self->weight_entries ||
+      c->weight_bytes % (c->block_out * c->block_in) || !self->accumulator_entries ||
+      c->accumulator_bytes % (c->batch * c->block_out * 4) || !self->micro_op_entries || c->micro_op_bytes % 4)
+    return accelerator_fail(self, "a memory of the configuration is no whole number of entries");
+  return set_widths(self);
 }
 
 static bool decode_all(Accelerator *self, const uint8_t *stream, size_t size) {
@@ -74,6 +87,10 @@ static bool decode_all(Accelerator *self, const uint8_t *stream, size_t size) {
   for (int64_t i = 0; i < self->count; i++)
     if (!accelerator_decode(self, stream + i * ACCELERATOR_INSTRUCTION_BYTES, &self->instructions[i]))
       return accelerator_fail(self, "instruction %lld is damaged", (long long)i);
+  for (int64_t i = 0; i < self->count - 1; i++)
+    if (self->instructions[i].opcode == OPCODE_FINISH)
+      return accelerator_fail(self, "instruction %lld is 'finish', and %lld are behind it", (long long)i,
+                              (long long)(self->count - 1 - i));
   if (!self->count || self->instructions[self->count - 1].opcode != OPCODE_FINISH)
     return accelerator_fail(self, "the program does not end with 'finish'");
   return true;
@@ -135,12 +152,8 @@ static int64_t take_signed(Word *word, int width) {
 }
 
 static void decode_transfer(const Accelerator *self, Word *word, Instruction *i) {
-  int64_t most = self->input_entries;
-  if (most < self->weight_entries) most = self->weight_entries;
-  if (most < self->accumulator_entries) most = self->accumulator_entries;
-  if (most < self->micro_op_entries) most = self->micro_op_entries;
   i->memory = (MemoryKind)take(word, 3);
-  i->sram = take(word, index_bits(most));
+  i->sram = take(word, self->sram_bits);
   i->dram = take(word, 32);
   i->rows = take(word, 16);
   i->columns = take(word, 16);
@@ -154,9 +167,8 @@ static void decode_transfer(const Accelerator *self, Word *word, Instruction *i)
 }
 
 static void decode_loop(const Accelerator *self, Word *word, Instruction *i) {
-  int micro_op = index_bits(self->micro_op_entries);
-  i->begin = take(word, micro_op);
-  i->end = take(word, micro_op + 1);
+  i->begin = take(word, self->micro_op_bits);
+  i->end = take(word, self->micro_op_bits + 1);
   i->outer = take(word, 14);
   i->inner = take(word, 14);
   i->destination_outer = take(word, self->destination_bits);
@@ -165,7 +177,7 @@ static void decode_loop(const Accelerator *self, Word *word, Instruction *i) {
   i->source_inner = take(word, self->source_bits);
 }
 
-static bool has_meaning(const Instruction *i) {
+static bool has_meaning(const AcceleratorConfiguration *c, const Instruction *i) {
   if (i->unit == UNIT_LOAD && (i->pop_previous || i->push_previous)) return false;
   if (i->unit == UNIT_STORE && (i->pop_next || i->push_next)) return false;
   switch (i->opcode) {
@@ -180,7 +192,7 @@ static bool has_meaning(const Instruction *i) {
       if (i->operation >= OPERATION_QUANTIZE && (i->immediate < 0 || i->immediate >> 8 > 3)) return false;
       return i->begin < i->end;
     case OPCODE_GEMM:
-      return i->begin < i->end;
+      return i->begin < i->end && (!i->lanes || c->block_in == c->block_out);
     case OPCODE_FINISH:
       return true;
   }
@@ -222,7 +234,7 @@ bool accelerator_decode(Accelerator *self, const uint8_t *bytes, Instruction *in
       break;
   }
   *instruction = i;
-  return !word.low && !word.high && i.opcode <= OPCODE_ALU && has_meaning(&i);
+  return !word.low && !word.high && i.opcode <= OPCODE_ALU && has_meaning(&self->configuration, &i);
 }
 
 int64_t accelerator_steps(const Instruction *i) {

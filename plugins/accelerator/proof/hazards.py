@@ -34,12 +34,11 @@ class Fault(IntEnum):
     NONE = 0
     STEPS = 1
     OUTSIDE = 2
-    LANES = 3
-    DRAM = 4
-    ROLE_WRITTEN = 5
-    ROLE_READ = 6
-    UNWRITTEN = 7
-    OUTPUT = 8
+    DRAM = 3
+    ROLE_WRITTEN = 4
+    ROLE_READ = 5
+    UNWRITTEN = 6
+    OUTPUT = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +96,6 @@ def _refuse(program: Program, fault: Fault, index: int, place: int, first: int, 
         case Fault.OUTSIDE:
             entries, does = entries_of(program.configuration, PLACES[place]), "writes" if last else "reads"
             refuse(f"{named(program, index)} {does} {PLACES[place]} {first}, and there are {entries} entries", index)
-        case Fault.LANES:
-            refuse(f"{named(program, index)} multiplies lanes, and blocks are not square", index)
         case Fault.DRAM:
             inside = [tensor for tensor in program.tensors if tensor.offset <= first]
             near = f"'{inside[-1].name}' ends at {inside[-1].end}" if inside else "no tensor is there"

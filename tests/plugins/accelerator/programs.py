@@ -51,7 +51,7 @@ def instructions(draw: st.DrawFn, configuration: Configuration) -> Instruction:
         else:
             values[field.name] = draw(st.sampled_from((field.least, field.most)) | st.integers(field.least, field.most))
     instruction = kind(**values)  # type: ignore[arg-type]
-    assume(fault(instruction) is None)
+    assume(fault(instruction, configuration) is None)
     return instruction
 
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.plugins.accelerator.assembly import AssemblyError, assemble, disassemble, instruction_text
-from graft.plugins.accelerator.isa import Alu, Gemm, Load, Memory, Operation
+from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.isa import Alu, Finish, Gemm, Load, Memory, Operation
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
 from tests.plugins.accelerator.programs import CONFIGURATIONS, instructions, micro_ops
 
@@ -45,6 +46,23 @@ def test_text_leaves_out_what_is_usual():
     assert instruction_text(Alu(operation=Operation.SHIFT_RIGHT, use_immediate=True, immediate=-2)) == (
         "alu shift_right use_immediate immediate=-2"
     )
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        ("0108000001080080", ["    .micro_op destination=1 source=1", "    .bytes 01080080"]),
+        ("010800000108", ["    .micro_op destination=1 source=1", "    .bytes 0108"]),
+    ],
+    ids=["bits behind the last field", "bytes behind the last micro-op"],
+)
+def test_what_no_micro_op_of_the_text_says_is_written_as_bytes(data, lines):
+    configuration = Configuration(weight_bytes=128 << 10)  # of whose micro-ops 31 bits mean something
+    tensor = Tensor("m", Role.MICRO_OPS, 0, len(data) // 2, bytes.fromhex(data))
+    program = Program(configuration, (tensor,), (Finish(),))
+    text = disassemble(program)
+    assert text.splitlines()[2:4] == lines
+    assert assemble(text) == program
 
 
 def test_comments_and_empty_lines_are_nothing():
@@ -90,6 +108,9 @@ START = '.configuration\n.tensor "x" micro_ops offset=0 size=4\n  .micro_op sour
          "'load'"),
         (START + "alu add begin=4 end=2", "line 5, column 1: expected an instruction that has a meaning (alu: the "
          "range of micro-ops from 4 to 2 is empty), found 'alu'"),
+        (".configuration block_in=8 input_bytes=16384 weight_bytes=131072\n.program\ngemm lanes", "line 3, column 1: "
+         "expected an instruction that has a meaning (gemm: lanes need square blocks, and 8 inputs meet 16 outputs), "
+         "found 'gemm'"),
     ],
 )  # fmt: skip
 def test_an_error_says_where_and_what_was_expected(text, message):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.errors import ArtifactError, CompileError, MachineError
+from graft.plugins.accelerator._simulator import simulate
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.encoding import (
     decode,
@@ -27,6 +30,7 @@ from graft.plugins.accelerator.isa import (
     Store,
     field_table,
 )
+from graft.plugins.accelerator.simulator import FUNCTIONAL
 from tests.plugins.accelerator.programs import CONFIGURATIONS, DEFAULT, SMALL, instructions, micro_ops
 
 
@@ -100,6 +104,21 @@ def test_an_instruction_without_a_meaning_is_not_encoded(instruction, text):
     with pytest.raises(CompileError) as caught:
         encode(instruction, DEFAULT)
     assert str(caught.value) == f"accelerator: {text}"
+
+
+def test_lanes_of_blocks_that_are_not_square_are_damaged_everywhere():
+    oblong = replace(DEFAULT, block_in=8, input_bytes=16 << 10, weight_bytes=128 << 10)
+    text = "lanes need square blocks, and 8 inputs meet 16 outputs"
+    lanes, stream = Gemm(lanes=True, outer=0), encode_all((Gemm(lanes=True, outer=0), Finish()), DEFAULT)
+    for encoder in (encode, lambda one, configuration: encode_all([one], configuration)):
+        with pytest.raises(CompileError) as refused:
+            encoder(lanes, oblong)
+        assert str(refused.value) == f"accelerator: gemm: {text}"
+    with pytest.raises(ArtifactError) as damaged:
+        decode_all(stream, oblong)
+    assert str(damaged.value) == f"instruction 0: gemm: {text}"
+    with pytest.raises(RuntimeError, match=r"^instruction 0 is damaged$"):
+        simulate(astuple(oblong), stream, bytearray(64), FUNCTIONAL, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from graft.errors import RunError
 from graft.plugins.accelerator.assembly import assemble
 from graft.plugins.accelerator.isa import Unit
 from graft.plugins.accelerator.model import run
+from graft.plugins.accelerator.proof.dependences import with_tokens
 from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.simulator import Run, run_cycles, run_functional, trace
 from tests.plugins.accelerator.programs import random_program
@@ -54,11 +55,47 @@ def test_a_seed_says_all_about_a_run():
         ),
         ("gemm outer=2 weight_outer=1\nfinish", "instruction 0 takes a step outside of its memories: 2047, 2047, 1024"),
         ("load input rows=0", "the program does not end with 'finish'"),
+        ("finish\nload input rows=0\nfinish", "instruction 0 is 'finish', and 2 are behind it"),
     ],
 )
 def test_an_unproven_program_ends_with_an_error(run_with, text, message):
     with pytest.raises(RunError, match=f"^accelerator: {message}"):
         run_with(assemble(f".configuration\n.program\n{text}"))
+
+
+NOTHING_ACCESSED = """.configuration
+.tensor "x" input offset=0 size=64
+.tensor "y" output offset=64 size=64
+.tensor "m" micro_ops offset=128 size=4
+    .micro_op
+.program
+load micro_op dram=32
+load accumulator
+{}
+store accumulator dram=1
+finish"""
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "gemm outer=0 end=0x3fff weight_outer=1023 source_inner=2047",
+        "alu requantize inner=0 begin=8191 end=0x3fff destination_outer=2047",
+        "alu add use_immediate inner=3 source_inner=2047",
+        "load input sram=8191 columns=0 rows=9",
+        "load micro_op dram=0xffffffff rows=0 stride=7",
+        "load weight sram=8191 rows=0 columns=0xffff dram=0xffffffff",
+        "store accumulator sram=8191 rows=0 dram=0xffffffff",
+        "store output sram=8191 columns=0 dram=0xffffffff",
+    ],
+)
+def test_an_index_by_which_nothing_is_accessed_may_be_anything(instruction):
+    program, inputs = with_tokens(assemble(NOTHING_ACCESSED.format(instruction))), {"x": bytes(range(64))}
+    prove(program)
+    expected = {"y": inputs["x"]}
+    assert run(program, inputs) == expected
+    assert run_cycles(program, inputs).outputs == expected
+    assert all(run_functional(program, inputs, seed).outputs == expected for seed in range(4))
 
 
 def cycles(body: str, **sizes: int) -> Run:

@@ -51,7 +51,8 @@ static size_t random_stream(uint64_t *state, uint8_t *stream) {
     uint64_t random = accelerator_random(state);
     stream[i] = random >> 62 ? 0 : (uint8_t)(random >> 20 & random >> 30);
   }
-  for (size_t i = 0; i < count; i++) stream[i * 16] = (uint8_t)(accelerator_random(state) % 5);
+  static const uint8_t OPCODES[] = {OPCODE_LOAD, OPCODE_STORE, OPCODE_GEMM, OPCODE_ALU};
+  for (size_t i = 0; i < count; i++) stream[i * 16] = OPCODES[accelerator_random(state) >> 62];
   memset(stream + count * 16, 0, 16);
   stream[count * 16] = 3;
   return (count + 1) * 16;
@@ -75,7 +76,19 @@ int main(void) {
   assert(!run(&wrong, finish, 16, 1, true, dram));
   wrong = SMALL;
   wrong.weight_bytes = 1 << 30;
+  assert(!run(&wrong, finish, 16, 1, true, dram)); /* instructions are too long */
+  wrong = SMALL;
+  wrong.weight_bytes++;
   assert(!run(&wrong, finish, 16, 1, true, dram));
+  uint8_t lanes[32] = {OPCODE_GEMM, 0x21};
+  lanes[16] = OPCODE_FINISH;
+  assert(run(&SMALL, lanes, 32, 1, true, dram));
+  wrong = SMALL;
+  wrong.block_out = 2;
+  assert(!run(&wrong, lanes, 32, 1, true, dram));
+  uint8_t ended[32] = {OPCODE_FINISH};
+  ended[16] = OPCODE_FINISH;
+  assert(!run(&SMALL, ended, 32, 1, true, dram));
   assert(good && clean);
   printf("%d of %d runs ended with an answer, %d programs have no fault\n", good, 2 * ROUNDS, clean);
   assert(good > 100);

@@ -22,6 +22,7 @@ from graft.plugins.accelerator.isa import (
     MicroOp,
     Operation,
     Store,
+    field_table,
 )
 from graft.plugins.accelerator.layers import (
     Activation,
@@ -129,6 +130,10 @@ class _Maker:
             if not self.below(9):
                 fields |= {"rows": 0}
             one = Load(memory=memory, pad_value=self.below(256) - 128, **fields, **pads)
+            if not one.rows:
+                fields |= {"dram": self.below(1 << 32)}
+            if not one.entries:
+                return replace(one, dram=fields["dram"], sram=self.below(1 << self.machine.sram_bits))
             if one.entries <= entries:
                 return Load(memory=memory, sram=self.below(entries - one.entries + 1), pad_value=one.pad_value,
                             **fields, **pads)  # fmt: skip
@@ -137,6 +142,8 @@ class _Maker:
     def store(self, tensors: tuple[Tensor, ...]) -> Store:
         entries = self.machine.accumulator_entries
         fields = self.window(Memory.OUTPUT, tensors[5], entries)
+        if not self.below(9):
+            return Store(sram=self.below(1 << self.machine.sram_bits), dram=self.below(1 << 32), columns=0)
         return Store(sram=self.below(entries - fields["rows"] * fields["columns"] + 1), **fields)
 
     def loops(self, sides: dict[str, int]) -> dict[str, int]:
@@ -150,7 +157,14 @@ class _Maker:
                 trips = max(1, found[level] - 1)
                 found[f"{side}_{level}"] = step = self.below(max(0, room) // trips + 1)
                 room -= step * trips
-        return found
+        return found if found["outer"] else self.anything(found)
+
+    def anything(self, found: dict[str, int]) -> dict[str, int]:
+        """The same fields of an instruction without trips, by whose indices nothing is accessed."""
+        most = {field.name: field.most for field in field_table(self.machine)[Gemm]}
+        found = {name: self.below(most[name] + 1) for name in found} | {"outer": 0}
+        end = max(1, found["end"])
+        return found | {"begin": found["begin"] % end, "end": end}
 
     def gemm(self) -> Gemm:
         machine = self.machine
@@ -165,6 +179,8 @@ class _Maker:
         flags &= 255 if operation is Operation.SCALE else -1
         use = operation not in FLOATING and bool(self.below(2))
         fields = self.loops({"destination": entries, "source": min(entries - 2, self.machine.input_entries)})
+        if use:  # no source is read
+            fields |= {name: value for name, value in self.anything(fields).items() if name.startswith("source")}
         return Alu(operation=operation, use_immediate=use, immediate=flags, **fields)  # type: ignore[arg-type]
 
     def body(self, tensors: tuple[Tensor, ...], length: int) -> Iterator[Instruction]:

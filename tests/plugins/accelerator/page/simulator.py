@@ -1,271 +1,333 @@
-"""A simulator of the accelerator, written from docs/accelerator.md alone: it imports nothing of Graft.
+"""A simulator of the accelerator, written from docs/accelerator.md alone; it needs NumPy and nothing of Graft.
 
-It takes the bytes of instructions and of DRAM, for any configuration. Where the page leaves an order open, this takes
-one that tokens allow: whatever can go on does, the unit nearest to memory first.
+`run(config, instructions, dram)` executes and counts cycles; with a seed, every time is drawn by chance instead, and an
+instruction takes effect as it starts or as it ends.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-LOAD, STORE, GEMM, FINISH, ALU = range(5)
-UNIT_OF = {LOAD: 0, GEMM: 1, ALU: 2, FINISH: 2, STORE: 3}
-TOKENS = ("pop_previous", "pop_next", "push_previous", "push_next")
-MICRO_OP, WEIGHT, INPUT, ACCUMULATOR, OUTPUT, ACCUMULATOR_8 = range(6)
-MIN, MAX, ADD, SHIFT_RIGHT, MULTIPLY, COPY, SCALE, FLOAT_ADD, QUANTIZE, REQUANTIZE = range(10)
-Fields = dict[str, int]
+from tests.plugins.accelerator.page.instructions import (
+    ADD,
+    COPY,
+    FLOAT_ADD,
+    MAX,
+    MIN,
+    MULTIPLY,
+    QUANTIZE,
+    REQUANTIZE,
+    SCALE,
+    SHIFT,
+    UNITS,
+    decode,
+    need,
+)
+
+REASONS = ("busy", "dram", "token_previous", "token_next", "room", "instructions")
+"""What a unit does with a cycle: it works, or waits for one of these."""
 
 
-class Damaged(Exception):
-    """The bytes are no program, or it never ends."""
+class Fault(Exception):
+    """A program that accesses what is not there, or waits forever."""
 
 
-def bits(count: int) -> int:
-    return max(1, (count - 1).bit_length())
-
-
-@dataclass
 class Machine:
-    """A configuration by the names of the page, DRAM, and the memories."""
+    """The memories and what instructions do to them."""
 
-    sizes: Mapping[str, int]
-    dram: bytearray
-    memory: dict[int, Array] = field(default_factory=dict)
+    def __init__(self, config, dram, rng):
+        self.config, self.dram = config, dram
+        shapes = {
+            "micro_op": (4,), "weight": (config.block_out, config.block_in), "input": (config.batch, config.block_in),
+            "accumulator": (config.batch, config.block_out),
+        }  # fmt: skip
+        types = {"micro_op": "<u4", "weight": "i1", "input": "i1", "accumulator": "<i4"}
+        self.raw = {name: rng.integers(0, 256, getattr(config, name + "_bytes"), np.uint8) for name in shapes}
+        self.memory = {name: self.raw[name].view(types[name]) for name in shapes}
+        for name in ("weight", "input", "accumulator"):
+            self.memory[name] = self.memory[name].reshape(-1, *shapes[name])
 
-    def __post_init__(self) -> None:
-        batch, block_in, block_out = (self.sizes[name] for name in ("batch", "block_in", "block_out"))
-        count = {
-            INPUT: self.sizes["input_bytes"] // (batch * block_in),
-            WEIGHT: self.sizes["weight_bytes"] // (block_out * block_in),
-            ACCUMULATOR: self.sizes["accumulator_bytes"] // (4 * batch * block_out),
-            MICRO_OP: self.sizes["micro_op_bytes"] // 4,
-        }
-        unknown = np.random.default_rng(99)
-        self.memory = {
-            INPUT: unknown.integers(-128, 128, (count[INPUT], batch, block_in)).astype(np.int8),
-            WEIGHT: unknown.integers(-128, 128, (count[WEIGHT], block_out, block_in)).astype(np.int8),
-            ACCUMULATOR: unknown.integers(-(2**31), 2**31, (count[ACCUMULATOR], batch, block_out)).astype(np.int32),
-            MICRO_OP: np.zeros(count[MICRO_OP], np.uint32),
-        }
-        self.d = bits(count[ACCUMULATOR])
-        self.s = max(self.d, bits(count[INPUT]))
-        self.w = bits(count[WEIGHT])
-        self.m = bits(count[MICRO_OP])
-        self.a = max(map(bits, count.values()))
+    def execute(self, one):
+        if one.opcode != "finish":
+            getattr(self, one.opcode)(one)
 
-    # ---- Instructions ---------------------------------------------------------------------------------------------
+    def window(self, one):
+        """The bytes in DRAM of every row of the window, as indices."""
+        at = (one.dram + np.arange(one.rows, dtype=np.int64) * one.stride) * one.size
+        index = at[:, None] + np.arange(one.columns * one.size)
+        need(index.size == 0 or index.max() < len(self.dram), "outside of the DRAM", Fault)
+        return index
 
-    def widths(self, opcode: int) -> dict[str, int]:
-        """The fields behind the opcode in their order; the page's tables."""
-        tokens = dict.fromkeys(TOKENS, 1)
-        window = {"memory": 3, "sram": self.a, "dram": 32, "rows": 16, "columns": 16, "stride": 16}
-        pads = {"pad_top": 4, "pad_bottom": 4, "pad_left": 4, "pad_right": 4, "pad_value": 8}
-        loops = {"begin": self.m, "end": self.m + 1, "outer": 14, "inner": 14}
-        loops |= {
-            "destination_outer": self.d,
-            "destination_inner": self.d,
-            "source_outer": self.s,
-            "source_inner": self.s,
-        }
-        return {
-            LOAD: {**tokens, **window, **pads},
-            STORE: {**tokens, **window},
-            GEMM: {**tokens, "reset": 1, "lanes": 1, **loops, "weight_outer": self.w, "weight_inner": self.w},
-            FINISH: tokens,
-            ALU: {**tokens, "operation": 4, **loops, "use_immediate": 1, "immediate": 16},
-        }[opcode]
+    def load(self, one):
+        top, left, rows, columns = one.pad_top, one.pad_left, one.rows, one.columns
+        shape = (top + rows + one.pad_bottom, left + columns + one.pad_right)
+        name = "accumulator" if one.memory == "accumulator_8" else one.memory
+        memory = self.memory[name].reshape(self.config.entries[name], -1)
+        need(one.sram + shape[0] * shape[1] <= len(memory) or not shape[0] * shape[1], f"outside of {name}", Fault)
+        tile = np.full((*shape, memory.shape[1]), one.pad_value if name != "micro_op" else 0, memory.dtype)
+        kind = np.int8 if one.memory == "accumulator_8" else memory.dtype
+        data = self.dram[self.window(one)].reshape(-1).view(kind)
+        tile[top : top + rows, left : left + columns] = data.reshape(rows, columns, -1) if data.size else 0
+        memory[one.sram : one.sram + shape[0] * shape[1]] = tile.reshape(-1, memory.shape[1])
 
-    def decode(self, data: bytes) -> tuple[int, Fields]:
-        word = int.from_bytes(data, "little")
-        opcode, word = word & 7, word >> 3
-        if opcode > ALU:
-            raise Damaged("opcode")
-        found: Fields = {}
-        for name, width in self.widths(opcode).items():
-            found[name], word = word & ((1 << width) - 1), word >> width
-            if name in ("pad_value", "immediate") and found[name] >> (width - 1):
-                found[name] -= 1 << width
-        if word or not self.has_meaning(opcode, found):
-            raise Damaged("fields")
-        return opcode, found
+    def store(self, one):
+        count = one.rows * one.columns
+        memory = self.memory["accumulator"].reshape(self.config.entries["accumulator"], -1)
+        if not count:
+            return
+        need(one.sram + count <= len(memory), "outside of accumulators", Fault)
+        data = memory[one.sram : one.sram + count]
+        data = data.astype(np.int8) if one.memory == "output" else data
+        rows = np.ascontiguousarray(data).view(np.uint8).reshape(one.rows, -1)
+        for index, row in zip(self.window(one), rows, strict=True):
+            self.dram[index] = row
 
-    def has_meaning(self, opcode: int, f: Fields) -> bool:
-        if opcode == LOAD:
-            padded = f["pad_top"] or f["pad_bottom"] or f["pad_left"] or f["pad_right"]
-            known = f["memory"] in (MICRO_OP, WEIGHT, INPUT, ACCUMULATOR, ACCUMULATOR_8)
-            return known and not (f["pop_previous"] or f["push_previous"] or (f["memory"] == MICRO_OP and padded))
-        if opcode == STORE:
-            return f["memory"] in (OUTPUT, ACCUMULATOR) and not (f["pop_next"] or f["push_next"])
-        if opcode == GEMM and f["lanes"] and self.sizes["block_in"] != self.sizes["block_out"]:
-            return False
-        if opcode == ALU:
-            most = {SCALE: 255, QUANTIZE: 1023, REQUANTIZE: 1023}.get(f["operation"], 65535)
-            if f["operation"] > REQUANTIZE or (f["operation"] >= SCALE and f["use_immediate"]):
-                return False
-            if f["operation"] in (SCALE, QUANTIZE, REQUANTIZE) and not 0 <= f["immediate"] <= most:
-                return False
-        return opcode == FINISH or f["begin"] < f["end"]
+    def steps(self, one, most=4096):
+        """Destinations, sources and weights of the steps in their order, at most `most` at a time."""
+        count = one.end - one.begin
+        total = one.outer * one.inner * count
+        need(not total or one.end <= self.config.entries["micro_op"], "outside of micro-ops", Fault)
+        for start in range(0, total, most):
+            rest, k = np.divmod(np.arange(start, min(start + most, total)), count)
+            i, j = np.divmod(rest, one.inner)
+            word = self.memory["micro_op"][one.begin + k].astype(np.int64)
+            yield [
+                (word >> low & (1 << bits) - 1)
+                + sum(trip * getattr(one, f"{name}_{loop}", 0) for trip, loop in ((i, "outer"), (j, "inner")))
+                for name, (low, bits) in self.config.micro_op.items()
+            ]
 
-    # ---- What they do ---------------------------------------------------------------------------------------------
+    def inside(self, index, name, times=1):
+        need(index.max() < self.config.entries[name] * times, f"outside of {name}", Fault)
 
-    def execute(self, opcode: int, f: Fields) -> None:
-        if opcode == LOAD:
-            self.load(f)
-        elif opcode == STORE:
-            self.store(f)
-        elif opcode in (GEMM, ALU):
-            self.take_steps(opcode, f)
+    def gemm(self, one):
+        accumulator, inputs, weights = (self.memory[name] for name in ("accumulator", "input", "weight"))
+        for d, s, w in self.steps(one):
+            self.inside(d, "accumulator")
+            self.inside(s, "input")
+            self.inside(w, "weight", self.config.block_out if one.lanes else 1)
+            if one.lanes:
+                rows = weights.reshape(-1, self.config.block_in)[w]
+                products = inputs[s].astype(np.int32) * rows[:, None, :]
+            else:  # whole numbers below 2^53, so exact
+                products = np.matmul(inputs[s].astype(float), weights[w].astype(float).transpose(0, 2, 1))
+                products = products.astype(np.int64).astype(np.int32)
+            if one.reset:
+                accumulator[d] = products  # the last product of a destination stays
+            else:
+                np.add.at(accumulator, d, products)
 
-    def entry_in_dram(self, memory: int) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
-        """Bytes, numbers and extents of an entry in DRAM."""
-        narrow = memory in (ACCUMULATOR_8, OUTPUT)
-        like = self.memory[ACCUMULATOR if narrow else memory]
-        dtype = np.dtype(np.int8) if narrow else like.dtype
-        return int(np.prod(like.shape[1:])) * dtype.itemsize, dtype, like.shape[1:]
-
-    def load(self, f: Fields) -> None:
-        target = self.memory[ACCUMULATOR if f["memory"] == ACCUMULATOR_8 else f["memory"]]
-        size, dtype, extents = self.entry_in_dram(f["memory"])
-        width = f["pad_left"] + f["columns"] + f["pad_right"]
-        for row in range(f["pad_top"] + f["rows"] + f["pad_bottom"]):
-            entries = target[f["sram"] + row * width : f["sram"] + (row + 1) * width]
-            if len(entries) < width:
-                raise Damaged("outside of a memory")
-            entries[...] = f["pad_value"] & 0xFFFFFFFF if f["memory"] == MICRO_OP else f["pad_value"]
-            inside = row - f["pad_top"]
-            if 0 <= inside < f["rows"] and f["columns"]:
-                first = (f["dram"] + inside * f["stride"]) * size
-                data = self.dram[first : first + f["columns"] * size]
-                numbers = np.frombuffer(bytes(data), dtype).reshape(f["columns"], *extents)
-                entries[f["pad_left"] : f["pad_left"] + f["columns"]] = numbers
-
-    def store(self, f: Fields) -> None:
-        size, dtype, _ = self.entry_in_dram(f["memory"])
-        for row in range(f["rows"]):
-            first = f["sram"] + row * f["columns"]
-            data = self.memory[ACCUMULATOR][first : first + f["columns"]].astype(dtype).tobytes()
-            at = (f["dram"] + row * f["stride"]) * size
-            if at + len(data) > len(self.dram):
-                raise Damaged("outside of DRAM")
-            self.dram[at : at + len(data)] = data
-
-    def take_steps(self, opcode: int, f: Fields) -> None:
-        accumulators = self.memory[ACCUMULATOR]
-        for i in range(f["outer"]):
-            for j in range(f["inner"]):
-                for k in range(f["begin"], f["end"]):
-                    word = int(self.memory[MICRO_OP][k])
-                    d = word & ((1 << self.d) - 1)
-                    s = word >> self.d & ((1 << self.s) - 1)
-                    w = word >> (self.d + self.s) & ((1 << self.w) - 1)
-                    d += i * f["destination_outer"] + j * f["destination_inner"]
-                    s += i * f["source_outer"] + j * f["source_inner"]
-                    if opcode == GEMM:
-                        w += i * f["weight_outer"] + j * f["weight_inner"]
-                        product = self.product(s, w, bool(f["lanes"]))
-                        accumulators[d] = product if f["reset"] else accumulators[d] + product
-                    else:
-                        accumulators[d] = self.operation(f, accumulators[d], s)
-
-    def product(self, s: int, w: int, lanes: bool) -> Array:
-        x = self.memory[INPUT][s].astype(np.int32)
-        rows = self.sizes["block_out"]
-        if lanes:
-            return x * self.memory[WEIGHT][w // rows][w % rows].astype(np.int32)
-        return x @ self.memory[WEIGHT][w].astype(np.int32).T
-
-    def operation(self, f: Fields, x: Array, s: int) -> Array:
-        accumulators, code, immediate = self.memory[ACCUMULATOR], f["operation"], f["immediate"]
-        y = np.full_like(x, immediate) if f["use_immediate"] else accumulators[s]
-        point = (immediate & 255) - 256 * (immediate >> 7 & 1)
-        with np.errstate(all="ignore"):
-            if code in (MIN, MAX):
-                return np.minimum(x, y) if code == MIN else np.maximum(x, y)
-            if code in (ADD, MULTIPLY):
-                return x + y if code == ADD else x * y
-            if code == SHIFT_RIGHT:
-                right, left = np.clip(y, 0, 31), np.clip(-y.astype(np.int64), 0, 31)
-                return np.where(y < 0, (x.astype(np.int64) << left).astype(np.int32), x >> right)
-            if code == COPY:
-                return y.copy()
-            if code == SCALE:
-                return as_bits((x - np.int32(point)).astype(np.float32) * y.view(np.float32))
-            if code == FLOAT_ADD:
-                return as_bits(x.view(np.float32) + y.view(np.float32))
-            least = point if immediate >> 8 & 1 else -128
-            if code == QUANTIZE:
-                return in_8_bits(whole(x.view(np.float32) / y.view(np.float32)) + point, least)
-            divisor, total = accumulators[s + 1].view(np.float32), x + accumulators[s + 2]
-            multiplier = y.view(np.float32)
-            if immediate >> 9 & 1:
-                return in_8_bits(whole(total.astype(np.float64) * multiplier.astype(np.float64) + point), least)
-            return in_8_bits(whole(total.astype(np.float32) * multiplier / divisor) + point, least)
+    def alu(self, one):
+        accumulator = self.memory["accumulator"]
+        operands = 0 if one.use_immediate else 3 if one.operation == REQUANTIZE else 1
+        for d, s, _ in self.steps(one):
+            self.inside(d, "accumulator")
+            reads = [s + n for n in range(operands)]
+            if operands:
+                self.inside(reads[-1], "accumulator")
+            for part in independent(d, reads):
+                y = [accumulator[index[part]] for index in reads] or [np.int32(one.immediate)]
+                with np.errstate(all="ignore"):
+                    accumulator[d[part]] = operate(one.operation, one.immediate, accumulator[d[part]], *y)
 
 
-def as_bits(numbers: Array) -> Array:
-    return np.where(np.isnan(numbers), np.int32(0x7FC00000), numbers.view(np.int32))
+def independent(d, reads):
+    """Cuts steps into ranges of which no step reads what another one before it wrote."""
+    begin, written = 0, set()
+    for n, (at, *others) in enumerate(zip(*(index.tolist() for index in (d, *reads)), strict=True)):
+        if at in written or not written.isdisjoint(others):
+            yield slice(begin, n)
+            begin, written = n, set()
+        written.add(at)
+    yield slice(begin, len(d))
 
 
-def whole(numbers: Array) -> Array:
-    """Half to even, kept in 32 bits, no number as 0; in 64 bits, so that what is added does not wrap."""
-    rounded = np.rint(numbers.astype(np.float64))
-    kept = np.clip(np.where(np.isnan(rounded), 0.0, rounded), -(2.0**31), 2.0**31 - 1)
-    return kept.astype(np.int64)
+def as_float(x):
+    return np.ascontiguousarray(x).view(np.float32)
 
 
-def in_8_bits(numbers: Array, least: int) -> Array:
-    return np.clip(numbers, least, 127).astype(np.int32)
+def as_bits(x):
+    return np.where(np.isnan(x), np.int32(0x7FC00000), x.view(np.int32))
 
 
-# ---- Order --------------------------------------------------------------------------------------------------------
+def whole(x):
+    """Rounded half to even, kept in 32 bits; NaN is 0. Wide, so that more can be added."""
+    return np.clip(np.nan_to_num(np.rint(x).astype(float), nan=0.0), -(2.0**31), 2.0**31 - 1).astype(np.int64)
 
 
-def neighbours(unit: int, f: Fields, action: str, *, taken: bool) -> list[tuple[int, int]]:
-    """The queues, from a unit to one, that an instruction takes from or gives to."""
-    found = []
-    for side, other in (("previous", unit - 1), ("next", unit + 1)):
-        if f[f"{action}_{side}"]:
-            found.append((other, unit) if taken else (unit, other))
-    return found
+def operate(operation, immediate, x, y, divisor=None, bias=None):
+    zero = (immediate & 255 ^ 128) - 128
+    least = zero if immediate & 256 else -128
+    if operation == MIN:
+        return np.minimum(x, y)
+    if operation == MAX:
+        return np.maximum(x, y)
+    if operation == ADD:
+        return x + y
+    if operation == MULTIPLY:
+        return x * y
+    if operation == COPY:
+        return y
+    if operation == SHIFT:
+        by = np.clip(y, -31, 31)
+        return np.where(by < 0, x << np.maximum(-by, 0), x >> np.maximum(by, 0))
+    if operation == SCALE:
+        return as_bits((x - np.int32(zero)).astype(np.float32) * as_float(y))
+    if operation == FLOAT_ADD:
+        return as_bits(as_float(x) + as_float(y))
+    if operation == QUANTIZE:
+        return np.clip(whole(as_float(x) / as_float(y)) + zero, least, 127)
+    total = x + bias
+    if immediate & 512:
+        return np.clip(whole(total.astype(float) * as_float(y).astype(float) + float(zero)), least, 127)
+    return np.clip(whole(total.astype(np.float32) * as_float(y) / as_float(divisor)) + zero, least, 127)
 
 
-def simulate(sizes: Mapping[str, int], stream: bytes, dram: bytearray) -> None:
-    """Run a program on its DRAM, in place."""
-    machine = Machine(sizes, dram)
-    program = [machine.decode(stream[at : at + 16]) for at in range(0, len(stream), 16)]
-    queues: list[deque[tuple[int, Fields]]] = [deque() for _ in range(4)]
-    started: list[tuple[int, Fields] | None] = [None] * 4
-    tokens: dict[tuple[int, int], int] = {}
-    fetched = 0
-    while True:
-        moved = False
-        while fetched < len(program) and len(queues[UNIT_OF[program[fetched][0]]]) < sizes["queue_depth"]:
-            queues[UNIT_OF[program[fetched][0]]].append(program[fetched])
-            fetched, moved = fetched + 1, True
-        for unit in range(4):
-            one = started[unit]
-            if one is None and queues[unit]:
-                wanted = neighbours(unit, queues[unit][0][1], "pop", taken=True)
-                if all(tokens.get(queue, 0) for queue in wanted):
-                    for queue in wanted:
-                        tokens[queue] -= 1
-                    one = started[unit] = queues[unit].popleft()
-                    machine.execute(*one)
-                    moved = True
-            if one is not None:
-                given = neighbours(unit, one[1], "push", taken=False)
-                if all(tokens.get(queue, 0) < sizes["token_depth"] for queue in given):
-                    for queue in given:
-                        tokens[queue] = tokens.get(queue, 0) + 1
-                    started[unit], moved = None, True
-                    if one[0] == FINISH:
-                        return
-        if not moved:
-            raise Damaged("a unit waits forever")
+class Run:
+    """Units, fetching and the port as processes: a process yields what it waits for.
+
+    ("until", condition, reason): until it is true. ("cycles", n): busy so long; ("latency", n): waiting for DRAM.
+    ("port", bytes): a burst.
+    """
+
+    def __init__(self, config, data, dram, seed=None):
+        self.config, self.program = config, decode(config, bytes(data))
+        kinds = [one.opcode for one in self.program]
+        need(kinds.count("finish") == 1 and kinds[-1] == "finish", "finish is the last, and the only one")
+        self.rng = None if seed is None else np.random.default_rng(seed)
+        self.machine = Machine(config, np.frombuffer(dram, np.uint8), self.rng or np.random.default_rng(0))
+        self.queues = [deque() for _ in UNITS]
+        self.tokens = {(a, b): 0 for a in range(4) for b in (a - 1, a + 1) if 0 <= b < 4}
+        self.spans = []  # of every instruction: itself, when it started, when it was done
+        self.counters = {unit: dict.fromkeys(REASONS, 0) for unit in (*UNITS, "fetch")}
+        self.now, self.over = 0, False
+        self.go()
+
+    def unit(self, me):
+        queue = self.queues[me]
+        while True:
+            yield "until", lambda: queue, "instructions"
+            one, takes, gives = queue[0], [], []
+            for to, end in ((me - 1, "previous"), (me + 1, "next")):
+                if getattr(one, "pop_" + end):
+                    takes.append((to, me))
+                    yield "until", lambda link=takes[-1]: self.tokens[link], "token_" + end
+                if getattr(one, "push_" + end):
+                    gives.append((me, to))
+            queue.popleft()
+            for link in takes:
+                self.tokens[link] -= 1
+            start, early = self.now, self.rng is not None and self.rng.integers(2)
+            if early:
+                self.machine.execute(one)
+            work = self.transfer(one) if one.opcode in ("load", "store") else [("cycles", self.duration(one))]
+            yield from work
+            if not early:
+                self.machine.execute(one)
+            self.spans.append((one, start, self.now))
+            yield "until", lambda gives=gives: all(self.tokens[one] < self.config.token_depth for one in gives), "room"
+            for link in gives:
+                self.tokens[link] += 1
+            self.over = self.over or one.opcode == "finish"
+
+    def bursts(self, rows, size):
+        for _ in range(rows):
+            for done in range(0, size, self.config.burst_bytes):
+                yield "port", min(self.config.burst_bytes, size - done)
+
+    def transfer(self, one):
+        start, rows, size = self.now, one.rows, one.columns * one.size
+        if one.stride == one.columns:
+            rows, size = 1, rows * size
+        if rows * size:
+            yield "latency", self.config.latency
+            yield from self.bursts(rows, size)
+        if one.opcode == "load":
+            window = one.rows * one.columns
+            filled = (one.pad_top + one.rows + one.pad_bottom) * (one.pad_left + one.columns + one.pad_right)
+            if filled > window and self.now - start < filled:
+                yield "cycles", filled - (self.now - start)
+
+    def duration(self, one):
+        if one.opcode == "finish" or not one.outer * one.inner:
+            return 1
+        steps = one.outer * one.inner * (one.end - one.begin)
+        if one.opcode == "alu":
+            return self.config.pipeline + self.config.alu_interval * steps
+        if self.config.accumulator_latency > 1:
+            last, at, apart = {}, -1, self.config.accumulator_latency
+            for d, _, _ in self.machine.steps(one):
+                for destination in d.tolist():
+                    at = max(at + 1, last.get(destination, -apart) + apart)
+                    last[destination] = at
+            steps = at + 1
+        return self.config.pipeline + steps
+
+    def fetch(self):
+        for first in range(0, len(self.program), 16):
+            group = self.program[first : first + 16]
+            yield "latency", self.config.latency
+            yield from self.bursts(1, 16 * len(group))
+            for one in group:
+                queue = self.queues[one.unit]
+                yield "until", lambda queue=queue: len(queue) < self.config.queue_depth, "room"
+                queue.append(one)
+
+    def go(self):
+        names = (*UNITS, "fetch")
+        processes = [self.unit(me) for me in range(4)] + [self.fetch()]
+        waits = [next(process) for process in processes]
+        since, ends = [0] * 5, [None] * 5  # of what each waits for: since when, until when where that is known
+        served, port_free = [-1] * 5, 0
+        ranks = (0, 3, 4, 1, 2)  # of those that the port never served
+
+        def count(me, reason):
+            self.counters[names[me]][reason] += self.now - since[me]
+            since[me] = self.now
+
+        def begin(me):
+            kind, what, *_ = waits[me]
+            if kind in ("cycles", "latency") or (kind == "port" and self.rng is not None):
+                if self.rng is not None:
+                    what = int(self.rng.exponential(10.0 ** self.rng.integers(4)))
+                ends[me] = self.now + what
+
+        for me in range(5):
+            begin(me)
+        while not self.over:
+            progress = True
+            while progress and not self.over:
+                progress = False
+                for me in range(5):
+                    while waits[me] and not self.over:
+                        kind, what, *reason = waits[me]
+                        if not (what() if kind == "until" else ends[me] is not None and ends[me] <= self.now):
+                            break
+                        count(me, reason[0] if reason else "dram" if kind == "latency" else "busy")
+                        ends[me], progress = None, True
+                        waits[me] = next(processes[me], None)
+                        if waits[me]:
+                            begin(me)
+            if self.over:
+                break
+            asking = [me for me in range(5) if waits[me] and waits[me][0] == "port" and ends[me] is None]
+            if asking and port_free <= self.now:
+                me = min(asking, key=lambda me: (served[me], ranks[me]))
+                count(me, "dram")
+                served[me] = self.now
+                ends[me] = port_free = self.now + -(-waits[me][1] // self.config.port_bytes)
+            known = [end for end in ends if end is not None]
+            need(known, f"waits forever: {waits}", Fault)
+            self.now = min(known)
+        self.cycles = self.now
+        for me in range(5):
+            kind, _, *reason = waits[me] or ("until", None, "instructions")
+            served = kind == "cycles" or (kind == "port" and ends[me] is not None)
+            count(me, reason[0] if reason else "busy" if served else "dram")
+
+
+def run(config, instructions, dram, seed=None):
+    """Runs a program; `dram` (a bytearray) is what it was and becomes what it is."""
+    return Run(config, instructions, dram, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 
 from graft.errors import RunError
@@ -11,6 +12,10 @@ from graft.plugins.accelerator.program import Program, Role
 from graft.plugins.accelerator.simulator import cycles_of
 from tests.plugins.accelerator.page.instructions import UNITS, Configuration
 from tests.plugins.accelerator.page.simulator import Fault, Run, run
+
+PROGRAMS = int(os.environ.get("GRAFT_ACCELERATOR_PROGRAMS", "500"))
+"""Of each of 20 machines, beyond the normal suite; 5,000 are the whole."""
+MACHINES = range(20)
 
 
 def page_run(program: Program, dram: bytearray, seed: int | None = None) -> Run:

@@ -27,9 +27,8 @@ from graft.plugins.accelerator.model import run
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
 from graft.plugins.accelerator.proof.dependences import with_tokens
 from graft.plugins.accelerator.simulator import run_functional
-from tests.plugins.accelerator.page.compare import by_the_page
+from tests.plugins.accelerator.page.compare import PROGRAMS, by_the_page
 from tests.plugins.accelerator.page.random_programs import SPECIAL
-from tests.plugins.accelerator.page.test_page import PROGRAMS
 
 MACHINE = Configuration()
 COUNT, LANES, ENTRY = 256, 16, 64

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from graft.plugins.accelerator.layers import inputs_of, packed, unpacked
 from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.simulator import run_functional
 from tests.plugins.accelerator.layer_reference import evaluate
-from tests.plugins.accelerator.page.compare import by_the_page, check_times
+from tests.plugins.accelerator.page.compare import MACHINES, PROGRAMS, by_the_page, check_times
 from tests.plugins.accelerator.page.instructions import Configuration as PageConfiguration
 from tests.plugins.accelerator.page.instructions import Damaged, decode_one
 from tests.plugins.accelerator.page.random_programs import (
@@ -24,10 +22,6 @@ from tests.plugins.accelerator.page.random_programs import (
     random_network,
     square_configuration,
 )
-
-PROGRAMS = int(os.environ.get("GRAFT_ACCELERATOR_PROGRAMS", "500"))
-"""Of each of 20 machines, beyond the normal suite; 5,000 are the whole."""
-MACHINES = range(20)
 
 
 def check(machine: int, programs: int) -> None:

@@ -25,9 +25,8 @@ from graft.plugins.accelerator.isa import (
     unit_of,
 )
 from graft.plugins.accelerator.program import Program, Role, Tensor
-from tests.plugins.accelerator.page.compare import check_times
+from tests.plugins.accelerator.page.compare import MACHINES, PROGRAMS, check_times
 from tests.plugins.accelerator.page.random_programs import random_configuration
-from tests.plugins.accelerator.page.test_page import MACHINES, PROGRAMS
 
 
 def random_instruction(rng: np.random.Generator, often: float, output: int) -> Instruction:

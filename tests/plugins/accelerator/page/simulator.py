@@ -185,12 +185,21 @@ def operate(operation, immediate, x, y, divisor=None, bias=None):
     return np.clip(whole(total.astype(np.float32) * as_float(y) / as_float(divisor)) + zero, least, 127)
 
 
-class Run:
-    """Units, fetching and the port as processes: a process yields what it waits for.
+class Actor:
+    """A unit, or fetching, as a process that yields what it waits for: `wait`.
 
     ("until", condition, reason): until it is true. ("cycles", n): busy so long; ("latency", n): waiting for DRAM.
     ("port", bytes): a burst.
     """
+
+    def __init__(self, process, rank):
+        self.process, self.wait = process, next(process)
+        self.since, self.end = 0, None  # since when it waits, and until when, where that is known
+        self.served, self.rank = -1, rank  # when the port served it last, and which is first of those that it never did
+
+
+class Run:
+    """A program in the machine: what it computes, and when."""
 
     def __init__(self, config, data, dram, seed=None):
         self.config, self.program = config, decode(config, bytes(data))
@@ -276,56 +285,61 @@ class Run:
                 queue.append(one)
 
     def go(self):
-        names = (*UNITS, "fetch")
-        processes = [self.unit(me) for me in range(4)] + [self.fetch()]
-        waits = [next(process) for process in processes]
-        since, ends = [0] * 5, [None] * 5  # of what each waits for: since when, until when where that is known
-        served, port_free = [-1] * 5, 0
-        ranks = (0, 3, 4, 1, 2)  # of those that the port never served
-
-        def count(me, reason):
-            self.counters[names[me]][reason] += self.now - since[me]
-            since[me] = self.now
-
-        def begin(me):
-            kind, what, *_ = waits[me]
-            if kind in ("cycles", "latency") or (kind == "port" and self.rng is not None):
-                if self.rng is not None:
-                    what = int(self.rng.exponential(10.0 ** self.rng.integers(4)))
-                ends[me] = self.now + what
-
-        for me in range(5):
-            begin(me)
+        units = zip(range(4), (0, 3, 4, 1), strict=True)
+        self.actors = {UNITS[me]: Actor(self.unit(me), rank) for me, rank in units} | {"fetch": Actor(self.fetch(), 2)}
+        self.port_free = 0
+        for actor in self.actors.values():
+            self.begin(actor)
         while not self.over:
-            progress = True
-            while progress and not self.over:
-                progress = False
-                for me in range(5):
-                    while waits[me] and not self.over:
-                        kind, what, *reason = waits[me]
-                        if not (what() if kind == "until" else ends[me] is not None and ends[me] <= self.now):
-                            break
-                        count(me, reason[0] if reason else "dram" if kind == "latency" else "busy")
-                        ends[me], progress = None, True
-                        waits[me] = next(processes[me], None)
-                        if waits[me]:
-                            begin(me)
-            if self.over:
-                break
-            asking = [me for me in range(5) if waits[me] and waits[me][0] == "port" and ends[me] is None]
-            if asking and port_free <= self.now:
-                me = min(asking, key=lambda me: (served[me], ranks[me]))
-                count(me, "dram")
-                served[me] = self.now
-                ends[me] = port_free = self.now + -(-waits[me][1] // self.config.port_bytes)
-            known = [end for end in ends if end is not None]
-            need(known, f"waits forever: {waits}", Fault)
-            self.now = min(known)
+            while any(self.advance(name, actor) for name, actor in self.actors.items()):
+                pass
+            if not self.over:
+                self.grant()
+                ends = [actor.end for actor in self.actors.values() if actor.end is not None]
+                need(ends, "waits forever", Fault)
+                self.now = min(ends)
         self.cycles = self.now
-        for me in range(5):
-            kind, _, *reason = waits[me] or ("until", None, "instructions")
-            served = kind == "cycles" or (kind == "port" and ends[me] is not None)
-            count(me, reason[0] if reason else "busy" if served else "dram")
+        for name, actor in self.actors.items():
+            kind, _, *reason = actor.wait or ("until", None, "instructions")
+            busy = kind == "cycles" or (kind == "port" and actor.end is not None)
+            self.count(name, reason[0] if reason else "busy" if busy else "dram")
+
+    def begin(self, actor):
+        """Say until when an actor waits, where that is known; in an order by chance it is any time."""
+        kind, what, *_ = actor.wait
+        if kind in ("cycles", "latency") or (kind == "port" and self.rng is not None):
+            if self.rng is not None:
+                what = int(self.rng.exponential(10.0 ** self.rng.integers(4)))
+            actor.end = self.now + what
+
+    def advance(self, name, actor):
+        """Let an actor go on as far as it can now; return whether it did."""
+        moved = False
+        while actor.wait and not self.over:
+            kind, what, *reason = actor.wait
+            if not (what() if kind == "until" else actor.end is not None and actor.end <= self.now):
+                break
+            self.count(name, reason[0] if reason else "dram" if kind == "latency" else "busy")
+            actor.wait, actor.end, moved = next(actor.process, None), None, True
+            if actor.wait:
+                self.begin(actor)
+        return moved
+
+    def grant(self):
+        """Serve a burst, if the port is free."""
+        waiting = ((name, one) for name, one in self.actors.items() if one.wait and one.wait[0] == "port")
+        asking = [(name, one) for name, one in waiting if one.end is None]
+        if asking and self.port_free <= self.now:
+            name, actor = min(asking, key=lambda pair: (pair[1].served, pair[1].rank))
+            self.count(name, "dram")
+            actor.served = self.now
+            actor.end = self.port_free = self.now + -(-actor.wait[1] // self.config.port_bytes)
+
+    def count(self, name, reason):
+        """Say what an actor did until now."""
+        actor = self.actors[name]
+        self.counters[name][reason] += self.now - actor.since
+        actor.since = self.now
 
 
 def run(config, instructions, dram, seed=None):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict, astuple, fields
+from typing import Any
+
 import numpy as np
 import pytest
 
 from graft.errors import ArtifactError, CompileError
+from graft.plugins.accelerator._simulator import simulate
 from graft.plugins.accelerator.codegen import lower
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.encoding import decode_all
+from graft.plugins.accelerator.encoding import decode, decode_all, encode
+from graft.plugins.accelerator.isa import Finish, Instruction
 from graft.plugins.accelerator.layers import inputs_of, packed, unpacked
 from graft.plugins.accelerator.proof.prove import prove
-from graft.plugins.accelerator.simulator import run_functional
+from graft.plugins.accelerator.simulator import FUNCTIONAL, run_functional
 from tests.plugins.accelerator.layer_reference import evaluate
 from tests.plugins.accelerator.page.compare import MACHINES, PROGRAMS, by_the_page, check_times
+from tests.plugins.accelerator.page.instructions import OPCODES, Damaged, decode_one
 from tests.plugins.accelerator.page.instructions import Configuration as PageConfiguration
-from tests.plugins.accelerator.page.instructions import Damaged, decode_one
 from tests.plugins.accelerator.page.random_programs import (
     legal_program,
     random_configuration,
@@ -92,6 +98,63 @@ def test_what_the_page_calls_damaged_both_refuse(stream: bytes) -> None:
         decode_one(PageConfiguration(), stream)
     with pytest.raises(ArtifactError):
         decode_all(stream, machine)
+
+
+def random_word(rng: np.random.Generator, machine: PageConfiguration) -> bytes:
+    """An instruction of extreme and ordinary fields; one of eight has another opcode, or any bit flipped."""
+    opcode = int(rng.integers(5))
+    word, shift = opcode, 3
+    for name, signed in machine.fields[opcode]:
+        width, kind = abs(signed), int(rng.integers(8))
+        value = min(kind // 3, (1 << width) - 1) if kind < 6 or name.startswith("p") else int(rng.integers(1 << width))
+        word |= value << shift
+        shift += width
+    if not rng.integers(8):
+        word ^= 1 << int(rng.integers(128))
+    return (word if rng.integers(8) else word | 5).to_bytes(16, "little")
+
+
+def fields_by_the_page(machine: PageConfiguration, data: bytes) -> dict[str, object] | None:
+    try:
+        one = decode_one(machine, data)
+    except Damaged:
+        return None
+    return {name: getattr(one, name) for name, _ in machine.fields[OPCODES.index(one.opcode)]}
+
+
+def fields_of(machine: Configuration, data: bytes) -> dict[str, object] | None:
+    try:
+        one = decode(data, machine)
+    except ArtifactError:
+        return None
+    return {name: value.name.lower() if name == "memory" else int(value) for name, value in fields_with_values(one)}
+
+
+def fields_with_values(one: Instruction) -> Iterator[tuple[str, Any]]:
+    return ((field.name, getattr(one, field.name)) for field in fields(one))
+
+
+def is_damaged(machine: Configuration, data: bytes) -> bool:
+    """Whether the native simulators refuse to read an instruction; it takes no steps here."""
+    try:
+        simulate(astuple(machine), data + encode(Finish(), machine), bytearray(64), FUNCTIONAL, 0, 0)
+    except RuntimeError as error:
+        return str(error) in ("instruction 0 is damaged", "instruction 0 is 'finish', and 1 are behind it")
+    return False
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_any_bits_are_the_same_instruction_or_damaged_to_all(machine: int) -> None:
+    rng = np.random.default_rng(machine)
+    configuration = random_configuration(rng)
+    by_the_page, damaged = PageConfiguration(**asdict(configuration)), 0
+    for _ in range(150):
+        data = random_word(rng, by_the_page)
+        expected = fields_by_the_page(by_the_page, data)
+        assert fields_of(configuration, data) == expected, data.hex()
+        assert is_damaged(configuration, data) == (expected is None or data[0] & 7 == Finish.opcode), data.hex()
+        damaged += expected is None
+    assert 20 < damaged < 130
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -92,14 +92,22 @@ class Stitcher:
     def stitch_modules(self, region: Region) -> ProgramDescription:
         """Return a program that asks for each function of a region's modules: to load, not to run."""
         compiled = self._compiled[region.name]
-        modules = compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,)
-        first = self._add_modules(region.name, modules)
-        calls = [
-            Call("call", (), (), first + number, function)
-            for number, module in enumerate(modules)
-            for function in module.functions
-        ]
-        self._procedures.append(Procedure(region.name, (), (), (), tuple(calls)))
+        if isinstance(compiled, CompiledRegion):
+            first = self._add_modules(region.name, compiled.modules)
+            calls = [call for call in compiled.procedure.calls if call.kind == "call"]
+        else:
+            first = self._add_modules(region.name, (compiled,))
+            given = range(len(region.inputs) + (len(region.constants) if region.backend in self._passed else 0))
+            made = tuple(range(len(region.outputs)))
+            calls = [Call("call", tuple(given), made, 0, function) for function in compiled.functions]
+        results: list[TensorSpec] = []
+        for number, call in enumerate(calls):
+            outputs = tuple(range(len(results), len(results) + len(call.outputs)))
+            results += [TensorSpec(f"result{index}", "uint8", (0,), "arena") for index in outputs]
+            calls[number] = replace(
+                call, inputs=(-1,) * len(call.inputs), outputs=outputs, module=first + call.module, in_place=()
+            )
+        self._procedures.append(Procedure(region.name, tuple(results), (), (), tuple(calls)))
         return self._description()
 
     def _description(self) -> ProgramDescription:

@@ -204,11 +204,12 @@ def forget_stated(graph: onnx.GraphProto) -> dict[str, Sequence[int | str | None
     """Return the shapes that a graph states of results; where inputs have symbols or there are branches, take them out.
 
     Exporters write shapes there that were true for the inputs that they traced with, and the branch that these took.
-    What they state of constants goes whole: onnx (1.23) would take a Slice's axes without a shape for none.
+    What they state of constants stays: onnx (1.23) would take a Slice's axes without a shape for none.
     """
     is_symbolic = next(_symbolic(graph), None) is not None or any(node.op_type == "If" for node in graph.node)
     stated: dict[str, Sequence[int | str | None]] = {}
-    for value in (*graph.output, *graph.value_info):
+    constants = {tensor.name for tensor in graph.initializer}
+    for value in (*graph.output, *(value for value in graph.value_info if value.name not in constants)):
         tensor = value.type.tensor_type
         if value.type.HasField("tensor_type") and tensor.HasField("shape"):
             names = [one.dim_param if not _MADE_UP.fullmatch(one.dim_param) else None for one in tensor.shape.dim]
@@ -218,10 +219,6 @@ def forget_stated(graph: onnx.GraphProto) -> dict[str, Sequence[int | str | None
             ]
             if is_symbolic:
                 tensor.ClearField("shape")
-    constants = {tensor.name for tensor in graph.initializer}
-    kept = [value for value in graph.value_info if value.name not in constants]
-    del graph.value_info[:]
-    graph.value_info.extend(kept)
     return stated
 
 

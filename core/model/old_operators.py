@@ -74,13 +74,15 @@ def place_slopes(proto: onnx.ModelProto) -> None:
 
 
 def masks_of(graph: onnx.GraphProto) -> set[str]:
-    """Return the masks of Dropout, which before opset 10 are of the type of the data.
+    """Return the masks of Dropout that are read, which before opset 10 are of the type of the data.
 
     Raises ModelError for one that trains, which the converter knows no form of.
     """
-    found = set()
+    found, read = set[str](), set[str]()
     for one in every_graph(graph):
+        read.update(output.name for output in one.output)
         for node in one.node:
+            read.update(node.input)
             if node.op_type != "Dropout" or node.domain:
                 continue
             if any(given.name == "is_test" and not given.i for given in node.attribute):
@@ -89,8 +91,8 @@ def masks_of(graph: onnx.GraphProto) -> set[str]:
                     "leave it out, or set it to 1",
                     node=node.name,
                 )
-            found |= set(node.output[1:]) - {""}
-    return found
+            found.update(node.output[1:])
+    return found & (read - {""})
 
 
 def keep_masks(graph: onnx.GraphProto, masks: set[str]) -> None:

@@ -70,9 +70,10 @@ def test_where_another_backend_takes_the_region_the_program_runs() -> None:
     np.testing.assert_array_equal(program(x), np.zeros_like(x))
 
 
-@pytest.mark.skipif(not device_fault(), reason="an NVIDIA driver is here")
 @pytest.mark.parametrize("backend", ["cuda", "cuda_source"])
 def test_cuda_compiles_without_a_driver_and_loading_names_the_device(backend: str, tmp_path) -> None:
+    if not device_fault():
+        pytest.skip("an NVIDIA driver is here, or that of a test before")
     if backend == "cuda_source" and "not installed" in version():
         pytest.skip("NVRTC is not installed")
     program = graft.compile(MODEL, [backend])

@@ -70,6 +70,16 @@ def test_where_another_backend_takes_the_region_the_program_runs() -> None:
     np.testing.assert_array_equal(program(x), np.zeros_like(x))
 
 
+def test_a_region_that_cannot_be_loaded_takes_no_other_away() -> None:
+    """Kernels of ``irregular`` count the arguments of their calls, when each region is tried by itself, too."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 22]> g (float[2, 8] x) => (float[2, 8] y, int64[2, n] z) '
+        "{ y = Relu (x) z = NonZero (x) }"
+    )
+    plan = graft.Plan.of(graft.compile(model, [Broken(), "irregular", "llvm", "reference"]))
+    assert [(row.op_type, row.backend) for row in plan.placements] == [("Relu", "llvm"), ("NonZero", "irregular")]
+
+
 @pytest.mark.parametrize("backend", ["cuda", "cuda_source"])
 def test_cuda_compiles_without_a_driver_and_loading_names_the_device(backend: str, tmp_path) -> None:
     if not device_fault():

@@ -197,10 +197,9 @@ def test_what_cannot_be_compiled_anew_is_told(tmp_path: Path) -> None:
         '<ir_version: 10, opset_import: ["" : 21]> g (float[1] x) => (float[1] y) {y=Abs(x)}'
     )
     save(replace(description(), files={"model.onnx": empty.SerializeToString()}), path)
-    with pytest.warns(RuntimeWarning):
-        assert message_of(lambda: load(path, threads=1)) == (
-            "module 'm' of kind 'test' cannot be compiled anew: it is not one region of the artifact's model"
-        )
+    assert message_of(lambda: load(path, threads=1)).endswith(
+        "; module 'm' of kind 'test' cannot be compiled anew: it is not one region of the artifact's model"
+    )
 
 
 def test_a_given_loader_is_used(tmp_path: Path) -> None:

@@ -127,3 +127,16 @@ def test_an_axis_without_elements_is_resized_to_none_alone() -> None:
     assert str(error.value) == (
         "Resize (node 'y'): min('y'[2], 1) is 1 and axis 2 of 'x' is 0; the first must be at most the second"
     )
+
+
+def test_an_image_without_pixels_is_sampled_among_zeros_alone() -> None:
+    inputs, feeds = "float[1,1,h,3] x, float[1,2,2,2] grid", {"grid": np.zeros((1, 2, 2, 2), np.float32)}
+    feeds["x"] = np.zeros((1, 1, 0, 3), np.float32)
+    zeros, border = (
+        graft.compile(parsed(f"({inputs}) => (float[1,1,2,2] y) {{ y = GridSample {settings} (x, grid) }}"), ["llvm"])
+        for settings in ("", '<padding_mode = "border">')
+    )
+    assert not zeros.run(feeds)["y"].any()
+    with pytest.raises(InputError) as error:
+        border.run(feeds)
+    assert str(error.value) == "GridSample (node 'y'): at least 1 is wanted where axis 2 of 'x' is 0"

@@ -55,13 +55,10 @@ UNDEMANDED = {
     "GroupNormalization": "ONNX wants a scale for each channel: onnx.reference broadcasts one",
     "TensorScatter": "ONNX wants indices within the cache: onnx.reference counts on from its beginning",
     "PRelu": "ONNX broadcasts slopes to the data alone: onnx.reference broadcasts both",
+    "Reshape": "a computed 0 copies an extent of a tensor without elements: Graft refuses, onnx.reference copies",
     "Attention": "ONNX says that batches are the same: onnx.reference broadcasts keys of one, ONNX Runtime refuses",
 }
 """Operators that demand sizes which neither `onnx.reference` nor ONNX Runtime looks at: Graft refuses by name."""
-
-
-EMPTY = "Reshape: an extent of 0 that is computed is one of 0 in Graft, and copies in ONNX (docs/shapes.md)"
-"""What Graft itself does otherwise, stated in its documentation."""
 
 
 def quirk_of(node: onnx.NodeProto) -> Quirk | None:

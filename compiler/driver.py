@@ -342,9 +342,19 @@ class Compiler:
         with self._timed("partition"):
             result, able = without_faulty(place, list(self._backends.values()), self._forgiven)
         self._backends = {backend.name: backend for backend in able}
-        fallbacks = () if self._manager is None else self._manager.fallbacks()
-        result.plan.require_complete(fallbacks[-1] if fallbacks else "")
+        if result.plan.unplaced:
+            result.plan.require_complete(self._completing(place))
         return result
+
+    def _completing(self, place: Callable[[Sequence[Backend]], Partitioned]) -> str:
+        """Return the first fallback that takes what is left, else the last resort; "" where there is no manager."""
+        if self._manager is None:
+            return ""
+        names = [name for name in self._manager.fallbacks() if name not in self._backends]
+        for one in self._manager.backends(names) if self._plan is None else ():
+            if one.available() is None and not place([*self._backends.values(), one]).plan.unplaced:
+                return one.name
+        return names[-1] if names else ""
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

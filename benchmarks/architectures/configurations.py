@@ -88,8 +88,6 @@ OWN: Mapping[str, Sizes] = {
     "encodec": {"num_filters": 4, "codebook_size": 16, "codebook_dim": 16, "hidden_size": 16},
     "wav2vec2": {"conv_dim": [8, 8, 8], "conv_kernel": [10, 3, 3], "conv_stride": [5, 2, 2],
         "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2},
-    "vit_mae": {"decoder_hidden_size": 16, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2,
-        "decoder_intermediate_size": 32},
     "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
     "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
     "mobilebert": {"intra_bottleneck_size": 32, "true_hidden_size": 32},

@@ -55,7 +55,7 @@ NAMES: Mapping[str, str] = {
     "flaubert rembert layoutlm ibert megatron-bert nomic_bert eurobert roc_bert canine xmod",
     "seq2seq": "t5 bart mbart pegasus marian blenderbot mvp plbart m2m_100 umt5 mt5 longt5 led prophetnet fsmt "
     "switch_transformers",
-    "image": "vit deit beit dinov2 dinov2_with_registers vit_mae vit_msn data2vec-vision hiera levit cvt pvt_v2 swin "
+    "image": "vit deit beit dinov2 dinov2_with_registers vit_msn data2vec-vision hiera levit cvt pvt_v2 swin "
     "swinv2 mobilevit mobilevitv2 ijepa yolos clip_vision_model siglip_vision_model dinov3_vit",
     "images": "resnet regnet convnext convnextv2 bit mobilenet_v1 mobilenet_v2 efficientnet poolformer segformer "
     "focalnet swin2sr swin swinv2 swiftformer textnet hgnet_v2 dinov3_convnext",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graft.core.affine.expressions import Ranges, equal, interval, substituted, subtract
 from graft.runtime.extents import Agreement, Extent
@@ -16,6 +16,8 @@ class Equation:
     left: Extent
     right: Extent
     kind: Agreement = "equal"
+    says: tuple[str, str, str] | None = field(default=None, compare=False)
+    """The message where they do not agree: what stands before, between and behind the two numbers; or as the kind."""
 
     def over(self, values: Mapping[str, Extent]) -> Equation:
         """Return the equation, canonical, with symbols replaced."""

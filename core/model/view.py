@@ -12,6 +12,9 @@ import onnx_ir as ir
 from graft.core.types import PACKED_TYPES, is_custom
 from graft.errors import ModelError
 
+COPIES_ZERO = "graft.copies-zero"
+"""The key of the metadata of a Reshape whose target had no `allowzero` in the file, and has one since."""
+
 
 @dataclass(frozen=True, slots=True)
 class ValueView:
@@ -116,6 +119,11 @@ class NodeView:
         if first is None:
             first = self.node.outputs[0]
         return ValueView(first).dtype
+
+    @property
+    def copies_zero(self) -> bool:
+        """Whether a 0 in the target of a Reshape copies an extent, as its file says."""
+        return not self.attribute("allowzero", 0) or COPIES_ZERO in self.node.metadata_props
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute as a Python value: int, float, str, list, NumPy array, graph; ``default`` if absent.

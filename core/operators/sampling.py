@@ -144,9 +144,13 @@ def _accept_grid_sample(node: NodeView) -> Reject | None:
 
 
 def _grid_demands(node: NodeView) -> Iterator[Equation]:
-    """A grid for each image, with as many coordinates as that has axes."""
+    """A grid for each image, with as many coordinates as that has axes; without zeros around it, it has a pixel."""
     yield from demand.same(0, 0, 1, 0)(node)
-    yield from demand.counted(1, -1, lambda node: (demand.rank_of(node.input(0)) or 2) - 2)(node)
+    rank = demand.rank_of(node.input(0)) or 2
+    yield from demand.counted(1, -1, rank - 2)(node)
+    if node.attribute("padding_mode", "zeros") != "zeros":
+        for axis in range(2, rank):
+            yield from demand.equation(1, demand.operand(node, 0, axis), "at most")
 
 
 SAMPLING = frozenset({Trait.INJECTIVE})

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from graft.core.affine.equations import Equation
+from graft.core.affine.expressions import add, maximum, multiply, subtract
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import free
@@ -111,10 +112,26 @@ def lower_view(lowering: Lowering) -> tuple[Stage, ...]:
 
 
 def _reshape_demands(node: NodeView) -> Iterator[Equation]:
-    """The result has the elements of the input."""
+    """The result has the elements of the input, and an extent that is computed as 0 copies nothing but 0.
+
+    Of an input with elements the former says the latter. One without is reshaped by ONNX where another such extent
+    copies a 0; where there is none ONNX refuses, and the 0 stays.
+    """
     before, after = demand.operands(node, 0), demand.results(node, 0)
-    if before is not None and after is not None:
-        yield from demand.equation(demand.elements(before), demand.elements(after))
+    if before is None or after is None:
+        return
+    yield from demand.equation(demand.elements(before), demand.elements(after))
+    source, target = node.input(0), node.input(1)
+    if not node.copies_zero or source is None or target is None or target.is_constant:
+        return
+    pairs = [(one, other) for one, other in zip(before, after, strict=False) if one is not None and other is not None]
+    for place, (own, extent) in enumerate(pairs):
+        copies_zero = [subtract(1, add(*pair)) for pair in (*pairs[:place], *pairs[place + 1 :])]
+        if copies_zero:
+            copied = multiply(own, maximum(subtract(1, extent), 0), maximum(*copies_zero, 0))
+            says = (f"a computed 0 copies axis {place} of '{source.name}', which is ", " and not ",
+                    "; set allowzero to 1 to keep the 0")  # fmt: skip
+            yield Equation(copied, 0, "at most", says)
 
 
 def _squeeze_demands(node: NodeView) -> Iterator[Equation]:

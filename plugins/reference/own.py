@@ -3,7 +3,6 @@
 # mypy: disallow_untyped_calls=False
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -20,11 +19,12 @@ from onnx.reference.ops.op_conv import Conv as OnnxConv
 from onnx.reference.ops.op_conv import im2col
 from onnx.reference.ops.op_dropout import Dropout_12 as OnnxDropout
 from onnx.reference.ops.op_grid_sample import GridSample as OnnxGridSample
-from onnx.reference.ops.op_max_pool import MaxPool as OnnxMaxPool
 from onnx.reference.ops.op_one_hot import OneHot as OnnxOneHot
 from onnx.reference.ops.op_reduce_log_sum import ReduceLogSum_18 as OnnxReduceLogSum
 from onnx.reference.ops.op_reduce_log_sum_exp import ReduceLogSumExp_18 as OnnxReduceLogSumExp
 from onnx.reference.ops.op_resize import Resize as OnnxResize
+
+from graft.plugins.reference.pools import AveragePool, LpPool, MaxPool, auto_pads
 
 ML = "ai.onnx.ml"
 
@@ -139,8 +139,7 @@ class ReduceLogSumExp(OnnxReduceLogSumExp):
 def _in_float64(function: Any, data: np.ndarray, *rest: Any) -> tuple[np.ndarray]:
     """Return the result of a function of floats, truncated where ``data`` are integers."""
     (result,) = function(data.astype(np.float64) if data.dtype.kind in "iu" else data, *rest)
-    with np.errstate(invalid="ignore"):
-        return (np.asarray(result).astype(data.dtype),)
+    return (np.asarray(result).astype(data.dtype),)
 
 
 class LRN(OpRun):
@@ -188,39 +187,13 @@ class Conv(OnnxConv):
             return super()._run(x, w, b, auto_pad, dilations, group, kernel_shape, pads, strides)
         spatial, steps = w.shape[2:], strides or [1] * len(dilations)
         reach = [(extent - 1) * dilation + 1 for extent, dilation in zip(spatial, dilations, strict=True)]
-        pads = _pads(auto_pad, x.shape[2:], reach, steps) or pads or [0] * 2 * len(spatial)
+        pads = auto_pads(auto_pad, x.shape[2:], reach, steps) or pads or [0] * 2 * len(spatial)
         columns, places = im2col(x, spatial, pads, steps, dilations)
         outputs, inputs = len(w), x.shape[1]
         columns = columns.reshape(group, inputs // group * int(np.prod(spatial)), -1)
         sums = w.reshape(group, outputs // group, -1) @ columns
         y = sums.reshape(outputs, len(x), *places).swapaxes(0, 1)
         return ((y if b is None else y + b.reshape(-1, *[1] * len(places))).astype(x.dtype),)
-
-
-def _pads(
-    auto_pad: str | None, extents: Sequence[int], reach: Sequence[int], strides: Sequence[int]
-) -> list[int] | None:
-    """Return what ``auto_pad`` adds before and behind each spatial axis, None where pads are given."""
-    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-        return [0] * 2 * len(reach) if auto_pad == "VALID" else None
-    wanted = [
-        max(0, (-(-extent // stride) - 1) * stride + taps - extent)
-        for extent, taps, stride in zip(extents, reach, strides, strict=True)
-    ]
-    begins = [(pad + (auto_pad == "SAME_LOWER")) // 2 for pad in wanted]
-    return [*begins, *(pad - begin for pad, begin in zip(wanted, begins, strict=True))]
-
-
-class MaxPool(OnnxMaxPool):
-    """With pads that are not the same on all sides: without strides and dilations they are taken in another order."""
-
-    op_domain = ""
-
-    def _run(self, x, auto_pad=None, pads=None, kernel_shape=None, **settings):  # type: ignore[no-untyped-def,override]
-        given = dict(auto_pad=auto_pad, pads=pads, kernel_shape=kernel_shape, **settings)
-        if auto_pad in (None, "NOTSET") and x.ndim < 6 and len(set(pads or ())) > 1:
-            return self._max_pool(x, **given)
-        return super()._run(x, **given)
 
 
 class OneHot(OnnxOneHot):
@@ -321,8 +294,14 @@ SUMMING = frozenset({
 class Evaluator(ReferenceEvaluator):
     """The evaluator, with sums of bfloat16 taken in float32, as every library takes them and ONNX leaves open.
 
-    NumPy adds numbers of foreign types one after the other, rounding each time: of 4,096 ones it makes 256.
+    NumPy adds numbers of foreign types one after the other, rounding each time: of 4,096 ones it makes 256. It says
+    nothing of infinities and NaN, which are answers like any other.
     """
+
+    def run(self, *arguments: Any, **settings: Any) -> Any:
+        """Compute as ReferenceEvaluator does."""
+        with np.errstate(all="ignore"):
+            return super().run(*arguments, **settings)
 
     def _load_impl(self, node: Any, input_types: Any = None) -> Any:
         made = super()._load_impl(node, input_types)
@@ -390,7 +369,7 @@ def _cubic_weights(fraction: np.ndarray) -> list[np.ndarray]:
 
 
 OWN: tuple[Any, ...] = (
-    Conv, Dropout, GatherElements, GridSample, NonMaxSuppression, Unique, ReduceL2, ReduceLogSum, ReduceLogSumExp, LRN,
-    LpNormalization, MaxPool, GlobalMaxPool, OneHot, Normalizer, Resize, SVMClassifier,
+    AveragePool, Conv, Dropout, GatherElements, GlobalMaxPool, GridSample, LRN, LpNormalization, LpPool, MaxPool,
+    NonMaxSuppression, Normalizer, OneHot, ReduceL2, ReduceLogSum, ReduceLogSumExp, Resize, SVMClassifier, Unique,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

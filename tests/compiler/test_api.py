@@ -110,7 +110,17 @@ def test_wrong_inputs_are_told() -> None:
 def test_an_operator_that_nobody_takes_is_told_with_every_reason() -> None:
     assert message_of(UnsupportedError, model(), [Vendor("MatMul")]) == (
         "no backend takes Relu (node 'r') (and 1 more): vendor: no-pattern: vendor has no rule for Relu; add "
-        "'reference' to the backends"
+        "'llvm' to the backends"
+    )
+
+
+def test_the_backend_that_is_named_to_take_what_is_left_takes_it() -> None:
+    text = '<ir_version: 10, opset_import: ["" : 20]> g (float[2, n, 1] x) => (float[2, n, 2] y) { y = DFT (x) }'
+    with pytest.raises(UnsupportedError) as caught:
+        graft.compile(onnx.parser.parse_model(text), ["llvm"])
+    assert caught.value.message == (
+        "no backend takes DFT (node 'y'): llvm: dynamic-shape: axis 1 of 'x' is n; DFT wants a number; "
+        "add 'irregular' to the backends"
     )
 
 
@@ -263,7 +273,7 @@ def test_a_region_that_nobody_can_compile_is_an_error_with_every_reason() -> Non
         "no backend takes MatMul (node 'h') (and 2 more): vendor: compile-failed: plugin 'vendor' raised OSError in "
         "compile of region 'vendor_0': no license (models.py:"
     )
-    assert said.endswith(" in compile_); add 'reference' to the backends")
+    assert said.endswith(" in compile_); add 'llvm' to the backends")
 
 
 def test_a_plan_is_followed_and_refused_for_another_model() -> None:

@@ -127,3 +127,35 @@ def test_an_axis_without_elements_is_resized_to_none_alone() -> None:
     assert str(error.value) == (
         "Resize (node 'y'): min('y'[2], 1) is 1 and axis 2 of 'x' is 0; the first must be at most the second"
     )
+
+
+def test_an_image_without_pixels_is_sampled_among_zeros_alone() -> None:
+    inputs, feeds = "float[1,1,h,3] x, float[1,2,2,2] grid", {"grid": np.zeros((1, 2, 2, 2), np.float32)}
+    feeds["x"] = np.zeros((1, 1, 0, 3), np.float32)
+    zeros, border = (
+        graft.compile(parsed(f"({inputs}) => (float[1,1,2,2] y) {{ y = GridSample {settings} (x, grid) }}"), ["llvm"])
+        for settings in ("", '<padding_mode = "border">')
+    )
+    assert not zeros.run(feeds)["y"].any()
+    with pytest.raises(InputError) as error:
+        border.run(feeds)
+    assert str(error.value) == "GridSample (node 'y'): at least 1 is wanted where axis 2 of 'x' is 0"
+
+
+JOINED = """(float[b,4,s,16] x) => (float[p,s,16] y) {
+  four, depth = Split <num_outputs = 2> (sizes) length = Shape <start = 2, end = 3> (x)
+  batch = Shape <start = 0, end = 1> (x) rows = Mul (batch, four) target = Concat <axis = 0> (rows, length, depth)
+  y = Reshape (x, target) }"""
+
+
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_computed_0_that_copies_what_is_none_is_an_error_of_the_call(backend: str) -> None:
+    model = parsed(JOINED.replace("{\n", "{ sizes = Constant <value_ints = [4, 16]> ()\n", 1))
+    program = graft.compile(model, [backend])
+    for batch, length in ((2, 3), (2, 0), (0, 3)):
+        assert program(np.ones((batch, 4, length, 16), np.float32)).shape == (4 * batch, length, 16)
+    with pytest.raises(InputError) as error:
+        program(np.ones((0, 4, 0, 16), np.float32))
+    assert str(error.value) == (
+        "Reshape (node 'y'): a computed 0 copies axis 1 of 'x', which is 4 and not 0; set allowzero to 1 to keep the 0"
+    )

@@ -78,6 +78,8 @@ class Asked:
         if left.startswith(_COUNT) and right.startswith(_COUNT):
             right = "that" + right.removeprefix(_COUNT)
         where = self.view.where
+        if self.equation.says is not None:
+            return f"{where}: {self.equation.says[0]}", *self.equation.says[1:]
         if not right:
             most = "at most " if kind == "at most" else ""
             return f"{where}: {left} is ", f"; it must be {most}", " or 1" if kind in ("broadcast", "expand") else ""

@@ -14,7 +14,7 @@ from graft.core.model.passes.node_rewrite import Names, add_constant, attribute_
 from graft.core.model.shape_arithmetic import WHOLE_NUMBERS, shape_arithmetic
 from graft.core.model.shape_rules.facts import Contents, Shape
 from graft.core.model.symbolic_shapes import BODIES, CONTENTS, SymbolicInference, dimensions_of
-from graft.core.model.view import constant_tensor
+from graft.core.model.view import COPIES_ZERO, constant_tensor
 from graft.core.traversal import all_graphs, all_nodes
 from graft.runtime.extents import Extent, ExtentOperator, Operation, Symbol
 
@@ -31,7 +31,8 @@ class DeriveShapes:
     1. elements that are all numbers, whatever the shapes of inputs: a constant
     2. elements that are extents over the symbols of inputs: Shape of the inputs, sums, products and a Concat, before
        all other nodes, the same for all that are alike
-    3. the target of a Reshape that is no constant is the shape of its result, which may have an extent of 0
+    3. the target of a Reshape that is no constant is the shape of its result, which may have an extent of 0;
+       that this copied another extent of the input is remembered, for what the Reshape demands
 
     What computed them before becomes dead code, and no longer waits for the tensors whose shapes it took.
     """
@@ -62,6 +63,7 @@ class DeriveShapes:
                 writer = writer or _Writer(model, places, Names(model))
                 node.replace_input_with(1, writer.extents(node.outputs[0].name or "", (len(target),), target))
                 node.attributes["allowzero"] = ir.AttrInt64("allowzero", 1)
+                node.metadata_props[COPIES_ZERO] = "1"
                 changed = True
         return changed
 

@@ -42,7 +42,9 @@ CUSTOM_WORK = 15
 
 
 def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: bool) -> Statement:
-    """Return the loops that compute a stage; ``parallel`` allows threads."""
+    """Return the loops that compute a stage, none where it has no element; ``parallel`` allows threads."""
+    if any(axis.extent == 0 for axis in stage.axes):
+        return Block(())
     stage = _named(collapse_own(split_periods(stage, simplifier), simplifier), simplifier)
     parts = segments(stage, simplifier)
     if len(parts) > 1:

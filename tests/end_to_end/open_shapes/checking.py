@@ -18,12 +18,13 @@ import onnx
 import graft.compiler.api as api
 from graft.errors import GraftError, InputError, ModelError, RunError
 from graft.partition.plan import Plan
-from graft.testkit.models.check import ALONE, LAST, difference, peer
+from graft.testkit.models.check import ALONE, LAST, difference
 from graft.testkit.models.draw import reads
 from graft.testkit.models.model import RandomModel
 
 from .opening import Arrays, OpenModel, open_model, valid
-from .quirks import CRASHES, EMPTY, REFERENCE, UNDEMANDED, quirk_of
+from .peer import Peer
+from .quirks import REFERENCE, UNDEMANDED, quirk_of
 
 WAYS = {"default": None, ALONE: [ALONE, LAST]}
 
@@ -44,13 +45,15 @@ class Outcome:
     operators: Counter[str] = field(default_factory=Counter)
     quirks: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    peer: Peer = field(default_factory=Peer)
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name} {count}" for name, count in self.operators.most_common())
         return (
             f"{self.models} models with {self.names} names, {self.runs} runs, {self.invalid} sizes refused by all, "
             f"{self.narrowed} by Graft's ranges, "
-            f"{self.unshared} not run by ONNX Runtime; quirks {dict(self.quirks)}; {len(self.wrong)} wrong\n{counts}"
+            f"{self.unshared} not run by ONNX Runtime, whose process {len(self.peer.crashed)} ended; "
+            f"quirks {dict(self.quirks)}; {len(self.wrong)} wrong\n{counts}"
         )
 
 
@@ -67,14 +70,15 @@ def check_models(seeds: Iterable[int], tell: Any = lambda text: None) -> Outcome
         check_model(opened, outcome)
         for text in outcome.wrong[before:]:
             tell(text)
+    outcome.peer.close()
     return outcome
 
 
 def check_model(opened: OpenModel, outcome: Outcome) -> None:
     """Compile a model in both ways and compare every run."""
     model = opened.model
-    other = None if model.seed in CRASHES else session(model)
-    outcome.unshared += other is None
+    theirs = [answered(outcome.peer, model, feeds) for feeds, _ in opened.runs]
+    outcome.unshared += not any(theirs)
     program: Any = None
     for way, backends in WAYS.items():
         if way == ALONE and program is not None and placed(program) <= {ALONE, LAST}:
@@ -84,21 +88,21 @@ def check_model(opened: OpenModel, outcome: Outcome) -> None:
         except Exception as error:  # what a compiler may not do is what is looked for
             note(f"seed {model.seed}, {way}: compile", error, model, outcome)
             continue
+        outcome.wrong += (f"seed {model.seed}, {way}: {text}" for text in failed(program))
         for number, (feeds, found) in enumerate(opened.runs):
             outcome.runs += 1
             wanted = {name: found[name] for name in model.outputs}
-            theirs = answered(other, model, feeds)
             where = f"seed {model.seed}, {way}, size {number}"
             try:
                 got: Any = program.run(dict(feeds))
             except Exception as error:
-                known = isinstance(error, GraftError) and (theirs is None or not valid(model, feeds, found))
-                if known and refused(error, model, feeds, found):
+                known = isinstance(error, GraftError) and (theirs[number] is None or not valid(model, feeds, found))
+                if known and refused(outcome.peer, error, model, feeds, found):
                     outcome.invalid += 1
                 else:
                     note(where, error, model, outcome)
                 continue
-            judge(where, model, feeds, found, (got, wanted, theirs), outcome)
+            judge(where, model, feeds, found, (got, wanted, theirs[number]), outcome)
 
 
 def named_in(error: Exception, model: RandomModel) -> onnx.NodeProto | None:
@@ -125,16 +129,13 @@ def judge(
     """Note what differs: between the two who are asked, and from both or the one that is right."""
     got, wanted, theirs = answers
     text = difference(model, got, wanted)
-    if text and "Reshape" in model.operators and any(array.size == 0 for array in wanted.values()):
-        outcome.quirks[EMPTY] += 1
-        return
     if theirs is None and (not text or not valid(model, feeds, found)):
         return
     if theirs is not None and not difference(model, theirs, wanted):
         if text:
             outcome.wrong.append(f"{where}: {text}")
         return
-    node = first_difference(model, feeds, found)
+    node = first_difference(outcome.peer, model, feeds, found)
     quirk = next(filter(None, map(quirk_of, model.nodes if node is None else [node])), None)
     if quirk is None:
         with_theirs = difference(model, got, wanted if theirs is None else theirs)
@@ -152,33 +153,22 @@ def placed(program: Any) -> set[str]:
     return {str(one.backend) for one in Plan.of(program).placements}
 
 
-def session(model: RandomModel) -> Any:
-    """Return a session of ONNX Runtime; None where it refuses the model."""
-    runtime: Any = peer()
-    if runtime is None:
-        return None
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL  # it ends processes (quirks.py)
-    try:
-        return runtime.InferenceSession(model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception:  # whatever it has against a model
-        return None
+def failed(program: Any) -> list[str]:
+    """Return of the regions that backends claimed and could not compile why not."""
+    reasons = (reason for one in Plan.of(program).placements for reason in one.reasons.values())
+    return sorted({str(reason) for reason in reasons if reason.code == "compile-failed"})
 
 
-def answered(other: Any, model: RandomModel, feeds: Arrays) -> dict[str, Any] | None:
+def answered(peer: Peer, model: RandomModel, feeds: Arrays) -> dict[str, Any] | None:
     """Return what ONNX Runtime computes; None where it refuses."""
-    try:
-        return dict(zip(model.outputs, other.run(list(model.outputs), feeds), strict=True)) if other else None
-    except Exception:
-        return None
+    return peer.answer(model.proto.SerializeToString(), model.outputs, feeds)
 
 
-def first_difference(model: RandomModel, feeds: Arrays, found: Arrays) -> onnx.NodeProto | None:
+def first_difference(peer: Peer, model: RandomModel, feeds: Arrays, found: Arrays) -> onnx.NodeProto | None:
     """Return the first node whose results are not the same there; each is given the same operands."""
     for node in model.nodes:
         alone, given = single(node, model, feeds, found)
-        theirs = answered(session(alone), alone, given)
+        theirs = answered(peer, alone, given)
         if theirs is not None and difference(alone, theirs, {name: found[name] for name in alone.outputs}):
             return node
     return None
@@ -202,13 +192,13 @@ def single(
     return alone, {name: held[name] for name in alone.inputs}
 
 
-def refused(error: Exception, model: RandomModel, feeds: Arrays, found: Arrays) -> bool:
+def refused(peer: Peer, error: Exception, model: RandomModel, feeds: Arrays, found: Arrays) -> bool:
     """Whether ONNX Runtime refuses the node that an error names, too; True where it names none."""
     node = named_in(error, model)
     if node is None:
         return True
     alone, given = single(node, model, feeds, found)
-    return answered(session(alone), alone, given) is None
+    return answered(peer, alone, given) is None
 
 
 def held_by(node: Any, held: Arrays) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import graft
@@ -107,3 +108,20 @@ def test_a_window_wider_than_the_padded_image_is_refused(operator: str) -> None:
 def test_a_window_that_nowhere_fits_gives_no_elements() -> None:
     x = random(1, 1, 3, 3)
     assert run("MaxPool", {"x": x}, kernel_shape=[4, 3]).shape == (1, 1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "node", "shape"),
+    [
+        ("float[s,4,0] x", "Constant <value_ints = [1]> () y = ReduceSum (x, c)", (3, 1, 0)),
+        ("float[s,1,2,2] x", "Identity (x) y = MaxPool <kernel_shape = [3, 3]> (c)", (3, 1, 0, 0)),
+        ("float[s,1,2,2] x", "Identity (x) y = AveragePool <kernel_shape = [3, 1], ceil_mode = 1> (c)", (3, 1, 0, 2)),
+    ],
+)
+@pytest.mark.parametrize("backend", ["llvm", "c_source"])
+def test_sums_without_a_result_have_no_loops(value: str, node: str, shape: tuple[int, ...], backend: str) -> None:
+    text = f'<ir_version: 10, opset_import: ["" : 22]> g ({value}) => (y) {{ c = {node} }}'
+    model = onnx.parser.parse_model(text.replace("(y)", f"(float[{','.join('abcd'[: len(shape)])}] y)"))
+    program = graft.compile(model, [backend], threads=1, strict=True)
+    extents = [3, *(extent for extent in program.inputs[0].shape[1:] if isinstance(extent, int))]
+    assert program(np.ones(extents, F)).shape == shape

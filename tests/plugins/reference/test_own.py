@@ -29,7 +29,7 @@ def model_of(
         for name, array in inputs.items()
     ]
     results = [helper.make_tensor_value_info(name, *kind) for name, kind in outputs.items()]
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(ML, 1)]
+    opsets = [helper.make_opsetid("", 22), helper.make_opsetid(ML, 1)]
     return helper.make_model(helper.make_graph([node], "g", given, results), opset_imports=opsets, ir_version=10)
 
 
@@ -278,12 +278,34 @@ def test_logarithms_of_sums_of_integers_are_truncated(
     np.testing.assert_array_equal(found, value(x.astype(np.float64), tuple(axes)).astype(dtype))
 
 
-def test_a_max_pool_has_other_pads_in_front_than_behind() -> None:
-    x = RANDOM.standard_normal((1, 2, 4, 5)).astype(F)
-    model = model_of(
-        "MaxPool", {"x": x}, {"y": (TensorProto.FLOAT, [None] * 4)}, kernel_shape=[2, 3], pads=[1, 1, 0, 1]
-    )
-    check(model, {"x": x})
+POOLS = [
+    ((4, 5), {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1]}),
+    ((3,), {"kernel_shape": [5], "strides": [3], "ceil_mode": 1}),
+    ((7,), {"kernel_shape": [2], "strides": [3], "dilations": [3], "ceil_mode": 1, "pads": [1, 1]}),
+    ((5, 6), {"kernel_shape": [4, 2], "strides": [3, 4], "ceil_mode": 1, "pads": [0, 1, 2, 0]}),
+    ((5, 1), {"kernel_shape": [4, 2], "strides": [2, 2], "auto_pad": "VALID"}),
+    ((3,), {"kernel_shape": [5], "strides": [1], "auto_pad": "SAME_LOWER"}),
+    ((4, 2, 5), {"kernel_shape": [2, 1, 3], "strides": [1, 2, 2], "pads": [1, 0, 1, 0, 0, 2]}),
+]
+
+
+@pytest.mark.parametrize("place", range(len(POOLS)))
+@pytest.mark.parametrize("operator", ["AveragePool", "LpPool", "MaxPool"])
+def test_a_pool_takes_what_its_windows_meet(operator: str, place: int) -> None:
+    extents, settings = POOLS[place]
+    x = RANDOM.standard_normal((2, 2, *extents)).astype(F)
+    outputs = {"y": (TensorProto.FLOAT, [None] * x.ndim)}
+    if operator == "MaxPool":
+        outputs["i"] = (TensorProto.INT64, [None] * x.ndim)
+        settings = settings | {"storage_order": place % 2}
+    check(model_of(operator, {"x": x}, outputs, **settings), {"x": x})
+
+
+def test_a_mean_with_padding_counts_none_that_is_behind_it() -> None:
+    x = np.arange(1, 4, dtype=F).reshape(1, 1, 3)
+    settings = {"kernel_shape": [3], "strides": [3], "pads": [1, 1], "ceil_mode": 1, "count_include_pad": 1}
+    model = model_of("AveragePool", {"x": x}, {"y": (TensorProto.FLOAT, [None] * 3)}, **settings)
+    assert graft.compile(model, ["reference"])(x).ravel().tolist() == [1.0, 1.5]
 
 
 def test_a_hot_infinity_makes_no_nan() -> None:

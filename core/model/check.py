@@ -206,7 +206,7 @@ def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
 
 
 def check_graph(graph: GraphProto, outer: set[str] | None = None) -> None:
-    """Check names, order and constants of a graph; ``outer`` are the names that it sees from outside, kept as they are."""
+    """Check names, order and constants of a graph; ``outer`` are the names that it sees from outside."""
     for tensor in graph.initializer:
         check_tensor(tensor, f"initialiser '{tensor.name}'")
     defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}

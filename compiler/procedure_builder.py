@@ -135,7 +135,8 @@ class ProcedureBuilder:
         Returns the tensors that are ``outputs`` then.
         """
         results = list(outputs)
-        for index in self.inputs:
+        uploaded = {call.inputs[0] for call in self.calls if is_upload(self.tensors, call)}
+        for index in (one for one in self.inputs if one in uploaded):
             users = [call for call in self.calls if index in touched(call)]
             viewed = any(one.storage == "view" and one.of == index for one in self.tensors)
             copies = [call.outputs[0] for call in users if is_upload(self.tensors, call)]

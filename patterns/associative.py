@@ -63,7 +63,7 @@ def groupings(
     commutes = operators.has(NodeView(node), Trait.COMMUTATIVE) or family in INVERSES.values()
     if explains and len(nests) <= FEW:
         possible = _is_there
-    reached = _reachable(node, family)
+    reached = _reachable(node, family, len(nests))
     if not all(any(sign == turned and possible(leaf, at(place)) for place, turned in reached) for leaf, sign in leaves):
         return
     for terms, nodes in _subtrees(node, family, len(nests)):
@@ -114,23 +114,23 @@ def at(place: Place) -> Subject:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def _reachable(root: ir.Node, family: str) -> dict[_Term, None]:
-    """Return every place that can be a term of a nest with this root, whatever its size."""
-    seen = {(root, False)}
-    waiting = [(root, False)]
+def _reachable(root: ir.Node, family: str, count: int) -> dict[_Term, None]:
+    """Return every place that can be a term of a nest of ``count`` nodes with this root."""
+    level = {(root, False): None}
+    seen = set(level)
     found: dict[_Term, None] = {}
-    while waiting:
-        node, inverted = waiting.pop()
-        for index in (0, 1):
-            sign = inverted != (index == 1 and node.op_type != family)
-            found[(node, index), sign] = None
-            value = node.inputs[index]
-            producer = None if value is None else value.producer()
-            if producer is None or producer.graph is not node.graph or not _belongs(producer, family):
-                continue
-            if (producer, sign) not in seen:
-                seen.add((producer, sign))
-                waiting.append((producer, sign))
+    for _ in range(count):
+        below: dict[tuple[ir.Node, bool], None] = {}
+        for node, inverted in level:
+            for index in (0, 1):
+                sign = inverted != (index == 1 and node.op_type != family)
+                found[(node, index), sign] = None
+                value = node.inputs[index]
+                producer = None if value is None else value.producer()
+                if producer is not None and producer.graph is node.graph and _belongs(producer, family):
+                    below[producer, sign] = None
+        level = {one: None for one in below if one not in seen}
+        seen |= level.keys()
     return found
 
 

@@ -89,12 +89,13 @@ def _inside(extent: Extent) -> str:
 
 def symbols_of(extent: Extent) -> Iterator[Symbol]:
     """Yield the symbols of an extent, from left to right, once for each place."""
-    match extent:
-        case Symbol():
-            yield extent
-        case Operation(_, left, right):
-            yield from symbols_of(left)
-            yield from symbols_of(right)
+    waiting = [extent]
+    while waiting:
+        match waiting.pop():
+            case Symbol() as symbol:
+                yield symbol
+            case Operation(_, left, right):
+                waiting += (right, left)
 
 
 def evaluate(extent: Extent, values: Mapping[str, int]) -> int:

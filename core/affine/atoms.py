@@ -119,11 +119,13 @@ def extreme(operator: Extreme, extents: Iterable[Extent], ranges: Ranges, bounde
 
 def flat(operator: str, extent: Extent) -> Iterator[Extent]:
     """Yield the operands of a minimum or maximum of any number of extents."""
-    if isinstance(extent, Operation) and extent.operator == operator:
-        yield from flat(operator, extent.left)
-        yield from flat(operator, extent.right)
-    else:
-        yield extent
+    waiting = [extent]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Operation) and one.operator == operator:
+            waiting += (one.right, one.left)
+        else:
+            yield one
 
 
 def operands(extent: Operation) -> tuple[Extent, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from graft.core.affine.counterexamples import sampled
 from graft.core.affine.expressions import Ranges, equal, interval, substituted, subtract
-from graft.runtime.extents import Agreement, Extent
+from graft.runtime.extents import Agreement, Extent, agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,9 @@ class Equation:
 
     def holds(self, ranges: Ranges | None = None) -> bool | None:
         """Whether it holds for all values of its symbols, for none, or (None) for some, or that is not known."""
+        agreed = {agree(self.kind, *sides) for sides in sampled((self.left, self.right), ranges)}
+        if len(agreed) > 1:
+            return None
         low, high = interval(subtract(self.right, self.left), ranges)
         if self.kind == "at most":
             return True if low >= 0 else False if high < 0 else None

@@ -14,6 +14,7 @@ from functools import lru_cache
 from graft.core.affine import atoms, polynomials
 from graft.core.affine.atoms import Extreme, extreme, flat, operands
 from graft.core.affine.cases import interval, simplified, within
+from graft.core.affine.counterexamples import sampled
 from graft.core.affine.intervals import ANY, Range, Ranges
 from graft.core.affine.polynomials import CACHED, MOST_TERMS, TooLargeError, terms
 from graft.errors import ModelError
@@ -124,13 +125,15 @@ def narrowed(extent: Extent, ranges: Ranges) -> Extent:
 
 def equal(left: Extent, right: Extent, ranges: Ranges | None = None) -> bool | None:
     """Whether two extents are equal for all values of their symbols; None if that is not known, or depends."""
+    if len({one == other for one, other in sampled((left, right), ranges)}) > 1:
+        return None
     low, high = interval(polynomials.subtract(left, right), ranges)
     return True if low == high == 0 else False if low > 0 or high < 0 else None
 
 
 def is_at_least(extent: Extent, least: int, ranges: Ranges | None = None) -> bool:
     """Whether an extent is known to be ``least`` or more."""
-    return interval(extent, ranges)[0] >= least
+    return all(number >= least for (number,) in sampled((extent,), ranges)) and interval(extent, ranges)[0] >= least
 
 
 def names_in(extents: Iterable[Extent | None]) -> set[str]:

@@ -205,7 +205,7 @@ def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
                 yield from every_graph(inner)
 
 
-def check_graph(graph: GraphProto, outer: frozenset[str] = frozenset()) -> None:
+def check_graph(graph: GraphProto, outer: set[str] | None = None) -> None:
     """Check names, order and constants of a graph; ``outer`` are the names that it sees from outside."""
     for tensor in graph.initializer:
         check_tensor(tensor, f"initialiser '{tensor.name}'")
@@ -220,7 +220,7 @@ def check_names(
     defined: set[str],
     outputs: Iterable[str],
     where: str,
-    outer: frozenset[str] = frozenset(),
+    outer: set[str] | None = None,
 ) -> None:
     """Check that every value has one producer and every name one value, and that there is no cycle."""
     nodes = list(nodes)
@@ -230,13 +230,16 @@ def check_names(
             if name in producers or name in defined:
                 raise ModelError(f"{where_of(node)}: value '{name}' is computed twice in {where}", node=node.name)
             producers[name] = node
-    known = outer | defined | set(producers)
+    known = set() if outer is None else outer  # not a copy: there may be thousands of bodies in a graph of thousands
+    own = (defined | producers.keys()) - known
+    known |= own
     for node in nodes:
         for name in filter(None, node.input):
             _require(name, known, f"{where_of(node)}: input", where)
         _check_attributes(node, known)
     for name in outputs:
         _require(name, known, "output", where)
+    known -= own
     order(nodes)
 
 
@@ -308,7 +311,7 @@ def _field_length(tensor: TensorProto) -> int:
     return tensor_bytes(tensor) if packed else elements
 
 
-def _check_attributes(node: NodeProto, known: frozenset[str]) -> None:
+def _check_attributes(node: NodeProto, known: set[str]) -> None:
     least = _LEAST.get(node.op_type, {})
     for attribute in node.attribute:
         if attribute.i < least.get(attribute.name, attribute.i):
@@ -323,7 +326,7 @@ def _check_attributes(node: NodeProto, known: frozenset[str]) -> None:
         check_graph(graph, known)
 
 
-def _require(name: str, known: frozenset[str], who: str, where: str) -> None:
+def _require(name: str, known: set[str], who: str, where: str) -> None:
     if name in known:
         return
     near = difflib.get_close_matches(name, sorted(known), 1)

@@ -95,7 +95,7 @@ class SymbolicInference:
         self._ranges = dict(ranges_of(self.model))
         self._known_ranges = ChainMap(self.narrower, self._ranges)
         self._taken = _names(self.model)
-        self._names: dict[tuple[ir.Value, int], Symbol] = {}
+        self._names: dict[ir.Value, dict[int, Symbol]] = {}
 
     def run(self) -> None:
         """Walk through the main graph and all bodies."""
@@ -128,7 +128,8 @@ class SymbolicInference:
                 pairs = zip(shape, hint, strict=True)
                 numbers |= {one: claim for one, claim in pairs if one is not None and isinstance(claim, int)}
         found: dict[str, list[int | str | None]] = {}
-        for (value, axis), symbol in self._names.items():
+        fresh = ((value, *one) for value, axes in self._names.items() for one in axes.items())
+        for value, axis, symbol in fresh:
             if symbol in numbers and self.shapes.get(value) is not None:
                 shape = self.shapes[value] or ()
                 wish = found.setdefault(value.name or "", [one if isinstance(one, int) else None for one in shape])
@@ -243,13 +244,14 @@ class SymbolicInference:
 
     def fresh(self, value: ir.Value, axis: int, wish: str | None = None) -> Symbol:
         """Return the symbol of an axis of which nothing is known; asking again gives the same."""
-        if (value, axis) not in self._names:
+        own = self._names.setdefault(value, {})
+        if axis not in own:
             name = identifier(wish or f"{value.name}_{axis}")
             if name in self._taken:
                 name = identifier(f"{value.name}_{axis}")
-            self._names[value, axis] = Symbol(unique(name, self._taken))
+            own[axis] = Symbol(unique(name, self._taken))
             self.invented = True
-        return self._names[value, axis]
+        return own[axis]
 
     def _named(self, value: ir.Value, axis: int, extent: Extent) -> Symbol:
         """Return the symbol that stands for an extent which is too large to go on with, within its bounds."""
@@ -350,15 +352,16 @@ class SymbolicInference:
         """Return a shape without the extents that only a body's own symbols say."""
         if shape is None:
             return None
-        inside = set(body.inputs) | {value for node in body for value in node.outputs}
-        own = {symbol.name for (value, _), symbol in self._names.items() if value in inside}
-        own |= self._old_symbols(inside)
+        if not names_in(shape):
+            return shape
+        own = self._own_symbols(body)
         return tuple(None if one is not None and names_in([one]) & own else one for one in shape)
 
-    def _old_symbols(self, inside: set[ir.Value]) -> set[str]:
-        """Return the symbols that an earlier inference gave to axes of these values."""
+    def _own_symbols(self, body: ir.Graph) -> set[str]:
+        """Return the symbols that this inference, or an earlier one, gave to axes of a body's values."""
         found: set[str] = set()
-        for value in inside:
+        for value in (*body.inputs, *(value for node in body for value in node.outputs)):
+            found |= {symbol.name for symbol in self._names.get(value, {}).values()}
             for axis, one in enumerate(dimensions_of(value) or ()):
                 if isinstance(one, Symbol) and one.name.startswith(identifier(f"{value.name}_{axis}")):
                     found.add(one.name)

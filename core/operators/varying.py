@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from operator import is_
+
+import onnx_ir as ir
 
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.reject import Reject
 
 Check = Callable[[NodeView], Reject | None]
+_INPUTS = "graft.extents-of-inputs"
+"""The key of a graph's `meta` for what `_extents_of_inputs` returns, with the shapes that it was made of."""
 _NAME = re.compile(r"[^\W\d]\w*(?![\w(])")
 """A symbol in the text of a dimension; what stands before a parenthesis is a function."""
 
@@ -48,17 +53,31 @@ def known_late(node: NodeView) -> Reject | None:
     It is known where its symbols stand alone at hand, or where an input has the same extent: to a kernel that is one
     number, whatever it is made of.
     """
-    graph = node.node.graph
-    sources = [*node.inputs, *(() if graph is None else map(ValueView, graph.inputs))]
-    known = {one for value in sources if value is not None for one in value.shape or () if isinstance(one, str)}
+    known = {one for value in node.inputs if value is not None for one in value.shape or () if isinstance(one, str)}
     for value in node.outputs:
         for axis, extent in enumerate(value.shape or ()):
-            if isinstance(extent, str) and extent not in known and not known.issuperset(_NAME.findall(extent)):
+            if isinstance(extent, str) and extent not in known and not _are_at_hand(node, extent, known):
                 return Reject(
                     "dynamic-shape",
                     f"axis {axis} of '{value.name}' is {extent}, which is known only when it is computed",
                 )
     return None
+
+
+def _are_at_hand(node: NodeView, extent: str, known: set[str]) -> bool:
+    """Whether an extent, or all of its symbols, are among what inputs of the node or of its graph have."""
+    outer = set() if node.node.graph is None else _extents_of_inputs(node.node.graph)
+    return extent in outer or all(name in known or name in outer for name in _NAME.findall(extent))
+
+
+def _extents_of_inputs(graph: ir.Graph) -> set[str]:
+    """Return the extents of a graph's inputs that are no numbers, kept with the graph as long as its inputs do."""
+    shapes = [value.shape for value in graph.inputs]
+    kept: tuple[list[ir.Shape | None], set[str]] | None = graph.meta.get(_INPUTS)
+    if kept is None or len(kept[0]) != len(shapes) or not all(map(is_, kept[0], shapes)):
+        found = {one for value in graph.inputs for one in ValueView(value).shape or () if isinstance(one, str)}
+        graph.meta[_INPUTS] = kept = shapes, found
+    return kept[1]
 
 
 def anything(node: NodeView) -> Reject | None:

@@ -61,7 +61,10 @@ def one_sum(n: int, own: str) -> str:
 
 
 FAMILIES["one sum"] = one_sum
-SIZES = {"one sum": (100, 200), "pools with pads": (140, 280)}
+SIZES = {
+    "sums of inputs with names of their own": (40, 80), "sums of higher rank": (40, 80), "choices": (40, 80),
+    "one sum": (100, 200), "pools with pads": (140, 280),
+}  # fmt: skip
 """Of those that grow at other lengths than 12 and 24: beyond the budget of one extent."""
 
 
@@ -85,7 +88,7 @@ def steps_of(work: Callable[[], object]) -> int:
     return count
 
 
-LONG = {"choices", "one sum", "pools", "pools with pads", "sums of higher rank"}
+LONG = {"one sum", "pools", "pools with pads", "sums of higher rank"}
 
 
 @pytest.mark.parametrize(

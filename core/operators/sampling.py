@@ -313,8 +313,8 @@ OPERATORS.add(
 def _lower_col2im(lowering: Lowering) -> tuple[Stage, ...]:
     """For each pixel the sum over the places in a block that it may have had, where a block has it there."""
     source, target, node = lowering.input(0), lowering.output(), lowering.node
-    image, known = b.dims(target)[2:], integers(lowering.constant(2))
-    rank = len(image)
+    (_, rows, columns), (_, channels, *image) = b.counts(source), b.counts(target)
+    rank, known = len(image), integers(lowering.constant(2))
     given = [b.maximum(b.cast(b.load(lowering.input(2), axis), "int64"), 1) for axis in range(rank)]
     blocks: list[b.Count] = [*given] if known is None else [*known]
     strides, dilations = node.attribute("strides") or [1] * rank, node.attribute("dilations") or [1] * rank
@@ -323,7 +323,7 @@ def _lower_col2im(lowering: Lowering) -> tuple[Stage, ...]:
     def count(axis: int) -> Expression:
         """The blocks along an axis."""
         reach = b.multiply(b.subtract(b.extent(blocks[axis]), 1), dilations[axis])
-        room = b.subtract(b.index(image[axis] + pads[axis] + pads[rank + axis] - 1), reach)
+        room = b.subtract(b.add(b.extent(image[axis]), pads[axis] + pads[rank + axis] - 1), reach)
         return b.add(b.divide(room, strides[axis]), 1)
 
     def element(i: Indices, k: Indices) -> Expression:
@@ -338,12 +338,20 @@ def _lower_col2im(lowering: Lowering) -> tuple[Stage, ...]:
             conditions.append(b.less(number, count(axis)))
             row = b.add(b.multiply(row, b.extent(blocks[axis])), offsets[axis])
             column = b.add(b.multiply(column, count(axis)), number)
-        conditions += [*b.inside(row, b.dims(source)[1]), *b.inside(column, b.dims(source)[2])]
+        conditions += [*b.inside(row, rows), *b.inside(column, columns)]
         return b.cast(b.masked_load(source, [i[0], row, column], conditions), b.wide(source.dtype))
 
-    channels = b.dims(target)[1]
-    places = known or [b.dims(source)[1] // channels if channels else 0]
-    return (b.reduce(target, "add", places, element),)
+    if known is None:  # then all is static (`_col2im_varies`)
+        rows, channels = b.dims(source)[1], b.dims(target)[1]
+        return (b.reduce(target, "add", [rows // channels if channels else 0], element),)
+    return (b.reduce(target, "add", known, element),)
+
+
+def _col2im_varies(node: NodeView) -> Reject | None:
+    block = node.input(2)
+    if block is not None and block.is_constant:
+        return None
+    return Reject("dynamic-shape", "Col2Im of blocks whose size is computed is lowered of static shapes")
 
 
 def _digits(number: Expression, bases: Sequence[b.Count]) -> list[Expression]:
@@ -371,7 +379,16 @@ def _col2im_demands(node: NodeView) -> Iterator[Equation]:
     yield from demand.equation(demand.operand(node, 0, 2), math.prod(blocks))
 
 
-OPERATORS.add(Operator("Col2Im", frozenset({Trait.REDUCTION}), _lower_col2im, per_output(8), demands=_col2im_demands))
+OPERATORS.add(
+    Operator(
+        "Col2Im",
+        frozenset({Trait.REDUCTION}),
+        _lower_col2im,
+        per_output(8),
+        varies=_col2im_varies,
+        demands=_col2im_demands,
+    )
+)
 
 
 def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:

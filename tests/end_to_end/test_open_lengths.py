@@ -159,3 +159,16 @@ def test_a_computed_0_that_copies_what_is_none_is_an_error_of_the_call(backend: 
     assert str(error.value) == (
         "Reshape (node 'y'): a computed 0 copies axis 1 of 'x', which is 4 and not 0; set allowzero to 1 to keep the 0"
     )
+
+
+def test_blocks_of_any_batch_and_channels_are_added_in_compiled_code() -> None:
+    """The unfolded patches of MobileViTv2."""
+    numbers = "i = Constant <value_ints = [5, 4]> () k = Constant <value_ints = [2, 2]> ()"
+    model = parsed(f"(float[n,c,12] x) => (float[n,d,5,4] y) {{ {numbers} y = Col2Im (x, i, k) }}")
+    program = graft.compile(model, ["llvm"])
+    for batch, channels in ((2, 2), (1, 3)):
+        x = np.random.default_rng(batch).standard_normal((batch, 4 * channels, 12)).astype(np.float32)
+        blocks, wanted = x.reshape(batch, channels, 2, 2, 4, 3), np.zeros((batch, channels, 5, 4), np.float32)
+        for row, column in np.ndindex(2, 2):
+            wanted[:, :, row : row + 4, column : column + 3] += blocks[:, :, row, column]
+        np.testing.assert_allclose(program(x), wanted, rtol=1e-5, atol=1e-6)

@@ -88,7 +88,7 @@ def compared(program: graft.Program, name: str, path: Path, inputs: Sequence[Inp
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names, worst, told = {one.name for one in session.get_inputs()}, 0.0, 0
+    names, worst, told, says = {one.name for one in session.get_inputs()}, 0.0, 0, False
     for binding in BINDINGS:
         arrays = [one.drawn(binding, number) for number, one in enumerate(inputs)]
         feeds = {one.name: array for one, array in zip(inputs, arrays, strict=True) if one.name in names}
@@ -103,8 +103,11 @@ def compared(program: graft.Program, name: str, path: Path, inputs: Sequence[Inp
             if ours.shape != theirs.shape:
                 return f"WRONG shape {ours.shape}, not {theirs.shape}, at {dict(binding)}"
             scale = max(1e-30, float(np.max(np.abs(theirs), initial=0.0)))
-            worst = max(worst, float(np.max(np.abs(ours - theirs), initial=0.0)) / scale)
-    return f"{'right' if worst <= TOLERANCE else 'WRONG'} {worst:.1e} at {told} bindings"
+            difference = float(np.max(np.abs(ours - theirs), initial=0.0)) / scale
+            worst = max(worst, np.inf if np.isnan(difference) else difference)
+            says |= theirs.size < 2 or bool(np.ptp(theirs) > 0)
+    verdict = "WRONG" if worst > TOLERANCE else "right" if says else "CONSTANT, which says nothing:"
+    return f"{verdict} {worst:.1e} at {told} bindings"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -126,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
             continue
         rows.append(tried(name, *found, options.plan))
         print(rows[-1], flush=True)
-    bad = [row for row in rows if row.outcome.startswith(("WRONG", "FAILED"))]
+    bad = [row for row in rows if row.outcome.startswith(("WRONG", "FAILED", "CONSTANT"))]
     held = [row for row in rows if row.reference]
     print(
         f"{len(rows)} models, {len(bad)} wrong or failed, {len(held)} with operators in reference "

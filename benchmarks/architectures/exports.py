@@ -38,6 +38,9 @@ KINDS: Mapping[str, Kind] = {
     "pair": Kind("AutoModel", (IDS, Input("pixel_values", "floats", ("batch", 3, "size", "size")))),
 }
 
+DEAD = frozenset({"mobilevit", "mobilevitv2", "efficientnet", "align"})
+"""Those whose results are all 0, or no numbers, by the weights that transformers draws: they are drawn wider."""
+
 NETWORK, CACHED = "network", "cached"
 """The kinds of what is written by hand, and of decoders with caches."""
 NAMES: Mapping[str, str] = {
@@ -141,10 +144,15 @@ def _network(name: str) -> tuple[Any, tuple[Input, ...]]:
 
 def _architecture(kind: str, architecture: str) -> tuple[Any, tuple[Input, ...]]:
     """Return an architecture of transformers, its tensors as a tuple, and what it takes."""
+    import torch
     import transformers
 
     config = configuration(architecture)
     model = getattr(transformers, KINDS[kind].auto).from_config(config).eval().float()
+    if architecture in DEAD:
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                torch.nn.init.normal_(weight, std=(2 / weight[0].numel()) ** 0.5)
     inputs = inputs_of(kind, config)
     return _wrapped(model, [one.name for one in inputs]), inputs
 

@@ -171,7 +171,8 @@ def _wrapped(model: Any, names: Sequence[str]) -> Any:
 
         def forward(self, *arrays: Any) -> Any:
             found = self.model(**dict(zip(names, arrays, strict=True)), **options, return_dict=True)
-            tensors = [one for one in found.to_tuple() if isinstance(one, torch.Tensor) and one.is_floating_point()]
+            parts = [one for part in found.to_tuple() for one in (part if isinstance(part, tuple) else (part,))]
+            tensors = [one for one in parts if isinstance(one, torch.Tensor) and one.is_floating_point()]
             return tuple(tensors[:2])
 
     return Wrapped()

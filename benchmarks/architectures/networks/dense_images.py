@@ -82,13 +82,14 @@ class DeepLab(nn.Module):
         )
         self.whole, self.last = nn.Conv2d(16, 8, 1), nn.Conv2d(32, 5, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         image = x
         for stage in self.stages:
             x = stage(x)
         parts = [part(x) for part in self.parts]
         parts.append(resized(self.whole(functional.adaptive_avg_pool2d(x, 1)), x))
-        return resized(self.last(torch.cat(parts, 1)), image).argmax(1).float()
+        scores = resized(self.last(torch.cat(parts, 1)), image)
+        return scores, scores.argmax(1).float()
 
 
 @network(IMAGE)

@@ -17,7 +17,7 @@ from graft.core.affine.expressions import TooLargeError, canonical, multiply, su
 from graft.errors import UnsupportedError
 from graft.runtime.dtypes import element_type
 from graft.runtime.extents import Extent, ExtentEquation, Symbol, symbols_of
-from graft.runtime.procedure import AxisReason, Call, Procedure, Storage, TensorSpec, contiguous_bytes
+from graft.runtime.procedure import MOST_DIMENSIONS, AxisReason, Call, Procedure, Storage, TensorSpec, contiguous_bytes
 from graft.runtime.spans import is_upload, owner_of, spans_of, touched
 
 
@@ -58,7 +58,13 @@ class ProcedureBuilder:
         )  # fmt: skip
 
     def add(self, tensor: TensorSpec) -> int:
-        """Add a tensor and return its index."""
+        """Add a tensor and return its index; raise UnsupportedError for one of more axes than the runtime takes."""
+        if (rank := len(tensor.shape or ())) > MOST_DIMENSIONS:
+            raise UnsupportedError(
+                f"'{tensor.name}' has rank {rank}, and a tensor of a program has at most {MOST_DIMENSIONS} axes; join "
+                "some of them by a Reshape",
+                tensor=tensor.name,
+            )
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 

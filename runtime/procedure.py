@@ -59,6 +59,8 @@ ALIGNMENT = 64
 
 Schedule = Mapping[str, int | str | Mapping[str, str]]
 """What a report says of how a kernel was made."""
+MOST_DIMENSIONS = 32
+"""The highest rank of a tensor (`GRAFT_MAXIMUM_DIMENSIONS`)."""
 Storage = Literal["input", "output", "constant", "arena", "view", "dynamic", "extents"]
 
 

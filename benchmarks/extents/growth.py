@@ -1,6 +1,8 @@
 """How long `load` and `compile` take of families of models, each with a size: operators, symbols, ranks, bodies, ...
 
-    python -m benchmarks.extents.growth [--stage load|compile] [--sizes 100,1000,10000] [--limit SECONDS] [FAMILY ...]
+    python -m benchmarks.extents.growth [--stage STAGE] [--sizes 100,1000,10000] [--limit SECONDS] [FAMILY ...]
+
+Stages are `load`, and `compile` for `reference`, for `llvm`, and by default (`compile`).
 
 Every model is compiled in a process of its own, which is ended at the limit. Prints seconds, how they grow from one
 size to the next for each ten times of it (10 is linear), and the memory at its peak.
@@ -170,6 +172,7 @@ def stages() -> Mapping[str, Callable[[onnx.ModelProto], object]]:
     return {
         "load": load,
         "reference": lambda model: graft.compile(model, ["reference"]),
+        "llvm": lambda model: graft.compile(model, ["llvm", "reference"]),
         "compile": graft.compile,
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 
+import graft
 from graft.compiler.procedure_builder import ProcedureBuilder
 from graft.runtime.extents import Operation, Symbol
 from graft.runtime.procedure import Call, SymbolSpec, TensorSpec
@@ -98,3 +100,13 @@ def test_what_binds_a_symbol_is_copied_to_an_output_that_views_it():
     procedure = builder.finish([flat], ["y"])
     assert [one.kind for one in procedure.calls] == ["call", "copy"]
     assert procedure.symbols == (SymbolSpec("found", 0, None, 1, 0),)
+
+
+def test_a_tensor_of_more_axes_than_the_runtime_takes_is_refused() -> None:
+    shape = ", ".join("1" * 33)
+    text = f'<ir_version: 10, opset_import: ["" : 22]> g (float[{shape}] x) => (float[{shape}] y) {{ y = Neg(x) }}'
+    with pytest.raises(graft.errors.UnsupportedError) as caught:
+        graft.compile(onnx.parser.parse_model(text), ["reference"])
+    assert str(caught.value) == (
+        "'x' has rank 33, and a tensor of a program has at most 32 axes; join some of them by a Reshape"
+    )

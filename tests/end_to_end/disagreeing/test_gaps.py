@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -36,16 +37,26 @@ def inputs(n: int, k: int) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("backend", ["llvm", "c_source"])
+@pytest.mark.parametrize(
+    ("backend", "memory"),
+    [
+        ("llvm", "binding"),
+        ("c_source", "maximum"),
+        pytest.param("llvm", "maximum", marks=pytest.mark.slow),
+        pytest.param("c_source", "binding", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("sizes", SIZES)
-def test_kernels_stay_within_the_values_of_the_arena(backend: str, sizes: tuple[int, int]) -> None:
+def test_kernels_stay_within_the_values_of_the_arena(
+    backend: str, memory: Literal["binding", "maximum"], sizes: tuple[int, int]
+) -> None:
     n, k = sizes
-    for options in ({"dims": {"n": n, "k": k}}, {"dims": {"n": (1, n), "k": (1, k)}, "memory": "maximum"}):
-        program = graft.compile(chain(n), [backend], threads=1, **options)
-        given = inputs(n, k)
-        found = run_with_gaps(with_gaps(program), given)
-        for name, wanted in program.run(given).items():
-            np.testing.assert_array_equal(found[name], wanted)
+    dims = {"n": n, "k": k} if memory == "binding" else {"n": (1, n), "k": (1, k)}
+    program = graft.compile(chain(n), [backend], threads=1, dims=dims, memory=memory)
+    given = inputs(n, k)
+    found = run_with_gaps(with_gaps(program), given)
+    for name, wanted in program.run(given).items():
+        np.testing.assert_array_equal(found[name], wanted)
 
 
 def test_a_kernel_that_writes_past_its_value_is_found() -> None:

@@ -13,6 +13,9 @@ from types import FrameType
 import onnx
 import pytest
 
+import graft
+from graft.core.affine.equations import Equation
+from graft.core.affine.expressions import equal, is_at_least, maximum, minimum, multiply
 from graft.core.affine.size import MOST_OPERATIONS, operations
 from graft.core.affine.text import parsed
 from graft.core.model.load import load
@@ -68,15 +71,13 @@ SIZES = {
 """Of those that grow at other lengths than 12 and 24: beyond the budget of one extent."""
 
 
-def steps_of(work: Callable[[], object]) -> int:
-    """Return how many calls within the algebra and the inference of shapes some work makes."""
+def steps_of(work: Callable[[], object], folders: tuple[str, ...] = ("/core/affine/", "/core/model/")) -> int:
+    """Return how many calls some work makes within folders."""
     count = 0
 
     def counted(frame: FrameType, event: str, _: object) -> None:
         nonlocal count
-        if event == "call" and (
-            "/core/affine/" in frame.f_code.co_filename or "/core/model/" in frame.f_code.co_filename
-        ):
+        if event == "call" and any(folder in frame.f_code.co_filename for folder in folders):
             count += 1
 
     before = sys.getprofile()
@@ -106,6 +107,31 @@ def test_a_chain_takes_steps_as_it_is_long(name: str) -> None:
     extents = [one for node in loaded.graph for value in node.outputs for one in dimensions_of(value) or ()]
     assert None not in extents
     assert max(operations(one) for one in extents if one is not None) <= MOST_OPERATIONS
+
+
+@pytest.mark.parametrize(
+    "inputs", ["float[s] x#", pytest.param("float[d@#] x#", marks=pytest.mark.slow)], ids=["one name", "own names"]
+)
+def test_a_plan_takes_steps_as_a_sum_is_long(inputs: str) -> None:
+    family = chain("Neg (x0)", lambda i: f"Add (v{i - 1}, x{i})", inputs, 1)
+    models = [
+        onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {family(n, f"_{n}_")}') for n in (4, 40, 80)
+    ]
+    graft.plan(models[0], ["llvm", "reference"])  # brings the plugins in
+    folders = ("/core/model/view", "/core/operators/", "/patterns/")
+    short, long = (
+        steps_of(lambda model=model: graft.plan(model, ["llvm", "reference"]), folders)  # type: ignore[misc]
+        for model in models[1:]
+    )
+    assert long < 2.3 * short, (short, long)
+
+
+def test_two_bindings_say_that_a_proof_is_not_to_be_had() -> None:
+    names = [Symbol(f"n{number}") for number in range(8)]
+    shared = multiply(maximum(*names), minimum(*names, 1))
+    assert steps_of(lambda: is_at_least(shared, 2)) < 500
+    assert equal(shared, names[0]) is None
+    assert steps_of(lambda: Equation(shared, names[1], "broadcast").holds()) < 1500
 
 
 def test_an_extent_that_is_too_large_is_a_symbol_within_its_bounds() -> None:

@@ -347,14 +347,13 @@ class Compiler:
         return result
 
     def _completing(self, place: Callable[[Sequence[Backend]], Partitioned]) -> str:
-        """Return the first fallback that takes what is left, else the last resort; "" where there is no manager."""
-        if self._manager is None:
+        """Return the first fallback that takes what is left; "" where none does, or a plan says who takes what."""
+        if self._manager is None or self._plan is not None:
             return ""
-        names = [name for name in self._manager.fallbacks() if name not in self._backends]
-        for one in self._manager.backends(names) if self._plan is None else ():
+        for one in self._manager.backends([name for name in self._manager.fallbacks() if name not in self._backends]):
             if one.available() is None and not place([*self._backends.values(), one]).plan.unplaced:
                 return one.name
-        return names[-1] if names else ""
+        return ""
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

@@ -123,7 +123,8 @@ def test_what_onnx_reference_ignores_in_a_recurrent_layer_is_refused(
     with pytest.raises(UnsupportedError) as caught:
         graft.compile(model, ["reference"])
     assert str(caught.value) == (
-        f"no backend takes {kind} (node 'it'): reference: attribute: onnx.reference ignores '{ignored}' of {kind}"
+        f"no backend takes {kind} (node 'it'): reference: attribute: onnx.reference ignores '{ignored}' of {kind}; "
+        "add 'llvm' to the backends"
     )
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from graft.core.affine.atoms import Bounded, extreme, floordiv, operands
+from graft.core.affine.counterexamples import sampled
 from graft.core.affine.intervals import ANY, Interval, Range, Ranges, bounds, relevant
 from graft.core.affine.polynomials import CACHED, TooLargeError, add, multiply, of_terms, subtract, terms
 from graft.errors import ModelError
@@ -50,7 +51,8 @@ def simplified(extent: Extent, ranges: Ranges | None = None) -> Extent:
         return extent
     cases = _cases(extent, relevant(extent, known))
     for candidate in dict.fromkeys((*(one for one, _ in cases), *inside)):
-        same = candidate != extent and _has_value(candidate, known)
+        may_be = candidate != extent and _has_value(candidate, known)
+        same = may_be and all(one == other for one, other in sampled((extent, candidate), known))
         if same and all(_is_zero(subtract(one, candidate), narrower) for one, narrower in cases):
             return candidate
     return extent

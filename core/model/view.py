@@ -120,11 +120,6 @@ class NodeView:
             first = self.node.outputs[0]
         return ValueView(first).dtype
 
-    @property
-    def copies_zero(self) -> bool:
-        """Whether a 0 in the target of a Reshape copies an extent, as its file says."""
-        return not self.attribute("allowzero", 0) or COPIES_ZERO in self.node.metadata_props
-
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute as a Python value: int, float, str, list, NumPy array, graph; ``default`` if absent.
 

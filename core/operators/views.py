@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from graft.core.affine.equations import Equation
 from graft.core.affine.expressions import add, maximum, multiply, subtract
-from graft.core.model.view import NodeView
+from graft.core.model.view import COPIES_ZERO, NodeView
 from graft.core.operators import build as b
 from graft.core.operators.cost import free
 from graft.core.operators.demands import words as demand
@@ -122,13 +122,14 @@ def _reshape_demands(node: NodeView) -> Iterator[Equation]:
         return
     yield from demand.equation(demand.elements(before), demand.elements(after))
     source, target = node.input(0), node.input(1)
-    if not node.copies_zero or source is None or target is None or target.is_constant:
+    copies_zero = not node.attribute("allowzero", 0) or COPIES_ZERO in node.node.metadata_props
+    if not copies_zero or source is None or target is None or target.is_constant:
         return
     pairs = [(one, other) for one, other in zip(before, after, strict=False) if one is not None and other is not None]
     for place, (own, extent) in enumerate(pairs):
-        copies_zero = [subtract(1, add(*pair)) for pair in (*pairs[:place], *pairs[place + 1 :])]
-        if copies_zero:
-            copied = multiply(own, maximum(subtract(1, extent), 0), maximum(*copies_zero, 0))
+        both_zero = [subtract(1, add(*pair)) for pair in (*pairs[:place], *pairs[place + 1 :])]
+        if both_zero:
+            copied = multiply(own, maximum(subtract(1, extent), 0), maximum(*both_zero, 0))
             says = (f"a computed 0 copies axis {place} of '{source.name}', which is ", " and not ",
                     "; set allowzero to 1 to keep the 0")  # fmt: skip
             yield Equation(copied, 0, "at most", says)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import shutil
 import subprocess
+import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,12 +23,15 @@ FAILURES = ("allocate", "copy", "launch", "synchronize", "load", "capture", "pin
 COUNTS = ("live", "launches", "graphs", "graph_launches", "modules", "pinned")
 
 
-def build(folder: Path) -> Path:
-    """Build the library; skip the test where no C compiler is."""
+@cache
+def build() -> Path:
+    """Build the library that this process has, as a process opens one driver; skip the test where no C compiler is."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler to build the driver with")
-    library = folder / "libcuda.so.1"
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    library = Path(folder, "libcuda.so.1")
     flags = ["-std=c11", "-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fPIC", "-shared"]
     subprocess.run([compiler, *flags, str(SOURCE), "-o", str(library), "-ldl", "-pthread"], check=True)
     return library

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -28,12 +27,12 @@ RANDOM = np.random.default_rng(3)
 @pytest.fixture(scope="module")
 def lt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
     folder = tmp_path_factory.mktemp("cublas")
-    driver, path = build(folder), folder / "libcublasLt.so.12"
+    driver, path = build(), folder / "libcublasLt.so.12"
     compiler = shutil.which("cc") or "gcc"
     flags = ["-std=c11", "-O1", "-D_GNU_SOURCE", "-fPIC", "-shared"]
     subprocess.run([compiler, *flags, str(SOURCE), "-o", str(path), "-lm", "-ldl"], check=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRAFT_CUDA_DRIVER", os.environ.get("GRAFT_CUDA_DRIVER", str(driver)))  # read once in this process
+        patch.setenv("GRAFT_CUDA_DRIVER", str(driver))  # read once in this process
         patch.setenv("GRAFT_CUBLASLT", str(path))
         found = ctypes.CDLL(str(path))
         found.fake_lt_calls.restype = found.fake_lt_compute.restype = found.fake_lt_live.restype = ctypes.c_int64

@@ -28,8 +28,8 @@ EXP = "g (float[n,8] y) => (float[n,8] q) { q = Exp(y) }"
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = build(tmp_path_factory.mktemp("driver"))
+def library() -> Iterator[Path]:
+    path = build()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRAFT_CUDA_DRIVER", str(path))  # read once in this process
         yield path

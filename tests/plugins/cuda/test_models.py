@@ -62,8 +62,8 @@ def test_a_model_of_any_shape_computes_what_it_computes_on_a_processor(name: str
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = build(tmp_path_factory.mktemp("driver"))
+def driver() -> Iterator[Path]:
+    path = build()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRAFT_CUDA_DRIVER", str(path))
         yield path

@@ -146,8 +146,8 @@ def test_the_model_of_cycles_knows_more_work_and_a_faster_device() -> None:
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = build(tmp_path_factory.mktemp("driver"))
+def driver() -> Iterator[Path]:
+    path = build()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRAFT_CUDA_DRIVER", str(path))
         yield path

@@ -13,7 +13,8 @@ from graft.core.types import PACKED_TYPES, is_custom
 from graft.errors import ModelError
 
 COPIES_ZERO = "graft.copies-zero"
-"""The key of the metadata of a Reshape whose target had no `allowzero` in the file, and has one since."""
+"""The key of the metadata of a Reshape whose target had no `allowzero` in the file, and has one since; it has the place
+of a -1 that was there."""
 
 
 @dataclass(frozen=True, slots=True)

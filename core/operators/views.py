@@ -115,21 +115,28 @@ def _reshape_demands(node: NodeView) -> Iterator[Equation]:
     """The result has the elements of the input, and an extent that is computed as 0 copies nothing but 0.
 
     Of an input with elements the former says the latter. One without is reshaped by ONNX where another such extent
-    copies a 0; where there is none ONNX refuses, and the 0 stays.
+    copies a 0, or one is inferred; where there is none ONNX refuses, and the 0 stays.
     """
     before, after = demand.operands(node, 0), demand.results(node, 0)
     if before is None or after is None:
         return
     yield from demand.equation(demand.elements(before), demand.elements(after))
     source, target = node.input(0), node.input(1)
-    copies_zero = not node.attribute("allowzero", 0) or COPIES_ZERO in node.node.metadata_props
-    if not copies_zero or source is None or target is None or target.is_constant:
+    before_derived = node.node.metadata_props.get(COPIES_ZERO)
+    if (
+        (node.attribute("allowzero", 0) and before_derived is None)
+        or source is None
+        or target is None
+        or target.is_constant
+    ):
         return
     pairs = [(one, other) for one, other in zip(before, after, strict=False) if one is not None and other is not None]
+    inferred = int(before_derived) if before_derived else None
     for place, (own, extent) in enumerate(pairs):
         both_zero = [subtract(1, add(*pair)) for pair in (*pairs[:place], *pairs[place + 1 :])]
-        if both_zero:
-            copied = multiply(own, maximum(subtract(1, extent), 0), maximum(*both_zero, 0))
+        if (both_zero or inferred is not None) and place != inferred:
+            copied = multiply(own, maximum(subtract(1, extent), 0))
+            copied = copied if inferred is not None else multiply(copied, maximum(*both_zero, 0))
             says = (f"a computed 0 copies axis {place} of '{source.name}', which is ", " and not ",
                     "; set allowzero to 1 to keep the 0")  # fmt: skip
             yield Equation(copied, 0, "at most", says)

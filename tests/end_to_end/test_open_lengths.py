@@ -161,6 +161,26 @@ def test_a_computed_0_that_copies_what_is_none_is_an_error_of_the_call(backend: 
     )
 
 
+@pytest.mark.parametrize("backend", ["llvm", "reference"])
+def test_a_computed_0_beside_an_inferred_extent_is_an_error_of_the_call(backend: str) -> None:
+    """ONNX copies axis 2 and infers 0 for axis 1; what is inferred may be 0 itself."""
+    model = parsed(
+        """(float[b,3,h,w] x) => (float[b,n,w] y, float[b,m] z) {
+        batch = Shape <start = 0, end = 1> (x) width = Shape <start = 3> (x) rest = Constant <value_ints = [-1]> ()
+        to_y = Concat <axis = 0> (batch, rest, width) y = Reshape (x, to_y)
+        to_z = Concat <axis = 0> (batch, rest) z = Reshape (x, to_z) }"""
+    )
+    program = graft.compile(model, [backend])
+    for batch, height, width in ((2, 4, 5), (0, 4, 5), (2, 0, 5), (2, 0, 0)):
+        y, z = program(np.ones((batch, 3, height, width), np.float32))
+        assert (y.shape, z.shape) == ((batch, 3 * height, width), (batch, 3 * height * width))
+    with pytest.raises(InputError) as error:
+        program(np.ones((2, 3, 4, 0), np.float32))
+    assert str(error.value) == (
+        "Reshape (node 'y'): a computed 0 copies axis 2 of 'x', which is 4 and not 0; set allowzero to 1 to keep the 0"
+    )
+
+
 def test_blocks_of_any_batch_and_channels_are_added_in_compiled_code() -> None:
     """The unfolded patches of MobileViTv2."""
     numbers = "i = Constant <value_ints = [5, 4]> () k = Constant <value_ints = [2, 2]> ()"

@@ -47,6 +47,7 @@ class DeriveShapes:
         inference = SymbolicInference(model, {})
         inference.run()
         derived = shape_arithmetic(model.graph)
+        inferred = {node: _inferred(inference.contents.get(target)) for node, target in _reshapes(model)}
         writer: _Writer | None = None
         changed = False
         for graph in list(all_graphs(model)):
@@ -63,9 +64,19 @@ class DeriveShapes:
                 writer = writer or _Writer(model, places, Names(model))
                 node.replace_input_with(1, writer.extents(node.outputs[0].name or "", (len(target),), target))
                 node.attributes["allowzero"] = ir.AttrInt64("allowzero", 1)
-                node.metadata_props[COPIES_ZERO] = "1"
+                node.metadata_props[COPIES_ZERO] = inferred.get(node, "")
                 changed = True
         return changed
+
+
+def _reshapes(model: ir.Model) -> list[tuple[ir.Node, ir.Value]]:
+    nodes = (node for node in all_nodes(model.graph) if is_operator(node, "Reshape"))
+    return [(node, target) for node in nodes if (target := node.inputs[1]) is not None]
+
+
+def _inferred(target: Contents | None) -> str:
+    """Return the place of the -1 of a Reshape's target, "" where there is none."""
+    return "".join(str(place) for place, one in enumerate(target.elements if target else ()) if one == -1)
 
 
 def _has_something(node: ir.Node) -> bool:

@@ -17,6 +17,9 @@ from graft.plugins.cuda.device_text import Ptx
 from graft.plugins.cuda.kernel_emitter import KernelEmitter, expanded, has_vectors
 from graft.plugins.cuda.launches import Launch
 
+NO_JUMP_TABLES = '"no-jump-tables"="true"'
+"""An attribute of LLVM: a switch is comparisons, not a table of targets, which the emulator does not know."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
@@ -54,7 +57,7 @@ def kernel_text(launch: Launch, function: Function, target: Target) -> KernelTex
     shape = ",".join(map(str, launch.block))
     # Without the least number of blocks, ptxas rather spills than has few of them.
     bounds = f'"nvvm.reqntid"="{shape}" "nvvm.minctasm"="1"'
-    head = f"define ptx_kernel void @{launch.name}({', '.join(parameters)}) nounwind {bounds} {{"
+    head = f"define ptx_kernel void @{launch.name}({', '.join(parameters)}) nounwind {NO_JUMP_TABLES} {bounds} {{"
     module.functions.append("\n".join([head, *lines]))
     return KernelText(module.text(), emitter.shared_bytes)
 

@@ -88,7 +88,7 @@ def compared(program: graft.Program, name: str, path: Path, inputs: Sequence[Inp
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names, worst, told, says = {one.name for one in session.get_inputs()}, 0.0, 0, False
+    names, worst, count, says = {one.name for one in session.get_inputs()}, 0.0, 0, False
     for binding in BINDINGS:
         arrays = [one.drawn(binding, number) for number, one in enumerate(inputs)]
         feeds = {one.name: array for one, array in zip(inputs, arrays, strict=True) if one.name in names}
@@ -98,7 +98,7 @@ def compared(program: graft.Program, name: str, path: Path, inputs: Sequence[Inp
             expected = answers_of_torch(name, arrays)
         if expected is None:
             continue
-        told += 1
+        count += 1
         for ours, theirs in zip(program.run(feeds).values(), expected, strict=True):
             if ours.shape != theirs.shape:
                 return f"WRONG shape {ours.shape}, not {theirs.shape}, at {dict(binding)}"
@@ -107,7 +107,7 @@ def compared(program: graft.Program, name: str, path: Path, inputs: Sequence[Inp
             worst = max(worst, np.inf if np.isnan(difference) else difference)
             says |= theirs.size < 2 or bool(np.ptp(theirs) > 0)
     verdict = "WRONG" if worst > TOLERANCE else "right" if says else "CONSTANT, which says nothing:"
-    return f"{verdict} {worst:.1e} at {told} bindings"
+    return f"{verdict} {worst:.1e} at {count} bindings"
 
 
 def main(arguments: Sequence[str]) -> int:

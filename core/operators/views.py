@@ -130,10 +130,11 @@ def _reshape_demands(node: NodeView) -> Iterator[Equation]:
         or target.is_constant
     ):
         return
-    pairs = [(one, other) for one, other in zip(before, after, strict=False) if one is not None and other is not None]
+    sides = enumerate(zip(before, after, strict=False))
+    pairs = {place: (one, other) for place, (one, other) in sides if one is not None and other is not None}
     inferred = int(before_derived) if before_derived else None
-    for place, (own, extent) in enumerate(pairs):
-        both_zero = [subtract(1, add(*pair)) for pair in (*pairs[:place], *pairs[place + 1 :])]
+    for place, (own, extent) in pairs.items():
+        both_zero = [subtract(1, add(*pair)) for axis, pair in pairs.items() if axis != place]
         if (both_zero or inferred is not None) and place != inferred:
             copied = multiply(own, maximum(subtract(1, extent), 0))
             copied = copied if inferred is not None else multiply(copied, maximum(*both_zero, 0))

@@ -33,22 +33,36 @@ def infer_shapes(model: ir.Model, stated: Stated | None = None, *, has_numbers: 
     """
     scratch: ir.Model | None = None
     changed = folded = False
+    sure: set[ir.Value] = set()
     if not has_numbers:
         inferred = infer_proto(skeleton_of_model(model))
         if (known := _types_of(inferred)) is not None and not any(map(_has_body, model.graph)):
             values = ir.convenience.create_value_mapping(model.graph)
             return sum(_learn(values[name], *facts) for name, facts in known.items() if name in values) > 0
+        sure = _empty(model) if stated is None else sure
         scratch = ir.from_proto(inferred)
         changed = _learn_all(model, scratch)
-    more, invented = infer_symbolic_shapes(model, stated)
+    doubted = _empty(model) - sure
+    more, invented = infer_symbolic_shapes(model, stated, doubted)
     if invented and scratch is None:
         scratch = ir.from_proto(infer_proto(skeleton_of_model(model)))
     while invented and scratch is not None and has_unknown(scratch) and FoldConstants(SMALL_BYTES).run(scratch):
         folded = True
         scratch = ir.from_proto(infer_proto(ir.to_proto(scratch)))
     if folded and scratch is not None and _learn_all(model, scratch):
-        infer_symbolic_shapes(model, stated)
+        infer_symbolic_shapes(model, stated, doubted)
     return changed or more or folded
+
+
+def _empty(model: ir.Model) -> set[ir.Value]:
+    """Return the values that have an extent of 0."""
+    return {
+        value
+        for graph in all_graphs(model)
+        for node in graph
+        for value in node.outputs
+        if value.shape is not None and 0 in value.shape
+    }
 
 
 def _learn_all(model: ir.Model, scratch: ir.Model) -> bool:

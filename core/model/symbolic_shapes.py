@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -51,15 +51,18 @@ Stated: TypeAlias = Mapping[str, Sequence["int | str | None"]]
 """Shapes that a model states of its results, by name."""
 
 
-def infer_symbolic_shapes(model: ir.Model, stated: Stated | None = None) -> tuple[bool, bool]:
+def infer_symbolic_shapes(
+    model: ir.Model, stated: Stated | None = None, doubted: Set[ir.Value] = frozenset()
+) -> tuple[bool, bool]:
     """Give every tensor a shape of extents, in place; return whether any changed, and whether one got a new symbol.
 
-    What operators take no more of than so many narrows the ranges that the model notes (`dimensions.ranges_of`).
+    The 0s of ``doubted`` values are what onnx's inference says of them; those of others are known. What operators take
+    no more of than so many narrows the ranges that the model notes (`dimensions.ranges_of`).
     """
     stated = dict(stated or {})
     narrowings = 0
     while True:
-        inference = SymbolicInference(model, stated)
+        inference = SymbolicInference(model, stated, doubted)
         inference.run()
         if inference.narrower and narrowings < MOST_NARROWINGS:
             keep_ranges(model, inference.narrower)
@@ -85,6 +88,7 @@ class SymbolicInference:
 
     model: ir.Model
     stated: Stated
+    doubted: Set[ir.Value] = frozenset()
     shapes: dict[ir.Value, Shape | None] = field(default_factory=dict)
     contents: dict[ir.Value, Contents | None] = field(default_factory=dict)
     invented: bool = False
@@ -173,11 +177,11 @@ class SymbolicInference:
             if node.graph is self.model.graph:
                 self._narrow(facts)
             found = None if known else _asked(facts)
-        doubtful = facts is not None and any(map(_is_symbolic, facts.shapes))
+        reads_symbols = facts is not None and any(map(_is_symbolic, facts.shapes))
         for index, value in enumerate(node.outputs):
             if value.name and isinstance(value.type, ir.TensorType | None):
                 said = found[index] if found and index < len(found) else None
-                self.shapes[value] = self._settled(value, said, doubtful)
+                self.shapes[value] = self._settled(value, said, doubtful=reads_symbols and value in self.doubted)
                 if node.graph is self.model.graph:
                     self.narrower |= natural_bounds(self.shapes[value], self._known_ranges)
         if facts is not None and node.op_type in CONTENTS and node.domain in ONNX_DOMAINS:
@@ -211,10 +215,10 @@ class SymbolicInference:
                 kept = (None if each is None or is_large(each) else each for each in one.elements)
                 self.contents[value] = Contents(one.shape, tuple(kept))
 
-    def _settled(self, value: ir.Value, found: Shape | None, doubtful: bool) -> Shape | None:
+    def _settled(self, value: ir.Value, found: Shape | None, *, doubtful: bool) -> Shape | None:
         """Return the shape of a result: what the rule says, what the model has, else symbols of its own.
 
-        onnx (1.23) takes symbols for 0 in some operators, Attention for one: a 0 is ``doubtful`` where one is read.
+        onnx (1.23) takes symbols for 0 in some operators, Attention for one: its 0 is ``doubtful`` where one is read.
         """
         before = dimensions_of(value)
         hint = self.stated.get(value.name or "")

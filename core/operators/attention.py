@@ -27,6 +27,7 @@ from graft.core.operators.varying import varying_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import FLOATS, is_custom
+from graft.runtime.extents import Extent
 
 Indices = Sequence[Expression]
 DTYPES = FLOATS
@@ -160,14 +161,17 @@ class _Attention:
         return self._masked(score, i, conditions)
 
     def _masked(self, score: Expression, i: Indices, conditions: list[Expression]) -> Expression:
-        """The score with the mask added (of a bool one: chosen), and minus infinity where a condition fails."""
+        """The score with the mask added (of a bool one: chosen), and minus infinity where a condition fails.
+
+        A mask that is shorter than there are keys goes on with minus infinity, one of a single key too.
+        """
         mask = self.lowering.optional(3)
         if mask is not None:
-            width, keys = b.extents(mask)[-1], self.shape[3]
+            width = b.extents(mask)[-1]
             place = [*i]
-            if isinstance(width, int) and isinstance(keys, int) and 1 < width < keys:
-                conditions.append(b.less(i[3], width))
-                place[3] = b.minimum(i[3], width - 1)
+            if not _masks_all_keys(self.node):
+                conditions.append(b.less(i[3], b.extent(width)))
+                place[3] = b.minimum(i[3], b.subtract(b.extent(width), 1))
             entry = b.broadcast(mask, place, (*self.shape[:3], width))
             if mask.dtype == "bool":
                 conditions.append(entry)
@@ -237,7 +241,7 @@ def _accept_attention(node: NodeView) -> Reject | None:
 
 
 def _attention_varies(node: NodeView) -> Reject | None:
-    """Take any batch and lengths; heads and their sizes are numbers, and a mask is provably like the scores, or 1."""
+    """Take any batch and lengths; heads and their sizes are numbers."""
     shapes = {
         number: value.shape or () for number, value in enumerate(node.inputs) if value is not None and value.shape
     }
@@ -247,13 +251,15 @@ def _attention_varies(node: NodeView) -> Reject | None:
         for axis in (*([1] if len(shape) == 4 else []), len(shape) - 1):
             if not isinstance(shape[axis], int):
                 return varying_axis(node, value, axis)
-    if 3 not in shapes:
-        return None
-    keys = shapes[1][-2]
-    if 4 in shapes and 5 in shapes:
-        keys = _sum_of(shapes[4][2], keys)
-    heads = shapes[0][1] if len(shapes[0]) == 4 else node.attribute("q_num_heads")
-    return _mask_unlike(node, (shapes[0][0], heads, shapes[0][-2], keys))
+    return None
+
+
+def _masks_all_keys(node: NodeView) -> bool:
+    """Whether the mask surely has an entry for each key, those of the cache among them."""
+    mask, new, past = (None if one is None else one.shape for one in map(node.input, (3, 1, 4)))
+    if not mask or not new:
+        return False
+    return mask[-1] == (_sum_of(past[2], new[-2]) if past else new[-2])
 
 
 def _sum_of(left: int | str | None, right: int | str | None) -> int | str | None:
@@ -265,25 +271,11 @@ def _sum_of(left: int | str | None, right: int | str | None) -> int | str | None
     return text.text(expressions.add(*known)) if len(known) == 2 else None
 
 
-def _mask_unlike(node: NodeView, wanted: Sequence[int | str | None]) -> Reject | None:
-    """Refuse a mask with another dimension than the scores have, or than 1."""
-    value = node.input(3)
-    shape = () if value is None or value.shape is None else value.shape
-    for axis, (own, other) in enumerate(zip(shape, wanted[len(wanted) - len(shape) :], strict=True)):
-        numbers = isinstance(own, int) and isinstance(other, int)
-        if value is not None and own not in (1, other) and not numbers:
-            return Reject(
-                "dynamic-shape",
-                f"axis {axis} of '{value.name}' is {own} where {node.op_type} has {other}; "
-                "whether they are equal is known only at run time",
-            )
-    return None
-
-
 def _attention_demands(node: NodeView) -> Iterator[Equation]:
-    """One batch, keys with values, heads of one size, and a mask that broadcasts to the scores."""
+    """One batch, keys with values, heads of one size, shared by whole groups, and a mask that fits the scores."""
     whole = [demand.rank_of(node.input(number)) == 4 for number in range(3)]
     heads = int(node.attribute("q_num_heads", 0)), int(node.attribute("kv_num_heads", 0))
+    yield from _grouped(*(demand.operand(node, number, 1) if whole[number] else heads[number] for number in range(2)))
     yield from demand.all_of(demand.same(1, 0, 0, 0), demand.same(2, 0, 0, 0), demand.same(2, -2, 1, -2))(node)
     if all(whole):
         yield from demand.all_of(demand.same(2, 1, 1, 1), demand.same(1, 3, 0, 3))(node)
@@ -304,13 +296,23 @@ def _attention_demands(node: NodeView) -> Iterator[Equation]:
     total = demand.operand(node, 1, -2)
     if node.input(4) is not None:
         total = demand.plus(demand.operand(node, 4, 2), total)
-    yield from demand.equation(demand.operand(node, 3, -1), total, "at most")
+    if not _masks_all_keys(node):
+        yield from demand.equation(1, demand.operand(node, 3, -1), "at most")
+        yield from demand.equation(demand.operand(node, 3, -1), total, "at most")
     for axis, wanted in (
         (-2, demand.operand(node, 0, -2)),
         (-3, demand.operand(node, 0, 1) if whole[0] else heads[0]),
         (-4, demand.operand(node, 0, 0)),
     ):
         yield from demand.equation(demand.operand(node, 3, axis), wanted, "expand")
+
+
+def _grouped(queries: Extent | None, keys: Extent | None) -> Iterator[Equation]:
+    """Each head of keys belongs to as many heads of queries."""
+    if queries is not None and keys is not None:
+        groups = expressions.floordiv(queries, expressions.maximum(keys, 1))
+        says = "queries have ", " heads, which keys share in groups: ", " would be a multiple of theirs"
+        yield Equation(queries, expressions.multiply(keys, groups), says=says)
 
 
 OPERATORS.add(

@@ -91,4 +91,6 @@ def _half(builder: Builder, value: Value, to: Type) -> Value:
             builder.let(f"fpext {half} {builder.let(f'bitcast {kind} {value.text} to {half}')} to {result}"), to
         )
     half = result.replace("i16", "half")
-    return Value(builder.let(f"bitcast {half} {builder.let(f'fptrunc {kind} {value.text} to {half}')} to {result}"), to)
+    # LLVM makes one rounding of those from float64 to float32 to float16, by a call where the machine has no such one
+    single = builder.intrinsic("arithmetic.fence", kind, [(kind, value.text)], [kind])
+    return Value(builder.let(f"bitcast {half} {builder.let(f'fptrunc {kind} {single} to {half}')} to {result}"), to)

@@ -15,6 +15,7 @@ from graft.core.affine.text import parsed
 from graft.core.model.dimensions import ranges_of
 from graft.core.model.load import load
 from graft.core.model.normalize import PASSES, normalize
+from graft.core.model.shapes import infer_shapes
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.view import ValueView
 from graft.errors import GraftError, ModelError
@@ -364,3 +365,15 @@ def test_what_a_file_states_of_constants_takes_nothing_from_what_they_say() -> N
     model.graph.value_info.append(onnx.helper.make_tensor_value_info("one", onnx.TensorProto.INT64, [1]))
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     assert shapes_in(load(model))["part"] == (1, 4, 12000)
+
+
+def test_an_extent_of_0_that_is_known_stays_where_what_said_it_is_cut_off() -> None:
+    """A region has the shapes of its model, and its ends are inputs: nothing in it says that there are no elements."""
+    model = model_of("cut (float[3,n,1,2] x, int64[2] ends) => (float[3,a,0,2] y) { y = Slice(x, starts, ends, axes) }")
+    starts, axes = (
+        onnx.numpy_helper.from_array(np.array(row), name) for row, name in (([0, 0], "starts"), ([1, 2], "axes"))
+    )
+    model.graph.initializer.extend([starts, axes])
+    region = ir.from_proto(model)
+    infer_shapes(region)
+    assert ValueView(region.graph.outputs[0]).shape == (3, "a", 0, 2)

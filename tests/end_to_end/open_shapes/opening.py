@@ -108,7 +108,12 @@ class Opening:
                 found = dict(zip(self.results, map(np.asarray, self.evaluator.run(None, feeds)), strict=True))
         except Exception:  # whatever it has against the sizes
             return None
-        return (feeds, found) if all(map(usable, found.values())) else None
+        return (feeds, found) if all(map(usable, found.values())) and self.is_stated({**feeds, **found}) else None
+
+    def is_stated(self, values: Arrays) -> bool:
+        """Whether values have the ranks that the model states of outputs, and the shapes that bodies state."""
+        ranks = all(values[name].ndim == self.model.arrays[name].ndim for name in self.model.outputs)
+        return ranks and all(stated(node, {**self.model.arrays, **values}) for node in self.model.nodes)
 
     def drawn(self, like: np.ndarray, shape: list[int]) -> np.ndarray:
         """Return the array itself where the shape is its own, else numbers within its bounds."""
@@ -146,3 +151,15 @@ def valid(model: RandomModel, feeds: Arrays, found: Arrays) -> bool:
         for value in inferred.graph.value_info
         if value.name in found and value.type.tensor_type.HasField("shape")
     )
+
+
+def stated(node: onnx.NodeProto, values: Arrays) -> bool:
+    """Whether a Scan is given the shapes that its body states of what it is given."""
+    bodies = [one.g for one in node.attribute if one.name == "body"] if node.op_type == "Scan" else []
+    for body in bodies:
+        scanned = next(one.i for one in node.attribute if one.name == "num_scan_inputs")
+        for number, (outer, inner) in enumerate(zip(node.input, body.input, strict=True)):
+            shape = values[outer].shape[int(number >= len(node.input) - scanned) :]
+            if not agree([one.dim_value or None for one in inner.type.tensor_type.shape.dim], shape):
+                return False
+    return True

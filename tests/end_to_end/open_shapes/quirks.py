@@ -47,6 +47,18 @@ QUIRKS = (
     Quirk("AveragePool", REFERENCE, FEWER, same_padded),
     Quirk("LpPool", REFERENCE, FEWER, same_padded),
     Quirk("MaxPool", REFERENCE, FEWER, same_padded),
+    Quirk("MaxPool", REFERENCE, "of a window that is a stride wider than its image onnx's inference makes one, ONNX "
+          "Runtime none", lambda found: bool(found.get("ceil_mode"))),
+    Quirk("MaxUnpool", REFERENCE, "indices are of the image whose size follows from windows and strides, as in ONNX's "
+          "own test; ONNX Runtime counts them in the larger image that is asked for"),
+    Quirk("BatchNormalization", RUNTIME, "in files before opset 14 onnx.reference mixes the mean and variance of the "
+          "batch with the given ones"),
+    Quirk("Softmax", RUNTIME, "in files before opset 13 it is over all axes from the given one on; for onnx.reference "
+          "over that one"),
+    Quirk("Resize", RUNTIME, "of one pixel the place is 0 in ONNX, -0.5 in onnx.reference",
+          lambda found: found.get("coordinate_transformation_mode") == b"pytorch_half_pixel"),
+    Quirk("Resize", REFERENCE, "corners are those of the length before it is rounded down, as in ONNX's own test; ONNX "
+          "Runtime takes it rounded", lambda found: found.get("coordinate_transformation_mode") == b"align_corners"),
 )  # fmt: skip
 
 

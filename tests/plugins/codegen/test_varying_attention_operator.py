@@ -8,7 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import graft
-from graft.errors import InputError
+from graft.errors import InputError, ModelError
 
 RANDOM = np.random.default_rng(5)
 CASES = {
@@ -75,3 +75,38 @@ def test_keys_of_another_length_than_values_are_refused_when_the_program_is_call
     assert error.value.message == (
         "Attention (node 'Y'): axis 2 of 'V' is 6 and axis 2 of 'K' is 5; they must be equal"
     )
+
+
+@pytest.mark.parametrize("backend", ["llvm", "c_source", "reference"])
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("kind", ["float", "bool"])
+def test_a_mask_that_is_shorter_than_the_keys_goes_on_with_minus_infinity(backend: str, width: int, kind: str) -> None:
+    open_text, static_text = (
+        f"(float[2,2,q,8] Q, float[2,2,{keys},8] K, float[2,2,{keys},8] V, {kind}[q,{mask}] M) => (float[2,2,q,8] Y)"
+        for keys, mask in (("k", "m"), ("5", str(width)))
+    )
+    feeds = {name: RANDOM.standard_normal((2, 2, 5, 8)).astype(np.float32) for name in "QKV"}
+    mask = RANDOM.standard_normal((5, width)).astype(np.float32)
+    feeds["M"] = mask > -1 if kind == "bool" else mask
+    feeds["M"][:, 0] = True
+    for text in (open_text, static_text):
+        model = onnx.parser.parse_model(
+            f'<ir_version: 11, opset_import: ["" : 24]> a {text} {{ Y = Attention(Q, K, V, M) }}'
+        )
+        found = graft.compile(model, [backend], strict=True).run(feeds)["Y"]
+        np.testing.assert_allclose(found, ReferenceEvaluator(model).run(None, feeds)[0], rtol=2e-5, atol=2e-6)
+
+
+def test_heads_that_are_not_shared_by_whole_groups_are_refused() -> None:
+    text = "a (float[1,{},3,8] Q, float[1,2,3,8] K, float[1,2,3,8] V) => (float[1,?,3,8] Y) { Y = Attention(Q, K, V) }"
+    opened, fixed = (
+        onnx.parser.parse_model(f'<ir_version: 11, opset_import: ["" : 24]> {text.replace("{}", heads)}')
+        for heads in ("h", "3")
+    )
+    says = "Attention (node 'Y'): queries have 3 heads, which keys share in groups: 2 would be a multiple of theirs"
+    with pytest.raises(InputError) as error:
+        graft.compile(opened, ["reference"])(*(np.ones((1, heads, 3, 8), np.float32) for heads in (3, 2, 2)))
+    assert error.value.message == says
+    with pytest.raises(ModelError) as refusal:
+        graft.compile(fixed)
+    assert refusal.value.message == says

@@ -130,3 +130,15 @@ def test_results_that_nobody_reads_are_not_rounded() -> None:
     wide = {name: value.astype(np.float32) for name, value in feeds.items()}
     (expected,) = ReferenceEvaluator(parser.parse_model(text.replace("float16", "float"))).run(None, wide)
     np.testing.assert_allclose(program.run(feeds)["y"], expected, atol=2e-3)
+
+
+def test_a_float64_that_becomes_float32_and_then_float16_is_rounded_twice_without_a_call() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 24]>
+        g (double[n,2] x, float[1] z) => (float16[n,2] y) {
+          third = Constant<value = double[1] {0.1428571428571428}>() part = Mul(x, third) narrow = Cast<to = 1>(part)
+          half = Cast<to = 10>(narrow) wide = Cast<to = 1>(half) rest = Sub(z, wide) y = Cast<to = 10>(rest) }"""
+    )
+    x = np.random.default_rng(3).standard_normal((1000, 2))
+    found = graft.compile(model, ["llvm"], strict=True)(x, np.zeros(1, np.float32))
+    np.testing.assert_array_equal(found, -(x * 0.1428571428571428).astype(np.float32).astype(np.float16))

@@ -27,8 +27,11 @@ from graft.core.model.view import ValueView
 from graft.core.traversal import all_nodes
 from graft.core.types import FLOATS
 
+LEFT = "graft.convolves-transposed"
+"""The key of the metadata of a ConvTranspose that stays one."""
 MOST_PARTS = 32
 """Convolutions that one transposed convolution becomes at most, where their kernels differ."""
+FLOAT = int(ir.DataType.FLOAT)
 THE_END = np.iinfo(np.int64).max
 
 
@@ -47,9 +50,9 @@ class InterleaveConvolutions:
     4. stride 1: the convolution with the mirrored kernel
 
     Left as they are: kernels of many sizes, and pads that follow from an output shape where that is not known. Around
-    its input a Conv multiplies weights by zeros, where a ConvTranspose has no product: known weights that are not all
-    finite are left, too, and with stride 1 computed ones. (With other strides computed weights that are infinite make
-    elements at the border NaN: without this pass they take a hundred times as long.)
+    its input a Conv multiplies weights by zeros, where a ConvTranspose has no product. So where a part reads around it,
+    known weights that are not all finite are left, too, and with stride 1 computed ones; with other strides an If asks
+    whether computed weights are finite, for as they are they take a hundred times as long.
     """
 
     name: ClassVar[str] = "interleave-convolutions"
@@ -60,7 +63,7 @@ class InterleaveConvolutions:
         for node in list(all_nodes(model.graph)):
             if is_operator(node, "ConvTranspose") and (wish := _wish(node)) is not None:
                 names = names or Names(model)
-                _rewrite(node, wish, names)
+                _rewrite(_if_finite(node, wish, names) if wish.wants_finite_weights else node, wish, names)
                 changed = True
         if changed:
             infer_shapes(model)
@@ -173,6 +176,16 @@ class _Wish:
         return all(axis.is_even for axis in self.axes)
 
     @property
+    def reads_around(self) -> bool:
+        """Whether a part multiplies weights by zeros around the input."""
+        return any(any(axis.pads(part)) for axis in self.axes for part in axis.reached)
+
+    @property
+    def wants_finite_weights(self) -> bool:
+        """Whether only a call can tell that no product with what is around the input is NaN."""
+        return self.reads_around and constant_of(self.weights) is None
+
+    @property
     def has_gaps(self) -> bool:
         """Whether there are elements of the result that no weight reaches."""
         return any(len(axis.reached) < axis.stride for axis in self.axes)
@@ -182,7 +195,7 @@ def _wish(node: ir.Node) -> _Wish | None:
     """Return what a node asks for, None where it is left as it is."""
     source, weights = node.inputs[0], node.inputs[1]
     shape = static_shape(weights)
-    if source is None or weights is None or shape is None or 0 in shape:
+    if LEFT in node.metadata_props or source is None or weights is None or shape is None or 0 in shape:
         return None
     if ValueView(source).dtype not in FLOATS or known_shape(source) is None:
         return None
@@ -199,17 +212,15 @@ def _wish(node: ir.Node) -> _Wish | None:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     wish = _Wish(source, weights, bias, shape, attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows))
     few = wish.is_even or len(wish.phases) <= MOST_PARTS
-    return wish if few and all(axis.fits for axis in wish.axes) and _has_no_infinite_border(wish) else None
+    return wish if few and all(axis.fits for axis in wish.axes) and _may_read_around(wish) else None
 
 
-def _has_no_infinite_border(wish: _Wish) -> bool:
-    """Whether no weight that may be infinite is multiplied by the zeros around the input."""
+def _may_read_around(wish: _Wish) -> bool:
+    """Whether weights are finite, or a call asks whether they are; or the input has nothing around it."""
     constant = constant_of(wish.weights)
     if constant is not None:
-        return bool(np.isfinite(constant.astype(np.float64)).all())
-    return any(axis.stride > 1 for axis in wish.axes) or not any(
-        map(any, (axis.pads(axis.reached[0]) for axis in wish.axes))
-    )
+        return not wish.reads_around or bool(np.isfinite(constant.astype(np.float64)).all())
+    return any(axis.stride > 1 for axis in wish.axes) or not wish.reads_around
 
 
 def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[int, ...] | None:
@@ -229,6 +240,32 @@ def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[
     begins = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
     pads = (*begins, *(total - begin for total, begin in zip(totals, begins, strict=True)))
     return pads if min(pads) >= 0 else None
+
+
+def _if_finite(node: ir.Node, wish: _Wish, names: Names) -> ir.Node:
+    """Put an If in the place of a node, which is in both branches, and return that of finite weights."""
+    steps = _Steps(node, names)
+    magnitude = steps.add("ReduceL1", [steps.add("Cast", [wish.weights], {"to": FLOAT})], {"keepdims": 0})
+    is_finite = steps.add("Less", [magnitude, steps.constant("infinity", np.array(np.inf, np.float32))])
+    copies = [_copied(node, names) for _ in range(2)]
+    copies[1].metadata_props[LEFT] = ""
+    branches = [
+        ir.Graph([], copy.outputs, nodes=[copy], name=names.fresh(f"{node.name}_{branch}"))
+        for copy, branch in zip(copies, ("finite", "infinite"), strict=True)
+    ]
+    replace_node(node, "If", [is_finite], dict(zip(("then_branch", "else_branch"), branches, strict=True)))
+    return copies[0]
+
+
+def _copied(node: ir.Node, names: Names) -> ir.Node:
+    """Return a node of the same inputs and attributes, in no graph."""
+    copy = ir.node(
+        node.op_type, list(node.inputs), attributes=dict(node.attributes), name=names.fresh(f"{node.name}_if")
+    )
+    copy.metadata_props.update(origin_of(node))
+    copy.outputs[0].name = names.fresh(f"{node.outputs[0].name}_if")
+    copy.outputs[0].type, copy.outputs[0].shape = node.outputs[0].type, node.outputs[0].shape
+    return copy
 
 
 def _rewrite(node: ir.Node, wish: _Wish, names: Names) -> None:

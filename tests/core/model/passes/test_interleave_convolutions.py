@@ -164,6 +164,30 @@ def test_an_infinite_weight_makes_nothing_infinite_but_what_it_is_multiplied_wit
     np.testing.assert_array_equal(found, [1, np.inf, np.inf, np.inf, 2])
 
 
+@pytest.mark.parametrize("special", [np.inf, np.nan, 1.0])
+@pytest.mark.parametrize("backend", ["llvm", "c_source", "reference"])
+def test_weights_that_are_computed_multiply_nothing_around_the_input_where_they_are_not_finite(
+    backend: str, special: float
+) -> None:
+    proto = model_of((3,), 1, 1, (5,), bias=False, is_computed=True, strides=[2], pads=[1, 0])
+    weights = np.array([[[2, special, 3, 4, special]]], np.float32)
+    for constant in proto.graph.initializer:
+        constant.CopyFrom(numpy_helper.from_array(weights, constant.name))
+    x = np.array([[[1, -1, 2]]], np.float32)
+    sums: list[list[float]] = [[] for _ in range(9)]
+    for place, pixel in enumerate(x.ravel()):
+        for tap, weight in enumerate(weights.ravel()):
+            sums[2 * place + tap].append(float(pixel * weight))
+    program = graft.compile(proto, [backend], strict=True)
+    found = np.asarray(program(x, np.full((1, 1, 1), True))).ravel()
+    np.testing.assert_array_equal(found, [sum(each) for each in sums[1:]])
+
+
+def test_weights_that_reach_no_further_than_a_stride_need_no_question() -> None:
+    assert "If" not in operators(simplified(model_of((3,), 1, 1, (2,), is_computed=True, strides=[2])))
+    assert "If" in operators(simplified(model_of((3,), 1, 1, (3,), is_computed=True, strides=[2])))
+
+
 def test_many_kernels_of_different_sizes_are_left() -> None:
     stride = MOST_PARTS + 1
     assert "ConvTranspose" in operators(simplified(model_of((5,), 2, 2, (stride + 1,), strides=[stride])))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from graft.core.affine import expressions, text
+from graft.core.model.shape_rules.windows import POOLS
 from graft.core.model.view import NodeView
 from graft.core.operators import build as b
 from graft.core.reject import Reject
@@ -84,9 +87,30 @@ def windows_of(
         small, large = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
         begins, ends = (small, large) if mode == "SAME_UPPER" else (large, small)
     inner, outer = (tuple(n if isinstance(n, int) else VARIES for n in extents) for extents in (source, target))
-    if node.attribute("ceil_mode", 0):  # a window may begin inside and reach behind what is padded
-        ends = tuple(end + strides[d] - 1 if VARIES in (inner[d], outer[d]) else end for d, end in enumerate(ends))
-    return Windows(inner, tuple(kernel), outer, strides, dilations, begins, ends)
+    w = Windows(inner, tuple(kernel), outer, strides, dilations, begins, ends)
+    ends = tuple(end + strides[d] - 1 if _may_hang_over(node, w, d) else end for d, end in enumerate(ends))
+    return replace(w, ends=ends)
+
+
+def _may_hang_over(node: NodeView, w: Windows, d: int) -> bool:
+    """Whether a pool's last window may reach behind what is padded, by less than a stride.
+
+    It does where the number of windows is rounded up, or is 1 of an image that is smaller than a window: all numbers
+    but the quotient rounded down may say so.
+    """
+    if node.op_type not in POOLS or not w.varies(d) or w.strides[d] == 1:
+        return False
+    if node.attribute("ceil_mode", 0):
+        return True
+    image, result = (
+        None if one is None or one.shape is None else one.shape for one in (node.input(0), node.outputs[0])
+    )
+    size, steps = (None if one is None else text.parsed(str(one[2 + d])) for one in (image, result))
+    if size is None or steps is None:
+        return True
+    window = (w.kernel[d] - 1) * w.dilations[d] + 1
+    room = expressions.add(size, w.begins[d] + w.ends[d] - window)
+    return steps != expressions.add(expressions.floordiv(room, w.strides[d]), 1)
 
 
 def padding_of(node: NodeView, w: Windows) -> Sequence[int]:

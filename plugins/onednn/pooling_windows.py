@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graft.core.affine.expressions import add, floordiv, maximum, multiply, subtract
+from graft.core.affine.expressions import add, floordiv, is_at_least, maximum, multiply, subtract
 from graft.runtime.extents import Extent
 
 
@@ -15,7 +15,8 @@ class Window:
     """Per spatial axis: size, stride, dilation (oneDNN counts from 0), padding in front and behind.
 
     Padding, and the size of a window over all of an image, depend on the image's extents. ``overhang`` says whether the
-    padding behind was enlarged because the output is rounded up (``ceil_mode``), or may be.
+    padding behind was enlarged because the last window reaches further, or may: the output is rounded up
+    (``ceil_mode``), or counts a window that is wider than its image.
     """
 
     kernel: tuple[Extent, ...]
@@ -52,11 +53,11 @@ def window(
         for before, after, stride, extent in zip(source, target, strides, extents, strict=True)
     ]
     front, behind = _pads(attributes, needed)
-    enlarged = behind
-    if attributes.get("ceil_mode") or all(isinstance(total, int) for total in needed):
-        enlarged = tuple(
-            maximum(given, subtract(total, left)) for given, total, left in zip(behind, needed, front, strict=True)
-        )
+    wanted = [subtract(total, left) for total, left in zip(needed, front, strict=True)]
+    enlarged = tuple(
+        given if is_at_least(subtract(given, more), 0) else maximum(given, more)
+        for given, more in zip(behind, wanted, strict=True)
+    )
     return Window(
         kernel=tuple(kernel),
         strides=strides,

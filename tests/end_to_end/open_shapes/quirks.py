@@ -29,6 +29,11 @@ def same_padded(attributes: dict[str, object]) -> bool:
     return attributes.get("auto_pad") in (b"SAME_UPPER", b"SAME_LOWER") and "dilations" in attributes
 
 
+def steps_over(attributes: dict[str, object]) -> bool:
+    """Whether windows with SAME pads may leave out pixels between them."""
+    return attributes.get("auto_pad") in (b"SAME_UPPER", b"SAME_LOWER") and "strides" in attributes
+
+
 FEWER = "ONNX Runtime makes fewer windows of SAME pads and dilations than ceil(size / stride)"
 
 QUIRKS = (
@@ -45,6 +50,8 @@ QUIRKS = (
     Quirk("LinearAttention", RUNTIME, "of batches that differ, which ONNX rules out, onnx.reference computes otherwise "
           "than the function by which ONNX defines the operator"),
     Quirk("AveragePool", REFERENCE, FEWER, same_padded),
+    Quirk("AveragePool", REFERENCE, "ONNX Runtime takes a negative number of SAME pads, where windows are smaller than "
+          "strides (its MaxPool refuses that)", steps_over),
     Quirk("LpPool", REFERENCE, FEWER, same_padded),
     Quirk("MaxPool", REFERENCE, FEWER, same_padded),
     Quirk("MaxPool", REFERENCE, "of a window that is a stride wider than its image onnx's inference makes one, ONNX "

@@ -64,3 +64,35 @@ def test_a_network_takes_images_of_every_size(name: str) -> None:
         (wanted,), found = session.run(None, {image: x}), program.run({image: x})
         (result,) = found.values() if isinstance(found, dict) else found
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5 * float(np.abs(wanted).max()))
+
+
+@pytest.mark.parametrize("backend", ["llvm", "c_source", "onednn", "reference"])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "AveragePool<count_include_pad = 1>", "LpPool"])
+@pytest.mark.parametrize("pads", [(1, 0), (0, 0), (0, 1)])
+def test_a_window_that_is_wider_than_its_image_reads_nothing_behind_it(
+    backend: str, operator: str, pads: tuple[int, int]
+) -> None:
+    """Extents over two symbols: nothing bounds them from below, so a window that is too wide is one (as in onnx)."""
+    name, _, rest = operator.partition("<")
+    more = f", {rest.removesuffix('>')}" if rest else ""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 22]>
+        pools (float[a,b] x) => (float[2,3,u,2] y) {{
+          four = Constant<value_ints = [2, 3, -1, 2]>() images = Reshape(x, four)
+          y = {name}<kernel_shape = [3, 1], strides = [3, 1], pads = [{pads[0]}, 0, {pads[1]}, 0]{more}>(images) }}"""
+    )
+    program = graft.compile(model, [*dict.fromkeys([backend, "reference"])])
+    for size in (1, 2, 3, 5):
+        x = np.random.default_rng(size).standard_normal((2, 6 * size)).astype(np.float32)
+        images = x.reshape(2, 3, size, 2)
+        count = max((size + sum(pads) - 3) // 3, 0) + 1
+        for place in range(count):
+            begin = 3 * place - pads[0]
+            seen = images[:, :, max(begin, 0) : begin + 3]
+            cells = min(begin + 3, size + pads[1]) - begin if more else seen.shape[2]
+            wanted = {
+                "MaxPool": lambda seen=seen, cells=cells: seen.max(2),
+                "AveragePool": lambda seen=seen, cells=cells: seen.sum(2) / cells,
+                "LpPool": lambda seen=seen, cells=cells: np.sqrt(np.square(seen).sum(2)),
+            }[name]()
+            np.testing.assert_allclose(np.asarray(program(x))[:, :, place], wanted, rtol=1e-5, atol=1e-6)

@@ -113,4 +113,4 @@ def test_workers_that_share_the_only_processor_with_their_caller_do_no_harm(x: n
 def test_one_thread_counts_nothing(x: np.ndarray) -> None:
     program = graft.compile(parser.parse_model(PRODUCTS), ["llvm"], threads=1)
     program(x)
-    assert program.pool_counts == {"jobs": 0, "helped": 0, "parted": 0, "lent": 0, "distance": 0}
+    assert program.pool_counts == {"jobs": 0, "helped": 0, "parted": 0, "lent": 0, "alone": 0}

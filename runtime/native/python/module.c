@@ -188,7 +188,7 @@ static PyObject *program_pool_counts(PyObject *object, void *unused) {
   const Pool *pool = ((ProgramObject *)object)->program->pool;
   PoolCounts counts = pool ? graft_pool_counts(pool) : (PoolCounts){0};
   return Py_BuildValue("{sKsKsKsKsK}", "jobs", counts.jobs, "helped", counts.helped, "parted", counts.parted, "lent",
-                       counts.lent, "distance", counts.distance);
+                       counts.lent, "alone", counts.alone);
 }
 
 /* ---- Life ----------------------------------------------------------------------------------------------------- */
@@ -285,7 +285,7 @@ static PyGetSetDef program_getters[] = {
     {"arena_bytes", program_arena, NULL, "The planned bytes of the arenas of all procedures.", NULL},
     {"arena_bound", program_arena, NULL, "The lower bound of arena_bytes.", "bound"},
     {"threads", program_threads, NULL, "The number of threads that the program uses.", NULL},
-    {"pool_counts", program_pool_counts, NULL, "What its threads did so far: jobs, helped, parted, lent, distance.", NULL},
+    {"pool_counts", program_pool_counts, NULL, "What its threads did so far: jobs, helped, parted, lent, alone.", NULL},
     {0},
 };
 

@@ -8,7 +8,10 @@
 #include "program.h"
 #include "streams.h"
 
-enum { PIECES = 16 }; /* of a part, in a run that may be stopped between them */
+enum {
+  PIECES = 16,       /* of a part, in a run that may be stopped between them */
+  LONG_LOOP = 100000 /* nanoseconds: a loop that is shared without a question */
+};
 
 /* A parallel loop while it runs. */
 typedef struct Loop {
@@ -136,15 +139,8 @@ static void run_part(void *argument, int32_t worker, int32_t part) {
   pthread_mutex_unlock(&loop->lock);
 }
 
-static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain, GraftTask task, void *closure) {
-  Context *context = (Context *)base;
-  if (count <= 0) {
-    return GRAFT_OK;
-  }
-  int32_t parts = context->pool ? graft_pool_parts(context->pool, count, grain) : 1;
-  if (parts < 2) {
-    return run_range(context, context->stop, task, closure, 0, count, grain);
-  }
+static int32_t share_loop(Context *context, int64_t count, int64_t grain, int32_t parts, GraftTask task,
+                          void *closure) {
   Loop loop; /* the text is large and needs no zeros */
   loop.task = task;
   loop.closure = closure;
@@ -167,6 +163,23 @@ static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain
     memcpy(context->message, loop.message, sizeof loop.message);
   }
   return loop.status;
+}
+
+static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain, GraftTask task, void *closure) {
+  Context *context = (Context *)base;
+  if (count <= 0) {
+    return GRAFT_OK;
+  }
+  int32_t parts = context->pool ? graft_pool_parts(context->pool, count, grain) : 1;
+  if (parts < 2) {
+    return run_range(context, context->stop, task, closure, 0, count, grain);
+  }
+  SharingTrial trial;
+  int shared = graft_sharing_begin(graft_pool_sharing(context->pool), (uintptr_t)task, count, LONG_LOOP, &trial);
+  int32_t status = shared ? share_loop(context, count, grain, parts, task, closure)
+                          : run_range(context, context->stop, task, closure, 0, count, grain);
+  graft_sharing_end(&trial);
+  return status;
 }
 
 static void *api_allocate_output(GraftContext *base, int32_t index, int32_t ndim, const int64_t *shape) {

@@ -13,11 +13,7 @@ enum {
   LOOK_NANOSECONDS = 25000,  /* between two looks at the workers that a caller waits on */
   DOZE_NANOSECONDS = 1000000, /* between them once the caller sleeps */
   RESTS_PER_LOSS = 20,        /* without workers, for the time lost on one that lost its processor */
-  CROWD_NANOSECONDS = 4000000, /* without workers, after callers took all processors */
-  TIMED_JOBS = 16,             /* one job in so many is timed, from its announcement to the beginning of a worker */
-  REFUSED_JOBS = 64,           /* of those that are not worth two parts one in so many is split and timed */
-  NEAR_NANOSECONDS = 150,      /* the time up to which parts may be as small as callers ask for */
-  SAMPLES = 3
+  CROWD_NANOSECONDS = 4000000 /* without workers, after callers took all processors */
 };
 
 /* Part p of job g is free while its ticket is 3g, taken once it is 3g + 1, and done once it is 3g + 2. A ticket of the
@@ -52,7 +48,6 @@ struct Pool {
   _Alignas(64) atomic_uint announced; /* low half of the job's number, written last */
   atomic_int parts;
   atomic_int caller_processor; /* where the job comes from */
-  atomic_int timed;            /* whoever begins the last part says when */
   atomic_uint_fast64_t newest; /* its number */
   _Atomic(PoolFunction) function;
   _Atomic(void *) job;
@@ -61,14 +56,10 @@ struct Pool {
   atomic_int caller_sleeps;
   atomic_uint wakes;                           /* the caller sleeps on it */
   atomic_int_fast64_t rest_until;              /* 0, or a time before which callers do without workers */
-  _Alignas(64) atomic_int_fast64_t begun;      /* when a worker began the last part of a timed job; 0 until then */
   _Alignas(64) atomic_int busy;                /* what follows is written by whoever holds it */
   uint64_t number;
-  int64_t samples[SAMPLES];                    /* the last times from an announcement to a worker's beginning */
-  uint32_t sample_count;
-  atomic_int distance;                         /* their median */
-  atomic_uint refused;                         /* jobs that were not worth their parts */
   atomic_uint_fast64_t jobs, parted, lent;
+  _Alignas(64) Sharing sharing;
 };
 
 static void pause_processor(void) {
@@ -130,9 +121,6 @@ static void run_part(Pool *pool, uint64_t number, Worker *worker, int32_t part) 
     function(job, 0, part);
     atomic_store_explicit(&pool->tickets[part].value, 3 * number + 2, memory_order_relaxed);
     return;
-  }
-  if (atomic_load_explicit(&pool->timed, memory_order_relaxed) && part + 1 == atomic_load(&pool->parts)) {
-    atomic_store_explicit(&pool->begun, graft_nanoseconds(), memory_order_relaxed);
   }
   atomic_store_explicit(&worker->works, 1, memory_order_relaxed);
   function(job, worker->number, part);
@@ -324,51 +312,35 @@ int graft_pool_enter(Pool *pool) {
 
 void graft_pool_leave(Pool *pool) { atomic_fetch_sub(&pool->callers, 1); }
 
-/* Iterations that a part should have at least, of `grain` where workers begin at once. A grain of 1 says nothing of how
- * long an iteration is. */
-static int64_t worthy_grain(const Pool *pool, int64_t grain) {
-  int64_t distance = atomic_load_explicit(&pool->distance, memory_order_relaxed);
-  if (grain < 2 || distance <= NEAR_NANOSECONDS) {
-    return grain > 0 ? grain : 1;
-  }
-  return grain < INT64_MAX / distance ? grain * distance / NEAR_NANOSECONDS : grain;
-}
-
 int32_t graft_pool_parts(Pool *pool, int64_t count, int64_t grain) {
   int32_t others = atomic_load_explicit(&pool->callers, memory_order_relaxed) - 1;
   int32_t processors = pool->thread_count - (others > 0 ? others : 0);
-  int64_t usual = count / (grain > 0 ? grain : 1), most = count / worthy_grain(pool, grain);
-  if (usual < 2 || processors < 2 || rests(pool)) {
+  int64_t most = count / (grain > 0 ? grain : 1);
+  if (most < 2 || processors < 2 || rests(pool)) {
     return 1;
-  }
-  if (most < 2) {
-    int probes = atomic_fetch_add_explicit(&pool->refused, 1, memory_order_relaxed) % REFUSED_JOBS == 0;
-    return probes ? 2 : 1;
   }
   return most < processors ? (int32_t)most : processors;
 }
 
+Sharing *graft_pool_sharing(Pool *pool) { return &pool->sharing; }
+
 /* Sees to it that a worker can take a part: it wakes, on another processor than the caller's, and waits for its turn on
- * another. A worker that is off its processor elsewhere is left to the system: whoever begins no part delays nobody.
- * Returns whether it is known to spin elsewhere. */
-static int call_worker(Pool *pool, Worker *worker, int32_t here) {
+ * another. A worker that is off its processor elsewhere is left to the system: whoever begins no part delays nobody. */
+static void call_worker(Pool *pool, Worker *worker, int32_t here) {
   if (atomic_load(&worker->asleep)) {
     if (graft_affinity_leave(&worker->affinity, here)) {
       wake_worker(worker);
     }
-    return 0;
+    return;
   }
   if (here >= 0 && atomic_load_explicit(&worker->processor, memory_order_relaxed) == here) {
     atomic_store_explicit(&worker->processor, -1, memory_order_relaxed);
     graft_affinity_leave(&worker->affinity, here);
     count(&pool->parted);
-    return 0;
   }
-  return 1;
 }
 
-/* Returns whether all workers that are wanted spin already. */
-static int announce(Pool *pool, int32_t parts, PoolFunction function, void *job) {
+static void announce(Pool *pool, int32_t parts, PoolFunction function, void *job) {
   int32_t here = graft_processor();
   uint64_t number = ++pool->number;
   atomic_store_explicit(&pool->function, function, memory_order_relaxed);
@@ -380,11 +352,9 @@ static int announce(Pool *pool, int32_t parts, PoolFunction function, void *job)
   }
   atomic_store_explicit(&pool->newest, number, memory_order_release);
   atomic_store_explicit(&pool->announced, (unsigned)number, memory_order_release);
-  int spin = 1;
   for (int32_t i = 1; i < parts && i <= pool->started; i++) {
-    spin &= call_worker(pool, &pool->workers[i], here);
+    call_worker(pool, &pool->workers[i], here);
   }
-  return spin;
 }
 
 /* Whether a worker has begun a part and has had no processor since the last look. The first look only begins. */
@@ -458,24 +428,10 @@ static void await_workers(Pool *pool, int32_t parts) {
   }
 }
 
-/* Notes how long a worker took to begin; the median of the last times is the pool's distance. */
-static void note_distance(Pool *pool, int64_t announced) {
-  int64_t begun = atomic_load_explicit(&pool->begun, memory_order_relaxed);
-  if (!begun) {
-    return; /* the caller began the part itself */
-  }
-  pool->samples[pool->sample_count++ % SAMPLES] = begun - announced;
-  const int64_t *s = pool->samples;
-  int64_t low = s[0] < s[1] ? s[0] : s[1], high = s[0] < s[1] ? s[1] : s[0];
-  int64_t median = s[2] < low ? low : s[2] > high ? high : s[2];
-  atomic_store_explicit(&pool->distance, median > INT32_MAX ? INT32_MAX : (int)median, memory_order_relaxed);
-}
-
-/* Announces a job and runs the caller's share of it; returns whether all its workers spun already. Part 0 needs no
- * ticket: the caller begins it while the announcement is still on its way. A worker that falls asleep meanwhile, unseen,
- * has begun nothing. */
-static int run_job(Pool *pool, int32_t parts, PoolFunction function, void *job) {
-  int spin = announce(pool, parts, function, job);
+/* Announces a job and runs the caller's share of it. Part 0 needs no ticket: the caller begins it while the
+ * announcement is still on its way. A worker that falls asleep meanwhile, unseen, has begun nothing. */
+static void run_job(Pool *pool, int32_t parts, PoolFunction function, void *job) {
+  announce(pool, parts, function, job);
   function(job, 0, 0);
   for (int32_t part = 1; part < parts; part++) {
     if (take_part(pool, pool->number, part)) {
@@ -483,7 +439,6 @@ static int run_job(Pool *pool, int32_t parts, PoolFunction function, void *job) 
     }
   }
   await_workers(pool, parts);
-  return spin;
 }
 
 int graft_pool_run(Pool *pool, int32_t parts, PoolFunction function, void *job) {
@@ -494,26 +449,15 @@ int graft_pool_run(Pool *pool, int32_t parts, PoolFunction function, void *job) 
   if (!pool->started) {
     start_workers(pool);
   }
-  int distance = atomic_load_explicit(&pool->distance, memory_order_relaxed);
-  int timed = pool->number % TIMED_JOBS == 0 || distance > NEAR_NANOSECONDS;
-  atomic_store_explicit(&pool->timed, timed, memory_order_relaxed);
   count(&pool->jobs);
-  if (timed) {
-    atomic_store_explicit(&pool->begun, 0, memory_order_relaxed);
-    int64_t announced = graft_nanoseconds();
-    if (run_job(pool, parts, function, job)) {
-      note_distance(pool, announced);
-    }
-  } else {
-    run_job(pool, parts, function, job);
-  }
+  run_job(pool, parts, function, job);
   atomic_store_explicit(&pool->busy, 0, memory_order_release);
   return 1;
 }
 
 PoolCounts graft_pool_counts(const Pool *pool) {
   PoolCounts counts = {atomic_load(&pool->jobs), 0, atomic_load(&pool->parted), atomic_load(&pool->lent),
-                       (uint64_t)atomic_load(&pool->distance)};
+                       atomic_load(&pool->sharing.alone)};
   for (int32_t i = 1; i <= pool->started; i++) {
     counts.helped += atomic_load(&pool->workers[i].helped);
   }

@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "sharing.h"
+
 typedef struct Pool Pool;
 
 /* Runs part `part` of a job; `worker` is 0 for the calling thread, else 1 to thread_count - 1. */
@@ -22,9 +24,12 @@ void graft_pool_destroy(Pool *pool);
 int graft_pool_enter(Pool *pool);
 void graft_pool_leave(Pool *pool);
 
-/* Into how many parts (at least 1, at most thread_count) a loop of `count` iterations is worth splitting now, if parts of
- * `grain` are. Where workers are slow to begin, since their processors are far from the caller's, parts are larger. */
+/* Into how many parts (at least 1, at most thread_count) a loop of `count` iterations may be split now, of at least
+ * `grain` iterations each. */
 int32_t graft_pool_parts(Pool *pool, int64_t count, int64_t grain);
+
+/* What its loops and runs took so far. */
+Sharing *graft_pool_sharing(Pool *pool);
 
 /* Runs parts 0 to parts-1 (parts <= thread_count) and returns 1 when all are done. The calling thread takes part 0 and
  * then whatever no worker has begun. Returns 0, having done nothing, if another thread's job is running. */
@@ -36,7 +41,7 @@ typedef struct PoolCounts {
   uint64_t helped; /* parts that workers ran */
   uint64_t parted; /* workers that were on their caller's processor and had to leave it */
   uint64_t lent;   /* workers without a processor that got the caller's */
-  uint64_t distance; /* nanoseconds from the call of a worker that does not sleep to its beginning; 0 if unknown */
+  uint64_t alone;  /* loops and runs that stayed with their caller: they take less time so, or it was tried */
 } PoolCounts;
 
 PoolCounts graft_pool_counts(const Pool *pool);

@@ -9,6 +9,8 @@
 #include "program.h"
 #include "streams.h"
 
+enum { LONG_RUN = 1000000 }; /* nanoseconds: a run that is shared without a question */
+
 static int32_t fail_type(const char *what, const Procedure *main, const TensorSpec *spec, const int64_t *shape,
                          const DLTensor *tensor, GraftError *error) {
   char expected[256] = "", got[256] = "";
@@ -224,6 +226,39 @@ int32_t graft_run_begin(GraftProgram *program, const DLTensor *inputs, Instance 
   return GRAFT_OK;
 }
 
+/* The elements of all inputs of a run. */
+static int64_t input_elements(const Instance *instance) {
+  const Procedure *procedure = instance->entry->procedure;
+  int64_t total = 0;
+  for (int32_t i = 0; i < procedure->inputs.count; i++) {
+    const DLTensor *tensor = instance->entry->tensors + procedure->inputs.items[i];
+    int64_t elements = 1;
+    for (int32_t d = 0; d < tensor->ndim; d++) {
+      elements *= tensor->shape[d];
+    }
+    total += elements;
+  }
+  return total;
+}
+
+/* Runs the main procedure with the program's threads or without, whichever takes less time. */
+static int32_t run_shared(Instance *instance, DLTensor *outputs, Result *results, GraftError *error) {
+  Context *context = &instance->context;
+  Pool *pool = context->pool;
+  if (!pool) {
+    return run_main(instance, outputs, results, error);
+  }
+  SharingTrial trial;
+  uintptr_t work = (uintptr_t)instance->entry->procedure;
+  if (!graft_sharing_begin(graft_pool_sharing(pool), work, input_elements(instance), LONG_RUN, &trial)) {
+    context->pool = NULL;
+  }
+  int32_t status = run_main(instance, outputs, results, error);
+  context->pool = pool;
+  graft_sharing_end(&trial);
+  return status;
+}
+
 int32_t graft_run_end(Instance *instance, DLTensor *outputs, GraftRunDetails *details, GraftError *error) {
   GraftProgram *program = instance->program;
   int entered = program->pool && graft_pool_enter(program->pool);
@@ -238,7 +273,7 @@ int32_t graft_run_end(Instance *instance, DLTensor *outputs, GraftRunDetails *de
   context->stop = details->stop;
   if (!status) {
     Result *results = graft_call_memory(context, (size_t)instance->entry->procedure->outputs.count, sizeof *results);
-    status = results ? run_main(instance, outputs, results, error)
+    status = results ? run_shared(instance, outputs, results, error)
                      : graft_set_error(error, GRAFT_ERROR_MEMORY, "%s", context->message);
   }
   graft_scratch_release(&context->scratch, mark);

@@ -392,41 +392,6 @@ static void test_workers_take_what_callers_leave(void) {
   graft_pool_destroy(pool);
 }
 
-/* ---- Far workers ---------------------------------------------------------------------------------------------- */
-
-static void work_shortly(void *argument, int32_t worker, int32_t part) {
-  (void)argument;
-  (void)worker;
-  (void)part;
-  for (int64_t end = graft_nanoseconds() + 50000; graft_nanoseconds() < end;) {
-  }
-}
-
-static void test_parts_are_as_many_as_are_worth_the_time_until_workers_begin(void) {
-  Pool *pool = graft_pool_create(2);
-  cpu_set_t own;
-  int64_t distance = processors_of(pthread_self(), &own) < 2;
-  CHECK(pool && graft_pool_enter(pool));
-  for (int tries = 0; !distance; tries++) {
-    CHECK(tries < 10 * ENOUGH);
-    CHECK(graft_pool_run(pool, 2, work_shortly, NULL));
-    distance = (int64_t)graft_pool_counts(pool).distance;
-  }
-  for (int64_t count = 2; count < 50000; count = count * 3 / 2) {
-    for (int64_t grain = 1; grain < 50; grain += 7) {
-      int64_t worthy = grain > 1 && distance > 150 ? grain * distance / 150 : grain;
-      int32_t wanted = count / worthy < 2 ? 1 : 2, parts = graft_pool_parts(pool, count, grain);
-      for (int tries = 0; tries < ENOUGH && parts != wanted; tries++) {
-        sleep_milliseconds(1); /* after a worker that lost its processor callers do without for a while */
-        parts = graft_pool_parts(pool, count, grain);
-      }
-      CHECK(parts == wanted);
-    }
-  }
-  graft_pool_leave(pool);
-  graft_pool_destroy(pool);
-}
-
 #ifndef __SANITIZE_THREAD__ /* which cannot follow threads that a forked child starts */
 static void test_a_child_does_not_count_the_callers_of_its_parent(void) {
   Pool *pool = graft_pool_create(2);
@@ -472,7 +437,6 @@ int main(void) {
   test_a_worker_that_lost_its_processor_gets_the_callers();
   test_every_part_runs_once_while_the_caller_moves_and_others_work();
   test_workers_take_what_callers_leave();
-  test_parts_are_as_many_as_are_worth_the_time_until_workers_begin();
 #ifndef __SANITIZE_THREAD__
   test_a_child_does_not_count_the_callers_of_its_parent();
 #endif

@@ -269,7 +269,7 @@ class Program:
 
         ``jobs`` are the parallel loops that they shared, ``helped`` the parts that others than the caller ran,
         ``parted`` those that had to leave their caller's processor, ``lent`` those that lost theirs and got another.
-        ``alone`` are the loops and runs that stayed with their caller: they take less time so, or it was tried.
+        ``alone`` are the runs whose loops stayed with their caller: they take less time so, or it was tried.
         """
         return dict(self._native.pool_counts)
 

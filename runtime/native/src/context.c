@@ -8,10 +8,7 @@
 #include "program.h"
 #include "streams.h"
 
-enum {
-  PIECES = 16,       /* of a part, in a run that may be stopped between them */
-  LONG_LOOP = 100000 /* nanoseconds: a loop that is shared without a question */
-};
+enum { PIECES = 16 }; /* of a part, in a run that may be stopped between them */
 
 /* A parallel loop while it runs. */
 typedef struct Loop {
@@ -30,6 +27,7 @@ typedef struct Loop {
 void graft_create_context(Context *context, Pool *pool, int32_t thread_count) {
   context->base.api = &graft_api;
   context->pool = pool;
+  context->grain_scale = 1;
   context->thread_count = pool ? thread_count : 1;
 }
 
@@ -139,8 +137,20 @@ static void run_part(void *argument, int32_t worker, int32_t part) {
   pthread_mutex_unlock(&loop->lock);
 }
 
-static int32_t share_loop(Context *context, int64_t count, int64_t grain, int32_t parts, GraftTask task,
-                          void *closure) {
+/* Iterations that a part should have at least. A grain of 1 says nothing of how long an iteration is. */
+static int64_t worthy_grain(const Context *context, int64_t grain) {
+  return grain < 2 || grain > INT64_MAX / context->grain_scale ? grain : grain * context->grain_scale;
+}
+
+static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain, GraftTask task, void *closure) {
+  Context *context = (Context *)base;
+  if (count <= 0) {
+    return GRAFT_OK;
+  }
+  int32_t parts = context->pool ? graft_pool_parts(context->pool, count, worthy_grain(context, grain)) : 1;
+  if (parts < 2) {
+    return run_range(context, context->stop, task, closure, 0, count, grain);
+  }
   Loop loop; /* the text is large and needs no zeros */
   loop.task = task;
   loop.closure = closure;
@@ -163,23 +173,6 @@ static int32_t share_loop(Context *context, int64_t count, int64_t grain, int32_
     memcpy(context->message, loop.message, sizeof loop.message);
   }
   return loop.status;
-}
-
-static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain, GraftTask task, void *closure) {
-  Context *context = (Context *)base;
-  if (count <= 0) {
-    return GRAFT_OK;
-  }
-  int32_t parts = context->pool ? graft_pool_parts(context->pool, count, grain) : 1;
-  if (parts < 2) {
-    return run_range(context, context->stop, task, closure, 0, count, grain);
-  }
-  SharingTrial trial;
-  int shared = graft_sharing_begin(graft_pool_sharing(context->pool), (uintptr_t)task, count, LONG_LOOP, &trial);
-  int32_t status = shared ? share_loop(context, count, grain, parts, task, closure)
-                          : run_range(context, context->stop, task, closure, 0, count, grain);
-  graft_sharing_end(&trial);
-  return status;
 }
 
 static void *api_allocate_output(GraftContext *base, int32_t index, int32_t ndim, const int64_t *shape) {

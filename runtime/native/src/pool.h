@@ -28,7 +28,7 @@ void graft_pool_leave(Pool *pool);
  * `grain` iterations each. */
 int32_t graft_pool_parts(Pool *pool, int64_t count, int64_t grain);
 
-/* What its loops and runs took so far. */
+/* What its runs took so far. */
 Sharing *graft_pool_sharing(Pool *pool);
 
 /* Runs parts 0 to parts-1 (parts <= thread_count) and returns 1 when all are done. The calling thread takes part 0 and
@@ -41,7 +41,7 @@ typedef struct PoolCounts {
   uint64_t helped; /* parts that workers ran */
   uint64_t parted; /* workers that were on their caller's processor and had to leave it */
   uint64_t lent;   /* workers without a processor that got the caller's */
-  uint64_t alone;  /* loops and runs that stayed with their caller: they take less time so, or it was tried */
+  uint64_t alone;  /* runs whose loops stayed with their caller: they take less time so, or it was tried */
 } PoolCounts;
 
 PoolCounts graft_pool_counts(const Pool *pool);

@@ -9,8 +9,6 @@
 #include "program.h"
 #include "streams.h"
 
-enum { LONG_RUN = 1000000 }; /* nanoseconds: a run that is shared without a question */
-
 static int32_t fail_type(const char *what, const Procedure *main, const TensorSpec *spec, const int64_t *shape,
                          const DLTensor *tensor, GraftError *error) {
   char expected[256] = "", got[256] = "";
@@ -241,7 +239,7 @@ static int64_t input_elements(const Instance *instance) {
   return total;
 }
 
-/* Runs the main procedure with the program's threads or without, whichever takes less time. */
+/* Runs the main procedure and shares its loops in the way that takes the least time. */
 static int32_t run_shared(Instance *instance, DLTensor *outputs, Result *results, GraftError *error) {
   Context *context = &instance->context;
   Pool *pool = context->pool;
@@ -250,11 +248,12 @@ static int32_t run_shared(Instance *instance, DLTensor *outputs, Result *results
   }
   SharingTrial trial;
   uintptr_t work = (uintptr_t)instance->entry->procedure;
-  if (!graft_sharing_begin(graft_pool_sharing(pool), work, input_elements(instance), LONG_RUN, &trial)) {
-    context->pool = NULL;
-  }
+  int way = graft_sharing_begin(graft_pool_sharing(pool), work, input_elements(instance), &trial);
+  context->grain_scale = graft_sharing_scales[way];
+  context->pool = context->grain_scale ? pool : NULL;
   int32_t status = run_main(instance, outputs, results, error);
   context->pool = pool;
+  context->grain_scale = 1;
   graft_sharing_end(&trial);
   return status;
 }

@@ -4,12 +4,16 @@
 
 #include "platform.h"
 
+const int32_t graft_sharing_scales[SHARING_WAYS] = {1, 4, 0};
+
 enum {
-  SLOTS = 8,        /* that a key may have; work without one is shared */
-  FIRST_CALLS = 12, /* in which both ways take turns */
-  TIMED_CALLS = 16, /* after them one call in so many is timed */
-  TRIED_CALLS = 256 /* in one call in so many the other way is tried */
+  SLOTS = 8,     /* that a key may have; work without one is shared */
+  TURN = 12,     /* runs that a way has when it is tried: workers sleep where the runs before did not want them */
+  WARM = 4,      /* of these that are not timed */
+  PERIOD = 1024  /* runs from one try to the next, after all ways have had a turn */
 };
+/* By way, the nanoseconds of a run that shares what it can from which on the way is not tried. */
+static const unsigned LONG[SHARING_WAYS] = {UINT32_MAX, 20000000, 1000000};
 
 static SharingRecord *record_of(Sharing *sharing, uintptr_t work, int64_t size) {
   uint64_t key = (uint64_t)work << 6;
@@ -27,49 +31,54 @@ static SharingRecord *record_of(Sharing *sharing, uintptr_t work, int64_t size) 
   return NULL;
 }
 
-int graft_sharing_begin(Sharing *sharing, uintptr_t work, int64_t size, unsigned longest, SharingTrial *trial) {
+static unsigned time_of(const SharingRecord *record, int way) {
+  return atomic_load_explicit(&record->nanoseconds[way], memory_order_relaxed);
+}
+
+/* The way that took the least time when it was tried last. */
+static int best_way(const SharingRecord *record) {
+  int best = 0;
+  for (int way = 1; way < SHARING_WAYS; way++) {
+    best = time_of(record, way) && time_of(record, way) < time_of(record, best) ? way : best;
+  }
+  return best;
+}
+
+int graft_sharing_begin(Sharing *sharing, uintptr_t work, int64_t size, SharingTrial *trial) {
   SharingRecord *record = record_of(sharing, work, size);
   trial->record = NULL;
-  trial->shared = 1;
+  trial->way = 0;
   if (!record) {
-    return 1;
+    return 0;
   }
-  unsigned calls = atomic_load_explicit(&record->calls, memory_order_relaxed);
-  unsigned alone = atomic_load_explicit(&record->nanoseconds[0], memory_order_relaxed);
-  unsigned shared = atomic_load_explicit(&record->nanoseconds[1], memory_order_relaxed);
-  atomic_store_explicit(&record->calls, calls + 1, memory_order_relaxed);
-  int timed = calls < FIRST_CALLS || calls % TIMED_CALLS == 0;
-  if (calls < FIRST_CALLS) {
-    trial->shared = calls % 2 == 0 || shared > longest;
-  } else if (shared <= longest || alone) {
-    int gains = !alone || shared <= alone, tries = calls % TRIED_CALLS == 0;
-    trial->shared = tries ? !gains || shared > longest : gains;
+  unsigned runs = atomic_load_explicit(&record->runs, memory_order_relaxed), turn = runs / PERIOD, place = runs % PERIOD;
+  atomic_store_explicit(&record->runs, runs + 1, memory_order_relaxed);
+  if (runs < SHARING_WAYS * TURN) {
+    turn = runs / TURN;
+    place = runs % TURN;
   }
-  if (!trial->shared) {
+  turn %= SHARING_WAYS;
+  if (place < TURN && time_of(record, 0) < LONG[turn]) {
+    trial->way = (int)turn;
+    trial->record = place < WARM ? NULL : record;
+    trial->first = place == WARM;
+    trial->begun = place < WARM ? 0 : graft_nanoseconds();
+  } else {
+    trial->way = best_way(record);
+  }
+  if (!graft_sharing_scales[trial->way]) {
     atomic_store_explicit(&sharing->alone, atomic_load_explicit(&sharing->alone, memory_order_relaxed) + 1,
                           memory_order_relaxed);
   }
-  if (timed) {
-    trial->record = record;
-    trial->begun = graft_nanoseconds();
-  }
-  return trial->shared;
+  return trial->way;
 }
 
-/* The least of the first times, of which some are those of a cold start; later one that moves towards what is measured,
- * where a thread that lost its processor meanwhile counts for little. */
 void graft_sharing_end(const SharingTrial *trial) {
   if (!trial->record) {
     return;
   }
-  int64_t taken = graft_nanoseconds() - trial->begun;
-  atomic_uint *time = &trial->record->nanoseconds[trial->shared];
-  int64_t known = atomic_load_explicit(time, memory_order_relaxed);
-  if (!known || atomic_load_explicit(&trial->record->calls, memory_order_relaxed) <= FIRST_CALLS) {
-    known = known && known < taken ? known : taken;
-  } else {
-    known += ((taken < 2 * known ? taken : 2 * known) - known) / 4;
-  }
+  int64_t taken = graft_nanoseconds() - trial->begun, known = time_of(trial->record, trial->way);
+  known = trial->first || taken < known ? taken : known;
   known = known < 1 ? 1 : known > INT32_MAX ? INT32_MAX : known;
-  atomic_store_explicit(time, (unsigned)known, memory_order_relaxed);
+  atomic_store_explicit(&trial->record->nanoseconds[trial->way], (unsigned)known, memory_order_relaxed);
 }

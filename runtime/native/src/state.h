@@ -139,6 +139,7 @@ typedef struct Context {
   Instance *instance; /* NULL in a worker */
   Scratch scratch;
   Pool *pool; /* NULL: parallel_for runs serially */
+  int32_t grain_scale; /* how many times as large as loops ask for their parts are at least */
   int32_t thread_count;
   Frame *frame;
   const Call *call;

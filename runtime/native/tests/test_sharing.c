@@ -1,72 +1,84 @@
-/* Work goes the way that takes less time, alone or shared; long work is shared, and what is new is tried both ways. */
+/* Runs go the way that takes the least time; a long one is shared, and what changes is followed. */
 #include "check.h"
 #include "platform.h"
 #include "sharing.h"
 
-enum { LONG = 400000, SHORT = 10000, CALLS = 600 };
+enum { SHORT = 2000, TRIES = 36, PERIOD = 1024 };
 
 static void take(int64_t nanoseconds) {
   for (int64_t end = graft_nanoseconds() + nanoseconds; graft_nanoseconds() < end;) {
   }
 }
 
-/* Calls work that takes so long alone and shared; returns how many of the last half of the calls were shared. */
-static int shared_calls(Sharing *sharing, uintptr_t work, int64_t size, int64_t alone, int64_t shared, int calls) {
-  int found = 0;
-  for (int call = 0; call < calls; call++) {
+/* Runs work that takes so long by way, and counts the ways. */
+static void run(Sharing *sharing, uintptr_t work, int64_t size, const int64_t *times, int runs, int *ways) {
+  for (int i = 0; i < runs; i++) {
     SharingTrial trial;
-    int is_shared = graft_sharing_begin(sharing, work, size, LONG, &trial);
-    take(is_shared ? shared : alone);
+    int way = graft_sharing_begin(sharing, work, size, &trial);
+    take(times[way]);
     graft_sharing_end(&trial);
-    found += call >= calls / 2 && is_shared;
+    ways[way]++;
   }
-  return found;
 }
 
-static void test_work_goes_the_way_that_takes_less_time(void) {
-  static Sharing sharing;
-  CHECK(shared_calls(&sharing, 1, 10, SHORT, 8 * SHORT, CALLS) <= 2); /* tried again once in 256 calls */
-  CHECK(shared_calls(&sharing, 2, 10, 8 * SHORT, SHORT, CALLS) >= CALLS / 2 - 2);
-  CHECK(atomic_load(&sharing.alone) > CALLS / 2);
+static void test_runs_go_the_way_that_takes_the_least_time(void) {
+  for (int best = 0; best < SHARING_WAYS; best++) {
+    static Sharing sharing;
+    int64_t times[] = {16 * SHORT, 16 * SHORT, 16 * SHORT};
+    int first[SHARING_WAYS] = {0}, then[SHARING_WAYS] = {0};
+    times[best] = SHORT;
+    run(&sharing, (uintptr_t)best + 1, 10, times, TRIES, first);
+    CHECK(first[0] == first[1] && first[1] == first[2]);
+    run(&sharing, (uintptr_t)best + 1, 10, times, PERIOD - TRIES, then);
+    CHECK(then[best] == PERIOD - TRIES);
+    CHECK((atomic_load(&sharing.alone) > PERIOD / 2) == (best == 2));
+  }
 }
 
 static void test_sizes_of_another_magnitude_are_other_work(void) {
   static Sharing sharing;
-  CHECK(shared_calls(&sharing, 1, 10, SHORT, 8 * SHORT, CALLS) <= 2);
-  CHECK(shared_calls(&sharing, 1, 1000, 8 * SHORT, SHORT, CALLS) >= CALLS / 2 - 2);
-  CHECK(shared_calls(&sharing, 1, 11, SHORT, 8 * SHORT, CALLS) <= 3);
+  int64_t alone[] = {16 * SHORT, 16 * SHORT, SHORT}, shared[] = {SHORT, 16 * SHORT, 16 * SHORT};
+  int ways[SHARING_WAYS] = {0}, same[SHARING_WAYS] = {0}, other[SHARING_WAYS] = {0};
+  run(&sharing, 1, 10, alone, TRIES, ways);
+  run(&sharing, 1, 11, alone, 100, same);
+  CHECK(same[2] == 100);
+  run(&sharing, 1, 1000, shared, TRIES + 100, other);
+  CHECK(other[0] == TRIES / 3 + 100);
 }
 
-static void test_long_work_is_never_tried_alone(void) {
+static void test_long_runs_are_never_tried_alone(void) {
   static Sharing sharing;
-  CHECK(shared_calls(&sharing, 1, 10, SHORT, LONG + SHORT, 30) == 15);
-  CHECK(!atomic_load(&sharing.alone));
+  int64_t times[] = {1200000, 1200000, SHORT};
+  int ways[SHARING_WAYS] = {0};
+  run(&sharing, 1, 10, times, TRIES + 4, ways);
+  CHECK(ways[2] == 0);
 }
 
-static void test_work_that_changes_its_mind_is_followed(void) {
+static void test_runs_that_change_are_followed(void) {
   static Sharing sharing;
-  CHECK(shared_calls(&sharing, 1, 10, 8 * SHORT, SHORT, CALLS) >= CALLS / 2 - 2);
-  CHECK(shared_calls(&sharing, 1, 10, SHORT, 8 * SHORT, 6 * CALLS) <= CALLS / 2);
+  int64_t before[] = {16 * SHORT, 16 * SHORT, SHORT}, after[] = {SHORT, 16 * SHORT, 16 * SHORT};
+  int ways[SHARING_WAYS] = {0}, last[SHARING_WAYS] = {0};
+  run(&sharing, 1, 10, before, TRIES, ways);
+  run(&sharing, 1, 10, after, 4 * PERIOD - TRIES, ways);
+  run(&sharing, 1, 10, after, PERIOD, last);
+  CHECK(last[0] >= PERIOD - TRIES);
 }
 
 static void test_work_for_which_there_is_no_room_is_shared(void) {
   static Sharing sharing;
-  int shared = 0;
-  for (uintptr_t work = 1; work <= 2 * SHARING_RECORDS; work++) {
-    SharingTrial trial;
-    graft_sharing_begin(&sharing, work, 1, LONG, &trial);
-    graft_sharing_end(&trial);
-    shared += graft_sharing_begin(&sharing, work, 1, LONG, &trial);
-    graft_sharing_end(&trial);
+  int64_t times[] = {16 * SHORT, 16 * SHORT, 0};
+  for (uintptr_t work = 1; work <= 4 * SHARING_RECORDS; work++) {
+    int ways[SHARING_WAYS] = {0};
+    run(&sharing, work, 1, times, 1, ways);
+    CHECK(ways[0] == 1);
   }
-  CHECK(shared >= SHARING_RECORDS);
 }
 
 int main(void) {
-  test_work_goes_the_way_that_takes_less_time();
+  test_runs_go_the_way_that_takes_the_least_time();
   test_sizes_of_another_magnitude_are_other_work();
-  test_long_work_is_never_tried_alone();
-  test_work_that_changes_its_mind_is_followed();
+  test_long_runs_are_never_tried_alone();
+  test_runs_that_change_are_followed();
   test_work_for_which_there_is_no_room_is_shared();
   return 0;
 }

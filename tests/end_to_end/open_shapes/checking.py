@@ -25,7 +25,7 @@ from graft.testkit.models.model import RandomModel
 from .conditioning import is_rounding
 from .opening import Arrays, OpenModel, open_model, valid
 from .peer import Peer
-from .quirks import REFERENCE, UNDEMANDED, quirk_of
+from .quirks import NOBODY, REFERENCE, RUNTIME, UNDEMANDED, quirks_of
 
 WAYS = {"default": None, ALONE: [ALONE, LAST]}
 
@@ -139,9 +139,10 @@ def judge(
             outcome.wrong.append(f"{where}: {text}")
         return
     node = first_difference(outcome.peer, model, feeds, found)
-    quirks = [*filter(None, map(quirk_of, model.nodes if node is None else [node]))]
+    quirks = [quirk for one in (model.nodes if node is None else [node]) for quirk in quirks_of(one)]
     with_theirs = difference(model, got, wanted if theirs is None else theirs)
-    explained = [one for one in quirks if not (text if one.right == REFERENCE else with_theirs)]
+    holds = {REFERENCE: not text, RUNTIME: not with_theirs, NOBODY: theirs is None}
+    explained = [one for one in quirks if holds[one.right]]
     if explained:
         outcome.quirks[f"{explained[0].op_type}: {explained[0].why}"] += 1
         return

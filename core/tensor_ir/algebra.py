@@ -6,6 +6,7 @@ from operator import add, mul, sub
 
 import numpy as np
 
+from graft.core.affine.linear import Interval
 from graft.core.tensor_ir import numerics
 from graft.core.tensor_ir.ir import (
     Binary,
@@ -18,7 +19,6 @@ from graft.core.tensor_ir.ir import (
     Select,
     Unary,
 )
-from graft.core.tensor_ir.linear import Interval
 from graft.core.tensor_ir.visit import children, with_children
 from graft.core.types import INT64, Type
 

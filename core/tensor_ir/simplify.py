@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
+from graft.core.affine.linear import Interval, Linear, divide
 from graft.core.tensor_ir.algebra import binary_bounds, decide, fold, identity, splat_value, unbroadcast
 from graft.core.tensor_ir.ir import (
     COMPARISONS,
@@ -31,7 +32,6 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
-from graft.core.tensor_ir.linear import Interval, Linear, divide
 from graft.core.tensor_ir.visit import (
     ExpressionMap,
     chain_of_lets,
@@ -156,7 +156,7 @@ class Simplifier(ExpressionMap):
         self.ranges: dict[Variable, Interval | None] = dict(ranges or {})
         self.values: dict[Variable, Expression] = {}
         self._interned: dict[Hashable, Expression] = {}
-        self._forms: dict[int, tuple[Expression, Linear]] = {}
+        self._forms: dict[int, tuple[Expression, Linear[int]]] = {}
         self._atoms: list[Expression] = []
         self._numbers: dict[int, int] = {}
         self._bounds: dict[int, Interval | None] = {}
@@ -200,22 +200,22 @@ class Simplifier(ExpressionMap):
 
     # ---- Linear forms
 
-    def form(self, expression: Expression) -> Linear:
+    def form(self, expression: Expression) -> Linear[int]:
         """Return the linear form of an int64 expression."""
         known = self._forms.get(id(expression))
         if known is None:
             known = self._forms[id(expression)] = (expression, self._form(expression))
         return known[1]
 
-    def _form(self, expression: Expression) -> Linear:
+    def _form(self, expression: Expression) -> Linear[int]:
         lanes = expression.type.lanes
         match expression:
             case Constant(value):
                 return Linear(int(value), lanes=lanes)
             case Broadcast(value):
-                return Linear(lanes=lanes).plus(self.form(value))
+                return Linear[int](lanes=lanes).plus(self.form(value))
             case Ramp(base, stride):
-                return Linear(lane=stride, lanes=lanes).plus(self.form(base))
+                return Linear[int](lane=stride, lanes=lanes).plus(self.form(base))
             case Binary("add", left, right):
                 return self.form(left).plus(self.form(right))
             case Binary("sub", left, right):
@@ -231,7 +231,7 @@ class Simplifier(ExpressionMap):
                     self._atoms.append(expression)
                 return Linear(terms={number: 1}, lanes=lanes)
 
-    def build(self, form: Linear) -> Expression:
+    def build(self, form: Linear[int]) -> Expression:
         """Return the expression of a linear form: large coefficients first, a constant last."""
         form = self._recombine(form)
         terms = sorted(form.terms.items(), key=lambda term: (-abs(term[1]), term[0]))
@@ -269,7 +269,7 @@ class Simplifier(ExpressionMap):
         scalar = self._intern(Constant(value, INT64))
         return scalar if lanes == 1 else self._intern(Broadcast(scalar, lanes))
 
-    def _recombine(self, form: Linear) -> Linear:
+    def _recombine(self, form: Linear[int]) -> Linear[int]:
         """Replace ``k * c * (x / c) + k * (x % c)`` by ``k * x``."""
         for number, coefficient in form.terms.items():
             atom = self._atoms[number]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TypeAlias
 
+from graft.core.affine.linear import Linear
 from graft.core.tensor_ir.ir import (
     Binary,
     CallExtern,
@@ -24,37 +26,35 @@ from graft.core.tensor_ir.visit import free_variables, statement_expressions
 Values = Mapping[Variable, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A number: a constant, and terms that grow by so much with each variable; ``curved`` ones do not grow evenly."""
+Place: TypeAlias = Linear[Expression]
+"""A number: its atoms are variables, and index arithmetic of them that is not linear."""
 
-    constant: int = 0
-    terms: Values = field(default_factory=dict)
-    curved: tuple[tuple[int, Expression], ...] = ()
 
-    def at(self, values: Values) -> int:
-        """Return the number, where variables without a value are 0."""
-        total = self.constant + sum(factor * values.get(one, 0) for one, factor in self.terms.items())
-        return total + sum(factor * _value(one, values) for factor, one in self.curved) if self.curved else total
+def value_at(place: Place, values: Values) -> int:
+    """Return a number, where variables without a value are 0."""
+    atoms = place.terms.items()
+    return place.constant + sum(
+        factor * (values.get(one, 0) if isinstance(one, Variable) else _value(one, values)) for one, factor in atoms
+    )
 
-    def fixed(self, values: Values) -> Place:
-        """Return the same with some variables as constants."""
-        terms = {one: factor for one, factor in self.terms.items() if one not in values}
-        moved = sum(factor * values[one] for one, factor in self.terms.items() if one in values)
-        return Place(self.constant + moved, terms, self.curved)
 
-    def plus(self, number: int) -> Place:
-        """Return the place so much further."""
-        return Place(self.constant + number, self.terms, self.curved)
+def fixed(place: Place, values: Values) -> Place:
+    """Return a number with some variables as constants, where they are atoms."""
+    known = {one: factor for one, factor in place.terms.items() if one in values}
+    moved = Linear[Expression](sum(factor * values[one] for one, factor in known.items() if isinstance(one, Variable)))
+    return place.plus(Linear(0, known), -1).plus(moved)
 
-    def divided(self, size: int) -> Place:
-        """Return the place in units of a size, of which it is a multiple."""
-        assert not self.curved and not any(one % size for one in (self.constant, *self.terms.values())), (self, size)
-        return Place(self.constant // size, {one: factor // size for one, factor in self.terms.items()})
 
-    def is_curved(self, variable: Variable) -> bool:
-        """Whether it does not grow evenly with a variable."""
-        return any(variable in free_variables(one) for _, one in self.curved)
+def in_units(place: Place, size: int) -> Place:
+    """Return a number in units of a size, of which it is a multiple."""
+    units, rest = place.split(size)
+    assert rest.is_constant and not rest.constant, (place, size)
+    return units
+
+
+def is_linear_in(place: Place, variable: Variable) -> bool:
+    """Whether a number grows evenly with a variable."""
+    return not any(variable in free_variables(one) for one in place.terms if not isinstance(one, Variable))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Bound:
 
     def limits(self, extent: int, at: Values) -> tuple[int, int]:
         """Return from where and up to where a loop of an extent goes under the condition."""
-        rest = self.rest.at(at)
+        rest = value_at(self.rest, at)
         if self.factor > 0:
             return 0, min(extent, max(0, -(rest // self.factor)))
         if self.factor < 0:
@@ -120,14 +120,10 @@ class Leaf:
 
     def place(self, indices: Sequence[Expression], strides: Sequence[int], base: int) -> Place:
         """Return the place of an access."""
-        constant, terms, curved = base, dict[Variable, int](), list[tuple[int, Expression]]()
+        found: Place = Linear(base)
         for one, stride in zip(indices, strides, strict=True):
-            part = _linear(one, self.simplifier)
-            constant += part.constant * stride
-            for variable, factor in part.terms.items():
-                terms[variable] = terms.get(variable, 0) + factor * stride
-            curved += [(factor * stride, other) for factor, other in part.curved]
-        return Place(constant, terms, tuple(curved))
+            found = found.plus(_linear(one, self.simplifier), stride)
+        return found
 
 
 def leaf_of(loop: For, simplifier: Simplifier) -> Leaf | None:
@@ -170,24 +166,23 @@ def bounds_of(condition: Expression, loops: Values, simplifier: Simplifier) -> I
         case Binary("lt", left, right):
             yield _bound(_linear(Binary("sub", left, right), simplifier), loops)
         case Binary("ge", left, right):
-            yield _bound(_linear(Binary("sub", right, left), simplifier).plus(-1), loops)
+            yield _bound(_linear(Binary("sub", right, left), simplifier).plus(Linear(-1)), loops)
         case _:
             raise AssertionError(condition)
 
 
 def _bound(place: Place, loops: Values) -> Bound:
-    own = [one for one in place.terms if one in loops]
-    assert len(own) < 2 and not place.curved, place
-    rest = Place(place.constant, {one: factor for one, factor in place.terms.items() if one not in own})
-    return Bound(own[0], place.terms[own[0]], rest) if own else Bound(None, 0, rest)
+    own = [one for one in place.terms if isinstance(one, Variable) and one in loops]
+    assert len(own) < 2 and all(isinstance(one, Variable) for one in place.terms), place
+    if not own:
+        return Bound(None, 0, place)
+    factor = place.terms[own[0]]
+    return Bound(own[0], factor, place.plus(Linear(0, {own[0]: factor}), -1))
 
 
 def _linear(expression: Expression, simplifier: Simplifier) -> Place:
     form = simplifier.form(simplifier(expression))
-    atoms = [(simplifier.atom(number), factor) for number, factor in form.terms.items()]
-    terms = {one: factor for one, factor in atoms if isinstance(one, Variable)}
-    curved = tuple((factor, one) for one, factor in atoms if not isinstance(one, Variable))
-    return Place(form.constant, terms, curved)
+    return Linear(form.constant, {simplifier.atom(number): factor for number, factor in form.terms.items()})
 
 
 def _value(expression: Expression, values: Values) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
+from graft.core.affine.linear import Linear
 from graft.core.operators.build import dims
 from graft.core.schedule.primitives.step import bounded
 from graft.core.tensor_ir.ir import (
@@ -33,7 +34,7 @@ from graft.core.tensor_ir.ir import (
 from graft.core.tensor_ir.ir import Load as Read
 from graft.core.tensor_ir.ir import Store as Write
 from graft.core.tensor_ir.simplify import Simplifier
-from graft.plugins.accelerator.affine import Leaf, Place, Values, leaf_of
+from graft.plugins.accelerator.affine import Leaf, Place, Values, fixed, in_units, leaf_of, value_at
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.intrinsics import ACCUMULATOR, INPUT, WEIGHT, Intrinsic
 from graft.plugins.accelerator.isa import Alu, Gemm, Instruction, Load, Memory, MicroOp, Store
@@ -251,10 +252,10 @@ class Emitter:
             strides = [int(one.value) for one in buffer.strides or () if isinstance(one, Constant)]
             if not strides:
                 strides = [math.prod(dims(buffer)[place + 1 :]) for place in range(len(buffer.shape))]
-            place = leaf.place(indices[:-inner], strides[:-inner], 0).divided(math.prod(dims(buffer)[-inner:]))
-            self.known[key] = place.plus(self.addresses[buffer.name])
+            place = in_units(leaf.place(indices[:-inner], strides[:-inner], 0), math.prod(dims(buffer)[-inner:]))
+            self.known[key] = place.plus(Linear(self.addresses[buffer.name]))
         found = self.known[key]
-        assert isinstance(found, Place), found
+        assert isinstance(found, Linear), found
         return found
 
     # ---- Transfers ------------------------------------------------------------------------------------------------
@@ -275,7 +276,7 @@ class Emitter:
         far, axes = self._far(leaf, read.buffer, read.indices, _inner(write.buffer)), []
         for one in leaf.order(write.indices[: -_inner(write.buffer)]):
             axes.append(Axis(extents[one], *inside.get(one, (0, extents[one])), far.terms.get(one, 0)))
-        return tuple(windows_of(far.at(at), axes)), extents, int(pad.value) if isinstance(pad, Constant) else 0
+        return tuple(windows_of(value_at(far, at), axes)), extents, int(pad.value) if isinstance(pad, Constant) else 0
 
     def _load(self, leaf: Leaf, write: Write, windows: Sequence[Window], extents: Values, pad_value: int) -> None:
         """Give the copy a place, and load what is not there yet."""
@@ -307,7 +308,7 @@ class Emitter:
         far = self._far(leaf, write.buffer, write.indices, 1)
         axes = [Axis(extents[one], 0, extents[one], far.terms.get(one, 0)) for one in leaf.order(near.indices[:-1])]
         base = self.regions[near.buffer].base
-        return (one.store(base) for one in windows_of(far.at(at), axes))
+        return (one.store(base) for one in windows_of(value_at(far, at), axes))
 
     # ---- Products and operations ----------------------------------------------------------------------------------
 
@@ -322,10 +323,10 @@ class Emitter:
         key = (turn, *(self.regions[one.buffer] for one in operands), zeroed)
         if key not in self.known:
             at = dict(zip(leaf.outer, turn[1:], strict=True))
-            places = [self._near(leaf, one).fixed(at) for one in operands]
+            places = [fixed(self._near(leaf, one), at) for one in operands]
             for one, offset in zip(places[1:], intrinsic.offsets, strict=False):
-                assert one == places[1].plus(offset), intrinsic.name
-            places = [*places, Place(ONES)][:3] if isinstance(intrinsic.instruction, Gemm) else places[:2]
+                assert one == places[1].plus(Linear(offset)), intrinsic.name
+            places = [*places, Linear(ONES)][:3] if isinstance(intrinsic.instruction, Gemm) else places[:2]
             self.known[key] = list(walk.kernels.steps(intrinsic.instruction, places, extents, zeroed))
         return list(self.known[key])
 

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from graft.core.tensor_ir.ir import Variable
-from graft.plugins.accelerator.affine import Place, Values
+from graft.plugins.accelerator.affine import Place, Values, is_linear_in, value_at
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.isa import Alu, Gemm, Instruction, Load, Memory, MicroOp
 from graft.plugins.accelerator.stages import refuse
@@ -84,7 +84,7 @@ class Kernels:
         for values in product(*(range(one.start, one.stop) for one in inner)):
             if not summed or any(values[: len(summed)]):
                 point = {**begin, **dict(zip(names, values, strict=True))}
-                micro_ops += _row([place.at(point) for place in places], along)
+                micro_ops += _row([value_at(place, point) for place in places], along)
         fields: dict[str, Any] = self._kernel(tuple(micro_ops))
         for name, one in zip(("inner", "outer"), reversed(own), strict=False):
             fields[name] = one.extent
@@ -122,7 +122,7 @@ class Kernels:
         joined: list[Loop] = []
         for loop in loops:
             (variable,) = loop.variables
-            if any(place.is_curved(variable) for place in places):
+            if not all(is_linear_in(place, variable) for place in places):
                 continue
             one = replace(loop, steps=tuple(place.terms.get(variable, 0) for place in places))
             before = joined[-1] if joined else None

@@ -29,6 +29,7 @@ from graft.core.tensor_ir.visit import map_statement, statement_expressions, wal
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.emit_analysis import FAILURES, element_count
+from graft.plugins.codegen.index_forms import Form
 from graft.plugins.codegen.llvm_ir import addresses
 from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, memory_type
 from graft.plugins.codegen.llvm_ir.statement import StatementEmitter
@@ -268,7 +269,7 @@ class KernelEmitter(StatementEmitter):
 
     # ---- What is known ----
 
-    def alignment(self, buffer: Buffer, offset: addresses.Linear) -> int:
+    def alignment(self, buffer: Buffer, offset: Form) -> int:
         """Return the alignment of an element: of own memory, and of parameters where their pointers were looked at."""
         size = element_bits(buffer.dtype) // 8
         is_known = buffer.memory != "host" or self.is_aligned

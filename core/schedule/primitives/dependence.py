@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from graft.core.affine.linear import Linear
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,
@@ -22,7 +23,6 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.linear import Linear
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, loads, statement_expressions, substitute, walk_statements
 
@@ -40,7 +40,7 @@ class Access:
     statement: Statement
     mask: Expression | None = None
 
-    def forms(self, simplifier: Simplifier) -> list[Linear] | None:
+    def forms(self, simplifier: Simplifier) -> list[Linear[int]] | None:
         """Return the linear forms of the indices, of as many lanes as a mask of the first lanes leaves."""
         if self.indices is None:
             return None
@@ -147,8 +147,8 @@ def _written(parts: Sequence[Statement]) -> set[Buffer]:
 
 
 def _distance(
-    first: Sequence[Linear] | None,
-    second: Sequence[Linear] | None,
+    first: Sequence[Linear[int]] | None,
+    second: Sequence[Linear[int]] | None,
     chain: Sequence[For],
     inner: set[Variable],
     simplifier: Simplifier,
@@ -173,7 +173,11 @@ def _distance(
 
 
 def _solve(
-    one: Linear, other: Linear, moving: set[Variable], found: dict[Variable, int | None], simplifier: Simplifier
+    one: Linear[int],
+    other: Linear[int],
+    moving: set[Variable],
+    found: dict[Variable, int | None],
+    simplifier: Simplifier,
 ) -> bool:
     """Note what equal indices say of the distances in the loops; return whether they can be equal at all."""
     known = all(_is_known(number, moving, simplifier) for number in {*one.terms, *other.terms})

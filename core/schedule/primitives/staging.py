@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from graft.core.affine.linear import Linear
 from graft.core.schedule.primitives.dependence import accesses, carried, conflicts
 from graft.core.schedule.primitives.step import (
     Step,
@@ -39,7 +40,6 @@ from graft.core.tensor_ir.ir import (
     Variable,
     level_of,
 )
-from graft.core.tensor_ir.linear import Linear
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.visit import (
     free_variables,
@@ -90,7 +90,7 @@ def region_of(
         step.fail(f"'{buffer.name}' is not used there")
     begins, sizes = [], []
     for dimension in range(len(buffer.shape)):
-        base: Linear | None = None
+        base: Linear[int] | None = None
         low = high = 0
         for indices in touched:
             form = simplifier.form(simplifier(indices[dimension])) if indices is not None else Linear(lanes=0)
@@ -110,8 +110,8 @@ def region_of(
 
 
 def _parted(
-    step: Step, form: Linear, inner: Collection[Variable], simplifier: Simplifier, buffer: Buffer
-) -> tuple[Linear, int, int]:
+    step: Step, form: Linear[int], inner: Collection[Variable], simplifier: Simplifier, buffer: Buffer
+) -> tuple[Linear[int], int, int]:
     """Return the part of an index that stands still, and the bounds of the rest."""
     still = {n: f for n, f in form.terms.items() if free_variables(simplifier.atom(n)).isdisjoint(inner)}
     moving = {number: factor for number, factor in form.terms.items() if number not in still}

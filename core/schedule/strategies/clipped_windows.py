@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from graft.core.affine.linear import Linear
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
@@ -20,7 +21,6 @@ from graft.core.schedule.loops.separable import separated
 from graft.core.schedule.strategies.generic_nest import fuse, schedule_stages
 from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Axis, Binary, Cast, Constant, Expression, Load, Select, Stage, Variable
-from graft.core.tensor_ir.linear import Linear
 from graft.core.tensor_ir.simplify import Simplifier
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import BOOL, INT64

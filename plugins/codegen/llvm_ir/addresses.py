@@ -1,20 +1,16 @@
-"""Addresses in LLVM IR: an index as a linear form, and what its lanes add to it.
-
-An index is taken apart into a linear form over what cannot be taken apart (loop indices, quotients): accesses that
-differ by a constant then share one address computation, and a constant step from lane to lane is seen whatever way it
-was written.
-"""
+"""Addresses in LLVM IR: an index as a linear form, and what its lanes add to it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import add, floordiv, mod, mul, sub
 
+from graft.core.affine.linear import Linear
 from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp, Variable
 from graft.core.types import INT64, Type, element_bits
 from graft.plugins.codegen.emit_analysis import element_count
+from graft.plugins.codegen.index_forms import Form, index_form
 from graft.plugins.codegen.llvm_ir.arithmetic import binary
 from graft.plugins.codegen.llvm_ir.builder import Builder, ModuleText, Value, literal, memory_type
 
@@ -30,30 +26,12 @@ _COMPUTED: Mapping[str, Callable[[int, int], int]] = {
 }
 
 
-@dataclass(slots=True)
-class Linear:
-    """The int64 number ``sum(factor * operand) + constant + lane * lane_number``."""
-
-    terms: dict[str, int] = field(default_factory=dict)
-    constant: int = 0
-    lane: int = 0
-
-    def add(self, other: Linear, factor: int) -> None:
-        """Add ``factor * other`` in place."""
-        for operand, weight in other.terms.items():
-            total = self.terms.pop(operand, 0) + weight * factor
-            if total:
-                self.terms[operand] = total
-        self.constant += other.constant * factor
-        self.lane += other.lane * factor
-
-
 class MemoryBuilder(Builder, ABC):
     """A builder that knows where buffers are; what values expressions have is its subclass's to say."""
 
     def __init__(self, module: ModuleText) -> None:
         super().__init__(module)
-        self.forms: dict[Variable, Linear | None] = {}
+        self.forms: dict[Variable, Form | None] = {}
         """The linear forms of let-bound vectors of indices."""
         self.pointers: dict[Buffer, str] = {}
         self.strides: dict[Buffer, list[Value]] = {}
@@ -74,7 +52,7 @@ class MemoryBuilder(Builder, ABC):
         safe = self.let(f"select i1 {condition}, ptr {address}, ptr {self.dummy(memory, 'sink')}")
         self.emit(f"store {memory} {value}, ptr {safe}, align {align}")
 
-    def alignment(self, buffer: Buffer, offset: Linear) -> int:
+    def alignment(self, buffer: Buffer, offset: Form) -> int:
         """Return what is known of the alignment, in bytes, of the element at an offset: that of its type."""
         return element_bits(buffer.dtype) // 8
 
@@ -88,42 +66,16 @@ class MemoryBuilder(Builder, ABC):
         return self._dummies[key]
 
 
-def linear(emitter: MemoryBuilder, expression: Expression) -> Linear | None:
-    """Return the linear form of an int64 expression, None for a vector that has no constant step."""
-    match expression:
-        case Ramp(base, stride, _):
-            form = linear(emitter, base)
-            assert form is not None, "the base of a ramp is a scalar"
-            form.lane += stride
-            return form
-        case Broadcast(inner, _):
-            return linear(emitter, inner)
-        case Constant(number, _):
-            return Linear(constant=int(number))
-        case Variable() if expression.type.lanes > 1:
-            known = emitter.forms.get(expression)
-            return None if known is None else Linear(dict(known.terms), known.constant, known.lane)
-        case Binary("add" | "sub" as operator, left, right):
-            first, second = linear(emitter, left), linear(emitter, right)
-            if first is None or second is None:
-                return None
-            first.add(second, 1 if operator == "add" else -1)
-            return first
-        case Binary("mul", left, right):
-            first, second = linear(emitter, left), linear(emitter, right)
-            if first is not None and second is not None:
-                for factor, form in ((first, second), (second, first)):
-                    if not factor.terms and not factor.lane:
-                        product = Linear()
-                        product.add(form, factor.constant)
-                        return product
-    if expression.type.lanes > 1:
-        return None
-    value = emitter.value(expression)
-    return Linear(constant=value.integer) if value.integer is not None else Linear({value.text: 1})
+def linear(emitter: MemoryBuilder, expression: Expression) -> Form | None:
+    """Return the form of an int64 expression over LLVM's operands, None for a vector that has no constant step."""
+    return index_form(expression, emitter.forms.get, lambda atom: _of_value(emitter.value(atom)))
 
 
-def scalar(emitter: MemoryBuilder, form: Linear, with_constant: bool = True) -> Value:
+def _of_value(value: Value) -> Form:
+    return Linear(terms={value.text: 1}) if value.integer is None else Linear(value.integer)
+
+
+def scalar(emitter: MemoryBuilder, form: Form, with_constant: bool = True) -> Value:
     """Return the value of a linear form (of lane 0); larger factors, which are outer loops', come first."""
     total: Value | None = None
     for operand, factor in sorted(form.terms.items(), key=lambda term: (-abs(term[1]), term[0])):
@@ -151,24 +103,23 @@ def row_major_strides(emitter: MemoryBuilder, buffer: Buffer) -> list[Value]:
     return strides
 
 
-def offset_of(emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression]) -> Linear | None:
+def offset_of(emitter: MemoryBuilder, buffer: Buffer, indices: Sequence[Expression]) -> Form | None:
     """Return the linear form of an element's offset in its buffer, None for a vector that has no constant step."""
-    total = Linear()
+    total: Form = Linear()
     for index, stride in zip(indices, row_major_strides(emitter, buffer), strict=True):
         form = linear(emitter, index)
         if form is None:
             return None
         if stride.integer is not None:
-            total.add(form, stride.integer)
+            total = total.plus(form, stride.integer)
         elif form.lane == 0:
-            product = binary(emitter, "mul", scalar(emitter, form), stride)
-            total.add(Linear({product.text: 1}) if product.integer is None else Linear(constant=product.integer), 1)
+            total = total.plus(_of_value(binary(emitter, "mul", scalar(emitter, form), stride)))
         else:
             return None
     return total
 
 
-def pointer(emitter: MemoryBuilder, buffer: Buffer, offset: Linear) -> str:
+def pointer(emitter: MemoryBuilder, buffer: Buffer, offset: Form) -> str:
     """Return the address of the element at ``offset`` (its lane 0)."""
     base = emitter.pointers[buffer]
     element = memory_type(Type(buffer.dtype))
@@ -196,7 +147,7 @@ def address_of(emitter: MemoryBuilder, expression: Load) -> str:
     return pointer(emitter, expression.buffer, offset)
 
 
-def spread(emitter: MemoryBuilder, expression: Expression, lanes: int) -> tuple[Linear, list[int]] | None:
+def spread(emitter: MemoryBuilder, expression: Expression, lanes: int) -> tuple[Form, list[int]] | None:
     """Return an index as what all lanes share and what each adds, None where that is not known now."""
     known = constant_lanes(expression)
     if known is not None:
@@ -205,23 +156,21 @@ def spread(emitter: MemoryBuilder, expression: Expression, lanes: int) -> tuple[
         form = linear(emitter, expression)
         if form is None:
             return None
-        step, form.lane = form.lane, 0
-        return form, [step * lane for lane in range(lanes)]
+        return form.plus(Linear(lane=-form.lane)), [form.lane * lane for lane in range(lanes)]
     match expression:
         case Binary("add" | "sub" as operator, left, right):
             factor = 1 if operator == "add" else -1
             first, second = spread(emitter, left, lanes), spread(emitter, right, lanes)
             if first is None or second is None:
                 return None
-            first[0].add(second[0], factor)
-            return first[0], [one + factor * other for one, other in zip(first[1], second[1], strict=True)]
+            return first[0].plus(second[0], factor), [
+                one + factor * other for one, other in zip(first[1], second[1], strict=True)
+            ]
         case Binary("mul", left, right):
             for one, other in ((left, right), (right, left)):
                 factors, moved = constant_lanes(one), spread(emitter, other, lanes)
                 if factors is not None and moved is not None and len(set(factors)) == 1:
-                    product = Linear()
-                    product.add(moved[0], factors[0])
-                    return product, [factors[0] * step for step in moved[1]]
+                    return moved[0].times(factors[0]), [factors[0] * step for step in moved[1]]
     return None
 
 
@@ -256,20 +205,17 @@ def counting_mask(emitter: MemoryBuilder, expression: Binary) -> Value | None:
     left, right = linear(emitter, expression.left), linear(emitter, expression.right)
     if left is None or right is None:
         return None
-    left.add(right, -1)
-    if left.lane < 0:
-        operator, negated = _MIRRORED[operator], Linear()
-        negated.add(left, -1)
-        left = negated
-    if left.lane == 0:
+    apart = left.plus(right, -1)
+    if apart.lane < 0:
+        operator, apart = _MIRRORED[operator], apart.times(-1)
+    if apart.lane == 0:
         return None
     # lane * n + rest < 0 exactly for n < ceil(-rest / lane)
-    count = Linear()
-    count.add(Linear(dict(left.terms), left.constant), -1)
-    count.constant += left.lane - 1 + (operator in ("le", "gt"))
+    least = Linear[str](apart.lane - 1 + (operator in ("le", "gt")))
+    count = least.plus(Linear(apart.constant, apart.terms), -1)
     inside = operator in ("lt", "le")
     type = Type("bool", lanes)
-    number = _count(emitter, count, left.lane, lanes)
+    number = _count(emitter, count, apart.lane, lanes)
     if number.integer is not None:
         bits = ", ".join(f"i1 {str((lane < number.integer) == inside).lower()}" for lane in range(lanes))
         always = all((lane < number.integer) == inside for lane in range(lanes))
@@ -284,7 +230,7 @@ def counting_mask(emitter: MemoryBuilder, expression: Binary) -> Value | None:
     return Value(emitter.let(f"icmp {comparison} <{lanes} x {small}> <{steps}>, {bound}"), type)
 
 
-def _count(emitter: MemoryBuilder, count: Linear, stride: int, lanes: int) -> Value:
+def _count(emitter: MemoryBuilder, count: Form, stride: int, lanes: int) -> Value:
     """Return ``count // stride`` clamped to ``[0, lanes]``."""
     number = scalar(emitter, count)
     if number.integer is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from graft.core.affine.linear import Linear
 from graft.core.tensor_ir.ir import Buffer, Expression, Load
 from graft.core.types import Type, element_bits
 from graft.plugins.codegen.emit_analysis import element_count
-from graft.plugins.codegen.llvm_ir.addresses import Linear, MemoryBuilder, offset_of, pointer, row_major_strides, spread
+from graft.plugins.codegen.llvm_ir.addresses import MemoryBuilder, offset_of, pointer, row_major_strides, spread
 from graft.plugins.codegen.llvm_ir.arithmetic import binary
 from graft.plugins.codegen.llvm_ir.builder import Value, literal, memory_type, register_type
 
@@ -97,12 +98,12 @@ def _neighbours(emitter: MemoryBuilder, expression: Load, mask: Value | None) ->
     lanes = type.lanes
     whole = range(lanes)
     on = whole if mask is None else _lanes_on(mask)
-    form, places = Linear(), [0] * lanes
+    form, places = Linear[str](), [0] * lanes
     for index, stride in zip(expression.indices, row_major_strides(emitter, buffer), strict=True):
         found = spread(emitter, index, lanes)
         if found is None or stride.integer is None:
             return None
-        form.add(found[0], stride.integer)
+        form = form.plus(found[0], stride.integer)
         places = [place + step * stride.integer for place, step in zip(places, found[1], strict=True)]
     if not on:
         return None
@@ -112,8 +113,7 @@ def _neighbours(emitter: MemoryBuilder, expression: Load, mask: Value | None) ->
         return None
     room = max(2, 1 << (span - 1).bit_length())
     wanted = {places[lane] - first for lane in on}
-    form.constant += first
-    address, align = pointer(emitter, buffer, form), _bytes(buffer)
+    address, align = pointer(emitter, buffer, form.plus(Linear(first))), _bytes(buffer)
     memory = memory_type(type.with_lanes(room))
     if room == span:
         loaded = emitter.let(f"load {memory}, ptr {address}, align {align}")

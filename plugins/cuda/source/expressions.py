@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
+from graft.core.affine.linear import Linear
 from graft.core.tensor_ir import ir
 from graft.core.types import Type, element_bits
 from graft.plugins.codegen.c_expressions import LOGIC, SIGNS, TYPES, ExpressionWriter, literal, product_text, sum_text
+from graft.plugins.codegen.index_forms import Form, index_form
 from graft.plugins.cuda.alignment import Multiples
 
 PRELUDE = Path(__file__).with_name("graft_cuda.cuh")
@@ -42,30 +43,18 @@ def _words_of_the_prelude() -> frozenset[str]:
     return frozenset(re.findall(r"[A-Za-z_]\w*", PRELUDE.read_text(encoding="utf-8")))
 
 
-@dataclass(slots=True)
-class Place:
-    """An index as ``sum(factor * atom) + constant + step * lane``; atoms are texts."""
+def _of_text(text: str) -> Form:
+    return Linear(int(text)) if text.lstrip("-").isdigit() else Linear(terms={text: 1})
 
-    terms: dict[str, int] = field(default_factory=dict)
-    constant: int = 0
-    step: int = 0
 
-    def plus(self, other: Place, factor: int) -> Place:
-        """Return this and some times another."""
-        terms = dict(self.terms)
-        for atom, weight in other.terms.items():
-            terms[atom] = terms.get(atom, 0) + weight * factor
-        kept = {atom: weight for atom, weight in terms.items() if weight}
-        return Place(kept, self.constant + other.constant * factor, self.step + other.step * factor)
-
-    def text(self) -> str:
-        """Return lane 0 as C."""
-        total = "0"
-        for atom, weight in self.terms.items():
-            sign = "-" if weight < 0 and total != "0" else "+"
-            total = sum_text(total, product_text(atom, str(abs(weight) if sign == "-" else weight)), sign)
-        sign = "-" if self.constant < 0 else "+"
-        return sum_text(total, str(abs(self.constant)), sign) if self.constant else total
+def form_text(form: Form) -> str:
+    """Return lane 0 of a form as C."""
+    total = "0"
+    for atom, weight in form.terms.items():
+        sign = "-" if weight < 0 and total != "0" else "+"
+        total = sum_text(total, product_text(atom, str(abs(weight) if sign == "-" else weight)), sign)
+    sign = "-" if form.constant < 0 else "+"
+    return sum_text(total, str(abs(form.constant)), sign) if form.constant else total
 
 
 class CudaExpressions(ExpressionWriter):
@@ -79,7 +68,7 @@ class CudaExpressions(ExpressionWriter):
     def __init__(self, function: str) -> None:
         super().__init__(function)
         self._taken |= KEYWORDS | _words_of_the_prelude()
-        self.forms: dict[ir.Variable, Place | None] = {}
+        self.forms: dict[ir.Variable, Form | None] = {}
         """Of bound vectors of indices."""
         self.multiples = Multiples()
 
@@ -187,34 +176,13 @@ class CudaExpressions(ExpressionWriter):
 
     # ---- Memory ----
 
-    def place_of(self, index: ir.Expression) -> Place | None:
+    def place_of(self, index: ir.Expression) -> Form | None:
         """Return the form of an index, None for a vector that has no constant step."""
-        match index:
-            case ir.Ramp(base, stride, _):
-                own = self.place_of(base)
-                return own and own.plus(Place(step=stride), 1)
-            case ir.Broadcast(value, _):
-                return self.place_of(value)
-            case ir.Constant(value, _):
-                return Place(constant=int(value))
-            case ir.Variable() if index.type.lanes > 1:
-                return self.forms.get(index)
-            case ir.Binary("add" | "sub" as operator, left, right):
-                first, second = self.place_of(left), self.place_of(right)
-                return None if first is None or second is None else first.plus(second, 1 if operator == "add" else -1)
-            case ir.Binary("mul", left, right):
-                first, second = self.place_of(left), self.place_of(right)
-                for one, factor in ((first, second), (second, first)):
-                    if one is not None and factor is not None and not factor.terms and not factor.step:
-                        return Place().plus(one, factor.constant)
-        return None if index.type.lanes > 1 else self._atom(self.index(index))
+        return index_form(index, self.forms.get, lambda atom: _of_text(self.index(atom)))
 
-    def _atom(self, text: str) -> Place:
-        return Place(constant=int(text)) if text.lstrip("-").isdigit() else Place({text: 1})
-
-    def offset(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> Place | None:
+    def offset(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> Form | None:
         """Return where in a buffer an element lies, None for lanes without a constant step."""
-        total = Place()
+        total: Form = Linear()
         for axis, index in enumerate(indices):
             own = self.place_of(index)
             if own is None:
@@ -222,8 +190,8 @@ class CudaExpressions(ExpressionWriter):
             stride = self._stride(buffer, axis)
             if stride.isdigit():
                 total = total.plus(own, int(stride))
-            elif own.step == 0:
-                total = total.plus(self._atom(product_text(own.text(), stride)), 1)
+            elif own.lane == 0:
+                total = total.plus(_of_text(product_text(form_text(own), stride)))
             else:
                 return None
         return total
@@ -240,9 +208,9 @@ class CudaExpressions(ExpressionWriter):
         """Return an element of a buffer."""
         offset = self.offset(buffer, indices)
         assert offset is not None, "the place of one element"
-        return f"{self.pointers[buffer]}[{offset.text()}]"
+        return f"{self.pointers[buffer]}[{form_text(offset)}]"
 
-    def align(self, buffer: ir.Buffer, offset: Place) -> str:
+    def align(self, buffer: ir.Buffer, offset: Form) -> str:
         """Return what is known of an element's address, in bytes, as the prelude is told it."""
         size = element_bits(buffer.dtype) // 8
         known = self.multiples.alignment(size, offset.terms, offset.constant)
@@ -278,9 +246,9 @@ class CudaExpressions(ExpressionWriter):
         pointer = self.pointers[buffer]
         if offset is None:
             return f"gather<{element}>({pointer}, {self.places(buffer, indices, lanes)}, {self.on(mask, lanes)})"
-        at = f"&{pointer}[{offset.text()}]"
-        if mask is None and offset.step == 0:
+        at = f"&{pointer}[{form_text(offset)}]"
+        if mask is None and offset.lane == 0:
             return f"splat<{lanes}, {element}>({at[1:]})"
-        if mask is None and offset.step == 1:
+        if mask is None and offset.lane == 1:
             return f"load<{lanes}, {self.align(buffer, offset)}>({at})"
-        return f"load_where<{element}>({at}, {offset.step}, {self.on(mask, lanes)})"
+        return f"load_where<{element}>({at}, {offset.lane}, {self.on(mask, lanes)})"

@@ -24,7 +24,7 @@ from graft.plugins.cuda.alignment import ALIGNED
 from graft.plugins.cuda.kernel_emitter import expanded, has_vectors
 from graft.plugins.cuda.kernel_text import check_shared
 from graft.plugins.cuda.launches import REPORT, Launch
-from graft.plugins.cuda.source.expressions import PRELUDE, CudaExpressions
+from graft.plugins.cuda.source.expressions import PRELUDE, CudaExpressions, form_text
 
 NATIVE = frozenset({"round_f16", "round_bf16"})
 """Roundings that are instructions."""
@@ -168,12 +168,12 @@ class _KernelWriter(CudaExpressions):
         if value.type.lanes == 1:
             text = f"splat<{lanes}, {TYPES[buffer.dtype]}>({text})"
         offset, pointer = self.offset(buffer, indices), self.pointers[buffer]
-        if offset is None or offset.step != 1:
+        if offset is None or offset.lane != 1:
             self.line(f"scatter({pointer}, {self.places(buffer, indices, lanes)}, {text}, {self.on(mask, lanes)});")
         elif mask is None:
-            self.line(f"store<{self.align(buffer, offset)}>(&{pointer}[{offset.text()}], {text});")
+            self.line(f"store<{self.align(buffer, offset)}>(&{pointer}[{form_text(offset)}], {text});")
         else:
-            self.line(f"store_where(&{pointer}[{offset.text()}], {text}, {self.on(mask, lanes)});")
+            self.line(f"store_where(&{pointer}[{form_text(offset)}], {text}, {self.on(mask, lanes)});")
 
     # ---- Loops and memory ----
 

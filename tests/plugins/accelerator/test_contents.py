@@ -102,8 +102,8 @@ FAULTS: dict[str, Fault] = {
         "pad_right=columns.start, pad_left=columns.extent - columns.stop", NETWORK),
     "padding of zeros": (windows.Window, "load", "else pad_value", "else 0", NETWORK),
     "operands that are swapped": (
-        KERNELS, "_instruction", "[place.at(point) for place in places]",
-        "[place.at(point) % 128 for place in (places[0], *places[:0:-1])]", COMPUTED),
+        KERNELS, "_instruction", "[value_at(place, point) for place in places]",
+        "[value_at(place, point) % 128 for place in (places[0], *places[:0:-1])]", COMPUTED),
     "sums that begin with what was there": (KERNELS, "steps", "reset=True", "reset=False", NETWORK),
     "a product that is added twice": (
         KERNELS, "_instruction", "not summed or any(values[: len(summed)])", "True", NETWORK),

@@ -1,34 +1,37 @@
-"""Integer index arithmetic: linear forms over atoms, intervals, and division with remainder.
+"""Linear forms over atoms, their intervals, and division with remainder.
 
-A form is ``constant + sum(coefficient * atom) + lane * (0, 1, ..., lanes - 1)``. Atoms are int64 expressions that are
-not sums themselves, numbered in order of appearance so that rebuilt expressions are the same in every run. A scalar
-atom in a vector form stands for its broadcast.
+A form is ``constant + sum(coefficient * atom) + lane * (0, 1, ..., lanes - 1)``. What an atom is its user says: the
+tensor IR numbers int64 expressions that are not sums, in order of appearance, so that rebuilt expressions are the same
+in every run; generated code has the texts of operands, the accelerator variables of loops. A scalar atom in a vector
+form stands for its broadcast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from math import gcd
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
+
+Atom = TypeVar("Atom", bound=Hashable)
 
 Interval: TypeAlias = tuple[int, int]
 """The smallest and the largest value, both included."""
 
 
 @dataclass(slots=True)
-class Linear:
-    """A linear form; ``terms`` maps numbers of atoms to coefficients that are not zero.
+class Linear(Generic[Atom]):
+    """A linear form; ``terms`` maps atoms to coefficients that are not zero.
 
     Nobody changes one; it is not frozen because so many are made, which takes three times as long then.
     """
 
     constant: int = 0
-    terms: dict[int, int] = field(default_factory=dict)
+    terms: dict[Atom, int] = field(default_factory=dict)
     lane: int = 0
     lanes: int = 1
 
-    def plus(self, other: Linear, factor: int = 1) -> Linear:
+    def plus(self, other: Linear[Atom], factor: int = 1) -> Linear[Atom]:
         """Return ``self + factor * other``."""
         terms = dict(self.terms)
         for atom, coefficient in other.terms.items():
@@ -38,16 +41,17 @@ class Linear:
         lanes = max(self.lanes, other.lanes)
         return Linear(self.constant + factor * other.constant, terms, self.lane + factor * other.lane, lanes)
 
-    def times(self, factor: int) -> Linear:
+    def times(self, factor: int) -> Linear[Atom]:
         """Return ``factor * self``."""
-        return Linear(0, {}, 0, self.lanes).plus(self, factor) if factor else Linear(lanes=self.lanes)
+        zero: Linear[Atom] = Linear(lanes=self.lanes)
+        return zero.plus(self, factor) if factor else zero
 
     @property
     def is_constant(self) -> bool:
         """Whether every lane is the same number."""
         return not self.terms and self.lane == 0
 
-    def interval(self, of_atom: Callable[[int], Interval | None]) -> Interval | None:
+    def interval(self, of_atom: Callable[[Atom], Interval | None]) -> Interval | None:
         """Return bounds of the form from bounds of its atoms, None where an atom has none."""
         low = high = self.constant
         last = self.lane * (self.lanes - 1)
@@ -60,7 +64,7 @@ class Linear:
             low, high = low + min(ends), high + max(ends)
         return low, high
 
-    def split(self, divisor: int) -> tuple[Linear, Linear]:
+    def split(self, divisor: int) -> tuple[Linear[Atom], Linear[Atom]]:
         """Return quotient and rest: ``self == divisor * quotient + rest`` term by term."""
         quotient_terms = {a: c // divisor for a, c in self.terms.items() if c % divisor == 0}
         rest_terms = {a: c for a, c in self.terms.items() if c % divisor}
@@ -70,21 +74,21 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class Division(Generic[Atom]):
     """``form / divisor`` with its remainder: ``pending`` of both is still to be divided by ``pending_divisor``.
 
     The quotient is ``quotient + pending / pending_divisor`` and the remainder
     ``rest + scale * (pending % pending_divisor)``.
     """
 
-    quotient: Linear
-    rest: Linear
-    pending: Linear
+    quotient: Linear[Atom]
+    rest: Linear[Atom]
+    pending: Linear[Atom]
     pending_divisor: int
     scale: int
 
 
-def divide(form: Linear, divisor: int, of_atom: Callable[[int], Interval | None]) -> Division | None:
+def divide(form: Linear[Atom], divisor: int, of_atom: Callable[[Atom], Interval | None]) -> Division[Atom] | None:
     """Divide a form that is nowhere negative by a positive constant as far as intervals allow, or return None.
 
     Uses ``(g * q + r) / (g * d) == q / d`` and ``(g * q + r) % (g * d) == g * (q % d) + r`` for ``0 <= r < g``, and
@@ -93,7 +97,7 @@ def divide(form: Linear, divisor: int, of_atom: Callable[[int], Interval | None]
     bounds = form.interval(of_atom)
     if bounds is None or bounds[0] < 0:
         return None
-    zero = Linear(lanes=form.lanes)
+    zero: Linear[Atom] = Linear(lanes=form.lanes)
     if bounds[1] < divisor:
         return Division(zero, form, zero, 1, 1)
     coefficients = [

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.architectures.networks.layers import (
+from tests.end_to_end.architectures.networks.layers import (
     SERIES,
     WIDTH,
     Block,

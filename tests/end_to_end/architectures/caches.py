@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.architectures.configurations import configuration
-from benchmarks.architectures.inputs import Input
+from tests.end_to_end.architectures.configurations import configuration
+from tests.end_to_end.architectures.inputs import Input
 
 
 class Cached(torch.nn.Module):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.architectures.networks.layers import WIDTH, Attention, Block, floats, ids, mlp, network
+from tests.end_to_end.architectures.networks.layers import WIDTH, Attention, Block, floats, ids, mlp, network
 
 NODES, EDGES = floats("x", "nodes", 6), ids("edges", 2, "edges", high=6)
 POINTS = floats("x", "batch", "points", 3)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.architectures.inputs import Input
+from tests.end_to_end.architectures.inputs import Input
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.architectures.configurations import configuration
-from benchmarks.architectures.inputs import BINDINGS, Input
+from tests.end_to_end.architectures.configurations import configuration
+from tests.end_to_end.architectures.inputs import BINDINGS, Input
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ NAMES: Mapping[str, str] = {
 
 def all_names() -> list[str]:
     """Return every model as ``kind/architecture``, those of transformers first."""
-    from benchmarks.architectures.networks.all import NETWORKS
+    from tests.end_to_end.architectures.networks.all import NETWORKS
 
     theirs = [f"{kind}/{name}" for kind, names in NAMES.items() for name in names.split()]
     return [*theirs, *(f"{NETWORK}/{name}" for name in NETWORKS)]
@@ -116,7 +116,7 @@ def export(name: str, path: Path) -> tuple[Input, ...]:
 
 def _cached(architecture: str) -> tuple[Any, tuple[Input, ...]]:
     """Return a decoder with caches of any length, and what it takes."""
-    from benchmarks.architectures.caches import cached
+    from tests.end_to_end.architectures.caches import cached
 
     return cached(architecture)
 
@@ -136,7 +136,7 @@ def answers_of_torch(name: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray
 
 def _network(name: str) -> tuple[Any, tuple[Input, ...]]:
     """Return a network written by hand, and what it takes."""
-    from benchmarks.architectures.networks.all import NETWORKS
+    from tests.end_to_end.architectures.networks.all import NETWORKS
 
     found = NETWORKS[name]
     return found.build().eval(), found.inputs

@@ -1,6 +1,6 @@
 """The table of the architectures: right or wrong against ONNX Runtime at three bindings, and what runs in `reference`.
 
-    python -m benchmarks.architectures [KIND/NAME ...] [--models DIR] [--plan] [--markdown]
+    python -m tests.end_to_end.architectures [KIND/NAME ...] [--models DIR] [--plan] [--markdown]
 
 Exports are kept in ``--models``; those that cannot be built or exported are counted, and told with ``--verbose``. With
 ``--plan`` nothing is compiled: the table says where operators would run.
@@ -20,9 +20,9 @@ from time import perf_counter
 import numpy as np
 
 import graft
-from benchmarks.architectures.exports import all_names, answers_of_torch, export
-from benchmarks.architectures.inputs import BINDINGS, Input
 from graft.partition.plan import Plan
+from tests.end_to_end.architectures.exports import all_names, answers_of_torch, export
+from tests.end_to_end.architectures.inputs import BINDINGS, Input
 
 REFERENCE = "reference"
 TOLERANCE = 2e-3
@@ -112,7 +112,7 @@ def compared(program: graft.Program, name: str, path: Path, inputs: Sequence[Inp
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table and its totals; 1 if a model is wrong or fails."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.architectures", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.end_to_end.architectures", description=__doc__)
     parser.add_argument("names", nargs="*", help="such as decoder/granite; all by default")
     parser.add_argument("--models", type=Path, default=Path("architectures"), help="the folder of the exports")
     parser.add_argument("--plan", action="store_true", help="compile nothing")

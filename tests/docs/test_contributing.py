@@ -1,0 +1,29 @@
+"""CONTRIBUTING.md: its recipes run, as a newcomer follows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.blocks import ROOT, blocks, execute, prepare, shell
+from tests.test_import_rule import ORDER
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_the_recipes_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(tmp_path, monkeypatch)
+    names: dict[str, Any] = {"__name__": "contributing"}
+    for block in blocks(PAGE):
+        if block.language == "python":
+            execute(block, "CONTRIBUTING.md", names)
+        else:
+            shell(block.text)
+    assert (tmp_path / "graft-spindle").is_dir()
+
+
+def test_the_order_of_the_folders_is_the_one_that_is_tested() -> None:
+    (line,) = (line for line in PAGE.splitlines() if line.startswith("    errors <- "))
+    assert tuple(name.strip() for name in line.split("<-"))[:-1] == ORDER

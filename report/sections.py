@@ -17,14 +17,6 @@ from graft.runtime.procedure import Procedure, procedure_from_json, shape_texts
 Colours = Mapping[str, str]
 
 
-def quantity(count: float) -> str:
-    """Return a count for people: ``4.11 G``."""
-    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count:.0f}"
-
-
 def coverage_section(report: Report, colours: Colours) -> str:
     """Return bars over all operators and all work, and a card for every backend."""
     plan = report.plan

@@ -99,11 +99,6 @@ def fixed(*axes: int) -> Check:
     return check
 
 
-def fixed_attribute(name: str, default: int) -> Check:
-    """Take shapes whose dimension that an attribute names is a number."""
-    return lambda node: fixed(int(node.attribute(name, default)))(node)
-
-
 def shown(value: ValueView) -> str:
     """Return a shape as messages have it: ``[batch,128]``, ``unknown`` without a rank."""
     if value.shape is None:

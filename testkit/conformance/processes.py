@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 from graft.runtime.foreign import one_line
 from graft.testkit.conformance.outcome import Failure
@@ -32,10 +31,3 @@ def run(action: str, *arguments: object, seconds: float = SECONDS, **environment
     if done.returncode:
         raise Failure(one_line(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"{action} fails"))
     return done.stdout
-
-
-def folder_of(path: Path, name: str) -> Path:
-    """Return a folder, made."""
-    made = path / name
-    made.mkdir(parents=True, exist_ok=True)
-    return made

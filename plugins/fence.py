@@ -14,10 +14,10 @@ from graft.core.reject import Reject, Yield
 from graft.errors import GraftError, PluginError
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.compiled import checked, checked_answer
+from graft.plugins.declaration import BackendDeclaration, declaration_of
 from graft.plugins.options.known import KnownOptions
 from graft.plugins.options.state import lost_state
 from graft.plugins.options.values import checked as checked_options
-from graft.plugins.statement import Statement, statement_of
 from graft.plugins.static_shapes import refused_if_symbolic
 from graft.plugins.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
 from graft.runtime.foreign import is_interrupt, kind_of, said, shown
@@ -103,12 +103,12 @@ class FencedBackend(KnownOptions, Backend):
         backend: Backend,
         plugin: str,
         install: str = "",
-        statement: Statement | None = None,
+        declaration: BackendDeclaration | None = None,
         limits: Limits = LIMITS,
         lost: str = "",
     ) -> None:
         """``lost`` says why modules of the backend cannot be saved (`lost_state`)."""
-        statement = statement or statement_of(backend, f"backend object {kind_of(backend)}")
+        declaration = declaration or declaration_of(backend, f"backend object {kind_of(backend)}")
         self.backend = backend
         self.plugin = plugin
         self.named = False
@@ -116,25 +116,25 @@ class FencedBackend(KnownOptions, Backend):
         self._seconds = limits.answer
         self._stopped = ""
         self._limits = limits
-        self.know_options(statement.options, backend.option_values())
+        self.know_options(declaration.options, backend.option_values())
         self._lost = lost
         self._rows: tuple[tuple[object, ...], tuple[Composite, ...]] = ((), ())
         # Class attributes of `Backend`, which a wrapper has per instance.
         vars(self).update(
             options=backend.options,
-            name=statement.name,
-            priority=statement.priority,
-            by_default=statement.by_default,
-            fallback=statement.fallback,
-            fuses=statement.fuses,
-            packed=statement.packed,
-            loses_nan=statement.loses_nan,
-            api_level=statement.api_level,
-            constants=statement.constants,
-            shapes=statement.shapes,
-            device=statement.device,
-            install=statement.install or install,
-            rules=statement.rules,
+            name=declaration.name,
+            priority=declaration.priority,
+            by_default=declaration.by_default,
+            fallback=declaration.fallback,
+            fuses=declaration.fuses,
+            packed=declaration.packed,
+            loses_nan=declaration.loses_nan,
+            api_level=declaration.api_level,
+            constants=declaration.constants,
+            shapes=declaration.shapes,
+            device=declaration.device,
+            install=declaration.install or install,
+            rules=declaration.rules,
         )
 
     def _call(self, method: str, function: Callable[[], T], bounded: bool = True, operators: int = 1) -> T:

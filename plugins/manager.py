@@ -20,6 +20,7 @@ import pluggy
 from graft.errors import GraftError, PlanError, PluginError
 from graft.plugins import hooks
 from graft.plugins.backend import Backend
+from graft.plugins.declaration import declaration_of
 from graft.plugins.deprecations import deprecated_uses, warn
 from graft.plugins.discovery import PluginSource, clashes, discover
 from graft.plugins.fence import FencedBackend, fence, trace_of, with_options
@@ -29,7 +30,6 @@ from graft.plugins.machine_rows import checked_machines
 from graft.plugins.module_hooks import hooks_of
 from graft.plugins.module_loaders import by_kind, checked_loaders, loaders_of
 from graft.plugins.options.state import lost_state
-from graft.plugins.statement import statement_of
 from graft.plugins.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
 from graft.runtime.arguments import instance
 from graft.runtime.foreign import kind_of
@@ -240,9 +240,9 @@ class PluginManager:
                 plugin=plugin.name,
             )
         with fence(plugin.name, f"the attributes of {kind_of(backend)}"):
-            statement = statement_of(backend, who, plugin.name, source.distribution)
+            declaration = declaration_of(backend, who, plugin.name, source.distribution)
         install = f"pip install {source.distribution}" if source.distribution and not source.is_own else ""
-        fenced = FencedBackend(backend, plugin.name, install, statement, self._limits)
+        fenced = FencedBackend(backend, plugin.name, install, declaration, self._limits)
         fenced.named = plugin.named
         return fenced
 
@@ -252,9 +252,9 @@ class PluginManager:
             return backend
         who = f"backend object {kind_of(backend)}"
         with fence(kind_of(backend), f"the attributes of {kind_of(backend)}"):
-            statement = statement_of(backend, who)
+            declaration = declaration_of(backend, who)
             lost = lost_state(backend)
-        return FencedBackend(backend, statement.name, "", statement, self._limits, lost)
+        return FencedBackend(backend, declaration.name, "", declaration, self._limits, lost)
 
     def _refuse_shared_names(self) -> None:
         """Refuse all plugins that claim the name of one backend or machine, but Graft's own, which cannot be hidden."""

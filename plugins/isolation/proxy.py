@@ -164,7 +164,7 @@ class RemotePlugin:
 
 
 class RemoteBackend(Backend):
-    """A backend of a `RemotePlugin`: it states what the other process told, and asks that for all else."""
+    """A backend of a `RemotePlugin`: it declares what the other process told, and asks that for all else."""
 
     def __init__(self, plugin: RemotePlugin, told: Told, configuration: Mapping[str, object] | None = None) -> None:
         self._plugin = plugin
@@ -314,7 +314,7 @@ class RemoteBackend(Backend):
 
 
 def _class_of(told: Told) -> type[RemoteBackend]:
-    """Return a class with what the backend states, for statements are read off classes."""
+    """Return a class with what the backend declares, for declarations are read off classes."""
     attributes: Mapping[str, Any] = {**told.attributes, "__doc__": RemoteBackend.__doc__}
     kind: type[RemoteBackend] = type("RemoteBackend", (RemoteBackend,), dict(attributes))
     kind.rules = told.attributes["rules"]  # which making the class has set to its own

@@ -1,4 +1,4 @@
-"""What a backend states about itself in its class: each attribute read once, checked, and kept as plain data."""
+"""The declaration of a backend: the attributes of its class, each read once, checked, and kept as plain data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class BackendDeclaration:
     """The attributes of a backend that the core relies on."""
 
     name: str
@@ -38,8 +38,8 @@ class Statement:
     options: tuple[Option, ...]
 
 
-def statement_of(backend: Backend, who: str, plugin: str = "", distribution: str = "") -> Statement:
-    """Return what a backend states; raise PluginError, ``who`` in front, for what cannot be used.
+def declaration_of(backend: Backend, who: str, plugin: str = "", distribution: str = "") -> BackendDeclaration:
+    """Return the declaration of a backend; raise PluginError, ``who`` in front, for what cannot be used.
 
     Properties of the backend may raise whatever they like: ask in a fence.
     """
@@ -62,7 +62,7 @@ def statement_of(backend: Backend, who: str, plugin: str = "", distribution: str
     packed = _flag(backend.packed, "packed", who, plugin)
     constants = _one_of(OWNERSHIPS, backend.constants, "constants", who, plugin)
     shapes = _one_of(SHAPES, backend.shapes, "shapes", who, plugin)
-    return Statement(
+    return BackendDeclaration(
         name, priority, by_default, fallback, fuses, packed, _operators(backend, who, plugin), level, constants, shapes,
         _device(backend, who, plugin), _install(backend, who, plugin), _rules(backend, who, plugin),
         backend.option_rows(),

@@ -15,9 +15,9 @@ from graft.partition.region import Region
 from graft.patterns.match import Match
 from graft.plugins.accelerator.codegen import check, lower
 from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.layer_json import described
 from graft.plugins.accelerator.layers import Activation, Layer, inputs_of, with_meaning
 from graft.plugins.accelerator.module import Argument, module_of
-from graft.plugins.accelerator.notes import described
 from graft.plugins.accelerator.operands import Form, Refusal, Scope, view_of
 from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.recognition import ALONE, read

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import onnx
 import onnx_ir as ir
 
+from graft.core.model.exception_translation import tidy
 from graft.core.model.shapes import SMALL_BYTES
-from graft.core.model.soundness import tidy
 from graft.core.model.view import NodeView, constant_tensor
 from graft.errors import PatternError
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from graft.core.model.exception_translation import NONSENSE, sound
 from graft.core.model.input_extents import EXTENTS
-from graft.core.model.soundness import NONSENSE, sound
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.bounds import index_bounds
 from graft.core.traversal import all_nodes

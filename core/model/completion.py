@@ -10,8 +10,8 @@ import onnx
 import onnx_ir as ir
 
 from graft.core.model.check import canonical, every_graph, is_early
+from graft.core.model.exception_translation import readable
 from graft.core.model.shapes import infer_proto, infer_shapes
-from graft.core.model.soundness import readable
 from graft.core.operators.functions.body import MICROSOFT
 from graft.errors import ModelError
 

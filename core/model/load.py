@@ -24,6 +24,7 @@ from graft.core.model.dimensions import (
     name_dimensions,
 )
 from graft.core.model.equations.unify import aliases_of, unify
+from graft.core.model.exception_translation import CONTRADICTIONS, REFUSALS, readable, tidy
 from graft.core.model.external_data import ModelDirectory, external_tensors
 from graft.core.model.function_bodies import expand_functions, has_functions
 from graft.core.model.gradients import write_gradients
@@ -41,7 +42,6 @@ from graft.core.model.passes.pipeline import RECORD, PassResult, record_of
 from graft.core.model.shapes import fix_dimensions, give_rank, has_unknown, infer_proto, infer_shapes
 from graft.core.model.skeleton import is_large, skeleton_of_model, skeleton_of_proto
 from graft.core.model.small_integers import widen_small_integers
-from graft.core.model.soundness import CONTRADICTIONS, REFUSALS, readable, tidy
 from graft.core.model.sparse import make_dense
 from graft.core.model.upgrade import IR_VERSION, level_functions, upgraded
 from graft.core.traversal import all_nodes

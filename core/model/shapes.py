@@ -8,9 +8,9 @@ import onnx
 import onnx_ir as ir
 
 from graft.core.model.dimensions import Dims, check_given
+from graft.core.model.exception_translation import CONTRADICTIONS, readable, tidy
 from graft.core.model.passes.fold_constants import FoldConstants
 from graft.core.model.skeleton import skeleton_of_model
-from graft.core.model.soundness import CONTRADICTIONS, readable, tidy
 from graft.core.model.symbolic_shapes import Stated, infer_symbolic_shapes
 from graft.core.model.view import ValueView
 from graft.core.traversal import all_graphs

@@ -30,10 +30,10 @@ from graft.core.affine.expressions import (
 from graft.core.affine.size import is_large
 from graft.core.affine.text import parsed, text
 from graft.core.model.dimensions import identifier, keep_ranges, ranges_of, unique
+from graft.core.model.exception_translation import CONTRADICTIONS, REFUSALS, sound
 from graft.core.model.implied_bounds import broadcast_bounds, divisor_bounds, natural_bounds
 from graft.core.model.shape_rules import contents, elementwise, movement, products, reductions, windows
 from graft.core.model.shape_rules.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts, Shape, ShapeRule
-from graft.core.model.soundness import CONTRADICTIONS, REFUSALS, sound
 from graft.core.model.view import NodeView, ValueView, constant_tensor
 from graft.core.traversal import all_graphs
 from graft.core.types import ONNX_DOMAINS, is_custom

@@ -9,9 +9,9 @@ import onnx.version_converter
 
 from graft.core.model.batched_scans import unbatch_scans
 from graft.core.model.check import canonical, subgraphs
+from graft.core.model.exception_translation import REFUSALS, tidy
 from graft.core.model.old_operators import keep_masks, keep_resizes, masks_of, place_slopes, resizes_of
 from graft.core.model.opset_changes import same_meaning
-from graft.core.model.soundness import REFUSALS, tidy
 from graft.errors import ModelError
 
 OPSET = 25

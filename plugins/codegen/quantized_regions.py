@@ -8,7 +8,7 @@ from graft.core.model.normalize import PASSES
 from graft.core.model.passes.fold_constants import FoldConstants
 from graft.core.model.passes.integer_arithmetic import IntegerArithmetic
 from graft.core.model.passes.pipeline import Pipeline
-from graft.core.model.passes.terms_first import TermsFirst
+from graft.core.model.passes.weights_k_major import WeightsKMajor
 from graft.partition.region import Region
 from graft.plugins.codegen.region_models import model_of, region_of
 
@@ -31,7 +31,7 @@ def in_integers(region: Region, without: Collection[str] = ()) -> Region:
     first = () if IntegerArithmetic.name in without else (IntegerArithmetic(),)
     passes = (
         *first,
-        TermsFirst(),
+        WeightsKMajor(),
         FoldConstants(dequantize=True),
         *(PASSES[name]() for name in BEHIND if name not in without),
     )

@@ -15,7 +15,7 @@ from graft.core.affine.equations import Equation
 from graft.core.affine.expressions import Ranges, TooLargeError, multiply
 from graft.core.model.dimensions import ranges_of
 from graft.core.model.equations.keep import keep_equations
-from graft.core.model.soundness import sound
+from graft.core.model.exception_translation import sound
 from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.model.view import NodeView, constant_tensor, likeness
 from graft.core.operators.all import OPERATORS

@@ -94,7 +94,7 @@ def _given_up(value: ir.Value) -> int:
 def widens_weights(node: ir.Node, most: int | None = None) -> bool:
     """Whether a node widens constants for products, of at most so many rows (None: any), which read them as they are.
 
-    The constants are matrices of bytes, terms first, with scales for blocks of terms, for columns, or for all of them.
+    The constants are K-major matrices of bytes, with scales for blocks of terms, for columns, or for all of them.
     """
     if not is_operator(node, "DequantizeLinear") or any(value.is_graph_output() for value in node.outputs):
         return False

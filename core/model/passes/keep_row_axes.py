@@ -96,7 +96,7 @@ def _reader(value: ir.Value) -> ir.Node | None:
 
 
 def _weights(node: ir.Node) -> np.ndarray | None:
-    """Return the constant right factor of a Gemm, terms first; None of one that would have to be kept in two orders.
+    """Return the constant right factor of a Gemm, K-major; None of one that would have to be kept in two orders.
 
     None, too, if a bias differs from row to row.
     """

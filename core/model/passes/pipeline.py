@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Protocol
 import onnx
 import onnx_ir as ir
 
+from graft.core.model.exception_translation import tidy
 from graft.core.model.shapes import infer_shapes
 from graft.core.model.skeleton import skeleton_of_model
-from graft.core.model.soundness import tidy
 from graft.core.traversal import all_nodes
 from graft.errors import GraftError
 

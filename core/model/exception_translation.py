@@ -1,4 +1,4 @@
-"""What unsound models make others raise, and the ModelError that users get for it.
+"""Translation of the exceptions that invalid models cause in other code into the ModelError that users get.
 
 Attributes, ranks, types and counts of inputs that ONNX does not allow, and that its checker lets pass or that are read
 before it is asked, meet rules that take them for granted; onnx itself reads past its arrays then or asks for memory
@@ -20,7 +20,7 @@ from graft.errors import ModelError
 NONSENSE = (
     ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, StopIteration, TypeError, ValueError,
 )  # fmt: skip
-"""What a rule raises of what no sound node has."""
+"""What a rule raises for what no valid node has."""
 CONTRADICTIONS = (onnx.shape_inference.InferenceError, RuntimeError)
 """What onnx's inference raises of types and shapes that contradict each other."""
 REFUSALS = (
@@ -32,7 +32,7 @@ REFUSALS = (
 
 @contextmanager
 def sound(view: NodeView) -> Iterator[None]:
-    """Raise ModelError where a rule meets what no sound node has."""
+    """Raise ModelError where a rule meets what no valid node has."""
     try:
         yield
     except NONSENSE as error:

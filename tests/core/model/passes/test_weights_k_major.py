@@ -1,4 +1,4 @@
-"""Dequantised weights that are read turned are laid out turned."""
+"""Dequantised weights that are read transposed are stored K-major."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 from graft.core.model.load import load
-from graft.core.model.passes.terms_first import TermsFirst
+from graft.core.model.passes.weights_k_major import WeightsKMajor
 
 
 def turned(reader: str, more: str = "") -> tuple[bool, ir.Model]:
@@ -25,7 +25,7 @@ def turned(reader: str, more: str = "") -> tuple[bool, ir.Model]:
     )
     feeds = {"x": np.arange(8, dtype=np.float32).reshape(2, 4)}
     expected = ReferenceEvaluator(ir.to_proto(model)).run(None, feeds)
-    changed = TermsFirst().run(model)
+    changed = WeightsKMajor().run(model)
     for old, new in zip(expected, ReferenceEvaluator(ir.to_proto(model)).run(None, feeds), strict=True):
         np.testing.assert_array_equal(old, new)
     return changed, model

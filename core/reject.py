@@ -43,7 +43,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """A backend's statement that it takes a node only in passing, between its own operators; ``text`` says why.
+    """A backend's answer that it takes a node only inside a region, not at its boundary; ``text`` says why.
 
     ``everywhere``: it would rather not have the node at all, for others compute it faster even inside a region.
     """

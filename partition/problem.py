@@ -16,6 +16,7 @@ from graft.core.operators.table import OperatorTable
 from graft.core.reject import LOST_TO, Reject
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.backend_like import BackendLike, options_of
+from graft.partition.boundary_support import BoundarySupport
 from graft.partition.costs import Work
 from graft.partition.fingerprint import fingerprint
 from graft.partition.graph import RUNTIME, IndexedGraph, IndexedTree, has_bodies, index_tree, is_call
@@ -31,7 +32,6 @@ from graft.partition.region_bounds import too_small
 from graft.partition.region_cut import Traffic
 from graft.partition.tolerance import Tolerance
 from graft.partition.units import Units, make_units
-from graft.partition.yielding import Yielding
 from graft.patterns.composite import Composite
 
 Refusals = Mapping[tuple[str, str], Reject]
@@ -76,7 +76,7 @@ class Problem:
     """The backends that cannot run here."""
     tolerance: Tolerance = field(init=False)
     tables: tuple[tuple[str, tuple[Composite, ...]], ...] = field(init=False)
-    yielding: Yielding = field(init=False)
+    boundary_support: BoundarySupport = field(init=False)
 
     def __post_init__(self) -> None:
         self.tree = index_tree(self.model.graph, set())
@@ -87,7 +87,7 @@ class Problem:
         self.tolerance = wished_tolerance(graphs, self.names, self.policy, self.operators)
         present = tuple(backend for backend in self.backends if backend.name not in self.missing)
         self.tables = tuple((backend.name, self.tolerance.rows(backend)) for backend in present)
-        self.yielding = Yielding(present, self.tolerance)
+        self.boundary_support = BoundarySupport(present, self.tolerance)
         wishes = wished_refusals(graphs, self.names, self.policy, self.fallbacks)
         special = special_refusals(graphs, self.backends, self.policy, self.tolerance)
         self.refusals = {**special, **wishes, **self.refusals}
@@ -118,7 +118,7 @@ class Problem:
 
     def _given_up(self, cuts: GraphCuts, known: Refusals) -> Refusals:
         """Return refusals for what backends give up in these regions, or else for regions that are too small."""
-        found = self.yielding.given_up(cuts, known.keys())
+        found = self.boundary_support.given_up(cuts, known.keys())
         if found or not self.policy.bounds_regions:
             return found
         return too_small(cuts, self.policy, self.work, self.fallbacks)

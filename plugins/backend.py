@@ -167,7 +167,7 @@ class Backend:
     def yields(self, node: NodeView) -> Yield | None:
         """Return a `Yield` for a supported node that is worth taking only between others, None for any other.
 
-        Such nodes at the rim of a region, and composites and regions made of nothing else, go to the next backend that
+        Such nodes at the boundary of a region, and composites and regions of nothing else, go to the next backend that
         takes them if that one `fuses`; otherwise they stay. The plan gives the reason ``cost`` with the text.
         """
         return None

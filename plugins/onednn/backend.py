@@ -51,9 +51,9 @@ class OneDnnBackend(Backend):
 
     def yields(self, node: NodeView) -> Yield | None:
         """Return why the node is a pass over memory of its own, or has no fast primitive."""
-        from graft.plugins.onednn.yielding import yielded
+        from graft.plugins.onednn.boundary_support import declined_at_boundary
 
-        return yielded(node)
+        return declined_at_boundary(node)
 
     def compile(self, region: Region, options: CompileOptions) -> Module:
         """Return the region as a JSON graph in oneDNN's terms; raise CompileError for what has no primitive."""

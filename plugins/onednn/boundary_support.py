@@ -17,8 +17,8 @@ MOST_FOLDED = 3
 """How many axes a broadcast may have for the fast kernel, once neighbours that are broadcast alike are folded."""
 
 
-def yielded(node: NodeView) -> Yield | None:
-    """Return why others compute the node faster, everywhere or at the rim of a region; None if they do not."""
+def declined_at_boundary(node: NodeView) -> Yield | None:
+    """Return why others compute the node faster, everywhere or at the boundary of a region; None if they do not."""
     slow = _slow(node)
     if slow is not None:
         return Yield(f"oneDNN has only its reference implementation of {slow}", everywhere=True)

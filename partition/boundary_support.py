@@ -1,9 +1,9 @@
-"""What a backend takes only in passing, and gives up to a later one that computes it faster.
+"""Support that depends on the region boundary: operators worth taking inside a region and not at its boundary.
 
 A library takes a Transpose or an addition between its own products, where another backend would cost a boundary. At
-the rim of a region there is no such boundary to save, and a backend that fuses small operators into one kernel does
+the boundary of a region there is no such cost to save, and a backend that fuses small operators into one kernel does
 them in passes that it makes anyway. The user's order stays: a node goes to the next backend that takes it, and only
-if that one fuses. No region is cut in two by what is given up at its rim.
+if that one fuses. No region is cut in two by what is given up at its boundary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COST = "cost"
 
 
 @dataclass(slots=True)
-class Yielding:
+class BoundarySupport:
     """Finds the nodes that backends give up; answers are kept, for plans of one model are many.
 
     ``backends`` are those that can run here, in order of preference.
@@ -57,16 +57,16 @@ class Yielding:
         """Return the units that leave a region: those given up everywhere, then from its inputs on and its outputs."""
         said: dict[int, Yield] = {}
         for unit in cut.units:
-            statement = self._statement(graph, graph.units.units[unit], place)
-            if statement is not None and self._is_taken(graph, graph.units.units[unit], place, refused):
-                said[unit] = statement
+            answer = self._answer(graph, graph.units.units[unit], place)
+            if answer is not None and self._is_taken(graph, graph.units.units[unit], place, refused):
+                said[unit] = answer
         result = {unit: Reject(COST, one.text) for unit, one in said.items() if one.everywhere}
         inside = [unit for unit in cut.units if unit not in result]
-        for unit in rim(inside, graph.units.predecessors, said):
-            result[unit] = Reject(COST, f"at the rim of its region: {said[unit].text}")
+        for unit in boundary_units(inside, graph.units.predecessors, said):
+            result[unit] = Reject(COST, f"at the boundary of its region: {said[unit].text}")
         return result
 
-    def _statement(self, graph: GraphCuts, unit: Unit, place: int) -> Yield | None:
+    def _answer(self, graph: GraphCuts, unit: Unit, place: int) -> Yield | None:
         """Return what the backend says of all nodes of a unit; None if it wants one of them."""
         said = [] if unit.opaque else [self._ask(self.backends[place], graph.graph, node) for node in unit.nodes]
         if not said or None in said:
@@ -90,8 +90,8 @@ class Yielding:
         return True
 
 
-def rim(units: Sequence[int], predecessors: Sequence[Sequence[int]], given: Collection[int]) -> list[int]:
-    """Return the units of ``given`` at the rim of a region: none but such lie before them in it, or none behind them.
+def boundary_units(units: Sequence[int], predecessors: Sequence[Sequence[int]], given: Collection[int]) -> list[int]:
+    """Return the units of ``given`` at the boundary of a region: only such precede them in it, or only such follow.
 
     ``units`` are the region's, in topological order; ``predecessors`` may name units outside it.
     """

@@ -29,7 +29,7 @@ from tests.partition.graphs import (
     small,
 )
 
-RIM = Reject("cost", "at the rim of its region: Relu is a pass")
+AT_BOUNDARY = Reject("cost", "at the boundary of its region: Relu is a pass")
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ CHAIN = small("a = Relu(x)\nb = Relu(a)\nc = MatMul(b, b)\nd = Relu(c)\ne = MatM
               "float[3,3] x", "float[3,3] y")  # fmt: skip
 
 
-def test_the_rims_of_a_region_go_to_the_next_backend_and_its_midst_stays() -> None:
+def test_the_boundary_units_of_a_region_go_to_the_next_backend_and_its_midst_stays() -> None:
     result = partition(CHAIN, [npu("Relu", "MatMul"), REST])
     assert region_sets(result.model) == {frozenset("ab"), frozenset("cde"), frozenset("y")}
-    assert result.plan["a"].reasons["npu"] == RIM
-    assert result.plan["y"].reasons["npu"] == RIM
+    assert result.plan["a"].reasons["npu"] == AT_BOUNDARY
+    assert result.plan["y"].reasons["npu"] == AT_BOUNDARY
     assert result.plan["d"].backend == "npu"
 
 
@@ -92,7 +92,7 @@ def test_nodes_stay_where_the_user_pins_them_or_keeps_them_from_the_taker() -> N
     assert partition(CHAIN, backends, policy=Policy(exclude_node=("rest:y",))).plan["y"].backend == "npu"
 
 
-def test_a_plan_that_gives_the_rim_to_the_backend_is_followed() -> None:
+def test_a_plan_that_gives_the_boundary_to_the_backend_is_followed() -> None:
     backends = [npu("Relu", "MatMul"), REST]
     pinned = partition(CHAIN, backends, policy=Policy(pin={"y": "npu"})).plan
     assert partition(CHAIN, backends, plan=replace(pinned)).plan["y"].backend == "npu"
@@ -124,12 +124,12 @@ def test_another_answer_than_a_yield_names_the_backend() -> None:
     @dataclass(frozen=True)
     class Wrong(Toy):
         def yields(self, node: NodeView) -> str:
-            return "rim"
+            return "boundary"
 
     with pytest.raises(PluginError) as caught:
         partition(CHAIN, [Wrong("npu", frozenset({"MatMul"})), REST])
     assert caught.value.message == (
-        "backend 'npu' answered 'rim' for MatMul (node 'c'); yields(node) returns a Yield or None"
+        "backend 'npu' answered 'boundary' for MatMul (node 'c'); yields(node) returns a Yield or None"
     )
 
 
@@ -138,7 +138,7 @@ OPERATORS = st.sets(st.sampled_from((*UNARY, *BINARY)))
 
 @settings(max_examples=60, deadline=None)
 @given(random_models(), OPERATORS, OPERATORS, OPERATORS)
-def test_giving_up_keeps_the_meaning_and_leaves_no_rim(
+def test_giving_up_keeps_the_meaning_and_leaves_nothing_at_the_boundary(
     model: ir.Model, taken: set[str], passing: set[str], slow: set[str]
 ) -> None:
     backend = npu(*taken, passing=" ".join(passing), slow=" ".join(slow & taken))
@@ -161,8 +161,8 @@ def test_giving_up_keeps_the_meaning_and_leaves_no_rim(
 
 @settings(max_examples=60, deadline=None)
 @given(random_models(), OPERATORS, OPERATORS)
-def test_giving_up_rims_makes_no_more_regions(model: ir.Model, taken: set[str], passing: set[str]) -> None:
+def test_giving_up_at_the_boundary_makes_no_more_regions(model: ir.Model, taken: set[str], passing: set[str]) -> None:
     without = partition(model, [npu(*taken, passing=""), REST])
-    with_rims = partition(model, [npu(*taken, passing=" ".join(passing)), REST])
-    count = [sum(one.backend == "npu" for one in regions(result.model)) for result in (without, with_rims)]
+    without_boundaries = partition(model, [npu(*taken, passing=" ".join(passing)), REST])
+    count = [sum(one.backend == "npu" for one in regions(result.model)) for result in (without, without_boundaries)]
     assert count[1] <= count[0]

@@ -226,14 +226,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("nodes", nargs="*", type=int, default=SIZES)
     parser.add_argument("--profile", action="store_true", help="print where the time goes instead")
-    wish = parser.parse_args()
-    if wish.profile:
-        for nodes in wish.nodes:
+    options = parser.parse_args()
+    if options.profile:
+        for nodes in options.nodes:
             profiled(nodes)
         return
     print(f"| nodes | {' | '.join(STAGES)} | MB | MB with summary |")
     print("|---:" * (len(STAGES) + 3) + "|")
-    for nodes in wish.nodes:
+    for nodes in options.nodes:
         found = apart(nodes)
         cells = " | ".join(f"{found.get(stage, 0.0):.2f}" for stage in STAGES)
         print(f"| {nodes:,} | {cells} | {found['MB']:,.0f} | {found['MB with summary']:,.0f} |", flush=True)

@@ -189,14 +189,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=Path, help="write the rows as JSON, too")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
-    wishes = parser.parse_args(arguments)
-    if wishes.work:
+    options = parser.parse_args(arguments)
+    if options.work:
         _work(sys.stdin.read().split())
         return
-    rows = measure([name for name in all_cases() if wishes.only in name], wishes.workers)
-    if wishes.json:
-        wishes.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    if wishes.only:
+    rows = measure([name for name in all_cases() if options.only in name], options.workers)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    if options.only:
         print(page(rows))
     else:
         PAGE.write_text(page(rows), encoding="utf-8")

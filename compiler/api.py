@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 __all__ = ["compile", "compile_model", "plan", "program_of"]
 
 
-WISHES = {
+MODEL_OPTIONS = {
     "model": SOURCE,
     "shapes": optional(SHAPES),
     "dims": optional(DIMS),
@@ -80,7 +80,7 @@ WISHES = {
 """What `plan` and `compile` both take."""
 
 
-@takes(**WISHES)
+@takes(**MODEL_OPTIONS)
 def plan(
     model: Source,
     backends: Backends = None,
@@ -113,14 +113,14 @@ def plan(
 
 def partitioned(model: Source, request: Request) -> Partitioned:
     """Partition as `plan` does and return the partitioned model too."""
-    chosen, wishes, options = request.chosen(), request.placement(), request.options()
+    chosen, placement, options = request.chosen(), request.placement(), request.options()
     prepared = prepare(model, request.shapes, request.plugins, dims=request.dims)
     prepare_for(prepared, chosen)
 
     def place_by(able: Sequence[Backend]) -> Partitioned:
         result = partition(
-            prepared, able, policy=wishes, estimator=estimator_for(able, options),
-            times=times_for(wishes, able, options, request.plugins), operators=OPERATORS,
+            prepared, able, policy=placement, estimator=estimator_for(able, options),
+            times=times_for(placement, able, options, request.plugins), operators=OPERATORS,
         )  # fmt: skip
         return with_precision(result, able, options.target)
 
@@ -146,7 +146,7 @@ MEMORY = Kind(" or ".join(map(repr, MEMORIES)), lambda value: isinstance(value, 
 
 
 @takes(
-    **WISHES, cpu=optional(TEXT), target=optional(TEXT), strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS,
+    **MODEL_OPTIONS, cpu=optional(TEXT), target=optional(TEXT), strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS,
     keep_intermediates=optional(PATH), specialize=optional(SPECIALIZE), memory=MEMORY,
     isolation=optional(ISOLATION), keep_weights=FLAG,
     tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
@@ -305,7 +305,7 @@ def _is_version(general: ir.Model, variant: ir.Model, equal: Mapping[str, str]) 
 
 def _compile_one(model: Source, request: Request) -> CompiledModel:
     """Compile a model whatever is to be specialized."""
-    chosen, wishes, options = request.chosen(), request.placement(), request.options()
+    chosen, placement, options = request.chosen(), request.placement(), request.options()
     for machine in (options.target.machine, *options.target.devices):
         require_code(chosen, machine)
     forgiven, manager = request.forgiven(chosen), request.plugins
@@ -317,11 +317,11 @@ def _compile_one(model: Source, request: Request) -> CompiledModel:
             f"tuning needs a database to keep what it finds in: {why_not_usable(tuned_database())}; set XDG_CACHE_HOME "
             "to a folder of your own"
         )
-    times, chosen = without_faulty(lambda able: times_for(wishes, able, options, manager), chosen, forgiven)
+    times, chosen = without_faulty(lambda able: times_for(placement, able, options, manager), chosen, forgiven)
     compiler = Compiler(
         chosen,
         options,
-        policy=wishes,
+        policy=placement,
         plan=request.plan,
         estimator=estimator_for(chosen, options),
         times=times,

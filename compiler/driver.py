@@ -362,23 +362,23 @@ class Compiler:
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
 
-    def _tuned(self, partitioned: Partitioned, wish: TuneOptions) -> TuneReport | None:
+    def _tuned(self, partitioned: Partitioned, tuning: TuneOptions) -> TuneReport | None:
         """Let each backend tune its regions, within one budget."""
         report: TuneReport | None = None
-        left: TuneOptions | None = wish
-        check_dims(partitioned.model, wish)
+        left: TuneOptions | None = tuning
+        check_dims(partitioned.model, tuning)
         found = list(regions(partitioned.model))
         for name, backend in self._backends.items():
             own = [region for region in found if region.backend == name]
-            left = remaining(wish, 0.0 if report is None else report.spent)
+            left = remaining(tuning, 0.0 if report is None else report.spent)
             part = self._tuned_by(backend, own, left) if own and left is not None else None
             if part is not None:
                 report = part if report is None else report + part
         return report
 
-    def _tuned_by(self, backend: Backend, own: Sequence[Region], wish: TuneOptions) -> TuneReport | None:
+    def _tuned_by(self, backend: Backend, own: Sequence[Region], tuning: TuneOptions) -> TuneReport | None:
         try:
-            return backend.tune(own, self._options, wish)
+            return backend.tune(own, self._options, tuning)
         except GraftError as error:
             if backend.name not in self._forgiven or "plugin" not in error.facts:
                 raise

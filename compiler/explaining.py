@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graft.compiler.api import WISHES, plan
+from graft.compiler.api import MODEL_OPTIONS, plan
 from graft.compiler.backend_passes import prepare_for
 from graft.compiler.driver import prepare
 from graft.compiler.request import Backends, choose, plugins
@@ -67,7 +67,7 @@ class NodeExplanation:
         }
 
 
-@takes(node=TEXT, **WISHES)
+@takes(node=TEXT, **MODEL_OPTIONS)
 def explain(
     model: Source,
     node: str,

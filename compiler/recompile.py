@@ -42,8 +42,8 @@ def recompile(description: ProgramDescription, missing: Collection[int], threads
     found: dict[int, dict[str, Region]] = {}
     rebuilt: dict[int, CompiledRegion] = {}
     isolated = isolations_of(description.metadata)
-    wish = configuration()  # isolated ones are left out: their code does not run in this process
-    manager = PluginManager((*isolated, *wish.disabled), limits=wish.limits) if isolated else plugins()
+    settings = configuration()  # isolated ones are left out: their code does not run in this process
+    manager = PluginManager((*isolated, *settings.disabled), limits=settings.limits) if isolated else plugins()
     for number in sorted(missing):
         module = description.modules[number]
         first = max(one for one in models if one <= number)

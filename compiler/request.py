@@ -54,8 +54,8 @@ def plugins(isolated: frozenset[tuple[str, Isolation]] = frozenset()) -> PluginM
 
     Of those that are ``isolated`` nothing is imported here: that is another manager.
     """
-    wish = configuration()
-    return PluginManager(wish.disabled, isolation=dict(isolated), limits=wish.limits)
+    settings = configuration()
+    return PluginManager(settings.disabled, isolation=dict(isolated), limits=settings.limits)
 
 
 def ask_plugins() -> None:
@@ -119,7 +119,7 @@ def listed(backends: str | Backend | Iterable[str | Backend]) -> list[str | Back
 
 @dataclass(frozen=True)
 class Request:
-    """The wishes of `graft.compile` and `graft.plan`, which say what each means."""
+    """The options of `graft.compile` and `graft.plan`, which say what each means."""
 
     backends: Backends = None
     shapes: Mapping[str, Sequence[int]] | None = None
@@ -143,7 +143,7 @@ class Request:
     keep_weights: bool = False
 
     def variant(self, dims: Dims, tuned_for: float) -> Request:
-        """Return the wishes for a version of the model with these dimensions, after so many seconds of tuning.
+        """Return the options for a version of the model with these dimensions, after so many seconds of tuning.
 
         A plan is of the general version: others are placed anew, on its backends.
         """
@@ -222,7 +222,7 @@ class Request:
         return {one.name: one.plugin for one in (*stages, *own)}
 
     def options(self) -> CompileOptions:
-        """Return what backends are told; raise GraftError for a wish that makes no sense."""
+        """Return the compile options of backends; raise GraftError for an invalid one."""
         return compile_options(
             self.threads,
             self.strict,
@@ -239,7 +239,7 @@ class Request:
 def placed(policy: Policy | None, place: PlacementMode | None, named: bool = True) -> Policy:
     """Return a policy with a mode of placement: ``place``, the policy's own, or what follows from the backends.
 
-    Without a wish, placement is ``auto`` unless the user ``named`` backends. Raises PlanError for an unknown mode.
+    Without an option, placement is ``auto`` unless the user ``named`` backends. Raises PlanError for an unknown mode.
     """
     policy = policy or Policy()
     mode = place or policy.placement or (None if named else "auto")

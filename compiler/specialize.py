@@ -44,7 +44,7 @@ def combinations(source: Source, loaded: ir.Model, specialize: Specialize) -> li
     symbol that it does not have, for values outside of declared ranges, for none, and for too many combinations.
     """
     known, ranges = _symbols(loaded), ranges_of(loaded)
-    wishes: dict[str, dict[str, int | tuple[int, int | None]]] = {}
+    specs: dict[str, dict[str, int | tuple[int, int | None]]] = {}
     for given, values in specialize.items():
         name = known_name(aliases_of(loaded.metadata_props).get(given, given), known)
         if name not in known:
@@ -56,16 +56,16 @@ def combinations(source: Source, loaded: ir.Model, specialize: Specialize) -> li
         bounds = [_bounds(value) for value in values]
         for one in bounds:
             _check(given, one, ranges.get(Symbol(name), ANY))
-        wishes[name] = {_shown(one): one.low if one.low == one.high else (one.low, one.high) for one in bounds}
-    count = math.prod(len(one) for one in wishes.values())
+        specs[name] = {_shown(one): one.low if one.low == one.high else (one.low, one.high) for one in bounds}
+    count = math.prod(len(one) for one in specs.values())
     if count > MOST_VARIANTS:
-        factors = " x ".join(str(len(one)) for one in wishes.values())
+        factors = " x ".join(str(len(one)) for one in specs.values())
         raise ModelError(
             f"specialize asks for {factors} = {count} versions of the model; at most {MOST_VARIANTS} are possible: "
             "give fewer values",
             versions=count,
         )
-    return [dict(zip(wishes, one, strict=True)) for one in product(*(one.values() for one in wishes.values()))]
+    return [dict(zip(specs, one, strict=True)) for one in product(*(one.values() for one in specs.values()))]
 
 
 def known_name(given: str, known: Sequence[str]) -> str:
@@ -76,7 +76,7 @@ def known_name(given: str, known: Sequence[str]) -> str:
 def narrowed(dims: Dims | None, chosen: Dims) -> Dims:
     """Return the user's dimensions with those that a version has its own values of."""
     return {
-        **{name: wish for name, wish in (dims or {}).items() if known_name(name, tuple(chosen)) not in chosen},
+        **{name: spec for name, spec in (dims or {}).items() if known_name(name, tuple(chosen)) not in chosen},
         **chosen,
     }
 
@@ -84,7 +84,7 @@ def narrowed(dims: Dims | None, chosen: Dims) -> Dims:
 def label_of(dims: Dims) -> str:
     """Return what a version is for, as text: ``batch=1, seq=1..64``."""
     return ", ".join(
-        f"{name}={wish if isinstance(wish, str) else _shown(_bounds(wish))}" for name, wish in dims.items()
+        f"{name}={spec if isinstance(spec, str) else _shown(_bounds(spec))}" for name, spec in dims.items()
     )
 
 
@@ -94,8 +94,8 @@ def _symbols(model: ir.Model) -> list[str]:
     return sorted(names_in([parsed_extent(str(one.value)) for one in dimensions if one.value is not None]))
 
 
-def _bounds(wish: int | tuple[int, int | None]) -> Range:
-    low, high = (wish[0], wish[1]) if isinstance(wish, tuple | list) else (wish, wish)
+def _bounds(spec: int | tuple[int, int | None]) -> Range:
+    low, high = (spec[0], spec[1]) if isinstance(spec, tuple | list) else (spec, spec)
     return Range(int(low), None if high is None else int(high))
 
 
@@ -114,13 +114,13 @@ def _unknown(name: str, known: Sequence[str], is_fixed: bool) -> ModelError:
     return ModelError(f"the model has no dimension '{name}' to specialize; {hint}", dimension=name)
 
 
-def _check(name: str, wish: Range, allowed: Range) -> None:
-    if wish.high is not None and wish.high < wish.low:
-        raise ModelError(f"dimension '{name}' is given {wish} (specialize), which holds no number", dimension=name)
-    is_open = wish.high is None
-    if wish.low < allowed.low or (allowed.high is not None and (is_open or wish.high > allowed.high)):  # type: ignore[operator]
+def _check(name: str, spec: Range, allowed: Range) -> None:
+    if spec.high is not None and spec.high < spec.low:
+        raise ModelError(f"dimension '{name}' is given {spec} (specialize), which holds no number", dimension=name)
+    is_open = spec.high is None
+    if spec.low < allowed.low or (allowed.high is not None and (is_open or spec.high > allowed.high)):  # type: ignore[operator]
         raise ModelError(
-            f"dimension '{name}' is given {_shown(wish)} (specialize), outside of its range {allowed}", dimension=name
+            f"dimension '{name}' is given {_shown(spec)} (specialize), outside of its range {allowed}", dimension=name
         )
 
 

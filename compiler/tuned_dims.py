@@ -33,9 +33,9 @@ def without_numbers(options: TuneOptions, dims: Dims) -> Mapping[str, tuple[int,
     """Return the values to measure at in a version of a model: of symbols that it has, in the ranges that it has."""
     left: dict[str, tuple[int, ...]] = {}
     for name, values in options.dims.items():
-        wish = dims.get(name, (0, None))
-        if not isinstance(wish, int | str):
-            low, high = wish
+        spec = dims.get(name, (0, None))
+        if not isinstance(spec, int | str):
+            low, high = spec
             inside = tuple(value for value in values if low <= value and (high is None or value <= high))
             left |= {name: inside} if inside else {}
     return left

@@ -139,10 +139,10 @@ class _Conversion:
         self._taken |= {value.name or "" for node in graph for value in node.outputs}
         self._taken |= {value.name or "" for value in (*graph.inputs, *graph.initializers.values())}
 
-    def _unique(self, wish: str) -> str:
+    def _unique(self, preferred: str) -> str:
         """Return a name that no node and no value has yet."""
-        numbered = (f"{wish}_{number}" for number in count(1))
-        name = next(one for one in chain((wish,), numbered) if one not in self._taken)
+        numbered = (f"{preferred}_{number}" for number in count(1))
+        name = next(one for one in chain((preferred,), numbered) if one not in self._taken)
         self._taken.add(name)
         return name
 

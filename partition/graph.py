@@ -178,12 +178,12 @@ def is_call(node: ir.Node) -> bool:
     return node.domain in (REGION_DOMAIN, COMPOSITE_DOMAIN)
 
 
-def unique_name(wish: str, taken: set[str]) -> str:
-    """Return ``wish``, or it with the first free number, and take it."""
-    name, count = wish, 1
+def unique_name(preferred: str, taken: set[str]) -> str:
+    """Return ``preferred``, or it with the first free number, and take it."""
+    name, count = preferred, 1
     while name in taken:
         count += 1
-        name = f"{wish}_{count}"
+        name = f"{preferred}_{count}"
     taken.add(name)
     return name
 

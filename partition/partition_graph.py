@@ -74,8 +74,8 @@ class _Names:
                     for inner in (inner for index in unit.nodes for inner in cuts.inner.get(index, {}).values()):
                         self.graph(inner)
 
-    def _symbol(self, wish: str) -> str:
-        stem = re.sub(r"\W", "_", wish, flags=re.ASCII)
+    def _symbol(self, preferred: str) -> str:
+        stem = re.sub(r"\W", "_", preferred, flags=re.ASCII)
         stem = f"_{stem}" if not stem or stem[0].isdigit() else stem
         while True:
             number = self.counts.get(stem, 0)

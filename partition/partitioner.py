@@ -48,10 +48,10 @@ def partition(
     ``refusals`` are facts known beforehand, by (node name, backend name), such as ``compile-failed``. ``plan`` is one
     made (and edited) before: every node goes to the backend that it names, or the call fails. ``estimator`` prices
     regions (by a model if left out) and ``times`` knows or measures plans where ``policy.placement`` asks for it; with
-    an estimator, a plan made without a wish says what another placement would gain. Operators that nobody takes stay
+    an estimator, a plan by default placement says what another placement would gain. Operators that nobody takes stay
     in the graph, with placement "" in the plan (`Plan.require_complete`).
 
-    Raises PlanError for contradictory wishes, PluginError and PatternError for a backend's faults, ModelError for a
+    Raises PlanError for contradictory options, PluginError and PatternError for a backend's faults, ModelError for a
     cyclic graph.
     """
     policy = policy or Policy()

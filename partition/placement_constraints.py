@@ -1,4 +1,4 @@
-"""The user's wishes about single nodes and operators, as refusals."""
+"""The user's constraints on single nodes and operators, as refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graft.partition.policy import Policy
 from graft.partition.tolerance import ACCURACY, Tolerance
 
 
-def wished_refusals(
+def requested_refusals(
     graphs: Sequence[IndexedGraph], backends: Sequence[str], policy: Policy, fallbacks: Collection[str]
 ) -> dict[tuple[str, str], Reject]:
     """Return the refusals, by (node name, backend), that a policy's exclusions and pins amount to.
@@ -32,9 +32,12 @@ def wished_refusals(
             for name, view in zip(graph.names, graph.views, strict=True):
                 by_name[name] = [name]
                 by_operator.setdefault(view.op_type, []).append(name)
-    for kind, wishes, known in (("operator", policy.exclude_op, by_operator), ("node", policy.exclude_node, by_name)):
-        for wish in wishes:
-            named, target = _split(wish, backends, known)
+    for kind, constraints, known in (
+        ("operator", policy.exclude_op, by_operator),
+        ("node", policy.exclude_node, by_name),
+    ):
+        for constraint in constraints:
+            named, target = _split(constraint, backends, known)
             chosen = [named] if named else [name for name in backends if name not in fallbacks]
             for node in _look_up(kind, target, known):
                 for backend in chosen:
@@ -57,7 +60,7 @@ def wished_refusals(
     return result
 
 
-def wished_tolerance(
+def requested_tolerance(
     graphs: Sequence[IndexedGraph], backends: Sequence[str], policy: Policy, table: OperatorTable
 ) -> Tolerance:
     """Return what the policy allows to be inaccurate.
@@ -67,8 +70,8 @@ def wished_tolerance(
     allowed: set[tuple[str, str]] = set()
     names = [operator.name for operator in table] if policy.allow_inaccurate else []
     known = {name: [name] for name in (*names, *(view.op_type for graph in graphs for view in graph.views))}
-    for wish in policy.allow_inaccurate:
-        named, target = _split(wish, backends, known)
+    for constraint in policy.allow_inaccurate:
+        named, target = _split(constraint, backends, known)
         _look_up("operator", target, known)
         allowed |= {(backend, target) for backend in ([named] if named else backends)}
     return Tolerance(frozenset(allowed))
@@ -149,12 +152,12 @@ def require_pins(plan: Plan, policy: Policy) -> None:
             )
 
 
-def _split(wish: str, backends: Sequence[str], known: Iterable[str]) -> tuple[str, str]:
+def _split(constraint: str, backends: Sequence[str], known: Iterable[str]) -> tuple[str, str]:
     """Split ``backend:name``; a name that itself has a colon stays whole."""
-    backend, colon, rest = wish.partition(":")
-    if colon and wish not in known and backend in backends:
+    backend, colon, rest = constraint.partition(":")
+    if colon and constraint not in known and backend in backends:
         return backend, rest
-    return "", wish
+    return "", constraint
 
 
 def _look_up(kind: str, name: str, known: dict[str, list[str]]) -> list[str]:

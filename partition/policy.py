@@ -1,4 +1,4 @@
-"""What the user wishes about placement, beside the order of backends."""
+"""Options of placement, beside the order of backends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Wishes about placement; the defaults leave everything to the order of backends.
+    """Options of placement; the defaults leave everything to the order of backends.
 
     A region below ``min_region_ops`` or ``min_region_flops`` is taken from its backend (reason
     ``region-too-small``), as are the smallest regions of a backend beyond ``max_regions``; the nodes go to the next

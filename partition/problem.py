@@ -24,7 +24,7 @@ from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.merge_regions import MergeRegions
 from graft.partition.near_misses import NEAR, Alone, alone, with_reasons
 from graft.partition.partition_graph import Cut, GraphCuts, PartitionGraph, name_regions
-from graft.partition.placement_constraints import special_refusals, wished_refusals, wished_tolerance
+from graft.partition.placement_constraints import requested_refusals, requested_tolerance, special_refusals
 from graft.partition.plan import Plan
 from graft.partition.planning import placements
 from graft.partition.policy import Policy
@@ -61,7 +61,7 @@ class Partitioned:
 
 @dataclass(slots=True)
 class Problem:
-    """A model, the backends in order of preference, and the wishes; `solve` gives the partitioning."""
+    """A model, the backends in order of preference, and the options; `solve` gives the partitioning."""
 
     model: ir.Model
     backends: tuple[BackendLike, ...]
@@ -84,13 +84,13 @@ class Problem:
         answers = {backend.name: backend.available() for backend in self.backends}
         self.missing = {name: Reject("unavailable", text) for name, text in answers.items() if text is not None}
         graphs = self.tree.all()
-        self.tolerance = wished_tolerance(graphs, self.names, self.policy, self.operators)
+        self.tolerance = requested_tolerance(graphs, self.names, self.policy, self.operators)
         present = tuple(backend for backend in self.backends if backend.name not in self.missing)
         self.tables = tuple((backend.name, self.tolerance.rows(backend)) for backend in present)
         self.boundary_support = BoundarySupport(present, self.tolerance)
-        wishes = wished_refusals(graphs, self.names, self.policy, self.fallbacks)
+        requested = requested_refusals(graphs, self.names, self.policy, self.fallbacks)
         special = special_refusals(graphs, self.backends, self.policy, self.tolerance)
-        self.refusals = {**special, **wishes, **self.refusals}
+        self.refusals = {**special, **requested, **self.refusals}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ class Problem:
     def _alone(self, backend: str, rows: tuple[Composite, ...]) -> Alone:
         """Return what a backend says that is asked for the model alone."""
         own = {pair: why for pair, why in self.refusals.items() if pair[1] == backend}
-        single = copy(self)  # with everything that is known of the model; wishes are among the refusals
+        single = copy(self)  # with everything that is known of the model; constraints are among the refusals
         single.backends = tuple(one for one in self.backends if one.name == backend)
         cuts = single._cut(single.tree, own, (), regions=False)
         return alone(backend, cuts, rows, self.operators)

@@ -108,13 +108,13 @@ def _with_bodies(nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
                     yield from all_nodes(body)
 
 
-def _free_name(wish: str, top: ir.Graph) -> str:
+def _free_name(preferred: str, top: ir.Graph) -> str:
     """Return a name that no value of a graph or of the bodies in it has."""
     taken = {value.name for value in (*top.inputs, *top.initializers.values())}
     for node in all_nodes(top):
         taken.update(value.name for value in (*node.outputs, *node.inputs) if value is not None)
-    name, count = wish, 1
+    name, count = preferred, 1
     while name in taken:
         count += 1
-        name = f"{wish}_{count}"
+        name = f"{preferred}_{count}"
     return name

@@ -53,7 +53,7 @@ class TensorIrBackend(CodegenChoices, Backend):
 
     fuses: ClassVar[bool] = True
     precisions: ClassVar[Collection[Precision]] = ("float32", "bf16")
-    """What products may be computed in; with any other wish they are in float32."""
+    """What products may be computed in; with any other they are in float32."""
 
     # ---- What a subclass writes ----
 

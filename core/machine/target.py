@@ -1,4 +1,4 @@
-"""The target of a compilation: a machine, and what is wished of the code for it."""
+"""The target of a compilation: a machine and the compile options for its code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "fp16", "tf32")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A machine and what is wished of it.
+    """A machine and the compile options of its code.
 
     ``threads`` is how many will run, 0 where that is not known: schedules then leave enough tasks for any usual number.
     ``without`` names the optimisations (`OPTIMISATIONS`) that code for this target does without. ``precision`` is that

@@ -18,9 +18,9 @@ from graft.core.traversal import all_graphs
 from graft.errors import ModelError
 from graft.runtime.extents import Extent, Operation, Symbol
 
-Wish: TypeAlias = "int | tuple[int, int | None] | str"
+DimensionSpec: TypeAlias = "int | tuple[int, int | None] | str"
 """What is said of a symbol: its number, the least and the greatest that it may be (None: open), or another's name."""
-Dims: TypeAlias = Mapping[str, Wish]
+Dims: TypeAlias = Mapping[str, DimensionSpec]
 """By symbol what is said of it. A sum such as ``past + seq`` may have a range, too."""
 RANGES = "graft.dimensions"
 """The key of a model's metadata for the ranges of its symbols."""
@@ -37,8 +37,8 @@ def ranges_of(model: ir.Model) -> Ranges:
 
 def values_and_ranges(dims: Dims) -> tuple[dict[str, int], Dims]:
     """Return the numbers to run a model with, and the ranges to compile it for, of what is said of both."""
-    values = {name: wish for name, wish in dims.items() if isinstance(wish, int)}
-    return values, {name: wish for name, wish in dims.items() if not isinstance(wish, int)}
+    values = {name: spec for name, spec in dims.items() if isinstance(spec, int)}
+    return values, {name: spec for name, spec in dims.items() if not isinstance(spec, int)}
 
 
 def keep_ranges(model: ir.Model, ranges: Ranges) -> None:
@@ -121,10 +121,10 @@ def check_given(dims: Dims, name: str, number: int, where: str) -> None:
     )
 
 
-def _bounds(wish: Wish) -> tuple[int, int | None]:
-    if isinstance(wish, str):
+def _bounds(spec: DimensionSpec) -> tuple[int, int | None]:
+    if isinstance(spec, str):
         return 0, None
-    return (wish[0], wish[1]) if isinstance(wish, tuple | list) else (wish, wish)
+    return (spec[0], spec[1]) if isinstance(spec, tuple | list) else (spec, spec)
 
 
 def apply_dimensions(graph: onnx.GraphProto, dims: Dims, names: Mapping[str, str]) -> Ranges:
@@ -137,14 +137,14 @@ def apply_dimensions(graph: onnx.GraphProto, dims: Dims, names: Mapping[str, str
     equal = _equal({one: other for one, other in dims.items() if isinstance(other, str)}, names, known)
     numbers: dict[str, Extent] = {}
     ranges: dict[Extent, Range] = {}
-    for given, wish in dims.items():
-        if isinstance(wish, str):
+    for given, spec in dims.items():
+        if isinstance(spec, str):
             continue
         name = names.get(given, given)
         extent = parsed(name)
         if name not in known and (not isinstance(extent, Operation) or not names_in([extent]) <= set(known)):
             raise _unknown(given, known)
-        low, high = _bounds(wish)
+        low, high = _bounds(spec)
         if low < 0 or (high is not None and high < low):
             raise ModelError(
                 f"dimension '{given}' cannot be {low if low == high else Range(low, high)}; give a number of at "
@@ -165,10 +165,10 @@ def apply_dimensions(graph: onnx.GraphProto, dims: Dims, names: Mapping[str, str
     return ranges
 
 
-def _equal(wishes: Mapping[str, str], names: Mapping[str, str], known: Sequence[str]) -> dict[str, Extent]:
+def _equal(specs: Mapping[str, str], names: Mapping[str, str], known: Sequence[str]) -> dict[str, Extent]:
     """Return, by symbol that is to be another, that other one: the last, where that is to be another in its turn."""
     one_by_one: dict[str, str] = {}
-    for given, other in wishes.items():
+    for given, other in specs.items():
         for one in (given, other):
             if names.get(one, one) not in known:
                 raise _unknown(one, known)

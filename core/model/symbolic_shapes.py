@@ -136,9 +136,9 @@ class SymbolicInference:
         for value, axis, symbol in fresh:
             if symbol in numbers and self.shapes.get(value) is not None:
                 shape = self.shapes[value] or ()
-                wish = found.setdefault(value.name or "", [one if isinstance(one, int) else None for one in shape])
-                wish[axis] = numbers[symbol]
-        return {name: wish for name, wish in found.items() if list(self.stated.get(name, ())) != wish}
+                dims = found.setdefault(value.name or "", [one if isinstance(one, int) else None for one in shape])
+                dims[axis] = numbers[symbol]
+        return {name: dims for name, dims in found.items() if list(self.stated.get(name, ())) != dims}
 
     # ---- What is known of a value ----
 
@@ -246,11 +246,11 @@ class SymbolicInference:
             result.append(extent)
         return tuple(result)
 
-    def fresh(self, value: ir.Value, axis: int, wish: str | None = None) -> Symbol:
+    def fresh(self, value: ir.Value, axis: int, preferred: str | None = None) -> Symbol:
         """Return the symbol of an axis of which nothing is known; asking again gives the same."""
         own = self._names.setdefault(value, {})
         if axis not in own:
-            name = identifier(wish or f"{value.name}_{axis}")
+            name = identifier(preferred or f"{value.name}_{axis}")
             if name in self._taken:
                 name = identifier(f"{value.name}_{axis}")
             own[axis] = Symbol(unique(name, self._taken))

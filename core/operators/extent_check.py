@@ -136,11 +136,11 @@ def _reshape(operands: Operands, shape: Shape) -> Iterable[Stated]:
     rank = 0 if source is None else source.rank or 0
 
     def computed(axis: int) -> Expression:
-        wish, stated = operands.element(1, axis), shape[axis]
+        requested, stated = operands.element(1, axis), shape[axis]
         assert stated is not None
         if keeps and axis < rank:
-            wish = b.select(b.equal(wish, 0), operands.extent(axis), wish)
-        return b.select(b.equal(wish, -1), b.index(stated), wish)
+            requested = b.select(b.equal(requested, 0), operands.extent(axis), requested)
+        return b.select(b.equal(requested, -1), b.index(stated), requested)
 
     return _each(shape, computed)
 
@@ -152,12 +152,12 @@ def _expand(operands: Operands, shape: Shape) -> Iterable[Stated]:
     inner, outer = len(shape) - source.rank, len(shape) - count
 
     def computed(axis: int) -> Expression:
-        wish = operands.element(1, axis - outer) if axis >= outer else b.index(1)
+        requested = operands.element(1, axis - outer) if axis >= outer else b.index(1)
         if axis < inner:
-            return wish
+            return requested
         extent = operands.extent(axis - inner)
-        fits = b.either(b.equal(wish, 1), b.equal(wish, extent))
-        return b.select(b.equal(extent, 1), wish, b.select(fits, extent, -1))
+        fits = b.either(b.equal(requested, 1), b.equal(requested, extent))
+        return b.select(b.equal(extent, 1), requested, b.select(fits, extent, -1))
 
     return _each(shape, computed)
 

@@ -117,13 +117,13 @@ class TuneReport:
         )
 
 
-def tune_options(wish: bool | float | TuneOptions) -> TuneOptions | None:
+def tune_options(requested: bool | float | TuneOptions) -> TuneOptions | None:
     """Return what a user's ``tune`` means: True, a number of seconds, or options; None for False."""
-    if isinstance(wish, TuneOptions):
-        return wish
-    if isinstance(wish, bool):
-        return TuneOptions() if wish else None
-    return TuneOptions(seconds=float(wish))
+    if isinstance(requested, TuneOptions):
+        return requested
+    if isinstance(requested, bool):
+        return TuneOptions() if requested else None
+    return TuneOptions(seconds=float(requested))
 
 
 def remaining(options: TuneOptions, spent: float) -> TuneOptions | None:

@@ -144,13 +144,13 @@ def _bad_region(search: Search, every: Part, against: str) -> BadRegion | None:
     """Return the first bad region of the whole model; None where it does not come so far, or none is at fault."""
     if search.failure.kind != WRONG:
         return None
-    wish, limits = search.trials.request, search.trials.tolerance
-    chosen = None if wish.backends is None else listed(wish.backends)
+    request, limits = search.trials.request, search.trials.tolerance
+    chosen = None if request.backends is None else listed(request.backends)
     try:
         report = verify(
-            every.model, chosen, per_region=True, against=against, inputs=every.inputs, threads=wish.threads,
-            strict=wish.strict, without=wish.without, isolation=wish.isolation, rtol=limits.rtol, atol=limits.atol,
-            manager=wish.manager,
+            every.model, chosen, per_region=True, against=against, inputs=every.inputs, threads=request.threads,
+            strict=request.strict, without=request.without, isolation=request.isolation, rtol=limits.rtol,
+            atol=limits.atol, manager=request.manager,
         )  # fmt: skip
     except GraftError:  # a region that cannot be run by itself, say: the nodes are searched all the same
         return None
@@ -171,25 +171,25 @@ def _places(search: Search, part: Part) -> tuple[str, ...]:
 
 def _options(search: Search, against: str) -> list[str]:
     """Return the options with which `graft verify` meets the failure; secrets are left out."""
-    wish, limits = search.trials.request, search.trials.tolerance
+    request, limits = search.trials.request, search.trials.tolerance
     words = ["--against", against] if against != PEERS[0] else []
-    if wish.backends is not None:
-        words += ["-b", ",".join(backend_text(one.name, options_of(one)) for one in wish.chosen())]
+    if request.backends is not None:
+        words += ["-b", ",".join(backend_text(one.name, options_of(one)) for one in request.chosen())]
     if (limits.rtol, limits.atol) != (1e-3, 1e-4):
         words += ["--rtol", f"{limits.rtol:g}", "--atol", f"{limits.atol:g}"]
-    words += [] if wish.threads is None else ["--threads", str(wish.threads)]
-    words += ["--strict"] if wish.strict else []
-    for name in wish.without:
+    words += [] if request.threads is None else ["--threads", str(request.threads)]
+    words += ["--strict"] if request.strict else []
+    for name in request.without:
         words += ["--switch-off", name]
-    for name, how in isolations(wish.isolation or {}).items():
+    for name, how in isolations(request.isolation or {}).items():
         words += ["--isolate", _isolation(name, how)]
-    for plugin in wish.plugins.plugins():
+    for plugin in request.plugins.plugins():
         words += ["--plugin", str(Path(plugin.source.value).absolute())] if plugin.source.is_file else []
     return words
 
 
 def _isolation(name: str, how: Isolation) -> str:
-    wishes = [f"seconds={how.seconds:g}", f"load_seconds={how.load_seconds:g}", "retries=0", "fallback=no"]
-    wishes += [] if how.memory is None else [f"memory={how.memory}"]
-    wishes += [f"{what}=no" for what, on in (("compile", how.compile), ("run", how.run)) if not on]
-    return f"{name}:{','.join(wishes)}"
+    settings = [f"seconds={how.seconds:g}", f"load_seconds={how.load_seconds:g}", "retries=0", "fallback=no"]
+    settings += [] if how.memory is None else [f"memory={how.memory}"]
+    settings += [f"{what}=no" for what, on in (("compile", how.compile), ("run", how.run)) if not on]
+    return f"{name}:{','.join(settings)}"

@@ -36,7 +36,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """How parts are tried: the wishes of the compilation, and how far a result may be from its reference."""
+    """How parts are tried: the options of the compilation, and how far a result may be from its reference."""
 
     request: Request
     tolerance: Tolerance

@@ -183,8 +183,8 @@ def _warn(directory: Path, reason: str) -> None:
 
 def kernel_key(structure: str, target: Target, version: str, emitter: Path | None = None) -> str:
     """Return the key of a kernel; ``version`` names the compiler behind the ``emitter``, whose source counts."""
-    wishes = (str(target.threads), ",".join(sorted(target.without)), target.precision)
-    parts = (structure, _described(target.machine), *wishes, version, source_digest(emitter))
+    compile_options = (str(target.threads), ",".join(sorted(target.without)), target.precision)
+    parts = (structure, _described(target.machine), *compile_options, version, source_digest(emitter))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -66,10 +66,10 @@ def tune_regions(
     for region in regions:
         groups = RegionGroups(region, table, target, choices)
         lowered = list(groups.every_kernel())
-        wished = [_numbers(groups.extents, {**region.typical, **dims}) for dims in options.bindings()]
+        requested = [_numbers(groups.extents, {**region.typical, **dims}) for dims in options.bindings()]
         for one in lowered:
             constants |= {value: ValueView(value).constant for value in one.inputs}
-            bindings = _bindings(one.kernel, wished)
+            bindings = _bindings(one.kernel, requested)
             if bindings and one.kernel.anchor is not Trait.RECURRENT:
                 measured.append(Measured(one.kernel, bindings, groups.extents))
             unknown += not bindings
@@ -120,7 +120,7 @@ def _numbers(extents: Mapping[str, Variable], values: Mapping[str, int]) -> dict
     return numbers
 
 
-def _bindings(kernel: Kernel, wished: Sequence[Mapping[Variable, int]]) -> tuple[Mapping[Variable, int], ...]:
+def _bindings(kernel: Kernel, requested: Sequence[Mapping[Variable, int]]) -> tuple[Mapping[Variable, int], ...]:
     """Return the different numbers of a kernel's extents; none if some are not known, or rows lie apart in memory."""
     buffers = (*kernel.inputs, *kernel.outputs, *(stage.buffer for stage in kernel.stages))
     varying = list(dict.fromkeys(extent for one in buffers for extent in one.shape if not isinstance(extent, Constant)))
@@ -129,7 +129,7 @@ def _bindings(kernel: Kernel, wished: Sequence[Mapping[Variable, int]]) -> tuple
     if any(buffer.strides is not None for buffer in buffers):
         return ()
     found: dict[tuple[int, ...], Mapping[Variable, int]] = {}
-    for numbers in wished:
+    for numbers in requested:
         own = {extent: numbers[extent] for extent in varying if isinstance(extent, Variable) and extent in numbers}
         if len(own) < len(varying) or min(own.values()) <= 0:
             return ()

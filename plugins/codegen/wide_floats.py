@@ -33,7 +33,7 @@ TYPING = frozenset({"CastLike", "BitCast", "Constant", "ConstantOfShape", "Range
 def in_float32(region: Region, target: Target, table: OperatorTable) -> Region:
     """Return a region with 16-bit floats held in float32, any other as it is; the region's body is changed.
 
-    Machines without an instruction that rounds to float16 keep them as they are, as do wishes of another precision.
+    Machines without an instruction that rounds to float16 keep them as they are, as do requests for another precision.
     """
     if NAME in target.without or target.precision != "float32" or not target.machine.has("round_f16"):
         return region

@@ -51,7 +51,7 @@ class Isolation:
 
 
 Isolations = Mapping[str, "str | Isolation"]
-"""By the name of a plugin or backend: ``"process"``, ``"sandbox"``, or `Isolation` with wishes."""
+"""By the name of a plugin or backend: ``"process"``, ``"sandbox"``, or `Isolation` with settings."""
 
 ISOLATION = Kind(
     'a dict such as {"npu": "process"}, or of graft.Isolation objects',

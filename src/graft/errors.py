@@ -49,7 +49,7 @@ class PatternError(GraftError):
 
 
 class PlanError(GraftError):
-    """A plan, or a wish about placement, cannot be fulfilled."""
+    """A plan, or an option of placement, cannot be fulfilled."""
 
 
 class OptionError(GraftError):

@@ -82,8 +82,8 @@ class GraftBackend(Backend):
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> PreparedModel:
         """Compile a model; ``options`` are those of `graft.compile`. Raises GraftError as that does."""
         _require_device(device)
-        wishes = {name: value for name, value in options.items() if name not in TOLERANCES}
-        return PreparedModel(api.compile(model, **{**cls.options, **wishes}))
+        requested = {name: value for name, value in options.items() if name not in TOLERANCES}
+        return PreparedModel(api.compile(model, **{**cls.options, **requested}))
 
     @classmethod
     @takes(model=SOURCE, inputs=INPUTS, device=TEXT)

@@ -143,13 +143,13 @@ def test_a_backend_that_gets_nothing_fails_its_gate(graft, model, npu):
     assert "--require-backend names 'cpu', which is not among the backends npu, reference" in outcome.err
 
 
-@pytest.mark.parametrize(("wish", "code"), [
+@pytest.mark.parametrize(("arguments", "code"), [
     (("--min-region-flops", "1000"), "region-too-small"),
     (("--max-regions", "0"), "region-too-small"),
     (("--exclude-node", "npu:mm"), "user-excluded"),
 ])  # fmt: skip
-def test_wishes_are_reasons_in_the_plan(graft, model, npu, wish, code):
-    data = json.loads(graft("plan", model, "-b", "npu,reference", "--plugin", npu, "--json", *wish).out)
+def test_constraints_are_reasons_in_the_plan(graft, model, npu, arguments, code):
+    data = json.loads(graft("plan", model, "-b", "npu,reference", "--plugin", npu, "--json", *arguments).out)
     assert data["nodes"][0]["reasons"]["npu"][0] == code
 
 
@@ -247,9 +247,9 @@ def relu_npu(tmp_path):
 
 
 def test_explain_says_how_near_every_composite_came(graft, model, relu_npu):
-    wish = ("plan", model, "-b", "npu,reference", "--plugin", relu_npu, "--explain")
-    assert graft(*wish, "act").out == EXPLAINED
-    data = json.loads(graft(*wish, "act", "--json").out)
+    arguments = ("plan", model, "-b", "npu,reference", "--plugin", relu_npu, "--explain")
+    assert graft(*arguments, "act").out == EXPLAINED
+    data = json.loads(graft(*arguments, "act", "--json").out)
     assert [row["composite"] for row in data["patterns"]] == ["npu.matmul_relu"]
     assert data["reasons"] == {"npu": ["no-pattern", "npu has no rule for Relu"]}
 

@@ -24,7 +24,7 @@ def test_a_report_on_an_artifact_shows_its_modules(graft, artifact, tmp_path):
     assert "<h2>Artifact</h2>" in path.read_text()
 
 
-def test_wishes_are_for_models(graft, artifact):
+def test_options_are_for_models(graft, artifact):
     outcome = graft("report", artifact, "--min-region-ops", "2")
     assert outcome.code == 2
     assert f"graft: '{artifact}' is compiled already: --min-region-ops is for models" in outcome.err

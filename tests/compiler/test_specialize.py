@@ -35,9 +35,9 @@ MODEL = onnx.parser.parse_model(
 BIAS = np.arange(1, 9, dtype=np.float32)
 
 
-def compiled(specialize: Any, **wishes: Any) -> Program:
+def compiled(specialize: Any, **requested: Any) -> Program:
     return graft.compile(
-        MODEL, ["llvm", "reference"], specialize=specialize, threads=1, cache=False, tuned=False, **wishes
+        MODEL, ["llvm", "reference"], specialize=specialize, threads=1, cache=False, tuned=False, **requested
     )
 
 
@@ -183,8 +183,8 @@ class Unloadable(graft.JsonBackend):
 
 
 def test_a_region_of_a_version_that_cannot_be_loaded_goes_to_the_next_backend() -> None:
-    wishes = {"seq": [4], "past": [3], "batch": [1]}
-    program = graft.compile(MODEL, [Unloadable(), "llvm", "reference"], specialize=wishes, threads=1)
+    requested = {"seq": [4], "past": [3], "batch": [1]}
+    program = graft.compile(MODEL, [Unloadable(), "llvm", "reference"], specialize=requested, threads=1)
     check(program, 1, 4, 3)
     (facts,) = program.description.metadata["variants"]
     plan = graft.Plan.from_json(facts["plan"])
@@ -196,8 +196,8 @@ def test_a_region_of_a_version_that_cannot_be_loaded_goes_to_the_next_backend() 
 
 def test_a_region_of_a_version_is_compiled_anew_where_its_loader_is_missing(tmp_path: Path) -> None:
     pytest.importorskip("graft.plugins.onednn.backend")
-    wishes = {"seq": [4, 5], "past": [3], "batch": [1]}
-    graft.compile(MODEL, ["onednn", "llvm", "reference"], specialize=wishes, threads=1).save(tmp_path / "a.graft")
+    requested = {"seq": [4, 5], "past": [3], "batch": [1]}
+    graft.compile(MODEL, ["onednn", "llvm", "reference"], specialize=requested, threads=1).save(tmp_path / "a.graft")
     description = read(tmp_path / "a.graft")
     missing = [number for number, module in enumerate(description.modules) if "onednn" in module.kind]
     assert len(missing) == 3  # of the general version, too
@@ -211,7 +211,7 @@ def test_a_region_of_a_version_is_compiled_anew_where_its_loader_is_missing(tmp_
 
 
 @pytest.mark.parametrize(
-    ("wishes", "expected"),
+    ("requested", "expected"),
     [
         ({"specialize": {"sequ": [4]}}, "the model has no dimension 'sequ' to specialize; did you mean 'seq'"),
         (
@@ -243,13 +243,13 @@ def test_a_region_of_a_version_is_compiled_anew_where_its_loader_is_missing(tmp_
         ),
     ],
 )
-def test_a_wrong_wish_is_told(wishes: dict[str, Any], expected: str) -> None:
+def test_a_wrong_specialization_is_reported(requested: dict[str, Any], expected: str) -> None:
     with pytest.raises(ModelError) as caught:
-        graft.compile(MODEL, ["reference"], **wishes)
+        graft.compile(MODEL, ["reference"], **requested)
     assert caught.value.message == expected
 
 
-def test_a_wish_of_another_kind_is_told() -> None:
+def test_a_specialization_of_another_type_is_reported() -> None:
     with pytest.raises(graft.errors.ArgumentError) as caught:
         compiled({"seq": 4})
     assert caught.value.message == (

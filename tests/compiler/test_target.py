@@ -16,12 +16,12 @@ def model() -> onnx.ModelProto:
     return onnx.parser.parse_model(TEXT)
 
 
-@pytest.mark.parametrize("wish", [{"cpu": "x86-64-v5"}, {"target": "x86-64-v5"}])
-def test_an_unknown_target_is_refused_with_the_nearest(model: onnx.ModelProto, wish: dict[str, str]) -> None:
+@pytest.mark.parametrize("target", [{"cpu": "x86-64-v5"}, {"target": "x86-64-v5"}])
+def test_an_unknown_target_is_refused_with_the_nearest(model: onnx.ModelProto, target: dict[str, str]) -> None:
     with pytest.raises(
         MachineError, match=r"^unknown target 'x86-64-v5'; did you mean 'x86-64-v4'\? there are native,"
     ):
-        graft.compile(model, ["llvm"], **wish)
+        graft.compile(model, ["llvm"], **target)
 
 
 def test_two_names_of_two_machines_are_refused(model: onnx.ModelProto) -> None:
@@ -54,7 +54,7 @@ def test_a_program_for_no_machine_in_particular_names_none(model: onnx.ModelProt
     assert graft.compile(model, ["reference"], target="generic").outputs[0].name == "y"
 
 
-@pytest.mark.parametrize("wish", [{"cpu": "armv8-a"}, {"target": "armv8-a"}, {"cpu": "armv8-a", "target": "armv8-a"}])
-def test_a_target_has_two_names(model: onnx.ModelProto, wish: dict[str, str]) -> None:
-    compiled = compile_model(model, Request(["llvm"], target=machine_wanted(wish.get("cpu"), wish.get("target"))))
+@pytest.mark.parametrize("target", [{"cpu": "armv8-a"}, {"target": "armv8-a"}, {"cpu": "armv8-a", "target": "armv8-a"}])
+def test_a_target_has_two_names(model: onnx.ModelProto, target: dict[str, str]) -> None:
+    compiled = compile_model(model, Request(["llvm"], target=machine_wanted(target.get("cpu"), target.get("target"))))
     assert [target["arch"] for target in compiled.description.targets] == ["aarch64"]

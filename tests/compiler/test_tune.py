@@ -84,8 +84,8 @@ def test_kernels_of_varying_shapes_are_measured_at_given_dimensions(monkeypatch:
         return real(self, workload)
 
     monkeypatch.setattr(KernelBuilder, "bench", bench)
-    wish = graft.TuneOptions(20.0, dims={"n": [3, 50]})
-    compiled = compile_model(parsed(VARYING), Request(["llvm"], threads=1, tune=wish))
+    tuning = graft.TuneOptions(20.0, dims={"n": [3, 50]})
+    compiled = compile_model(parsed(VARYING), Request(["llvm"], threads=1, tune=tuning))
     assert bindings[0] == [3, 50]
     assert compiled.tuning is not None
     assert (compiled.tuning.total, compiled.tuning.varying) == (1, 0)
@@ -99,8 +99,8 @@ def test_kernels_of_varying_shapes_are_measured_at_given_dimensions(monkeypatch:
 
 
 def test_what_was_found_for_varying_shapes_is_used_by_any_compilation() -> None:
-    wish = graft.TuneOptions(20.0, dims={"n": [3]})
-    compile_model(parsed(VARYING), Request(["llvm"], threads=1, tune=wish))
+    tuning = graft.TuneOptions(20.0, dims={"n": [3]})
+    compile_model(parsed(VARYING), Request(["llvm"], threads=1, tune=tuning))
     (row,) = Tunings(tuned_database()).everything()
     own = Tunings(tuned_database(), row.machine, row.compiler)
     own.keep(row.workload, Tuning("x", ContractionParameters(rows=3, vectors=1), 1.0, 1.0, 3))
@@ -128,9 +128,9 @@ def test_dimensions_to_tune_at_must_be_the_models_and_in_range() -> None:
 
 
 def test_a_version_of_numbers_is_tuned_at_its_own() -> None:
-    wish = graft.TuneOptions(20.0, dims={"n": [3, 50]})
-    request = Request(["llvm"], threads=1, tune=wish, specialize={"n": [3, (1, 10)]})
-    assert request.variant({"n": 3}, 0.0).tune == graft.TuneOptions(20.0, clock=wish.clock)
+    tuning = graft.TuneOptions(20.0, dims={"n": [3, 50]})
+    request = Request(["llvm"], threads=1, tune=tuning, specialize={"n": [3, (1, 10)]})
+    assert request.variant({"n": 3}, 0.0).tune == graft.TuneOptions(20.0, clock=tuning.clock)
     narrow = request.variant({"n": (1, 10)}, 0.0).tune
     assert isinstance(narrow, graft.TuneOptions)
     assert narrow.dims == {"n": (3,)}

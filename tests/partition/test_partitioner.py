@@ -258,7 +258,7 @@ def test_a_node_can_be_pinned_to_a_backend() -> None:
         (Policy(exclude_node=("nowhere",)), "the model has no node 'nowhere'"),
     ],
 )
-def test_wishes_that_cannot_be_met_are_errors(policy: Policy, message: str) -> None:
+def test_constraints_that_cannot_be_met_are_errors(policy: Policy, message: str) -> None:
     model = small("a = Relu(x)\ny = Exp(a)")
     with pytest.raises(PlanError) as caught:
         partition(model, [toy("npu", "Relu"), everything()], policy=policy)

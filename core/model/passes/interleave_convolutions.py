@@ -61,9 +61,11 @@ class InterleaveConvolutions:
         """Change ``model`` in place and return whether anything changed."""
         names, changed = None, False
         for node in list(all_nodes(model.graph)):
-            if is_operator(node, "ConvTranspose") and (wish := _wish(node)) is not None:
+            if is_operator(node, "ConvTranspose") and (transposed := _transposed_convolution(node)) is not None:
                 names = names or Names(model)
-                _rewrite(_if_finite(node, wish, names) if wish.wants_finite_weights else node, wish, names)
+                _rewrite(
+                    _if_finite(node, transposed, names) if transposed.wants_finite_weights else node, transposed, names
+                )
                 changed = True
         if changed:
             infer_shapes(model)
@@ -92,7 +94,7 @@ class _Axis:
 
     @property
     def common(self) -> int:
-        """Only every so-manieth element of the result is reached by a weight."""
+        """Only every n-th element of the result is reached by a weight."""
         return math.gcd(self.stride, self.dilation)
 
     @property
@@ -150,7 +152,7 @@ class _Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _TransposedConvolution:
     """A ConvTranspose in numbers: ``weights`` are ``[channels in, channels out / groups, *kernel]``."""
 
     source: ir.Value
@@ -191,8 +193,8 @@ class _Wish:
         return any(len(axis.reached) < axis.stride for axis in self.axes)
 
 
-def _wish(node: ir.Node) -> _Wish | None:
-    """Return what a node asks for, None where it is left as it is."""
+def _transposed_convolution(node: ir.Node) -> _TransposedConvolution | None:
+    """Return the numbers of a node, None where it is left as it is."""
     source, weights = node.inputs[0], node.inputs[1]
     shape = static_shape(weights)
     if LEFT in node.metadata_props or source is None or weights is None or shape is None or 0 in shape:
@@ -210,17 +212,19 @@ def _wish(node: ir.Node) -> _Wish | None:
     ends = (end - extra for end, extra in zip(pads[rank:], more, strict=True))
     rows = zip(shape[2:], strides, dilations, pads, ends, strict=False)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    wish = _Wish(source, weights, bias, shape, attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows))
-    few = wish.is_even or len(wish.phases) <= MOST_PARTS
-    return wish if few and all(axis.fits for axis in wish.axes) and _may_read_around(wish) else None
+    transposed = _TransposedConvolution(
+        source, weights, bias, shape, attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows)
+    )
+    few = transposed.is_even or len(transposed.phases) <= MOST_PARTS
+    return transposed if few and all(axis.fits for axis in transposed.axes) and _may_read_around(transposed) else None
 
 
-def _may_read_around(wish: _Wish) -> bool:
+def _may_read_around(transposed: _TransposedConvolution) -> bool:
     """Whether weights are finite, or a call asks whether they are; or the input has nothing around it."""
-    constant = constant_of(wish.weights)
+    constant = constant_of(transposed.weights)
     if constant is not None:
-        return not wish.reads_around or bool(np.isfinite(constant.astype(np.float64)).all())
-    return any(axis.stride > 1 for axis in wish.axes) or not wish.reads_around
+        return not transposed.reads_around or bool(np.isfinite(constant.astype(np.float64)).all())
+    return any(axis.stride > 1 for axis in transposed.axes) or not transposed.reads_around
 
 
 def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[int, ...] | None:
@@ -242,10 +246,10 @@ def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[
     return pads if min(pads) >= 0 else None
 
 
-def _if_finite(node: ir.Node, wish: _Wish, names: Names) -> ir.Node:
+def _if_finite(node: ir.Node, transposed: _TransposedConvolution, names: Names) -> ir.Node:
     """Put an If in the place of a node, which is in both branches, and return that of finite weights."""
     steps = _Steps(node, names)
-    magnitude = steps.add("ReduceL1", [steps.add("Cast", [wish.weights], {"to": FLOAT})], {"keepdims": 0})
+    magnitude = steps.add("ReduceL1", [steps.add("Cast", [transposed.weights], {"to": FLOAT})], {"keepdims": 0})
     is_finite = steps.add("Less", [magnitude, steps.constant("infinity", np.array(np.inf, np.float32))])
     copies = [_copied(node, names) for _ in range(2)]
     copies[1].metadata_props[LEFT] = ""
@@ -268,40 +272,42 @@ def _copied(node: ir.Node, names: Names) -> ir.Node:
     return copy
 
 
-def _rewrite(node: ir.Node, wish: _Wish, names: Names) -> None:
+def _rewrite(node: ir.Node, transposed: _TransposedConvolution, names: Names) -> None:
     """Put convolutions, and what interleaves and cuts their results, in the place of a node."""
     steps = _Steps(node, names)
-    if all(axis.stride == 1 for axis in wish.axes):
-        found = _convolution(steps, wish, _part(steps, wish, wish.phases[0]), wish.bias, wish.phases[0])
+    if all(axis.stride == 1 for axis in transposed.axes):
+        found = _convolution(
+            steps, transposed, _part(steps, transposed, transposed.phases[0]), transposed.bias, transposed.phases[0]
+        )
     else:
-        found = _interleaved(steps, wish)
-    cuts = [axis.cut for axis in wish.axes]
+        found = _interleaved(steps, transposed)
+    cuts = [axis.cut for axis in transposed.axes]
     if any(map(any, cuts)):
         axes = np.arange(2, 2 + len(cuts))
         starts, ends = np.array([one for one, _ in cuts]), np.array([-one if one else THE_END for _, one in cuts])
         bounds = [steps.constant(*one) for one in (("starts", starts), ("ends", ends), ("axes", axes))]
         found = steps.add("Slice", [found, *bounds])
-    if wish.has_gaps and wish.bias is not None:
-        each = steps.constant("each", np.array([wish.channels, *[1] * len(cuts)]))
-        found = steps.add("Add", [found, steps.add("Reshape", [wish.bias, each])])
+    if transposed.has_gaps and transposed.bias is not None:
+        each = steps.constant("each", np.array([transposed.channels, *[1] * len(cuts)]))
+        found = steps.add("Add", [found, steps.add("Reshape", [transposed.bias, each])])
     last = found.producer()
     assert last is not None
     replace_node(node, last.op_type, list(last.inputs), dict(last.attributes))
 
 
-def _part(steps: _Steps, wish: _Wish, phase: Sequence[_Part]) -> ir.Value:
+def _part(steps: _Steps, transposed: _TransposedConvolution, phase: Sequence[_Part]) -> ir.Value:
     """Return the weights of the convolution for one phase: ``[channels out, channels in / groups, *taps]``."""
-    constant = constant_of(wish.weights)
+    constant = constant_of(transposed.weights)
     if constant is not None:
-        return steps.constant("weights", _known_part(constant, wish.groups, phase))
+        return steps.constant("weights", _known_part(constant, transposed.groups, phase))
     taps = [part.taps for part in phase]  # case 1
-    split = [wish.groups, wish.shape[0] // wish.groups, wish.shape[1], *taps]
-    turned, whole = [0, 2, 1, *range(3, 3 + len(taps))], [wish.channels, split[1], *taps]
+    split = [transposed.groups, transposed.shape[0] // transposed.groups, transposed.shape[1], *taps]
+    turned, whole = [0, 2, 1, *range(3, 3 + len(taps))], [transposed.channels, split[1], *taps]
     starts = [part.first + (part.taps - 1) * part.step for part in phase]
     ends = [part.first - 1 if part.first else -THE_END for part in phase]
     rows = (starts, ends, range(2, 2 + len(taps)), [-part.step for part in phase])
     bounds = [steps.constant("cut", np.array(row)) for row in rows]
-    groups_apart = [steps.add("Slice", [wish.weights, *bounds]), steps.constant("split", np.array(split))]
+    groups_apart = [steps.add("Slice", [transposed.weights, *bounds]), steps.constant("split", np.array(split))]
     outputs_first = steps.add("Transpose", [steps.add("Reshape", groups_apart)], {"perm": turned})
     return steps.add("Reshape", [outputs_first, steps.constant("whole", np.array(whole))])
 
@@ -315,38 +321,38 @@ def _known_part(weights: np.ndarray, groups: int, phase: Sequence[_Part]) -> np.
 
 
 def _convolution(
-    steps: _Steps, wish: _Wish, weights: ir.Value, bias: ir.Value | None, phase: Sequence[_Part]
+    steps: _Steps, transposed: _TransposedConvolution, weights: ir.Value, bias: ir.Value | None, phase: Sequence[_Part]
 ) -> ir.Value:
     """Return the convolution of the source with some weights, padded for a phase."""
-    pads = [axis.pads(part) for axis, part in zip(wish.axes, phase, strict=True)]
+    pads = [axis.pads(part) for axis, part in zip(transposed.axes, phase, strict=True)]
     settings = {
-        "dilations": [axis.spread for axis in wish.axes],
-        "group": wish.groups,
+        "dilations": [axis.spread for axis in transposed.axes],
+        "group": transposed.groups,
         "pads": [*(before for before, _ in pads), *(after for _, after in pads)],
         "kernel_shape": [part.taps for part in phase],
         "strides": [1] * len(phase),
     }
-    return steps.add("Conv", [wish.source, weights, *([] if bias is None else [bias])], settings)
+    return steps.add("Conv", [transposed.source, weights, *([] if bias is None else [bias])], settings)
 
 
-def _interleaved(steps: _Steps, wish: _Wish) -> ir.Value:
+def _interleaved(steps: _Steps, transposed: _TransposedConvolution) -> ir.Value:
     """Return the results of all phases, interleaved, with zeros where there are none."""
-    phases, rank, channels = wish.phases, len(wish.axes), wish.channels
-    bias = None if wish.has_gaps else wish.bias
-    is_depthwise = wish.groups > 1 and wish.shape[0] == wish.groups
-    weights, shift = constant_of(wish.weights), None if bias is None else constant_of(bias)
+    phases, rank, channels = transposed.phases, len(transposed.axes), transposed.channels
+    bias = None if transposed.has_gaps else transposed.bias
+    is_depthwise = transposed.groups > 1 and transposed.shape[0] == transposed.groups
+    weights, shift = constant_of(transposed.weights), None if bias is None else constant_of(bias)
     is_known = weights is not None and (bias is None or shift is not None)
-    counts = [extent for axis in wish.axes for extent in (len(axis.reached), 1)]
-    if weights is not None and is_known and wish.is_even and not is_depthwise:
+    counts = [extent for axis in transposed.axes for extent in (len(axis.reached), 1)]
+    if weights is not None and is_known and transposed.is_even and not is_depthwise:
         # case 2: [batch, channels * phases, *size], the phases of a channel side by side
-        parts = [_known_part(weights, wish.groups, phase) for phase in phases]
+        parts = [_known_part(weights, transposed.groups, phase) for phase in phases]
         together = np.stack(parts, 1).reshape(-1, *parts[0].shape[1:])
         bias = None if shift is None else steps.constant("bias", np.repeat(shift, len(phases)))
-        found = _convolution(steps, wish, steps.constant("weights", together), bias, phases[0])
+        found = _convolution(steps, transposed, steps.constant("weights", together), bias, phases[0])
         first, places = [channels, *counts], list(range(2, 2 + 2 * rank))
         kept = 1
     else:  # [batch, phases * channels, *size]
-        found = _apart(steps, wish, bias)
+        found = _apart(steps, transposed, bias)
         first, places = [*counts, channels], list(range(1, 1 + 2 * rank))
         kept = 1 + 2 * rank
     size = steps.add("Shape", [found], {"start": 2})
@@ -355,26 +361,26 @@ def _interleaved(steps: _Steps, wish: _Wish) -> ir.Value:
     for number in range(rank):
         order += [2 + 2 * rank + number, places[2 * number], places[2 * number + 1]]
     turned = steps.add("Transpose", [steps.add("Reshape", [found, extents])], {"perm": order})
-    if wish.has_gaps:  # case 3
+    if transposed.has_gaps:  # case 3
         ends = [0, 0]
-        for axis in wish.axes:
+        for axis in transposed.axes:
             ends += [0, axis.stride // axis.common - len(axis.reached), axis.common - 1]
         turned = steps.add("Pad", [turned, steps.constant("gaps", np.array([0] * len(ends) + ends))])
-    strides = np.array([axis.stride for axis in wish.axes])
+    strides = np.array([axis.stride for axis in transposed.axes])
     large = steps.add("Mul", [size, steps.constant("strides", strides)])
     shape = steps.add("Concat", [steps.constant("kept", np.array([0, channels])), large], {"axis": 0})
     return steps.add("Reshape", [turned, shape])
 
 
-def _apart(steps: _Steps, wish: _Wish, bias: ir.Value | None) -> ir.Value:
+def _apart(steps: _Steps, transposed: _TransposedConvolution, bias: ir.Value | None) -> ir.Value:
     """Return the results of all phases, one behind the other along the channels."""
-    phases = wish.phases
-    weights = [_part(steps, wish, phase) for phase in phases]
-    if wish.is_even and wish.groups == 1 and len(phases) > 1:  # case 2, of computed weights
+    phases = transposed.phases
+    weights = [_part(steps, transposed, phase) for phase in phases]
+    if transposed.is_even and transposed.groups == 1 and len(phases) > 1:  # case 2, of computed weights
         every = steps.add("Concat", weights, {"axis": 0})
         repeated = None if bias is None else steps.add("Concat", [bias] * len(phases), {"axis": 0})
-        return _convolution(steps, wish, every, repeated, phases[0])
-    results = [_convolution(steps, wish, one, bias, phase) for one, phase in zip(weights, phases, strict=True)]
+        return _convolution(steps, transposed, every, repeated, phases[0])
+    results = [_convolution(steps, transposed, one, bias, phase) for one, phase in zip(weights, phases, strict=True)]
     return steps.add("Concat", results, {"axis": 1}) if len(results) > 1 else results[0]
 
 

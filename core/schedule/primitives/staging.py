@@ -210,7 +210,7 @@ class CacheRead(Step):
     def _together(
         self, function: Function, region: Region, cache: Buffer, units: list[For], simplifier: Simplifier
     ) -> Statement:
-        """Return the copy of a region by several units, each taking every so-manieth element."""
+        """Return the copy of a region by several units, each taking every n-th element."""
         (turn,) = fresh(self, function.body, f"{self.cache}.turn")
         number: Expression = index(0)
         for unit in units:

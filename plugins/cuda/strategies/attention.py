@@ -20,7 +20,7 @@ from graft.core.schedule.parameters import AttentionTileParameters, Parameters, 
 from graft.core.schedule.strategies.attention_parts import attention_stages, factored, is_weighted
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import Cast, Expression
-from graft.plugins.cuda.strategies.attention_kernel import WISHED, Attention
+from graft.plugins.cuda.strategies.attention_kernel import FACTOR_TYPES, Attention
 
 WIDEST = 256
 """Features of a head at the most: their sums are in registers."""
@@ -100,7 +100,7 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
 
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:
-    return target.precision in WISHED and not isinstance(build(anchor, target), Reject)
+    return target.precision in FACTOR_TYPES and not isinstance(build(anchor, target), Reject)
 
 
 ANCHORS = frozenset({Trait.ATTENTION})

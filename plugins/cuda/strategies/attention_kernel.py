@@ -44,8 +44,8 @@ ZERO = Constant(0.0, FLOAT32)
 ACROSS = 16
 """Threads that have the columns of a row together, where there is no instruction."""
 NARROW = {"float16": "mma_float16", "bfloat16": "mma_bfloat16"}
-WISHED = {"bf16": "bfloat16", "fp16": "float16"}
-"""By the precision that is wished of float32, the type of factors."""
+FACTOR_TYPES = {"bf16": "bfloat16", "fp16": "float16"}
+"""By the requested precision of float32 products, the type of factors."""
 At = dict[Variable, Expression]
 Statements = tuple[Statement, ...]
 
@@ -93,7 +93,7 @@ class Attention:
     def _tiles(self, target: Target, tile: AttentionTileParameters) -> _Tiles:
         exact = {factor.exact.type.dtype for factor in (self.query, self.key, self.value)}
         dtype = exact.pop() if len(exact) == 1 else "float32"
-        dtype = WISHED.get(target.precision, dtype) if dtype == "float32" else dtype
+        dtype = FACTOR_TYPES.get(target.precision, dtype) if dtype == "float32" else dtype
         stages = tile.stages or 1
         instruction = NARROW.get(dtype, "")
         if instruction and target.machine.has(instruction):

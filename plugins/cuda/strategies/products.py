@@ -43,7 +43,7 @@ INSTRUCTIONS = {
 GROUP = "wg"
 """What the name of a warp's instruction has in front where it is a warpgroup's."""
 ROUNDED = {"bf16": ("mma_bfloat16", "bfloat16"), "fp16": ("mma_float16", "float16"), "tf32": ("mma_tf32", "float32")}
-"""By the precision that is wished of float32, the instruction and the type of its factors."""
+"""By the requested precision of float32 products, the instruction and the type of its factors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,7 +310,7 @@ typedef struct Suppression {
   bool has_least, is_centered;
 } Suppression;
 
-static int32_t read_suppression(Call *call, Suppression *wish) {
+static int32_t read_suppression(Call *call, Suppression *options) {
   Array boxes, scores, number;
   if (irregular_array(call, 0, &boxes) || irregular_array(call, 1, &scores)) {
     return GRAFT_ERROR_RUN;
@@ -320,17 +320,17 @@ static int32_t read_suppression(Call *call, Suppression *wish) {
   if (!fits) {
     return irregular_fail(call, "the shapes of boxes and scores are not [batch, box, 4] and [batch, class, box]");
   }
-  *wish = (Suppression){(const float *)boxes.data, (const float *)scores.data, scores.shape[0], scores.shape[1],
+  *options = (Suppression){(const float *)boxes.data, (const float *)scores.data, scores.shape[0], scores.shape[1],
                         boxes.shape[1], 0, 0, 0, false, irregular_integer_of(call, "center_point_box", 0) != 0};
   if (irregular_has(call, 2) && !irregular_array(call, 2, &number) && number.count) {
-    wish->most = irregular_load_integer(number.element, number.data, 0);
+    options->most = irregular_load_integer(number.element, number.data, 0);
   }
   if (irregular_has(call, 3) && !irregular_array(call, 3, &number) && number.count) {
-    wish->overlap = (float)irregular_load(number.element, number.data, 0);
+    options->overlap = (float)irregular_load(number.element, number.data, 0);
   }
   if (irregular_has(call, 4) && !irregular_array(call, 4, &number) && number.count) {
-    wish->least = (float)irregular_load(number.element, number.data, 0);
-    wish->has_least = true;
+    options->least = (float)irregular_load(number.element, number.data, 0);
+    options->has_least = true;
   }
   return GRAFT_OK;
 }
@@ -345,20 +345,20 @@ static uint64_t key_of_score(float score) {
 }
 
 /* Keeps boxes of a class, those of the highest scores first, of equal ones as they come; returns how many. */
-static int64_t suppress(const Suppression *wish, const float *boxes, const float *scores, Keyed *candidates,
+static int64_t suppress(const Suppression *options, const float *boxes, const float *scores, Keyed *candidates,
                         Keyed *spare, Box *kept, int64_t *chosen) {
   int64_t count = 0, found = 0;
-  for (int64_t i = 0; i < wish->count; i++) {
-    if (wish->has_least ? scores[i] > wish->least : !isnan(scores[i])) {
+  for (int64_t i = 0; i < options->count; i++) {
+    if (options->has_least ? scores[i] > options->least : !isnan(scores[i])) {
       candidates[count++] = (Keyed){key_of_score(scores[i]), i};
     }
   }
   const Keyed *best = irregular_sort(candidates, spare, count);
-  for (int64_t i = 0; i < count && found < wish->most; i++) {
-    Box box = box_of(boxes + 4 * best[i].number, wish->is_centered);
+  for (int64_t i = 0; i < count && found < options->most; i++) {
+    Box box = box_of(boxes + 4 * best[i].number, options->is_centered);
     bool is_new = true;
     for (int64_t k = 0; k < found && is_new; k++) {
-      is_new = !overlaps(&box, kept + k, wish->overlap);
+      is_new = !overlaps(&box, kept + k, options->overlap);
     }
     if (is_new) {
       chosen[found] = best[i].number;
@@ -369,11 +369,11 @@ static int64_t suppress(const Suppression *wish, const float *boxes, const float
 }
 
 static int32_t non_max_suppression(Call *call) {
-  Suppression wish = {0};
-  if (read_suppression(call, &wish)) {
+  Suppression options = {0};
+  if (read_suppression(call, &options)) {
     return GRAFT_ERROR_RUN;
   }
-  uint64_t count = (uint64_t)wish.count;
+  uint64_t count = (uint64_t)options.count;
   Keyed *candidates = irregular_scratch(call, count * sizeof *candidates);
   Keyed *spare = irregular_scratch(call, count * sizeof *spare);
   Box *kept = irregular_scratch(call, count * sizeof *kept);
@@ -383,10 +383,10 @@ static int32_t non_max_suppression(Call *call) {
   }
   Bytes rows = {0};
   int64_t shape[2] = {0, 3};
-  for (int64_t batch = 0; batch < wish.batches; batch++) {
-    for (int64_t kind = 0; kind < wish.classes; kind++) {
-      const float *scores = wish.scores + (batch * wish.classes + kind) * wish.count;
-      int64_t found = suppress(&wish, wish.boxes + 4 * batch * wish.count, scores, candidates, spare, kept, chosen);
+  for (int64_t batch = 0; batch < options.batches; batch++) {
+    for (int64_t kind = 0; kind < options.classes; kind++) {
+      const float *scores = options.scores + (batch * options.classes + kind) * options.count;
+      int64_t found = suppress(&options, options.boxes + 4 * batch * options.count, scores, candidates, spare, kept, chosen);
       for (int64_t i = 0; i < found; i++) {
         int64_t row[3] = {batch, kind, chosen[i]};
         irregular_write(&rows, row, sizeof row);

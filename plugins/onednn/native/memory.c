@@ -15,7 +15,7 @@ void *onednn_allocate(uint64_t bytes) {
   void *data = aligned_alloc((size_t)alignment, (size_t)rounded);
 #ifdef MADV_HUGEPAGE
   if (data != NULL && bytes >= HUGE_PAGE) {
-    (void)madvise(data, (size_t)rounded, MADV_HUGEPAGE); /* a wish: refusal costs speed only */
+    (void)madvise(data, (size_t)rounded, MADV_HUGEPAGE); /* a hint: refusal costs speed only */
   }
 #endif
   return data;

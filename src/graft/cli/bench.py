@@ -29,7 +29,7 @@ from graft.cli.programs import load_artifact, open_program
 from graft.report.quantities import size
 
 if TYPE_CHECKING:
-    from graft.core.model.dimensions import Wish
+    from graft.core.model.dimensions import DimensionSpec
     from graft.measure.latency import BenchReport
 
 
@@ -71,7 +71,7 @@ def command(
     seconds: float,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: tuple[tuple[str, Wish | list[int]], ...],
+    dims: tuple[tuple[str, DimensionSpec | list[int]], ...],
     precision: str,
 ) -> int:
     """Measure the latency of FILE, an artifact or a model."""

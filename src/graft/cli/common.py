@@ -17,7 +17,7 @@ from graft.core.backend_spec import texts_of
 from graft.errors import OptionError
 
 if TYPE_CHECKING:
-    from graft.core.model.dimensions import Wish
+    from graft.core.model.dimensions import DimensionSpec
     from graft.partition.policy import Policy
     from graft.plugins.manager import PluginManager
     from graft.runtime.isolation.options import Isolation
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
-DimWishes = Sequence[tuple[str, "Wish"]]
+DimensionSpecs = Sequence[tuple[str, "DimensionSpec"]]
 ARTIFACT_MAGICS = (b"PK\x03\x04", b"\x7fELF")
 """Of a file of its own, and of a shared library that holds one."""
 
@@ -61,9 +61,9 @@ class State:
             from graft.compiler.configuration import configuration
             from graft.plugins.manager import PluginManager
 
-            wish = configuration()
-            disabled = (*self.without, *wish.disabled)
-            self._manager = PluginManager(disabled, isolation=dict(self.isolation), limits=wish.limits)
+            settings = configuration()
+            disabled = (*self.without, *settings.disabled)
+            self._manager = PluginManager(disabled, isolation=dict(self.isolation), limits=settings.limits)
             for path in self.plugin_files:
                 self._manager.load_file(path)
         return self._manager
@@ -78,22 +78,22 @@ def shape_argument(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(int(part) for part in parts)
 
 
-def dim_argument(text: str) -> tuple[str, Wish]:
+def dim_argument(text: str) -> tuple[str, DimensionSpec]:
     """Return name and number, name and range, or two names, of ``seq=128``, ``seq=1..512``, ``seq=1..``, ``m=seq``."""
-    name, separator, wish = text.rpartition("=")
-    low, dots, high = wish.partition("..")
-    if separator and name and wish.isidentifier():
-        return name, wish
+    name, separator, spec = text.rpartition("=")
+    low, dots, high = spec.partition("..")
+    if separator and name and spec.isidentifier():
+        return name, spec
     numbers = low.isdecimal() and (high.isdecimal() or (dots and not high) or not dots)
     if not (separator and name and numbers):
         raise click.BadParameter(f"'{text}' is not a dimension; write seq=128 or seq=1..512")
     return name, (int(low), int(high) if high else None) if dots else int(low)
 
 
-def dims_argument(text: str) -> tuple[str, Wish | list[int]]:
+def dims_argument(text: str) -> tuple[str, DimensionSpec | list[int]]:
     """Return what `dim_argument` does, or name and several numbers of ``seq=16,32``."""
-    name, _, wish = text.rpartition("=")
-    numbers = wish.split(",")
+    name, _, spec = text.rpartition("=")
+    numbers = spec.split(",")
     if len(numbers) > 1 and name and all(number.isdecimal() for number in numbers):
         return name, [int(number) for number in numbers]
     return dim_argument(text)
@@ -101,9 +101,9 @@ def dims_argument(text: str) -> tuple[str, Wish | list[int]]:
 
 def choices_argument(text: str) -> tuple[str, list[int | tuple[int, int | None]]]:
     """Return name and numbers, or ranges, of ``seq=128,384`` or ``seq=128,1..64``."""
-    name, _, wishes = text.rpartition("=")
+    name, _, specs = text.rpartition("=")
     try:
-        found = [dim_argument(f"{name}={wish}")[1] for wish in wishes.split(",")]
+        found = [dim_argument(f"{name}={spec}")[1] for spec in specs.split(",")]
         if any(isinstance(one, str) for one in found):
             raise click.BadParameter(text)
         return name, [one for one in found if not isinstance(one, str)]
@@ -113,28 +113,28 @@ def choices_argument(text: str) -> tuple[str, list[int | tuple[int, int | None]]
 
 def numbers_argument(text: str) -> tuple[str, list[int]]:
     """Return name and numbers of ``seq=16,128``."""
-    name, _, wishes = text.rpartition("=")
-    numbers = wishes.split(",")
+    name, _, specs = text.rpartition("=")
+    numbers = specs.split(",")
     if not name or not all(number.isdecimal() for number in numbers):
         raise click.BadParameter(f"'{text}' names no values; write {name or 'seq'}=16,128")
     return name, [int(number) for number in numbers]
 
 
 def values_and_ranges(
-    dims: DimWishes,
-) -> tuple[dict[str, int], dict[str, Wish]]:
+    dims: DimensionSpecs,
+) -> tuple[dict[str, int], dict[str, DimensionSpec]]:
     """Return, of what a verb that runs something is given, the numbers to run with and the ranges to compile for."""
-    values = {name: wish for name, wish in dims if isinstance(wish, int)}
-    return values, {name: wish for name, wish in dims if not isinstance(wish, int)}
+    values = {name: spec for name, spec in dims if isinstance(spec, int)}
+    return values, {name: spec for name, spec in dims if not isinstance(spec, int)}
 
 
 def bindings_and_ranges(
-    dims: Sequence[tuple[str, Wish | list[int]]],
-) -> tuple[list[dict[str, int]], dict[str, Wish]]:
+    dims: Sequence[tuple[str, DimensionSpec | list[int]]],
+) -> tuple[list[dict[str, int]], dict[str, DimensionSpec]]:
     """Return the values of dimensions to run with, each with each, and the ranges to compile for."""
-    lists = {name: wish if isinstance(wish, list) else [wish] for name, wish in dims if isinstance(wish, int | list)}
+    lists = {name: spec if isinstance(spec, list) else [spec] for name, spec in dims if isinstance(spec, int | list)}
     bindings = [dict(zip(lists, numbers, strict=True)) for numbers in product(*lists.values())]
-    return bindings, {name: wish for name, wish in dims if isinstance(wish, tuple | str)}
+    return bindings, {name: spec for name, spec in dims if isinstance(spec, tuple | str)}
 
 
 def names_argument(text: str) -> tuple[str, ...]:
@@ -278,7 +278,7 @@ def precision_option(command: Command) -> Command:
 
 
 def policy_options(command: Command) -> Command:
-    """Add wishes about placement: ``--place``, exclusions, pins, bounds on regions."""
+    """Add options of placement: ``--place``, exclusions, pins, bounds on regions."""
     return _all(
         click.option(
             "--place", type=click.Choice(("auto", "greedy", "model", "measured")),
@@ -314,8 +314,8 @@ def policy_of(options: dict[str, Any]) -> Policy:
     """Take the options of `policy_options` out of ``options`` and return them as a policy."""
     from graft.partition.policy import Policy
 
-    place, seconds, *wishes = (options.pop(name) for name in POLICY_OPTIONS)
-    named = dict(zip(POLICY_OPTIONS[2:], wishes, strict=True))
+    place, seconds, *rest = (options.pop(name) for name in POLICY_OPTIONS)
+    named = dict(zip(POLICY_OPTIONS[2:], rest, strict=True))
     return Policy(placement=place, measure_seconds=seconds, **{**named, "pin": dict(named["pin"])})
 
 

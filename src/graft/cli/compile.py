@@ -14,7 +14,7 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimWishes,
+    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
@@ -120,7 +120,7 @@ def command(
     output: Path | None,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimWishes,
+    dims: DimensionSpecs,
     choices: tuple[tuple[str, list[int | tuple[int, int | None]]], ...],
     threads: int | None,
     strict: bool,
@@ -139,7 +139,7 @@ def command(
     show_time: bool,
     memory: Memory,
     keep_weights: bool,
-    **wishes: Any,
+    **requested: Any,
 ) -> int:
     """Compile MODEL to one artifact."""
     from graft.cli.progress import tuning_bar
@@ -150,7 +150,7 @@ def command(
     if sources:
         return give_back(state, model, sources, output)
     _check_tuning(bool(tune or tune_seconds), no_tuned, bool(tune_dims))
-    with tuning_bar(tune_seconds) if tune or tune_seconds else nullcontext(False) as wish:
+    with tuning_bar(tune_seconds) if tune or tune_seconds else nullcontext(False) as tuning_options:
         request = Request(
             names_or_none(backends),
             shapes=dict(shapes),
@@ -162,10 +162,10 @@ def command(
             strict=strict,
             memory=memory,
             cache=not no_cache,
-            tune=wish if isinstance(wish, bool) else replace(wish, dims=dict(tune_dims)),
+            tune=tuning_options if isinstance(tuning_options, bool) else replace(tuning_options, dims=dict(tune_dims)),
             tuned=not no_tuned,
             without=state.switched_off,
-            policy=policy_of(wishes),
+            policy=policy_of(requested),
             plan=None if plan_file is None else read_plan(plan_file),
             keep_intermediates=keep,
             manager=state.manager(),

@@ -9,7 +9,7 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimWishes,
+    DimensionSpecs,
     ExitCode,
     State,
     common_options,
@@ -22,7 +22,7 @@ from graft.cli.output import print_json, print_table
 from graft.cli.programs import input_option
 
 if TYPE_CHECKING:
-    from graft.core.model.dimensions import Wish
+    from graft.core.model.dimensions import DimensionSpec
     from graft.measure.device.boards import Board
     from graft.runtime.procedure import ProgramDescription
 
@@ -50,7 +50,7 @@ def command(
     model: Path,
     board: str,
     tune: float | None,
-    dims: DimWishes,
+    dims: DimensionSpecs,
     given: tuple[tuple[str, str], ...],
 ) -> int:
     """Write MODEL as a C project, upload it to a board, run it there, and show what each call takes.
@@ -68,7 +68,7 @@ def command(
     if is_artifact(model):
         raise click.UsageError(f"'{model}' is compiled already, and not for '{board}'; give the model")
     values, ranges = values_and_ranges(dims)
-    numbers: dict[str, Wish] = {**ranges, **values}
+    numbers: dict[str, DimensionSpec] = {**ranges, **values}
     description = _description(state, model, chosen, tune, numbers)
     here = graft.compile(str(model), ["llvm"], dims=numbers, strict=True, manager=state.manager())
     feeds = inputs_of(here, given, 0, values)
@@ -104,7 +104,7 @@ def command(
 
 
 def _description(
-    state: State, model: Path, board: Board, tune: float | None, dims: dict[str, Wish]
+    state: State, model: Path, board: Board, tune: float | None, dims: dict[str, DimensionSpec]
 ) -> ProgramDescription:
     """Return the model as C for a board, with schedules that were measured there if that is asked for."""
     from graft.compiler.api import compile_model
@@ -113,9 +113,9 @@ def _description(
     from graft.measure.device.session import TuningDevice
     from graft.plugins.c_source.backend import CBackend
 
-    wish = False if tune is None else TuneOptions(seconds=tune, device=TuningDevice(board))
+    tuning = False if tune is None else TuneOptions(seconds=tune, device=TuningDevice(board))
     request = Request(
-        [CBackend(compiles=False)], dims=dims, threads=1, target=board.target, tune=wish, manager=state.manager(),
+        [CBackend(compiles=False)], dims=dims, threads=1, target=board.target, tune=tuning, manager=state.manager(),
         without=state.switched_off,
     )  # fmt: skip
     compiled = compile_model(str(model), request)

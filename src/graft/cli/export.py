@@ -96,7 +96,7 @@ def command(
     ram: int | None,
     threads: int,
     given: Sequence[tuple[str, str]],
-    **wishes: Any,
+    **requested: Any,
 ) -> int:
     """Write MODEL, or a compiled FILE, as one shared library, one C project, or a WebAssembly module.
 
@@ -104,12 +104,12 @@ def command(
     and needs no compiler; for the web by llvm, for wasm32+simd128 unless --target says wasm32. --input arrays are what
     a project's check runs on, with the outputs that other backends give for them here; those not given are random.
     """
-    chosen = form or ("library" if output.suffix == ".so" else _folder_form(wishes["target"]))
+    chosen = form or ("library" if output.suffix == ".so" else _folder_form(requested["target"]))
     if chosen != "c-project" and (named := _of_projects(profile, ram, threads, given)):
         raise click.UsageError(f"{named} is for C projects; leave it out, or say --format c-project")
-    if profile == "bare-metal" and wishes["target"] == NATIVE and not is_artifact(model):
-        wishes |= {"target": BOARD}  # whatever it is, it has not this machine's vectors
-    description, runs = _program(state, model, chosen, wishes)
+    if profile == "bare-metal" and requested["target"] == NATIVE and not is_artifact(model):
+        requested |= {"target": BOARD}  # whatever it is, it has not this machine's vectors
+    description, runs = _program(state, model, chosen, requested)
     if chosen == "library":
         from graft.runtime.export.library import export_library
 
@@ -127,7 +127,7 @@ def command(
         recorded = Recorded.of(program, inputs_of(program, given, 0))
         done = export_c_project(description, output, recorded, name=name, profile=profile, ram=ram, threads=threads)
         _tell_project(state, done, profile)
-    if wishes["target"] == NATIVE and not is_artifact(model) and chosen != "wasm":
+    if requested["target"] == NATIVE and not is_artifact(model) and chosen != "wasm":
         _warn_native(description)
     return ExitCode.OK
 
@@ -148,13 +148,13 @@ def _of_projects(profile: Profile, ram: int | None, threads: int, given: Sequenc
 
 
 def _program(
-    state: State, path: Path, form: str, wishes: dict[str, Any]
+    state: State, path: Path, form: str, requested: dict[str, Any]
 ) -> tuple[ProgramDescription, Callable[[], Program]]:
     """Return the program of a file, or of a model compiled for the form, and what gives one that runs here."""
     if is_artifact(path):
         options = {"backends": "-b", "shapes": "--shape", "dims": "--dim", "memory": "--memory"}
-        given = [option for key, option in options.items() if wishes[key]]
-        given += ["--target"] if wishes["target"] != NATIVE else []
+        given = [option for key, option in options.items() if requested[key]]
+        given += ["--target"] if requested["target"] != NATIVE else []
         given += ["--switch-off"] if state.switched_off else []
         if given:
             raise click.UsageError(f"'{path}' is compiled already; {', '.join(given)}: for models")
@@ -167,14 +167,14 @@ def _program(
 
     is_project = form == "c-project"
     if form == "wasm":
-        wishes |= {
-            "target": WEB if wishes["target"] == NATIVE else wishes["target"],
-            "backends": wishes["backends"] or ("llvm",),
+        requested |= {
+            "target": WEB if requested["target"] == NATIVE else requested["target"],
+            "backends": requested["backends"] or ("llvm",),
         }
-    memory: Memory = wishes["memory"] or ("maximum" if is_project else "binding")
+    memory: Memory = requested["memory"] or ("maximum" if is_project else "binding")
     request = Request(
-        names_or_none(wishes["backends"]), shapes=dict(wishes["shapes"]), dims=dict(wishes["dims"]),
-        target=wishes["target"], memory=memory, without=state.switched_off, manager=state.manager(),
+        names_or_none(requested["backends"]), shapes=dict(requested["shapes"]), dims=dict(requested["dims"]),
+        target=requested["target"], memory=memory, without=state.switched_off, manager=state.manager(),
     )  # fmt: skip
     if form == "wasm":
         from graft.compiler.exporting import for_the_web

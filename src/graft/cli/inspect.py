@@ -11,7 +11,7 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimWishes,
+    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
@@ -54,7 +54,7 @@ def command(
     source: bool,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimWishes,
+    dims: DimensionSpecs,
 ) -> int:
     """Show what FILE is, an artifact or a model."""
     if disassemble:

@@ -1,4 +1,4 @@
-"""The option that keeps plugins apart: ``--isolate NAME``, with wishes behind a colon."""
+"""The option that keeps plugins apart: ``--isolate NAME``, with settings behind a colon."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ EXAMPLES = "write NAME, or NAME:seconds=5,memory=2G,retries=0,fallback=no"
 
 
 def isolation_argument(text: str) -> tuple[str, Isolation]:
-    """Return name and wishes of ``npu``, or ``npu:seconds=5,memory=2G,retries=0,fallback=no,compile=no``."""
+    """Return name and settings of ``npu``, or ``npu:seconds=5,memory=2G,retries=0,fallback=no,compile=no``."""
     from graft.runtime.isolation.options import Isolation
 
-    name, _, wishes = text.partition(":")
+    name, _, settings = text.partition(":")
     given: dict[str, Any] = {}
-    for wish in filter(None, wishes.split(",")):
-        key, _, value = wish.partition("=")
-        read = ISOLATION_WISHES.get(key)
+    for setting in filter(None, settings.split(",")):
+        key, _, value = setting.partition("=")
+        read = ISOLATION_SETTINGS.get(key)
         try:
             given[key] = read(value) if read else None
         except (KeyError, ValueError):
             read = None
         if read is None:
             raise click.BadParameter(
-                f"'{wish}' is no wish; write NAME, or NAME:seconds=5,memory=2G,retries=0,fallback=no"
+                f"'{setting}' is no setting; write NAME, or NAME:seconds=5,memory=2G,retries=0,fallback=no"
             )
     if not name:
         raise click.BadParameter(f"'{text}' names no backend; {EXAMPLES}")
@@ -47,7 +47,7 @@ def _yes(text: str) -> bool:
     return {"yes": True, "no": False}[text]
 
 
-ISOLATION_WISHES: dict[str, Callable[[str], Any]] = {
+ISOLATION_SETTINGS: dict[str, Callable[[str], Any]] = {
     "seconds": float,
     "load_seconds": float,
     "memory": _bytes,

@@ -13,7 +13,7 @@ import click
 from graft.cli.common import (
     MODEL,
     Command,
-    DimWishes,
+    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
@@ -94,7 +94,7 @@ def plan_model(
     model: Path,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimWishes,
+    dims: DimensionSpecs,
     precision: str,
     why: bool,
     nodes: bool,
@@ -103,7 +103,7 @@ def plan_model(
     required: tuple[str, ...],
     output: Path | None,
     html: Path | None,
-    **wishes: Any,
+    **requested: Any,
 ) -> int:
     """Show where every operator of MODEL would run; compile nothing."""
     if explained is not None:
@@ -111,15 +111,15 @@ def plan_model(
 
         _print_explanation(state, explain(
             str(model), explained, names_or_none(backends), shapes=dict(shapes), dims=dict(dims),
-            policy=policy_of(wishes), manager=state.manager(),
+            policy=policy_of(requested), manager=state.manager(),
         ))  # fmt: skip
         return ExitCode.OK
     from graft.compiler.api import partitioned
     from graft.compiler.request import Request
 
     request = Request(
-        names_or_none(backends), dict(shapes), precision=precision, policy=policy_of(wishes), cache=False, tuned=False,
-        manager=state.manager(), dims=dict(dims),
+        names_or_none(backends), dict(shapes), precision=precision, policy=policy_of(requested), cache=False,
+        tuned=False, manager=state.manager(), dims=dict(dims),
     )  # fmt: skip
     result = partitioned(str(model), request)
     plan = result.plan

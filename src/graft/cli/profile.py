@@ -11,7 +11,7 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimWishes,
+    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
@@ -56,7 +56,7 @@ def command(
     top: int,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimWishes,
+    dims: DimensionSpecs,
     threads: int | None,
     strict: bool,
     precision: str,

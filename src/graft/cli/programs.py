@@ -15,7 +15,7 @@ from graft.runtime.plugin_files import name_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from graft.core.model.dimensions import Wish
+    from graft.core.model.dimensions import DimensionSpec
     from graft.runtime.loaders import PluginFile
     from graft.runtime.program import Program
 
@@ -48,7 +48,7 @@ def open_program(
     threads: int | None,
     strict: bool,
     precision: str = "float32",
-    ranges: Mapping[str, Wish] | None = None,
+    ranges: Mapping[str, DimensionSpec] | None = None,
 ) -> Program:
     """Return the program of an artifact, or of a model compiled now; raise what the API raises."""
     if not is_artifact(path):
@@ -78,7 +78,7 @@ def feeds_of(
     path: Path,
     given: Sequence[tuple[str, str]],
     shapes: Shapes,
-    ranges: Mapping[str, Wish],
+    ranges: Mapping[str, DimensionSpec],
     values: Mapping[str, int],
 ) -> dict[str, np.ndarray] | None:
     """Return an array for every input of a model, those not given being random; None if none is given."""

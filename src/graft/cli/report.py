@@ -9,7 +9,7 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimWishes,
+    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
@@ -39,8 +39,8 @@ def command(
     output: Path | None,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimWishes,
-    **wishes: Any,
+    dims: DimensionSpecs,
+    **requested: Any,
 ) -> int:
     """Write a report on FILE, an artifact or a model: graph, placement, reasons, boundaries, contents.
 
@@ -51,7 +51,7 @@ def command(
 
     state: State = context.obj
     if is_artifact(file):
-        given = [name for name in ("backends", "shapes", "dims", *wishes)
+        given = [name for name in ("backends", "shapes", "dims", *requested)
                  if context.get_parameter_source(name) is not None
                  and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT]  # fmt: skip
         if given:
@@ -62,7 +62,7 @@ def command(
         from graft.compiler.request import Request
 
         request = Request(
-            names_or_none(backends), dict(shapes), policy=policy_of(wishes), cache=False, tuned=False,
+            names_or_none(backends), dict(shapes), policy=policy_of(requested), cache=False, tuned=False,
             manager=state.manager(), dims=dict(dims),
         )  # fmt: skip
         result = partitioned(str(file), request)

@@ -9,7 +9,7 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimWishes,
+    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
@@ -62,7 +62,7 @@ def command(
     seed: int,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimWishes,
+    dims: DimensionSpecs,
     threads: int | None,
     strict: bool,
     precision: str,

@@ -27,7 +27,7 @@ from graft.cli.output import print_json, print_table
 from graft.cli.programs import feeds_of, input_option, load_artifact
 
 if TYPE_CHECKING:
-    from graft.core.model.dimensions import Wish
+    from graft.core.model.dimensions import DimensionSpec
     from graft.measure.verification import VerifyReport
 
 
@@ -58,7 +58,7 @@ def command(
     atol: float,
     backends: tuple[str, ...] | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: tuple[tuple[str, Wish | list[int]], ...],
+    dims: tuple[tuple[str, DimensionSpec | list[int]], ...],
     given: tuple[tuple[str, str], ...],
     threads: int | None,
     strict: bool,

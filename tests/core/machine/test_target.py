@@ -23,7 +23,7 @@ def test_a_level_has_the_features_of_the_levels_below() -> None:
     assert [target_named(name).vector_bytes for name in names] == [16, 16, 32, 64]
 
 
-def test_a_target_is_a_machine_and_what_is_wished_of_it() -> None:
+def test_a_target_is_a_machine_and_compile_options() -> None:
     target = target_named("x86-64-v3")
     row = target.machine
     assert isinstance(row, Machine)

@@ -83,9 +83,9 @@ def graft_passes(stage):
 CRASH = WRONG_OPERATOR.replace('"Abs": lambda x: x', '"Abs": lambda x: os.abort()')
 
 
-def manager(folder: Path, text: str, **wishes: Any) -> PluginManager:
+def manager(folder: Path, text: str, **requested: Any) -> PluginManager:
     (folder / "npu.py").write_text(text)
-    made = PluginManager(**wishes)
+    made = PluginManager(**requested)
     made.load_file(folder / "npu.py")
     return made
 

@@ -28,8 +28,8 @@ g (float[1,3] x, float[1,1] z) => (float[1,2] y, float[1,1] r) <float[3,2] w = {
 }"""
 
 
-def description(text: str = TEXT, target: str = "generic", **wishes: object) -> ProgramDescription:
-    request = Request([CBackend(compiles=False)], threads=1, target=target, **wishes)  # type: ignore[arg-type]
+def description(text: str = TEXT, target: str = "generic", **requested: object) -> ProgramDescription:
+    request = Request([CBackend(compiles=False)], threads=1, target=target, **requested)  # type: ignore[arg-type]
     made: ProgramDescription = compile_model(onnx.parser.parse_model(text), request).description
     return made
 
@@ -67,8 +67,8 @@ def test_tuning_measures_on_the_device_and_is_used_for_its_target_later(
             asked.append({"bytes": len(source.text), "arrays": len(arrays)})
             return lambda: 1e-6 * len(source.text)
 
-    wish = TuneOptions(seconds=60, device=Counter())
-    tuned = description(tunable(7), "thumbv7em", tune=wish, tuned=True)
+    tuning = TuneOptions(seconds=60, device=Counter())
+    tuned = description(tunable(7), "thumbv7em", tune=tuning, tuned=True)
     assert {one["arrays"] for one in asked} == {1}, "the weights are in the program"
     again = description(tunable(7), "thumbv7em", tuned=True)
     plain = description(tunable(7), "thumbv7em", tuned=False)
@@ -84,10 +84,10 @@ def test_tuning_measures_on_the_device_and_is_used_for_its_target_later(
 def test_a_kernel_is_tuned_by_its_instructions_on_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     board = board_named("mps2-an386")
-    wish = TuneOptions(seconds=120, device=TuningDevice(board))
+    tuning = TuneOptions(seconds=120, device=TuningDevice(board))
     costs = []
-    for wishes in ({"tuned": False}, {"tune": wish, "tuned": True}):
-        with Session.open(description(tunable(64), board.target, **wishes), board) as session:
+    for requested in ({"tuned": False}, {"tune": tuning, "tuned": True}):
+        with Session.open(description(tunable(64), board.target, **requested), board) as session:
             session.run(np.ones((64, 3), np.float32), Z)
             costs.append(session.times[0].ticks)
     assert costs[1] <= costs[0]

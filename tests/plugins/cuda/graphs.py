@@ -57,9 +57,9 @@ class Ran:
         return float(np.abs(self.ours - self.theirs).max() / np.abs(self.theirs).max())
 
 
-def ran(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], **wishes: Any) -> Ran:
+def ran(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], **requested: Any) -> Ran:
     """Run a model of one output in the emulator and by the reference."""
-    program = graft.compile(model, ["cuda_emulator"], cache=False, strict=True, **wishes)
+    program = graft.compile(model, ["cuda_emulator"], cache=False, strict=True, **requested)
     schedules = tuple(dict(call.schedule) for call in program.description.procedures[0].calls if call.schedule)
     (ours,) = program.run(dict(inputs)).values()
     (theirs,) = graft.compile(model, ["reference"]).run(dict(inputs)).values()

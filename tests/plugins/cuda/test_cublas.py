@@ -44,10 +44,12 @@ def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(kind)
 
 
-def both(lt: ctypes.CDLL, model: onnx.ModelProto, feeds: dict[str, np.ndarray], calls: int = 1, **wishes: str) -> float:
+def both(
+    lt: ctypes.CDLL, model: onnx.ModelProto, feeds: dict[str, np.ndarray], calls: int = 1, **requested: str
+) -> float:
     """The largest difference from the reference, against its largest number."""
     before = lt.fake_lt_calls()
-    program = graft.compile(model, ["cublas", "llvm"], cache=False, strict=True, **wishes)
+    program = graft.compile(model, ["cublas", "llvm"], cache=False, strict=True, **requested)
     ours = [np.asarray(one, np.float64) for one in program.run(dict(feeds)).values()]
     theirs = [np.asarray(one, np.float64) for one in graft.compile(model, ["reference"]).run(dict(feeds)).values()]
     assert lt.fake_lt_calls() == before + calls

@@ -208,8 +208,8 @@ class OfAnotherDevice:
     def __dlpack_device__(self):
         return (2, self._number)
 
-    def __dlpack__(self, **wishes):
-        capsule = self._tensor.__dlpack__(**{name: wish for name, wish in wishes.items() if name != "dl_device"})
+    def __dlpack__(self, **requested):
+        capsule = self._tensor.__dlpack__(**{name: value for name, value in requested.items() if name != "dl_device"})
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         device = (ctypes.c_int32 * 4).from_address(pointer(capsule, b"dltensor"))  # a pointer, then type and number

@@ -41,8 +41,8 @@ BACKENDS = [
 ]
 
 
-def error(model: onnx.ModelProto, feeds: dict[str, np.ndarray], backend: str = "cuda", **wishes: str) -> float:
-    program = graft.compile(model, [backend], cache=False, strict=True, **wishes)
+def error(model: onnx.ModelProto, feeds: dict[str, np.ndarray], backend: str = "cuda", **requested: str) -> float:
+    program = graft.compile(model, [backend], cache=False, strict=True, **requested)
     (theirs,) = graft.compile(model, ["reference"]).run(dict(feeds)).values()
     worst = 0.0
     for _ in range(3):  # launched, recorded, replayed

@@ -22,8 +22,8 @@ def product(terms: int = 64, columns: int = 72) -> tuple[onnx.ModelProto, np.nda
     return graph([node("MatMul", "x w")], {"x": ("float32", [40, terms])}, {"w": own}), own
 
 
-def constants(model: onnx.ModelProto, **wishes: str) -> list[np.ndarray]:
-    program = graft.compile(model, ["cuda_emulator"], cache=False, strict=True, **wishes)  # type: ignore[arg-type]
+def constants(model: onnx.ModelProto, **requested: str) -> list[np.ndarray]:
+    program = graft.compile(model, ["cuda_emulator"], cache=False, strict=True, **requested)  # type: ignore[arg-type]
     return list(program.description.constants.values())
 
 

@@ -31,10 +31,10 @@ def sampled(names: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.slow) for name in names]
 
 
-def error(model: onnx.ModelProto, **wishes: str | int) -> float:
-    sizes = {name: int(size) for name, size in wishes.items() if name != "precision"}
+def error(model: onnx.ModelProto, **requested: str | int) -> float:
+    sizes = {name: int(size) for name, size in requested.items() if name != "precision"}
     inputs = given(model, **sizes)
-    precision = wishes.get("precision", "float32")
+    precision = requested.get("precision", "float32")
     program = graft.compile(model, [EmulatedSource()], cache=False, strict=True, precision=precision)
     (ours,), (theirs,) = (one.run(dict(inputs)).values() for one in (program, graft.compile(model, ["reference"])))
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
@@ -48,7 +48,7 @@ def test_the_text_computes_what_the_reference_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("precision", sampled(PRECISE))
-def test_products_by_warps_are_rounded_as_was_wished(precision: str) -> None:
+def test_products_by_warps_are_rounded_as_requested(precision: str) -> None:
     assert 1e-5 < error(product(100, 64, 72), precision=precision) < PRECISE[precision][1]
 
 

@@ -115,7 +115,7 @@ PRECISE = {"bf16": ("mma_bfloat16", 2.0**-7), "fp16": ("mma_float16", 2.0**-9), 
 
 @pytest.mark.parametrize("precision", PRECISE)
 @pytest.mark.parametrize("kind", ["product", "convolution"])
-def test_products_are_rounded_as_was_wished(kind: str, precision: str) -> None:
+def test_products_are_rounded_as_requested(kind: str, precision: str) -> None:
     instruction, tolerance = PRECISE[precision]
     model = product(100, 64, 72) if kind == "product" else convolution([1, 16, 9, 9], [24, 16, 3, 3])
     found = ran(model, given(model), precision=precision)

@@ -82,8 +82,8 @@ def given(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return {"x": numbers(*(one.dim_value for one in value.type.tensor_type.shape.dim), dtype=str(dtype))}
 
 
-def run(model: onnx.ModelProto, **wishes: Any) -> Ran:
-    return ran(model, given(model), target="sm_90a", **wishes)
+def run(model: onnx.ModelProto, **requested: Any) -> Ran:
+    return ran(model, given(model), target="sm_90a", **requested)
 
 
 CASES = {
@@ -160,7 +160,7 @@ ROUNDED = {"bf16": ("wgmma_bfloat16", 2.0**-7), "fp16": ("wgmma_float16", 2.0**-
 
 
 @pytest.mark.parametrize("precision", ROUNDED)
-def test_a_convolution_by_warpgroups_is_rounded_as_was_wished(precision: str, by: Callable[[Parameters], None]) -> None:
+def test_a_convolution_by_warpgroups_is_rounded_as_requested(precision: str, by: Callable[[Parameters], None]) -> None:
     by(SMALL)
     instruction, tolerance = ROUNDED[precision]
     found = run(convolution(), precision=precision)

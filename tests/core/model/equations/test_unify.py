@@ -12,8 +12,8 @@ from graft.core.model.load import load
 from graft.errors import ModelError
 
 
-def loaded(text: str, **wishes: object) -> ir.Model:
-    return load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 23]> g {text}'), **wishes)  # type: ignore[arg-type]
+def loaded(text: str, **requested: object) -> ir.Model:
+    return load(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 23]> g {text}'), **requested)  # type: ignore[arg-type]
 
 
 def shapes(model: ir.Model) -> list[list[str]]:

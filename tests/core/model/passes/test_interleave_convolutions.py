@@ -75,7 +75,7 @@ def compared(proto: onnx.ModelProto, *shapes: tuple[int, ...]) -> ir.Model:
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+def transposed_convolutions(draw: st.DrawFn) -> tuple[onnx.ModelProto, tuple[int, ...]]:
     rank = draw(st.integers(1, 3))
     strides = [draw(st.integers(1, 4 if rank < 3 else 2)) for _ in range(rank)]
     kernel = tuple(draw(st.integers(1, 5)) for _ in strides)
@@ -99,9 +99,9 @@ def wishes(draw: st.DrawFn) -> tuple[onnx.ModelProto, tuple[int, ...]]:
 
 
 @settings(max_examples=25)
-@given(wishes())
-def test_any_transposed_convolution_is_the_interleaved_one(wish: tuple[onnx.ModelProto, tuple[int, ...]]) -> None:
-    proto, shape = wish
+@given(transposed_convolutions())
+def test_any_transposed_convolution_is_the_interleaved_one(drawn: tuple[onnx.ModelProto, tuple[int, ...]]) -> None:
+    proto, shape = drawn
     is_computed = len(proto.graph.node) > 1
     strides = next(attribute.ints for attribute in proto.graph.node[-1].attribute if attribute.name == "strides")
     left = "ConvTranspose" in operators(compared(proto, shape))

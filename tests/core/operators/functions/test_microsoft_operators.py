@@ -89,8 +89,8 @@ def grouped(past: int, length: int, *more: np.ndarray | None, packed: bool = Fal
     key, value = (None, None) if packed else (real(BATCH, length, width), real(BATCH, length, width))
     old = real(BATCH, 2, past, SIZE), real(BATCH, 2, past, SIZE)
     lengths = np.full(BATCH, total - 1, np.int32), np.array(total, np.int32)
-    wishes = {"num_heads": HEADS, "kv_num_heads": 2, **attributes}
-    return Case("GroupQueryAttention", (query, key, value, *old, *lengths, *more), ("FLOAT",) * 3, wishes)
+    requested = {"num_heads": HEADS, "kv_num_heads": 2, **attributes}
+    return Case("GroupQueryAttention", (query, key, value, *old, *lengths, *more), ("FLOAT",) * 3, requested)
 
 
 def many_heads(*inputs: np.ndarray | None, **attributes: Any) -> Case:
@@ -103,13 +103,13 @@ def few_bits(bits: int, depth: int, block: int, columns: int, zeros: str = "") -
     weight, scales = bytes_of(columns, blocks, block * bits // 8), real(columns * blocks) ** 2
     packed = bytes_of(columns * -(-blocks * bits // 8)) if zeros == "packed" else None
     zero = real(columns * blocks) if zeros == "real" else packed
-    wishes = {"K": depth, "N": columns, "bits": bits, "block_size": block}
-    return Case("MatMulNBits", (real(3, depth), weight, scales, zero), ("FLOAT",), wishes, (1, 2, 3), 1e-3)
+    requested = {"K": depth, "N": columns, "bits": bits, "block_size": block}
+    return Case("MatMulNBits", (real(3, depth), weight, scales, zero), ("FLOAT",), requested, (1, 2, 3), 1e-3)
 
 
 def image(activation: str, *more: np.ndarray | None, **attributes: Any) -> Case:
-    wishes = {"activation": activation, "pads": [1, 1, 1, 1], **attributes}
-    return Case("FusedConv", (real(1, 3, 8, 8), real(4, 3, 3, 3), *more), ("FLOAT",), wishes)
+    requested = {"activation": activation, "pads": [1, 1, 1, 1], **attributes}
+    return Case("FusedConv", (real(1, 3, 8, 8), real(4, 3, 3, 3), *more), ("FLOAT",), requested)
 
 
 MASK = np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32)

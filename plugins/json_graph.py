@@ -394,7 +394,8 @@ def _verify(graph: JsonGraph) -> None:
         shape = inputs[symbol.input].shape[0] if known else None
         if shape is None or not (isinstance(symbol.axis, int) and 0 <= symbol.axis < len(shape)):
             raise ArtifactError(
-                f"damaged JSON graph: symbol '{symbol.name}' is of an axis that there is not; compile the model again"
+                f"damaged JSON graph: axis {symbol.axis} of input {symbol.input}, of symbol '{symbol.name}', "
+                "is out of range; compile the model again"
             )
     for entry in graph.heads:
         if not (isinstance(entry.node, int) and 0 <= entry.node < len(graph.nodes)) or _misses(graph, entry):

@@ -1,4 +1,4 @@
-"""Engines of a region whose shapes vary: one for each of the last shapes that it met, made when they are first seen.
+"""LRU cache of the engines of a region with dynamic shapes: one specialised for each set of shapes, made on first use.
 
 It needs neither onnx nor a compiler: it runs where a program is deployed, in several calls at a time.
 """

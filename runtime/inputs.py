@@ -33,7 +33,7 @@ def inputs_of(
     ``given`` are names with ``@FILE.npy`` or an array in JSON, ``dims`` values of symbols; what these leave open has
     the symbols of the arrays, else small ones. Floats are standard normal, integers and bools 0 or 1. Raises InputError
     for an unreadable file, for an input that is given twice, and for an input of unknown rank that was not given, and
-    GraftError for a symbol that there is not; names and types are checked by the program.
+    GraftError for an unknown symbol; names and types are checked by the program.
     """
     dtypes = {one.name: one.dtype for one in program.inputs}
     arrays: dict[str, np.ndarray] = {}

@@ -185,7 +185,7 @@ class Program:
         of `caches`. What grows begins empty, any other state with zeros; their other extents are those that the inputs
         of the first call tell. ``capacity`` is the most rows that a cache may have; None lets its memory double when it
         is full. A call copies no row that it had before, where `caches` do not say why. Raises InputError for names
-        that there are not, and for pairs that do not fit.
+        that do not exist, and for pairs that do not fit.
         """
         return BoundProgram(self._native, self.description, self.inputs, self.outputs, pairs, capacity)
 

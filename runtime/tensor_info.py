@@ -60,7 +60,7 @@ def _fail_name(name: str, names: Sequence[str]) -> NoReturn:
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """Return the end of a message about a name that there is not: the nearest that there is, if one is near."""
+    """Return the end of a message about an unknown name: the nearest known one, if one is near."""
     close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 

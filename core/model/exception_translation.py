@@ -1,8 +1,8 @@
 """Translation of the exceptions that invalid models cause in other code into the ModelError that users get.
 
 Attributes, ranks, types and counts of inputs that ONNX does not allow, and that its checker lets pass or that are read
-before it is asked, meet rules that take them for granted; onnx itself reads past its arrays then or asks for memory
-that there is not.
+before it is asked, meet rules that take them for granted; onnx itself then reads past its arrays or asks for more
+memory than exists.
 """
 
 from __future__ import annotations

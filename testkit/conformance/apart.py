@@ -66,7 +66,7 @@ class ApartSuite:
     def run_all(self, only: Sequence[str] = ()) -> Iterator[tuple[int, str, list[Result]]]:
         """Run the groups in turn, as `Suite.run_all` does.
 
-        Raises GraftError for a level, a ledger or a model that is none, and for a backend that there is not.
+        Raises GraftError for a level, a ledger or a model that is none, and for an unknown backend.
         """
         try:
             for level, subject in self.groups(only, must_be_there=True):
@@ -77,7 +77,7 @@ class ApartSuite:
     def groups(self, only: Sequence[str] = (), *, must_be_there: bool = False) -> list[tuple[int, str]]:
         """Return the groups that `Suite.wanted` does; level 0 alone where asking for them costs the process.
 
-        Raises GraftError as `run_all` does; for a backend that there is not, only if it ``must_be_there``.
+        Raises GraftError as `run_all` does; for an unknown backend, only if it ``must_be_there``.
         """
         try:
             told = self._asked("groups", tuple(only), must_be_there).told(self._limit(HIGHEST))

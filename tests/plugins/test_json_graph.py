@@ -164,12 +164,12 @@ def test_extents_are_said_by_what_the_axes_of_inputs_tell(inputs, extents):
     assert {one: None if extent is None else text(extent) for one, extent in said.items()} == extents
 
 
-def test_a_symbol_of_an_axis_that_there_is_not_is_damage():
+def test_a_symbol_of_an_axis_out_of_range_is_damage():
     graph, _ = graph_of("y = Relu(x)", inputs={"x": ("batch", 4)}, outputs={"y": ("batch", 4)})
     with pytest.raises(ArtifactError) as caught:
         JsonGraph.from_json(graph.to_json().replace(b'"axis":0', b'"axis":2'))
     assert caught.value.message == (
-        "damaged JSON graph: symbol 'batch' is of an axis that there is not; compile the model again"
+        "damaged JSON graph: axis 2 of input 0, of symbol 'batch', is out of range; compile the model again"
     )
 
 

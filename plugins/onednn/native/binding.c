@@ -1,5 +1,5 @@
-/* Bindings: what a module is for the shapes of a call. A graph of numbers has one, built when it is loaded; another
- * keeps those of the last shapes that it met. Calls may run in several at a time, and build several at a time. */
+/* Bindings: the primitives of a module, specialised by shape. A static graph has one, built when it is loaded; a
+ * dynamic one has an LRU cache of them, keyed by the shapes of a call. Calls may run in several at a time, and build several at a time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

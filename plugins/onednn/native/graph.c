@@ -166,7 +166,7 @@ int32_t onednn_graph_parse(Graph *graph, const GraftLoaderHost *host, const Graf
     const Symbol *symbol = &graph->symbols[i];
     bool known = symbol->input < graph->input_count &&
                  symbol->axis < graph->nodes[graph->inputs[symbol->input]].shape.rank;
-    code = known ? GRAFT_OK : broken(&reader, "a symbol is of an axis that there is not");
+    code = known ? GRAFT_OK : broken(&reader, "the axis of a symbol is out of range");
   }
   return code == GRAFT_OK ? read_heads(&reader, graft_json_member(root, "heads")) : code;
 }

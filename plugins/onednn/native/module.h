@@ -1,5 +1,5 @@
-/* The parts of a loaded oneDNN module: the graph it came from and, for each set of shapes that it met lately, the steps
- * that compute it and the memory they use. */
+/* The parts of a loaded oneDNN module: the graph it came from and an LRU cache, keyed by shapes, of the steps that
+ * compute it and the memory they use. */
 #ifndef GRAFT_ONEDNN_MODULE_H
 #define GRAFT_ONEDNN_MODULE_H
 

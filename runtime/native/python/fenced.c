@@ -294,7 +294,8 @@ static int32_t write_door(Exchange *exchange) {
 /* Output `i`, whose shape the worker found out, lies in a memory of the worker's. */
 static int32_t adopt_output(const Exchange *exchange, int32_t i, const Note *note, int descriptor) {
   if (i < 0 || i >= exchange->output_count || descriptor < 0) {
-    return graft_context_fail(exchange->context, GRAFT_ERROR_RUN, "its worker process sent an output that there is not");
+    return graft_context_fail(exchange->context, GRAFT_ERROR_RUN,
+                              "its worker process sent an output whose number is out of range");
   }
   const DoorTensor *entry = exchange->channel->door->tensors + exchange->input_count + i;
   int64_t shape[GRAFT_MAXIMUM_DIMENSIONS];

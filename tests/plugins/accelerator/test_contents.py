@@ -215,7 +215,7 @@ def test_a_program_that_is_changed_is_refused_or_computes_the_same(case: Case) -
         try:
             program = mutant(lowered, rng)
             encode_all(program.instructions, program.configuration)
-        except Exception:  # no instruction at all: a field too wide, an operation that there is not
+        except Exception:  # no instruction at all: a field too wide, an unknown operation
             continue
         try:
             prove(program, lowered.source)

@@ -183,11 +183,11 @@ class ContractionScheduler(Factors):
                 return Load(self.left_packed.buffer, (b.add(start, step),))
             if self.grouped_rows is not None:
                 own = b.subtract(begin, self.split.begin(place.tiles.first))
-                return self.grouped_rows.word(b.add(own, row), self.parts.term())
+                return self.grouped_rows.packed_operand(b.add(own, row), self.parts.term())
             if self.small is not None:
                 width = DOTS[self.parts.multiply.dot].width
-                word = self.small.word(self.parts.depth[0].variable, width)
-                return substitute(word, self._places(outer, b.add(begin, row)))
+                operand = self.small.packed_operand(self.parts.depth[0].variable, width)
+                return substitute(operand, self._places(outer, b.add(begin, row)))
             if self.copied_rows is not None:
                 own = b.subtract(begin, self.split.begin(place.tiles.first))
                 return Load(self.copied_rows, (b.add(own, row), self.parts.depth[0].variable))

@@ -2,7 +2,7 @@
 
 ``sum over k of (x - a) * (y - b)`` with bytes ``x``, ``y`` becomes a sum over groups of four terms of ``dot4_u8s8``,
 started from ``terms * a * b - b * sum of x - a * sum of y``; in bfloat16, groups of two and ``dot2_bf16``. The result
-is again a stage, and means the same: a schedule sees a product of words.
+is again a stage, and means the same: a schedule sees a product of packed operands.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from graft.core.tensor_ir.simplify import simplify
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type
 
-WORD = "int32"
+PACKED_DTYPE = "int32"
 BYTES = {"uint8": 128, "int8": -128}
 """By type: what an element grows by when its highest bit is turned and it is read as this type instead of the other."""
 
@@ -71,7 +71,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """An anchor over words, the sums that its initial value reads, and the small elements behind its words."""
+    """An anchor over packed operands, the sums that its initial value reads, and the small elements behind them."""
 
     anchor: Stage
     sums: tuple[Sum, ...]
@@ -81,7 +81,7 @@ class Grouped:
 
 
 def group(stage: Stage, constants: Mapping[Buffer, np.ndarray], target: Target) -> Grouped | None:
-    """Return a sum of products over words where the factors, or the target's precision, allow it, else None."""
+    """Return a sum over packed operands where the factors, or the target's precision, allow it, else None."""
     return group_bytes(stage, constants) or (group_bfloat16(stage) if target.precision == "bf16" else None)
 
 
@@ -164,7 +164,7 @@ def turned(factor: Factor) -> Factor:
     other = "int8" if dtype == "uint8" else "uint8"
     bits = Bitcast(factor.value, "uint8") if dtype == "int8" else factor.value
     flipped: Expression = Binary("xor", bits, Constant(128, Type("uint8")))
-    point = b.constant(0, WORD) if factor.point is None else factor.point
+    point = b.constant(0, PACKED_DTYPE) if factor.point is None else factor.point
     moved = simplify(b.add(point, BYTES[other]))
     return Factor(Bitcast(flipped, other) if other == "int8" else flipped, None if is_zero(moved) else moved)
 
@@ -190,9 +190,9 @@ def _grouped(
     chosen = max(range(len(extents)), key=lambda number: (-waste[number], number))
     variable, extent = reduction.axes[chosen].variable, extents[chosen]
     group = Variable(variable.name)
-    words = [word(factor.value, variable, group, extent, dot.width) for factor in factors]
+    packed = [packed_operand(factor.value, variable, group, extent, dot.width) for factor in factors]
     zero = b.constant(0, dot.total)
-    operands = (zero, Bitcast(words[0], dot.left), Bitcast(words[1], dot.right))
+    operands = (zero, Bitcast(packed[0], dot.left), Bitcast(packed[1], dot.right))
     axes = list(reduction.axes)
     axes[chosen] = Axis(group, b.index(-(-extent // dot.width)))
     initial, sums = _start(stage, factors, int(np.prod(extents)), constants)
@@ -203,7 +203,7 @@ def _grouped(
     )
 
 
-def word(value: Expression, variable: Variable, group: Variable, extent: int, width: int) -> Expression:
+def packed_operand(value: Expression, variable: Variable, group: Variable, extent: int, width: int) -> Expression:
     """Return the int32 that holds elements ``width * group ...`` of a small type, zeros past ``extent``."""
     bits = 32 // width
     result: Expression | None = None
@@ -216,7 +216,7 @@ def word(value: Expression, variable: Variable, group: Variable, extent: int, wi
             element = Bitcast(element, f"uint{bits}")
         if is_cut:
             element = b.select(b.less(place, extent), element, 0)
-        shifted = b.cast(element, WORD)
+        shifted = b.cast(element, PACKED_DTYPE)
         if number:
             shifted = b.binary("shl", shifted, number * bits)
         result = shifted if result is None else b.binary("or", result, shifted)
@@ -254,10 +254,10 @@ def _sum(stage: Stage, value: Expression, number: int, constants: Mapping[Buffer
     axes = tuple(number for number, axis in enumerate(stage.axes) if axis in free)
     own = {stage.axes[axis]: Variable(stage.axes[axis].name) for axis in axes}
     inner = {axis.variable: Variable(axis.variable.name) for axis in stage.reduction.axes}
-    buffer = Buffer(f"sum{number}", WORD, tuple(stage.buffer.shape[axis] for axis in axes))
-    summed = Cast(substitute(value, {**own, **inner}), WORD)
+    buffer = Buffer(f"sum{number}", PACKED_DTYPE, tuple(stage.buffer.shape[axis] for axis in axes))
+    summed = Cast(substitute(value, {**own, **inner}), PACKED_DTYPE)
     loops = tuple(Axis(inner[axis.variable], axis.extent) for axis in stage.reduction.axes)
-    result = Stage(buffer, tuple(own.values()), summed, Reduction("add", loops, b.constant(0, WORD)))
+    result = Stage(buffer, tuple(own.values()), summed, Reduction("add", loops, b.constant(0, PACKED_DTYPE)))
     read = {load.buffer: constants[load.buffer] for load in loads(value) if load.buffer in constants}
     return Sum(buffer, axes, number, (result,), read if _is_constant(value, constants) else None)
 
@@ -271,7 +271,7 @@ def _folded(
     if not all(load.buffer in known for load in loads(start)) or not free_variables(start) <= set(axes):
         return None
     fresh = {axis: Variable(axis.name) for axis in axes}
-    buffer = Buffer("start", WORD, own.buffer.shape)
+    buffer = Buffer("start", PACKED_DTYPE, own.buffer.shape)
     whole = Stage(buffer, tuple(fresh.values()), substitute(start, fresh))
     read = {load.buffer for one in (*own.stages, whole) for load in loads(one.value)}
     contents = {source: array for source, array in constants.items() if source in read}

@@ -16,7 +16,7 @@ from graft.core.schedule.parameters import ContractionParameters, Packing
 from graft.core.schedule.products.blocking import Blocking, Columns, Panel, Range, choose_blocking, wanted_tasks
 from graft.core.schedule.products.dot_grouping import Sum
 from graft.core.schedule.products.factor_packing import PackedFactor, pack_left, pack_right
-from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, Starts, copy_elements, copy_words
+from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, Starts, copy_elements, copy_packed
 from graft.core.schedule.products.product_axes import Contraction
 from graft.core.schedule.products.statements import ramp, wide
 from graft.core.schedule.products.tiling import adjusted_tile, choose_tile, emulating, ranked_tiles, split_evenly
@@ -51,7 +51,7 @@ Mode = Literal["in place", "packed before"] | Packing
 class Factors:
     """Decides about the factors of one contraction and copies them. Outer axes are given as ``outer``: index by axis.
 
-    ``sums`` are those that the start of a sum reads, ``small`` the elements behind the words of the left factor.
+    ``sums`` are those that the start of a sum reads, ``small`` the elements that packed left operands hold.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Factors:
         if not self.parts.multiply.dot or self.left_packed is not None or isinstance(self.parts.left, Load):
             return False
         width = DOTS[self.parts.multiply.dot].width
-        return self.small is None or self.starts.of_left is not None or not self.small.can_be_words(width)
+        return self.small is None or self.starts.of_left is not None or not self.small.can_be_packed(width)
 
     def _blocked(self) -> Blocking:
         """Decide in which order tiles are computed."""
@@ -199,8 +199,8 @@ class Factors:
             places = self._places(outer, b.add(first, row))
             copy = copy_elements(self.small, rows, row, places, multiply, self.tile.lanes)
         else:
-            word = self._left_at(outer, b.add(first, row))
-            copy = instantiate(copy_words(word, rows, row, self.parts.term(), multiply, self.over_depth), {})
+            operand = self._left_at(outer, b.add(first, row))
+            copy = instantiate(copy_packed(operand, rows, row, self.parts.term(), multiply, self.over_depth), {})
         count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
         return rows.around(Block((For(row, count, "parallel", copy), body)))
 

@@ -1,4 +1,4 @@
-"""What a convolution multiplies: elements of an image and of its weights, one by one or as dot products of words.
+"""What a convolution multiplies: elements of an image and of its weights, one by one or as packed dot operands.
 
 Bytes are multiplied as they are, whatever their zero points: that of the image is what lies around it, and what it adds
 to each sum is where the sum starts from; that of the weights is taken off when they are packed.
@@ -17,7 +17,7 @@ from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.products.convolution import Convolution, is_read
-from graft.core.schedule.products.dot_grouping import BYTES, WORD, as_byte, small_factor, word
+from graft.core.schedule.products.dot_grouping import BYTES, PACKED_DTYPE, as_byte, packed_operand, small_factor
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.tensor_ir.interpreter import run_stages
@@ -86,8 +86,8 @@ def _pairs(found: Convolution, kernel: Kernel, image: Buffer | None, weights: Bu
     if image is None or weights is None:
         return None
     constants = {weights: kernel.constants[weights]}
-    words = _words(found, rounded(found.weight), constants, 2)
-    return ImageElements(image, weights, "bfloat16", words, multiply=Multiply("dot2_bf16"))
+    packed = _packed_weights(found, rounded(found.weight), constants, 2)
+    return ImageElements(image, weights, "bfloat16", packed, multiply=Multiply("dot2_bf16"))
 
 
 def _bytes(stages: Sequence[Stage], found: Convolution, kernel: Kernel, *, has_vectors: bool) -> ImageElements | None:
@@ -113,12 +113,12 @@ def _bytes(stages: Sequence[Stage], found: Convolution, kernel: Kernel, *, has_v
         return own
     small = Buffer("small", "int8", tuple(map(b.index, centred.shape)))
     value = Load(small, _weight_axes(found))
-    words = _words(found, value, {small: centred.astype(np.int8)}, 4)
+    packed = _packed_weights(found, value, {small: centred.astype(np.int8)}, 4)
     if image.dtype == "int8":
-        point = b.constant(0, WORD) if factor.point is None else factor.point
+        point = b.constant(0, PACKED_DTYPE) if factor.point is None else factor.point
         sums = centred.reshape(len(centred), -1).sum(1, dtype=np.int32)
         own = replace(own, dtype="uint8", sums=sums, border=_unsigned(border), point=b.add(point, BYTES["uint8"]))
-    return replace(own, contents=words, multiply=Multiply("dot4_u8s8"))
+    return replace(own, contents=packed, multiply=Multiply("dot4_u8s8"))
 
 
 def _inside(value: Expression) -> Expression:
@@ -167,12 +167,14 @@ def _evaluated(found: Convolution, value: Expression, constants: Mapping[Buffer,
     return _filled(value, _weight_axes(found), _extents(found), constants)
 
 
-def _words(found: Convolution, value: Expression, constants: Mapping[Buffer, np.ndarray], width: int) -> np.ndarray:
-    """Return groups of small elements along the input channels as words, zeros behind the last."""
+def _packed_weights(
+    found: Convolution, value: Expression, constants: Mapping[Buffer, np.ndarray], width: int
+) -> np.ndarray:
+    """Return groups of small elements along the input channels as packed operands, zeros behind the last."""
     outputs, inputs, *window = _extents(found)
     output, channel, *taps = _weight_axes(found)
     group = Variable("group")
-    grouped = word(value, channel, group, inputs, width)
+    grouped = packed_operand(value, channel, group, inputs, width)
     return _filled(grouped, (output, group, *taps), (outputs, -(-inputs // width), *window), constants)
 
 

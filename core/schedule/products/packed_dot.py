@@ -14,7 +14,7 @@ from graft.core.schedule.loops.vectorize import vectorize_expression, zero_of
 from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.factor_packing import PackedFactor
 from graft.core.schedule.products.product_axes import Contraction, Multiply, analyse
-from graft.core.schedule.products.statements import allocate, in_vectors, ramp, scratch, wide, word_at
+from graft.core.schedule.products.statements import allocate, in_vectors, operand_at, ramp, scratch, wide
 from graft.core.tensor_ir.ir import (
     Allocate,
     Bitcast,
@@ -46,8 +46,8 @@ class SmallRows:
         """The type of the elements."""
         return self.value.type.dtype
 
-    def can_be_words(self, width: int) -> bool:
-        """Whether groups of ``width`` elements can be read as words where they lie."""
+    def can_be_packed(self, width: int) -> bool:
+        """Whether groups of ``width`` elements can be read as packed operands where they lie."""
         value = self.value
         if not isinstance(value, Load) or value.mask is not None or value.buffer.strides is not None:
             return False
@@ -62,14 +62,14 @@ class SmallRows:
         outside = free_variables(*before, *(() if load.mask is None else (load.mask,)))
         return last is self.variable or self.variable not in outside | free_variables(last)
 
-    def word(self, place: Expression, width: int) -> Expression:
-        """Return the group ``place`` as an int32, if it `can_be_words`."""
+    def packed_operand(self, place: Expression, width: int) -> Expression:
+        """Return the group ``place`` as an int32, if it `can_be_packed`."""
         return Bitcast(substitute(self.value, {self.variable: Ramp(b.multiply(place, width), 1, width)}), "int32")
 
 
 @dataclass(frozen=True, slots=True)
 class Dots:
-    """A product of small numbers as one of words: its parts, the sums that it starts from, its left elements."""
+    """A product of narrow numbers over packed operands: its parts, the sums that it starts from, its left elements."""
 
     parts: Contraction
     sums: tuple[Sum, ...]
@@ -77,7 +77,7 @@ class Dots:
     """None where terms go over several axes."""
 
 
-def in_words(plain: Contraction, constants: Mapping[Buffer, np.ndarray], target: Target) -> Dots | None:
+def with_packed_operands(plain: Contraction, constants: Mapping[Buffer, np.ndarray], target: Target) -> Dots | None:
     """Return a product as one of dot products; None if it is not one of small numbers, or would turn round."""
     grouped = group(plain.epilogue.anchor, constants, target)
     parts = None if grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
@@ -92,17 +92,17 @@ def in_words(plain: Contraction, constants: Mapping[Buffer, np.ndarray], target:
 
 @dataclass(frozen=True, slots=True)
 class CopiedRows:
-    """Rows of a left factor as groups: in ``elements``, small ones, or in int32 words; perhaps with their sums."""
+    """Rows of a left factor as groups: in ``elements``, small ones, or packed in int32; perhaps with their sums."""
 
     buffer: Buffer
     sums: Buffer | None
     width: int
 
-    def word(self, row: Expression, place: Expression) -> Expression:
+    def packed_operand(self, row: Expression, place: Expression) -> Expression:
         """Return a group as an int32."""
         if self.buffer.dtype == "int32":
             return Load(self.buffer, (row, place))
-        return word_at(self.buffer, row, place, self.width)
+        return operand_at(self.buffer, row, place, self.width)
 
     def around(self, body: Statement) -> Statement:
         """Return ``body`` with the memory that it needs."""
@@ -110,15 +110,15 @@ class CopiedRows:
 
 
 def copied_rows(
-    small: SmallRows | None, count: int, words: int, multiply: Multiply, lanes: int, sums: bool
+    small: SmallRows | None, count: int, packed: int, multiply: Multiply, lanes: int, sums: bool
 ) -> CopiedRows:
-    """Return where ``count`` rows go: as small elements where these are vectors in memory, else as words."""
+    """Return where ``count`` rows go: as small elements where these are vectors in memory, else as packed operands."""
     width = DOTS[multiply.dot].width
     chunk = lanes * width
     own = scratch("row_sums", "int32", count) if sums else None
     if small is None or not small.is_contiguous():
-        return CopiedRows(scratch("rows", "int32", count, words), own, width)
-    return CopiedRows(scratch("rows", small.dtype, count, -(-words // lanes) * chunk), own, width)
+        return CopiedRows(scratch("rows", "int32", count, packed), own, width)
+    return CopiedRows(scratch("rows", small.dtype, count, -(-packed // lanes) * chunk), own, width)
 
 
 def copy_elements(
@@ -153,18 +153,18 @@ def copy_elements(
     return Allocate(total, Block((cleared, copies, kept)))
 
 
-def copy_words(
-    word: Expression,
+def copy_packed(
+    operand: Expression,
     rows: CopiedRows,
     row: Variable,
     place: Expression,
     multiply: Multiply,
     loops: Callable[[Statement], Statement],
 ) -> Statement:
-    """Return what copies a row word by word; ``word`` and ``place`` are in the variables of ``loops``."""
+    """Return what copies a row operand by operand; ``operand`` and ``place`` are in the variables of ``loops``."""
     total = Buffer("total", "int32", (b.index(1),), memory="register")
     own = (b.index(0),)
-    stores: list[Statement] = [Store(rows.buffer, (row, place), word)]
+    stores: list[Statement] = [Store(rows.buffer, (row, place), operand)]
     if rows.sums is None:
         return loops(stores[0])
     group = Bitcast(Load(rows.buffer, (row, place)), multiply.kind(of_left=True))

@@ -20,7 +20,7 @@ from graft.core.types import Type
 
 @dataclass(frozen=True, slots=True)
 class Multiply:
-    """How a left and a right factor are multiplied and added to a sum: fused, or as a dot product of words.
+    """How a left and a right factor are multiplied and added to a sum: fused, or as a dot product of packed operands.
 
     ``dot`` is the intrinsic's name, "" for none, and ``turned`` whether the left factor is its second operand.
     """

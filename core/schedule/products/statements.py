@@ -156,7 +156,7 @@ def between(places: Expression, extent: int, *, low: bool = True, high: bool = T
     return both(start, b.binary("lt", places, wide(b.index(extent), lanes))) if high else start
 
 
-def word_at(rows: Buffer, row: Expression, place: Expression, width: int = 2) -> Expression:
+def operand_at(rows: Buffer, row: Expression, place: Expression, width: int = 2) -> Expression:
     """Return a group of ``width`` neighbouring small elements of a row as an int32."""
     return Bitcast(Load(rows, (row, ramp(b.multiply(place, width), width))), "int32")
 

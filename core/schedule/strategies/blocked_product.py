@@ -16,7 +16,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.contraction import ContractionScheduler
-from graft.core.schedule.products.packed_dot import Dots, in_words
+from graft.core.schedule.products.packed_dot import Dots, with_packed_operands
 from graft.core.schedule.products.product_axes import Contraction, contraction_of
 from graft.core.schedule.products.tile_candidates import product_candidates
 from graft.core.schedule.strategies.generic_nest import schedule_generic
@@ -54,7 +54,7 @@ def _copies_for_one_row(scheduler: ContractionScheduler) -> bool:
 
 def _grouped(kernel: Kernel, plain: Contraction, target: Target) -> Dots | None:
     """Return a product as a sum of dot products; None if it is not one of small numbers."""
-    dots = in_words(plain, kernel.constants, target)
+    dots = with_packed_operands(plain, kernel.constants, target)
     if dots is None:
         return None
     if dots.parts.height == 1 and not all(load.buffer in kernel.constants for load in loads(dots.parts.right)):

@@ -70,8 +70,8 @@ def schedule_direct(
     anchor = channels_innermost(stages[0], window)
     plain = (anchor, *stages[1:])
     grouped = group(anchor, kernel.constants, target)
-    words = grouped and _product(kernel, (grouped.anchor, *plain[1:]), window.groups, target, wanted, grouped.sums)
-    return words or _product(kernel, plain, window.groups, target, wanted)
+    packed = grouped and _product(kernel, (grouped.anchor, *plain[1:]), window.groups, target, wanted, grouped.sums)
+    return packed or _product(kernel, plain, window.groups, target, wanted)
 
 
 def _product(

@@ -20,10 +20,20 @@ from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
 from graft.core.schedule.products.blocking import Columns, Panel
-from graft.core.schedule.products.dot_grouping import word
+from graft.core.schedule.products.dot_grouping import packed_operand
 from graft.core.schedule.products.factors import EMULATED_REGISTERS, Outer
 from graft.core.schedule.products.product_axes import Contraction, Multiply
-from graft.core.schedule.products.statements import allocate, bind, in_vectors, loop, nest, ramp, scratch, wide, word_at
+from graft.core.schedule.products.statements import (
+    allocate,
+    bind,
+    in_vectors,
+    loop,
+    nest,
+    operand_at,
+    ramp,
+    scratch,
+    wide,
+)
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Reduced,
@@ -84,12 +94,12 @@ def schedule_attention(kernel: Kernel, target: Target, parameters: Parameters | 
 class Panels:
     """The right factor of one of the products in panels ``[terms, columns]`` in scratch memory, filled at run time."""
 
-    def __init__(self, name: str, parts: Contraction, tile: Tile, *, words: bool) -> None:
-        self.parts, self.tile, self.words = parts, tile, words
+    def __init__(self, name: str, parts: Contraction, tile: Tile, *, packs: bool) -> None:
+        self.parts, self.tile, self.packs = parts, tile, packs
         self.columns = Columns(parts.width, tile)
-        self.terms = -(-parts.terms // 2) if words else parts.terms
-        """The rows of a panel: a row of words holds two terms in bfloat16."""
-        dtype = "int32" if words else parts.right.type.dtype
+        self.terms = -(-parts.terms // 2) if packs else parts.terms
+        """The rows of a panel: a row of packed operands has two terms in bfloat16."""
+        dtype = "int32" if packs else parts.right.type.dtype
         self.buffer = scratch(name, dtype, self.columns.padded * self.terms)
 
     def column(self, panel: Panel, vector: int) -> Expression:
@@ -117,15 +127,15 @@ class Panels:
             and right.mask is None
             and right.indices[-1] is self.parts.depth[0].variable
             and lanes >= 4
-            and self.parts.terms % (2 * lanes if self.words else lanes) == 0
+            and self.parts.terms % (2 * lanes if self.packs else lanes) == 0
         )
 
     def _copied(self, outer: Outer, panel: Panel) -> Statement:
         term, lanes = self.parts.depth[0].variable, self.tile.lanes
         fresh = Variable("term")
         row = substitute(self.parts.right, {term: fresh})
-        if self.words:
-            row = word(rounded(self.parts.right), term, fresh, self.parts.terms, 2)
+        if self.packs:
+            row = packed_operand(rounded(self.parts.right), term, fresh, self.parts.terms, 2)
         stores = []
         for vector in range(panel.vectors):
             places = {**self._outer(outer), self.parts.column: ramp(self.column(panel, vector), lanes)}
@@ -136,7 +146,7 @@ class Panels:
     def _turned(self, outer: Outer, panel: Panel) -> Statement:
         """Square tiles read along the terms and turned in registers; columns beyond the last repeat the last."""
         lanes, block = self.tile.lanes, Variable("terms")
-        run = 2 * lanes if self.words else lanes
+        run = 2 * lanes if self.packs else lanes
         statements = []
         for vector in range(panel.vectors):
             bindings: list[tuple[Variable, Expression]] = []
@@ -148,7 +158,7 @@ class Panels:
                 along = ramp(b.multiply(block, run), run)
                 places = {**self._outer(outer), self.parts.depth[0].variable: along, self.parts.column: column}
                 value = vectorize_expression(self.parts.right, places)
-                value = Bitcast(rounded(value), "int32") if self.words else value
+                value = Bitcast(rounded(value), "int32") if self.packs else value
                 rows.append(Variable(f"r{lane}", value.type))
                 bindings.append((rows[-1], value))
             turned = transpose(rows, bindings)
@@ -163,7 +173,7 @@ class Panels:
         return {self.parts.axes[axis]: index for axis, index in outer.items()}
 
 
-def _has_words(parts: Attention, target: Target) -> bool:
+def _packs_factors(parts: Attention, target: Target) -> bool:
     return target.precision == "bf16" and parts.scores.left.type.dtype == "float32"
 
 
@@ -177,16 +187,16 @@ class AttentionScheduler:
         wanted = parameters or AttentionParameters()
         scores, values = parts.scores, parts.values
         self.kind = Type(scores.left.type.dtype)
-        self.words = _has_words(parts, target)
-        """Whether factors are rounded to bfloat16, two of them in a word."""
+        self.packs = _packs_factors(parts, target)
+        """Whether factors are rounded to bfloat16, two of them in a packed operand."""
         self.chains = target.machine.costs.latency
-        busy = EMULATED_REGISTERS if self.words and not target.machine.has("dot2_bf16") else 0
+        busy = EMULATED_REGISTERS if self.packs and not target.machine.has("dot2_bf16") else 0
         chosen = choose_tile(scores.height, values.width, self.kind.dtype, target, busy)
         self.tile = adjusted_tile(chosen, scores.height, values.width, wanted.rows, wanted.vectors)
         self.rows = split_evenly(scores.height, self.tile.rows)
         wider = replace(self.tile, vectors=min(self.tile.vectors, -(-scores.width // self.tile.lanes)))
-        self.keys = Panels("keys", scores, wider, words=self.words)
-        self.features = Panels("values", values, self.tile, words=self.words)
+        self.keys = Panels("keys", scores, wider, packs=self.packs)
+        self.features = Panels("values", values, self.tile, packs=self.packs)
         row_bytes = self.keys.columns.padded * element_bits(self.kind.dtype) // 8
         highest = self.rows.size + (self.rows.larger > 0)
         most_bytes = wanted.score_bytes or int(SCORE_SHARE * target.machine.working_set(1))
@@ -209,7 +219,7 @@ class AttentionScheduler:
     def _head(self, outer: Outer) -> Statement:
         def block(number: Expression) -> Statement:
             first = self.blocks.begin(number)
-            rounded_rows = (self.queries, self.weights) if self.words else ()
+            rounded_rows = (self.queries, self.weights) if self.packs else ()
             memory = (*rounded_rows, self.scores, self.factors)
             return allocate(memory, self._block(outer, first, b.subtract(self.blocks.begin(b.add(number, 1)), first)))
 
@@ -227,7 +237,7 @@ class AttentionScheduler:
             empty_is_zero=self.parts.empty_is_zero, nan_is_zero=self.parts.nan_is_zero,
         )  # fmt: skip
         before: tuple[Statement, ...] = ()
-        if self.words:
+        if self.packs:
             scores, term, query = self.parts.scores, self.parts.scores.depth[0].variable, Variable("query")
             value = substitute(scores.left, self._point(scores, outer, b.add(start, query)))
             before = (For(query, height, "serial", self._rounded(self.queries, query, value, term, scores.terms)),)
@@ -255,8 +265,8 @@ class AttentionScheduler:
         parts, lanes = self.parts.scores, self.tile.lanes
 
         def left(row: Expression, own: Expression) -> Expression:
-            if self.words:
-                return word_at(self.queries, own, parts.depth[0].variable)
+            if self.packs:
+                return operand_at(self.queries, own, parts.depth[0].variable)
             return substitute(parts.left, self._point(parts, block.outer, row))
 
         def store(point: list[Expression], own: Expression, total: Expression, mask: Expression | None) -> Statement:
@@ -273,7 +283,7 @@ class AttentionScheduler:
         term = parts.depth[0].variable
 
         def left(row: Expression, own: Expression) -> Expression:
-            return word_at(self.weights, own, term) if self.words else Load(self.scores, (own, term))
+            return operand_at(self.weights, own, term) if self.packs else Load(self.scores, (own, term))
 
         def store(point: list[Expression], own: Expression, total: Expression, mask: Expression | None) -> Statement:
             total = b.multiply(total, wide(Load(self.factors, (own,)), lanes))
@@ -296,7 +306,7 @@ class AttentionScheduler:
         """
         term, lanes = panels.parts.depth[0].variable, self.tile.lanes
         start, depth = panels.parts.epilogue.initial, [Reduced(term, panels.terms)]
-        multiply = Multiply("dot2_bf16") if self.words else None
+        multiply = Multiply("dot2_bf16") if self.packs else None
 
         def tile(begin: Expression, height: int, panel: Panel) -> Statement:
             shape = replace(panels.tile, rows=height, vectors=panel.vectors)
@@ -354,7 +364,7 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:
     parts = analyse_attention(anchor.kernel)
-    return None if parts is None else _has_words(parts, target)
+    return None if parts is None else _packs_factors(parts, target)
 
 
 STRATEGY = Strategy("fused_attention", frozenset({Trait.ATTENTION}), _build, _applies, _candidates, rounds=_rounds)

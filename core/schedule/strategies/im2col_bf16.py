@@ -20,7 +20,7 @@ from graft.core.schedule.products.blocking import Range
 from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.factors import Outer
-from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, in_words
+from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, with_packed_operands
 from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
 from graft.core.schedule.products.product_axes import Contraction, contraction_of
 from graft.core.schedule.products.statements import bind, column_mask, loop, ramp, wide
@@ -193,7 +193,7 @@ class _Patched(ContractionScheduler):
 def _patched(kernel: Kernel, window: Window, target: Target, wanted: ContractionParameters | None) -> _Patched | None:
     """Return the scheduler of a product of patches; None if what follows the product is not elementwise."""
     plain = contraction_of(kernel)
-    dots = plain and in_words(plain, kernel.constants, target)
+    dots = plain and with_packed_operands(plain, kernel.constants, target)
     if not dots or dots.small is None or any(load.buffer is window.matrix for load in loads(dots.parts.left)):
         return None
     return _Patched(kernel, dots.parts, target, wanted, dots.small, window)

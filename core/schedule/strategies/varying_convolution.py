@@ -145,7 +145,7 @@ class DirectSums:
 class Panels:
     """The weights as ``[group, panel, window, input channel, channels of the panel]``, zeros behind the last channel.
 
-    To a depthwise convolution all channels are one group of one input channel; words of weights count as one, too.
+    To a depthwise convolution all channels are one group of one input channel; packed weights count as one, too.
     Behind them, from element ``tail`` on, are the sums of the weights of each output channel, where they are wanted.
     """
 

@@ -19,9 +19,9 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import instantiate, lower_loops
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
+from graft.core.schedule.products.packed_rows import packed_rows, rounded_rows
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import Tile, adjusted_tile, lanes_of, ranked_tiles
-from graft.core.schedule.products.word_rows import rounded_rows, word_rows
 from graft.core.schedule.strategies.varying_nest import Nests, moves_by_one
 from graft.core.schedule.strategies.varying_product_loops import Loops, Product
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy, always
@@ -57,7 +57,7 @@ def schedule_product(
     loops = Loops(product, tile, target.machine)
     packed = loops.pack(kernel)
     body = loops.body()
-    for stage in () if product.words is None else product.words.before:
+    for stage in () if product.packed is None else product.packed.before:
         made = lower_loops(simplify_statement(Nests(target.machine).nest(stage, 0)))
         body = Allocate(stage.buffer, Block((made, body)))
     function = Function(
@@ -68,8 +68,8 @@ def schedule_product(
         kernel.origin,
     )
     knobs: dict[str, int | str] = {"rows": tile.rows, "vectors": tile.vectors}
-    if product.words is not None:
-        knobs["dot"] = product.words.multiply.dot
+    if product.packed is not None:
+        knobs["dot"] = product.packed.multiply.dot
     return Scheduled(function, {source: contents for source, (_, contents) in packed.items()}, knobs=knobs)
 
 
@@ -77,7 +77,11 @@ def _product_of(kernel: Kernel, target: Target) -> Product | None:
     """Return the product that a kernel is; None if it is none."""
     stages = fused_stages(kernel)
     epilogue = None if stages is None else epilogue_of(stages, kernel.outputs)
-    return None if epilogue is None else _in_words(epilogue, kernel, target) or _taken_apart(epilogue, kernel.constants)
+    return (
+        None
+        if epilogue is None
+        else _with_packed_operands(epilogue, kernel, target) or _taken_apart(epilogue, kernel.constants)
+    )
 
 
 def _usual_size(product: Product, target: Target) -> tuple[int, int]:
@@ -129,21 +133,21 @@ def _taken_apart(epilogue: Epilogue, constants: Container[Buffer]) -> Product | 
     return Product(epilogue, left, right, tuple(own), columns, reduced)
 
 
-def _in_words(epilogue: Epilogue, kernel: Kernel, target: Target) -> Product | None:
-    """Return a product of rows of bytes, or rounded ones, by a constant matrix as one of words; None of any other."""
+def _with_packed_operands(epilogue: Epilogue, kernel: Kernel, target: Target) -> Product | None:
+    """Return a product of byte rows, or rounded ones, by a constant matrix over packed operands; None of any other."""
     if epilogue.branches or epilogue.picks:
         return None
     stage = epilogue.anchor
     others = [stage.value for stage in epilogue.every if stage is not epilogue.anchor]
-    words = word_rows(stage, kernel.constants, others)
-    if words is None and target.precision == "bf16" and lanes_of("float32", target) > 1:
-        words = rounded_rows(stage, kernel.constants, others)
-    if words is None:
+    packed = packed_rows(stage, kernel.constants, others)
+    if packed is None and target.precision == "bf16" and lanes_of("float32", target) > 1:
+        packed = rounded_rows(stage, kernel.constants, others)
+    if packed is None:
         return None
-    in_left, shape = free_variables(words.left), stage.buffer.shape
+    in_left, shape = free_variables(packed.left), stage.buffer.shape
     own = (n for n, axis in enumerate(stage.axes) if axis in in_left and shape[n] != b.index(1))
-    changed = replace(epilogue, anchor=words.anchor)
-    return Product(changed, words.left, words.right, tuple(own), len(stage.axes) - 1, (words.term,), words)
+    changed = replace(epilogue, anchor=packed.anchor)
+    return Product(changed, packed.left, packed.right, tuple(own), len(stage.axes) - 1, (packed.term,), packed)
 
 
 def _is_contiguous(load: Load, column: Variable) -> bool:

@@ -15,6 +15,7 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.vectorize import vectorize_expression
 from graft.core.schedule.products.blocking import BLOCK_SHARE, SPAN_SHARE
 from graft.core.schedule.products.epilogue import Epilogue
+from graft.core.schedule.products.packed_rows import PackedRows
 from graft.core.schedule.products.statements import ramp, scratch, wide
 from graft.core.schedule.products.tiling import (
     Begin,
@@ -30,7 +31,6 @@ from graft.core.schedule.products.tiling import (
     halves,
     part_span,
 )
-from graft.core.schedule.products.word_rows import WordRows
 from graft.core.schedule.strategies.varying_nest import divided
 from graft.core.schedule.strategies.varying_panels import Panels, Streams
 from graft.core.tensor_ir.ir import (
@@ -65,7 +65,7 @@ class Product:
     rows: tuple[int, ...]
     columns: int
     depth: tuple[Axis, ...]
-    words: WordRows | None = None
+    packed: PackedRows | None = None
     """How it is one of bytes."""
 
     @property
@@ -168,8 +168,8 @@ class Loops:
     def pack(self, kernel: Kernel) -> dict[Buffer, tuple[Buffer, np.ndarray]]:
         """Lay a constant right factor out in panels of the tile's columns; {} if it is not one."""
         load, product = self.product.right, self.product
-        if product.words is not None:
-            return self._pack_words(product.words, kernel)
+        if product.packed is not None:
+            return self._pack_right(product.packed, kernel)
         if not isinstance(load, Load) or load.buffer not in kernel.constants or len(product.depth) != 1:
             return {}
         place = (product.depth[0].variable, product.axes[product.columns])
@@ -181,18 +181,18 @@ class Loops:
         self.panels, packed = Panels.of(load.buffer.name, contents, load.buffer.dtype, self.tile.columns)
         return {load.buffer: (self.panels.buffer, packed)}
 
-    def _pack_words(self, words: WordRows, kernel: Kernel) -> dict[Buffer, tuple[Buffer, np.ndarray]]:
-        """Lay the words of a constant matrix out in panels, and behind them the sums of its columns."""
-        name, matrix, width = words.source.name, words.matrix(kernel.constants[words.source]), self.tile.columns
+    def _pack_right(self, rows: PackedRows, kernel: Kernel) -> dict[Buffer, tuple[Buffer, np.ndarray]]:
+        """Lay the packed operands of a constant matrix out in panels, and behind them the sums of its columns."""
+        name, matrix, width = rows.source.name, rows.matrix(kernel.constants[rows.source]), self.tile.columns
         panels, first = Panels.of(name, matrix, str(matrix.dtype), width)
-        parts, known = [first], [one for one in words.sums if one.constants is not None]
+        parts, known = [first], [one for one in rows.sums if one.constants is not None]
         parts += [Panels.of(name, one.contents().reshape(1, -1), str(matrix.dtype), width)[1] for one in known]
         packed = np.concatenate(parts)
         buffer = replace(panels.buffer, shape=(b.index(packed.size),))
         self.panels = replace(panels, buffer=buffer)
         begins = np.cumsum([part.size for part in parts])
         self.starts = {one.buffer: (buffer, int(at)) for one, at in zip(known, begins, strict=False)}
-        return {words.source: (buffer, packed)}
+        return {rows.source: (buffer, packed)}
 
     # ---- Blocks and columns ----
 
@@ -345,15 +345,15 @@ class Loops:
             return finish_tile(product.epilogue, tile, totals, point, lambda vector: place.mask(vector, lanes))
 
         done: Begin = finish
-        words = product.words
-        if words is None:
+        packed = product.packed
+        if packed is None:
             start = clear(tile, product.epilogue.initial)
         else:
 
             def begin(number: int, vector: int) -> Expression:
                 places = {product.axes[axis]: at for axis, at in product.row(b.add(row, number)).items()}
                 places[product.axes[product.columns]] = ramp(b.add(column, vector * lanes), lanes)
-                return words.start(places, lanes, place.mask(vector, lanes), self.starts)
+                return packed.start(places, lanes, place.mask(vector, lanes), self.starts)
 
             start = begin_with(tile, begin)
         terms, span = product.loops, None
@@ -365,7 +365,7 @@ class Loops:
             start, done = continued(sums, self.kind.dtype, place.part.ends, start, finish)
             span = part_span(terms[0].extent, self.span, tile.unroll, place.part.number)
         known = [left(number) for number in range(tile.rows)]
-        multiply = None if words is None else words.multiply
+        multiply = None if packed is None else packed.multiply
         body = accumulate(tile, self.kind, start, terms, known.__getitem__, right, done, span, ahead, multiply)
         for variable, value in reversed(bound):
             body = Let(variable, value, body)

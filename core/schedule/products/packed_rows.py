@@ -1,4 +1,4 @@
-"""Products of rows by a constant matrix as dot products of words, for any number of rows: of bytes, or in bfloat16."""
+"""Products of rows by a constant matrix over packed dot operands, for any number of rows: of bytes, or in bfloat16."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graft.core.machine.instructions import DOTS
 from graft.core.operators import build as b
 from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.loops.vectorize import vectorize_expression
-from graft.core.schedule.products.dot_grouping import WORD, Sum, group_bfloat16, group_bytes
+from graft.core.schedule.products.dot_grouping import PACKED_DTYPE, Sum, group_bfloat16, group_bytes
 from graft.core.schedule.products.packed_dot import SmallRows
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.statements import wide
@@ -22,8 +22,8 @@ from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, sub
 
 
 @dataclass(frozen=True, slots=True)
-class WordRows:
-    """A sum of products over words: ``left`` is a word of a row, ``right`` one of a column of ``source``."""
+class PackedRows:
+    """A sum of products over packed operands: ``left`` is one of a row, ``right`` one of a column of ``source``."""
 
     anchor: Stage
     left: Expression
@@ -43,12 +43,12 @@ class WordRows:
 
     @property
     def term(self) -> Axis:
-        """The axis of the sum, in words."""
+        """The axis of the sum, in packed operands."""
         assert self.anchor.reduction is not None, self.anchor.buffer.name
         return self.anchor.reduction.axes[0]
 
     def matrix(self, contents: np.ndarray) -> np.ndarray:
-        """Return the words of the right factor: a row for each term."""
+        """Return the packed operands of the right factor: a row for each term."""
         column, extent = self.anchor.axes[-1], self.anchor.buffer.shape[-1]
         whole = Buffer("factor", self.right.type.dtype, (self.term.extent, extent), memory="scratch")
         stage = Stage(whole, (self.term.variable, column), self.right)
@@ -77,8 +77,10 @@ class WordRows:
         return wide(vectorize_expression(value, places, mask), lanes)
 
 
-def word_rows(stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequence[Expression]) -> WordRows | None:
-    """Return a sum of products of bytes over words; None unless its columns are those of one constant matrix.
+def packed_rows(
+    stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequence[Expression]
+) -> PackedRows | None:
+    """Return a sum of products of bytes over packed operands; None unless its columns are those of one constant matrix.
 
     ``others`` are what else is computed from the kernel's inputs: the matrix is replaced and must not be among it.
     """
@@ -104,12 +106,14 @@ def word_rows(stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequ
     (axis,) = stage.reduction.axes
     small = SmallRows(grouped.factors[int(turned)].value, grouped.variable, constant_extent(axis.extent))
     width = DOTS[dot].width
-    left = small.word(term, width) if small.can_be_words(width) else left
+    left = small.packed_operand(term, width) if small.can_be_packed(width) else left
     made = {one.buffer: _in_memory(one) for one in grouped.sums if one.constants is None}
-    return WordRows(grouped.anchor, left, right, Multiply(dot, turned), sources.pop(), grouped.sums, made)
+    return PackedRows(grouped.anchor, left, right, Multiply(dot, turned), sources.pop(), grouped.sums, made)
 
 
-def rounded_rows(stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequence[Expression]) -> WordRows | None:
+def rounded_rows(
+    stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequence[Expression]
+) -> PackedRows | None:
     """Return a float32 sum of products over pairs of rounded numbers; None unless its right factor is constant."""
     grouped = group_bfloat16(stage)
     factors = None if grouped is None else factors_of(grouped.anchor)
@@ -132,15 +136,15 @@ def rounded_rows(stage: Stage, constants: Mapping[Buffer, np.ndarray], others: S
     axes = tuple(axis for axis in stage.axes if axis in own)
     fresh = {axis: Variable(axis.name) for axis in (*axes, grouped.variable)}
     shape = [size for axis, size in zip(stage.axes, stage.buffer.shape, strict=True) if axis in own]
-    words = -(-extent // width)
-    buffer = Buffer("rounded", "bfloat16", (*shape, b.index(words * width)), None, "scratch", 64)
+    count = -(-extent // width)
+    buffer = Buffer("rounded", "bfloat16", (*shape, b.index(count * width)), None, "scratch", 64)
     place = fresh[grouped.variable]
     value = substitute(small, {**fresh, grouped.variable: b.minimum(place, extent - 1)} if extent % width else fresh)
     if extent % width:
         value = b.select(b.less(place, extent), value, b.constant(0, "bfloat16"))
     made = Stage(buffer, tuple(fresh.values()), value)
-    read = Bitcast(Load(buffer, (*axes, Ramp(b.multiply(term, width), 1, width))), WORD)
-    return WordRows(grouped.anchor, read, right, Multiply(dot, turned), sources.pop(), (), {}, made)
+    read = Bitcast(Load(buffer, (*axes, Ramp(b.multiply(term, width), 1, width))), PACKED_DTYPE)
+    return PackedRows(grouped.anchor, read, right, Multiply(dot, turned), sources.pop(), (), {}, made)
 
 
 def _in_memory(made: Sum) -> Stage:

@@ -65,6 +65,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m tests.ratchets
+	$(BIN)/python -m pytest -q -n 0 tests/docs/test_words.py
 	$(MAKE) native-check
 
 ratchets: $(STAMP)

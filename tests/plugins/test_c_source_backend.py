@@ -310,7 +310,7 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize("call", UNWRITABLE)
-def test_a_field_that_there_is_not_is_named(tiny: Make, call: str) -> None:
+def test_an_unknown_field_is_named(tiny: Make, call: str) -> None:
     said = fault(tiny({"Relu": graft.CCall(call, {"alpha": 1.0} if "alpah" in call else {})}), PluginError)
     assert said == f"{REGION}: Relu (node 'y'): the call '{call}' {UNWRITABLE[call]}"
 

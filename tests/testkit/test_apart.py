@@ -112,7 +112,7 @@ def test_a_plugin_that_ends_the_process_when_it_is_imported_fails_level_0(tmp_pa
     assert one.text.startswith(said)
 
 
-def test_a_backend_that_there_is_not_is_an_error(tmp_path: Path) -> None:
+def test_an_unknown_backend_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(GraftError, match="unknown backend 'npv'; did you mean 'npu'"):
         results(plugin(tmp_path), name="npv")
 

@@ -1,4 +1,4 @@
-"""Products of bytes with any number of rows: dot products of words, exactly what the integers say."""
+"""Products of bytes with any number of rows: dot products of packed operands, exactly what the integers say."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_parameters_are_data(parameters: Parameters) -> None:
     assert from_json(to_json(parameters)) == parameters
 
 
-def test_a_unit_that_there_is_not_is_refused() -> None:
+def test_an_absent_unit_is_refused() -> None:
     text = to_json(NEAREST).replace("warpgroup", "cluster")
     with pytest.raises(TuningError) as caught:
         from_json(text)

@@ -227,7 +227,7 @@ def test_an_inaccurate_activation_behind_a_product_is_refused_unless_it_is_allow
     assert allowed["y"].composite == "onednn.matmul_activation"
 
 
-def test_allowing_an_operator_that_there_is_not_is_an_error():
+def test_allowing_an_unknown_operator_is_an_error():
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 24]> g (float[4] x) => (float[4] y) { y = Log(x) }'
     )

@@ -38,7 +38,7 @@ class ExtentScope:
         """Return the shapes of a call's results, each with whether it is known only when the call is done."""
         return self._bind(values)
 
-    def told(self, compiled: Procedure) -> Procedure:
+    def with_symbols(self, compiled: Procedure) -> Procedure:
         """Return a region's procedure with the symbols that stand for extents here."""
         if not self.own:
             return compiled

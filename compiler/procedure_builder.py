@@ -123,7 +123,7 @@ class ProcedureBuilder:
     def _written_by(self, index: int) -> int:
         """Return the number of the first call before which the bytes of a tensor are there."""
         if self.tensors[index].storage == "extents":
-            return len(self.calls)  # its symbols may be told by any call so far
+            return len(self.calls)  # its symbols may be bound by any call so far
         owner = self._root(index)
         for step in reversed(range(len(self.calls))):
             if any(one >= 0 and self._root(one) == owner for one in self.calls[step].outputs):
@@ -259,10 +259,10 @@ class ProcedureBuilder:
         only when the program has run in part.
         """
         self.outputs = []
-        told = {extent for index in self.inputs for extent in self.tensors[index].shape or ()}
+        known = {extent for index in self.inputs for extent in self.tensors[index].shape or ()}
 
         def is_early(index: int) -> bool:
-            return all(symbol in told for extent in self.tensors[index].shape or () for symbol in symbols_of(extent))
+            return all(symbol in known for extent in self.tensors[index].shape or () for symbol in symbols_of(extent))
 
         for position, (given, name) in enumerate(zip(outputs, names, strict=True)):
             index = given if is_early(given) else self.on(given, 0)

@@ -176,8 +176,8 @@ def joined(general: ProgramDescription, variants: Mapping[str, ProgramDescriptio
     facts: list[dict[str, Any]] = []
     for number, (label, one) in enumerate(variants.items()):
         place = {"procedure": len(procedures), "module": len(modules)}
-        told = {key: one.metadata[key] for key in ("plan", "summary", "weights") if key in one.metadata}
-        facts.append({"label": label, **place, **told})
+        metadata = {key: one.metadata[key] for key in ("plan", "summary", "weights") if key in one.metadata}
+        facts.append({"label": label, **place, **metadata})
         own = [on_devices(procedure, one.devices, devices) for procedure in one.procedures]
         procedures += _renumbered(own, label, len(procedures), len(modules))
         modules += one.modules

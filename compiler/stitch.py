@@ -235,7 +235,7 @@ class Stitcher:
             keys = {name: self._constants.add(array) for name, array in compiled.constants.items()}
             first = self._add_modules(region.name, compiled.modules)
             scope.results(results)
-            return builder.inline(scope.told(compiled.procedure), inputs, first, keys, device=device)
+            return builder.inline(scope.with_symbols(compiled.procedure), inputs, first, keys, device=device)
         first = self._add_modules(region.name, (compiled,))
         if region.backend in self._passed:
             inputs = inputs + constants

@@ -35,7 +35,7 @@ ENTRY = "{}_entry"
 
 
 def flags_of(backend: CVendor) -> tuple[str, ...]:
-    """Return what the compiler is told."""
+    """Return the flags of the compiler."""
     return (*FLAGS, f"-I{INCLUDE}", *(f"-I{folder}" for folder in backend.includes))
 
 

@@ -62,7 +62,7 @@ def unknown_symbols(names: Sequence[str], libraries: Sequence[str]) -> list[str]
 
 
 def link_flags(libraries: Sequence[str]) -> tuple[str, ...]:
-    """Return what a linker is told: ``-lopenblas`` for ``libopenblas.so.0``; a path that is no soname stays one."""
+    """Return the flags of a linker: ``-lopenblas`` for ``libopenblas.so.0``; a path that is no soname stays one."""
     return tuple(_link_flag(library) for library in libraries)
 
 

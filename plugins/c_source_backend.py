@@ -51,7 +51,7 @@ class CSourceBackend(Backend):
     libraries: ClassVar[tuple[str, ...]] = ()
     """Shared libraries by soname, or by path, which ties a program to this machine."""
     link: ClassVar[tuple[str, ...]] = ()
-    """What a linker is told in a C project; without it, ``-l`` and the name of each library."""
+    """The flags of a linker in a C project; without it, ``-l`` and the name of each library."""
     helpers: ClassVar[str] = ""
     """C functions of the backend's own, ``static inline``, that calls may call: after the headers, before the calls."""
     calls: ClassVar[Mapping[str, Any]] = {}

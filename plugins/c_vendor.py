@@ -44,7 +44,7 @@ class CVendor(Protocol):
 
     @property
     def link(self) -> Sequence[str]:
-        """What a linker is told instead."""
+        """The flags of a linker instead."""
         ...
 
     @property

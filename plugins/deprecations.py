@@ -20,8 +20,8 @@ class Deprecation:
     since: int
     instead: str
 
-    def told(self, who: str) -> str:
-        """Return what a plugin that uses it is told."""
+    def warning(self, who: str) -> str:
+        """Return the warning for a plugin that uses it."""
         return (
             f"{who} defines {self.name}, which is deprecated since level {self.since} of the plugin interface and gone "
             f"in level {self.since + 1}; define {self.instead}"
@@ -33,16 +33,16 @@ DEPRECATIONS: tuple[Deprecation, ...] = ()
 
 
 def deprecated_uses(who: str, hooks: object, backends: Sequence[Backend]) -> Iterator[str]:
-    """Give what a plugin is to be told, for hooks that it implements and members that its backends override."""
+    """Give the warnings for a plugin, for hooks that it implements and members that its backends override."""
     for row in DEPRECATIONS:
         owner, _, member = row.name.rpartition(".")
         if not owner:
             if hasattr(hooks, member):
-                yield row.told(who)
+                yield row.warning(who)
             continue
         for backend in backends:
             if _overrides(type(backend), owner, member):
-                yield row.told(f"{who}: backend '{backend.name}'")
+                yield row.warning(f"{who}: backend '{backend.name}'")
 
 
 def warn(texts: Sequence[str]) -> None:

@@ -78,13 +78,13 @@ def _error(plugin: Plugin, error: GraftError) -> Finding:
 
 def _raised(questions: Iterable[Callable[[], object]]) -> Iterator[GraftError]:
     """Ask questions and give the errors that are the answers, each once."""
-    told = set()
+    reported = set()
     for question in questions:
         try:
             question()
         except GraftError as error:
-            if error.message not in told:
-                told.add(error.message)
+            if error.message not in reported:
+                reported.add(error.message)
                 yield error
 
 

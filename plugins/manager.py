@@ -65,7 +65,7 @@ class Plugin:
     backends: list[FencedBackend] = field(default_factory=list)
     machines: list[Machine] = field(default_factory=list)
     deprecated: list[str] = field(default_factory=list)
-    """What it is told of members and hooks that a later level of the interface lacks."""
+    """The warnings of it: members and hooks that a later level of the interface lacks."""
 
     @property
     def name(self) -> str:

@@ -64,8 +64,8 @@ def report_on_artifact(path: Path, manager: PluginManager | None = None) -> Repo
     report = _report(path.name, plan, ir.from_proto(embedded_model(path)), environment, manifest, manager)
     if manager is None or not any(row.get("plugin") for row in manifest["modules"]):
         return report
-    told = module_reports(read(path).modules, manager).values()
-    return replace(report, sections=(*report.sections, *((one.title, one.html) for one in told if one.html)))
+    reports = module_reports(read(path).modules, manager).values()
+    return replace(report, sections=(*report.sections, *((one.title, one.html) for one in reports if one.html)))
 
 
 def _report(

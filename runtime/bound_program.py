@@ -210,7 +210,7 @@ class BoundProgram:
         """The value that the next call gets: nothing, or zeros, in the first one."""
         if state.value is not None:
             return state.value
-        info, values = self._inputs[state.input], self._told(given)
+        info, values = self._inputs[state.input], self._bound_symbols(given)
         if state.grows is not None:
             values = {**values, str(state.shape[state.grows]): 0}
         for axis, extent in enumerate(state.shape):
@@ -223,7 +223,7 @@ class BoundProgram:
                     )  # fmt: skip
         return np.zeros(tuple(evaluate(extent, values) for extent in state.shape), numpy_dtype(info.dtype))
 
-    def _told(self, given: Sequence[Any]) -> dict[str, int]:
+    def _bound_symbols(self, given: Sequence[Any]) -> dict[str, int]:
         """The values of symbols that arrays have, by the axes that are one alone."""
         values: dict[str, int] = {}
         for shape, array in zip(self._shapes, given, strict=True):

@@ -62,8 +62,8 @@ class Program:
         self.description = description
         """What the program was made of."""
         self._packed = {which: packed_of(description.metadata, which) for which in ("inputs", "outputs")}
-        self.inputs = _told(native.inputs, self._packed["inputs"])
-        self.outputs = _told(native.outputs, self._packed["outputs"])
+        self.inputs = _tensor_infos(native.inputs, self._packed["inputs"])
+        self.outputs = _tensor_infos(native.outputs, self._packed["outputs"])
         self._is_packed = any(self._packed.values())
         self._is_plain = not self._is_packed
         """Whether a call may go straight to the native program."""
@@ -287,7 +287,7 @@ def _libraries_of(
     return tuple((one.name, libraries[one.name], 0) for one in description.devices if one.name in libraries)
 
 
-def _told(rows: Iterable[tuple[Any, ...]], packed: Mapping[str, str]) -> tuple[TensorInfo, ...]:
+def _tensor_infos(rows: Iterable[tuple[Any, ...]], packed: Mapping[str, str]) -> tuple[TensorInfo, ...]:
     """Return what the native program tells of inputs or outputs, packed ones by their own types."""
     infos = (TensorInfo(*row) for row in rows)
     return tuple(TensorInfo(one.name, packed[one.name], None) if one.name in packed else one for one in infos)

@@ -64,7 +64,7 @@ def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | 
         return None
     reads_shape = node.op_type in ("Shape", "Size")
     source = node.inputs[0] if reads_shape else None
-    if reads_shape and (source is None or not source.is_graph_input() or not _is_told(source)):
+    if reads_shape and (source is None or not source.is_graph_input() or not _has_known_shape(source)):
         return None
     if not reads_shape and not any(value in known for value in node.inputs):
         return None
@@ -80,7 +80,7 @@ def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | 
     return found if fits and found is not None and found.known is not None else None
 
 
-def _is_told(value: ir.Value) -> bool:
+def _has_known_shape(value: ir.Value) -> bool:
     """Whether the runtime knows the shape of an input: of packed ones it knows the bytes."""
     return not is_packed(value) or not names_in(dimensions_of(value) or ())
 

@@ -81,8 +81,8 @@ def varying_index_check(
         found = b.cast(Load(indices, place), "int64")
         low, high = value(bound.low), value(bound.high)
         wrong = b.either(b.less(found, low), b.greater(found, high))
-        told = (b.index(bound.axis), value(bound.extent), low, high)
-        body: Statement = If(wrong, CallExtern("fail_index", (found, *told)))
+        arguments = (b.index(bound.axis), value(bound.extent), low, high)
+        body: Statement = If(wrong, CallExtern("fail_index", (found, *arguments)))
         looped = axes if bound.column is None else axes[:-1]
         for axis, extent in reversed(list(zip(looped, indices.shape, strict=False))):
             body = For(axis, extent, kind, body)
@@ -140,8 +140,8 @@ def _span(
         )
 
     def test(found: Expression, wrong: Expression) -> Statement:
-        told = map(b.index, (bound.axis, _number(bound.extent), _number(bound.low), _number(bound.high)))
-        return If(wrong, CallExtern("fail_index", (b.cast(found, "int64"), *told)))
+        arguments = map(b.index, (bound.axis, _number(bound.extent), _number(bound.low), _number(bound.high)))
+        return If(wrong, CallExtern("fail_index", (b.cast(found, "int64"), *arguments)))
 
     body = block(
         Store(least, whole, start),

@@ -86,8 +86,8 @@ def reduced_axes(lowering: Lowering) -> Axes | None:
     """Return the axes of a Reduce operator, None where it is to do nothing."""
     shape = b.extents(lowering.input(0))
     axes = integers(lowering.constant(1))
-    if axes is None and (told := _told_axes(lowering.node)) is not None:
-        return Axes(shape, told)
+    if axes is None and (known := _known_axes(lowering.node)) is not None:
+        return Axes(shape, known)
     if not axes:
         if lowering.node.attribute("noop_with_empty_axes", 0):
             return None
@@ -159,7 +159,7 @@ class ComputedAxes:
 def computed_axes(lowering: Lowering) -> ComputedAxes | None:
     """Return the axes of a Reduce operator that come as data and that no shape tells, None for others."""
     given, shape = lowering.optional(1), b.extents(lowering.input(0))
-    if given is None or lowering.constant(1) is not None or _told_axes(lowering.node) is not None:
+    if given is None or lowering.constant(1) is not None or _known_axes(lowering.node) is not None:
         return None
     (count,) = b.dims(given)
     if count == 0:
@@ -173,7 +173,7 @@ def computed_axes(lowering: Lowering) -> ComputedAxes | None:
     return ComputedAxes(shape, reduced, bool(lowering.node.attribute("keepdims", 1)))
 
 
-def _told_axes(node: NodeView) -> frozenset[int] | None:
+def _known_axes(node: NodeView) -> frozenset[int] | None:
     """Return which computed axes are reduced where the shapes of operand and result say it, else None."""
     source, axes, result = node.input(0), node.input(1), node.outputs[0]
     if axes is None or source is None or source.shape is None or result.shape is None:
@@ -338,7 +338,7 @@ def _log_sum_exp_along(axes: ComputedAxes, lowering: Lowering, kind: str) -> tup
 def _accept_axes(node: NodeView) -> Reject | None:
     """Take axes that are constants, that the shapes of operand and result tell, or of a known number."""
     axes = node.input(1)
-    if _told_axes(node) is not None or (
+    if _known_axes(node) is not None or (
         axes is not None and axes.static_shape is not None and len(axes.static_shape) == 1
     ):
         return None

@@ -144,7 +144,7 @@ def image_text(functions: Sequence[Function], sources: Mapping[str, KernelSource
 
 
 def flags_for(machine: Machine) -> tuple[str, ...]:
-    """Return what the compiler is told; the processor only where the compiler of this machine knows it by its name."""
+    """Return the flags of the compiler; the processor only where the compiler of this machine knows it by its name."""
     is_here = machine.name == NATIVE
     row = family_row(machine.arch, machine.features) if is_here else ROWS.get(machine.name.partition("+")[0])
     if row is None or machine.arch != host_target().arch:
@@ -152,5 +152,5 @@ def flags_for(machine: Machine) -> tuple[str, ...]:
     more, fewer = ((machine.features - row.features) & COMPILED_FOR, (row.features - machine.features) & COMPILED_FOR)
     if machine.arch == "aarch64":
         return (*FLAGS, "".join([f"-march={row.name}", *(f"+{_ARM.get(one, one)}" for one in sorted(more))]))
-    told = (f"-march={row.name}", *(f"-m{one}" for one in sorted(more)), *(f"-mno-{one}" for one in sorted(fewer)))
-    return (*FLAGS, *told, *(["-mtune=native"] if is_here else []))
+    flags = (f"-march={row.name}", *(f"-m{one}" for one in sorted(more)), *(f"-mno-{one}" for one in sorted(fewer)))
+    return (*FLAGS, *flags, *(["-mtune=native"] if is_here else []))

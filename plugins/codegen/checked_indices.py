@@ -76,11 +76,11 @@ class IndexChecks:
             if known or key in self._seen or value.dtype not in DTYPES or 0 in (value.static_shape or ()):
                 continue
             self._seen.add(key)
-            told = [(one.axis, one.extent, one.low, one.high, one.column) for one in bounds]
+            described = [(one.axis, one.extent, one.low, one.high, one.column) for one in bounds]
             shape = value.static_shape or ("varying", value.rank)
             read = [(one, source.dtype, source.rank) for one, source in sources.items()]
             own = "" if self.lanes is not None else node.name
-            structure = repr(("index-check", value.dtype, shape, told, *read, *filter(None, [own])))
+            structure = repr(("index-check", value.dtype, shape, described, *read, *filter(None, [own])))
             is_new = structure not in self._names
             name = self._names.setdefault(structure, f"{self.prefix}_indices_{len(self._names)}")
             yield Check(value, sources, bounds, name, structure, is_new, self.lanes, own)

@@ -181,14 +181,14 @@ class Ptx:
 
     def copy_bulk(self, builder: Builder, target: str, source: str, arrived: str, size: int) -> None:
         """Arrive, and copy by cp.async.bulk."""
-        to, told = self.shared_address(builder, target), self.shared_address(builder, arrived)
+        to, barrier_address = self.shared_address(builder, target), self.shared_address(builder, arrived)
         far = builder.let(f"addrspacecast ptr {source} to ptr addrspace(1)")
         number = builder.let(f"ptrtoint ptr addrspace(1) {far} to i64")
         lines = (
             f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$2], {size};",
             f"{BULK.text['ptx']} [$0], [$1], {size}, [$2];",
         )
-        builder.emit(_assembly("\\0A".join(lines), "r,l,r", f"i32 {to}, i64 {number}, i32 {told}"))
+        builder.emit(_assembly("\\0A".join(lines), "r,l,r", f"i32 {to}, i64 {number}, i32 {barrier_address}"))
 
     def wait_bulk(self, builder: Builder, arrived: str, parity: str) -> None:
         """Try until the phase is over."""
@@ -196,8 +196,8 @@ class Ptx:
             "{", ".reg .pred %over;", "AGAIN:", "mbarrier.try_wait.parity.shared::cta.b64 %over, [$0], $1;",
             "@!%over bra AGAIN;", "}",
         )  # fmt: skip
-        told = self.shared_address(builder, arrived)
-        builder.emit(_assembly("\\0A".join(lines), "r,r", f"i32 {told}, i32 {parity}"))
+        barrier_address = self.shared_address(builder, arrived)
+        builder.emit(_assembly("\\0A".join(lines), "r,r", f"i32 {barrier_address}, i32 {parity}"))
 
 
 def _assembly(text: str, constraints: str, given: str) -> str:

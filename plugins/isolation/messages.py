@@ -33,7 +33,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RemoteDeclaration:
     """What a backend says of itself once; the patterns without their checks, which are asked for."""
 
     attributes: Mapping[str, Any]

@@ -20,7 +20,7 @@ from graft.errors import PluginError
 from graft.patterns.composite import Composite
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.isolation.answers import read_answer
-from graft.plugins.isolation.messages import Opening, Told
+from graft.plugins.isolation.messages import Opening, RemoteDeclaration
 from graft.plugins.isolation.pieces import write_nodes, write_region
 from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.isolation.connection import clean_environment
@@ -57,11 +57,11 @@ class RemotePlugin:
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._told: tuple[list[Told], list[Any]] | None = None
+        self._declared: tuple[list[RemoteDeclaration], list[Any]] | None = None
 
     def backends(self) -> list[RemoteBackend]:
         """Start the process, which imports the plugin, and return its backends; raise PluginError if it fails."""
-        return [_class_of(told)(self, told) for told in self._facts()[0]]
+        return [_class_of(declared)(self, declared) for declared in self._facts()[0]]
 
     def machines(self) -> list[Any]:
         """Return the machines that the plugin describes."""
@@ -71,7 +71,7 @@ class RemotePlugin:
         """Return an answer; raise what the plugin raised, or PluginError for a process that was lost meanwhile."""
         with self._lock:
             if self._connection is None:
-                self._told = self._start()
+                self._declared = self._start()
             assert self._connection is not None
             try:
                 self._connection.send((method, arguments))
@@ -81,13 +81,13 @@ class RemotePlugin:
                 raise PluginError(f"{doing} cannot be asked in another process: {error}") from error
             return self._answer(doing, self.how.seconds if seconds is None else seconds)
 
-    def _facts(self) -> tuple[list[Told], list[Any]]:
+    def _facts(self) -> tuple[list[RemoteDeclaration], list[Any]]:
         with self._lock:
-            if self._told is None:
-                self._told = self._start()
-            return self._told
+            if self._declared is None:
+                self._declared = self._start()
+            return self._declared
 
-    def _start(self) -> tuple[list[Told], list[Any]]:
+    def _start(self) -> tuple[list[RemoteDeclaration], list[Any]]:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -99,8 +99,8 @@ class RemotePlugin:
         readable = self._readable() if self.how.sandbox else None
         self._connection.send(Opening(sys.path, self.how.memory, self.source, self.limits, readable))
         seconds = min(self.how.load_seconds or math.inf, self.limits.importing + START)
-        told: tuple[list[Told], list[Any]] = self._answer("its import", seconds)
-        return told
+        declared: tuple[list[RemoteDeclaration], list[Any]] = self._answer("its import", seconds)
+        return declared
 
     def _readable(self) -> list[str]:
         return of_file(self.source.value) if self.source.is_file else of_module(self.source.value)
@@ -122,10 +122,10 @@ class RemotePlugin:
         if fine:
             return value
         kind, message, facts, notes = value
-        told = kind(message, **facts)
+        raised = kind(message, **facts)
         for note in notes:
-            told.add_note(note)
-        raise told
+            raised.add_note(note)
+        raise raised
 
     def _lost(self, doing: str, late: float = 0.0) -> PluginError:
         """Return what became of the process in what it was doing."""
@@ -164,38 +164,40 @@ class RemotePlugin:
 
 
 class RemoteBackend(Backend):
-    """A backend of a `RemotePlugin`: it declares what the other process told, and asks that for all else."""
+    """A backend of a `RemotePlugin`: it has what the one in the other process declares, and asks that for the rest."""
 
-    def __init__(self, plugin: RemotePlugin, told: Told, configuration: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, plugin: RemotePlugin, declared: RemoteDeclaration, configuration: Mapping[str, object] | None = None
+    ) -> None:
         self._plugin = plugin
-        self._told = told
+        self._declared = declared
         self._configuration = dict(configuration or {})
 
     def _ask(self, doing: str, method: str, *arguments: Any, seconds: float | None = None) -> Any:
         return self._plugin.ask(doing, method, self.name, self._configuration, *arguments, seconds=seconds)
 
     def option_rows(self) -> tuple[Option, ...]:
-        """Return what the other process has told."""
-        return self._told.rows
+        """Return what the other process has declared."""
+        return self._declared.rows
 
     def option_values(self) -> dict[str, OptionValue]:
-        """Return what the other process has told."""
-        return dict(self._told.values)
+        """Return what the other process has declared."""
+        return dict(self._declared.values)
 
     def configured(self, options: Mapping[str, object]) -> Backend:
         """Return the backend of the other process that is configured so."""
         if not options:
             return self
         wanted = {**self._configuration, **options}
-        told: Told = self._plugin.ask("its options", "told_of", self.name, wanted)
-        return _class_of(told)(self._plugin, told, wanted)
+        declared: RemoteDeclaration = self._plugin.ask("its options", "declaration_of", self.name, wanted)
+        return _class_of(declared)(self._plugin, declared, wanted)
 
     @property
     def patterns(self) -> Sequence[Composite]:
         """The composites, their checks asked of the other process."""
         return tuple(
             Composite(name, pattern, partial(self._check, name) if checked else None)
-            for name, pattern, checked in self._told.patterns
+            for name, pattern, checked in self._declared.patterns
         )
 
     def _check(self, name: str, match: Match) -> Reject | None:
@@ -313,9 +315,9 @@ class RemoteBackend(Backend):
         return str(self._ask("version", "ask", "version"))
 
 
-def _class_of(told: Told) -> type[RemoteBackend]:
+def _class_of(declared: RemoteDeclaration) -> type[RemoteBackend]:
     """Return a class with what the backend declares, for declarations are read off classes."""
-    attributes: Mapping[str, Any] = {**told.attributes, "__doc__": RemoteBackend.__doc__}
+    attributes: Mapping[str, Any] = {**declared.attributes, "__doc__": RemoteBackend.__doc__}
     kind: type[RemoteBackend] = type("RemoteBackend", (RemoteBackend,), dict(attributes))
-    kind.rules = told.attributes["rules"]  # which making the class has set to its own
+    kind.rules = declared.attributes["rules"]  # which making the class has set to its own
     return kind

@@ -23,7 +23,7 @@ from graft.partition.region import Region
 from graft.patterns.matching import matches
 from graft.plugins.discovery import PluginSource
 from graft.plugins.fence import FencedBackend, trace_of
-from graft.plugins.isolation.messages import STATED, Opening, Told
+from graft.plugins.isolation.messages import STATED, Opening, RemoteDeclaration
 from graft.plugins.isolation.pieces import Nodes, RegionPiece, read_nodes, read_region
 from graft.plugins.manager import Plugin, PluginManager
 from graft.plugins.time_limit import LIMITS, Limits
@@ -55,16 +55,16 @@ class Answers:
             self._backends[key] = self._backends[name, "{}"].configured(options)
         return self._backends[key]
 
-    def told(self) -> tuple[list[Told], list[Any]]:
+    def declarations(self) -> tuple[list[RemoteDeclaration], list[Any]]:
         """Return what all backends say of themselves, and the plugin's machines."""
-        return [self.told_of(name, {}) for name, _ in list(self._backends)], list(self._machines)
+        return [self.declaration_of(name, {}) for name, _ in list(self._backends)], list(self._machines)
 
-    def told_of(self, backend: str, options: Options) -> Told:
+    def declaration_of(self, backend: str, options: Options) -> RemoteDeclaration:
         """Return what a backend with options says of itself."""
         one = self._backend(backend, options)
         patterns = tuple((row.name, row.pattern, row.check is not None) for row in one.patterns)
         stated = {attribute: getattr(one, attribute) for attribute in STATED}
-        return Told(stated, patterns, one.option_rows(), one.option_values())
+        return RemoteDeclaration(stated, patterns, one.option_rows(), one.option_values())
 
     def check(self, backend: str, options: Options, composite: str, piece: Nodes) -> Reject | None:
         """Return what the check of a composite says of the nodes that its pattern matched."""
@@ -137,9 +137,9 @@ def answer(connection: Connection, ask: Callable[[], Any]) -> None:
     try:
         reply = (True, ask())
     except Exception as error:
-        told = portable(error)
-        message = "; ".join(filter(None, (told.message, _native.last_refusal())))
-        reply = (False, (type(told), message, told.facts, getattr(told, "__notes__", [])))
+        failure = portable(error)
+        message = "; ".join(filter(None, (failure.message, _native.last_refusal())))
+        reply = (False, (type(failure), message, failure.facts, getattr(failure, "__notes__", [])))
     if os.getpid() != own:
         os._exit(STATUS_CHILD)
     try:
@@ -165,7 +165,7 @@ def main() -> None:
         if opening.sandbox is not None:
             sandbox.enter([*sandbox.installed(), *opening.sandbox])
         answers.append(open_plugin(opening.source, opening.limits))
-        return answers[0].told()
+        return answers[0].declarations()
 
     answer(connection, begin)
     while answers:

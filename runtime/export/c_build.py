@@ -17,21 +17,21 @@ _ARM = {
     "bf16": ("+bf16", "__ARM_FEATURE_BF16"), "sve": ("+sve", "__ARM_FEATURE_SVE"),
     "sve2": ("+sve2", "__ARM_FEATURE_SVE2"),
 }  # fmt: skip
-"""By the names of features, what compilers for 64-bit ARM are told, and the macro that they define then."""
+"""By the names of features, the flags of compilers for 64-bit ARM, and the macro that they define then."""
 
 
 def target_flags(targets: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return what a compiler is told of the processor that kernels are written for."""
-    told: list[str] = []
+    """Return the flags of a compiler for the processor that kernels are written for."""
+    flags: list[str] = []
     for target in targets:
         features = sorted(map(str, target.get("features", ())))
         if target.get("arch") == "x86_64":
-            told += [f"-m{feature}" for feature in features]
+            flags += [f"-m{feature}" for feature in features]
         elif target.get("arch") == "aarch64":
-            told.append("-march=armv8-a" + "".join(_ARM[one][0] for one in features if one in _ARM))
+            flags.append("-march=armv8-a" + "".join(_ARM[one][0] for one in features if one in _ARM))
         elif target.get("arch") == "riscv64" and "v" in features:
-            told.append("-march=rv64gcv")
-    return tuple(told)
+            flags.append("-march=rv64gcv")
+    return tuple(flags)
 
 
 def target_check(name: str, targets: Sequence[Mapping[str, Any]]) -> str:
@@ -40,9 +40,9 @@ def target_check(name: str, targets: Sequence[Mapping[str, Any]]) -> str:
     if not macros:
         return ""
     condition = " || ".join(f"!defined({macro})" for macro in macros)
-    told = " ".join(target_flags(targets))
+    flags = " ".join(target_flags(targets))
     return f"""#if {condition}
-#error "the kernels of {name} are written for a processor with more than this compiler was told of: say {told}"
+#error "the kernels of {name} are written for a processor with more than this compiler was told of: say {flags}"
 #endif
 """
 
@@ -58,9 +58,9 @@ def _macros(target: Mapping[str, Any]) -> Iterator[str]:
 
 
 def makefile_text(
-    name: str, sources: Sequence[str], libraries: Sequence[str], sizes: str, told: Sequence[str] = ()
+    name: str, sources: Sequence[str], libraries: Sequence[str], sizes: str, flags: Sequence[str] = ()
 ) -> str:
-    """Return a Makefile for a library of ``sources`` and its check; the compiler is ``told`` of the processor."""
+    """Return a Makefile for a library of ``sources`` and its check; ``flags`` are the compiler's for the processor."""
     threads = " -pthread" if f"{name}_threads.c" in sources else ""
     objects = " ".join(f"$(BUILD)/{source.rpartition('.')[0]}.o" for source in sources)
     return f"""# `make` builds $(BUILD)/lib{name}.a, `make check` runs the model on a recorded input.
@@ -69,7 +69,7 @@ CC ?= cc
 AR ?= ar
 CFLAGS ?= -O3
 BUILD ?= build
-NEEDED := -std=c11 {" ".join([*FLAGS, *told])}{threads} -I.
+NEEDED := -std=c11 {" ".join([*FLAGS, *flags])}{threads} -I.
 OBJECTS := {objects}
 
 all: $(BUILD)/lib{name}.a
@@ -102,7 +102,7 @@ clean:
 """
 
 
-def cmake_text(name: str, sources: Sequence[str], libraries: Sequence[str], told: Sequence[str] = ()) -> str:
+def cmake_text(name: str, sources: Sequence[str], libraries: Sequence[str], flags: Sequence[str] = ()) -> str:
     """Return a CMakeLists.txt with the static library as a target, and its check as a test."""
     has_blob = any(source.endswith(".S") for source in sources)
     has_threads = f"{name}_threads.c" in sources
@@ -123,7 +123,7 @@ endif()
 add_library({target} STATIC {" ".join(sources)})
 set_target_properties({target} PROPERTIES C_STANDARD 11 C_EXTENSIONS OFF)
 target_include_directories({target} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
-target_compile_options({target} PRIVATE $<$<COMPILE_LANGUAGE:C>:{";".join([*FLAGS, *told])}>)
+target_compile_options({target} PRIVATE $<$<COMPILE_LANGUAGE:C>:{";".join([*FLAGS, *flags])}>)
 target_link_libraries({target} PUBLIC {linked})
 {blob if has_blob else ""}
 enable_testing()

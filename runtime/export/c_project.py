@@ -84,7 +84,7 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
     stored = f"{name}_weights.{'S' if program.blob else 'c'}"
     threads = [f"{name}_threads.c"] if program.threads > 1 else []
     sources = [f"{name}.c", f"{name}_kernels.c", *([stored] if program.constants else []), *threads]
-    told = target_flags(program.targets)
+    flags = target_flags(program.targets)
     sizes = f"{name}: arena {program.arena_bytes} bytes, weights {weights} bytes"
     files: dict[str, Parts] = {
         f"{name}.h": header_text(program),
@@ -94,8 +94,8 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
         f"{name}_check.h": check_header(name),
         f"{name}_check.c": check_text(program, recorded),
         "main.c": main_text(name, profile == "hosted"),
-        "Makefile": makefile_text(name, sources, list(libraries), sizes, told),
-        "CMakeLists.txt": cmake_text(name, sources, list(libraries), told),
+        "Makefile": makefile_text(name, sources, list(libraries), sizes, flags),
+        "CMakeLists.txt": cmake_text(name, sources, list(libraries), flags),
     }
     if threads:
         files[threads[0]] = threads_text(program)

@@ -178,10 +178,10 @@ class Body:
         result, more = step(carried)
         inner, self.nodes = self.nodes, around
         scalars = [(number, TensorProto.INT64), (going, TensorProto.BOOL), (more, TensorProto.BOOL)]
-        told = [onnx.helper.make_tensor_value_info(name, kind, []) for name, kind in scalars]
+        scalar_infos = [onnx.helper.make_tensor_value_info(name, kind, []) for name, kind in scalars]
         states = [onnx.helper.make_value_info(name, self.types[value]) for name in (carried, result)]
         body = onnx.helper.make_graph(
-            inner, f"{self._stem}/step", [*told[:2], states[0]], [told[2], states[1]]
+            inner, f"{self._stem}/step", [*scalar_infos[:2], states[0]], [scalar_infos[2], states[1]]
         )  # fmt: skip
         found = self("Loop", self.constant(most, np.int64), self.constant(True), value, body=body)
         self.types[found] = self.types[value]
@@ -237,7 +237,7 @@ def learn(
     try:
         found = onnx.shape_inference.infer_node_outputs(schema, node, given, known, opset_imports=imports)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
-        return  # what is wrong is told where the whole model is inferred
+        return  # what is wrong is reported where the whole model is inferred
     for name, kind in found.items():
         stated = types.get(name)
         if stated is None or not stated.tensor_type.HasField("shape"):

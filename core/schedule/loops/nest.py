@@ -146,9 +146,9 @@ def choose_axis(stage: FlatStage, simplifier: Simplifier, lanes: int, latency: i
     ordered = stage.operator is not None and is_ordered(stage.operator, stage.value.type)
     regrouped = () if ordered else stage.reduced
     counts = [axis.count for axis in stage.reduced if axis.count is not None]
-    told = free_variables(*counts)  # the lanes of a vector take as many turns of a loop
+    of_counts = free_variables(*counts)  # the lanes of a vector take as many turns of a loop
     for axis in (*reversed(stage.axes), *reversed(regrouped)):
-        if axis.count is not None or axis.variable in told:
+        if axis.count is not None or axis.variable in of_counts:
             continue
         cost = _vector_cost(stage, axis, simplifier, lanes, amount, latency)
         if cost < best[0]:

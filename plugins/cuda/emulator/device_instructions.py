@@ -296,9 +296,16 @@ def _expect(to: Emission, one: Instruction) -> None:
 
 def _copy_bulk(to: Emission, one: Instruction) -> None:
     target, source, size, barrier = one.operands
-    near, told = _shared_address(to, target), _shared_address(to, barrier)
+    near, barrier_address = _shared_address(to, target), _shared_address(to, barrier)
     bytes_ = to.bits(size, "b32")
-    to.call("copy_bulk", f"i32 {near}", f"i64 {to.address(source)}", f"i32 {bytes_}", f"i32 {told}", f"i32 {one.line}")
+    to.call(
+        "copy_bulk",
+        f"i32 {near}",
+        f"i64 {to.address(source)}",
+        f"i32 {bytes_}",
+        f"i32 {barrier_address}",
+        f"i32 {one.line}",
+    )
 
 
 def _wait_barrier(to: Emission, one: Instruction) -> None:

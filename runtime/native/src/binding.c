@@ -216,7 +216,7 @@ static int32_t bind_symbols(Context *context, Frame *frame, const Stage *stage, 
   return GRAFT_OK;
 }
 
-static const IndexList *told_tensors(const Procedure *procedure, const Stage *stage) {
+static const IndexList *defining_tensors(const Procedure *procedure, const Stage *stage) {
   return stage->call < 0 ? &procedure->inputs : &procedure->calls[stage->call].outputs;
 }
 
@@ -237,7 +237,7 @@ int32_t graft_bind_stage(Context *context, Frame *frame, int32_t number) {
     status = status ? status : check_bounds(context, frame, stage);
     status = status ? status : check_equations(context, frame, stage);
   }
-  status = status ? status : compare_all(context, frame, told_tensors(frame->procedure, stage));
+  status = status ? status : compare_all(context, frame, defining_tensors(frame->procedure, stage));
   if (changed) {
     for (int32_t i = 0; !status && i < stage->tensors.count; i++) {
       int32_t tensor = stage->tensors.items[i];

@@ -199,8 +199,8 @@ static int is_demanded(const Procedure *procedure, int32_t i, int32_t stage) {
 
 static int is_shaped(const Procedure *procedure, int32_t i, int32_t stage) {
   const TensorSpec *tensor = procedure->tensors + i;
-  int is_told = tensor->storage == STORAGE_INPUT || tensor->is_unknown;
-  return tensor->stage == stage && !is_told && (tensor->dimensions || tensor->value_count);
+  int is_known = tensor->storage == STORAGE_INPUT || tensor->is_unknown;
+  return tensor->stage == stage && !is_known && (tensor->dimensions || tensor->value_count);
 }
 
 static int is_compared_view(const Procedure *procedure, int32_t i, int32_t stage) {

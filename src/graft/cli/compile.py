@@ -210,9 +210,9 @@ def _tell(
     if state.json:
         tuning = {} if compiled.tuning is None else {"tuning": _facts(compiled.tuning)}
         facts = {"artifact": str(path), "bytes": written, "summary": compiled.plan.summary()}
-        told = {"modules": {name: one.facts for name, one in reports.items()}} if reports else {}
-        told |= {"operators": _operators(compiled.plan, reports)} if reports else {}
-        print_json({**facts, **tuning, **told, "seconds": seconds})
+        details = {"modules": {name: one.facts for name, one in reports.items()}} if reports else {}
+        details |= {"operators": _operators(compiled.plan, reports)} if reports else {}
+        print_json({**facts, **tuning, **details, "seconds": seconds})
     else:
         _print(compiled, f"{path}: {size(written)}", seconds, show_time)
         for one in reports.values():

@@ -124,7 +124,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class OutputTile:
     """Blocks of outputs, rows and columns of them, in an image."""
 
     image: int
@@ -182,7 +182,7 @@ class Tiling:
     columns: int
     outputs_outside: bool = True
 
-    def tiles(self, shape: Shape) -> Iterator[Tile]:
+    def tiles(self, shape: Shape) -> Iterator[OutputTile]:
         """Yield the tiles in order."""
         outputs = pieces(range(shape.outputs), self.outputs)
         places = [
@@ -192,11 +192,11 @@ class Tiling:
         ]
         for image in range(shape.images):
             if self.outputs_outside:
-                yield from (Tile(image, one, *place) for one in outputs for place in places)
+                yield from (OutputTile(image, one, *place) for one in outputs for place in places)
             else:
-                yield from (Tile(image, one, *place) for place in places for one in outputs)
+                yield from (OutputTile(image, one, *place) for place in places for one in outputs)
 
-    def chunks(self, shape: Shape, tile: Tile) -> list[range]:
+    def chunks(self, shape: Shape, tile: OutputTile) -> list[range]:
         """Return the blocks of inputs that are brought at one time."""
         return pieces(shape.inputs_of(tile.outputs), self.inputs)
 
@@ -274,7 +274,7 @@ def _window(shape: Shape, rows: int, columns: int) -> Window | None:
     found = None
     corners = {(0, 0), (shape.result[0] - rows, shape.result[1] - columns), (min(1, shape.result[0] - rows), 0)}
     for top, left in corners:
-        tile = Tile(0, range(1), range(top, top + rows), range(left, left + columns))
+        tile = OutputTile(0, range(1), range(top, top + rows), range(left, left + columns))
         window = tile.window(shape)
         if max(window.pad_top, window.pad_bottom, window.pad_left, window.pad_right) > MOST_PADDING:
             return None
@@ -325,7 +325,7 @@ class _Times:
         loads = 1 if one_load else blocks
         return loads * self.configuration.latency + blocks * window.rows * window.columns * size // port
 
-    def moved(self, tile: Tile) -> int:
+    def moved(self, tile: OutputTile) -> int:
         whole = len(tile.columns) == self.shape.result[1]
         size, port = self.configuration.entry_bytes["input"], self.configuration.port_bytes
         loads = 1 if whole else len(tile.outputs)
@@ -364,7 +364,7 @@ def _estimate(shape: Shape, tiling: Tiling, window: Window, rooms: Rooms, config
     weight_loads = _loads(outputs * inputs, places, inputs, rooms.buffers, inside=tiling.outputs_outside)
     if shape.step:
         input_loads = outputs * places
-    largest = Tile(0, range(tiling.outputs), range(tiling.rows), range(tiling.columns))
+    largest = OutputTile(0, range(tiling.outputs), range(tiling.rows), range(tiling.columns))
     moved = outputs * places * times.moved(largest) if shape.moved else 0
     loading = input_loads * input_load + weight_loads * weight_load + moved
     storing = outputs * places * times.store(tiling.outputs, area)

@@ -13,7 +13,7 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.products.statements import column_mask
-from graft.core.schedule.products.tiling import Split, Tile, split_evenly
+from graft.core.schedule.products.tiling import RegisterTile, Split, split_evenly
 from graft.core.tensor_ir.ir import Buffer, Expression, For, If, LoopKind, Statement, Variable
 
 BLOCK_SHARE = 0.75
@@ -72,7 +72,7 @@ class Columns:
     """The columns of a product in panels as wide as a tile; the last may be narrower, and its last vector cut off."""
 
     width: int
-    tile: Tile
+    tile: RegisterTile
 
     @property
     def panels(self) -> int:
@@ -132,7 +132,7 @@ def wanted_tasks(target: Target) -> int:
 
 
 def choose_blocking(
-    tile: Tile,
+    tile: RegisterTile,
     tiles: Split,
     panels: int,
     terms: int,

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from graft.core.operators import build as b
 from graft.core.schedule.products.product_axes import Contraction
-from graft.core.schedule.products.tiling import Tile, finish_tile
+from graft.core.schedule.products.tiling import RegisterTile, finish_tile
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, If, Statement
 
 Point = Callable[[Expression, Expression], list[Expression]]
 
 
 def finish_branches(
-    parts: Contraction, tile: Tile, usual: Tile, totals: Buffer, panel: Expression, point: Point
+    parts: Contraction, tile: RegisterTile, usual: RegisterTile, totals: Buffer, panel: Expression, point: Point
 ) -> Statement:
     """Return the stores of the sums of a tile in the panel of that number; all panels but the last have ``usual``.
 
@@ -37,7 +37,7 @@ def finish_branches(
     return statement
 
 
-def _vectors(parts: Contraction, tile: Tile, totals: Buffer, column: int, point: Point) -> Statement:
+def _vectors(parts: Contraction, tile: RegisterTile, totals: Buffer, column: int, point: Point) -> Statement:
     """Return the stores of a tile whose vectors belong to the branches of the columns from ``column`` on."""
     statements: list[Statement] = []
     for branch in parts.epilogue.branches:

@@ -17,7 +17,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.products.statements import counter, over, ramp
-from graft.core.schedule.products.tiling import Tile, accumulators, clear, finish_tile, split_evenly
+from graft.core.schedule.products.tiling import RegisterTile, accumulators, clear, finish_tile, split_evenly
 from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Let, Statement, Variable
 
@@ -33,7 +33,7 @@ class ChannelTiles:
     found: Convolution
     source: Buffer
     weights: Buffer
-    tile: Tile
+    tile: RegisterTile
 
     @property
     def windows(self) -> Windows:
@@ -97,7 +97,7 @@ class ChannelTiles:
 
     def summed(
         self,
-        tile: Tile,
+        tile: RegisterTile,
         pixels: Pixels,
         channel: Expression,
         body: Callable[[Buffer], Statement],

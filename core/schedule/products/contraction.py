@@ -22,9 +22,9 @@ from graft.core.schedule.products.statements import allocate, counter, loop, nes
 from graft.core.schedule.products.tiling import (
     Ahead,
     Partial,
+    RegisterTile,
     Span,
     Split,
-    Tile,
     accumulate,
     begin_with,
     clear,
@@ -221,7 +221,7 @@ class ContractionScheduler(Factors):
         multiply = self.parts.multiply
         return accumulate(tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply)
 
-    def store(self, outer: Outer, place: Place, tile: Tile, totals: Buffer) -> Statement:
+    def store(self, outer: Outer, place: Place, tile: RegisterTile, totals: Buffer) -> Statement:
         """Return the stores of a tile of sums, behind the epilogue."""
         panel, begin = place.panel, self.split.begin(place.number)
 
@@ -237,7 +237,7 @@ class ContractionScheduler(Factors):
             return finish_branches(self.parts, tile, self.tile, totals, panel.number, point)
         return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self.columns.mask(panel, vector))
 
-    def _initial(self, outer: Outer, place: Place, tile: Tile, row: int, vector: int) -> Expression:
+    def _initial(self, outer: Outer, place: Place, tile: RegisterTile, row: int, vector: int) -> Expression:
         """Return what the sums of a vector of a tile start from, where that is not one number."""
         panel = place.panel
         begin, offset = self.split.begin(place.number), vector * tile.lanes
@@ -255,7 +255,7 @@ class ContractionScheduler(Factors):
         """Return the terms of a part; the last part may be shorter."""
         return part_span(self.parts.terms, self.blocking.span, self.tile.unroll, part.number)
 
-    def _continued(self, place: Place, tile: Tile, start: Totals, finish: Totals) -> tuple[Totals, Totals]:
+    def _continued(self, place: Place, tile: RegisterTile, start: Totals, finish: Totals) -> tuple[Totals, Totals]:
         """Return how a tile starts and finishes whose sums are kept between parts: each part is a sum of its own."""
         assert place.part is not None
         part, blocking = place.part, self.blocking

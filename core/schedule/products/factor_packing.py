@@ -11,7 +11,7 @@ import numpy as np
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products.product_axes import Contraction
-from graft.core.schedule.products.tiling import Split, Tile
+from graft.core.schedule.products.tiling import RegisterTile, Split
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage
 from graft.core.tensor_ir.visit import children, free_variables, loads, substitute, walk_expressions
@@ -51,7 +51,7 @@ class PackedFactor:
 
 
 def pack_right(
-    kernel: Kernel, parts: Contraction, tile: Tile, padded: int, is_streamed: bool = False
+    kernel: Kernel, parts: Contraction, tile: RegisterTile, padded: int, is_streamed: bool = False
 ) -> PackedFactor | None:
     """Pack a constant right factor into panels of ``tile.columns``, each ``[terms, columns]``; None if it is not one.
 

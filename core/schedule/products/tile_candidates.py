@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from graft.core.machine.target import Target
 from graft.core.schedule.parameters import PACKINGS, ContractionParameters
-from graft.core.schedule.products.tiling import Tile, ranked_tiles, split_evenly
+from graft.core.schedule.products.tiling import RegisterTile, ranked_tiles, split_evenly
 
 TILES, OF_A_WIDTH = 6, 2
 """Register tiles that are measured in one stage, and those of one width among them."""
@@ -18,11 +18,11 @@ SPAN_SHARES = (1 / 32, 1 / 16, 1 / 4, 32)
 """Spans of a sum, as parts of the first-level cache."""
 
 
-def best_tiles(height: int, width: int, dtype: str, target: Target) -> list[Tile]:
+def best_tiles(height: int, width: int, dtype: str, target: Target) -> list[RegisterTile]:
     """Return the tiles of fewest cycles, few of each width, and only one of those that cut the rows alike."""
     ranked = (tile for _, tile in ranked_tiles(height, width, dtype, target))
     different = dict.fromkeys(replace(tile, rows=split_evenly(height, tile.rows).sizes[0][1]) for tile in ranked)
-    found: list[Tile] = []
+    found: list[RegisterTile] = []
     for tile in different:
         if sum(one.vectors == tile.vectors for one in found) < OF_A_WIDTH:
             found.append(tile)

@@ -95,7 +95,7 @@ def halves(height: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class RegisterTile:
     """The shape of a register tile: ``rows`` scalars times ``vectors`` vectors of ``lanes`` elements.
 
     One pass of its loop adds ``unroll`` terms.
@@ -118,7 +118,7 @@ def lanes_of(dtype: str, target: Target) -> int:
 
 
 @cache
-def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> Tile:
+def choose_tile(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> RegisterTile:
     """Return the tile whose steps, over all tiles of a ``rows x columns`` result, take the fewest cycles.
 
     ``busy`` registers are needed for other things.
@@ -133,13 +133,15 @@ def emulating(target: Target) -> Target:
     return replace(target, machine=replace(target.machine, costs=costs))
 
 
-def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> list[tuple[float, Tile]]:
+def ranked_tiles(
+    rows: int, columns: int, dtype: str, target: Target, busy: int = 0
+) -> list[tuple[float, RegisterTile]]:
     """Return all tiles that fit the registers with the cycles of a step over the result, the fewest first."""
     lanes, costs = lanes_of(dtype, target), target.machine.costs
     registers = CUSTOM_REGISTERS if is_custom(dtype) else target.machine.registers - busy
     total = -(-columns // lanes)
     unroll = 1 if is_custom(dtype) else target.machine.unroll
-    found: list[tuple[float, Tile]] = []
+    found: list[tuple[float, RegisterTile]] = []
     for vectors in range(1, min(MAX_VECTORS, total) + 1):
         # One register is left for the broadcast scalar, and one so that the next can be loaded ahead.
         # Where even the least tile does not fit, registers are saved.
@@ -148,16 +150,16 @@ def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int 
             across = total // vectors * _cycles_down(rows, height, vectors, costs)
             if total % vectors:
                 across += _cycles_down(rows, height, total % vectors, costs)
-            found.append((across, Tile(height, vectors, lanes, unroll)))
+            found.append((across, RegisterTile(height, vectors, lanes, unroll)))
     assert found, (rows, columns, dtype)
     return sorted(found, key=lambda row: (row[0], -row[1].vectors, -row[1].rows))
 
 
 def adjusted_tile(
-    tile: Tile, height: int, width: int, rows: int | None, vectors: int | None, unroll: int | None = None
-) -> Tile:
+    tile: RegisterTile, height: int, width: int, rows: int | None, vectors: int | None, unroll: int | None = None
+) -> RegisterTile:
     """Return a tile with what is given in place of its own, as far as it fits a ``height x width`` result."""
-    return Tile(
+    return RegisterTile(
         min(rows or tile.rows, height, MAX_ROWS),
         min(vectors or tile.vectors, -(-width // tile.lanes), MAX_VECTORS),
         tile.lanes,
@@ -243,7 +245,7 @@ Product = Callable[[Expression, Expression, Expression], Expression]
 
 
 def accumulate(
-    tile: Tile,
+    tile: RegisterTile,
     kind: Type,
     begin: Callable[[Buffer], Statement],
     loops: Sequence[Reduced],
@@ -348,28 +350,28 @@ def _steps(span: Span, unroll: int, step: Callable[[Expression], Statement], ahe
     return Block(tuple(statements))
 
 
-def accumulators(tile: Tile, dtype: str) -> Buffer:
+def accumulators(tile: RegisterTile, dtype: str) -> Buffer:
     """Return the registers of a tile."""
     return registers("totals", dtype, tile.rows, tile.columns)
 
 
-def clear(tile: Tile, initial: Expression) -> Callable[[Buffer], Statement]:
+def clear(tile: RegisterTile, initial: Expression) -> Callable[[Buffer], Statement]:
     """Return what sets all accumulators of a tile to one number."""
     start = wide(initial, tile.lanes)
     return begin_with(tile, lambda row, vector: start)
 
 
-def begin_with(tile: Tile, start: Callable[[int, int], Expression]) -> Callable[[Buffer], Statement]:
+def begin_with(tile: RegisterTile, start: Callable[[int, int], Expression]) -> Callable[[Buffer], Statement]:
     """Return what sets the accumulators of a tile to ``start(row, vector)``."""
     return lambda totals: each(tile, lambda row, vector, place: Store(totals, place, start(row, vector)))
 
 
-def store_into(tile: Tile, buffer: Buffer, at: Callable[[int, int], Place]) -> Callable[[Buffer], Statement]:
+def store_into(tile: RegisterTile, buffer: Buffer, at: Callable[[int, int], Place]) -> Callable[[Buffer], Statement]:
     """Return what stores each vector of accumulators at ``at(row, vector)`` of a buffer."""
     return lambda totals: each(tile, lambda row, vector, place: Store(buffer, at(row, vector), Load(totals, place)))
 
 
-def each(tile: Tile, body: Callable[[int, int, Place], Statement]) -> Statement:
+def each(tile: RegisterTile, body: Callable[[int, int, Place], Statement]) -> Statement:
     """Return ``body(row, vector, its place among the accumulators)`` for each vector of a tile."""
     rows = [enumerate(_places(tile, row)) for row in range(tile.rows)]
     return Block(tuple(body(row, vector, place) for row, vectors in enumerate(rows) for vector, place in vectors))
@@ -381,7 +383,7 @@ class Partial:
 
     buffer: Buffer
     begin: Expression
-    tile: Tile
+    tile: RegisterTile
 
     def gather(self, totals: Buffer) -> Statement:
         """Return what adds the sums so far to the accumulators."""
@@ -411,7 +413,7 @@ class Partial:
         return each(tile, lambda row, vector, place: body(own(row, vector), place))
 
 
-def _places(tile: Tile, row: int) -> list[Place]:
+def _places(tile: RegisterTile, row: int) -> list[Place]:
     return [(b.index(row), ramp(vector * tile.lanes, tile.lanes)) for vector in range(tile.vectors)]
 
 
@@ -442,7 +444,7 @@ def _begun(is_first: Expression, start: Begin, zero: Begin, totals: Buffer) -> S
     return own if own == other else If(is_first, own, other)
 
 
-def _step(tile: Tile, totals: Buffer, left: Factor, right: Factor, multiply: Product) -> Statement:
+def _step(tile: RegisterTile, totals: Buffer, left: Factor, right: Factor, multiply: Product) -> Statement:
     values = [right(v) for v in range(tile.vectors)]
     vectors = [Variable(f"b{v}", value.type) for v, value in enumerate(values)]
     statements: list[Statement] = []
@@ -459,7 +461,7 @@ def _step(tile: Tile, totals: Buffer, left: Factor, right: Factor, multiply: Pro
 
 def finish_tile(
     epilogue: Epilogue,
-    tile: Tile,
+    tile: RegisterTile,
     totals: Buffer,
     point: Callable[[Expression, Expression], list[Expression]],
     mask: Callable[[int], Expression | None],

@@ -11,7 +11,7 @@ from graft.core.schedule.products.blocking import Panel, Part, Place, Range
 from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.statements import column_mask, interleave, ramp, scratch, wide
-from graft.core.schedule.products.tiling import Tile, store_into
+from graft.core.schedule.products.tiling import RegisterTile, store_into
 from graft.core.tensor_ir.ir import Allocate, Binary, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 
 SUMS_SHARE = 1 / 8
@@ -49,7 +49,7 @@ class TurnedScheduler(ContractionScheduler):
         sums = super()._rows(outer, panel, tiles, part)
         return Allocate(self.sums, Block((sums, self._turned(outer, panel, self.sums, end))))
 
-    def store(self, outer: Outer, place: Place, tile: Tile, totals: Buffer) -> Statement:
+    def store(self, outer: Outer, place: Place, tile: RegisterTile, totals: Buffer) -> Statement:
         """Return the stores of a tile of sums, behind the epilogue or where they wait for it."""
         if self.sums is None:
             return super().store(outer, place, tile, totals)

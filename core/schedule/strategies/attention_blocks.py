@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graft.core.operators import build as b
 from graft.core.schedule.loops.vectorize import vectorize_expression
 from graft.core.schedule.products.statements import ramp, wide
-from graft.core.schedule.products.tiling import Tile
+from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.schedule.strategies.attention_parts import FactoredProduct
 from graft.core.schedule.strategies.tiled_transpose import transpose
 from graft.core.schedule.strategies.varying_nest import divided, moves_by_one
@@ -50,7 +50,12 @@ class Panels:
     """Keys and values of one block and one head in scratch memory: panels as wide as a register tile."""
 
     def __init__(
-        self, scores: FactoredProduct, values: FactoredProduct, outer: Sequence[Expression], tile: Tile, block: int
+        self,
+        scores: FactoredProduct,
+        values: FactoredProduct,
+        outer: Sequence[Expression],
+        tile: RegisterTile,
+        block: int,
     ) -> None:
         self.scores, self.values, self.outer, self.tile, self.lanes = scores, values, outer, tile, tile.lanes
         self.block = block

@@ -18,7 +18,7 @@ from graft.core.schedule.products.channel_tiles import ChannelTiles, Pixels
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.statements import bind, column_mask, multiply_add, ramp
-from graft.core.schedule.products.tiling import Tile, lanes_of
+from graft.core.schedule.products.tiling import RegisterTile, lanes_of
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Let, Load, Stage, Statement, Store, Variable
@@ -53,7 +53,7 @@ def analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> ChannelTiles 
     if not found.window.reads_channels_last or not found.window.stores_channels_last:
         return None
     most = max(1, target.machine.registers - SPARE_REGISTERS - windows.kernel[1])
-    return ChannelTiles(epilogue, found, source, weights, Tile(most, 1, lanes_of(kind, target)))
+    return ChannelTiles(epilogue, found, source, weights, RegisterTile(most, 1, lanes_of(kind, target)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class _Piece:
     packed: Buffer
     pixels: Pixels
     first: int
-    tile: Tile
+    tile: RegisterTile
 
     def blocks(self) -> Statement:
         """Return the piece in all blocks of channels, of which the last may be cut off."""

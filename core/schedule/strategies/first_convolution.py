@@ -18,7 +18,7 @@ from graft.core.schedule.products.channel_tiles import ChannelTiles, Pixels
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.statements import bind, column_mask, multiply_add, ramp, wide
-from graft.core.schedule.products.tiling import Tile, choose_tile, lanes_of
+from graft.core.schedule.products.tiling import RegisterTile, choose_tile, lanes_of
 from graft.core.schedule.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Let, Load, Stage, Statement, Store, Variable
@@ -88,7 +88,7 @@ class _Panel:
 
         return parts.summed(tile, self.pixels, b.index(begin), body, mask)
 
-    def _window_row(self, totals: Buffer, tile: Tile, channel: Expression, line: Expression) -> Statement:
+    def _window_row(self, totals: Buffer, tile: RegisterTile, channel: Expression, line: Expression) -> Statement:
         """Return what one row of the windows in one channel adds."""
         parts, windows, (image, _, start) = self.parts, self.parts.windows, self.pixels
         stride, left, across = windows.strides[1], windows.begins[1], windows.kernel[1]

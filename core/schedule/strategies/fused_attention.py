@@ -37,7 +37,7 @@ from graft.core.schedule.products.statements import (
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Reduced,
-    Tile,
+    RegisterTile,
     accumulate,
     adjusted_tile,
     choose_tile,
@@ -94,7 +94,7 @@ def schedule_attention(kernel: Kernel, target: Target, parameters: Parameters | 
 class Panels:
     """The right factor of one of the products in panels ``[terms, columns]`` in scratch memory, filled at run time."""
 
-    def __init__(self, name: str, parts: Contraction, tile: Tile, *, packs: bool) -> None:
+    def __init__(self, name: str, parts: Contraction, tile: RegisterTile, *, packs: bool) -> None:
         self.parts, self.tile, self.packs = parts, tile, packs
         self.columns = Columns(parts.width, tile)
         self.terms = -(-parts.terms // 2) if packs else parts.terms

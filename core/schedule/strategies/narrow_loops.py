@@ -257,7 +257,7 @@ class Panels:
         across = min(place.vectors, max(1, self.sums // height))
         begins = range(0, place.vectors, across)
         ranges = (range(begin, min(begin + across, place.vectors)) for begin in begins)
-        return Block(tuple(_Tile(self, place, row, height, vectors).body() for vectors in ranges))
+        return Block(tuple(_NarrowTile(self, place, row, height, vectors).body() for vectors in ranges))
 
     # ---- What is read ----
 
@@ -317,7 +317,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
+class _NarrowTile:
     """The products of ``height`` rows from ``row`` of the copies on by some vectors of columns.
 
     A single row has two sums for each vector, which take turns: one alone would wait for itself.

@@ -17,7 +17,7 @@ from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.vectorize import instantiate
 from graft.core.schedule.strategies.recurrence import Phase, Recurrence, Sums, parts_of, product_of
-from graft.core.schedule.strategies.recurrent_loops import Places, Tiles, recurrent_loops
+from graft.core.schedule.strategies.recurrent_loops import PhaseTiling, Places, recurrent_loops
 from graft.core.schedule.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer, Function, Stage
@@ -38,7 +38,7 @@ def schedule_recurrent(kernel: Kernel, target: Target) -> Scheduled | None:
     read = {load.buffer for phase in phases for sums in phase.sums for load in loads(*sums.weights)}
     if not read.isdisjoint(stage.buffer for stage in kernel.stages):
         return None  # weights that the kernel computes would be packed before they are there
-    tiles = Tiles.of(phases, target.machine)
+    tiles = PhaseTiling.of(phases, target.machine)
     places: Places = {}
     contents: dict[Buffer, np.ndarray] = {}
     made: dict[Buffer, Buffer] = {}
@@ -76,7 +76,7 @@ def _constant(kernel: Kernel, phases: Sequence[Phase]) -> dict[Buffer, list[tupl
     return {source: sums for source, sums in found.items() if source in kernel.constants and source not in known}
 
 
-def _pack(sums: Sums, phase: Phase, source: Buffer, array: np.ndarray, tiles: Tiles) -> np.ndarray:
+def _pack(sums: Sums, phase: Phase, source: Buffer, array: np.ndarray, tiles: PhaseTiling) -> np.ndarray:
     """Return weights by chunk, term, gate and unit, zeros beyond the last unit."""
     gates, size, chunks = len(sums.stages), tiles.chunk(phase), tiles.chunks(phase)
     rows = Buffer("rows", source.dtype, (b.index(phase.units), sums.term.extent))

@@ -43,7 +43,7 @@ SMALL_STEP = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
+class PhaseTiling:
     """How phases are cut: register tiles of ``rows`` rows, chunks of about two tiles."""
 
     machine: Machine
@@ -52,10 +52,10 @@ class Tiles:
     """Numbers of units padded to the chunks of all phases that have them."""
 
     @staticmethod
-    def of(phases: Sequence[Phase], machine: Machine) -> Tiles:
+    def of(phases: Sequence[Phase], machine: Machine) -> PhaseTiling:
         """Return the tiles for phases of a machine with vectors, whose widest element gets whole registers."""
         size = max(4, *(element_bits(phase.stages[0].buffer.dtype) // 8 for phase in phases))
-        cut = Tiles(machine, Lanes(machine.vector_bytes // size), {})
+        cut = PhaseTiling(machine, Lanes(machine.vector_bytes // size), {})
         widths: dict[int, int] = {}
         for phase in phases:
             units = phase.units
@@ -100,7 +100,7 @@ class Held:
 
 
 def recurrent_loops(
-    parts: Sequence[Part], outputs: Collection[Buffer], cut: Tiles, places: Places, threads: int = 0
+    parts: Sequence[Part], outputs: Collection[Buffer], cut: PhaseTiling, places: Places, threads: int = 0
 ) -> Statement:
     """Return the loops of all parts; ``places`` has the weights that are packed already.
 
@@ -130,7 +130,7 @@ class _Layer:
 
     parts: Sequence[Part]
     outputs: Collection[Buffer]
-    cut: Tiles
+    cut: PhaseTiling
     packed: Places
     held: dict[Buffer, Held] = field(default_factory=dict)
     memory: list[Buffer] = field(default_factory=list)

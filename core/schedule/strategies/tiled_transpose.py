@@ -116,7 +116,7 @@ def transposing_nest(
 
 
 @dataclass(frozen=True, slots=True)
-class _Tiles:
+class _AxisTiling:
     """The tiles along an axis: tasks of one each, but the last of two where tiles overlap; where a tile begins."""
 
     tasks: LoopAxis
@@ -124,15 +124,15 @@ class _Tiles:
     start: Expression
 
 
-def _tiles(axis: LoopAxis, found: Transposition) -> _Tiles:
+def _tiles(axis: LoopAxis, found: Transposition) -> _AxisTiling:
     side, name = found.lanes, f"{axis.variable.name}_tile"
     tasks = LoopAxis(Variable(name), axis.extent // side)
     if axis.extent % side == 0 or not found.again:
-        return _Tiles(tasks, None, combine("mul", tasks.variable, side))
+        return _AxisTiling(tasks, None, combine("mul", tasks.variable, side))
     count = b.maximum(b.index(1), combine("add", tasks.variable, 3 - tasks.extent))
     within = LoopAxis(Variable(f"{name}_again"), 2, count)
     begin = combine("mul", combine("add", tasks.variable, within.variable), side)
-    return _Tiles(tasks, within, b.minimum(begin, b.index(axis.extent - side)))
+    return _AxisTiling(tasks, within, b.minimum(begin, b.index(axis.extent - side)))
 
 
 def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Expression]) -> Statement:

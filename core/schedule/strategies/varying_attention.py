@@ -23,8 +23,8 @@ from graft.core.schedule.products.statements import ramp, wide
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Reduced,
+    RegisterTile,
     Span,
-    Tile,
     accumulate,
     adjusted_tile,
     begin_with,
@@ -234,7 +234,7 @@ class _Loops:
 
         def made(panel: Expression, vectors: int, cut: Expression | None) -> Statement:
             def tile(height: int, row: Expression) -> Statement:
-                return self._results_of(Tile(height, vectors, self.lanes, 1), rows, keys, row, panel, cut)
+                return self._results_of(RegisterTile(height, vectors, self.lanes, 1), rows, keys, row, panel, cut)
 
             return self._in_tiles(rows.count, tile)
 
@@ -244,7 +244,7 @@ class _Loops:
             yield made(b.index(whole), -(-rest // self.lanes), self.panels.last_features)
 
     def _results_of(
-        self, tile: Tile, rows: Rows, keys: Keys, row: Expression, panel: Expression, cut: Expression | None
+        self, tile: RegisterTile, rows: Rows, keys: Keys, row: Expression, panel: Expression, cut: Expression | None
     ) -> Statement:
         """Return a tile of exponentials times values, added to the result so far; ``cut`` masks its last vector."""
         values, softmax, lanes = self.values, self.softmax, self.lanes

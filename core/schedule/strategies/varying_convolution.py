@@ -27,7 +27,7 @@ from graft.core.schedule.products.statements import column_mask, ramp, wide
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Reduced,
-    Tile,
+    RegisterTile,
     accumulate,
     adjusted_tile,
     begin_with,
@@ -120,7 +120,7 @@ def direct_sums(
     good = [tile for cycles, tile in ranked if cycles <= NEAR * ranked[0][0]]
     tile = min(good, key=lambda tile: -(-columns // tile.lanes) % tile.vectors > 0)
     if window.is_depthwise:
-        tile = Tile(min(DEPTHWISE_PIXELS, tile.rows * tile.vectors), 1, tile.lanes)
+        tile = RegisterTile(min(DEPTHWISE_PIXELS, tile.rows * tile.vectors), 1, tile.lanes)
     elif parameters is not None:
         tile = adjusted_tile(tile, MOST_PIXELS, columns, parameters.rows, parameters.vectors)
     return DirectSums(epilogue, found, elements, Panels.of(elements, window, tile), tile)
@@ -134,7 +134,7 @@ class DirectSums:
     found: Convolution
     elements: ImageElements
     panels: Panels
-    tile: Tile
+    tile: RegisterTile
 
     def loops(self, machine: Machine) -> Statement:
         """Return the loops over all tiles."""
@@ -157,7 +157,7 @@ class Panels:
     width: int
 
     @classmethod
-    def of(cls, elements: ImageElements, window: Window, tile: Tile) -> Panels:
+    def of(cls, elements: ImageElements, window: Window, tile: RegisterTile) -> Panels:
         """Return the panels for a window's weights in a tile."""
         groups, outputs = (1, window.groups) if window.is_depthwise else (window.groups, window.outputs)
         size, count, inputs = prod(window.windows.kernel), -(-outputs // tile.columns), elements.contents.shape[1]
@@ -204,7 +204,7 @@ class _Loops:
         found: Convolution,
         elements: ImageElements,
         panels: Panels,
-        tile: Tile,
+        tile: RegisterTile,
         machine: Machine,
     ) -> None:
         self.epilogue, self.window, self.panels, self.tile, self.machine = epilogue, found.window, panels, tile, machine
@@ -371,7 +371,7 @@ class _Loops:
     def _one_by_one(self, pixels: _Pixels, group: Expression, panel: Expression, rest: int) -> Statement:
         """Return the channels of a panel that are left over on a machine without masks."""
         whole = rest // self.tile.lanes
-        column, single = Variable("column"), Tile(len(pixels.places), 1, 1, self.tile.unroll)
+        column, single = Variable("column"), RegisterTile(len(pixels.places), 1, 1, self.tile.unroll)
         parts: list[Statement] = []
         if whole:
             tile = replace(self.tile, rows=len(pixels.places), vectors=whole)
@@ -382,7 +382,12 @@ class _Loops:
         return Block(tuple(parts))
 
     def _sums(
-        self, tile: Tile, pixels: _Pixels, of: tuple[Expression, Expression], first: Expression, rest: int | None
+        self,
+        tile: RegisterTile,
+        pixels: _Pixels,
+        of: tuple[Expression, Expression],
+        first: Expression,
+        rest: int | None,
     ) -> Statement:
         """Return one tile of sums for the channels of a panel from ``first`` on."""
         (group, panel), w, panels, lanes = of, self.windows, self.panels, tile.lanes

@@ -47,7 +47,7 @@ def schedule_depthwise(
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
+class _PixelTile:
     """Pixels of a row from ``start`` on, whose windows begin in row ``top`` and column ``left`` of the image.
 
     Of a tile that is ``clipped``, some windows leave the image at its sides, or not all pixels exist.
@@ -90,7 +90,7 @@ class _Rows:
         )
         inside = b.all_of(limits)
         assert inside is not None, "no limits"
-        tile = _Tile(image, row, start, top, left, clipped=False)
+        tile = _PixelTile(image, row, start, top, left, clipped=False)
         body = If(inside, self._blocks(tile), self._blocks(replace(tile, clipped=True)))
         tiles = For(
             number, b.divide(b.add(pixels, size - 1), size), "serial", bind([(start, begin), (left, first)], body)
@@ -98,7 +98,7 @@ class _Rows:
         rows_of = For(row, rows, "parallel", Let(top, self.parts.top_of(row), tiles))
         return For(image, images, "parallel", rows_of)
 
-    def _blocks(self, tile: _Tile) -> Statement:
+    def _blocks(self, tile: _PixelTile) -> Statement:
         """Return a tile in all vectors of channels, of which the last may be cut off."""
         parts, lanes = self.parts, self.parts.tile.lanes
 
@@ -118,7 +118,7 @@ class _Rows:
         return in_pieces("block", parts.channels, lanes, block)
 
     def _line(
-        self, tile: _Tile, totals: Buffer, channel: Expression, line: Expression, mask: Expression | None
+        self, tile: _PixelTile, totals: Buffer, channel: Expression, line: Expression, mask: Expression | None
     ) -> Statement:
         """Return what one row of all windows adds: each vector of the image goes to every pixel that looks at it."""
         parts, lanes, count = self.parts, self.parts.tile.lanes, self.parts.tile.rows
@@ -140,7 +140,7 @@ class _Rows:
         return bind(zip(weights, loaded, strict=True), Block(tuple(statements)))
 
     def _vector(
-        self, tile: _Tile, row: Expression, column: int, channels: Expression, mask: Expression | None
+        self, tile: _PixelTile, row: Expression, column: int, channels: Expression, mask: Expression | None
     ) -> Expression:
         """Return a vector of the image, zeros where a clipped tile's column lies beyond a side."""
         place = (tile.image, row, b.add(tile.left, column), channels)

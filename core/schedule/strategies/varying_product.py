@@ -21,7 +21,7 @@ from graft.core.schedule.parameters import ContractionParameters, Parameters, of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
 from graft.core.schedule.products.packed_rows import packed_rows, rounded_rows
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import Tile, adjusted_tile, lanes_of, ranked_tiles
+from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, lanes_of, ranked_tiles
 from graft.core.schedule.strategies.varying_nest import Nests, moves_by_one
 from graft.core.schedule.strategies.varying_product_loops import Loops, Product
 from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy, always
@@ -91,7 +91,7 @@ def _usual_size(product: Product, target: Target) -> tuple[int, int]:
     return _usual(product.height), width
 
 
-def _chosen_tile(product: Product, target: Target) -> Tile:
+def _chosen_tile(product: Product, target: Target) -> RegisterTile:
     """Return one of the best tiles: if there is one, such that no columns are left over, and of those the narrowest."""
     height, width = _usual_size(product, target)
     dtype = product.epilogue.anchor.value.type.dtype

@@ -21,8 +21,8 @@ from graft.core.schedule.products.tiling import (
     Begin,
     Partial,
     Reduced,
+    RegisterTile,
     Span,
-    Tile,
     accumulate,
     begin_with,
     clear,
@@ -144,7 +144,7 @@ class _Place:
 class Loops:
     """Writes the loops of one product."""
 
-    def __init__(self, product: Product, tile: Tile, machine: Machine) -> None:
+    def __init__(self, product: Product, tile: RegisterTile, machine: Machine) -> None:
         self.product, self.tile, self.machine = product, tile, machine
         self.panels: Panels | None = None
         self.first: Expression | None = None
@@ -313,7 +313,7 @@ class Loops:
     # ---- One tile ----
 
     def _tile(
-        self, tile: Tile, row: Expression, slot: Expression, place: _Place, ahead: Streams | None = None
+        self, tile: RegisterTile, row: Expression, slot: Expression, place: _Place, ahead: Streams | None = None
     ) -> Statement:
         """Return one tile of sums from a row on and its epilogue; between spans its sums are kept from row ``slot``."""
         product, lanes, column = self.product, tile.lanes, place.column

@@ -25,7 +25,7 @@ from graft.core.schedule.products.statements import allocate, bind, bound, in_pi
 from graft.core.schedule.products.tiling import (
     Ahead,
     Reduced,
-    Tile,
+    RegisterTile,
     accumulate,
     clear,
     lanes_of,
@@ -100,7 +100,7 @@ class _Plan:
     """A size of pieces, the register tile, the ``most`` pieces of a block; cycles by piece, by pixel directly, once."""
 
     transform: Transform
-    tile: Tile
+    tile: RegisterTile
     inputs: int
     outputs: int
     most: int
@@ -281,7 +281,7 @@ class _Loops:
         last = self._tile(replace(shape, rows=rows // 2), product, begin, b.multiply(whole, rows))
         return Block((tiles, If(b.greater(rest, 0), last)))
 
-    def _tile(self, shape: Tile, product: Expression, begin: Expression, row: Expression) -> Statement:
+    def _tile(self, shape: RegisterTile, product: Expression, begin: Expression, row: Expression) -> Statement:
         """Return the sums of a tile of pieces from ``row`` on."""
         plan, lanes, depth = self.plan, self.lanes, Reduced(Variable("channel"), self.plan.inputs)
         panels = b.add(b.multiply(product, plan.inputs * plan.outputs), b.multiply(begin, plan.inputs))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.schedule.parameters import WinogradParameters
-from graft.core.schedule.products.tiling import Tile, adjusted_tile, choose_tile, lanes_of
+from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, choose_tile, lanes_of
 from graft.core.schedule.strategies.winograd_transform import POINTS, WINDOW, Transform
 from graft.core.tensor_ir.anchors import Windows
 
@@ -43,7 +43,7 @@ class Plan:
     across: int
     blocks: int
     vectors: int
-    tile: Tile
+    tile: RegisterTile
 
     @property
     def lanes(self) -> int:

@@ -37,7 +37,7 @@ from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import (
     Ahead,
     Reduced,
-    Tile,
+    RegisterTile,
     accumulate,
     clear,
     lanes_of,
@@ -298,7 +298,7 @@ class _Scheduler:
             body = self.split.choose(number, lambda size: tile(replace(shape, rows=size), begin))
             return For(number, b.index(self.split.count), "serial", body)
 
-        def tile(shape: Tile, begin: Expression) -> Statement:
+        def tile(shape: RegisterTile, begin: Expression) -> Statement:
             first = self.split.begin(number)
             base = b.add(b.multiply(product, self.outputs * self.channels), b.multiply(first, self.channels))
 

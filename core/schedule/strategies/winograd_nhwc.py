@@ -23,7 +23,7 @@ from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.statements import allocate, bind, bound, in_pieces, ramp, scratch, wide
 from graft.core.schedule.products.tiling import (
     Reduced,
-    Tile,
+    RegisterTile,
     accumulate,
     choose_tile,
     clear,
@@ -84,7 +84,7 @@ class _Plan:
     rows: int
     across: int
     blocks: int
-    tile: Tile
+    tile: RegisterTile
 
     @property
     def pieces(self) -> int:
@@ -234,7 +234,7 @@ class _Scheduler:
             return Load(weights, (ramp(place, lanes),))
 
         def tile(height: int) -> Statement:
-            shape = Tile(height, vectors, lanes, self.plan.tile.unroll)
+            shape = RegisterTile(height, vectors, lanes, self.plan.tile.unroll)
 
             def sum_at(offset: int, vector: int) -> tuple[Expression, ...]:
                 place = b.add(b.multiply(b.add(row, offset), columns), vector * lanes)

@@ -51,7 +51,7 @@ Statements = tuple[Statement, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Tiles:
+class _AttentionTiling:
     """A block has ``queries`` rows, and ``keys`` columns of scores at one time, of which ``stages`` are in memory."""
 
     queries: int
@@ -90,16 +90,16 @@ class Attention:
         self.depth, self.width = self._raised(terms.known(0), 16), self._raised(self.value.own.known(0), across)
         self._make()
 
-    def _tiles(self, target: Target, tile: AttentionTileParameters) -> _Tiles:
+    def _tiles(self, target: Target, tile: AttentionTileParameters) -> _AttentionTiling:
         exact = {factor.exact.type.dtype for factor in (self.query, self.key, self.value)}
         dtype = exact.pop() if len(exact) == 1 else "float32"
         dtype = FACTOR_TYPES.get(target.precision, dtype) if dtype == "float32" else dtype
         stages = tile.stages or 1
         instruction = NARROW.get(dtype, "")
         if instruction and target.machine.has(instruction):
-            return _Tiles(tile.queries, tile.keys, stages, tile.queries // 16 * WARP, 16, dtype, instruction)
+            return _AttentionTiling(tile.queries, tile.keys, stages, tile.queries // 16 * WARP, 16, dtype, instruction)
         keys = max(tile.keys, ACROSS * ACCESS // 4)
-        return _Tiles(tile.queries, keys, stages, tile.queries // 4 * ACROSS, 4, "float32", "")
+        return _AttentionTiling(tile.queries, keys, stages, tile.queries // 4 * ACROSS, 4, "float32", "")
 
     def _raised(self, count: int, by: int) -> int:
         return -(-count // by) * by

@@ -31,7 +31,7 @@ from graft.plugins.cuda.strategies.frames import ACCESS
 from graft.plugins.cuda.strategies.packing import Packed, read_places
 from graft.plugins.cuda.strategies.product_parts import Factor
 from graft.plugins.cuda.strategies.sums import unrolled
-from graft.plugins.cuda.strategies.tiles import LINE, Side, Tiles
+from graft.plugins.cuda.strategies.tiles import LINE, BlockTiling, Side
 
 PARTS = LINE // ACCESS
 """Of a line, that are swizzled."""
@@ -54,7 +54,7 @@ def bulk_side(packed: Packed, kernel: Kernel, dtypes: tuple[str, str]) -> Side:
     return ""
 
 
-def tiled(packed: Packed, kernel: Kernel, tiles: Tiles, dtype: str) -> tuple[Packed, Tiled]:
+def tiled(packed: Packed, kernel: Kernel, tiles: BlockTiling, dtype: str) -> tuple[Packed, Tiled]:
     """Return the product with the factor ``tiles.bulk`` packed into tiles of ``dtype``."""
     factor, lines = _factor(packed, tiles.bulk), tiles.rows if tiles.bulk == "rows" else tiles.columns
     found = _constant(packed, kernel, factor, dtype)

@@ -28,16 +28,16 @@ from graft.plugins.cuda.strategies.bulk import BulkFill, Tiled
 from graft.plugins.cuda.strategies.fills import Fill
 from graft.plugins.cuda.strategies.product_parts import Product
 from graft.plugins.cuda.strategies.sums import sums_of, unrolled
-from graft.plugins.cuda.strategies.tiles import Side, Tiles
+from graft.plugins.cuda.strategies.tiles import BlockTiling, Side
 
 Begin = tuple[Expression, Expression]
 SIDES: tuple[Side, Side] = ("rows", "columns")
 
 
-class Tile:
+class ProductTile:
     """A tile of a product; ``dtypes`` are those of both factors in shared memory, ``bulk`` what bulk copies bring."""
 
-    def __init__(self, product: Product, tiles: Tiles, dtypes: Sequence[str], bulk: Tiled | None = None) -> None:
+    def __init__(self, product: Product, tiles: BlockTiling, dtypes: Sequence[str], bulk: Tiled | None = None) -> None:
         self.product, self.tiles = product, tiles
         self.thread = Variable("thread")
         terms = product.terms.count

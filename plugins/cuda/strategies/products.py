@@ -27,8 +27,8 @@ from graft.plugins.cuda.strategies.packing import Packed
 from graft.plugins.cuda.strategies.packing import packed as packed_product
 from graft.plugins.cuda.strategies.plain import finished
 from graft.plugins.cuda.strategies.product_parts import Product, product_of
-from graft.plugins.cuda.strategies.product_tiles import Tile, over
-from graft.plugins.cuda.strategies.tiles import LINE, USUAL, Problem, Tiles, chosen, parameters_of, ranked
+from graft.plugins.cuda.strategies.product_tiles import ProductTile, over
+from graft.plugins.cuda.strategies.tiles import LINE, USUAL, BlockTiling, Problem, chosen, parameters_of, ranked
 
 MEASURED = 12
 """Candidates of a stage of tuning at the most."""
@@ -64,7 +64,7 @@ def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     packed, dtypes, bulk = wanted.packed, wanted.dtypes, None
     if tiles.bulk:
         packed, bulk = tiled(packed, anchor.kernel, tiles, dtypes[tiles.bulk == "columns"])
-    tile = Tile(packed.product, tiles, dtypes, bulk)
+    tile = ProductTile(packed.product, tiles, dtypes, bulk)
     return Scheduled(lambda: _function(anchor, packed, tile), packed.contents, knobs=tiles.knobs)
 
 
@@ -131,7 +131,7 @@ def _instruction(product: Product, target: Target, rows: int, columns: int) -> t
     return (found, dtypes) if found and fits else ("", (wide, wide))
 
 
-def _function(anchor: Anchor, packed: Packed, tile: Tile) -> Function:
+def _function(anchor: Anchor, packed: Packed, tile: ProductTile) -> Function:
     """Return the blocks around a tile, and where terms are split, what adds their sums."""
     product, tiles = packed.product, tile.tiles
     rows, columns, batch = product.rows.own.count, product.columns.own.count, product.batch.count
@@ -154,7 +154,7 @@ def _function(anchor: Anchor, packed: Packed, tile: Tile) -> Function:
     return replace(function, parameters=tuple(packed.replaced.get(one, one) for one in function.parameters))
 
 
-def _added(product: Product, tiles: Tiles, sums: Buffer) -> Statement:
+def _added(product: Product, tiles: BlockTiling, sums: Buffer) -> Statement:
     """Return what adds the sums of all parts of the terms and applies the epilogue."""
     which, row, column, part = (Variable(name) for name in ("batch", "row", "column", "part"))
     at = {**product.batch.at(which), **product.rows.own.at(row), **product.columns.own.at(column)}

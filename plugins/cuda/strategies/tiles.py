@@ -36,7 +36,7 @@ Side = Literal["", "rows", "columns"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tiles:
+class BlockTiling:
     """A block has ``rows x columns`` sums and ``terms`` of each in a stage, of which ``stages`` are in memory.
 
     Without an ``instruction`` a thread has ``own_rows x own_columns`` sums, with one a warp has, or a warpgroup. The
@@ -84,7 +84,7 @@ class Tiles:
         return shown | ({"instruction": self.instruction} if self.instruction else {})
 
 
-def shared_bytes(tiles: Tiles, size: int) -> int:
+def shared_bytes(tiles: BlockTiling, size: int) -> int:
     """Return the bytes of shared memory of a block, for elements of ``size`` bytes."""
     if tiles.instruction:
         pad = 0 if tiles.is_of_group else 16
@@ -92,7 +92,7 @@ def shared_bytes(tiles: Tiles, size: int) -> int:
     return tiles.stages * tiles.terms * (tiles.rows + tiles.columns + 8) * size
 
 
-def candidates(instruction: str, size: int, is_deep: bool) -> Iterator[Tiles]:
+def candidates(instruction: str, size: int, is_deep: bool) -> Iterator[BlockTiling]:
     """Yield the tiles that are worth a look; ``is_deep`` says that copies may be under way for several stages."""
     if instruction.startswith("wgmma"):
         for stages in (4, 3, 2) if is_deep else (1,):
@@ -100,7 +100,7 @@ def candidates(instruction: str, size: int, is_deep: bool) -> Iterator[Tiles]:
                 (128, 256, 64, 256), (128, 128, 64, 128), (256, 128, 128, 128), (128, 64, 64, 64), (64, 256, 64, 256),
                 (64, 128, 64, 128), (64, 64, 64, 64),
             ):  # fmt: skip
-                yield Tiles(rows, columns, LINE // size, own_rows, own_columns, stages, 1, instruction)
+                yield BlockTiling(rows, columns, LINE // size, own_rows, own_columns, stages, 1, instruction)
         return
     deep = (3, 2) if is_deep else (1,)
     for stages in deep:
@@ -110,16 +110,16 @@ def candidates(instruction: str, size: int, is_deep: bool) -> Iterator[Tiles]:
                 (128, 128, 64, 32), (128, 64, 32, 32), (64, 128, 32, 32), (64, 64, 32, 16), (32, 64, 16, 32),
                 (64, 32, 16, 32), (16, 64, 16, 16), (16, 32, 16, 8),
             ):  # fmt: skip
-                yield Tiles(rows, columns, terms, own_rows, own_columns, stages, 1, instruction)
+                yield BlockTiling(rows, columns, terms, own_rows, own_columns, stages, 1, instruction)
         else:
             for rows, columns, own_rows, own_columns in (
                 (128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 8, 8), (64, 64, 4, 4), (32, 64, 4, 4), (64, 32, 4, 4),
                 (32, 32, 2, 4), (16, 64, 2, 4), (8, 64, 1, 4), (16, 32, 1, 4), (1, 128, 1, 4),
             ):  # fmt: skip
-                yield Tiles(rows, columns, 16, own_rows, own_columns, stages)
+                yield BlockTiling(rows, columns, 16, own_rows, own_columns, stages)
 
 
-def cycles(tiles: Tiles, rows: int, columns: int, terms: int, batch: int, size: int, machine: Machine) -> float:
+def cycles(tiles: BlockTiling, rows: int, columns: int, terms: int, batch: int, size: int, machine: Machine) -> float:
     """Return a model of the cycles of a product: arithmetic or the cache, in waves of blocks."""
     count = -(-rows // tiles.rows) * -(-columns // tiles.columns) * batch * tiles.splits
     depth = -(-terms // tiles.splits)
@@ -147,19 +147,19 @@ def cycles(tiles: Tiles, rows: int, columns: int, terms: int, batch: int, size: 
     return waves * (each * together + WAVE) + split
 
 
-def _issued(tiles: Tiles, line: int) -> float:
+def _issued(tiles: BlockTiling, line: int) -> float:
     """Return the cycles in which a block's threads begin copies of lines of so many bytes, and multiply nothing."""
     lines = {"": tiles.rows + tiles.columns, "rows": tiles.columns, "columns": tiles.rows}[tiles.bulk]
     return lines * line / 16 * ISSUED / WARPGROUP
 
 
-def _reuse(tiles: Tiles, least: float) -> float:
+def _reuse(tiles: BlockTiling, least: float) -> float:
     """Return which part of the arithmetic's rate a thread or warp reaches that reads its factors from shared memory."""
     own = tiles.own_rows * tiles.own_columns / (tiles.own_rows + tiles.own_columns)
     return min(1.0, own / (4.0 * least / 1.6)) if least > 1 else min(1.0, own / 3.2)
 
 
-def _registers(tiles: Tiles) -> int:
+def _registers(tiles: BlockTiling) -> int:
     sums = tiles.own_rows * tiles.own_columns // tiles.unit
     if tiles.is_of_group:
         return 40 + sums
@@ -182,17 +182,17 @@ class Problem:
     bulk: Side = ""
     """The factor that bulk copies may bring to a warpgroup's stages."""
 
-    def cycles(self, tiles: Tiles, machine: Machine) -> float:
+    def cycles(self, tiles: BlockTiling, machine: Machine) -> float:
         """Return what a model says that it takes with some tiles; terms are split only where that is worth it."""
         cost = cycles(tiles, self.rows, self.columns, self.terms, self.batch, self.size, machine)
         return cost * (WORTH if tiles.splits > 1 else 1)
 
 
-def ranked(problem: Problem, machine: Machine) -> list[Tiles]:
+def ranked(problem: Problem, machine: Machine) -> list[BlockTiling]:
     """Return the tiles that fit a machine, those that cost least first."""
     memory, terms = machine.memory("shared"), problem.terms
     most = memory.bytes if memory else 0
-    found: dict[Tiles, tuple[float, int]] = {}
+    found: dict[BlockTiling, tuple[float, int]] = {}
     ways = problem.ways.items()
     every = (tiles for instruction, is_deep in ways for tiles in candidates(instruction, problem.size, is_deep))
     for number, tiles in enumerate(every):
@@ -205,13 +205,13 @@ def ranked(problem: Problem, machine: Machine) -> list[Tiles]:
     return sorted(found, key=lambda one: found[one])
 
 
-def chosen(problem: Problem, machine: Machine, wanted: BlockTileParameters | None = None) -> Tiles:
+def chosen(problem: Problem, machine: Machine, wanted: BlockTileParameters | None = None) -> BlockTiling:
     """Return the tiles that cost least, or among those that are nearest to what is wanted."""
     every = ranked(problem, machine)
     return every[0] if wanted is None else min(every, key=lambda one: _distance(one, wanted))
 
 
-def parameters_of(tiles: Tiles) -> BlockTileParameters:
+def parameters_of(tiles: BlockTiling) -> BlockTileParameters:
     """Return what tuning remembers of tiles."""
     return BlockTileParameters(
         tiles.rows, tiles.columns, tiles.own_rows, tiles.own_columns, tiles.unit_name, tiles.stages, tiles.splits,
@@ -219,7 +219,7 @@ def parameters_of(tiles: Tiles) -> BlockTileParameters:
     )  # fmt: skip
 
 
-def _distance(tiles: Tiles, wanted: BlockTileParameters) -> float:
+def _distance(tiles: BlockTiling, wanted: BlockTileParameters) -> float:
     """Return how far tiles are from what is wanted, in powers of two; another unit is far."""
     own = parameters_of(tiles)
     pairs = (

@@ -146,14 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="Of Node; 20 has multiply-adds only with --experimental-wasm-relaxed-simd.",
     )  # fmt: skip
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as room:
+    with tempfile.TemporaryDirectory() as top:
         peer = (
-            install(Path(room)) if options.peer is None else options.peer / "node_modules" / "onnxruntime-web" / "dist"
+            install(Path(top)) if options.peer is None else options.peer / "node_modules" / "onnxruntime-web" / "dist"
         )
         size = sum((peer / one).stat().st_size for one in PEER_FILES)
         print(f"{'milliseconds':18}{'load':>8}{'first':>8}{'best':>8}{'median':>8}{'bytes':>11}{'error':>9}")
         for name in options.models:
-            folder = Path(room) / name
+            folder = Path(top) / name
             row = measured(name, folder, peer, options.seconds, options.target, options.node)
             own = "".join(f"{row[key]:8.2f}" for key in ("load", "first", "best", "middle"))
             other = "".join(f"{row[f'peer {key}']:8.2f}" for key in ("load", "first", "best", "middle"))

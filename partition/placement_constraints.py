@@ -32,11 +32,8 @@ def requested_refusals(
             for name, view in zip(graph.names, graph.views, strict=True):
                 by_name[name] = [name]
                 by_operator.setdefault(view.op_type, []).append(name)
-    for kind, constraints, known in (
-        ("operator", policy.exclude_op, by_operator),
-        ("node", policy.exclude_node, by_name),
-    ):
-        for constraint in constraints:
+    for kind, rules, known in (("operator", policy.exclude_op, by_operator), ("node", policy.exclude_node, by_name)):
+        for constraint in rules:
             named, target = _split(constraint, backends, known)
             chosen = [named] if named else [name for name in backends if name not in fallbacks]
             for node in _look_up(kind, target, known):

@@ -61,11 +61,9 @@ class InterleaveConvolutions:
         """Change ``model`` in place and return whether anything changed."""
         names, changed = None, False
         for node in list(all_nodes(model.graph)):
-            if is_operator(node, "ConvTranspose") and (transposed := _transposed_convolution(node)) is not None:
+            if is_operator(node, "ConvTranspose") and (conv := _transposed(node)) is not None:
                 names = names or Names(model)
-                _rewrite(
-                    _if_finite(node, transposed, names) if transposed.wants_finite_weights else node, transposed, names
-                )
+                _rewrite(_if_finite(node, conv, names) if conv.wants_finite_weights else node, conv, names)
                 changed = True
         if changed:
             infer_shapes(model)
@@ -152,7 +150,7 @@ class _Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class _TransposedConvolution:
+class _Transposed:
     """A ConvTranspose in numbers: ``weights`` are ``[channels in, channels out / groups, *kernel]``."""
 
     source: ir.Value
@@ -193,7 +191,7 @@ class _TransposedConvolution:
         return any(len(axis.reached) < axis.stride for axis in self.axes)
 
 
-def _transposed_convolution(node: ir.Node) -> _TransposedConvolution | None:
+def _transposed(node: ir.Node) -> _Transposed | None:
     """Return the numbers of a node, None where it is left as it is."""
     source, weights = node.inputs[0], node.inputs[1]
     shape = static_shape(weights)
@@ -212,19 +210,17 @@ def _transposed_convolution(node: ir.Node) -> _TransposedConvolution | None:
     ends = (end - extra for end, extra in zip(pads[rank:], more, strict=True))
     rows = zip(shape[2:], strides, dilations, pads, ends, strict=False)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    transposed = _TransposedConvolution(
-        source, weights, bias, shape, attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows)
-    )
-    few = transposed.is_even or len(transposed.phases) <= MOST_PARTS
-    return transposed if few and all(axis.fits for axis in transposed.axes) and _may_read_around(transposed) else None
+    conv = _Transposed(source, weights, bias, shape, attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows))
+    few = conv.is_even or len(conv.phases) <= MOST_PARTS
+    return conv if few and all(axis.fits for axis in conv.axes) and _may_read_around(conv) else None
 
 
-def _may_read_around(transposed: _TransposedConvolution) -> bool:
+def _may_read_around(conv: _Transposed) -> bool:
     """Whether weights are finite, or a call asks whether they are; or the input has nothing around it."""
-    constant = constant_of(transposed.weights)
+    constant = constant_of(conv.weights)
     if constant is not None:
-        return not transposed.reads_around or bool(np.isfinite(constant.astype(np.float64)).all())
-    return any(axis.stride > 1 for axis in transposed.axes) or not transposed.reads_around
+        return not conv.reads_around or bool(np.isfinite(constant.astype(np.float64)).all())
+    return any(axis.stride > 1 for axis in conv.axes) or not conv.reads_around
 
 
 def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[int, ...] | None:
@@ -246,10 +242,10 @@ def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[
     return pads if min(pads) >= 0 else None
 
 
-def _if_finite(node: ir.Node, transposed: _TransposedConvolution, names: Names) -> ir.Node:
+def _if_finite(node: ir.Node, conv: _Transposed, names: Names) -> ir.Node:
     """Put an If in the place of a node, which is in both branches, and return that of finite weights."""
     steps = _Steps(node, names)
-    magnitude = steps.add("ReduceL1", [steps.add("Cast", [transposed.weights], {"to": FLOAT})], {"keepdims": 0})
+    magnitude = steps.add("ReduceL1", [steps.add("Cast", [conv.weights], {"to": FLOAT})], {"keepdims": 0})
     is_finite = steps.add("Less", [magnitude, steps.constant("infinity", np.array(np.inf, np.float32))])
     copies = [_copied(node, names) for _ in range(2)]
     copies[1].metadata_props[LEFT] = ""
@@ -272,42 +268,40 @@ def _copied(node: ir.Node, names: Names) -> ir.Node:
     return copy
 
 
-def _rewrite(node: ir.Node, transposed: _TransposedConvolution, names: Names) -> None:
+def _rewrite(node: ir.Node, conv: _Transposed, names: Names) -> None:
     """Put convolutions, and what interleaves and cuts their results, in the place of a node."""
     steps = _Steps(node, names)
-    if all(axis.stride == 1 for axis in transposed.axes):
-        found = _convolution(
-            steps, transposed, _part(steps, transposed, transposed.phases[0]), transposed.bias, transposed.phases[0]
-        )
+    if all(axis.stride == 1 for axis in conv.axes):
+        found = _convolution(steps, conv, _part(steps, conv, conv.phases[0]), conv.bias, conv.phases[0])
     else:
-        found = _interleaved(steps, transposed)
-    cuts = [axis.cut for axis in transposed.axes]
+        found = _interleaved(steps, conv)
+    cuts = [axis.cut for axis in conv.axes]
     if any(map(any, cuts)):
         axes = np.arange(2, 2 + len(cuts))
         starts, ends = np.array([one for one, _ in cuts]), np.array([-one if one else THE_END for _, one in cuts])
         bounds = [steps.constant(*one) for one in (("starts", starts), ("ends", ends), ("axes", axes))]
         found = steps.add("Slice", [found, *bounds])
-    if transposed.has_gaps and transposed.bias is not None:
-        each = steps.constant("each", np.array([transposed.channels, *[1] * len(cuts)]))
-        found = steps.add("Add", [found, steps.add("Reshape", [transposed.bias, each])])
+    if conv.has_gaps and conv.bias is not None:
+        each = steps.constant("each", np.array([conv.channels, *[1] * len(cuts)]))
+        found = steps.add("Add", [found, steps.add("Reshape", [conv.bias, each])])
     last = found.producer()
     assert last is not None
     replace_node(node, last.op_type, list(last.inputs), dict(last.attributes))
 
 
-def _part(steps: _Steps, transposed: _TransposedConvolution, phase: Sequence[_Part]) -> ir.Value:
+def _part(steps: _Steps, conv: _Transposed, phase: Sequence[_Part]) -> ir.Value:
     """Return the weights of the convolution for one phase: ``[channels out, channels in / groups, *taps]``."""
-    constant = constant_of(transposed.weights)
+    constant = constant_of(conv.weights)
     if constant is not None:
-        return steps.constant("weights", _known_part(constant, transposed.groups, phase))
+        return steps.constant("weights", _known_part(constant, conv.groups, phase))
     taps = [part.taps for part in phase]  # case 1
-    split = [transposed.groups, transposed.shape[0] // transposed.groups, transposed.shape[1], *taps]
-    turned, whole = [0, 2, 1, *range(3, 3 + len(taps))], [transposed.channels, split[1], *taps]
+    split = [conv.groups, conv.shape[0] // conv.groups, conv.shape[1], *taps]
+    turned, whole = [0, 2, 1, *range(3, 3 + len(taps))], [conv.channels, split[1], *taps]
     starts = [part.first + (part.taps - 1) * part.step for part in phase]
     ends = [part.first - 1 if part.first else -THE_END for part in phase]
     rows = (starts, ends, range(2, 2 + len(taps)), [-part.step for part in phase])
     bounds = [steps.constant("cut", np.array(row)) for row in rows]
-    groups_apart = [steps.add("Slice", [transposed.weights, *bounds]), steps.constant("split", np.array(split))]
+    groups_apart = [steps.add("Slice", [conv.weights, *bounds]), steps.constant("split", np.array(split))]
     outputs_first = steps.add("Transpose", [steps.add("Reshape", groups_apart)], {"perm": turned})
     return steps.add("Reshape", [outputs_first, steps.constant("whole", np.array(whole))])
 
@@ -321,38 +315,38 @@ def _known_part(weights: np.ndarray, groups: int, phase: Sequence[_Part]) -> np.
 
 
 def _convolution(
-    steps: _Steps, transposed: _TransposedConvolution, weights: ir.Value, bias: ir.Value | None, phase: Sequence[_Part]
+    steps: _Steps, conv: _Transposed, weights: ir.Value, bias: ir.Value | None, phase: Sequence[_Part]
 ) -> ir.Value:
     """Return the convolution of the source with some weights, padded for a phase."""
-    pads = [axis.pads(part) for axis, part in zip(transposed.axes, phase, strict=True)]
+    pads = [axis.pads(part) for axis, part in zip(conv.axes, phase, strict=True)]
     settings = {
-        "dilations": [axis.spread for axis in transposed.axes],
-        "group": transposed.groups,
+        "dilations": [axis.spread for axis in conv.axes],
+        "group": conv.groups,
         "pads": [*(before for before, _ in pads), *(after for _, after in pads)],
         "kernel_shape": [part.taps for part in phase],
         "strides": [1] * len(phase),
     }
-    return steps.add("Conv", [transposed.source, weights, *([] if bias is None else [bias])], settings)
+    return steps.add("Conv", [conv.source, weights, *([] if bias is None else [bias])], settings)
 
 
-def _interleaved(steps: _Steps, transposed: _TransposedConvolution) -> ir.Value:
+def _interleaved(steps: _Steps, conv: _Transposed) -> ir.Value:
     """Return the results of all phases, interleaved, with zeros where there are none."""
-    phases, rank, channels = transposed.phases, len(transposed.axes), transposed.channels
-    bias = None if transposed.has_gaps else transposed.bias
-    is_depthwise = transposed.groups > 1 and transposed.shape[0] == transposed.groups
-    weights, shift = constant_of(transposed.weights), None if bias is None else constant_of(bias)
+    phases, rank, channels = conv.phases, len(conv.axes), conv.channels
+    bias = None if conv.has_gaps else conv.bias
+    is_depthwise = conv.groups > 1 and conv.shape[0] == conv.groups
+    weights, shift = constant_of(conv.weights), None if bias is None else constant_of(bias)
     is_known = weights is not None and (bias is None or shift is not None)
-    counts = [extent for axis in transposed.axes for extent in (len(axis.reached), 1)]
-    if weights is not None and is_known and transposed.is_even and not is_depthwise:
+    counts = [extent for axis in conv.axes for extent in (len(axis.reached), 1)]
+    if weights is not None and is_known and conv.is_even and not is_depthwise:
         # case 2: [batch, channels * phases, *size], the phases of a channel side by side
-        parts = [_known_part(weights, transposed.groups, phase) for phase in phases]
+        parts = [_known_part(weights, conv.groups, phase) for phase in phases]
         together = np.stack(parts, 1).reshape(-1, *parts[0].shape[1:])
         bias = None if shift is None else steps.constant("bias", np.repeat(shift, len(phases)))
-        found = _convolution(steps, transposed, steps.constant("weights", together), bias, phases[0])
+        found = _convolution(steps, conv, steps.constant("weights", together), bias, phases[0])
         first, places = [channels, *counts], list(range(2, 2 + 2 * rank))
         kept = 1
     else:  # [batch, phases * channels, *size]
-        found = _apart(steps, transposed, bias)
+        found = _apart(steps, conv, bias)
         first, places = [*counts, channels], list(range(1, 1 + 2 * rank))
         kept = 1 + 2 * rank
     size = steps.add("Shape", [found], {"start": 2})
@@ -361,26 +355,26 @@ def _interleaved(steps: _Steps, transposed: _TransposedConvolution) -> ir.Value:
     for number in range(rank):
         order += [2 + 2 * rank + number, places[2 * number], places[2 * number + 1]]
     turned = steps.add("Transpose", [steps.add("Reshape", [found, extents])], {"perm": order})
-    if transposed.has_gaps:  # case 3
+    if conv.has_gaps:  # case 3
         ends = [0, 0]
-        for axis in transposed.axes:
+        for axis in conv.axes:
             ends += [0, axis.stride // axis.common - len(axis.reached), axis.common - 1]
         turned = steps.add("Pad", [turned, steps.constant("gaps", np.array([0] * len(ends) + ends))])
-    strides = np.array([axis.stride for axis in transposed.axes])
+    strides = np.array([axis.stride for axis in conv.axes])
     large = steps.add("Mul", [size, steps.constant("strides", strides)])
     shape = steps.add("Concat", [steps.constant("kept", np.array([0, channels])), large], {"axis": 0})
     return steps.add("Reshape", [turned, shape])
 
 
-def _apart(steps: _Steps, transposed: _TransposedConvolution, bias: ir.Value | None) -> ir.Value:
+def _apart(steps: _Steps, conv: _Transposed, bias: ir.Value | None) -> ir.Value:
     """Return the results of all phases, one behind the other along the channels."""
-    phases = transposed.phases
-    weights = [_part(steps, transposed, phase) for phase in phases]
-    if transposed.is_even and transposed.groups == 1 and len(phases) > 1:  # case 2, of computed weights
+    phases = conv.phases
+    weights = [_part(steps, conv, phase) for phase in phases]
+    if conv.is_even and conv.groups == 1 and len(phases) > 1:  # case 2, of computed weights
         every = steps.add("Concat", weights, {"axis": 0})
         repeated = None if bias is None else steps.add("Concat", [bias] * len(phases), {"axis": 0})
-        return _convolution(steps, transposed, every, repeated, phases[0])
-    results = [_convolution(steps, transposed, one, bias, phase) for one, phase in zip(weights, phases, strict=True)]
+        return _convolution(steps, conv, every, repeated, phases[0])
+    results = [_convolution(steps, conv, one, bias, phase) for one, phase in zip(weights, phases, strict=True)]
     return steps.add("Concat", results, {"axis": 1}) if len(results) > 1 else results[0]
 
 

@@ -133,15 +133,13 @@ def emulating(target: Target) -> Target:
     return replace(target, machine=replace(target.machine, costs=costs))
 
 
-def ranked_tiles(
-    rows: int, columns: int, dtype: str, target: Target, busy: int = 0
-) -> list[tuple[float, RegisterTile]]:
+def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int = 0) -> list[Ranked]:
     """Return all tiles that fit the registers with the cycles of a step over the result, the fewest first."""
     lanes, costs = lanes_of(dtype, target), target.machine.costs
     registers = CUSTOM_REGISTERS if is_custom(dtype) else target.machine.registers - busy
     total = -(-columns // lanes)
     unroll = 1 if is_custom(dtype) else target.machine.unroll
-    found: list[tuple[float, RegisterTile]] = []
+    found: list[Ranked] = []
     for vectors in range(1, min(MAX_VECTORS, total) + 1):
         # One register is left for the broadcast scalar, and one so that the next can be loaded ahead.
         # Where even the least tile does not fit, registers are saved.
@@ -238,6 +236,7 @@ class Ahead:
         return [CallExtern("prefetch", (Load(self.buffer, (place,)), SECOND_LEVEL)) for place in places]
 
 
+Ranked = tuple[float, RegisterTile]
 Place = tuple[Expression, ...]
 Begin = Callable[[Buffer], Statement]
 Factor = Callable[[int], Expression]

@@ -296,15 +296,10 @@ def _expect(to: Emission, one: Instruction) -> None:
 
 def _copy_bulk(to: Emission, one: Instruction) -> None:
     target, source, size, barrier = one.operands
-    near, barrier_address = _shared_address(to, target), _shared_address(to, barrier)
+    near, arrived = _shared_address(to, target), _shared_address(to, barrier)
     bytes_ = to.bits(size, "b32")
     to.call(
-        "copy_bulk",
-        f"i32 {near}",
-        f"i64 {to.address(source)}",
-        f"i32 {bytes_}",
-        f"i32 {barrier_address}",
-        f"i32 {one.line}",
+        "copy_bulk", f"i32 {near}", f"i64 {to.address(source)}", f"i32 {bytes_}", f"i32 {arrived}", f"i32 {one.line}"
     )
 
 

@@ -12,7 +12,7 @@ import onnx.parser
 import pytest
 
 import graft
-from graft.plugins import hooks, statement
+from graft.plugins import declaration, hooks
 from graft.plugins.backend import API_LEVEL
 from graft.plugins.manager import PluginManager
 
@@ -27,8 +27,8 @@ CLASSES = (graft.Backend, graft.JsonBackend, graft.CSourceBackend, graft.TensorI
 def test_a_plugin_of_level_1_runs_on_this_level_and_on_the_next(
     level: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statement, "SUPPORTED_API_LEVELS", range(1, level + 1))
-    monkeypatch.setattr(statement, "API_LEVEL", level)
+    monkeypatch.setattr(declaration, "SUPPORTED_API_LEVELS", range(1, level + 1))
+    monkeypatch.setattr(declaration, "API_LEVEL", level)
     path = tmp_path / "old.py"
     path.write_text(OLD.read_text(encoding="utf-8"), encoding="utf-8")
     manager = PluginManager()

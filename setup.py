@@ -9,10 +9,13 @@ import numpy
 from setuptools import Extension, setup
 
 SIMULATORS = [f"plugins/accelerator/native/{name}.c" for name in ("machine", "execute", "functional", "cycles")]
-CUDA_SHARES = [f"runtime/native/src/{name}.c" for name in ("error", "store", "platform_linux")]
+RUNTIME = "runtime/native/src"
+"""One folder per layer, `base` the lowest; sources name a header with its folder."""
+JSON = glob(f"{RUNTIME}/base/json*.c")
+CUDA_SHARES = [*JSON, *(f"{RUNTIME}/base/{name}.c" for name in ("error", "store", "platform_linux"))]
 LIMITED = sys.version_info >= (3, 12) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 """Whether the stable ABI has all that a call needs (vectorcall, since 3.12): such a wheel serves each later Python."""
-WARNINGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden"]
+WARNINGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror=implicit-function-declaration", "-fvisibility=hidden"]
 
 
 def extension(name: str, sources: list[str], flags: tuple[str, ...] = (), **arguments: object) -> Extension:
@@ -20,7 +23,7 @@ def extension(name: str, sources: list[str], flags: tuple[str, ...] = (), **argu
     return Extension(
         name,
         sorted(sources),
-        include_dirs=["runtime/native/include", "runtime/native/src", "runtime/native/python", numpy.get_include()],
+        include_dirs=["runtime/native/include", RUNTIME, "runtime/native/python", numpy.get_include()],
         define_macros=[
             ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
             ("_GNU_SOURCE", "1"),
@@ -35,7 +38,7 @@ def extension(name: str, sources: list[str], flags: tuple[str, ...] = (), **argu
 def extensions() -> list[Extension]:
     """Return the native modules of the distribution."""
     return [
-        extension("graft.runtime._native", glob("runtime/native/src/*.c") + glob("runtime/native/python/*.c")),
+        extension("graft.runtime._native", glob(f"{RUNTIME}/*/*.c") + glob("runtime/native/python/*.c")),
         extension(
             # Products of blocks want vectors; floats are rounded after each operation, on every machine.
             "graft.plugins.accelerator._simulator",
@@ -49,23 +52,20 @@ def extensions() -> list[Extension]:
         ),
         extension(
             "graft.plugins.cuda._loader",
-            [*glob("plugins/cuda/native/*.c"), *glob("runtime/native/src/json*.c"), *CUDA_SHARES],
+            [*glob("plugins/cuda/native/*.c"), *CUDA_SHARES],
         ),
         extension(
             "graft.plugins.cuda._cublas",
             [
                 *glob("plugins/cuda/native/cublas/*.c"),
                 *(f"plugins/cuda/native/{name}.c" for name in ("driver", "device", "loading", "report")),
-                *glob("runtime/native/src/json*.c"),
                 *CUDA_SHARES,
             ],
         ),
-        extension(
-            "graft.plugins.onednn._loader", [*glob("plugins/onednn/native/*.c"), *glob("runtime/native/src/json*.c")]
-        ),
+        extension("graft.plugins.onednn._loader", [*glob("plugins/onednn/native/*.c"), *JSON]),
         extension(
             "graft.plugins.irregular._loader",
-            [*glob("plugins/irregular/native/*.c"), *glob("runtime/native/src/json*.c")],
+            [*glob("plugins/irregular/native/*.c"), *JSON],
         ),
     ]
 

@@ -12,8 +12,8 @@ import graft.runtime._native as _native
 def constant_key(array: np.ndarray) -> str:
     """Return the content key of a constant: ``<hash of its bytes>-<dtype>-<shape>``.
 
-    The hash (runtime/native/src/content.h) is fast, 128 bits long and not cryptographic: arrays of one key are equal
-    unless somebody made them differ on purpose.
+    The hash (runtime/native/src/artifact/content.h) is fast, 128 bits long and not cryptographic: arrays of one key are
+    equal unless somebody made them differ on purpose.
     """
     return f"{_native.content_hash(_bytes(array).data)}-{array.dtype.name}-{'x'.join(map(str, array.shape))}"
 

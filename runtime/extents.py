@@ -1,8 +1,8 @@
 """Extents: integer expressions over named symbols, as shapes have them in manifests.
 
 An extent is a number, a `Symbol`, or an `Operation` on two extents; equal expressions are equal and hashable, so a
-table holds each once. The native runtime evaluates the same expressions per call (`native/src/extents.c`). Whether two
-different expressions always agree is not decided here: that is the compiler's algebra
+table holds each once. The native runtime evaluates the same expressions per call (`native/src/state/extents.c`).
+Whether two different expressions always agree is not decided here: that is the compiler's algebra
 (`graft.core.affine.expressions`).
 """
 

@@ -120,7 +120,7 @@ COMPILED_FOR = frozenset({
     "neon", "dotprod", "fullfp16", "i8mm", "bf16", "sve", "sve2", "v",
 })  # fmt: skip
 """The features for which compilers can generate code, if they are told to: a program that was compiled so needs them,
-and the runtime knows how to look for each (`runtime/native/src/cpu.c`)."""
+and the runtime knows how to look for each (`runtime/native/src/manifest/cpu.c`)."""
 _DECISIVE = ("avx", "fma", "neon", "sse")
 """What begins so decides of which family a processor is; a hypervisor may hide any of the rest."""
 KNOWN_FEATURES = COMPILED_FOR.union(

@@ -34,7 +34,7 @@ def runtime_object(directory: Path | None) -> bytes:
 
     Raises CompileError for what the compiler refuses.
     """
-    sources = sorted((SOURCES / "src").glob("*.c"))
+    sources = sorted((SOURCES / "src").glob("*/*.c"))
     key = _key(sources)
     kept = None if directory is None else _kept(directory, key)
     if kept is not None:
@@ -57,7 +57,7 @@ def runtime_object(directory: Path | None) -> bytes:
 
 def _key(sources: Sequence[Path]) -> str:
     digest = hashlib.sha256(repr((c_compiler(), version_of(c_compiler()), FLAGS)).encode())
-    for path in (*sources, *sorted((SOURCES / "src").glob("*.h")), *sorted((SOURCES / "include").rglob("*.h"))):
+    for path in (*sources, *sorted((SOURCES / "src").glob("*/*.h")), *sorted((SOURCES / "include").rglob("*.h"))):
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 

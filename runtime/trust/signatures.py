@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ELF = b"\x7fELF"
 MOST_SIGNATURES = 64
-"""That are tried: each costs time, and the file is not trusted yet (runtime/native/src/trust.c has the same)."""
+"""That are tried: each costs time, and the file is not trusted yet (native/src/artifact/trust.c has the same)."""
 INSTALL = "pip install 'graft-compiler[sign]'"
 
 

@@ -225,7 +225,7 @@ def test_an_artifact_runs_in_c_without_a_leak(manager, device, tmp_path):
 def host(folder: Path) -> Path:
     """Build a program in C that runs an artifact of two inputs, one output of which stays on the device at first."""
     native = Path(graft.runtime.include_dir()).parent
-    sources = [PROJECT / "host.c", *(native / "src").glob("*.c")]
+    sources = [PROJECT / "host.c", *(native / "src").glob("*/*.c")]
     program = folder / "host"
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command = [

@@ -3,10 +3,10 @@
 #define GRAFT_CUDA_MODULE_H
 
 #include "driver.h"
-#include "extent_arithmetic.h"
+#include "base/extent_arithmetic.h"
 #include "graft/runtime.h"
-#include "json.h"
-#include "store.h"
+#include "base/json.h"
+#include "base/store.h"
 
 enum { CUDA_MOST_ARGUMENTS = 256, CUDA_MOST_WORKSPACES = 256, CUDA_MOST_EXTENTS = 65536, CUDA_ALIGNMENT = 256 };
 

@@ -7,9 +7,9 @@
 #include <stdbool.h>
 
 #include "dnnl_abi.h"
-#include "extent_arithmetic.h"
+#include "base/extent_arithmetic.h"
 #include "graft/runtime.h"
-#include "json.h"
+#include "base/json.h"
 
 #define MAX_OPERANDS 128
 #define ALIGNMENT 64u

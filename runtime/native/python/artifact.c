@@ -1,8 +1,8 @@
 /* Opening an artifact from Python: its members and constants as arrays over the mapped file. */
-#include "artifact.h"
+#include "artifact/artifact.h"
 
+#include "artifact/content.h"
 #include "binding.h"
-#include "content.h"
 
 static const char OWNER[] = "graft_artifact";
 

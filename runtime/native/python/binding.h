@@ -11,7 +11,7 @@
 #include <numpy/arrayobject.h>
 
 #include "door.h"
-#include "program.h"
+#include "program/program.h"
 
 _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "shapes of NumPy and DLPack must agree");
 

@@ -1,7 +1,8 @@
 /* Calls of a program: arrays in, arrays out. */
-#include "append.h"
 #include "binding.h"
-#include "devices.h"
+#include "devices/devices.h"
+#include "execute/append.h"
+#include "instance/instance.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The class DeviceTensor: an output that stays on a device. */
 #include "binding.h"
-#include "devices.h"
+#include "devices/devices.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "platform.h"
+#include "base/platform.h"
 
 /* ---- Segments ------------------------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "dtype.h"
+#include "base/dtype.h"
 
 enum {
   GRAFT_DOOR_TENSORS = 512,

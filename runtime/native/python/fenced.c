@@ -7,9 +7,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/memory.h"
+#include "base/platform.h"
 #include "binding.h"
-#include "memory.h"
-#include "platform.h"
+#include "instance/instance.h"
 
 enum { FIRST_OWN_NUMBER_BIT = 63, TRANSFER_ALIGNMENT = 64, STOP_MILLISECONDS = 5 };
 

@@ -1,5 +1,5 @@
 /* A program from its parts as Python objects. */
-#include "artifact.h"
+#include "artifact/artifact.h"
 #include "binding.h"
 
 #include <dlfcn.h>

@@ -10,8 +10,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "binding.h"
-#include "error.h"
 
 #if defined(__has_include)
 #if __has_include(<linux/filter.h>) && __has_include(<linux/seccomp.h>)

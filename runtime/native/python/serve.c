@@ -6,10 +6,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/memory.h"
+#include "base/platform.h"
 #include "binding.h"
+#include "instance/instance.h"
 #include "sandbox.h"
-#include "memory.h"
-#include "platform.h"
 
 enum { STATUS_CHILD = 70 }; /* how a child ends that a function has forked and let back into the call */
 

@@ -4,10 +4,10 @@
 
 #include <unistd.h>
 
-#include "artifact.h"
-#include "content.h"
+#include "artifact/artifact.h"
+#include "artifact/content.h"
+#include "artifact/sha256.h"
 #include "functions.h"
-#include "sha256.h"
 
 enum { CAPACITY = 1 << 16 };
 

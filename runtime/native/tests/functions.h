@@ -5,9 +5,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/memory.h"
 #include "check.h"
-#include "memory.h"
-#include "program.h"
+#include "program/program.h"
 
 static inline int64_t count_of(const DLTensor *tensor) {
   int64_t count = 1;

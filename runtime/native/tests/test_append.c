@@ -1,6 +1,6 @@
 /* Growing caches: appends in a buffer with room and without, the strides that are refused, and hostile manifests. */
-#include "append.h"
 #include "damage.h"
+#include "execute/append.h"
 
 #define SYMBOL(name, tensor, axis) \
   "{\"name\":\"" name "\",\"low\":0,\"high\":null,\"tensor\":" #tensor ",\"axis\":" #axis "}"

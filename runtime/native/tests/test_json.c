@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "check.h"
-#include "json.h"
 
 static void check_error(const char *text, const char *expected) {
   char message[128] = "";

@@ -1,6 +1,6 @@
 /* Memory plans: nothing that lives at one time overlaps, and little is wasted. */
 #include "check.h"
-#include "plan.h"
+#include "instance/plan.h"
 
 enum { MOST = 200 };
 

@@ -6,10 +6,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "affinity.h"
+#include "base/platform.h"
 #include "check.h"
-#include "platform.h"
-#include "pool.h"
+#include "pool/affinity.h"
+#include "pool/pool.h"
 
 enum { THREADS = 4, JOBS = 2000, ENOUGH = 5000 };
 

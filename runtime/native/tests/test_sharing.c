@@ -1,7 +1,7 @@
 /* Runs go the way that takes the least time; a long one is shared, and what changes is followed. */
+#include "base/platform.h"
 #include "check.h"
-#include "platform.h"
-#include "sharing.h"
+#include "pool/sharing.h"
 
 enum { SHORT = 2000, TRIES = 36, PERIOD = 1024 };
 

@@ -28,9 +28,9 @@ def built() -> Path:
     headers = Path(graft.runtime.include_dir())
     sources = [
         HERE / "native.c",
-        *(headers.parent / "src" / f"{name}.c" for name in ("image", "error", "platform_linux")),
+        *(headers.parent / "src" / f"{name}.c" for name in ("program/image", "base/error", "base/platform_linux")),
     ]
-    known = [*sources, *sorted(headers.glob("graft/*.h")), *sorted((headers.parent / "src").glob("*.h"))]
+    known = [*sources, *sorted(headers.glob("graft/*.h")), *sorted((headers.parent / "src").glob("*/*.h"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in known)).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f"graft-fake-device-{digest}.so"
     if not library.exists():

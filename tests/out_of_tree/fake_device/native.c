@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 
 #include "graft/device.h"
-#include "program.h"
+#include "program/program.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

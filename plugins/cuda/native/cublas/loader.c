@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "../loading.h"
-#include "json.h"
+#include "base/json.h"
 #include "lt.h"
-#include "store.h"
+#include "base/store.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -1,0 +1,58 @@
+#include "instance/instance.h"
+
+#include "base/memory.h"
+#include "devices/streams.h"
+
+static Instance *create_instance(GraftProgram *program) {
+  Instance *instance = graft_calloc(1, sizeof(Instance));
+  if (!instance) {
+    return NULL;
+  }
+  int32_t count = program->manifest.procedure_count;
+  instance->program = program;
+  instance->frames = graft_store_allocate(&instance->store, (size_t)count, sizeof(Frame));
+  graft_create_context(&instance->context, program->pool, program->thread_count);
+  instance->entry = instance->frames;
+  instance->context.instance = instance;
+  instance->streams = graft_store_allocate(&instance->store, (size_t)program->device_count, sizeof(DeviceStream));
+  if (!instance->streams) {
+    graft_destroy_instance(instance);
+    return NULL;
+  }
+  for (int32_t i = 0; i < count; i++) {
+    const Procedure *procedure = program->manifest.procedures + i;
+    if (!instance->frames || !graft_create_frame(&instance->store, procedure, program, instance->frames + i)) {
+      graft_destroy_instance(instance);
+      return NULL;
+    }
+  }
+  return instance;
+}
+
+void graft_destroy_instance(Instance *instance) {
+  for (int32_t i = 0; instance->frames && i < instance->program->manifest.procedure_count; i++) {
+    graft_destroy_frame(instance->frames + i, instance->program);
+  }
+  graft_destroy_streams(instance);
+  graft_scratch_destroy(&instance->context.scratch);
+  graft_store_destroy(&instance->store);
+  free(instance);
+}
+
+Instance *graft_acquire_instance(GraftProgram *program) {
+  pthread_mutex_lock(&program->lock);
+  Instance *instance = program->idle;
+  if (instance) {
+    program->idle = instance->next;
+  }
+  pthread_mutex_unlock(&program->lock);
+  return instance ? instance : create_instance(program);
+}
+
+void graft_release_instance(Instance *instance) {
+  GraftProgram *program = instance->program;
+  pthread_mutex_lock(&program->lock);
+  instance->next = program->idle;
+  program->idle = instance;
+  pthread_mutex_unlock(&program->lock);
+}

@@ -1,0 +1,275 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "manifest/manifest_reader.h"
+
+/* What an extent may be, written out: beyond that a table could hide more than anyone can print. */
+enum { MAXIMUM_OPERATIONS = 4096, MAXIMUM_DEPTH = 256, MAXIMUM_SYMBOLS = 16384 };
+
+/* How large an operation is, written out. */
+typedef struct Size {
+  int32_t operations, depth;
+} Size;
+
+/* ---- References ----------------------------------------------------------------------------------------------- */
+
+/* The number in "s12" behind its letter; -1 if it is none, or is not below `count`. */
+static int32_t read_number(const char *digits, int32_t count) {
+  int64_t number = 0;
+  if (!*digits) {
+    return -1;
+  }
+  for (; *digits; digits++) {
+    if (*digits < '0' || *digits > '9') {
+      return -1;
+    }
+    number = 10 * number + (*digits - '0');
+    if (number >= count) {
+      return -1;
+    }
+  }
+  return (int32_t)number;
+}
+
+int graft_read_dimension(const Procedure *procedure, const JsonValue *value, int32_t limit, Dimension *dimension) {
+  if (value && value->kind == JSON_INTEGER) {
+    *dimension = (Dimension){-1, value->as.integer};
+    return value->as.integer >= -GRAFT_MAXIMUM_EXTENT && value->as.integer <= GRAFT_MAXIMUM_EXTENT;
+  }
+  const char *text = graft_json_string(value, "");
+  int32_t number = -1;
+  if (text[0] == 's') {
+    number = read_number(text + 1, procedure->symbol_count);
+  } else if (text[0] == 'e') {
+    number = read_number(text + 1, limit);
+    number = number < 0 ? -1 : procedure->symbol_count + number;
+  }
+  *dimension = (Dimension){number, 0};
+  return number >= 0;
+}
+
+/* ---- Symbols -------------------------------------------------------------------------------------------------- */
+
+/* The least and the greatest that a symbol or an operation may be; the greatest may be open. */
+static int32_t read_range(Reader *reader, const JsonValue *row, int64_t *low, int64_t *high) {
+  const JsonValue *greatest = graft_json_member(row, "high");
+  int32_t status = graft_read_integer(reader, row, "low", 0, GRAFT_MAXIMUM_EXTENT, low);
+  *high = GRAFT_MAXIMUM_EXTENT;
+  if (!status && (!greatest || greatest->kind != JSON_NULL)) {
+    status = graft_read_integer(reader, row, "high", *low, GRAFT_MAXIMUM_EXTENT, high);
+  }
+  return status;
+}
+
+static int32_t read_symbol(Reader *reader, const Procedure *procedure, const JsonValue *row, SymbolSpec *symbol) {
+  int64_t tensor, axis;
+  int32_t status = graft_read_text(reader, row, "name", &symbol->name);
+  status = status ? status : read_range(reader, row, &symbol->low, &symbol->high);
+  status = status ? status
+                  : graft_read_integer(reader, row, "tensor", 0, (int64_t)procedure->tensor_count - 1, &tensor);
+  status = status ? status : graft_read_integer(reader, row, "axis", 0, GRAFT_MAXIMUM_DIMENSIONS - 1, &axis);
+  if (status) {
+    return status;
+  }
+  symbol->tensor = (int32_t)tensor;
+  symbol->axis = (int32_t)axis;
+  for (const SymbolSpec *other = procedure->symbols; other < symbol; other++) {
+    if (strcmp(other->name, symbol->name) == 0) {
+      return graft_damaged(reader, "another symbol is named '%s' too", symbol->name);
+    }
+  }
+  return GRAFT_OK;
+}
+
+static int32_t read_symbols(Reader *reader, const JsonValue *rows, Procedure *procedure) {
+  size_t length = strlen(reader->where);
+  int32_t status = GRAFT_OK;
+  if (graft_json_count(rows) == 0 || graft_json_count(rows) > MAXIMUM_SYMBOLS) {
+    return graft_damaged(reader, "'symbols' has %zu entries, not between 1 and %d", graft_json_count(rows),
+                         MAXIMUM_SYMBOLS);
+  }
+  procedure->symbol_count = (int32_t)graft_json_count(rows);
+  procedure->symbols = graft_store_allocate(reader->store, (size_t)procedure->symbol_count, sizeof(SymbolSpec));
+  if (!procedure->symbols) {
+    return graft_no_memory(reader);
+  }
+  for (int32_t i = 0; !status && i < procedure->symbol_count; i++) {
+    snprintf(reader->where + length, sizeof reader->where - length, "symbol %" PRId32 ": ", i);
+    status = read_symbol(reader, procedure, graft_json_item(rows, (size_t)i), procedure->symbols + i);
+  }
+  reader->where[length] = 0;
+  return status;
+}
+
+/* ---- Operations ----------------------------------------------------------------------------------------------- */
+
+static int32_t read_operation(Reader *reader, const Procedure *procedure, const JsonValue *row, int32_t number,
+                              Size *sizes) {
+  ExtentOperation *operation = procedure->operations + number;
+  const char *name = graft_json_string(graft_json_item(row, 0), "");
+  if (!graft_extent_operator(name, &operation->operator) || graft_json_count(row) != 3 ||
+      !graft_read_dimension(procedure, graft_json_item(row, 1), number, &operation->left) ||
+      !graft_read_dimension(procedure, graft_json_item(row, 2), number, &operation->right)) {
+    return graft_damaged(
+        reader, "entry %" PRId32 " of 'extents' is no operation on numbers, symbols and earlier entries", number);
+  }
+  const Dimension *operands[] = {&operation->left, &operation->right};
+  sizes[number] = (Size){1, 1};
+  for (int32_t i = 0; i < 2; i++) {
+    if (operands[i]->place >= procedure->symbol_count) {
+      Size size = sizes[operands[i]->place - procedure->symbol_count];
+      sizes[number].operations += size.operations;
+      sizes[number].depth = size.depth >= sizes[number].depth ? size.depth + 1 : sizes[number].depth;
+    }
+  }
+  if (sizes[number].operations > MAXIMUM_OPERATIONS || sizes[number].depth > MAXIMUM_DEPTH) {
+    return graft_damaged(reader,
+                         "entry %" PRId32 " of 'extents' has more than %d operations, or is nested more than %d deep",
+                         number, MAXIMUM_OPERATIONS, MAXIMUM_DEPTH);
+  }
+  return GRAFT_OK;
+}
+
+/* ---- Bounds --------------------------------------------------------------------------------------------------- */
+
+static int32_t read_bounds(Reader *reader, const JsonValue *data, Procedure *procedure) {
+  const JsonValue *rows;
+  if (!graft_json_member(data, "bounds")) {
+    return GRAFT_OK;
+  }
+  int32_t status = graft_read_array(reader, data, "bounds", &rows);
+  if (status) {
+    return status;
+  }
+  procedure->bound_count = (int32_t)graft_json_count(rows);
+  procedure->bounds = graft_store_allocate(reader->store, (size_t)procedure->bound_count, sizeof(ExtentBound));
+  if (!procedure->bounds) {
+    return graft_no_memory(reader);
+  }
+  for (int32_t i = 0; !status && i < procedure->bound_count; i++) {
+    const JsonValue *row = graft_json_item(rows, (size_t)i);
+    ExtentBound *bound = procedure->bounds + i;
+    Dimension extent;
+    if (!graft_read_dimension(procedure, graft_json_member(row, "extent"), procedure->operation_count, &extent) ||
+        extent.place < procedure->symbol_count) {
+      return graft_damaged(reader, "entry %" PRId32 " of 'bounds' is of no operation", i);
+    }
+    bound->operation = extent.place - procedure->symbol_count;
+    status = read_range(reader, row, &bound->low, &bound->high);
+  }
+  return status;
+}
+
+/* ---- Equations ------------------------------------------------------------------------------------------------ */
+
+static int read_agreement(const char *name, Agreement *kind) {
+  static const char *const names[] = {"equal", "broadcast", "expand", "at most"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (strcmp(name, names[i]) == 0) {
+      *kind = (Agreement)i;
+      return 1;
+    }
+  }
+  return 0;
+}
+
+/* The three parts of a message. */
+static int read_message(const JsonValue *row, const char *says[3]) {
+  const JsonValue *parts = graft_json_member(row, "says");
+  int is_whole = graft_json_count(parts) == 3;
+  for (size_t i = 0; is_whole && i < 3; i++) {
+    says[i] = graft_json_string(graft_json_item(parts, i), NULL);
+    is_whole = says[i] != NULL;
+  }
+  return is_whole;
+}
+
+static int32_t read_equation(Reader *reader, const Procedure *procedure, const JsonValue *row, int32_t number) {
+  ExtentEquation *equation = procedure->equations + number;
+  int is_whole = read_agreement(graft_json_string(graft_json_member(row, "kind"), ""), &equation->kind) &&
+                 graft_read_dimension(procedure, graft_json_member(row, "left"), procedure->operation_count,
+                                      &equation->left) &&
+                 graft_read_dimension(procedure, graft_json_member(row, "right"), procedure->operation_count,
+                                      &equation->right) &&
+                 read_message(row, equation->says);
+  return is_whole ? GRAFT_OK
+                  : graft_damaged(reader, "entry %" PRId32 " of 'equations' is not two extents that agree", number);
+}
+
+static int32_t read_equations(Reader *reader, const JsonValue *data, Procedure *procedure) {
+  const JsonValue *rows;
+  if (!graft_json_member(data, "equations")) {
+    return GRAFT_OK;
+  }
+  int32_t status = graft_read_array(reader, data, "equations", &rows);
+  if (status) {
+    return status;
+  }
+  procedure->equation_count = (int32_t)graft_json_count(rows);
+  procedure->equations =
+      graft_store_allocate(reader->store, (size_t)procedure->equation_count, sizeof(ExtentEquation));
+  if (!procedure->equations) {
+    return graft_no_memory(reader);
+  }
+  for (int32_t i = 0; !status && i < procedure->equation_count; i++) {
+    status = read_equation(reader, procedure, graft_json_item(rows, (size_t)i), i);
+  }
+  return status;
+}
+
+static int32_t read_reasons(Reader *reader, const JsonValue *data, Procedure *procedure) {
+  const JsonValue *rows;
+  if (!graft_json_member(data, "reasons")) {
+    return GRAFT_OK;
+  }
+  int32_t status = graft_read_array(reader, data, "reasons", &rows);
+  if (status) {
+    return status;
+  }
+  procedure->reason_count = (int32_t)graft_json_count(rows);
+  procedure->reasons = graft_store_allocate(reader->store, (size_t)procedure->reason_count, sizeof(AxisReason));
+  if (!procedure->reasons) {
+    return graft_no_memory(reader);
+  }
+  for (int32_t i = 0; !status && i < procedure->reason_count; i++) {
+    const JsonValue *row = graft_json_item(rows, (size_t)i);
+    int64_t tensor, axis;
+    status = graft_read_integer(reader, row, "tensor", 0, (int64_t)procedure->tensor_count - 1, &tensor);
+    status = status ? status : graft_read_integer(reader, row, "axis", 0, GRAFT_MAXIMUM_DIMENSIONS - 1, &axis);
+    if (!status && !read_message(row, procedure->reasons[i].says)) {
+      status = graft_damaged(reader, "entry %" PRId32 " of 'reasons' has no message of three parts", i);
+    }
+    if (!status) {
+      procedure->reasons[i].tensor = (int32_t)tensor;
+      procedure->reasons[i].axis = (int32_t)axis;
+    }
+  }
+  return status;
+}
+
+int32_t graft_read_extents(Reader *reader, const JsonValue *data, Procedure *procedure) {
+  const JsonValue *symbols, *operations;
+  if (!graft_json_member(data, "symbols")) {
+    return GRAFT_OK;
+  }
+  int32_t status = graft_read_array(reader, data, "symbols", &symbols);
+  status = status ? status : graft_read_array(reader, data, "extents", &operations);
+  status = status ? status : read_symbols(reader, symbols, procedure);
+  if (status) {
+    return status;
+  }
+  procedure->operation_count = (int32_t)graft_json_count(operations);
+  size_t count = (size_t)procedure->operation_count;
+  procedure->operations = graft_store_allocate(reader->store, count, sizeof(ExtentOperation));
+  Size *sizes = graft_store_allocate(reader->store, count, sizeof(Size));
+  if (!procedure->operations || !sizes) {
+    return graft_no_memory(reader);
+  }
+  for (int32_t i = 0; !status && i < procedure->operation_count; i++) {
+    status = read_operation(reader, procedure, graft_json_item(operations, (size_t)i), i, sizes);
+  }
+  status = status ? status : read_bounds(reader, data, procedure);
+  status = status ? status : read_equations(reader, data, procedure);
+  return status ? status : read_reasons(reader, data, procedure);
+}

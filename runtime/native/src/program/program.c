@@ -1,0 +1,297 @@
+#include "program/program.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/platform.h"
+#include "devices/devices.h"
+#include "instance/instance.h"
+
+enum { MAXIMUM_THREADS = 1024, MAXIMUM_MANIFEST_BYTES = 1 << 30, CONSTANT_ALIGNMENT = 64 };
+
+/* ---- Creation ------------------------------------------------------------------------------------------------- */
+
+static int32_t out_of_memory(GraftError *error) {
+  return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while creating a program");
+}
+
+static int32_t read_manifest(GraftProgram *program, GraftError *error) {
+  const GraftProgramSource *source = &program->source;
+  char message[160];
+  if (source->manifest_size > MAXIMUM_MANIFEST_BYTES) {
+    return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "damaged manifest: %zu bytes are too many",
+                           source->manifest_size);
+  }
+  program->document = graft_json_parse(source->manifest, source->manifest_size, message, sizeof message);
+  if (!program->document) {
+    return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "damaged manifest: %s", message);
+  }
+  int32_t status = graft_read_manifest(graft_json_root(program->document), &program->store, &program->manifest, error);
+  status = status ? status : graft_check_procedures(&program->manifest, &program->store, error);
+  status = status ? status : graft_check_variants(&program->manifest, error);
+  status = status ? status : graft_check_targets(program->manifest.targets, error);
+  if (!status && source->module_count != (size_t)program->manifest.module_count) {
+    status = graft_set_error(error, GRAFT_ERROR_ARTIFACT, "the manifest names %" PRId32 " modules, %zu are there",
+                             program->manifest.module_count, source->module_count);
+  }
+  return status;
+}
+
+/* Kernels may rely on 64-byte alignment, so a constant that lies otherwise is copied. */
+static int32_t place_constant(GraftProgram *program, size_t number, GraftError *error) {
+  const GraftNamedTensor *given = program->source.constants + number;
+  DLTensor *tensor = program->constants + number;
+  size_t bytes;
+  *tensor = *given->tensor;
+  if (!graft_tensor_bytes(tensor->dtype, tensor->ndim, tensor->shape, &bytes) || !graft_is_contiguous(tensor) ||
+      tensor->device.device_type != kDLCPU) {
+    return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "constant '%s' is not a contiguous tensor in main memory",
+                           given->name);
+  }
+  tensor->data = (char *)tensor->data + tensor->byte_offset;
+  tensor->byte_offset = 0;
+  tensor->strides = NULL;
+  if ((uintptr_t)tensor->data % CONSTANT_ALIGNMENT) {
+    void *copy = graft_store_allocate(&program->store, 1, bytes);
+    if (!copy) {
+      return out_of_memory(error);
+    }
+    if (bytes) {
+      memcpy(copy, tensor->data, bytes);
+    }
+    tensor->data = copy;
+  }
+  return GRAFT_OK;
+}
+
+static int32_t place_constants(GraftProgram *program, GraftError *error) {
+  program->constants = graft_store_allocate(&program->store, program->source.constant_count, sizeof(DLTensor));
+  if (!program->constants) {
+    return out_of_memory(error);
+  }
+  int32_t status = GRAFT_OK;
+  for (size_t i = 0; !status && i < program->source.constant_count; i++) {
+    status = place_constant(program, i, error);
+  }
+  return status;
+}
+
+static int32_t write_extents(GraftProgram *program, const IndexList *list, GraftError *error) {
+  char text[1024];
+  Procedure *main = program->manifest.procedures;
+  for (int32_t i = 0; i < list->count; i++) {
+    TensorSpec *spec = main->tensors + list->items[i];
+    spec->extents = graft_store_allocate(&program->store, spec->ndim < 0 ? 0 : (size_t)spec->ndim, sizeof(char *));
+    for (int32_t axis = 0; spec->extents && axis < spec->ndim; axis++) {
+      text[0] = 0;
+      graft_append_extent(text, sizeof text, main,
+                          spec->dimensions ? spec->dimensions[axis] : (Dimension){-1, spec->shape[axis]});
+      char *copy = graft_store_allocate(&program->store, strlen(text) + 1, 1);
+      spec->extents[axis] = copy ? strcpy(copy, text) : NULL;
+      if (!copy) {
+        return out_of_memory(error);
+      }
+    }
+    if (!spec->extents) {
+      return out_of_memory(error);
+    }
+  }
+  return GRAFT_OK;
+}
+
+static int compare_names(const void *left, const void *right) {
+  const GraftNamedTensor *a = left, *b = right;
+  return strcmp(a->name, b->name);
+}
+
+static int32_t attach_constant(const GraftNamedTensor *sorted, size_t count, TensorSpec *spec, GraftError *error) {
+  GraftNamedTensor wanted = {spec->constant, NULL};
+  const GraftNamedTensor *found = count ? bsearch(&wanted, sorted, count, sizeof *sorted, compare_names) : NULL;
+  if (!found) {
+    return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "constant '%s' of tensor '%s' is missing", spec->constant,
+                           spec->name);
+  }
+  if (!graft_dtype_equal(found->tensor->dtype, spec->dtype) ||
+      !graft_shape_equal(spec->ndim, spec->shape, found->tensor->ndim, found->tensor->shape)) {
+    char expected[256] = "", got[256] = "";
+    graft_append_shape(expected, sizeof expected, spec->ndim, spec->shape);
+    graft_append_shape(got, sizeof got, found->tensor->ndim, found->tensor->shape);
+    return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "constant '%s' is %s%s, and tensor '%s' needs %s%s",
+                           spec->constant, graft_dtype_name(found->tensor->dtype), got, spec->name,
+                           graft_dtype_name(spec->dtype), expected);
+  }
+  spec->data = found->tensor;
+  return GRAFT_OK;
+}
+
+static int32_t attach_constants(GraftProgram *program, GraftError *error) {
+  size_t count = program->source.constant_count;
+  GraftNamedTensor *sorted = graft_calloc(count, sizeof *sorted);
+  if (!sorted) {
+    return out_of_memory(error);
+  }
+  for (size_t i = 0; i < count; i++) {
+    sorted[i] = (GraftNamedTensor){program->source.constants[i].name, program->constants + i};
+  }
+  qsort(sorted, count, sizeof *sorted, compare_names);
+  int32_t status = GRAFT_OK;
+  for (int32_t i = 0; !status && i < program->manifest.procedure_count; i++) {
+    const Procedure *procedure = program->manifest.procedures + i;
+    for (int32_t k = 0; !status && k < procedure->tensor_count; k++) {
+      if (procedure->tensors[k].storage == STORAGE_CONSTANT) {
+        status = attach_constant(sorted, count, procedure->tensors + k, error);
+      }
+    }
+  }
+  free(sorted);
+  return status;
+}
+
+static int32_t create_threads(GraftProgram *program, GraftError *error) {
+  int32_t count = program->thread_count;
+  if (count < 2) {
+    return GRAFT_OK;
+  }
+  program->pool = graft_pool_create(count);
+  program->workers = graft_store_allocate(&program->store, (size_t)count, sizeof(Context));
+  if (!program->pool || !program->workers) {
+    return out_of_memory(error);
+  }
+  for (int32_t i = 1; i < count; i++) {
+    graft_create_context(program->workers + i, NULL, 1);
+  }
+  return GRAFT_OK;
+}
+
+/* The first instance is made at once, so that a program that does not fit into memory is refused here. */
+static int32_t create_first_instance(GraftProgram *program, GraftError *error) {
+  Instance *instance = graft_acquire_instance(program);
+  if (!instance) {
+    uint64_t largest = 0;
+    for (int32_t i = 0; i < program->manifest.procedure_count; i++) {
+      uint64_t bytes = program->manifest.procedures[i].arena_bytes;
+      largest = bytes > largest ? bytes : largest;
+    }
+    return graft_set_error(error, GRAFT_ERROR_MEMORY,
+                           "out of memory: the program needs an arena of %" PRIu64 " bytes", largest);
+  }
+  graft_release_instance(instance);
+  return GRAFT_OK;
+}
+
+/* Modules may look at their constants while they are loaded; compiled functions see theirs when the program runs. */
+static int32_t check_handed_constants(GraftProgram *program, GraftError *error) {
+  for (size_t i = 0; i < program->source.module_count; i++) {
+    if (program->source.modules[i].constant_count > 0) {
+      return graft_check_constants(program, NULL, error);
+    }
+  }
+  return GRAFT_OK;
+}
+
+static int32_t build(GraftProgram *program, const GraftLoadOptions *options, GraftError *error) {
+  int32_t threads = options ? options->threads : 0;
+  if (threads < 0 || threads > MAXIMUM_THREADS) {
+    return graft_set_error(error, GRAFT_ERROR_INPUT, "%" PRId32 " threads are not between 0 and %d", threads,
+                           MAXIMUM_THREADS);
+  }
+  program->thread_count = threads ? threads : graft_processor_count();
+  int32_t status = read_manifest(program, error);
+  status = status ? status : write_extents(program, &program->manifest.procedures[0].inputs, error);
+  status = status ? status : write_extents(program, &program->manifest.procedures[0].outputs, error);
+  status = status ? status : check_handed_constants(program, error);
+  status = status ? status : place_constants(program, error);
+  status = status ? status : attach_constants(program, error);
+  status = status ? status : graft_open_devices(program, error);
+  status = status ? status : graft_upload_constants(program, error);
+  status = status ? status : create_threads(program, error);
+  status = status ? status : graft_load_modules(program, options, error);
+  return status ? status : create_first_instance(program, error);
+}
+
+int32_t graft_program_create(const GraftProgramSource *source, const GraftLoadOptions *options, GraftProgram **program,
+                             GraftError *error) {
+  *program = NULL;
+  GraftProgram *created = graft_calloc(1, sizeof(GraftProgram));
+  if (!created || pthread_mutex_init(&created->lock, NULL) != 0) {
+    free(created);
+    if (source->release) {
+      source->release(source->owner);
+    }
+    return out_of_memory(error);
+  }
+  created->source = *source;
+  int32_t status = build(created, options, error);
+  if (status) {
+    graft_program_destroy(created);
+    return status;
+  }
+  *program = created;
+  return GRAFT_OK;
+}
+
+void graft_program_destroy(GraftProgram *program) {
+  if (!program) {
+    return;
+  }
+  while (program->idle) {
+    Instance *instance = program->idle;
+    program->idle = instance->next;
+    graft_destroy_instance(instance);
+  }
+  graft_pool_destroy(program->pool);
+  for (int32_t i = 1; program->workers && i < program->thread_count; i++) {
+    graft_scratch_destroy(&program->workers[i].scratch);
+  }
+  graft_unload_modules(program);
+  graft_close_devices(program);
+  graft_json_free(program->document);
+  graft_store_destroy(&program->store);
+  pthread_mutex_destroy(&program->lock);
+  if (program->source.release) {
+    program->source.release(program->source.owner);
+  }
+  free(program);
+}
+
+/* ---- Interface ------------------------------------------------------------------------------------------------ */
+
+static const IndexList *list_of(const GraftProgram *program, int outputs) {
+  const Procedure *main = program->manifest.procedures;
+  return outputs ? &main->outputs : &main->inputs;
+}
+
+static GraftTensorInfo tensor_info(const GraftProgram *program, const IndexList *list, int32_t index) {
+  if (index < 0 || index >= list->count) {
+    return (GraftTensorInfo){.name = NULL, .ndim = -1};
+  }
+  const TensorSpec *spec = program->manifest.procedures[0].tensors + list->items[index];
+  return (GraftTensorInfo){
+      .name = spec->name, .dtype = spec->dtype, .ndim = spec->ndim, .shape = spec->shape, .extents = spec->extents};
+}
+
+int32_t graft_program_input_count(const GraftProgram *program) { return list_of(program, 0)->count; }
+
+int32_t graft_program_output_count(const GraftProgram *program) { return list_of(program, 1)->count; }
+
+GraftTensorInfo graft_program_input(const GraftProgram *program, int32_t index) {
+  return tensor_info(program, list_of(program, 0), index);
+}
+
+GraftTensorInfo graft_program_output(const GraftProgram *program, int32_t index) {
+  return tensor_info(program, list_of(program, 1), index);
+}
+
+int32_t graft_program_symbol_count(const GraftProgram *program) {
+  return program->manifest.procedures[0].symbol_count;
+}
+
+GraftSymbolInfo graft_program_symbol(const GraftProgram *program, int32_t index) {
+  if (index < 0 || index >= graft_program_symbol_count(program)) {
+    return (GraftSymbolInfo){.high = -1};
+  }
+  const SymbolSpec *symbol = program->manifest.procedures[0].symbols + index;
+  return (GraftSymbolInfo){symbol->name, symbol->low, symbol->high == GRAFT_MAXIMUM_EXTENT ? -1 : symbol->high};
+}

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from graft.compiler.artifact_weights import kept_weights, model_without_weights
 from graft.compiler.backend_passes import prepare_for
 from graft.compiler.cache_facts import cache_facts
+from graft.compiler.compile_options import compile_options
 from graft.compiler.constant_subgraphs import fold_constant_subgraphs
 from graft.compiler.exchanged_values import packed_types, require_values
 from graft.compiler.faults import last_line, without_faulty
@@ -30,16 +32,9 @@ from graft.compiler.stitch import Stitcher
 from graft.compiler.tuned_dims import check_dims
 from graft.compiler.unloaded import UnloadedProgram
 from graft.core.collection import collection_paused
-from graft.core.machine.host import available_threads
-from graft.core.machine.machine import Machine
 from graft.core.machine.rows import COMPILED_FOR, GENERIC
 from graft.core.machine.target import (
-    OPTIMISATIONS,
     CompileOptions,
-    check_switches,
-    precision_named,
-    target_named,
-    tuned_database,
 )
 from graft.core.model.dimensions import Dims, ranges_of
 from graft.core.model.equations.collect import note_equations
@@ -47,11 +42,8 @@ from graft.core.model.load import Source, load
 from graft.core.model.normalize import PASSES, normalize
 from graft.core.model.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.model.save import save_with_data
-from graft.core.model.skeleton import LARGE_BYTES
-from graft.core.model.view import PACKABLE
 from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
-from graft.core.tuning.database import usable
 from graft.core.tuning.options import TuneOptions, TuneReport, remaining
 from graft.core.tuning.tunings import Tunings
 from graft.errors import DatabaseError, GraftError, InternalError
@@ -59,9 +51,7 @@ from graft.partition.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
-from graft.runtime.cache_directory import cache_directory
 from graft.runtime.caches import Cache, caches_to_json
-from graft.runtime.constants import ConstantStore
 from graft.runtime.files import make_folder, write
 from graft.runtime.isolation.options import Isolation
 from graft.runtime.objects import require_runtime
@@ -77,8 +67,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("graft.compiler.driver")
-ELSEWHERE = "weights are in constants.safetensors"
-"""What an artifact's model says of weights that it does not hold itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +419,7 @@ class Compiler:
         """Add what people and tools ask an artifact: target, plan, and the partitioned model without weights."""
         target = self._options.target
         if self._keep_weights:
-            weights, constants = _kept_weights(partitioned.model, weights, description.constants)
+            weights, constants = kept_weights(partitioned.model, weights, description.constants)
             description = replace(description, constants=constants)
         metadata = {
             "graft": version(),
@@ -468,78 +456,8 @@ class Compiler:
             write(self._keep / f"03_{region.name}.{module.name}.{suffix}", module.data, "module")
 
 
-def compile_options(
-    threads: int | None,
-    strict: bool,
-    target: str = "native",
-    cache: bool = False,
-    tuned: bool = False,
-    without: Collection[str] = (),
-    precision: str = "float32",
-    machines: Callable[[], Mapping[str, Machine]] = dict,
-    passes: Collection[str] = (),
-) -> CompileOptions:
-    """Return the options of a compilation; ``threads=None`` means all that may be used here.
-
-    ``target`` is a machine by its name; ``machines`` gives those of plugins, should it be none of the rows.
-
-    With ``cache``, compiled kernels are kept in the user's cache directory; with ``tuned``, what tuning has found is
-    used and kept there. ``without`` names optimisations and passes, those of plugins in ``passes`` too, to do without.
-    """
-    if threads is not None and threads < 1:
-        raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)
-    return CompileOptions(
-        replace(
-            target_named(target, machines),
-            without=check_switches(without, check_switches(without, (*OPTIMISATIONS, *PASSES, *passes))),
-            precision=precision_named(precision),
-        ),
-        threads or available_threads(),
-        strict,
-        cache_directory() if cache else None,
-        usable(tuned_database(), "tuned parameters") if tuned else None,
-    )
-
-
 def version() -> str:
     """Return the version of Graft."""
     import graft
 
     return graft.__version__
-
-
-def _kept_weights(
-    model: ir.Model, known: Mapping[str, str], constants: Mapping[str, np.ndarray]
-) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    """Return the keys of all weights of a model by name, and the constants with them."""
-    store, keys = ConstantStore(constants), dict(known)
-    for name, value in model.graph.initializers.items():
-        tensor = value.const_value
-        if tensor is not None and name not in keys and _is_weight(tensor) and tensor.dtype not in PACKABLE:
-            keys[name] = store.add(tensor.numpy())
-    return keys, store.arrays
-
-
-def model_without_weights(model: ir.Model) -> bytes:
-    """Return a model's bytes with every large initialiser reduced to its type and shape."""
-    graph = model.graph
-    initializers = list(graph.initializers.values())
-    large = [value for value in initializers if value.const_value is not None and _is_weight(value.const_value)]
-    try:
-        for value in large:
-            del graph.initializers[value.name or ""]
-        proto = ir.to_proto(model)
-    finally:
-        graph.initializers.clear()
-        for value in initializers:
-            graph.initializers.add(value)
-    for value in large:
-        assert value.const_value is not None, value.name
-        tensor = proto.graph.initializer.add(name=value.name, data_type=value.const_value.dtype)
-        tensor.dims.extend(value.const_value.shape.numpy())
-        tensor.doc_string = ELSEWHERE
-    return bytes(proto.SerializeToString(deterministic=True))
-
-
-def _is_weight(tensor: ir.TensorProtocol) -> bool:
-    return tensor.dtype is not ir.DataType.STRING and tensor.nbytes > LARGE_BYTES

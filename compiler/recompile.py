@@ -16,8 +16,8 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from graft.compiler.api import compile_model
+from graft.compiler.artifact_weights import ELSEWHERE
 from graft.compiler.configuration import configuration
-from graft.compiler.driver import ELSEWHERE
 from graft.compiler.procedure_builder import ProcedureBuilder
 from graft.compiler.request import Request, plugins
 from graft.compiler.symbol_binding import Unbound

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graft.compiler.backend_passes import passes_of
+from graft.compiler.compile_options import compile_options
 from graft.compiler.configuration import configuration
-from graft.compiler.driver import compile_options
 from graft.compiler.faults import forgiven_of
 from graft.compiler.most_memory import Memory
 from graft.compiler.specialize import Specialize, label_of, narrowed

@@ -15,7 +15,8 @@ import pytest
 import graft
 from benchmarks.zoo import path_of
 from graft.compiler.api import program_of
-from graft.compiler.driver import compile_options, prepare
+from graft.compiler.compile_options import compile_options
+from graft.compiler.driver import prepare
 from graft.compiler.plan_times import MeasuredPlans, default_database, times_here
 from graft.compiler.request import choose, placed
 from graft.core.operators.all import OPERATORS

@@ -12,7 +12,7 @@ import pytest
 
 import graft
 from graft.compiler.api import compile_model
-from graft.compiler.driver import compile_options
+from graft.compiler.compile_options import compile_options
 from graft.compiler.request import Request
 from graft.core.machine.target import host_target, target_named, tuned_database
 from graft.core.schedule.parameters import ContractionParameters, Parameters

@@ -38,8 +38,8 @@ def typical_shape(value: ir.Value, typical: Mapping[str, int], other: int | None
         if extent is None:
             return None
         try:
-            others = {} if other is None else {symbol.name: other for symbol in symbols_of(extent)}
-            numbers.append(max(0, evaluate(extent, {**others, **typical})))
+            own = {symbol.name: typical.get(symbol.name, other) for symbol in symbols_of(extent)}
+            numbers.append(max(0, evaluate(extent, {name: one for name, one in own.items() if one is not None})))
         except GraftError:
             return None
     return tuple(numbers)

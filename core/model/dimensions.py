@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TypeAlias
 
 import onnx
@@ -24,6 +24,8 @@ Dims: TypeAlias = Mapping[str, DimensionSpec]
 """By symbol what is said of it. A sum such as ``past + seq`` may have a range, too."""
 RANGES = "graft.dimensions"
 """The key of a model's metadata for the ranges of its symbols."""
+LATE = "graft.late-symbols"
+"""The key of a graph's `meta` for the symbols that results of its nodes bind."""
 
 _MADE_UP = re.compile(r"unk__\d+")
 """How onnx's inference calls dimensions of which it knows nothing."""
@@ -52,6 +54,17 @@ def replace_ranges(model: ir.Model, ranges: Ranges) -> None:
     """Note the ranges of a model's symbols in it, in the place of those that it has."""
     model.metadata_props.pop(RANGES, None)
     keep_ranges(model, ranges)
+
+
+def keep_late_symbols(graph: ir.Graph, names: Set[str]) -> None:
+    """Note, in a graph, the symbols that an axis of a node's result is alone, and of none of the graph's inputs."""
+    graph.meta[LATE] = frozenset(names)
+
+
+def late_symbols(graph: ir.Graph) -> Set[str]:
+    """Return the symbols that are bound when a node of a graph has run, as its last inference of shapes found them."""
+    found: frozenset[str] = graph.meta.get(LATE, frozenset())
+    return found
 
 
 def identifier(name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -29,7 +29,7 @@ from graft.core.affine.expressions import (
 )
 from graft.core.affine.size import is_large
 from graft.core.affine.text import parsed, text
-from graft.core.model.dimensions import identifier, keep_ranges, ranges_of, unique
+from graft.core.model.dimensions import identifier, keep_late_symbols, keep_ranges, ranges_of, unique
 from graft.core.model.exception_translation import CONTRADICTIONS, REFUSALS, sound
 from graft.core.model.implied_bounds import broadcast_bounds, divisor_bounds, natural_bounds
 from graft.core.model.shape_rules import contents, elementwise, movement, products, reductions, windows
@@ -116,7 +116,15 @@ class SymbolicInference:
             new = ir.Shape([one if isinstance(one, int) else None if one is None else text(one) for one in shape])
             if value.shape != new:
                 value.shape, changed = new, True
+        for graph in all_graphs(self.model):
+            given, made = self._alone(graph.inputs), self._alone(one for node in graph for one in node.outputs)
+            keep_late_symbols(graph, made - given)
         return changed
+
+    def _alone(self, values: Iterable[ir.Value]) -> set[str]:
+        """Return the symbols that axes of values are, with nothing beside them."""
+        axes = (one for value in values for one in self.shapes.get(value) or ())
+        return {one.name for one in axes if isinstance(one, Symbol)}
 
     def implied(self) -> Stated:
         """Return what numbers stated of the graph's outputs say of results before them, whose extents data decide.

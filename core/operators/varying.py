@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from operator import is_
 
 import onnx_ir as ir
 
+from graft.core.model.dimensions import late_symbols
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.reject import Reject
 
 Check = Callable[[NodeView], Reject | None]
 _INPUTS = "graft.extents-of-inputs"
-"""The key of a graph's `meta` for what `_extents_of_inputs` returns, with the shapes that it was made of."""
+"""The key of a graph's `meta` for an input by extent that it has."""
 _NAME = re.compile(r"[^\W\d]\w*(?![\w(])")
 """A symbol in the text of a dimension; what stands before a parenthesis is a function."""
 
@@ -51,7 +51,8 @@ def known_late(node: NodeView) -> Reject | None:
     """Refuse a result's extent that is known only when it is computed, or outside of a body.
 
     It is known where its symbols stand alone at hand, or where an input has the same extent: to a kernel that is one
-    number, whatever it is made of.
+    number, whatever it is made of. A symbol that the result of an earlier node is alone is known too, to whoever reads
+    what was made of that result.
     """
     known = {one for value in node.inputs if value is not None for one in value.shape or () if isinstance(one, str)}
     for value in node.outputs:
@@ -66,18 +67,24 @@ def known_late(node: NodeView) -> Reject | None:
 
 def _are_at_hand(node: NodeView, extent: str, known: set[str]) -> bool:
     """Whether an extent, or all of its symbols, are among what inputs of the node or of its graph have."""
-    outer = set() if node.node.graph is None else _extents_of_inputs(node.node.graph)
-    return extent in outer or all(name in known or name in outer for name in _NAME.findall(extent))
+    graph = node.node.graph
+    missing = {name for name in _NAME.findall(extent) if name not in known}
+    if graph is None or not missing:
+        return not missing
+    late = late_symbols(graph)
+    if extent in late:
+        return False
+    missing -= late & {name for one in known for name in _NAME.findall(one)}
+    return all(_is_given(graph, name) for name in missing) or _is_given(graph, extent)
 
 
-def _extents_of_inputs(graph: ir.Graph) -> set[str]:
-    """Return the extents of a graph's inputs that are no numbers, kept with the graph as long as its inputs do."""
-    shapes = [value.shape for value in graph.inputs]
-    kept: tuple[list[ir.Shape | None], set[str]] | None = graph.meta.get(_INPUTS)
-    if kept is None or len(kept[0]) != len(shapes) or not all(map(is_, kept[0], shapes)):
-        found = {one for value in graph.inputs for one in ValueView(value).shape or () if isinstance(one, str)}
-        graph.meta[_INPUTS] = kept = shapes, found
-    return kept[1]
+def _is_given(graph: ir.Graph, extent: str) -> bool:
+    """Whether an axis of a graph's inputs is an extent; by which input it was last is kept with the graph."""
+    kept: dict[str, ir.Value] = graph.meta.setdefault(_INPUTS, {})
+    if extent not in kept or extent not in (ValueView(kept[extent]).shape or ()):
+        kept.clear()
+        kept |= {one: value for value in graph.inputs for one in ValueView(value).shape or () if isinstance(one, str)}
+    return extent in kept
 
 
 def anything(node: NodeView) -> Reject | None:

@@ -62,7 +62,7 @@ def at(*keys: str | int, value: Any) -> Callable[[Any], None]:
     ("change", "expected"),
     [
         (at("symbols", 0, "name", value=7), "the name of a symbol is not a text"),
-        (at("symbols", 0, "name", value="found"), "another symbol is named 'found' too"),
+        (at("symbols", 0, "name", value="found"), "two symbols are named 'found'"),
         (at("symbols", 0, "high", value=-1), "symbol 0: 'high' is -1, not between 0 and 4611686018427387904"),
         (at("symbols", 0, "high", value="9"), "symbol 0: 'high' is not an integer"),
         (at("symbols", 0, "low", value=None), "symbol 0: 'low' is not an integer"),

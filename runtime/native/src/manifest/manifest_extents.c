@@ -1,5 +1,6 @@
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "manifest/manifest_reader.h"
@@ -74,9 +75,26 @@ static int32_t read_symbol(Reader *reader, const Procedure *procedure, const Jso
   }
   symbol->tensor = (int32_t)tensor;
   symbol->axis = (int32_t)axis;
-  for (const SymbolSpec *other = procedure->symbols; other < symbol; other++) {
-    if (strcmp(other->name, symbol->name) == 0) {
-      return graft_damaged(reader, "another symbol is named '%s' too", symbol->name);
+  return GRAFT_OK;
+}
+
+static int by_text(const void *one, const void *other) {
+  return strcmp(*(const char *const *)one, *(const char *const *)other);
+}
+
+static int32_t check_names(Reader *reader, const Procedure *procedure) {
+  size_t count = (size_t)procedure->symbol_count;
+  const char **names = graft_store_allocate(reader->store, count, sizeof(char *));
+  if (!names) {
+    return graft_no_memory(reader);
+  }
+  for (size_t i = 0; i < count; i++) {
+    names[i] = procedure->symbols[i].name;
+  }
+  qsort(names, count, sizeof *names, by_text);
+  for (size_t i = 1; i < count; i++) {
+    if (strcmp(names[i - 1], names[i]) == 0) {
+      return graft_damaged(reader, "two symbols are named '%s'", names[i]);
     }
   }
   return GRAFT_OK;
@@ -99,7 +117,7 @@ static int32_t read_symbols(Reader *reader, const JsonValue *rows, Procedure *pr
     status = read_symbol(reader, procedure, graft_json_item(rows, (size_t)i), procedure->symbols + i);
   }
   reader->where[length] = 0;
-  return status;
+  return status ? status : check_names(reader, procedure);
 }
 
 /* ---- Operations ----------------------------------------------------------------------------------------------- */

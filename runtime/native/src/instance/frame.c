@@ -33,7 +33,7 @@ static void point(Frame *frame, const IndexList *list, DLTensor **pointers) {
 
 static int create_stage(Store *store, const Stage *stage, int32_t device_count, StageState *state) {
   for (int32_t i = 0; i < GRAFT_KEPT_PLANS; i++) {
-    state->plans[i].key = graft_store_allocate(store, (size_t)stage->known.count, sizeof(int64_t));
+    state->plans[i].key = graft_store_allocate(store, (size_t)stage->sizes.count, sizeof(int64_t));
     state->plans[i].offsets = graft_store_allocate(store, (size_t)stage->arena.count, sizeof(uint64_t));
     state->plans[i].device_bytes = graft_store_allocate(store, (size_t)device_count, sizeof(uint64_t));
     if (!state->plans[i].key || !state->plans[i].offsets || !state->plans[i].device_bytes) {

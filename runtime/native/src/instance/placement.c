@@ -10,9 +10,9 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20, ROOM = 4 };
 
-static int is_plan_of(const KeptPlan *plan, const Frame *frame, const IndexList *known) {
-  for (int32_t i = 0; i < known->count; i++) {
-    if (plan->key[i] != frame->values[known->items[i]]) {
+static int is_plan_of(const KeptPlan *plan, const Frame *frame, const IndexList *symbols) {
+  for (int32_t i = 0; i < symbols->count; i++) {
+    if (plan->key[i] != frame->values[symbols->items[i]]) {
       return 0;
     }
   }
@@ -86,8 +86,8 @@ static KeptPlan *make_plan(Context *context, const Frame *frame, const Stage *st
   }
   plan = state->plan_count < GRAFT_KEPT_PLANS ? state->plans + state->plan_count++ : plan;
   plan_memories(frame, stage, devices, items, places, workspace, plan);
-  for (int32_t i = 0; i < stage->known.count; i++) {
-    plan->key[i] = frame->values[stage->known.items[i]];
+  for (int32_t i = 0; i < stage->sizes.count; i++) {
+    plan->key[i] = frame->values[stage->sizes.items[i]];
   }
   graft_scratch_release(&context->scratch, mark);
   return plan;
@@ -172,7 +172,7 @@ int32_t graft_place_arena(Context *context, Frame *frame, int32_t number) {
     return check_rooms(context, frame, stage);
   }
   for (int32_t i = 0; !plan && i < state->plan_count; i++) {
-    int fits = state->plans[i].bytes && is_plan_of(state->plans + i, frame, &stage->known);
+    int fits = state->plans[i].bytes && is_plan_of(state->plans + i, frame, &stage->sizes);
     plan = fits ? state->plans + i : NULL;
   }
   plan = plan ? plan : make_plan(context, frame, stage, state);

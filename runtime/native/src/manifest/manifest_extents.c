@@ -6,7 +6,7 @@
 #include "manifest/manifest_reader.h"
 
 /* What an extent may be, written out: beyond that a table could hide more than anyone can print. */
-enum { MAXIMUM_OPERATIONS = 4096, MAXIMUM_DEPTH = 256, MAXIMUM_SYMBOLS = 16384 };
+enum { MAXIMUM_OPERATIONS = 4096, MAXIMUM_DEPTH = 256, MAXIMUM_SYMBOLS = 65536 };
 
 /* How large an operation is, written out. */
 typedef struct Size {

@@ -135,13 +135,13 @@ typedef struct InPlace {
 typedef struct Stage {
   int32_t call;         /* -1 for stage 0 */
   IndexList symbols;    /* bound now */
-  IndexList known;      /* these and those bound before */
   IndexList operations; /* in the order of evaluation */
   IndexList bounds;     /* of these operations */
   IndexList equations;  /* whose sides are known now */
   IndexList tensors;    /* whose shape or values are evaluated now, but for inputs and what calls ask memory for */
   IndexList views;      /* that can be compared with what they look at */
   IndexList arena;      /* tensors whose memory can be planned */
+  IndexList sizes;      /* symbols that their sizes are made of */
   IndexList outputs;    /* of the procedure, of later stages than 0, whose memory is nobody else's business */
   InPlace *in_place;    /* in the order of calls */
   int32_t in_place_count;

@@ -12,6 +12,8 @@ typedef struct Finder {
   Store *store;
   GraftError *error;
   const char *where;
+  unsigned char *marks; /* by place of a dimension */
+  int32_t *writers;     /* by tensor: 1 + the number of the first call that writes it, or 0 */
 } Finder;
 
 GRAFT_FORMAT(2, 3) static int32_t damaged(const Finder *finder, const char *format, ...) {
@@ -46,17 +48,24 @@ static int32_t find_call(const Finder *finder, SymbolSpec *symbol) {
     return damaged(finder, "symbol '%s' is bound by tensor '%s', whose memory is not asked for", symbol->name,
                    tensor->name);
   }
-  for (int32_t i = 0; i < procedure->call_count; i++) {
+  symbol->stage = finder->writers[symbol->tensor];
+  if (symbol->stage == 0) {
+    return damaged(finder, "symbol '%s' is bound by tensor '%s', which no call writes", symbol->name, tensor->name);
+  }
+  procedure->calls[symbol->stage - 1].stage = 1;
+  return GRAFT_OK;
+}
+
+static void find_writers(const Finder *finder) {
+  const Procedure *procedure = finder->procedure;
+  for (int32_t i = procedure->call_count - 1; i >= 0; i--) {
     const IndexList *outputs = &procedure->calls[i].outputs;
     for (int32_t k = 0; k < outputs->count; k++) {
-      if (outputs->items[k] == symbol->tensor) {
-        symbol->stage = i + 1;
-        procedure->calls[i].stage = 1;
-        return GRAFT_OK;
+      if (outputs->items[k] >= 0) {
+        finder->writers[outputs->items[k]] = i + 1;
       }
     }
   }
-  return damaged(finder, "symbol '%s' is bound by tensor '%s', which no call writes", symbol->name, tensor->name);
 }
 
 static int32_t number_stages(const Finder *finder) {
@@ -181,10 +190,6 @@ static int is_bound(const Procedure *procedure, int32_t i, int32_t stage) {
   return procedure->symbols[i].stage == stage;
 }
 
-static int is_known(const Procedure *procedure, int32_t i, int32_t stage) {
-  return procedure->symbols[i].stage <= stage;
-}
-
 static int is_evaluated(const Procedure *procedure, int32_t i, int32_t stage) {
   return procedure->operations[i].stage == stage;
 }
@@ -201,6 +206,10 @@ static int is_shaped(const Procedure *procedure, int32_t i, int32_t stage) {
   const TensorSpec *tensor = procedure->tensors + i;
   int is_known = tensor->storage == STORAGE_INPUT || tensor->is_unknown;
   return tensor->stage == stage && !is_known && (tensor->dimensions || tensor->value_count);
+}
+
+static int is_planned(const TensorSpec *tensor, int32_t stage) {
+  return tensor->storage == STORAGE_ARENA && tensor->stage == stage;
 }
 
 static int is_compared_view(const Procedure *procedure, int32_t i, int32_t stage) {
@@ -231,12 +240,49 @@ static int32_t collect(const Finder *finder, Belongs belongs, int32_t count, int
   return GRAFT_OK;
 }
 
+static void mark(const Finder *finder, Dimension dimension) {
+  if (dimension.place >= 0) {
+    finder->marks[dimension.place] = 1;
+  }
+}
+
+/* The symbols that the sizes of the stage's tensors in the arena are made of. */
+static int32_t find_arena_symbols(const Finder *finder, int32_t number, IndexList *list) {
+  const Procedure *procedure = finder->procedure;
+  memset(finder->marks, 0, (size_t)(procedure->symbol_count + procedure->operation_count));
+  for (int32_t i = 0; i < procedure->tensor_count; i++) {
+    const TensorSpec *tensor = procedure->tensors + i;
+    for (int32_t k = 0; is_planned(tensor, number) && tensor->dimensions && k < tensor->ndim; k++) {
+      mark(finder, tensor->dimensions[k]);
+    }
+  }
+  for (int32_t i = procedure->operation_count - 1; i >= 0; i--) {
+    if (finder->marks[procedure->symbol_count + i]) {
+      mark(finder, procedure->operations[i].left);
+      mark(finder, procedure->operations[i].right);
+    }
+  }
+  for (int32_t i = 0; i < procedure->symbol_count; i++) {
+    list->count += finder->marks[i];
+  }
+  list->items = graft_store_allocate(finder->store, (size_t)list->count, sizeof(int32_t));
+  if (!list->items) {
+    return out_of_memory(finder);
+  }
+  for (int32_t i = 0, next = 0; i < procedure->symbol_count; i++) {
+    if (finder->marks[i]) {
+      list->items[next++] = i;
+    }
+  }
+  return GRAFT_OK;
+}
+
 static int32_t fill_stage(const Finder *finder, int32_t number) {
   const Procedure *procedure = finder->procedure;
   Stage *stage = procedure->stages + number;
   int32_t tensors = procedure->tensor_count, symbols = procedure->symbol_count;
   int32_t status = collect(finder, is_bound, symbols, number, &stage->symbols);
-  status = status ? status : collect(finder, is_known, symbols, number, &stage->known);
+  status = status ? status : find_arena_symbols(finder, number, &stage->sizes);
   status = status ? status : collect(finder, is_evaluated, procedure->operation_count, number, &stage->operations);
   status = status ? status : collect(finder, is_bounded, procedure->bound_count, number, &stage->bounds);
   status = status ? status : collect(finder, is_demanded, procedure->equation_count, number, &stage->equations);
@@ -246,7 +292,13 @@ static int32_t fill_stage(const Finder *finder, int32_t number) {
 }
 
 int32_t graft_find_stages(Procedure *procedure, Store *store, const char *where, GraftError *error) {
-  Finder finder = {procedure, store, error, where};
+  size_t places = (size_t)(procedure->symbol_count + procedure->operation_count);
+  Finder finder = {procedure, store, error, where, graft_store_allocate(store, places, 1),
+                   graft_store_allocate(store, (size_t)procedure->tensor_count, sizeof(int32_t))};
+  if (!finder.marks || !finder.writers) {
+    return out_of_memory(&finder);
+  }
+  find_writers(&finder);
   int32_t status = GRAFT_OK;
   for (int32_t i = 0; !status && i < procedure->symbol_count; i++) {
     status = find_call(&finder, procedure->symbols + i);
@@ -311,10 +363,6 @@ static int32_t find_pairs(const Procedure *procedure, int32_t stage, const Call 
     }
   }
   return count;
-}
-
-static int is_planned(const TensorSpec *tensor, int32_t stage) {
-  return tensor->storage == STORAGE_ARENA && tensor->stage == stage;
 }
 
 /* The stage's tensors in the arena in the order in which they are written: what dies is before what stands on it. */

@@ -16,7 +16,7 @@ import numpy as np
 
 from graft.plugins.accelerator.codegen import Lowered, lower
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.layers import (
+from graft.plugins.accelerator.frontend.layers import (
     Activation,
     Addition,
     Convolution,

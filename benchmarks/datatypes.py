@@ -2,7 +2,7 @@
 
     python -m benchmarks.datatypes [--folder DIR] [--models digits,light_resnet50] [--scalar] [--quire] [--threads N]
 
-Needs a C compiler and, once, PyPI (see `benchmarks.softposit`). ``--scalar`` also runs the models by scalar calls:
+Needs a C compiler and, once, PyPI (see `benchmarks.data.softposit`). ``--scalar`` also runs the models by scalar calls:
 seconds for digits, minutes for light_resnet50.
 """
 
@@ -21,8 +21,8 @@ import onnx
 from onnx import helper
 
 import graft
+from benchmarks.data.softposit import SoftPosit
 from benchmarks.kernels import best_in_turns
-from benchmarks.softposit import SoftPosit
 from benchmarks.zoo import model
 from graft.core.model.sample_inputs import sample_inputs
 from graft.core.types import storage_dtype

@@ -27,8 +27,8 @@ import onnx
 import onnx_ir as ir
 
 import graft
+from benchmarks.data.symbolic_zoo import BATCH, HEIGHT, IMAGES, LENGTH, WIDTH, dims, with_symbols
 from benchmarks.peers import machine
-from benchmarks.symbolic_zoo import BATCH, HEIGHT, IMAGES, LENGTH, WIDTH, dims, with_symbols
 from benchmarks.zoo import model
 from graft.core.model.load import load
 from graft.core.model.sample_inputs import sample_inputs

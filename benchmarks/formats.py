@@ -24,9 +24,9 @@ import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper, version_converter
 
 import graft
+from benchmarks.data.quantize import quantized as static_model
 from benchmarks.families.all import FAMILIES
 from benchmarks.families.table import difference
-from benchmarks.quantize import quantized as static_model
 from benchmarks.zoo import NAMES, model
 from graft.compiler.driver import prepare
 from graft.core.model.sample_inputs import sample_inputs

@@ -31,7 +31,7 @@ from graft.core.operators.all import OPERATORS
 from graft.measure.latency import program_run
 from graft.measure.peers.peer_table import installed, peer
 from graft.measure.roofline import Roofline, measure_roofline
-from graft.runtime import files
+from graft.runtime.system import files
 
 TURNS = 6
 LEAST = 0.3

@@ -22,7 +22,7 @@ from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.graph import index_graph
 from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.merge_regions import MergeRegions
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 from graft.partition.region_cut import Traffic
 from graft.partition.units import make_units
 from graft.patterns import Composite, is_op, wildcard

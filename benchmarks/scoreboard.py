@@ -24,7 +24,7 @@ from typing import Any
 
 import onnx
 
-from benchmarks.onnx_suite import Case, all_cases, check, operator_of
+from benchmarks.data.onnx_suite import Case, all_cases, check, operator_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
 WAYS = ("graft", "llvm", "onnxruntime")
@@ -140,7 +140,7 @@ def page(rows: Iterable[Row]) -> str:
         "operators are checked by their means. ONNX Runtime's Python interface takes no arrays of bfloat16 and "
         "narrower floats: such cases count as failed there. Three cases, whose expected outputs are themselves off by "
         "more than the case tolerates or by nearly as much, are compared with the exact result where they miss these "
-        "(`benchmarks/exact_results.py` says how); by the suite's own outputs 2,030 pass: `test_dft_inverse` and "
+        "(`benchmarks/data/exact_results.py` says how); by the suite's own outputs 2,030 pass: `test_dft_inverse` and "
         "`test_dft_inverse_opset19` expect what float32 sums leave of a 0 (up to 1.5e-6, where 1e-7 is tolerated, so "
         "that the exact result fails as well), and `test_attention_4d_causal_fp16_expanded` what is rounded to float16 "
         "after every step.", "",

@@ -51,7 +51,7 @@ def path_of(name: str) -> Path:
 def model(name: str, seed: int = 0) -> ir.Model:
     """Return a model with He-initialised weights from ``seed``; ask for a clone before changing it."""
     if name in QUANTIZED:
-        from benchmarks.quantize import quantized
+        from benchmarks.data.quantize import quantized
 
         return quantized(model(QUANTIZED[name], seed), signed=QUANTIZED[name] in TINY)
     if name in TINY:

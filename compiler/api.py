@@ -13,10 +13,10 @@ from graft.compiler.backend_passes import prepare_for
 from graft.compiler.driver import CompiledModel, Compiler, prepare
 from graft.compiler.faults import without_faulty
 from graft.compiler.last_resort import warn_of
-from graft.compiler.most_memory import MEMORIES, Memory
 from graft.compiler.precision import with_precision
 from graft.compiler.request import Backends, Request, listed, plugins
 from graft.compiler.specialize import Specialize, combinations, label_of, specialized
+from graft.compiler.stitching.most_memory import MEMORIES, Memory
 from graft.core.affine.expressions import ANY
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import NATIVE
@@ -29,12 +29,12 @@ from graft.core.operators.all import OPERATORS
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
 from graft.errors import GraftError, ModelError, TuningError, UnsupportedError
-from graft.partition.estimators import Roofline
-from graft.partition.partitioner import Partitioned, partition
+from graft.partition.placement.estimators import Roofline
+from graft.partition.placement.partitioner import Partitioned, partition
 from graft.partition.plan import Plan
 from graft.partition.policy import PlacementMode, Policy
 from graft.plugins.backend import Backend
-from graft.plugins.manager import MANAGER, PluginManager
+from graft.plugins.registry.manager import MANAGER, PluginManager
 from graft.runtime.arguments import (
     DIMS,
     FLAG,
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graft.core.machine.target import CompileOptions
-    from graft.partition.cost_search import PlanTimes
-    from graft.partition.estimators import Estimator
+    from graft.partition.placement.cost_search import PlanTimes
+    from graft.partition.placement.estimators import Estimator
     from graft.runtime.procedure import ProgramDescription
     from graft.runtime.program import Program
 

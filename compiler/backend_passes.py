@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from graft.core.model.passes.pipeline import Pipeline
 from graft.plugins.backend import Backend
-from graft.plugins.fence import FencedBackend
-from graft.plugins.fenced_pass import FencedPass
+from graft.plugins.registry.fence import FencedBackend
+from graft.plugins.registry.fenced_pass import FencedPass
 
 
 def prepare_for(model: ir.Model, backends: Sequence[Backend], without: Collection[str] = ()) -> None:

@@ -18,7 +18,7 @@ from graft.core.machine.target import (
 from graft.core.model.normalize import PASSES
 from graft.core.tuning.database import usable
 from graft.errors import GraftError
-from graft.runtime.cache_directory import cache_directory
+from graft.runtime.system.cache_directory import cache_directory
 
 
 def compile_options(

@@ -26,9 +26,9 @@ from graft.compiler.compile_options import compile_options
 from graft.compiler.constant_subgraphs import fold_constant_subgraphs
 from graft.compiler.exchanged_values import packed_types, require_values
 from graft.compiler.faults import last_line, without_faulty
-from graft.compiler.most_memory import Memory
 from graft.compiler.precision import with_precision
-from graft.compiler.stitch import Stitcher
+from graft.compiler.stitching.most_memory import Memory
+from graft.compiler.stitching.stitch import Stitcher
 from graft.compiler.tuned_dims import check_dims
 from graft.compiler.unloaded import UnloadedProgram
 from graft.core.collection import collection_paused
@@ -47,22 +47,22 @@ from graft.core.reject import Reject
 from graft.core.tuning.options import TuneOptions, TuneReport, remaining
 from graft.core.tuning.tunings import Tunings
 from graft.errors import DatabaseError, GraftError, InternalError
-from graft.partition.partitioner import Partitioned, partition
+from graft.partition.placement.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import REGION_DOMAIN, Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.runtime.caches import Cache, caches_to_json
-from graft.runtime.files import make_folder, write
 from graft.runtime.isolation.options import Isolation
 from graft.runtime.objects import require_runtime
 from graft.runtime.packed_values import METADATA
 from graft.runtime.procedure import Device, Module, ProgramDescription
+from graft.runtime.system.files import make_folder, write
 
 if TYPE_CHECKING:
-    from graft.partition.cost_search import PlanTimes
-    from graft.partition.estimators import Estimator
+    from graft.partition.placement.cost_search import PlanTimes
+    from graft.partition.placement.estimators import Estimator
     from graft.partition.plan import Plan
-    from graft.plugins.manager import PluginManager
+    from graft.plugins.registry.manager import PluginManager
     from graft.runtime.program import Program
 
 

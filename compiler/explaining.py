@@ -17,12 +17,12 @@ from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.errors import PlanError
 from graft.partition.graph import index_tree
-from graft.partition.near_misses import explained
+from graft.partition.placement.near_misses import explained
 from graft.partition.plan import Placement
 from graft.partition.policy import PlacementMode, Policy
 from graft.patterns.walk import root_operators
 from graft.plugins.backend import Backend
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from graft.runtime.arguments import TEXT, takes
 
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from graft.compiler.api import MEMORY, compile_model
 from graft.compiler.request import Request, listed
 from graft.core.model.load import SOURCE, Source
-from graft.plugins.manager import MANAGER
+from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import DIMS, PATH, SHAPES, TEXT, TEXTS, optional, takes
 from graft.runtime.export.wasm import export_wasm as write_wasm
 
 if TYPE_CHECKING:
-    from graft.compiler.most_memory import Memory
     from graft.compiler.request import Backends
+    from graft.compiler.stitching.most_memory import Memory
     from graft.core.model.dimensions import Dims
-    from graft.plugins.manager import PluginManager
+    from graft.plugins.registry.manager import PluginManager
 
 WEB = "wasm32+simd128"
 THREADS = 8

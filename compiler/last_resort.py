@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 
 from graft.compiler.driver import CompiledModel
-from graft.partition.estimators import Estimator
+from graft.partition.placement.estimators import Estimator
 
 log = logging.getLogger("graft")
 

@@ -17,20 +17,20 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from graft.compiler.stitch import Stitcher
+from graft.compiler.stitching.stitch import Stitcher
 from graft.core.model.sample_inputs import sample_inputs, typical_numbers
 from graft.core.tuning.database import usable
 from graft.errors import DatabaseError, GraftError
+from graft.partition.placement.region_structure import structure
 from graft.partition.region import calls_of, region_as_it_stands, regions
-from graft.partition.region_structure import structure
 from graft.partition.times import TimesDatabase
-from graft.runtime.cache_directory import cache_directory
+from graft.runtime.system.cache_directory import cache_directory
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from graft.core.machine.target import CompileOptions
-    from graft.partition.problem import Partitioned
+    from graft.partition.placement.problem import Partitioned
     from graft.plugins.backend import Backend, CompiledRegion
     from graft.runtime.procedure import Module, ProgramDescription
     from graft.runtime.program import Program
@@ -76,7 +76,7 @@ def times_here(
 
 @dataclass(slots=True)
 class MeasuredPlans:
-    """Seconds of whole plans, known from before or measured now (`graft.partition.cost_search.PlanTimes`)."""
+    """Seconds of whole plans, known from before or measured now (`graft.partition.placement.cost_search.PlanTimes`)."""
 
     backends: Mapping[str, Backend]
     options: CompileOptions

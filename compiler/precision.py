@@ -10,7 +10,7 @@ from graft.partition.region import regions
 
 if TYPE_CHECKING:
     from graft.core.machine.target import Target
-    from graft.partition.problem import Partitioned
+    from graft.partition.placement.problem import Partitioned
     from graft.plugins.backend import Backend
 
 

@@ -18,13 +18,13 @@ import onnx_ir.passes.common as passes
 from graft.compiler.api import compile_model
 from graft.compiler.artifact_weights import ELSEWHERE
 from graft.compiler.configuration import configuration
-from graft.compiler.procedure_builder import ProcedureBuilder
 from graft.compiler.request import Request, plugins
-from graft.compiler.symbol_binding import Unbound
+from graft.compiler.stitching.procedure_builder import ProcedureBuilder
+from graft.compiler.stitching.symbol_binding import Unbound
 from graft.errors import ArtifactError
 from graft.partition.region import Region, regions
 from graft.plugins.backend import CompiledRegion
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from graft.runtime.isolation.options import isolations_of
 from graft.runtime.procedure import Module, Procedure, ProgramDescription
 

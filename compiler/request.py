@@ -14,8 +14,8 @@ from graft.compiler.backend_passes import passes_of
 from graft.compiler.compile_options import compile_options
 from graft.compiler.configuration import configuration
 from graft.compiler.faults import forgiven_of
-from graft.compiler.most_memory import Memory
 from graft.compiler.specialize import Specialize, label_of, narrowed
+from graft.compiler.stitching.most_memory import Memory
 from graft.compiler.tuned_dims import without_numbers
 from graft.core.backend_spec import split_backends, texts_of
 from graft.core.machine.host import available_threads
@@ -27,8 +27,8 @@ from graft.core.tuning.options import remaining, tune_options
 from graft.errors import PlanError, UnsupportedError
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
 from graft.plugins.backend import Backend
-from graft.plugins.manager import PluginManager
 from graft.plugins.options.values import parsed
+from graft.plugins.registry.manager import PluginManager
 from graft.runtime.foreign import kind_of, said, shown
 from graft.runtime.isolation.options import Isolation, Isolations, isolations
 

@@ -31,11 +31,11 @@ from graft.datatypes.study import (
     with_layers,
 )
 from graft.errors import DatatypeError
-from graft.plugins.manager import MANAGER
+from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import ARRAY, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, at_least, optional, takes
 
 if TYPE_CHECKING:
-    from graft.plugins.manager import PluginManager
+    from graft.plugins.registry.manager import PluginManager
 
 Feeds = dict[str, np.ndarray]
 SAMPLES = 8

@@ -17,13 +17,13 @@ import numpy as np
 from graft.core.model.dimensions import Dims, values_and_ranges
 from graft.core.model.load import SOURCE, Source
 from graft.measure.peers.peer_table import peer
-from graft.plugins.manager import MANAGER
+from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import DIMS, DURATION, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
 from graft.runtime.program import Program
 
 if TYPE_CHECKING:
     from graft.plugins.backend import Backend
-    from graft.plugins.manager import PluginManager
+    from graft.plugins.registry.manager import PluginManager
 
 Run = Callable[[], object]
 WAKING = 0.05  # seconds: in a longer call it does not show that threads wake first

@@ -24,7 +24,7 @@ from graft.core.model.symbolic_shapes import dimensions_of
 from graft.errors import GraftError, VerifyError
 from graft.measure.parts import whole_of
 from graft.partition.policy import Policy
-from graft.plugins.manager import MANAGER
+from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
 from graft.runtime.extents import Symbol
 from graft.runtime.isolation.options import ISOLATION, Isolations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from graft.compiler.driver import CompiledModel
     from graft.partition.region import Region
     from graft.plugins.backend import Backend
-    from graft.plugins.manager import PluginManager
+    from graft.plugins.registry.manager import PluginManager
     from graft.runtime.procedure import ProgramDescription
 
 PEERS = ("reference", "onnxruntime")

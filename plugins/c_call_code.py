@@ -15,10 +15,10 @@ from graft.plugins.c_call_text import CText
 from graft.plugins.c_libraries import link_flags, unknown_symbols
 from graft.plugins.codegen.kernel_source import entry_text, joined
 from graft.plugins.native_image import imported, link
-from graft.runtime.c_compiler import compiled
 from graft.runtime.c_source import INCLUDE, PRELUDE, CSource
 from graft.runtime.loaders import C_SOURCE
 from graft.runtime.procedure import Module
+from graft.runtime.system.c_compiler import compiled
 
 if TYPE_CHECKING:
     from graft.core.machine.target import CompileOptions

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from graft.errors import CompileError
-from graft.runtime.c_compiler import c_compiler, preprocessed
+from graft.runtime.system.c_compiler import c_compiler, preprocessed
 
 
 @cache

@@ -14,13 +14,13 @@ import graft
 from graft.compiler.request import choose
 from graft.core.model.view import constant_tensor
 from graft.partition.graph import RUNTIME
+from graft.partition.placement.problem import Partitioned
 from graft.partition.plan import Plan
-from graft.partition.problem import Partitioned
 from graft.report.facts import INPUT, OUTPUT, Boundary, Drawing, Link, OperatorFacts, Report, Tensor, Vertex
 from graft.report.trace import Trace, attributes_of, tensor_of
 
 if TYPE_CHECKING:
-    from graft.plugins.manager import PluginManager
+    from graft.plugins.registry.manager import PluginManager
 
 
 def report_on_model(title: str, result: Partitioned, manager: PluginManager | None = None) -> Report:
@@ -40,7 +40,7 @@ def report_on_model(title: str, result: Partitioned, manager: PluginManager | No
 def report_on_artifact(path: Path, manager: PluginManager | None = None) -> Report:
     """Return the report of an artifact; raise ArtifactError or PlanError if it is damaged or holds no plan."""
     from graft.errors import ArtifactError
-    from graft.plugins.module_reports import module_reports
+    from graft.plugins.registry.module_reports import module_reports
     from graft.report.artifact_contents import embedded_model, read_manifest
     from graft.runtime.artifact import read
 

@@ -22,7 +22,7 @@ from graft.report.sections import (
     plugin_sections,
     reason_section,
 )
-from graft.runtime.files import write
+from graft.runtime.system.files import write
 
 NARROWEST, WIDEST, LETTER, MARGIN = 96.0, 250.0, 7.4, 30.0
 PALETTE = 8

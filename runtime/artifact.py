@@ -24,7 +24,6 @@ from graft.errors import ArtifactError
 from graft.runtime.c_source import source_from_json, source_to_json
 from graft.runtime.constants import ConstantStore
 from graft.runtime.dtypes import dtype_name, element_type
-from graft.runtime.files import writing
 from graft.runtime.procedure import (
     ABI_VERSION,
     ALIGNMENT,
@@ -37,6 +36,7 @@ from graft.runtime.procedure import (
     procedure_from_json,
     procedures_to_json,
 )
+from graft.runtime.system.files import writing
 
 PRODUCER = "graft-compiler"
 SIGNATURES = "signatures.json"
@@ -92,7 +92,7 @@ def source_path(number: int) -> str:
 
 
 def save(description: ProgramDescription, path: str | os.PathLike[str]) -> int:
-    """Write a program to ``path`` (see `graft.runtime.files`) and return its size; raises ArtifactError."""
+    """Write a program to ``path`` (see `graft.runtime.system.files`) and return its size; raises ArtifactError."""
     check(description)
     for module in description.modules:
         if module.bound:

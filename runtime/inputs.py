@@ -12,8 +12,8 @@ import numpy as np
 from graft.errors import InputError
 from graft.runtime.dtypes import dtype_name, numpy_dtype
 from graft.runtime.extents import Symbol
-from graft.runtime.files import make_folder, writing
 from graft.runtime.procedure import ProgramDescription
+from graft.runtime.system.files import make_folder, writing
 from graft.runtime.tensor_info import TensorInfo
 from graft.runtime.typical_shapes import Shapes, shape_at, typical_values
 

@@ -19,8 +19,8 @@ import numpy as np
 from graft.errors import ArtifactError, OptionError, PluginError
 from graft.runtime.arguments import Kind
 from graft.runtime.foreign import is_interrupt, kind_of, said, shown
-from graft.runtime.plugin_files import import_file
 from graft.runtime.procedure import SECRET, Module
+from graft.runtime.system.plugin_files import import_file
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

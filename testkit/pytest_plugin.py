@@ -56,7 +56,7 @@ class _Listener:
 
 def scorecards(config: pytest.Config) -> Iterator[Scorecard]:
     """Give the scorecard of each backend that was tested."""
-    from graft.testkit.conformance.outcome import Result
+    from graft.testkit.conformance.cases.outcome import Result
     from graft.testkit.conformance.scorecard import Scorecard
 
     for backend, rows in sorted(config.stash[FOUND].items()):
@@ -68,7 +68,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Say in a line what each backend reached, and write the scorecards."""
     if not config.stash[FOUND]:
         return
-    from graft.runtime.files import write
+    from graft.runtime.system.files import write
 
     for scorecard in scorecards(config):
         terminalreporter.write_line(f"graft: {scorecard.backend}: {scorecard.message}")

@@ -120,7 +120,7 @@ def test_every_folder_is_linked_into_the_package():
         assert link.resolve() == (ROOT / folder).resolve()
 
 
-WRITERS = ("runtime/files.py", "measure/peers/iree.py", "measure/peers/runtimes.py")
+WRITERS = ("runtime/system/files.py", "measure/peers/iree.py", "measure/peers/runtimes.py")
 """What writes files by itself: the module that does it for all others; inputs of foreign tools in temporary folders."""
 
 

@@ -12,7 +12,7 @@ from graft.core.machine.host import host_machine
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import NATIVE, machine_named
 from graft.errors import GraftError, MachineError
-from graft.runtime.cache_directory import cache_directory
+from graft.runtime.system.cache_directory import cache_directory
 
 OPTIMISATIONS = {
     "attention": "scores, mask, Softmax and the product with the values in one kernel",

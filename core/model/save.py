@@ -11,7 +11,7 @@ from google.protobuf.message import EncodeError
 
 from graft.core.model.skeleton import LARGE_BYTES
 from graft.errors import ModelError
-from graft.runtime.files import write, writing
+from graft.runtime.system.files import write, writing
 
 ALIGNMENT = 64
 """Where constants begin in a file of their own: at multiples of this many bytes."""

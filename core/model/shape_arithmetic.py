@@ -1,7 +1,8 @@
 """Shape arithmetic: the nodes that compute with the shapes of a graph's inputs, and with nothing else.
 
 No kernel computes these: their results are extents, which the runtime evaluates when a program is called
-(`graft.compiler.stitch`). `graft.core.model.passes.derive_shapes` brings all arithmetic of shapes into this form.
+(`graft.compiler.stitching.stitch`). `graft.core.model.passes.derive_shapes` brings all arithmetic of shapes into this
+form.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from graft.errors import DatabaseError
-from graft.runtime.private import FOLDER_MODE, why_not_private
+from graft.runtime.system.private import FOLDER_MODE, why_not_private
 
 log = logging.getLogger("graft.database")
 
@@ -99,8 +99,8 @@ def usable(path: Path | None, contents: str) -> Path | None:
     """Return the path of a database in the user's cache directory if it may be used, else None.
 
     What is in it decides what is compiled, so it is used only where nobody else can change it
-    (`graft.runtime.private`), and only where it can be written, as SQLite needs it even for reading. Where there is
-    none yet, and none can be made, nothing is lost; else a warning says what is not used.
+    (`graft.runtime.system.private`), and only where it can be written, as SQLite needs it even for reading. Where there
+    is none yet, and none can be made, nothing is lost; else a warning says what is not used.
     """
     reason = why_not_usable(path)
     if reason is not None and path is not None and (why_not_private(path) or os.path.lexists(path)):

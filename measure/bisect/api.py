@@ -23,7 +23,7 @@ from graft.measure.bisect.trial import WRONG, Trials
 from graft.measure.parts import Part, Whole
 from graft.measure.verification import PEERS, BadRegion, Tolerance, evaluate, verify
 from graft.partition.backend_like import options_of
-from graft.plugins.manager import MANAGER, PluginManager
+from graft.plugins.registry.manager import MANAGER, PluginManager
 from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, PATH, SHAPES, TEXT, TEXTS, WHOLE, optional, takes
 from graft.runtime.isolation.options import ISOLATION, Isolation, Isolations, isolations
 

@@ -14,8 +14,8 @@ import numpy as np
 from graft.measure.bisect.trial import Failure
 from graft.measure.parts import Part
 from graft.measure.verification import BadRegion
-from graft.runtime.files import make_folder, write, writing
 from graft.runtime.inputs import file_name
+from graft.runtime.system.files import make_folder, write, writing
 
 MODEL_FILE, REPORT_FILE, SCRIPT_FILE = "minimal.onnx", "report.json", "reproduce.sh"
 

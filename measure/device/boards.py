@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 from graft.core.machine.rows import GENERIC, THUMBV7EM
 from graft.errors import CompileError, DeviceError
-from graft.runtime.c_compiler import c_compiler
+from graft.runtime.system.c_compiler import c_compiler
 
 HERE = Path(__file__).parent
 NOT_BUILT = ("main.c", "_check.c")

@@ -40,13 +40,13 @@ class AcceleratorBackend(Backend):
         from dataclasses import replace
 
         from graft.plugins.accelerator.compilation import accepted
-        from graft.plugins.accelerator.patterns import PATTERNS
+        from graft.plugins.accelerator.frontend.patterns import PATTERNS
 
         return tuple(replace(row, check=partial(accepted, configuration=self.options)) for row in PATTERNS)
 
     def passes(self) -> Sequence[Any]:
         """Return the pass that gives every reader its own DequantizeLinear."""
-        from graft.plugins.accelerator.dequantization import DequantizePerReader
+        from graft.plugins.accelerator.frontend.dequantization import DequantizePerReader
 
         return (DequantizePerReader(),)
 

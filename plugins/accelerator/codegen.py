@@ -12,9 +12,7 @@ import numpy as np
 from graft.errors import CompileError
 from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
 from graft.plugins.accelerator.emitter import LANES_AT, ONES, Buffers, Emitted, Emitter, Plan
-from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory
-from graft.plugins.accelerator.kernels import KernelMemory
-from graft.plugins.accelerator.layers import (
+from graft.plugins.accelerator.frontend.layers import (
     Activation,
     Addition,
     Convolution,
@@ -23,6 +21,8 @@ from graft.plugins.accelerator.layers import (
     Product,
     inputs_of,
 )
+from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory
+from graft.plugins.accelerator.kernels import KernelMemory
 from graft.plugins.accelerator.lowering import packings_for, stages_of
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
 from graft.plugins.accelerator.proof.contents import Source

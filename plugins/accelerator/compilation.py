@@ -15,13 +15,13 @@ from graft.partition.region import Region
 from graft.patterns.match import Match
 from graft.plugins.accelerator.codegen import check, lower
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.layer_json import described
-from graft.plugins.accelerator.layers import Activation, Layer, inputs_of, with_meaning
+from graft.plugins.accelerator.frontend.layer_json import described
+from graft.plugins.accelerator.frontend.layers import Activation, Layer, inputs_of, with_meaning
+from graft.plugins.accelerator.frontend.operands import Form, Refusal, Scope, view_of
+from graft.plugins.accelerator.frontend.recognition import ALONE, read
+from graft.plugins.accelerator.frontend.segments import Segment, segments_of
 from graft.plugins.accelerator.module import Argument, module_of
-from graft.plugins.accelerator.operands import Form, Refusal, Scope, view_of
 from graft.plugins.accelerator.proof.prove import prove
-from graft.plugins.accelerator.recognition import ALONE, read
-from graft.plugins.accelerator.segments import Segment, segments_of
 from graft.plugins.backend import CompiledRegion
 from graft.runtime.procedure import Call, Module, Procedure, Storage, TensorSpec
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.layers import (
+from graft.plugins.accelerator.frontend.layers import (
     Activation,
     Addition,
     Concatenation,

@@ -19,7 +19,7 @@ import numpy as np
 from graft.errors import ArtifactError
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.encoding import decode_all, encode_all
-from graft.plugins.accelerator.layers import Packing
+from graft.plugins.accelerator.frontend.layers import Packing
 from graft.plugins.accelerator.program import Program, Role, Tensor
 from graft.runtime.procedure import Module
 

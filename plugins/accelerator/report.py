@@ -13,8 +13,8 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from graft.plugins.accelerator.codegen import lower
+from graft.plugins.accelerator.frontend.layer_json import layer_of
 from graft.plugins.accelerator.isa import Instruction, Load, Store
-from graft.plugins.accelerator.layer_json import layer_of
 from graft.plugins.accelerator.module import notes_of, program_of
 from graft.plugins.accelerator.program import Program
 from graft.plugins.accelerator.simulator import Run, cycles_of

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from graft.errors import CompileError
 from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.frontend.layers import HIGHEST, LOWEST, Activation, Requantize
 from graft.plugins.accelerator.isa import FLOOR, WIDE, Operation
-from graft.plugins.accelerator.layers import HIGHEST, LOWEST, Activation, Requantize
 from graft.plugins.accelerator.tiling import Kind, Shape
 
 Array = npt.NDArray[Any]

@@ -22,9 +22,9 @@ from graft.plugins.codegen.region_code import RegionCode
 from graft.plugins.native_image import link
 from graft.plugins.options.declared import option
 from graft.plugins.tensor_ir_backend import TensorIrBackend
-from graft.runtime.c_compiler import c_compiler, compiled, family_of, preprocessed, version_of, why_too_old
 from graft.runtime.c_source import INCLUDE, PRELUDE
 from graft.runtime.procedure import Module
+from graft.runtime.system.c_compiler import c_compiler, compiled, family_of, preprocessed, version_of, why_too_old
 
 ENTRY = "{}_entry"
 """What the prelude makes of the name of a kernel for its entry."""

@@ -18,7 +18,7 @@ from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Variable
 from graft.partition.region import Region
-from graft.plugins.codegen.fusion import Group
+from graft.plugins.codegen.grouping.fusion import Group
 from graft.plugins.codegen.lowered_groups import Lowered
 
 

@@ -10,8 +10,8 @@ from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.select import schedule
 from graft.core.schedule.strategies.table import TABLE
 from graft.core.schedule.strategy import Strategy, StrategyTable
-from graft.plugins.codegen.fusion import FusionLimits
-from graft.plugins.codegen.region_layout import Layouts, RegionGraph, region_layouts
+from graft.plugins.codegen.grouping.fusion import FusionLimits
+from graft.plugins.codegen.grouping.region_layout import Layouts, RegionGraph, region_layouts
 
 
 class CodegenChoices:

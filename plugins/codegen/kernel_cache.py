@@ -1,9 +1,9 @@
 """Objects of kernels kept on disk, for the next compilation of the same kernels in any process.
 
 An entry is found by the sha256 of everything its object depends on (`kernel_key`): the kernel's structure, the target,
-the compiler, and the source of what emits for it. Readers see whole entries only (`graft.runtime.files`); a damaged one
-is as good as none. Entries are run, so only those are believed that nobody else can have made
-(`graft.runtime.private`). The oldest go when there are too many bytes.
+the compiler, and the source of what emits for it. Readers see whole entries only (`graft.runtime.system.files`); a
+damaged one is as good as none. Entries are run, so only those are believed that nobody else can have made
+(`graft.runtime.system.private`). The oldest go when there are too many bytes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from graft.errors import GraftError
 from graft.plugins.codegen.constant_packing import Places, Strided
 from graft.plugins.codegen.kernel_source import KernelSource
 from graft.runtime.c_source import function_from_json, function_to_json
-from graft.runtime.files import writing
-from graft.runtime.private import (
+from graft.runtime.procedure import Schedule
+from graft.runtime.system.files import writing
+from graft.runtime.system.private import (
     FILE_MODE,
     NotPrivateError,
     inner_folder,
@@ -37,7 +38,6 @@ from graft.runtime.private import (
     read_private,
     why_not_private,
 )
-from graft.runtime.procedure import Schedule
 
 log = logging.getLogger("graft.codegen")
 

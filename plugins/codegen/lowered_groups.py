@@ -24,9 +24,9 @@ from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import is_custom, storage_dtype
 from graft.datatypes.prepare import accumulation, prepare
 from graft.plugins.codegen.aliases import Aliases
-from graft.plugins.codegen.fusion import Group, squeezed
-from graft.plugins.codegen.lowerings import Lowerings
-from graft.plugins.codegen.region_layout import Layouts
+from graft.plugins.codegen.grouping.fusion import Group, squeezed
+from graft.plugins.codegen.grouping.lowerings import Lowerings
+from graft.plugins.codegen.grouping.region_layout import Layouts
 
 _NOT_IN_A_NAME = re.compile(r"\W+")
 

@@ -9,9 +9,9 @@ from graft.core.machine.rows import GENERIC
 from graft.core.machine.target import Target
 from graft.core.operators.table import Cost, OperatorTable
 from graft.partition.costs import Work, kernel_cost
-from graft.plugins.codegen.fusion import FusionLimits, fuse
-from graft.plugins.codegen.lowerings import Lowerings
-from graft.plugins.codegen.region_layout import RegionGraph, between_transposes
+from graft.plugins.codegen.grouping.fusion import FusionLimits, fuse
+from graft.plugins.codegen.grouping.lowerings import Lowerings
+from graft.plugins.codegen.grouping.region_layout import RegionGraph, between_transposes
 
 if TYPE_CHECKING:
     from graft.core.model.view import NodeView

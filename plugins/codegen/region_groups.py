@@ -16,11 +16,11 @@ from graft.core.tensor_ir.ir import Buffer, Variable
 from graft.partition.region import Region
 from graft.plugins.codegen.appends import Refused, candidates, refused, with_pitch
 from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
-from graft.plugins.codegen.fusion import Group, Uses, fuse
-from graft.plugins.codegen.horizontal_fusion import join_horizontally
+from graft.plugins.codegen.grouping.fusion import Group, Uses, fuse
+from graft.plugins.codegen.grouping.horizontal_fusion import join_horizontally
+from graft.plugins.codegen.grouping.lowerings import Lowerings
+from graft.plugins.codegen.grouping.region_layout import Layouts, RegionGraph
 from graft.plugins.codegen.lowered_groups import Lowered, Values, kernel_name, lowered_beside
-from graft.plugins.codegen.lowerings import Lowerings
-from graft.plugins.codegen.region_layout import Layouts, RegionGraph
 
 PRODUCTS = (Trait.CONTRACTION, Trait.CONVOLUTION, Trait.ATTENTION)
 

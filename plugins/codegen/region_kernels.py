@@ -29,9 +29,9 @@ from graft.datatypes.lower_function import lower_function, require
 from graft.partition.region import Region
 from graft.plugins.codegen.checked_indices import IndexChecks
 from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
-from graft.plugins.codegen.concat_in_place import Placed
 from graft.plugins.codegen.constant_packing import Shared, scheduled_and_places
-from graft.plugins.codegen.fusion import Group
+from graft.plugins.codegen.grouping.concat_in_place import Placed
+from graft.plugins.codegen.grouping.fusion import Group
 from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.lowered_groups import Lowered, symbol
 from graft.plugins.codegen.region_code import RegionCode

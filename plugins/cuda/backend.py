@@ -10,7 +10,7 @@ from graft.core.machine.machine import Machine
 from graft.core.machine.target import PRECISIONS, Precision, Target
 from graft.core.schedule.strategy import StrategyTable
 from graft.errors import TuningError
-from graft.plugins.codegen.fusion import FusionLimits
+from graft.plugins.codegen.grouping.fusion import FusionLimits
 from graft.plugins.cuda.machines import SM_80, devices_of, weakest_of
 from graft.plugins.tensor_ir_backend import TensorIrBackend
 from graft.runtime.procedure import Module
@@ -145,7 +145,7 @@ class CudaEmulator(CudaBackend):
     def available(self) -> str | None:
         """Return None if there is a C compiler."""
         from graft.errors import CompileError
-        from graft.runtime.c_compiler import c_compiler
+        from graft.runtime.system.c_compiler import c_compiler
 
         try:
             c_compiler()

@@ -16,8 +16,8 @@ from graft.plugins.cuda.emulator.ptx_text import Instruction, PtxFunction, funct
 from graft.plugins.cuda.emulator.translation import translated
 from graft.plugins.cuda.launches import Launch
 from graft.plugins.cuda.ptx import parsed
-from graft.runtime.c_compiler import run_in
-from graft.runtime.files import write
+from graft.runtime.system.c_compiler import run_in
+from graft.runtime.system.files import write
 
 EMULATOR = Path(__file__).parent / "emulator"
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Werror")

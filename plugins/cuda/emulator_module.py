@@ -20,7 +20,7 @@ from graft.plugins.codegen.emit_analysis import FAILURES
 from graft.plugins.cuda.image import Extents, FunctionRow, Image, Number, packed, unpacked
 from graft.runtime.dtypes import numpy_dtype
 from graft.runtime.extents import Operation, evaluate
-from graft.runtime.files import write
+from graft.runtime.system.files import write
 
 KIND = "cuda_emulator"
 _Values = dict[str, int]

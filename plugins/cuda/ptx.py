@@ -19,7 +19,7 @@ from graft.errors import CompileError
 from graft.plugins.cuda import jit_link
 from graft.plugins.cuda.kernel_text import KernelText
 from graft.plugins.cuda.wheels import installed
-from graft.runtime.files import write
+from graft.runtime.system.files import write
 
 TRIPLE = "nvptx64-nvidia-cuda"
 INSTALL = "pip install nvidia-cuda-nvcc-cu12"

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from graft.errors import ArtifactError, GraftError
-from graft.runtime.files import PREFIX, writing
+from graft.runtime.system.files import PREFIX, writing
 
 MARK = ".graft-project"
 """A file that lists what was written, one name a line: such a folder may be written again."""

@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 
 from graft.errors import ArtifactError, CompileError
 from graft.runtime.artifact import save
-from graft.runtime.c_compiler import c_compiler, machine_of, run_in, why_too_old
-from graft.runtime.cache_directory import cache_directory
 from graft.runtime.export.names import Need, model_name, needs_of
 from graft.runtime.export.runtime_object import FLAGS, SOURCES, runtime_object
-from graft.runtime.files import write, writing
 from graft.runtime.procedure import ProgramDescription
+from graft.runtime.system.c_compiler import c_compiler, machine_of, run_in, why_too_old
+from graft.runtime.system.cache_directory import cache_directory
+from graft.runtime.system.files import write, writing
 
 LARGEST = (1 << 31) - (64 << 20)
 """Of an artifact: what code reaches with displacements of 32 bits, less the code."""

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 
 import graft.runtime
 from graft.errors import GraftError
-from graft.runtime.c_compiler import c_compiler, run_in, version_of
-from graft.runtime.files import writing
-from graft.runtime.private import FILE_MODE, inner_folder, private_folder, read_private
+from graft.runtime.system.c_compiler import c_compiler, run_in, version_of
+from graft.runtime.system.files import writing
+from graft.runtime.system.private import FILE_MODE, inner_folder, private_folder, read_private
 
 log = logging.getLogger("graft.export")
 

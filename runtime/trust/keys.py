@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from graft.errors import ArtifactError
-from graft.runtime.cache_directory import user_directory
+from graft.runtime.system.cache_directory import user_directory
 
 VARIABLE = "GRAFT_TRUSTED_KEYS"
 """The environment's name for the path of the file; empty: there is none, whatever the user's configuration has."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import graft.runtime._native as _native
 from graft.errors import ArtifactError
 from graft.runtime.artifact import SIGNATURES, Content, write_archive
-from graft.runtime.files import write, writing
+from graft.runtime.system.files import write, writing
 from graft.runtime.trust.keys import TrustedKey, TrustedKeys, key_name
 
 if TYPE_CHECKING:

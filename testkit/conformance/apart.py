@@ -21,11 +21,11 @@ from typing import Any
 from weakref import finalize
 
 from graft.errors import GraftError, PluginError
-from graft.plugins.time_limit import LIMITS, Limits
+from graft.plugins.registry.time_limit import LIMITS, Limits
 from graft.runtime.foreign import one_line
+from graft.testkit.conformance.cases.outcome import Result
 from graft.testkit.conformance.ledger import entry_of, read
 from graft.testkit.conformance.levels import HIGHEST
-from graft.testkit.conformance.outcome import Result
 from graft.testkit.conformance.suite import Suite, suite_of, unmet
 from graft.testkit.conformance.traces import asked, watch, where
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from graft.errors import GraftError
 from graft.runtime.artifact import read
-from graft.runtime.files import write
 from graft.runtime.foreign import one_line
 from graft.runtime.program import Program
+from graft.runtime.system.files import write
 from graft.testkit.conformance import processes
+from graft.testkit.conformance.cases.outcome import Case, Failure, NotClaimed, NotRun, Trial
 from graft.testkit.conformance.differences import unlike
 from graft.testkit.conformance.kit import REFERENCE, Kit
-from graft.testkit.conformance.outcome import Case, Failure, NotClaimed, NotRun, Trial
 from graft.testkit.conformance.samples import OWN_MODELS, of_samples
 
 OWN_KINDS = ("native", "c_source")

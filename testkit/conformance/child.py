@@ -47,7 +47,7 @@ def _load(files: str, artifact: str, threads: int = 2) -> Program:
 
 def _loaders(files: str) -> list[PluginFile]:
     from graft.runtime.loaders import PluginFile
-    from graft.runtime.plugin_files import name_of
+    from graft.runtime.system.plugin_files import name_of
 
     return [PluginFile(name_of(Path(file)), file) for file in files.split(os.pathsep) if file]
 
@@ -85,7 +85,7 @@ def missing(artifact: str, plugin: str) -> None:
 def compiled(files: str, backend: str, model: str, artifact: str) -> None:
     """Compile a model onto a backend, which may have options, and save it."""
     import graft
-    from graft.plugins.manager import PluginManager
+    from graft.plugins.registry.manager import PluginManager
 
     manager = PluginManager()
     for path in files.split(os.pathsep):
@@ -97,7 +97,7 @@ def compiled(files: str, backend: str, model: str, artifact: str) -> None:
 
 def listed(name: str) -> None:
     """List plugins from their metadata, and print which modules of the plugin that was imported for."""
-    from graft.plugins.discovery import discover
+    from graft.plugins.registry.discovery import discover
 
     before = set(sys.modules)
     values = [source.value for source in discover() if source.name == name]

@@ -7,10 +7,10 @@ from functools import partial
 from itertools import islice
 
 from graft.patterns.language import Pattern
+from graft.testkit.conformance.cases.near_misses import near_misses
+from graft.testkit.conformance.cases.outcome import Case, Failure, NotClaimed, Trial
+from graft.testkit.conformance.cases.synthesis import Unwritable, instances
 from graft.testkit.conformance.kit import Kit
-from graft.testkit.conformance.near_misses import near_misses
-from graft.testkit.conformance.outcome import Case, Failure, NotClaimed, Trial
-from graft.testkit.conformance.synthesis import Unwritable, instances
 
 MODELS = 2
 """The instances of a composite whose near misses are tried."""

@@ -25,14 +25,14 @@ from graft.errors import GraftError, OptionError, PluginError
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.plugins.backend import Backend
-from graft.plugins.fence import FencedBackend
-from graft.plugins.manager import PluginManager
-from graft.plugins.time_limit import LIMITS, Limits
-from graft.runtime.files import make_folder, write, writing
+from graft.plugins.registry.fence import FencedBackend
+from graft.plugins.registry.manager import PluginManager
+from graft.plugins.registry.time_limit import LIMITS, Limits
 from graft.runtime.foreign import one_line, said
 from graft.runtime.program import Program
+from graft.runtime.system.files import make_folder, write, writing
+from graft.testkit.conformance.cases.outcome import Failure, NotClaimed, Trial
 from graft.testkit.conformance.differences import BOUNDS, unlike, unlike_bits
-from graft.testkit.conformance.outcome import Failure, NotClaimed, Trial
 
 REFERENCE = "reference"
 THREADS = 2

@@ -14,8 +14,8 @@ from graft.testkit.conformance import (
     registration,
     robustness,
 )
+from graft.testkit.conformance.cases.outcome import Case
 from graft.testkit.conformance.kit import Kit
-from graft.testkit.conformance.outcome import Case
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from functools import partial
 
 import onnx
 
-from graft.testkit.conformance.drawn import operator_trials
-from graft.testkit.conformance.hard_shapes import hard_shapes
+from graft.testkit.conformance.cases.drawn import operator_trials
+from graft.testkit.conformance.cases.hard_shapes import hard_shapes
+from graft.testkit.conformance.cases.onnx_cases import tests_of
+from graft.testkit.conformance.cases.outcome import Case
+from graft.testkit.conformance.cases.variants import variants
 from graft.testkit.conformance.kit import Kit
-from graft.testkit.conformance.onnx_cases import tests_of
-from graft.testkit.conformance.outcome import Case
-from graft.testkit.conformance.variants import variants
 
 DRAWN = 6
 """The models that are drawn of each row of the random models' table."""

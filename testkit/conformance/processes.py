@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from graft.runtime.foreign import one_line
-from graft.testkit.conformance.outcome import Failure
+from graft.testkit.conformance.cases.outcome import Failure
 
 SECONDS = 120
 """The time a process gets; one that takes longer hangs."""

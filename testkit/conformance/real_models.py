@@ -9,8 +9,8 @@ from pathlib import Path
 import onnx
 from onnx import numpy_helper
 
+from graft.testkit.conformance.cases.outcome import Case, Trial
 from graft.testkit.conformance.kit import REFERENCE, Kit
-from graft.testkit.conformance.outcome import Case, Trial
 
 
 def subjects(kit: Kit) -> list[str]:

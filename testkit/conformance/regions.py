@@ -7,10 +7,10 @@ from functools import partial
 from zlib import crc32
 
 from graft.partition.policy import Policy
-from graft.testkit.conformance.drawn import RandomModel, draw_model, shrunk, trial_of
+from graft.testkit.conformance.cases.drawn import RandomModel, draw_model, shrunk, trial_of
+from graft.testkit.conformance.cases.outcome import Case, Failure, NotClaimed, Trial
+from graft.testkit.conformance.cases.variants import with_symbols
 from graft.testkit.conformance.kit import REFERENCE, Kit
-from graft.testkit.conformance.outcome import Case, Failure, NotClaimed, Trial
-from graft.testkit.conformance.variants import with_symbols
 
 GROUP = 10
 BESIDE = (("llvm", REFERENCE), (REFERENCE,))

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from graft.errors import GraftError
-from graft.plugins.doctor import examine
+from graft.plugins.registry.doctor import examine
 from graft.runtime.foreign import one_line
 from graft.testkit.conformance import processes
+from graft.testkit.conformance.cases.outcome import Case, Failure, NotClaimed
 from graft.testkit.conformance.kit import Kit, silent
-from graft.testkit.conformance.outcome import Case, Failure, NotClaimed
 
 CHECKS = ("listed", "loaded", "examined", "available", "asked-twice", "fingerprint")
 
@@ -74,7 +74,7 @@ def _available(kit: Kit) -> None:
 
 def _asked_twice(kit: Kit) -> None:
     """The same question has the same answer: plans are made more than once."""
-    from graft.testkit.conformance.drawn import draw_model, trial_of
+    from graft.testkit.conformance.cases.drawn import draw_model, trial_of
 
     for seed in range(6):
         trial = trial_of(draw_model(seed))

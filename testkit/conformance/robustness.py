@@ -13,9 +13,9 @@ from graft.errors import GraftError
 from graft.runtime.foreign import one_line
 from graft.testkit.conformance import child
 from graft.testkit.conformance.artifacts import apart, saved
+from graft.testkit.conformance.cases.outcome import Case, Failure, Trial
 from graft.testkit.conformance.differences import unlike
 from graft.testkit.conformance.kit import Kit, fault
-from graft.testkit.conformance.outcome import Case, Failure, Trial
 from graft.testkit.conformance.samples import of_samples
 
 THREADS, CALLS = 8, 25

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 
-from graft.testkit.conformance.drawn import draw_model, trial_of
+from graft.testkit.conformance.cases.drawn import draw_model, trial_of
+from graft.testkit.conformance.cases.onnx_cases import tests_of
+from graft.testkit.conformance.cases.outcome import Case, Failure, NotClaimed, NotRun, Trial
+from graft.testkit.conformance.cases.synthesis import Unwritable, instances
 from graft.testkit.conformance.kit import Kit
-from graft.testkit.conformance.onnx_cases import tests_of
 from graft.testkit.conformance.operators import subjects
-from graft.testkit.conformance.outcome import Case, Failure, NotClaimed, NotRun, Trial
-from graft.testkit.conformance.synthesis import Unwritable, instances
 
 WANTED = 3
 SEEDS = 40

@@ -11,8 +11,8 @@ from typing import Any
 
 import graft
 from graft.plugins.backend import API_LEVEL
+from graft.testkit.conformance.cases.outcome import BAD, Result
 from graft.testkit.conformance.levels import LEVELS
-from graft.testkit.conformance.outcome import BAD, Result
 
 FORMAT, VERSION = "graft.scorecard", 1
 GREEN, YELLOW, RED = "#2e7d32", "#b26a00", "#b3261e"

@@ -12,12 +12,12 @@ import numpy as np
 import onnx
 
 from graft.errors import GraftError
-from graft.plugins.time_limit import LIMITS, Limits
+from graft.plugins.registry.time_limit import LIMITS, Limits
 from graft.runtime.foreign import one_line
+from graft.testkit.conformance.cases.outcome import BAD, Case, Failure, NotClaimed, NotRun, Result, Trial
 from graft.testkit.conformance.kit import Kit, fault, reproduction
 from graft.testkit.conformance.ledger import Entry, Given, entry_of, read
 from graft.testkit.conformance.levels import HIGHEST, LEVELS
-from graft.testkit.conformance.outcome import BAD, Case, Failure, NotClaimed, NotRun, Result, Trial
 
 Model = str | os.PathLike[str] | onnx.ModelProto
 

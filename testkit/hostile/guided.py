@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import FunctionType
 
-from graft.runtime.files import make_folder, write
+from graft.runtime.system.files import make_folder, write
 from graft.testkit.hostile.run import TARGETS, outcome
 from graft.testkit.models.source import Source
 

@@ -12,8 +12,8 @@ from time import perf_counter, process_time
 
 import graft.compiler.api as api
 from graft.errors import GraftError
-from graft.runtime.files import write
 from graft.runtime.loading import load
+from graft.runtime.system.files import write
 from graft.testkit.hostile.artifacts import damaged_artifact
 from graft.testkit.hostile.models import damaged_model
 from graft.testkit.models.source import Source

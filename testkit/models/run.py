@@ -10,7 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
-from graft.runtime import files
+from graft.runtime.system import files
 from graft.testkit.models.check import Finding, check, undrawn, way_of
 from graft.testkit.models.model import RandomModel, random_model
 from graft.testkit.models.options import Options

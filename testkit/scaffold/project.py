@@ -15,9 +15,9 @@ from pathlib import Path
 import graft
 from graft.errors import GraftError
 from graft.plugins.backend import API_LEVEL
-from graft.plugins.discovery import BUILT_IN
+from graft.plugins.registry.discovery import BUILT_IN
 from graft.runtime import include_dir
-from graft.runtime.files import make_folder, write
+from graft.runtime.system.files import make_folder, write
 
 PARTS = {
     "json": """`@package@/backend.py` says what is supported, and computes it. Replace the kernels by your own.""",

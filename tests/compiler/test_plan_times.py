@@ -21,10 +21,10 @@ from graft.compiler.plan_times import MeasuredPlans, default_database, times_her
 from graft.compiler.request import choose, placed
 from graft.core.operators.all import OPERATORS
 from graft.errors import PlanError
-from graft.partition.cost_search import handed_over
 from graft.partition.costs import value_bytes
-from graft.partition.estimators import Estimator, Roofline
-from graft.partition.partitioner import Partitioned, partition
+from graft.partition.placement.cost_search import handed_over
+from graft.partition.placement.estimators import Estimator, Roofline
+from graft.partition.placement.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import Region, regions
 from graft.plugins.backend import Backend

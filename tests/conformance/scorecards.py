@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from graft.testkit.conformance.outcome import Result
+from graft.testkit.conformance.cases.outcome import Result
 from graft.testkit.conformance.scorecard import Scorecard
 from graft.testkit.conformance.suite import bad
 

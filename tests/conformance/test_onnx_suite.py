@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import graft.onnx_backend
-from benchmarks.exact_results import EXACT
-from benchmarks.onnx_suite import Case, all_cases, check
+from benchmarks.data.exact_results import EXACT
+from benchmarks.data.onnx_suite import Case, all_cases, check
 from graft.errors import GraftError
 
 from .ledger import failures

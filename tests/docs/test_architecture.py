@@ -21,8 +21,8 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.lower import lower, lowering_of
 from graft.core.tensor_ir.ir import Stage
 from graft.core.tensor_ir.printer import print_function, print_stages
+from graft.plugins.codegen.grouping.lowerings import Lowerings
 from graft.plugins.codegen.lowered_groups import Values
-from graft.plugins.codegen.lowerings import Lowerings
 from graft.plugins.codegen.region_kernels import RegionKernels
 from graft.plugins.llvm.emit import emit_ir
 from graft.runtime.procedure import procedure_to_json

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tiny import missing
+from benchmarks.cortex_m.tiny import missing
 from tests.docs.blocks import ROOT, blocks, execute, prepare, shell
 
 

@@ -355,7 +355,7 @@ def test_the_digits_model_is_as_accurate_as_with_onnxruntime(signed: bool) -> No
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     import onnx_ir as ir
 
-    from benchmarks.quantize import quantized
+    from benchmarks.data.quantize import quantized
     from benchmarks.zoo import model as zoo_model
     from examples.digits.data import accuracy, held_out
 

@@ -13,7 +13,7 @@ from graft.compiler.driver import prepare
 from graft.compiler.request import choose
 from graft.core.model.sample_inputs import sample_inputs
 from graft.core.operators.all import OPERATORS
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 
 onnxruntime = pytest.importorskip("onnxruntime")
 RTOL, ATOL = 1e-3, 1e-4

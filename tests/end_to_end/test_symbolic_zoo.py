@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graft
-from benchmarks.symbolic_zoo import BATCH, LENGTH, dims, with_symbols
+from benchmarks.data.symbolic_zoo import BATCH, LENGTH, dims, with_symbols
 from graft.core.model.load import load
 from graft.core.model.sample_inputs import sample_inputs
 from tests.plugins.c_source.reduced_models import reduced

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import cmsis_nn
-from benchmarks.tiny import code_sizes, measured, missing
+from benchmarks.cortex_m import cmsis_nn
+from benchmarks.cortex_m.tiny import code_sizes, measured, missing
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("tiny_ds_cnn", "tiny_resnet8", "tiny_mobilenet_v1")]
 

@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 import graft
-from graft.runtime.cache_directory import cache_directory
 from graft.runtime.export.runtime_object import runtime_object
+from graft.runtime.system.cache_directory import cache_directory
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "examples" / "digits" / "digits.onnx"

@@ -11,7 +11,7 @@ import pytest
 
 import graft
 from graft.core.machine.target import host_target, target_named
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from tests.plugins.distributions import install_project
 
 PROJECT = Path(__file__).parent / "abacus"

@@ -19,7 +19,7 @@ import pytest
 
 import graft
 from graft.errors import ArtifactError, InputError, RunError
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from graft.runtime import loading
 from graft.runtime.loaders import NativeLoader
 from graft.testkit.models.check import difference

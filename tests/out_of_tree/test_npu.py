@@ -11,7 +11,7 @@ import graft
 from graft.core.machine.target import CompileOptions, target_named
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from tests.plugins.distributions import install_project
 from tests.plugins.regions import region_of
 

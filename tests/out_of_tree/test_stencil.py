@@ -13,7 +13,7 @@ import pytest
 import graft
 from graft.core.reject import Reject
 from graft.errors import GraftError
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from tests.plugins.distributions import install_project
 
 PROJECT = Path(__file__).parent / "stencil"

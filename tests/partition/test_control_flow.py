@@ -6,7 +6,7 @@ import pytest
 
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 from graft.partition.region import REGION_DOMAIN, regions
 from tests.partition.graphs import Toy, everything, model_of, run_reference, toy
 

@@ -11,7 +11,7 @@ from graft.compiler.driver import prepare
 from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.partition.costs import UNKNOWN_BYTES, Work, value_bytes
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 from graft.partition.region import regions
 from graft.plugins.llvm.backend import LlvmBackend
 

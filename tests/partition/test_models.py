@@ -16,7 +16,7 @@ from graft.core.model.sample_inputs import sample_inputs
 from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.partition.graph import is_constant_node
-from graft.partition.partitioner import Partitioned, partition
+from graft.partition.placement.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import regions
 from graft.patterns import Composite, absent, is_constant, is_op, wildcard

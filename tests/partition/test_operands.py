@@ -8,7 +8,7 @@ import pytest
 
 from graft.errors import PluginError
 from graft.partition.compose import compose
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 from graft.partition.region import Region, regions
 from graft.patterns import Pattern, absent, is_constant, is_op, outputs, repeat, wildcard
 from graft.patterns.composite import Composite

@@ -7,7 +7,7 @@ import pytest
 
 from graft.core.reject import Reject
 from graft.errors import PlanError
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 from graft.partition.plan import Placement, Plan, Why
 from graft.patterns import Composite, is_op, wildcard
 from tests.partition.graphs import everything, small, toy

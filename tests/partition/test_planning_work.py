@@ -20,8 +20,8 @@ from graft.core.model.normalize import normalize
 from graft.core.model.passes import derive_shapes, node_rewrite
 from graft.core.model.symbolic_shapes import SymbolicInference
 from graft.core.operators.table import OperatorTable
-from graft.partition import cost_search, near_misses, problem
 from graft.partition.partition_graph import PartitionGraph
+from graft.partition.placement import cost_search, near_misses, problem
 from graft.patterns.backtracking import Machine
 from graft.patterns.composite import Composite
 from graft.patterns.explain import Explanation

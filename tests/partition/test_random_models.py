@@ -9,7 +9,7 @@ import onnx_ir as ir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 from graft.partition.region import regions
 from graft.patterns import Composite, is_op, wildcard
 from tests.partition.graphs import (

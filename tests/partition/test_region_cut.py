@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from graft.partition.min_cut import INFINITE, SINK, SOURCE, Network
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 from tests.partition.graphs import BINARY, UNARY, everything, model_of, random_models, region_sets, toy
 
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from graft.errors import PatternError
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 from graft.patterns import Composite, Pattern, absent, is_composite, is_constant, is_if, is_input, is_op, wildcard
 from graft.patterns.checks.tables import require_composites, shadowed
 from graft.patterns.checks.validate import validate

@@ -12,9 +12,10 @@ import onnx.parser
 import pytest
 
 import graft
-from graft.plugins import declaration, hooks
+from graft.plugins import hooks
 from graft.plugins.backend import API_LEVEL
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry import declaration
+from graft.plugins.registry.manager import PluginManager
 
 OLD = Path(__file__).with_name("level_1.txt")
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -15,7 +15,7 @@ import pytest
 
 import graft
 from graft.cli.main import main
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from tests.plugins.distributions import install
 
 MODEL = onnx.parser.parse_model(

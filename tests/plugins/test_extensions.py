@@ -19,7 +19,7 @@ from graft.core.model.load import load
 from graft.core.model.passes.pipeline import record_of
 from graft.core.operators.table import OPERATORS, Operator
 from graft.errors import GraftError, ModelError, PluginError
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 
 OPERATOR = """
 import onnx

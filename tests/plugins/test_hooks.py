@@ -3,7 +3,7 @@ import doctest
 import pytest
 
 from graft.plugins import hooks
-from graft.plugins.module_hooks import SPECIFICATIONS
+from graft.plugins.registry.module_hooks import SPECIFICATIONS
 
 
 @pytest.mark.parametrize("name", sorted(SPECIFICATIONS))

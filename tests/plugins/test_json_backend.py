@@ -3,9 +3,9 @@ import pytest
 
 from graft.core.machine.target import CompileOptions, target_named
 from graft.errors import ArtifactError, PluginError
-from graft.plugins.fence import FencedBackend
 from graft.plugins.json_backend import JsonBackend
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.fence import FencedBackend
+from graft.plugins.registry.manager import PluginManager
 from tests.plugins.regions import region_of
 
 OPTIONS = CompileOptions(target_named("x86-64"))

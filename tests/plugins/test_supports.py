@@ -9,7 +9,7 @@ from graft.errors import PluginError
 from graft.patterns import is_op, wildcard
 from graft.patterns.composite import Composite
 from graft.plugins.backend import Backend
-from graft.plugins.fence import FencedBackend
+from graft.plugins.registry.fence import FencedBackend
 from graft.plugins.supports import supports
 
 MATMUL_RELU = is_op("Relu")(is_op("MatMul")(wildcard(), wildcard()))

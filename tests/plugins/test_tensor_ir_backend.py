@@ -14,7 +14,7 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Function
 from graft.plugins.backend import CompiledRegion
-from graft.plugins.codegen.fusion import FusionLimits
+from graft.plugins.codegen.grouping.fusion import FusionLimits
 from tests.plugins.llvm.graphs import region_of
 
 TEXT = "g (float[3,4] x) => (float[3,4] z) { y = Relu(x) z = Tanh(y) }"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from graft.compiler.procedure_builder import ProcedureBuilder
+from graft.compiler.stitching.procedure_builder import ProcedureBuilder
 from graft.report.arena import arena_picture, arena_text, peak_text
 from graft.runtime.arena import blocks_of
 from graft.runtime.procedure import Call, Procedure

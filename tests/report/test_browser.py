@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.zoo import path_of
 from graft.compiler.driver import prepare
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 from graft.report.gathering import report_on_model
 from graft.report.html import write_html
 from tests.partition.graphs import everything, small, toy

@@ -12,9 +12,9 @@ import pytest
 import graft
 from graft.compiler.driver import prepare
 from graft.errors import ArtifactError, GraftError
-from graft.partition.partitioner import partition
-from graft.plugins.discovery import PluginSource
-from graft.plugins.manager import PluginManager
+from graft.partition.placement.partitioner import partition
+from graft.plugins.registry.discovery import PluginSource
+from graft.plugins.registry.manager import PluginManager
 from graft.report.facts import INPUT, OUTPUT, Boundary, Report
 from graft.report.gathering import report_on_artifact, report_on_model
 from graft.report.html import html, write_html

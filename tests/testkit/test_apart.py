@@ -11,7 +11,7 @@ import pytest
 
 from graft.errors import GraftError
 from graft.testkit.conformance.apart import MOST_HUNG, ApartSuite
-from graft.testkit.conformance.outcome import Result
+from graft.testkit.conformance.cases.outcome import Result
 from tests.testkit.backends import plugin
 
 KERNEL = "def kernel(self, node, arrays):\n    {}\n    return [np.maximum(arrays[0], 0)]\nNpu.kernel = kernel"

@@ -17,7 +17,7 @@ HOST = """
 import os, sys
 import numpy as np, onnx.parser
 import graft
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 10, opset_import: ["" : 21]> g (float[2,3] x) => (float[2,3] y) { r = Relu(x) y = Neg(r) }'

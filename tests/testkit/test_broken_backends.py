@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graft.testkit.conformance.outcome import Result
+from graft.testkit.conformance.cases.outcome import Result
 from graft.testkit.conformance.suite import bad, suite_of
 from tests.testkit.backends import plugin
 

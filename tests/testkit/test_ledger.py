@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from graft.errors import GraftError
+from graft.testkit.conformance.cases.outcome import Failure, NotClaimed
 from graft.testkit.conformance.kit import Kit
 from graft.testkit.conformance.ledger import Entry, read
-from graft.testkit.conformance.outcome import Failure, NotClaimed
 from graft.testkit.conformance.suite import Suite, bad
 
 
@@ -24,7 +24,7 @@ def check_of(how: str) -> None:
 
 def run(monkeypatch: pytest.MonkeyPatch, how: str, *entries: Entry) -> list[tuple[str, str]]:
     from graft.testkit.conformance import levels
-    from graft.testkit.conformance.outcome import Case
+    from graft.testkit.conformance.cases.outcome import Case
 
     one = levels.Level("one", lambda kit: ["it"], lambda kit, subject: iter([Case("0/it/does", lambda: check_of(how))]))
     monkeypatch.setattr("graft.testkit.conformance.suite.LEVELS", (one,))
@@ -110,7 +110,7 @@ def test_there_is_no_level_7() -> None:
 
 
 def test_bad_results_are_failures_and_unexpected_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graft.testkit.conformance.outcome import Result
+    from graft.testkit.conformance.cases.outcome import Result
 
     verdicts = ("passed", "failed", "expected-failure", "unexpected-pass", "not-claimed")
     rows = [Result("1/a/b", verdict) for verdict in verdicts]  # type: ignore[arg-type]

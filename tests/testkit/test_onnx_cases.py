@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from graft.testkit.conformance.onnx_cases import tests_of as cases_of
+from graft.testkit.conformance.cases.onnx_cases import tests_of as cases_of
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_functions_of_one_node_are_tests_of_that() -> None:
 
 def test_nothing_is_computed_but_what_is_asked_for() -> None:
     program = (
-        "from graft.testkit.conformance.onnx_cases import node_tests, tests_of\n"
+        "from graft.testkit.conformance.cases.onnx_cases import node_tests, tests_of\n"
         "tests_of('Relu')\nprint(*(one.name for one in node_tests._NodeTestCases))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graft.testkit.conformance.outcome import BAD, Result
+from graft.testkit.conformance.cases.outcome import BAD, Result
 from graft.testkit.conformance.suite import suite_of
 from tests.testkit.backends import plugin
 from tests.testkit.planted_bugs import BUGS, GOOD

@@ -6,7 +6,7 @@ import json
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
-from graft.testkit.conformance.outcome import Result
+from graft.testkit.conformance.cases.outcome import Result
 from graft.testkit.conformance.scorecard import Scorecard
 
 GOOD = (

@@ -7,8 +7,8 @@ import pytest
 
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.language import Pattern
-from graft.testkit.conformance.near_misses import near_misses
-from graft.testkit.conformance.synthesis import Unwritable, instances
+from graft.testkit.conformance.cases.near_misses import near_misses
+from graft.testkit.conformance.cases.synthesis import Unwritable, instances
 
 PRODUCT = is_op("MatMul")(wildcard(), is_constant())
 

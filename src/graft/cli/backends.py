@@ -12,11 +12,11 @@ import click
 from graft.cli.common import ExitCode, State, common_options
 from graft.cli.output import print_json, print_table
 from graft.core.backend_spec import value_text
-from graft.runtime.plugin_files import name_of
+from graft.runtime.system.plugin_files import name_of
 
 if TYPE_CHECKING:
-    from graft.plugins.discovery import PluginSource
-    from graft.plugins.information import BackendInfo
+    from graft.plugins.registry.discovery import PluginSource
+    from graft.plugins.registry.information import BackendInfo
 
 
 @click.group(invoke_without_command=True)
@@ -34,7 +34,7 @@ def command(ctx: click.Context) -> None:
 def list_backends(state: State) -> None:
     """List the installed plugins from their metadata, without importing any."""
     from graft.compiler.configuration import configuration
-    from graft.plugins.discovery import PluginSource, clashes, discover
+    from graft.plugins.registry.discovery import PluginSource, clashes, discover
 
     off = {*state.without, *configuration().disabled}
     files = (PluginSource(name_of(Path(path)), path, is_file=True) for path in state.plugin_files)
@@ -111,7 +111,7 @@ def _print_info(info: BackendInfo) -> None:
 @click.pass_obj
 def doctor(state: State) -> int:
     """Load every plugin, ask its backends about a few operators, and say what is wrong; exit 5 on an error."""
-    from graft.plugins.doctor import examine
+    from graft.plugins.registry.doctor import examine
 
     findings = examine(state.manager())
     if state.json:

@@ -45,7 +45,7 @@ def _places() -> tuple[KernelCache, Tunings, TimesDatabase] | None:
     from graft.core.tuning.tunings import Tunings
     from graft.partition.times import TimesDatabase
     from graft.plugins.codegen.kernel_cache import KernelCache
-    from graft.runtime.cache_directory import cache_directory
+    from graft.runtime.system.cache_directory import cache_directory
 
     directory, tuned, times = cache_directory(), tuned_database(), default_database()
     if directory is None or tuned is None or times is None:

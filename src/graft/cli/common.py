@@ -19,7 +19,7 @@ from graft.errors import OptionError
 if TYPE_CHECKING:
     from graft.core.model.dimensions import DimensionSpec
     from graft.partition.policy import Policy
-    from graft.plugins.manager import PluginManager
+    from graft.plugins.registry.manager import PluginManager
     from graft.runtime.isolation.options import Isolation
     from graft.runtime.trust.policy import Native
 
@@ -59,7 +59,7 @@ class State:
         """Return the plugin manager, with the files of ``--plugin``, without ``--without`` and what is disabled."""
         if self._manager is None:
             from graft.compiler.configuration import configuration
-            from graft.plugins.manager import PluginManager
+            from graft.plugins.registry.manager import PluginManager
 
             settings = configuration()
             disabled = (*self.without, *settings.disabled)

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from graft.compiler.driver import CompiledModel
-    from graft.compiler.most_memory import Memory
     from graft.compiler.specialize import Specialize
+    from graft.compiler.stitching.most_memory import Memory
     from graft.core.tuning.options import TuneReport
     from graft.partition.plan import Plan
     from graft.plugins.backend import ModuleReport
@@ -204,7 +204,7 @@ def _tell(
     state: State, compiled: CompiledModel, path: Path, written: int, seconds: Mapping[str, float], show_time: bool
 ) -> None:
     """Print what was compiled, and what plugins report on their modules."""
-    from graft.plugins.module_reports import module_reports
+    from graft.plugins.registry.module_reports import module_reports
 
     reports = module_reports(compiled.description.modules, state.manager())
     if state.json:

@@ -138,7 +138,7 @@ def sweep_command(
     )  # fmt: skip
     if html is not None:
         from graft.datatypes.study_page import page
-        from graft.runtime.files import write
+        from graft.runtime.system.files import write
 
         keep_clear(html)
         write(html, page(report), "report")

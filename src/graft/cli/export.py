@@ -28,7 +28,7 @@ from graft.report.quantities import size
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from graft.compiler.most_memory import Memory
+    from graft.compiler.stitching.most_memory import Memory
     from graft.runtime.export.c_project import ExportedProject, Profile
     from graft.runtime.export.library import ExportedLibrary
     from graft.runtime.procedure import ProgramDescription

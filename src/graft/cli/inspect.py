@@ -78,7 +78,7 @@ def command(
 
 def _print_instructions(state: State, path: Path) -> None:
     """Print the modules whose plugin tells what instructions they hold."""
-    from graft.plugins.module_reports import disassembly
+    from graft.plugins.registry.module_reports import disassembly
     from graft.runtime.artifact import read
 
     if not is_artifact(path):
@@ -207,7 +207,7 @@ def _model(
     if stage == "normalized":
         return model
     from graft.compiler.request import choose
-    from graft.partition.partitioner import partition
+    from graft.partition.placement.partitioner import partition
 
     chosen = choose(names_or_none(backends), state.manager())
     prepare_for(model, chosen)

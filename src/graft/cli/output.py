@@ -14,7 +14,7 @@ import click
 
 def keep_clear(output: Path) -> None:
     """Print on the error output from now on if ``output``, which a verb is about to write, is the standard output."""
-    from graft.runtime.files import is_standard_output
+    from graft.runtime.system.files import is_standard_output
 
     if is_standard_output(output):
         sys.stdout.flush()

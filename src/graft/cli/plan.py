@@ -125,7 +125,7 @@ def plan_model(
     plan = result.plan
     failures = gate_failures(plan, coverage, required)
     if output is not None:
-        from graft.runtime.files import write
+        from graft.runtime.system.files import write
 
         keep_clear(output)
         write(output, plan.to_json() + "\n", "plan")

@@ -13,7 +13,7 @@ from graft.cli.output import keep_clear, print_json
 from graft.errors import PlanError
 
 if TYPE_CHECKING:
-    from graft.testkit.conformance.outcome import Result
+    from graft.testkit.conformance.cases.outcome import Result
     from graft.testkit.conformance.suite import Suite
 
 KINDS = ("json", "c-source", "native", "rewrite", "tensor-ir")
@@ -107,7 +107,7 @@ def test(
     scorecard = Scorecard(name, level, tuple(suite.results), tuple(only))
     for path, text in ((html, scorecard.html), (badge, scorecard.badge)):
         if path is not None:
-            from graft.runtime.files import write
+            from graft.runtime.system.files import write
 
             write(path, text(), "scorecard")
     if state.json:
@@ -124,7 +124,7 @@ def test(
 def disable(state: State, name: str) -> None:
     """Leave out the plugin or distribution NAME, in this and all later calls, without importing it."""
     from graft.compiler.configuration import configuration
-    from graft.plugins.discovery import discover
+    from graft.plugins.registry.discovery import discover
 
     known = sorted({one for source in discover() for one in (source.name, source.distribution) if one})
     if name not in known:

@@ -86,7 +86,7 @@ def command(
     for row, call in zip(rows, procedure.calls, strict=True):
         row["schedule"] = dict(call.schedule)
     if output is not None:
-        from graft.runtime.files import write
+        from graft.runtime.system.files import write
 
         keep_clear(output)
         write(output, json.dumps(trace(rows)), "trace")

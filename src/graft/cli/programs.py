@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graft.cli.common import State, is_artifact, names_or_none
-from graft.runtime.plugin_files import name_of
+from graft.runtime.system.plugin_files import name_of
 
 if TYPE_CHECKING:
     import numpy as np

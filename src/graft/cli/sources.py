@@ -37,7 +37,7 @@ def print_sources(state: State, path: Path) -> None:
 
 def give_back(state: State, path: Path, given: tuple[str, ...], output: Path | None) -> int:
     """Write an artifact whose modules have the code of edited sources, ``MODULE=FILE`` or ``FILE`` for the only one."""
-    from graft.plugins.module_reports import recompiled
+    from graft.plugins.registry.module_reports import recompiled
     from graft.runtime.artifact import read, save
 
     _require_artifact(path, "compile --source")

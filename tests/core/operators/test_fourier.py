@@ -15,7 +15,7 @@ from graft.core.operators.lower import lower, lowering_of
 from graft.core.tensor_ir.interpreter import run_stages
 from graft.core.tensor_ir.ir import Intrinsic
 from graft.core.tensor_ir.visit import walk_expressions
-from graft.plugins.codegen.lowerings import Lowerings
+from graft.plugins.codegen.grouping.lowerings import Lowerings
 
 LENGTHS = (1, 2, 3, 5, 7, 8, 9, 13, 16, 22, 31, 35, 61, 64, 67, 100, 127, 134, 256, 480, 997, 1000)
 """One factor, several, few and many side by side, primes that are summed and primes that are convolved."""

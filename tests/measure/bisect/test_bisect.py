@@ -20,7 +20,7 @@ from graft.errors import GraftError, InputError, PlanError
 from graft.measure.bisect import search
 from graft.measure.bisect.api import bisect
 from graft.measure.bisect.minimal import minimal
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from tests.compiler.models import model
 from tests.plugins.distributions import install
 

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from graft.plugins.accelerator.layers import (
+from graft.plugins.accelerator.frontend.layers import (
     Activation,
     Addition,
     Concatenation,

@@ -16,7 +16,7 @@ from graft.errors import CompileError
 from graft.plugins.accelerator import model
 from graft.plugins.accelerator.codegen import check, lower
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.layers import (
+from graft.plugins.accelerator.frontend.layers import (
     Activation,
     Addition,
     Concatenation,

@@ -17,8 +17,8 @@ from graft.plugins.accelerator import codegen, emitter, kernels, nests, tiling, 
 from graft.plugins.accelerator.codegen import Lowered, lower
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.encoding import encode_all
+from graft.plugins.accelerator.frontend.layers import Activation, Addition, Convolution, Layer, Product, Requantize
 from graft.plugins.accelerator.isa import Finish, Instruction
-from graft.plugins.accelerator.layers import Activation, Addition, Convolution, Layer, Product, Requantize
 from graft.plugins.accelerator.program import Program, Role
 from graft.plugins.accelerator.proof import dependences
 from graft.plugins.accelerator.proof.prove import prove

@@ -8,7 +8,7 @@ import numpy as np
 
 from graft.plugins.accelerator.codegen import lower
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.layers import Activation, Convolution, Layer, Requantize
+from graft.plugins.accelerator.frontend.layers import Activation, Convolution, Layer, Requantize
 from graft.plugins.accelerator.proof.prove import prove
 from tests.plugins.accelerator.test_codegen import run_layers
 

@@ -17,9 +17,7 @@ from graft.core.tensor_ir.ir import Allocate, Function
 from graft.core.tensor_ir.visit import walk_statements
 from graft.errors import ScheduleError
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.intrinsics import PRODUCTS, Intrinsic, operation, product
-from graft.plugins.accelerator.isa import FLOOR, WIDE, Alu, Operation
-from graft.plugins.accelerator.layers import (
+from graft.plugins.accelerator.frontend.layers import (
     Activation,
     Addition,
     Convolution,
@@ -29,6 +27,8 @@ from graft.plugins.accelerator.layers import (
     Product,
     Requantize,
 )
+from graft.plugins.accelerator.intrinsics import PRODUCTS, Intrinsic, operation, product
+from graft.plugins.accelerator.isa import FLOOR, WIDE, Alu, Operation
 from graft.plugins.accelerator.lowering import stages_of
 from graft.plugins.accelerator.model import operate
 from graft.plugins.accelerator.nests import nest_of

@@ -41,8 +41,8 @@ from graft.plugins.c_source.backend import FLAGS, CBackend, flags_for
 from graft.plugins.c_source.functions import function_source
 from graft.plugins.codegen.region_code import naming_nodes
 from graft.runtime import artifact
-from graft.runtime.c_compiler import c_compiler, compiled, preprocessed, version_of
 from graft.runtime.c_source import PRELUDE
+from graft.runtime.system.c_compiler import c_compiler, compiled, preprocessed, version_of
 from tests.plugins.llvm.graphs import region_of
 
 TEXT = '<ir_version: 10, opset_import: ["" : 21]> g (float[4,8] x) => (float[4,8] z) { y = Relu(x) z = Tanh(y) }'

@@ -12,7 +12,7 @@ import graft
 from graft.core.machine.target import target_named
 from graft.plugins.codegen.constant_packing import Places, Strided
 from graft.plugins.codegen.kernel_cache import Entry, KernelCache, kernel_key
-from graft.runtime.cache_directory import cache_directory
+from graft.runtime.system.cache_directory import cache_directory
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>

@@ -14,7 +14,7 @@ from graft.core.machine.target import Target, host_target
 from graft.core.model.load import load
 from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
-from graft.partition.partitioner import partition
+from graft.partition.placement.partitioner import partition
 from graft.partition.region import regions
 from graft.plugins.codegen.region_groups import PRODUCTS
 from graft.plugins.codegen.region_kernels import RegionKernels

@@ -10,8 +10,8 @@ import pytest
 from graft.compiler.driver import prepare
 from graft.core.machine.target import Precision, Target
 from graft.core.operators.all import OPERATORS
-from graft.partition.estimators import Roofline
-from graft.partition.partitioner import partition
+from graft.partition.placement.estimators import Roofline
+from graft.partition.placement.partitioner import partition
 from graft.partition.policy import Policy
 from graft.partition.region import Region, regions
 from graft.plugins.backend import Backend

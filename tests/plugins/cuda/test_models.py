@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import graft
-from benchmarks.symbolic_zoo import dims, with_symbols
+from benchmarks.data.symbolic_zoo import dims, with_symbols
 from benchmarks.zoo import NAMES
 from benchmarks.zoo import model as zoo_model
 from graft.core.model.load import load

@@ -13,7 +13,7 @@ import pytest
 
 import graft
 from graft.errors import PlanError, PluginError
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from graft.runtime.isolation.program import IsolatedProgram
 
 KERNELS = "import os\nimport numpy as np\ndef relu(x):\n    {crash}\n    return np.maximum(x, np.float32(0))\n"

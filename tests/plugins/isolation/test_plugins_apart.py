@@ -11,7 +11,7 @@ import pytest
 
 import graft
 from graft.errors import PlanError, PluginError
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from graft.runtime.isolation.program import IsolatedProgram
 from tests.plugins.distributions import install
 

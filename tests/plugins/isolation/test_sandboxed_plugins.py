@@ -13,7 +13,7 @@ import graft
 from graft.core.reject import Reject
 from graft.errors import PluginError
 from graft.plugins.isolation.answers import read_answer
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from graft.runtime.isolation import sandbox
 from graft.runtime.procedure import Module
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import graft
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
-from graft.plugins.codegen.fusion import FusionLimits
+from graft.plugins.codegen.grouping.fusion import FusionLimits
 
 SHAPE = (4, 4)
 SECONDS = 20.0

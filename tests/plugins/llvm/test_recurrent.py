@@ -19,9 +19,9 @@ from graft.core.tensor_ir.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import For
 from graft.core.tensor_ir.verifier import verify, verify_stages
 from graft.core.tensor_ir.visit import walk_statements
-from graft.plugins.codegen.fusion import fuse
+from graft.plugins.codegen.grouping.fusion import fuse
+from graft.plugins.codegen.grouping.lowerings import Lowerings
 from graft.plugins.codegen.lowered_groups import Values
-from graft.plugins.codegen.lowerings import Lowerings
 from graft.plugins.llvm.emit import module_ir
 from graft.runtime.program import Program
 

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 from graft.core.machine.target import CompileOptions, target_named
-from graft.partition.partitioner import Partitioned, partition
+from graft.partition.placement.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
 from graft.partition.region import Region, regions
 from graft.plugins.onednn import library

@@ -9,9 +9,9 @@ import pytest
 
 import graft
 from graft.errors import OptionError, PluginError
-from graft.plugins.manager import PluginManager
 from graft.plugins.options.declared import rows_of
 from graft.plugins.options.values import parsed
+from graft.plugins.registry.manager import PluginManager
 
 
 class Mode(Enum):

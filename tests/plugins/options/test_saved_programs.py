@@ -17,7 +17,7 @@ import graft
 from graft.cli.main import main
 from graft.errors import ArtifactError, OptionError, PluginError
 from graft.plugins.llvm.backend import LlvmBackend
-from graft.plugins.manager import PluginManager
+from graft.plugins.registry.manager import PluginManager
 from graft.runtime.artifact import read
 from graft.runtime.loaders import PythonLoader
 from graft.testkit.conformance.suite import suite_of

@@ -143,8 +143,8 @@ def test_nothing_is_noted_outside_of_a_sandbox() -> None:
 
 
 def test_doctor_says_where_there_is_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graft.plugins.doctor import examine
-    from graft.plugins.manager import PluginManager
+    from graft.plugins.registry.doctor import examine
+    from graft.plugins.registry.manager import PluginManager
 
     manager = PluginManager(sources=())
     assert (examine(manager) == []) is (sandbox.why_not() == "")

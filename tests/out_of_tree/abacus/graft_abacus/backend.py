@@ -2,7 +2,7 @@
 
 import graft
 from graft.core.machine.target import Target
-from graft.plugins.codegen.fusion import FusionLimits
+from graft.plugins.codegen.grouping.fusion import FusionLimits
 from graft_abacus.emitter import module_bytes
 from graft_abacus.machine import ABACUS
 from graft_abacus.strategy import WIRES

@@ -10,6 +10,15 @@ import numpy as np
 
 from graft.errors import MachineError
 from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.frontend.layers import (
+    Activation,
+    Addition,
+    Convolution,
+    Layer,
+    Pooling,
+    PoolingKind,
+    Requantize,
+)
 from graft.plugins.accelerator.isa import (
     FLOATING,
     QUANTIZING,
@@ -23,15 +32,6 @@ from graft.plugins.accelerator.isa import (
     Operation,
     Store,
     field_table,
-)
-from graft.plugins.accelerator.layers import (
-    Activation,
-    Addition,
-    Convolution,
-    Layer,
-    Pooling,
-    PoolingKind,
-    Requantize,
 )
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
 from graft.plugins.accelerator.proof.dependences import with_tokens

@@ -14,8 +14,8 @@ from graft.plugins.accelerator._simulator import simulate
 from graft.plugins.accelerator.codegen import lower
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.encoding import decode, decode_all, encode
+from graft.plugins.accelerator.frontend.layers import inputs_of, packed, unpacked
 from graft.plugins.accelerator.isa import Finish, Instruction
-from graft.plugins.accelerator.layers import inputs_of, packed, unpacked
 from graft.plugins.accelerator.proof.prove import prove
 from graft.plugins.accelerator.simulator import FUNCTIONAL, run_functional
 from tests.plugins.accelerator.layer_reference import evaluate

@@ -1,0 +1,1 @@
+"""Models of microcontrollers on an emulated Cortex-M4."""

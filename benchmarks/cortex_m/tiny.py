@@ -1,0 +1,109 @@
+"""The models of MLPerf Tiny in 8-bit integers on an emulated Cortex-M4: instructions, memory and code.
+
+    python -m benchmarks.cortex_m.tiny [model ...]
+
+Each is written as a bare-metal C project, compiled with arm-none-eabi-gcc, and run in QEMU's mps2-an386 with the
+harness in examples/deploy/cortex_m, which compares its output with that of the built-in compiler on this machine.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import graft
+from benchmarks.zoo import TINY, model
+from graft.compiler.api import compile_model
+from graft.compiler.request import Request
+from graft.core.machine.rows import THUMBV7EM
+from graft.core.model.sample_inputs import sample_inputs
+from graft.plugins.c_source.backend import CBackend
+from graft.runtime.export.c_check import Recorded
+from graft.runtime.export.c_project import export_c_project
+
+HARNESS = Path(__file__).parents[2] / "examples" / "deploy" / "cortex_m"
+NEEDED = {"qemu-system-arm": "qemu-system-arm", "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi"}
+"""Commands, and the Debian packages that they are of."""
+INSTRUCTIONS_A_TICK = 40
+"""An instruction takes a nanosecond; the board's timer counts at 25 MHz."""
+LIMIT = 300
+"""Seconds that a run may take."""
+_SECTION = re.compile(r"^ \.(\w+)\S*\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s+(\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run of one model took; memory in bytes. ``rest`` is code that is neither kernel, check nor board."""
+
+    passed: bool
+    instructions: int
+    arena: int
+    stack: int
+    weights: int
+    kernels: int
+    rest: int
+
+
+def missing() -> str:
+    """Return what has to be installed, "" if nothing."""
+    packages = [package for command, package in NEEDED.items() if shutil.which(command) is None]
+    return f"needs Debian's {' '.join(packages)}" if packages else ""
+
+
+def measured(name: str, folder: Path, *, without: Collection[str] = ()) -> Measured:
+    """Write the project of a model in 8-bit integers to a folder, run it on the board and return what it took."""
+    source, short = model(f"int8_{name}"), name.removeprefix("tiny_")
+    feeds = sample_inputs(source)
+    wanted = graft.compile(source, ["llvm"], threads=1)(**feeds)
+    request = Request([CBackend(compiles=False)], threads=1, target=THUMBV7EM.name, without=without)
+    description = compile_model(source, request).description
+    recorded = Recorded(list(feeds.values()), [wanted])
+    written = export_c_project(description, folder / short, recorded, name=short, profile="bare-metal")
+    build = folder / "build"
+    command = ["make", "--silent", "-C", str(HARNESS), f"PROJECT={written.path}", f"MODEL={short}", f"BUILD={build}"]
+    outcome = subprocess.run([*command, "run"], capture_output=True, text=True, timeout=LIMIT)
+    found = dict(line.split() for line in outcome.stdout.splitlines() if line.startswith(("ticks ", "stack ")))
+    if not found:
+        raise RuntimeError(f"{name} did not run: {outcome.stdout}{outcome.stderr}")
+    sizes = code_sizes((build / f"{short}.elf.map").read_text())
+    board = ("board.o", "board_main.o", "startup.o", f"{short}_check.o", f"{short}_weights.o", f"{short}_kernels.o")
+    rest = sum(size for file, size in sizes.items() if file not in board)
+    return Measured(
+        outcome.returncode == 0, int(found["ticks"]) * INSTRUCTIONS_A_TICK, written.arena_bytes, int(found["stack"]),
+        written.weight_bytes, sizes[f"{short}_kernels.o"], rest,
+    )  # fmt: skip
+
+
+def code_sizes(linker_map: str) -> dict[str, int]:
+    """Return the bytes of code and read-only data of each object file or member of an archive that a linker kept."""
+    sizes: dict[str, int] = {}
+    for section, size, path in _SECTION.findall(linker_map.partition("Linker script and memory map")[2]):
+        if section in ("text", "rodata", "vectors", "data", "ARM"):
+            file = re.split(r"[/(]", path.rstrip(")"))[-1]
+            sizes[file] = sizes.get(file, 0) + int(size, 16)
+    return sizes
+
+
+def main(names: Collection[str]) -> None:
+    """Print a table of the models."""
+    if reason := missing():
+        sys.exit(reason)
+    print("| Model | Instructions | Arena | Stack | Weights | Kernels | Other code | Output |")
+    print("|---|---:|---:|---:|---:|---:|---:|---|")
+    for name in names or TINY:
+        with TemporaryDirectory() as folder:
+            one = measured(name, Path(folder))
+        numbers = [one.instructions, one.arena, one.stack, one.weights, one.kernels, one.rest]
+        print(
+            f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} | {'equal' if one.passed else 'differs'} |"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

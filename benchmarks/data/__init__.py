@@ -1,0 +1,1 @@
+"""Models, suites and peers' sources that benchmarks and tests share."""

@@ -1,0 +1,1 @@
+"""Compiled regions and the graph between them as one program: symbols, procedures, memory."""

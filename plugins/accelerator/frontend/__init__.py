@@ -1,0 +1,1 @@
+"""The front end of the accelerator: from operators on quantised tensors to layers of integers."""

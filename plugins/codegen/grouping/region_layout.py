@@ -1,0 +1,213 @@
+"""In which order of axes a region stores its images: one pass over its graph, which everything behind it reads.
+
+A value is stored as the graph has it, unless the structure of what computes it, the machine and the precision say that
+another order is faster; a table of strategies knows that (`Strategy.prefers`). Values that leave a region stay.
+
+1. The image and the result of a depthwise convolution between two Transposes have the order that these undo: fusion
+   takes the three as one.
+2. A part of a network is stored with channels last as a whole or not at all: if it has convolutions that gain by it,
+   and nothing in it asks for channels first. What an operator makes without moving a byte (Reshape) stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graft.core.machine.target import Target
+from graft.core.model.view import NodeView, ValueView
+from graft.core.operators.table import Trait
+from graft.core.schedule.strategies.table import TABLE
+from graft.core.schedule.strategy import StrategyTable
+from graft.core.tensor_ir.anchor_rules import element_of, image_and_weights
+from graft.core.tensor_ir.anchors import RowReduction, Window
+from graft.plugins.codegen.grouping.lowerings import Lowerings
+
+CHANNELS_LAST = (0, 2, 3, 1)
+"""The order of an image's axes that puts channels last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a value is stored: its axes, the outermost first, and why."""
+
+    order: tuple[int, ...]
+    reason: str
+
+
+Layouts = Mapping[ir.Value, Layout]
+"""The values that are stored in another order of axes than the graph has."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionGraph:
+    """What layouts are decided from: nodes in execution order, the values that leave, the lowerings, the machine."""
+
+    nodes: Sequence[NodeView]
+    outputs: Collection[ir.Value]
+    lowerings: Lowerings
+    target: Target
+    strategies: StrategyTable = TABLE
+
+
+def region_layouts(graph: RegionGraph) -> Layouts:
+    """Return the layouts inside a region; none if the target is to do without."""
+    if "channels-last" in graph.target.without:
+        return {}
+    return {**between_transposes(graph), **_with_channels_last(graph)}
+
+
+# ---- Between Transposes (case 1) ----
+
+
+def between_transposes(graph: RegionGraph) -> dict[ir.Value, Layout]:
+    """Return the layouts of the images and results of depthwise convolutions between two Transposes."""
+    found: dict[ir.Value, Layout] = {}
+    for node in graph.nodes:
+        is_convolution = graph.lowerings.table.has(node, Trait.CONVOLUTION)
+        around = transposes_around(node, graph.outputs) if is_convolution else None
+        window = None if around is None else _convolution(node, graph.lowerings)
+        if around is None or window is None or not window.is_depthwise:
+            continue
+        name, preference = graph.strategies.preferred(window, graph.target, varies=_varies(node, graph))
+        if preference.image == preference.result == "last":
+            layout = Layout(CHANNELS_LAST, f"{name} of {node.where} has channels last, as the Transposes around it do")
+            found |= dict.fromkeys((around[0].node.outputs[0], node.node.outputs[0]), layout)
+    return found
+
+
+def transposes_around(node: NodeView, outputs: Collection[ir.Value]) -> tuple[NodeView, NodeView] | None:
+    """Return a Transpose to channels first and one back that serve a node alone; ``outputs`` leave the region."""
+    inner = (node.node.inputs[0], node.node.outputs[0])
+    if any(value is None or value in outputs or len(value.uses()) != 1 for value in inner) or inner[0] is None:
+        return None
+    producer, reader = inner[0].producer(), next(iter(inner[1].consumers()))
+    if producer is None or producer.inputs[0] is None:
+        return None
+    before, after = NodeView(producer), NodeView(reader)
+    orders = before.permutation, after.permutation
+    to_first = tuple(CHANNELS_LAST.index(axis) for axis in range(len(CHANNELS_LAST)))
+    return (before, after) if orders == (to_first, CHANNELS_LAST) else None
+
+
+# ---- Parts of a network (case 2) ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What a node needs: values that are ``alike``, perhaps an image with channels ``first``; whether it ``gains``."""
+
+    alike: tuple[ir.Value, ...] = ()
+    first: tuple[ir.Value, ...] = ()
+    gains: str = ""
+    """By which strategy."""
+
+
+def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
+    rows = [(node, _needs(node, graph)) for node in graph.nodes]
+    found = {value for _, needs in rows for value in needs.alike if value not in graph.outputs}
+    found -= {value for _, needs in rows for value in needs.first}
+    moved = [node for node in graph.nodes if not graph.lowerings.table.has(node, Trait.VIEW)]
+    found &= {value for node in moved for value in node.node.outputs}
+    linked = [needs.alike for _, needs in rows if needs.alike]
+    while bad := [values for values in linked if not found.issuperset(values) and found.intersection(values)]:
+        found -= {value for values in bad for value in values}
+    linked += [_images([node.input(0), *node.outputs]) for node in graph.nodes if _is_pool(node, graph)]
+    neighbours: dict[ir.Value, list[ir.Value]] = {}
+    for values in linked:
+        for value in values:
+            neighbours.setdefault(value, []).extend(values)
+    layouts: dict[ir.Value, Layout] = {}
+    for node, needs in rows:
+        if needs.gains:
+            layout = Layout(CHANNELS_LAST, f"{needs.gains} of {node.where} has channels last")
+            waiting = {node.node.outputs[0]} & found - layouts.keys()
+            while waiting:
+                layouts |= dict.fromkeys(waiting, layout)
+                waiting = {more for value in waiting for more in neighbours[value]} & found - layouts.keys()
+    return layouts
+
+
+def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
+    lowerings = graph.lowerings
+    convolution = _convolution(node, lowerings)
+    if convolution is not None:
+        image = node.input(0)
+        name, preference = graph.strategies.preferred(convolution, graph.target, varies=_varies(node, graph))
+        comes = _varies(node, graph) and image is not None and image.value.producer() is None  # is copied, if need be
+        last = [
+            *([image] if preference.image == "last" and not comes else ()),
+            *(node.outputs if preference.result == "last" else ()),
+        ]
+        first = _images([image] if preference.image == "first" else ())
+        return _Needs(_images(last), first, name if preference.gains else "")
+    inputs = tuple(value for value in node.inputs if value is not None)
+    values = [value for value in (*inputs, *node.outputs) if not value.is_constant]
+    single = all(_is_per_channel(value) for value in inputs if value.is_constant)
+    images = _images(values)
+    if lowerings.table.has(node, Trait.ELEMENTWISE) and single and images and len(images) == len(values):
+        return _Needs(images)
+    return (
+        _Needs()
+        if _is_pool(node, graph) or _reduces_pixels(node, lowerings)
+        else _Needs(first=tuple(one.value for one in inputs))
+    )
+
+
+def _is_per_channel(value: ValueView) -> bool:
+    """Whether a constant that broadcasts to images differs at most from channel to channel."""
+    shape = value.static_shape
+    if shape is None:
+        return False
+    return all(extent == 1 or place == -3 for place, extent in zip(range(-len(shape), 0), shape, strict=True))
+
+
+def _is_pool(node: NodeView, graph: RegionGraph) -> bool:
+    """Whether a node is a pool whose schedule takes any order of axes."""
+    takes = graph.target.precision == "bf16" or _varies(node, graph)
+    return takes and graph.lowerings.table.has(node, Trait.POOLING) and len(node.node.outputs) == 1
+
+
+def _reduces_pixels(node: NodeView, lowerings: Lowerings) -> bool:
+    """Whether a node reduces the rows and columns of an image, in whatever order its axes stand."""
+    image = node.input(0)
+    if image is None or not _is_image(image) or not lowerings.table.has(node, Trait.REDUCTION):
+        return False
+    return any(stage.structure == RowReduction((2, 3)) for stage in lowerings.stages(node))
+
+
+def _convolution(node: NodeView, lowerings: Lowerings) -> Window | None:
+    """Return the windows of a float32 convolution of a node's first input by constant weights; None for all others."""
+    image, result = node.input(0), node.outputs[0]
+    if (
+        image is None
+        or not lowerings.table.has(node, Trait.CONVOLUTION)
+        or not (_is_image(image) and _is_image(result))
+    ):
+        return None
+    for stage in lowerings.stages(node):
+        factors = image_and_weights(stage)
+        if factors is None or not isinstance(stage.structure, Window) or 0 in (result.shape or ()):
+            continue
+        read, weights = map(element_of, factors)
+        if read is None or weights is None or read.buffer is not lowerings.buffer(image):
+            continue
+        return stage.structure if ValueView(lowerings.values[weights.buffer]).is_constant else None
+    return None
+
+
+def _images(values: Iterable[ValueView | None]) -> tuple[ir.Value, ...]:
+    return tuple(value.value for value in values if value is not None and _is_image(value))
+
+
+def _is_image(value: ValueView) -> bool:
+    return value.dtype == "float32" and len(value.shape or ()) == len(CHANNELS_LAST)
+
+
+def _varies(node: NodeView, graph: RegionGraph) -> bool:
+    """Whether more than the batch of a node varies: else each image has the schedule that it has by itself."""
+    shapes = [value.shape for value in (node.input(0), *node.outputs) if value is not None]
+    first = 0 if graph.target.machine.is_device else 1
+    return any(shape is None or any(not isinstance(one, int) for one in shape[first:]) for shape in shapes)

@@ -1,10 +1,12 @@
 /* Copies past the threads: they overwrite their target when they begin, land when they are waited for and not before, and
  * no byte of their source may change meanwhile. */
 #define _GNU_SOURCE
-#include "emulator.h"
+#include "copies.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "memory.h"
 
 static char *in_shared(uint32_t at, uint32_t bytes, uint32_t line) {
   if ((uint64_t)at + bytes > emulated.shared_bytes)

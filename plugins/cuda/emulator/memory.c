@@ -1,6 +1,6 @@
 /* What each byte of device and shared memory was last touched by, and whether anything orders that before what comes. */
 #define _GNU_SOURCE
-#include "emulator.h"
+#include "memory.h"
 
 #include <stdlib.h>
 

@@ -1,10 +1,12 @@
 /* Tensor instructions: the threads of a warp, or of a warpgroup, exchange their words as the PTX ISA lays them. They wait
  * for one another, and order no access of memory. */
 #define _GNU_SOURCE
-#include "emulator.h"
+#include "products.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "memory.h"
 
 enum { ROWS = 64, COLUMNS = 256, TERMS = 32 }; /* of a product, at the most */
 

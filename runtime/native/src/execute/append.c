@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "execute/execute.h"
+#include "instance/instance.h"
 
 enum { TASK_BYTES = 256 << 10 };
 

@@ -1,8 +1,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "execute/execute.h"
-#include "execute/iterate.h"
+#include "execute/control.h"
+#include "execute/values.h"
 
 static int32_t read_scalar(Context *context, const Frame *frame, int32_t tensor, void *value, size_t bytes) {
   const DLTensor *scalar = frame->tensors + tensor;
@@ -25,7 +25,7 @@ static int32_t bind_arguments(Context *context, const Frame *frame, Frame *body,
   return status;
 }
 
-int32_t graft_run_if(Context *context, Frame *frame, const Call *call) {
+int32_t graft_run_if(Context *context, Frame *frame, const Call *call, RunProcedure *run) {
   uint8_t condition = 0;
   int32_t status = read_scalar(context, frame, call->inputs.items[0], &condition, sizeof condition);
   if (status) {
@@ -43,7 +43,7 @@ int32_t graft_run_if(Context *context, Frame *frame, const Call *call) {
   for (int32_t i = 0; !status && i < count; i++) {
     status = graft_prepare_result(context, frame, call->outputs.items[i], body, i, results + i);
   }
-  status = status ? status : graft_run_procedure(context, body, results);
+  status = status ? status : run(context, body, results);
   for (int32_t i = 0; !status && i < count; i++) {
     status = graft_deliver_result(context, frame, call->outputs.items[i], results + i);
   }
@@ -93,7 +93,7 @@ static int32_t loop_step(Iteration *loop, uint8_t *condition) {
   return status;
 }
 
-int32_t graft_run_loop(Context *context, Frame *frame, const Call *call) {
+int32_t graft_run_loop(Context *context, Frame *frame, const Call *call, RunProcedure *run) {
   int64_t trips = -1;
   uint8_t condition = 1;
   int32_t status = GRAFT_OK;
@@ -111,6 +111,7 @@ int32_t graft_run_loop(Context *context, Frame *frame, const Call *call) {
                     .frame = frame,
                     .body = context->instance->frames + call->bodies[0],
                     .call = call,
+                    .run = run,
                     .first_input = 2,
                     .first_body_input = 2,
                     .first_body_output = 1,
@@ -190,11 +191,12 @@ static int32_t begin_scan(Iteration *scan, Sliced *slices) {
   return status;
 }
 
-int32_t graft_run_scan(Context *context, Frame *frame, const Call *call) {
+int32_t graft_run_scan(Context *context, Frame *frame, const Call *call, RunProcedure *run) {
   Iteration scan = {.context = context,
                     .frame = frame,
                     .body = context->instance->frames + call->bodies[0],
                     .call = call,
+                    .run = run,
                     .state_count = call->inputs.count - call->scan_input_count};
   int32_t states = scan.state_count;
   Sliced *slices = graft_call_memory(context, (size_t)call->scan_input_count, sizeof(Sliced));

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "execute/execute.h"
+#include "execute/values.h"
 
 enum { FIRST_CAPACITY = 8, TRUSTED_BYTES = 64 << 20 };
 
@@ -338,7 +338,7 @@ int32_t graft_iteration_step(Iteration *iteration) {
   for (int32_t i = 0; !status && i < iteration->stack_count; i++) {
     status = prepare_slice(iteration, iteration->stacks + i, states + i, results + states + i);
   }
-  status = status ? status : graft_run_procedure(iteration->context, iteration->body, iteration->results);
+  status = status ? status : iteration->run(iteration->context, iteration->body, iteration->results);
   for (int32_t i = 0; !status && i < states; i++) {
     accept_state(iteration, i, results + i);
     results[i].block = (Block){0};

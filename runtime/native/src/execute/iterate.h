@@ -29,11 +29,15 @@ typedef struct Stack {
   void *temporary; /* a slice that cannot be written in place */
 } Stack;
 
+/* Runs a procedure that was entered; `results` are its outputs. */
+typedef int32_t RunProcedure(Context *context, Frame *frame, Result *results);
+
 typedef struct Iteration {
   Context *context;
   Frame *frame; /* of the caller */
   Frame *body;
   const Call *call;
+  RunProcedure *run; /* of bodies */
   int32_t first_input;        /* of the states among the call's inputs */
   int32_t first_body_input;   /* of the states among the body's inputs */
   int32_t first_body_output;  /* likewise its outputs; the stacks follow */

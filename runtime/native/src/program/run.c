@@ -8,6 +8,7 @@
 #include "devices/streams.h"
 #include "execute/append.h"
 #include "execute/execute.h"
+#include "execute/values.h"
 #include "program/program.h"
 
 static int32_t fail_type(const char *what, const Procedure *main, const TensorSpec *spec, const int64_t *shape,

@@ -57,6 +57,7 @@ from graft.runtime.objects import require_runtime
 from graft.runtime.packed_values import METADATA
 from graft.runtime.procedure import Device, Module, ProgramDescription
 from graft.runtime.system.files import make_folder, write
+from graft.runtime.system.version import version
 
 if TYPE_CHECKING:
     from graft.partition.placement.cost_search import PlanTimes
@@ -454,10 +455,3 @@ class Compiler:
         for module in compiled.modules if isinstance(compiled, CompiledRegion) else (compiled,):
             suffix = module.kind.replace(":", "_")
             write(self._keep / f"03_{region.name}.{module.name}.{suffix}", module.data, "module")
-
-
-def version() -> str:
-    """Return the version of Graft."""
-    import graft
-
-    return graft.__version__

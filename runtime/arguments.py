@@ -20,8 +20,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-import graft.runtime._native as _native
 from graft.errors import ArgumentError
+from graft.runtime import _native
 from graft.runtime.foreign import kind_of, shown
 
 Function = TypeVar("Function", bound=Callable[..., Any])

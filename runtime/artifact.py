@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-import graft.runtime._native as _native
 from graft.errors import ArtifactError
+from graft.runtime import _native
 from graft.runtime.c_source import source_from_json, source_to_json
 from graft.runtime.constants import ConstantStore
 from graft.runtime.dtypes import dtype_name, element_type

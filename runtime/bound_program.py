@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-import graft.runtime._native as _native
 from graft.errors import InputError
+from graft.runtime import _native
 from graft.runtime.arguments import end_of
 from graft.runtime.caches import caches_of
 from graft.runtime.dtypes import numpy_dtype

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-import graft.runtime._native as _native
+from graft.runtime import _native
 
 
 def constant_key(array: np.ndarray) -> str:

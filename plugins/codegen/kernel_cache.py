@@ -197,9 +197,7 @@ def _described(machine: Machine) -> str:
 @cache
 def source_digest(emitter: Path | None) -> str:
     """Return a digest of the source of everything between a kernel and its object."""
-    import graft.core
-
-    root = Path(graft.core.__file__).parent.parent
+    root = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for place in (*(root / name for name in _SOURCES), *([] if emitter is None else [emitter])):
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:

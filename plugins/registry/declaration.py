@@ -8,9 +8,9 @@ from typing import TypeVar, get_args
 from graft.errors import PluginError
 from graft.plugins.backend import API_LEVEL, Backend, ConstantOwnership, ShapeSupport
 from graft.plugins.options.declared import Option
-from graft.plugins.registry.discovery import DISTRIBUTION
 from graft.plugins.supports import Rule
 from graft.runtime.foreign import kind_of, shown
+from graft.runtime.system.version import DISTRIBUTION
 
 SUPPORTED_API_LEVELS = range(1, API_LEVEL + 1)
 OWNERSHIPS: tuple[ConstantOwnership, ...] = get_args(ConstantOwnership)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 from pathlib import Path
 
-from graft import __version__
 from graft.plugins.hooks import PROJECT
 from graft.runtime.system.plugin_files import import_file
+from graft.runtime.system.version import DISTRIBUTION, version
 
-DISTRIBUTION = "graft-compiler"
 BUILT_IN = {
     "accelerator": "graft.plugins.accelerator.plugin",
     "c_source": "graft.plugins.c_source.plugin",
@@ -80,7 +79,7 @@ def discover() -> list[PluginSource]:
     found = {(source.name, source.value, source.distribution): source for source in _installed()}
     present = {(name, value) for name, value, distribution in found if distribution == DISTRIBUTION}
     built_in = (
-        PluginSource(name, value, DISTRIBUTION, __version__)
+        PluginSource(name, value, DISTRIBUTION, version())
         for name, value in BUILT_IN.items()
         if (name, value) not in present
     )

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
-import graft.runtime
 from graft.runtime.export.c_build import target_check
 from graft.runtime.export.c_calls import procedure_lines
 from graft.runtime.export.c_names import c_type, comment_text, extent_text
@@ -18,7 +17,7 @@ from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.c_scope import CScope
 from graft.runtime.procedure import SymbolSpec, TensorSpec
 
-THREADS = Path(graft.runtime.__file__).parent / "native" / "export" / "threads.c"
+THREADS = Path(__file__).parents[1] / "native" / "export" / "threads.c"
 _HELPERS = """\
 static inline int64_t graft_floordiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 static inline int64_t graft_mod(int64_t a, int64_t b) { return a - b * graft_floordiv(a, b); }

@@ -123,23 +123,13 @@ def __getattr__(name: str) -> Any:
     if name in _FOLDERS:
         return importlib.import_module(f"graft.{name}")
     if name == "__version__":
-        return _version()
+        globals()[name] = found = importlib.import_module("graft.runtime.system.version").version()
+        return found
     if name not in _HOMES:
         raise AttributeError(f"module 'graft' has no attribute '{name}'; the public names are {', '.join(__all__)}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        found = version("graft-compiler")
-    except PackageNotFoundError:
-        found = "0"
-    globals()["__version__"] = found
-    return found
 
 
 def _ask_plugins(module: str, name: str) -> None:

@@ -19,9 +19,9 @@ from graft.core.machine.target import host_target
 from graft.core.operators import build as b
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.select import schedule
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.arithmetic.vector_math import EXPANSIONS
 from graft.core.tensor_ir.ir import Buffer, Expression, Intrinsic, Load, Stage, Variable
-from graft.core.tensor_ir.vector_math import EXPANSIONS
 from graft.core.types import Type
 from graft.measure.roofline_kernels import program_of_kernel
 from graft.runtime.program import Program

@@ -25,7 +25,7 @@ from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
-from graft.core.schedule.strategies.sequential_loops import loops_of
+from graft.core.schedule.strategies.sequential.sequential_loops import loops_of
 from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.types import CUSTOM_DOMAIN, is_custom, parse_custom, storage_dtype
 from graft.datatypes.arrays import can_cast, encode

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.tensor_ir.exact_rounding import (
+from graft.core.tensor_ir.arithmetic.exact_rounding import (
     add_to_odd,
     called,
     divide_to_odd,
@@ -26,7 +26,7 @@ from graft.core.tensor_ir.exact_rounding import (
     narrow_to_odd,
     root_to_odd,
 )
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.scalar_math import Value
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graft.core.tensor_ir.exact_rounding import called
+from graft.core.tensor_ir.arithmetic.exact_rounding import called
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.datatypes.formats import Format, power
 

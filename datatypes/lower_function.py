@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graft.core.schedule.loops.vectorize import broadcast
-from graft.core.tensor_ir.exact_rounding import integer_to_odd, narrow_to_odd
+from graft.core.schedule.primitives.vectorize import broadcast
+from graft.core.tensor_ir.arithmetic.exact_rounding import integer_to_odd, narrow_to_odd
 from graft.core.tensor_ir.ir import (
     Allocate,
     Barrier,

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from graft.core.tensor_ir.exact_rounding import fused
+from graft.core.tensor_ir.arithmetic.exact_rounding import fused
 from graft.core.tensor_ir.scalar_math import Value
 from graft.datatypes.compute_type import encoded
 from graft.datatypes.formats import Format

@@ -22,7 +22,7 @@ import numpy as np
 from graft.core.model.view import NodeView
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
-from graft.core.schedule.strategies.generic_nest import with_epilogue
+from graft.core.schedule.strategies.nests.generic_nest import with_epilogue
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import (
     Binary,

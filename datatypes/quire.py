@@ -20,7 +20,7 @@ from operator import add
 import numpy as np
 
 from graft.core.operators import build as b
-from graft.core.tensor_ir.exact_rounding import add_to_odd, fused
+from graft.core.tensor_ir.arithmetic.exact_rounding import add_to_odd, fused
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Reduction, Stage, Variable
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.core.tensor_ir.visit import ExpressionMap, children, free_variables, substitute, walk_expressions

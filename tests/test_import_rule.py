@@ -1,6 +1,7 @@
 """The import rule of the folders, read from the source."""
 
 import ast
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,26 @@ ORDER = (
     "testkit",
 )
 FOLDERS = ORDER[1:]
+SCHEDULE_ROOMS = (
+    "core/tensor_ir",
+    "core/tensor_ir/rewriting",
+    "core/tensor_ir/arithmetic",
+    "core/tensor_ir/interpreting",
+    "core/tensor_ir/verifying",
+    "core/schedule",
+    "core/schedule/primitives",
+    "core/schedule/loops",
+    "core/schedule/products",
+    "core/schedule/strategies",
+    "core/schedule/strategies/nests",
+    "core/schedule/strategies/contractions",
+    "core/schedule/strategies/convolutions",
+    "core/schedule/strategies/attention",
+    "core/schedule/strategies/sequential",
+    "core/schedule/selection",
+    "core/tuning",
+)
+"""Folders from low to high, each without its subfolders: a file imports from its own room and from those before it."""
 
 
 def imported(path: Path) -> set[str]:
@@ -51,6 +72,40 @@ def test_a_folder_imports_only_from_those_to_its_left(path):
         parts = name.split(".")
         if parts[0] == "graft" and len(parts) > 1 and parts[1] != "__version__":
             assert parts[1] in allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def imports_upwards(rooms: Sequence[str], root: Path = ROOT) -> list[str]:
+    """The imports of a room's file from a room behind it, each by file and line."""
+    known = {f"{room}/{path.stem}": room for room in rooms for path in sorted((root / room).glob("*.py"))}
+    found = []
+    for name, room in known.items():
+        for node in ast.walk(ast.parse((root / f"{name}.py").read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or node.module is None:
+                continue
+            module = node.module.removeprefix("graft.").replace(".", "/")
+            asked = {module, *(f"{module}/{alias.name}" for alias in node.names)} & known.keys()
+            behind = sorted({known[one] for one in asked if rooms.index(known[one]) > rooms.index(room)})
+            found += [f"{name}.py:{node.lineno}: '{room}' imports from '{one}', which is above it" for one in behind]
+    return found
+
+
+def test_rooms_of_schedules_import_only_from_those_below():
+    """Every folder below `core/schedule` and `core/tensor_ir` is a room of the order."""
+    parents = [ROOT / "core" / "schedule", ROOT / "core" / "tensor_ir"]
+    folders = [one for parent in parents for one in (parent, *parent.rglob("*")) if (one / "__init__.py").exists()]
+    assert {str(one.relative_to(ROOT)) for one in folders} <= set(SCHEDULE_ROOMS)
+    assert imports_upwards(SCHEDULE_ROOMS) == []
+
+
+def test_an_import_from_a_room_above_is_named_by_file_and_line(tmp_path):
+    for room, text in (
+        ("core/low", "\nfrom graft.core.high import one\n"),
+        ("core/high", "from graft.core.low import a\n"),
+    ):
+        (tmp_path / room).mkdir(parents=True)
+        (tmp_path / room / "one.py").write_text(text)
+    said = ["core/low/one.py:2: 'core/low' imports from 'core/high', which is above it"]
+    assert imports_upwards(("core/low", "core/high"), tmp_path) == said
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "plugins").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,7 +1,8 @@
 """Attention and RotaryEmbedding (opset 23): what Transformers do between their products with weights.
 
 Attention is a product of queries and keys, a bias, Softmax, and a product with the values, in stages of the form that
-`graft.core.schedule.strategies.fused_attention` takes whole: axes are batch, head, query, then key or feature.
+`graft.core.schedule.strategies.attention.fused_attention` takes whole: axes are batch, head, query, then key or
+feature.
 """
 
 from __future__ import annotations

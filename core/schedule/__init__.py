@@ -1,1 +1,1 @@
-"""Schedules: strategies that turn stages into loop nests."""
+"""Schedules: what turns stages into loops. This room: what a kernel is, and the parameters of its schedule."""

@@ -1,7 +1,7 @@
 """A kernel before and after scheduling.
 
 Fusion decides which operators share a kernel; a schedule decides its loops. Schedules are found by the kernel's
-anchor (`graft.core.schedule.select.schedule`), each in its own file.
+anchor (`graft.core.schedule.selection.select.schedule`), each in its own file.
 """
 
 from __future__ import annotations

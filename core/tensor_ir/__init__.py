@@ -1,4 +1,4 @@
-"""The tensor IR: definition, text form, verifier, interpreter."""
+"""The tensor IR: nodes, text form, walks."""
 
 from graft.core.tensor_ir.ir import Function, Stage
 from graft.core.tensor_ir.printer import print_function, print_stage

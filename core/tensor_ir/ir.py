@@ -28,7 +28,7 @@ Memories and levels are those of a machine, and `verify` refuses what the machin
 after unrolling), and what a device has (``shared``, ``sram.input``, ...). Who sees a buffer is where its `Allocate`
 stands: outside of a bound loop all iterations share it, inside each has its own. Levels, as loops are bound to them:
 ``thread``, ``block``, ``warp``, ``lane``, ..., with an axis where a level has several (``block.x``), and ``vthread``,
-whose iterations one unit interleaves. Semantics of every node: `graft.core.tensor_ir.interpreter`.
+whose iterations one unit interleaves. Semantics of every node: `graft.core.tensor_ir.interpreting.interpreter`.
 """
 
 from __future__ import annotations

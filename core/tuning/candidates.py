@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
-from graft.core.schedule.select import strategy_of
-from graft.core.schedule.strategies.table import TABLE
-from graft.core.schedule.strategy import Anchor, Strategy, StrategyTable
+from graft.core.schedule.selection.select import strategy_of
+from graft.core.schedule.selection.table import TABLE
+from graft.core.schedule.strategies.strategy import Anchor, Strategy, StrategyTable
 from graft.core.types import is_custom
 
 STAGES = 3

@@ -15,8 +15,8 @@ from typing import Protocol
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
-from graft.core.schedule.strategies.table import TABLE
-from graft.core.schedule.strategy import StrategyTable
+from graft.core.schedule.selection.table import TABLE
+from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.core.tensor_ir.ir import Variable
 from graft.core.tuning.candidates import STAGES, candidates
 from graft.core.tuning.options import Progress, Tuned, TuneOptions, TuneReport

@@ -20,7 +20,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, statement_expressions
 
 Values = Mapping[Variable, int]

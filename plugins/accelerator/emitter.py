@@ -33,7 +33,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.ir import Load as Read
 from graft.core.tensor_ir.ir import Store as Write
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.plugins.accelerator.affine import Leaf, Place, Values, fixed, in_units, leaf_of, value_at
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.intrinsics import ACCUMULATOR, INPUT, WEIGHT, Intrinsic

@@ -9,7 +9,7 @@ from graft.core.schedule.primitives.loop_order import Reorder, Split
 from graft.core.schedule.primitives.staging import CacheRead, ComputeAt
 from graft.core.schedule.primitives.step import Step, loops
 from graft.core.tensor_ir.ir import Function
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.intrinsics import WEIGHT, Intrinsic, machine
 from graft.plugins.accelerator.nests import Nest, nest_of

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import assert_never
 
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.fused import unfused
-from graft.core.tensor_ir.scalar_lanes import without_vectors
-from graft.core.tensor_ir.small_floats import widening
-from graft.core.tensor_ir.vector_math import expansion
+from graft.core.tensor_ir.arithmetic.fused import unfused
+from graft.core.tensor_ir.arithmetic.small_floats import widening
+from graft.core.tensor_ir.arithmetic.vector_math import expansion
+from graft.core.tensor_ir.rewriting.scalar_lanes import without_vectors
 from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_statements
 from graft.core.types import element_bits
 from graft.plugins.c_source.vectors import VectorWriter, has_vector_types

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.small_floats import SMALL_FLOATS, bits_of
+from graft.core.tensor_ir.arithmetic.small_floats import SMALL_FLOATS, bits_of
 from graft.core.tensor_ir.visit import children, statement_expressions, walk_expressions
 from graft.core.types import INTEGERS, SIGNED, Type
 from graft.errors import CompileError

@@ -7,9 +7,9 @@ from typing import ClassVar
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters
-from graft.core.schedule.select import schedule
-from graft.core.schedule.strategies.table import TABLE
-from graft.core.schedule.strategy import Strategy, StrategyTable
+from graft.core.schedule.selection.select import schedule
+from graft.core.schedule.selection.table import TABLE
+from graft.core.schedule.strategies.strategy import Strategy, StrategyTable
 from graft.plugins.codegen.grouping.fusion import FusionLimits
 from graft.plugins.codegen.grouping.region_layout import Layouts, RegionGraph, region_layouts
 

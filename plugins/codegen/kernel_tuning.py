@@ -22,8 +22,8 @@ from graft.core.operators import build as b
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
-from graft.core.schedule.strategies.table import TABLE
-from graft.core.schedule.strategy import StrategyTable
+from graft.core.schedule.selection.table import TABLE
+from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.core.tensor_ir.ir import Buffer, Constant, Function, Stage, Variable
 from graft.core.tuning.candidates import is_tunable
 from graft.core.tuning.options import Device, TuneOptions, TuneReport

@@ -11,7 +11,7 @@ from graft.core.machine.target import Target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.select import rounds
+from graft.core.schedule.selection.select import rounds
 from graft.core.tensor_ir.ir import Buffer, Variable
 from graft.partition.region import Region
 from graft.plugins.codegen.appends import Refused, candidates, refused, with_pitch

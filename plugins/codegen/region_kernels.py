@@ -19,7 +19,7 @@ from graft.core.operators.table import OperatorTable
 from graft.core.operators.varying import is_static
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
-from graft.core.schedule.strategies.fused_elementwise import overwritable
+from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
 from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
 from graft.core.tensor_ir.printer import print_function
 from graft.core.tensor_ir.visit import map_statement

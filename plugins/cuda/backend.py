@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import PRECISIONS, Precision, Target
-from graft.core.schedule.strategy import StrategyTable
+from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.errors import TuningError
 from graft.plugins.codegen.grouping.fusion import FusionLimits
 from graft.plugins.cuda.machines import SM_80, devices_of, weakest_of

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from graft.core.machine.machine import Instruction, Machine
 from graft.core.machine.target import Target
-from graft.core.tensor_ir.fused import unfused
+from graft.core.tensor_ir.arithmetic.fused import unfused
+from graft.core.tensor_ir.arithmetic.vector_math import expansion
 from graft.core.tensor_ir.ir import (
     Allocate,
     Barrier,
@@ -23,8 +24,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
     level_of,
 )
-from graft.core.tensor_ir.machine_check import machine_fault
-from graft.core.tensor_ir.vector_math import expansion
+from graft.core.tensor_ir.verifying.machine_check import machine_fault
 from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_expressions, walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError

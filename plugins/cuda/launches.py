@@ -31,7 +31,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
     level_of,
 )
-from graft.core.tensor_ir.simplify import simplify_statement
+from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.visit import (
     ExpressionMap,
     free_variables,

@@ -17,9 +17,9 @@ import llvmlite.binding as llvm
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import COMPILED_FOR, NATIVE
 from graft.core.machine.target import Target
-from graft.core.tensor_ir.fused import unfused
+from graft.core.tensor_ir.arithmetic.fused import unfused
+from graft.core.tensor_ir.arithmetic.vector_math import expansion
 from graft.core.tensor_ir.ir import Function
-from graft.core.tensor_ir.vector_math import expansion
 from graft.core.tensor_ir.visit import map_statement
 from graft.errors import CompileError
 from graft.plugins.codegen.llvm_ir.builder import PLAIN, TRIPLES, ModuleText

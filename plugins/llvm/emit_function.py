@@ -30,7 +30,7 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Variable,
 )
-from graft.core.tensor_ir.machine_check import machine_fault
+from graft.core.tensor_ir.verifying.machine_check import machine_fault
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError

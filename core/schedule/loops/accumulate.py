@@ -8,8 +8,8 @@ from math import prod
 from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.loop_frames import nested
-from graft.core.schedule.loops.vectorize import broadcast, vectorize_expression
 from graft.core.schedule.primitives.step import combine
+from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expression
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,

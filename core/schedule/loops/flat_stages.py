@@ -14,7 +14,7 @@ from math import prod
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.primitives.step import delinearize
 from graft.core.tensor_ir.ir import Axis, Binary, BinaryOperator, Buffer, Constant, Expression, Load, Stage, Variable
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, children, free_variables, loads, substitution
 from graft.core.types import INT64
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
-from graft.core.schedule.loops.vectorize import both, zero_of
-from graft.core.tensor_ir.anchor_rules import element_of, image_and_weights
+from graft.core.schedule.primitives.vectorize import both, zero_of
 from graft.core.tensor_ir.anchors import Contraction, Structure, Window
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.ordered_stages import is_sequential, map_stage, stage_expressions
+from graft.core.tensor_ir.verifying.anchor_rules import element_of, image_and_weights
 from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key
 
 __all__ = [

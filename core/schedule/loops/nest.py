@@ -12,13 +12,13 @@ from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.schedule.loops.accumulate import reduce_inner, reduce_scalar
+from graft.core.schedule.loops.column_reduction import reads_row_by_row, reduce_columns
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, accesses, collapse_own, stride
 from graft.core.schedule.loops.loop_frames import TASKS, blocked, lanes_of, nested, outer_loops, taken
 from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.loops.periods import split_periods
 from graft.core.schedule.loops.segments import part, segments, turned_rows
-from graft.core.schedule.strategies.column_reduction import reads_row_by_row, reduce_columns
-from graft.core.schedule.strategies.tiled_transpose import find_transposition, transposing_nest
+from graft.core.schedule.loops.tiled_transpose import find_transposition, transposing_nest
 from graft.core.tensor_ir.ir import (
     Binary,
     Block,
@@ -32,7 +32,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
     is_ordered,
 )
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import children, free_variables, substitute
 
 INTRINSIC_WORK = 15

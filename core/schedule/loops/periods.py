@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
 from graft.core.tensor_ir.ir import Binary, Constant, Variable
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, substitution, walk_expressions
 from graft.core.types import INT64
 

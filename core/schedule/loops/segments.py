@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
 from graft.core.tensor_ir.ir import Binary, Constant, Select, Variable
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import loads, substitution, walk_expressions
 from graft.core.types import INT64
 

@@ -13,7 +13,7 @@ from math import prod
 from graft.core.operators import build as b
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.tensor_ir.ir import Axis, Buffer, Constant, Expression, Load, Stage, Variable, is_ordered
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import INT64
 

@@ -23,7 +23,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, loads, statement_expressions, substitute, walk_statements
 
 Distance: TypeAlias = Mapping[Variable, int | None]

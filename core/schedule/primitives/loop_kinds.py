@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from graft.core.schedule.loops.vectorize import jammed, lower_loops
 from graft.core.schedule.primitives.dependence import carried
 from graft.core.schedule.primitives.step import Step, bounded, constant_extent, find, with_body, with_loop
+from graft.core.schedule.primitives.vectorize import jammed, lower_loops
 from graft.core.tensor_ir.ir import Barrier, CallExtern, For, Function, Issue, LoopKind
 from graft.core.tensor_ir.visit import walk_statements
 

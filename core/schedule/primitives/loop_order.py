@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from graft.core.schedule.loops.vectorize import instantiate
 from graft.core.schedule.primitives.dependence import conflicts, in_order
 from graft.core.schedule.primitives.step import (
     Step,
@@ -21,8 +20,9 @@ from graft.core.schedule.primitives.step import (
     with_body,
     with_loop,
 )
+from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.tensor_ir.ir import Binary, Block, Expression, For, Function, If, Let, Statement, Variable
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, map_statement, substitution
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from graft.core.schedule.loops.vectorize import instantiate
 from graft.core.schedule.primitives.dependence import accesses
 from graft.core.schedule.primitives.staging import buffer_named
 from graft.core.schedule.primitives.step import Step, around, combine, constant_extent, find_place, index, with_body
+from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.tensor_ir.ir import (
     Allocate,
     Barrier,

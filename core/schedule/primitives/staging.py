@@ -40,7 +40,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
     level_of,
 )
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import (
     free_variables,
     map_accesses,

@@ -23,8 +23,8 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Variable,
 )
-from graft.core.tensor_ir.simplify import Simplifier
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import map_statement, statement_children, walk_statements
 from graft.core.types import INT64
 from graft.errors import CompileError, ScheduleError

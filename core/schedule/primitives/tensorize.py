@@ -28,7 +28,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.parser import parse_function
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import children, free_variables
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from graft.core.machine.instructions import DOTS
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Scheduled
-from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.blocking import Panel, Part, Place, Range
 from graft.core.schedule.products.branch_stores import finish_branches
 from graft.core.schedule.products.factor_packing import PackedFactor

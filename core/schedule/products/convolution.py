@@ -11,10 +11,10 @@ from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.products.dot_grouping import is_zero
-from graft.core.tensor_ir.anchor_rules import image_and_weights
 from graft.core.tensor_ir.anchors import VARIES, Window, Windows
 from graft.core.tensor_ir.ir import Buffer, Cast, Constant, Expression, Load, Select, Stage
-from graft.core.tensor_ir.simplify import simplify
+from graft.core.tensor_ir.rewriting.simplify import simplify
+from graft.core.tensor_ir.verifying.anchor_rules import image_and_weights
 from graft.core.tensor_ir.visit import loads, substitute
 
 

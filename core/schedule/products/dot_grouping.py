@@ -16,9 +16,8 @@ from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
 from graft.core.operators import build as b
 from graft.core.schedule.loops.narrowing import rounded
-from graft.core.tensor_ir.anchor_rules import factors_of
 from graft.core.tensor_ir.anchors import weakened
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import (
     Axis,
     Binary,
@@ -33,7 +32,8 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Variable,
 )
-from graft.core.tensor_ir.simplify import simplify
+from graft.core.tensor_ir.rewriting.simplify import simplify
+from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type
 

@@ -16,7 +16,7 @@ from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import inline_into, map_stage
 from graft.core.schedule.loops.narrowing import ROUNDING
-from graft.core.schedule.loops.vectorize import align, both, vector_load
+from graft.core.schedule.primitives.vectorize import align, both, vector_load
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Intrinsic, Load, Stage, Store, Variable
 from graft.core.tensor_ir.visit import ExpressionMap, walk_expressions
 

@@ -12,7 +12,7 @@ from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products.product_axes import Contraction
 from graft.core.schedule.products.tiling import RegisterTile, Split
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage
 from graft.core.tensor_ir.visit import children, free_variables, loads, substitute, walk_expressions
 

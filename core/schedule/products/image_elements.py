@@ -20,7 +20,7 @@ from graft.core.schedule.products.convolution import Convolution, is_read
 from graft.core.schedule.products.dot_grouping import BYTES, PACKED_DTYPE, as_byte, packed_operand, small_factor
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tiling import lanes_of
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Bitcast, Buffer, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import FLOATS

@@ -19,10 +19,10 @@ import onnx_ir as ir
 from graft.core.machine.target import Target
 from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.table import Trait
-from graft.core.schedule.strategies.table import TABLE
-from graft.core.schedule.strategy import StrategyTable
-from graft.core.tensor_ir.anchor_rules import element_of, image_and_weights
+from graft.core.schedule.selection.table import TABLE
+from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.core.tensor_ir.anchors import RowReduction, Window
+from graft.core.tensor_ir.verifying.anchor_rules import element_of, image_and_weights
 from graft.plugins.codegen.grouping.lowerings import Lowerings
 
 CHANNELS_LAST = (0, 2, 3, 1)

@@ -14,8 +14,8 @@ from functools import cache
 from typing import NamedTuple
 
 from graft.core.machine.target import Target
+from graft.core.tensor_ir.arithmetic.small_floats import bits_of
 from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.small_floats import bits_of
 from graft.core.types import Type, element_bits
 from graft.errors import CompileError
 from graft.plugins.codegen.emit_analysis import Work

@@ -1,7 +1,7 @@
 """Changes of element type in LLVM IR, without any library call.
 
 16-bit floats live in registers as their bits; here they change only where the machine has an instruction for it
-(`graft.core.tensor_ir.small_floats` has the rest).
+(`graft.core.tensor_ir.arithmetic.small_floats` has the rest).
 """
 
 from __future__ import annotations

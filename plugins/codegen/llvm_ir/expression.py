@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from graft.core.machine.instructions import DOTS
+from graft.core.tensor_ir.arithmetic.small_floats import in_float32
 from graft.core.tensor_ir.ir import (
     COMPARISONS,
     Binary,
@@ -25,7 +26,6 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
-from graft.core.tensor_ir.small_floats import in_float32
 from graft.core.tensor_ir.visit import children
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError

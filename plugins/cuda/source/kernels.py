@@ -13,8 +13,8 @@ from typing import assert_never
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.machine_check import machine_fault
-from graft.core.tensor_ir.small_floats import in_float32
+from graft.core.tensor_ir.arithmetic.small_floats import in_float32
+from graft.core.tensor_ir.verifying.machine_check import machine_fault
 from graft.core.tensor_ir.visit import ExpressionMap, map_statement, walk_statements
 from graft.core.types import element_bits
 from graft.plugins.codegen.c_expressions import TYPES

@@ -17,8 +17,8 @@ from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.parameters import AttentionTileParameters, Parameters, of_family
-from graft.core.schedule.strategies.attention_parts import attention_stages, factored, is_weighted
-from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy
+from graft.core.schedule.strategies.attention.attention_parts import attention_stages, factored, is_weighted
+from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import Cast, Expression
 from graft.plugins.cuda.strategies.attention_kernel import FACTOR_TYPES, Attention
 

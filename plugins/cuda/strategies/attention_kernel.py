@@ -9,8 +9,8 @@ from graft.core.operators import build as b
 from graft.core.operators.build import Count
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.parameters import AttentionTileParameters
-from graft.core.schedule.strategies.attention_parts import AttentionStages, FactoredProduct
-from graft.core.schedule.strategy import Anchor
+from graft.core.schedule.strategies.attention.attention_parts import AttentionStages, FactoredProduct
+from graft.core.schedule.strategies.strategy import Anchor
 from graft.core.tensor_ir.ir import (
     Allocate,
     Barrier,

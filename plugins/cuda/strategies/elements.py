@@ -25,10 +25,10 @@ from graft.core.schedule.loops.flat_stages import (
 )
 from graft.core.schedule.loops.inline import inline_stages
 from graft.core.schedule.loops.nest import operations
-from graft.core.schedule.loops.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.parameters import BlockParameters, Parameters, of_family
-from graft.core.schedule.strategies.fused_elementwise import REPEATED, overwritable
-from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy
+from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.strategies.nests.fused_elementwise import REPEATED, overwritable
+from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import (
     Allocate,
     Barrier,
@@ -45,7 +45,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.ordered_stages import is_sequential
-from graft.core.tensor_ir.simplify import Simplifier, simplify_statement
+from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify_statement
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
 from graft.core.types import element_bits
 from graft.plugins.cuda.strategies.frames import ACCESS, bound, launched, places

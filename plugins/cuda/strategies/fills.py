@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graft.core.operators import build as b
 from graft.core.operators.build import Count
-from graft.core.schedule.loops.vectorize import vectorize_expression
+from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.tensor_ir.ir import (
     Binary,
     Broadcast,

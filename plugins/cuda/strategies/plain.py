@@ -14,11 +14,11 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import inline_stages, stage_expressions
 from graft.core.schedule.loops.nest import operations
-from graft.core.schedule.loops.vectorize import instantiate
-from graft.core.schedule.strategies.fused_elementwise import overwritable
-from graft.core.schedule.strategies.generic_nest import CHEAP, with_epilogues
-from graft.core.schedule.strategies.sequential_loops import schedule_sequential
-from graft.core.schedule.strategy import Anchor, Answer, Strategy, of_kernel
+from graft.core.schedule.primitives.vectorize import instantiate
+from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
+from graft.core.schedule.strategies.nests.generic_nest import CHEAP, with_epilogues
+from graft.core.schedule.strategies.sequential.sequential_loops import schedule_sequential
+from graft.core.schedule.strategies.strategy import Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
@@ -30,7 +30,7 @@ from graft.core.tensor_ir.ir import (
     Store,
 )
 from graft.core.tensor_ir.ordered_stages import is_sequential
-from graft.core.tensor_ir.simplify import simplify_statement
+from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.visit import loads, substitute
 
 EVERY = frozenset(Trait)

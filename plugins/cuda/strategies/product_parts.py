@@ -15,10 +15,10 @@ from graft.core.operators import build as b
 from graft.core.operators.build import Count
 from graft.core.schedule.loops.flat_stages import stride
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.strategy import Anchor
-from graft.core.tensor_ir.anchor_rules import factors_of
+from graft.core.schedule.strategies.strategy import Anchor
 from graft.core.tensor_ir.ir import Cast, Expression, Load, Stage, Variable
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type
 from graft.plugins.cuda.strategies.frames import places

@@ -16,7 +16,7 @@ from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.parameters import BlockTileParameters, Parameters, of_family
-from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy
+from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Function, Load, Statement, Store, Variable
 from graft.core.tensor_ir.visit import substitute
 from graft.plugins.cuda.machines import BULK

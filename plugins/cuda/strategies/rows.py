@@ -20,11 +20,11 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import joined
 from graft.core.schedule.loops.flat_stages import stride
 from graft.core.schedule.loops.inline import constant_shape, stage_expressions
-from graft.core.schedule.loops.vectorize import broadcast, vectorize_expression
 from graft.core.schedule.parameters import BlockParameters, Parameters, of_family
-from graft.core.schedule.strategies.fused_rows import keep_costly, with_reciprocals
-from graft.core.schedule.strategies.generic_nest import fuse, with_epilogues
-from graft.core.schedule.strategy import OTHER_FORM, Anchor, Strategy
+from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expression
+from graft.core.schedule.strategies.nests.fused_rows import keep_costly, with_reciprocals
+from graft.core.schedule.strategies.nests.generic_nest import fuse, with_epilogues
+from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import (
     Allocate,
     Barrier,
@@ -42,7 +42,7 @@ from graft.core.tensor_ir.ir import (
     is_ordered,
 )
 from graft.core.tensor_ir.ordered_stages import is_sequential
-from graft.core.tensor_ir.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, loads, map_statement, substitute, substitution
 from graft.core.types import element_bits
 from graft.plugins.cuda.machines import WARP

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graft.core.schedule.strategy import StrategyTable
+from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.plugins.cuda.strategies import attention, elements, plain, products, rows
 
 TABLE = StrategyTable(

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from graft.core.machine.instructions import DOTS, INSTRUCTIONS, Dot, instructions_of
-from graft.core.tensor_ir.interpreter import run_function
+from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.numerics import intrinsic
 from graft.core.tensor_ir.parser import parse_function
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.runtime.dtypes import numpy_dtype
 
 TEXT = (

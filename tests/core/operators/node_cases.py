@@ -16,7 +16,7 @@ from graft.core.model.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.reject import Reject
-from graft.core.tensor_ir import interpreter
+from graft.core.tensor_ir.interpreting import interpreter
 from graft.core.tensor_ir.ir import Buffer
 from graft.runtime.dtypes import ELEMENT_TYPES
 

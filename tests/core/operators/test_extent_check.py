@@ -15,8 +15,8 @@ import graft
 from graft.core.model.load import load
 from graft.core.model.view import NodeView
 from graft.core.operators.extent_check import extent_check
-from graft.core.tensor_ir import machine_arithmetic
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.interpreting import machine_arithmetic
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.errors import RunError
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20]>'

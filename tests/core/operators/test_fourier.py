@@ -12,7 +12,7 @@ from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.fourier import LARGEST, SIDE_BY_SIDE, radices, roots
 from graft.core.operators.lower import lower, lowering_of
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Intrinsic
 from graft.core.tensor_ir.visit import walk_expressions
 from graft.plugins.codegen.grouping.lowerings import Lowerings

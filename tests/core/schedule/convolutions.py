@@ -14,10 +14,10 @@ from graft.core.operators import build as b
 from graft.core.operators.convolution import OPERATORS
 from graft.core.operators.table import Lowering, Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.select import schedule
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
 from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.machine_arithmetic import run_function
 
 WIDE = target_named("x86-64-v4")
 NARROW = target_named("x86-64")

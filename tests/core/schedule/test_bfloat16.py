@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from graft.core.machine.target import Target, target_named
 from graft.core.operators import build as b
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.loops.vectorize import instantiate
-from graft.core.schedule.select import schedule
-from graft.core.schedule.strategies.blocked_product import schedule_contraction
-from graft.core.tensor_ir.interpreter import run_stages
-from graft.core.tensor_ir.machine_arithmetic import run_function
-from graft.core.tensor_ir.verifier import verify
+from graft.core.schedule.primitives.vectorize import instantiate
+from graft.core.schedule.selection.select import schedule
+from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.runtime.dtypes import numpy_dtype
 from tests.core.schedule.convolutions import convolution
-from tests.core.schedule.strategies.test_blocked_product import matmul
+from tests.core.schedule.strategies.contractions.test_blocked_product import matmul
 
 WIDE = replace(target_named("x86-64-v4+avx512bf16"), precision="bf16")
 PLAIN = replace(target_named("x86-64-v3"), precision="bf16")

@@ -19,7 +19,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.loops.narrowing import reading, storing
 from graft.core.schedule.parameters import ContractionParameters
-from graft.core.schedule.select import schedule, strategy_of
+from graft.core.schedule.selection.select import schedule, strategy_of
 from graft.core.tensor_ir.ir import Allocate, For
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.tuning.candidates import STAGES, candidates

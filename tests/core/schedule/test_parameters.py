@@ -22,14 +22,14 @@ from graft.core.schedule.parameters import (
     of_family,
     to_json,
 )
-from graft.core.schedule.select import schedule
-from graft.core.tensor_ir.interpreter import run_stages
-from graft.core.tensor_ir.machine_arithmetic import run_function
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
 from graft.errors import TuningError
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution
 from tests.core.schedule.products.test_dot_grouping import PLAIN, VNNI, matmul_integer
-from tests.core.schedule.strategies.test_blocked_product import matmul
-from tests.core.schedule.strategies.test_fused_attention import attention_kernel
+from tests.core.schedule.strategies.attention.test_fused_attention import attention_kernel
+from tests.core.schedule.strategies.contractions.test_blocked_product import matmul
 
 
 def optional(low: int, high: int) -> st.SearchStrategy[int | None]:

@@ -4,12 +4,12 @@ from dataclasses import replace
 import pytest
 
 from graft.core.schedule.loops.inline import inline_into, relaid, reordered
-from graft.core.tensor_ir.anchor_rules import element_of, factors_of, image_and_weights
 from graft.core.tensor_ir.anchors import Contraction, Elementwise, Pooling, RowReduction, Window, Windows, weakened
 from graft.core.tensor_ir.ir import Binary, Constant, Load, Stage
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.printer import print_stages
-from graft.core.tensor_ir.verifier import verify_stages
+from graft.core.tensor_ir.verifying.anchor_rules import element_of, factors_of, image_and_weights
+from graft.core.tensor_ir.verifying.verifier import verify_stages
 from graft.core.types import INT64
 from graft.errors import CompileError, GraftError
 from tests.core.schedule.convolutions import buffer, convolution

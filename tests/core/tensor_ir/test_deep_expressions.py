@@ -8,7 +8,7 @@ import pytest
 from graft.core.operators.build import index
 from graft.core.schedule.loops.inline import inline_stages
 from graft.core.schedule.loops.nest import operations
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import (
     Binary,
     Buffer,
@@ -22,8 +22,8 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
-from graft.core.tensor_ir.sharing import bind_shared
-from graft.core.tensor_ir.simplify import simplify
+from graft.core.tensor_ir.rewriting.sharing import bind_shared
+from graft.core.tensor_ir.rewriting.simplify import simplify
 from graft.core.tensor_ir.visit import ExpressionMap, substitute, unknown, walk_expressions
 from graft.core.types import FLOAT32, Type
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from graft.core.tensor_ir import interpreter
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.interpreting import interpreter
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import (
     Axis,
     Binary,

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from graft.core.tensor_ir.interpreter import run_function
+from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Function, Let, Load, Ramp, Store, Variable
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.printer import print_function
-from graft.core.tensor_ir.scalar_lanes import without_vectors
-from graft.core.tensor_ir.simplify import simplify_function
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.rewriting.scalar_lanes import without_vectors
+from graft.core.tensor_ir.rewriting.simplify import simplify_function
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import chain_of_lets, map_statement
 from graft.core.types import FLOAT32, INT64
 from graft.plugins.c_source.functions import function_source

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer, Stage
 from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.printer import print_stages
-from graft.core.tensor_ir.verifier import verify_stages
+from graft.core.tensor_ir.verifying.verifier import verify_stages
 from graft.core.tensor_ir.visit import loads
 from graft.errors import CompileError
 

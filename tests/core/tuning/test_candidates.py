@@ -19,11 +19,11 @@ from graft.core.schedule.parameters import (
 )
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import split_evenly
-from graft.core.schedule.select import schedule
+from graft.core.schedule.selection.select import schedule
 from graft.core.tuning.candidates import STAGES, candidates, is_tunable
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution
-from tests.core.schedule.strategies.test_blocked_product import matmul
-from tests.core.schedule.strategies.test_fused_attention import attention_kernel
+from tests.core.schedule.strategies.attention.test_fused_attention import attention_kernel
+from tests.core.schedule.strategies.contractions.test_blocked_product import matmul
 
 KERNELS = {
     "matmul": (matmul((128, 64), (64, 96), constant=True)[0], ContractionParameters),

@@ -15,7 +15,7 @@ from graft.core.tuning.race import Run
 from graft.core.tuning.search import Search, Workload
 from graft.core.tuning.tunings import Tunings
 from graft.errors import CompileError
-from tests.core.schedule.strategies.test_blocked_product import WIDE, matmul
+from tests.core.schedule.strategies.contractions.test_blocked_product import WIDE, matmul
 
 BUILD_SECONDS = 0.25
 Cost = Callable[[str, Parameters | None], float]

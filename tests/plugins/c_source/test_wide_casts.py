@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.interpreter import run_function
+from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_expressions
 from graft.core.types import INT64, Type, element_bits
 from graft.plugins.c_source.wide_casts import REGISTER_BITS, casts_by_parts

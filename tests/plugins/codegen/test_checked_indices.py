@@ -13,8 +13,8 @@ import graft
 from graft.core.operators.bounds import IndexBound
 from graft.core.operators.control_loops import Lanes
 from graft.core.operators.index_check import index_check
-from graft.core.tensor_ir import machine_arithmetic
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.interpreting import machine_arithmetic
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.errors import RunError
 from graft.runtime.program import Program
 from tests.plugins.llvm.models import model_of

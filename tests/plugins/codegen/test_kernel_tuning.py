@@ -23,7 +23,7 @@ from graft.core.tuning.tunings import Tuning, Tunings
 from graft.errors import DatabaseError, TuningError
 from graft.plugins.codegen.kernel_tuning import KernelBench, KernelBuilder, Measured, workloads_of
 from graft.plugins.llvm.backend import LlvmBackend
-from tests.core.schedule.strategies.test_blocked_product import matmul
+from tests.core.schedule.strategies.contractions.test_blocked_product import matmul
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>

@@ -21,7 +21,7 @@ from graft.core.schedule.parameters import (
     from_json,
     to_json,
 )
-from graft.core.schedule.strategy import Anchor
+from graft.core.schedule.strategies.strategy import Anchor
 from graft.errors import TuningError
 from graft.plugins.cuda import module
 from graft.plugins.cuda.backend import CudaBackend

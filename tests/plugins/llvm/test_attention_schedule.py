@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 import graft
-import graft.core.schedule.strategies.fused_attention as attention
+import graft.core.schedule.strategies.attention.fused_attention as attention
 from graft.core.machine.target import Target
 from graft.core.schedule.kernel import Kernel, Scheduled
 

@@ -9,8 +9,8 @@ from graft.core.operators import build as b
 from graft.core.operators.contraction import element, product
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.strategies.blocked_product import schedule_contraction
-from graft.core.tensor_ir.interpreter import run_function
+from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
+from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import Buffer, Expression, Function, Intrinsic, Load, Ramp, Store
 from graft.core.types import Type
 from graft.plugins.llvm.emit import assembly, compile_functions

@@ -11,7 +11,7 @@ from graft.core.machine.host import host_machine
 from graft.core.machine.target import target_named
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.select import schedule
+from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.visit import loads
 from graft.plugins.llvm.emit import assembly

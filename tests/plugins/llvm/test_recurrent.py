@@ -14,10 +14,10 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.build import index
 from graft.core.operators.recurrent_layer import GATES
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.select import schedule
-from graft.core.tensor_ir.interpreter import run_function, run_stages
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import For
-from graft.core.tensor_ir.verifier import verify, verify_stages
+from graft.core.tensor_ir.verifying.verifier import verify, verify_stages
 from graft.core.tensor_ir.visit import walk_statements
 from graft.plugins.codegen.grouping.fusion import fuse
 from graft.plugins.codegen.grouping.lowerings import Lowerings

@@ -7,7 +7,7 @@ from graft.core.operators.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.loops.inline import inline_stages
-from graft.core.schedule.strategy import Strategy
+from graft.core.schedule.strategies.strategy import Strategy
 from graft.core.tensor_ir.ir import Allocate, Binary, Block, Buffer, For, Function, If, Load, Store, Variable
 from graft.core.tensor_ir.ordered_stages import is_sequential, stage_expressions
 from graft.core.tensor_ir.visit import loads, substitution

@@ -14,12 +14,12 @@ import graft
 from graft.core.machine.target import target_named
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.select import schedule
-from graft.core.tensor_ir.interpreter import run_function
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import Function
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.printer import print_function
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import loads
 from graft.runtime.dtypes import numpy_dtype
 

@@ -20,11 +20,11 @@ from graft.core.operators.manipulation import mirrored
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.segments import MOST
-from graft.core.schedule.select import schedule
-from graft.core.tensor_ir.interpreter import run_function
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import Buffer, Function
 from graft.core.tensor_ir.printer import print_function
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.verifying.verifier import verify
 
 TARGETS = (
     target_named("x86-64-v4"),

@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graft
 from graft.core.schedule.loops.separable import separated
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.visit import loads
 

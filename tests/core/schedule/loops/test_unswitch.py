@@ -5,10 +5,10 @@ import pytest
 
 from graft.core.operators import build as b
 from graft.core.schedule.loops.unswitch import unswitched
-from graft.core.tensor_ir.interpreter import run_function
+from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import For, Function, If
 from graft.core.tensor_ir.parser import parse_function
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.verifying.verifier import verify
 
 TEXT = """function f(x: float32[9, 4], n: int64[1]) -> (y: float32[EXTENT, 4]) {
   serial i < EXTENT { y[i, ramp(0, 1, 4)] = x[i, ramp(0, 1, 4); MASK] }

@@ -7,10 +7,10 @@ import pytest
 
 from graft.core.schedule.primitives.plain_nest import plain_nest
 from graft.core.schedule.primitives.schedule_text import apply_schedule
-from graft.core.tensor_ir.interpreter import run_function
+from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import Barrier
 from graft.core.tensor_ir.parser import parse_stages
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import loads, map_statement, walk_statements
 from graft.errors import CompileError
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.schedule.loops.vectorize import lower_loops
 from graft.core.schedule.primitives.plain_nest import plain_nest
 from graft.core.schedule.primitives.schedule_text import apply_schedule, parse_schedule, print_schedule
 from graft.core.schedule.primitives.step import loops
-from graft.core.tensor_ir.interpreter import run_function, run_stages
+from graft.core.schedule.primitives.vectorize import lower_loops
+from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Allocate, If
 from graft.core.tensor_ir.parser import parse_function, parse_stages
 from graft.core.tensor_ir.printer import print_expression
-from graft.core.tensor_ir.simplify import simplify_statement
+from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.visit import loads, walk_statements
 from graft.errors import ScheduleError
 

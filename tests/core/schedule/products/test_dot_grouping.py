@@ -18,14 +18,14 @@ from graft.core.operators.contraction import centred, product
 from graft.core.operators.convolution import OPERATORS
 from graft.core.operators.table import Lowering, Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.vectorize import instantiate
+from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.products.dot_grouping import group_bytes
-from graft.core.schedule.select import schedule
-from graft.core.schedule.strategies.blocked_product import schedule_contraction
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.schedule.selection.select import schedule
+from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
 from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.machine_arithmetic import run_function
-from graft.core.tensor_ir.verifier import verify, verify_stages
+from graft.core.tensor_ir.verifying.verifier import verify, verify_stages
 
 VNNI = target_named("x86-64-v4+avx512vnni")
 PLAIN = target_named("x86-64-v3")

@@ -15,13 +15,13 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import ContractionParameters
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.joined_products import beside, beside_pays, fits, stacking_pays
-from graft.core.schedule.strategies.blocked_product import schedule_contraction
-from graft.core.schedule.strategies.generic_nest import schedule_generic
-from graft.core.tensor_ir.interpreter import run_stages
+from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
+from graft.core.schedule.strategies.nests.generic_nest import schedule_generic
+from graft.core.tensor_ir.interpreting.interpreter import run_stages
+from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
 from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.machine_arithmetic import run_function
-from graft.core.tensor_ir.verifier import verify
-from tests.core.schedule.strategies.test_blocked_product import NARROW, WIDE, buffer
+from graft.core.tensor_ir.verifying.verifier import verify
+from tests.core.schedule.strategies.contractions.test_blocked_product import NARROW, WIDE, buffer
 
 EPILOGUES = ("", "bias", "heavy")
 

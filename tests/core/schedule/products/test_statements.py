@@ -14,8 +14,8 @@ from graft.core.schedule.products.statements import (
     ramp,
     wide,
 )
+from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, Function, Load, Ramp, Statement, Store
-from graft.core.tensor_ir.machine_arithmetic import run_function
 
 LANES = 4
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from graft.core.schedule.parameters import ContractionParameters
 from graft.core.schedule.products import transposed_store
-from graft.core.schedule.select import schedule
+from graft.core.schedule.selection.select import schedule
 from tests.core.schedule.convolutions import WIDE, convolution, outputs_of
 
 CHANNELS = ContractionParameters(columns="channels")

@@ -13,12 +13,12 @@ from graft.core.machine.target import Target
 from graft.core.operators.build import extents
 from graft.core.operators.table import Trait
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.select import schedule
-from graft.core.tensor_ir.interpreter import run_function, run_stages
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, Select, Store, Variable
 from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_stages
-from graft.core.tensor_ir.verifier import verify
+from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import loads, walk_expressions, walk_statements
 
 MACHINES = ["generic", "x86-64-v2", "x86-64-v3", "x86-64-v4"]

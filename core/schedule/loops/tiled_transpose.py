@@ -1,0 +1,196 @@
+"""Transposing nests: where a load and the store are contiguous along different axes, square tiles in registers.
+
+A tile is read in vectors along the load's axis, transposed by shuffles, and written in vectors along the store's axis:
+every cache line on both sides is touched whole and once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from graft.core.machine.machine import Machine
+from graft.core.operators import build as b
+from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
+from graft.core.schedule.loops.loop_frames import TASKS, nested, outer_loops
+from graft.core.schedule.loops.segments import part
+from graft.core.schedule.primitives.step import combine
+from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expression
+from graft.core.tensor_ir.ir import (
+    Block,
+    Expression,
+    Let,
+    Load,
+    Ramp,
+    Shuffle,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
+
+SMALLEST_TILE, LARGEST_TILE = 4, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Transposition:
+    """What is transposed: the axis along which the store is contiguous, that of the loads, and those loads."""
+
+    along_store: LoopAxis
+    along_load: LoopAxis
+    transposed: tuple[Load, ...]
+    lanes: int
+    again: bool
+    """Whether an element may be computed twice."""
+
+
+def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> Transposition | None:
+    """Return the transposition in a collapsed stage without reduction, None if there is none worth tiles."""
+    lanes = min(LARGEST_TILE, lanes)
+    if lanes < SMALLEST_TILE or stage.operator is not None:
+        return None
+    by_store = [axis for axis in stage.axes if stride(stage.place, axis.variable, simplifier) == 1]
+    if not by_store or by_store[-1].extent < SMALLEST_TILE:
+        return None
+    last = by_store[-1]
+    for axis in stage.axes:
+        found = tuple(
+            load
+            for load in loads(stage.value)
+            if load.mask is None
+            and stride(load.indices[0], axis.variable, simplifier) == 1
+            and stride(load.indices[0], last.variable, simplifier) not in (0, 1, None)
+        )
+        if axis is last or axis.extent < SMALLEST_TILE or not found:
+            continue
+        again = _may_be_computed_again(stage, found, simplifier)
+        side = _side((last.extent, axis.extent), lanes) if again else lanes
+        if side <= min(last.extent, axis.extent):
+            return Transposition(last, axis, found, side, again)
+    return None
+
+
+def _may_be_computed_again(stage: FlatStage, transposed: Sequence[Load], simplifier: Simplifier) -> bool:
+    """Whether nothing is read where the result is written, where it may lie in memory over an operand."""
+    others = [load for load in loads(stage.value) if all(load is not one for one in transposed)]
+    return all(simplifier(load.indices[0]) != simplifier(stage.place) for load in others)
+
+
+def _side(extents: Sequence[int], lanes: int) -> int:
+    """Return the side of the tiles that cover a matrix in the fewest steps: loads, stores and exchanges of vectors."""
+    sides = [1 << bits for bits in range(SMALLEST_TILE.bit_length() - 1, lanes.bit_length())]
+    fitting = [side for side in sides if side <= min(extents)]
+
+    def steps(side: int) -> int:
+        return prod(-(-extent // side) for extent in extents) * side * (1 + side.bit_length())
+
+    return min(reversed(fitting), key=steps)
+
+
+def transposing_nest(
+    stage: FlatStage, found: Transposition, simplifier: Simplifier, machine: Machine, threads: bool
+) -> tuple[Statement, tuple[FlatStage, ...]]:
+    """Return loops over the tiles of a transposition, and the stages of what is left beside them.
+
+    Nothing is left where elements may be computed again: the last tile of a row begins earlier then.
+    """
+    outer = [axis for axis in stage.axes if axis not in (found.along_store, found.along_load)]
+    stores, load_tiles = _tiles(found.along_store, found), _tiles(found.along_load, found)
+    few = threads and prod(axis.extent for axis in outer) * load_tiles.tasks.extent < TASKS
+    shared = [*outer, load_tiles.tasks, *([stores.tasks] if few else [])]
+    inside = [load_tiles.within] if load_tiles.within else []
+    inside += [] if few else [stores.tasks]
+    inside += [stores.within] if stores.within else []
+    corner = {found.along_store.variable: stores.start, found.along_load.variable: load_tiles.start}
+    body = outer_loops(shared, nested(inside, _tile(stage, found, corner)), threads, machine)
+    rest = []
+    whole, columns = (axis.extent // found.lanes * found.lanes for axis in (found.along_store, found.along_load))
+    if whole < found.along_store.extent and not found.again:
+        rest.append(part(stage, found.along_store, whole, found.along_store.extent, simplifier))
+    if columns < found.along_load.extent and not found.again:
+        before = part(stage, found.along_store, 0, whole, simplifier)
+        rest.append(part(before, found.along_load, columns, found.along_load.extent, simplifier))
+    return body, tuple(rest)
+
+
+@dataclass(frozen=True, slots=True)
+class _AxisTiling:
+    """The tiles along an axis: tasks of one each, but the last of two where tiles overlap; where a tile begins."""
+
+    tasks: LoopAxis
+    within: LoopAxis | None
+    start: Expression
+
+
+def _tiles(axis: LoopAxis, found: Transposition) -> _AxisTiling:
+    side, name = found.lanes, f"{axis.variable.name}_tile"
+    tasks = LoopAxis(Variable(name), axis.extent // side)
+    if axis.extent % side == 0 or not found.again:
+        return _AxisTiling(tasks, None, combine("mul", tasks.variable, side))
+    count = b.maximum(b.index(1), combine("add", tasks.variable, 3 - tasks.extent))
+    within = LoopAxis(Variable(f"{name}_again"), 2, count)
+    begin = combine("mul", combine("add", tasks.variable, within.variable), side)
+    return _AxisTiling(tasks, within, b.minimum(begin, b.index(axis.extent - side)))
+
+
+def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Expression]) -> Statement:
+    """Return the code of one tile whose first element is at ``corner``."""
+    lanes = found.lanes
+    store_start = corner[found.along_store.variable]
+    load_start = corner[found.along_load.variable]
+    rows: list[dict[int, Variable]] = [{} for _ in range(lanes)]
+    bindings: list[tuple[Variable, Expression]] = []
+    for load in found.transposed:
+        columns = []
+        for column in range(lanes):
+            place = substitute(load.indices[0], {found.along_store.variable: combine("add", store_start, column)})
+            ramp = Ramp(load_start, 1, lanes)
+            vector = vectorize_expression(Load(load.buffer, (place,)), {found.along_load.variable: ramp})
+            columns.append(_bind(bindings, vector))
+        for row, variable in enumerate(transpose(columns, bindings)):
+            rows[row][id(load)] = variable
+    stores: list[Statement] = []
+    for row in range(lanes):
+        values: dict[Variable, Expression] = {
+            found.along_store.variable: Ramp(store_start, 1, lanes),
+            found.along_load.variable: combine("add", load_start, row),
+        }
+        value = vectorize_expression(_replaced(stage.value, rows[row]), values)
+        place = vectorize_expression(stage.place, values)
+        stores.append(Store(stage.target, (place,), broadcast(value, lanes)))
+    body: Statement = Block(tuple(stores))
+    for variable, value in reversed(bindings):
+        body = Let(variable, value, body)
+    return body
+
+
+def _replaced(value: Expression, taken: dict[int, Variable]) -> Expression:
+    """Replace loads, known by identity, by the vectors that hold them."""
+    replaced = ExpressionMap(lambda node: node)
+    for load in loads(value):
+        if id(load) in taken:
+            replaced.define(load, taken[id(load)])
+    return replaced(value)
+
+
+def _bind(bindings: list[tuple[Variable, Expression]], value: Expression) -> Variable:
+    variable = Variable(f"t{len(bindings)}", value.type)
+    bindings.append((variable, value))
+    return variable
+
+
+def transpose(vectors: Sequence[Variable], bindings: list[tuple[Variable, Expression]]) -> list[Variable]:
+    """Transpose a square of vectors by exchanging ever smaller blocks; ``bindings`` gets the steps."""
+    rows, lanes = list(vectors), len(vectors)
+    distance = lanes // 2
+    while distance:
+        lower = tuple(lane if not lane & distance else lanes + lane - distance for lane in range(lanes))
+        upper = tuple(lane + distance if not lane & distance else lanes + lane for lane in range(lanes))
+        for row in range(lanes):
+            if not row & distance:
+                pair = (rows[row], rows[row + distance])
+                rows[row], rows[row + distance] = (_bind(bindings, Shuffle(pair, chosen)) for chosen in (lower, upper))
+        distance //= 2
+    return rows

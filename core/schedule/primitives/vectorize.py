@@ -1,0 +1,331 @@
+"""From scalar loops to vector code: ``vector`` and ``unrolled`` loops are replaced by what they stand for.
+
+Schedules write scalar loops and mark them; these functions give the vectors. After `lower_loops` a function has only
+``serial`` and ``parallel`` loops left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import assert_never
+
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Barrier,
+    Binary,
+    Block,
+    Broadcast,
+    Buffer,
+    CallExtern,
+    Constant,
+    Expression,
+    For,
+    Horizontal,
+    If,
+    Intrinsic,
+    Issue,
+    Let,
+    Load,
+    Pop,
+    Push,
+    Ramp,
+    Select,
+    Shuffle,
+    Statement,
+    Store,
+    Unary,
+    Variable,
+)
+from graft.core.tensor_ir.rewriting.algebra import splat_value
+from graft.core.tensor_ir.rewriting.simplify import simplify
+from graft.core.tensor_ir.visit import ExpressionMap, children, map_statement, with_children
+from graft.core.types import INT64, Type
+
+
+def vectorize_expression(
+    expression: Expression, values: Mapping[Variable, Expression], mask: Expression | None = None
+) -> Expression:
+    """Return the expression with variables replaced by vectors: operands that stay scalar are broadcast where needed.
+
+    ``values`` maps variables to vectors (a `Ramp`, a vector variable) or to scalars. ``mask`` is added to every `Load`:
+    lanes that are off are not read.
+    """
+    return vectorizer(values, mask)(expression)
+
+
+def vectorizer(values: Mapping[Variable, Expression], mask: Expression | None = None) -> ExpressionMap:
+    """Return the map behind `vectorize_expression`, to be applied to several expressions that share parts."""
+
+    def rule(node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            return values.get(node, node)
+        if isinstance(node, Load):
+            return vector_load(node, mask)
+        return align(node)
+
+    return ExpressionMap(rule)
+
+
+def align(node: Expression) -> Expression:
+    """Broadcast the scalar operands of an operation that has a vector operand."""
+    operands = children(node)
+    lanes = max((operand.type.lanes for operand in operands), default=1)
+    if lanes == 1 or all(operand.type.lanes == lanes for operand in operands):
+        return _retyped(node, lanes)
+    assert not isinstance(node, Horizontal | Shuffle | Ramp), f"a {type(node).__name__} cannot become wider"
+    return _retyped(with_children(node, tuple(broadcast(operand, lanes) for operand in operands)), lanes)
+
+
+def broadcast(expression: Expression, lanes: int) -> Expression:
+    """Return the expression in ``lanes`` lanes: itself if it has them, else the broadcast of the scalar."""
+    if expression.type.lanes == lanes:
+        return expression
+    assert expression.type.lanes == 1, f"{expression.type} cannot become {lanes} lanes"
+    return Broadcast(expression, lanes)
+
+
+def _retyped(node: Expression, lanes: int) -> Expression:
+    if isinstance(node, Intrinsic) and lanes > 1 and node.type.lanes == 1:
+        return replace(node, type=node.type.with_lanes(lanes))
+    return node
+
+
+def both(left: Expression | None, right: Expression | None) -> Expression | None:
+    """Return the conjunction of two masks, either of which may be absent or scalar."""
+    if left is None or right is None:
+        return left if right is None else right
+    return align(Binary("and", left, right))
+
+
+def vector_load(load: Load, mask: Expression | None = None) -> Expression:
+    """Return a load whose indices are vectors now, with its mask, and ``mask``, in as many lanes."""
+    switch = both(load.mask, mask)
+    lanes = max((index.type.lanes for index in load.indices), default=1)
+    if switch is None:
+        return load
+    if lanes > 1:
+        return Load(load.buffer, load.indices, broadcast(switch, lanes))
+    if switch.type.lanes == 1:
+        return Load(load.buffer, load.indices, switch)
+    # One element for many lanes: read it once if any lane wants it.
+    scalar = Load(load.buffer, load.indices, Horizontal("or", switch))
+    if load.mask is None:  # lanes that are off take no part: their values are nobody's, and what is scalar stays so
+        return scalar
+    zero = zero_of(scalar.type)
+    lanes = switch.type.lanes
+    return Select(switch, Broadcast(scalar, lanes), Broadcast(zero, lanes))
+
+
+def zero_of(kind: Type) -> Constant:
+    """Return the scalar zero of an element type."""
+    if kind.dtype == "bool":
+        return Constant(False, kind.with_lanes(1))
+    return Constant(0.0 if kind.is_float else 0, kind.with_lanes(1))
+
+
+class _Lanes:
+    """A vector loop's body for all lanes at once."""
+
+    def __init__(self, variable: Variable, count: int) -> None:
+        self.lanes = Ramp(Constant(0, INT64), 1, count)
+        self.values: dict[Variable, Expression] = {variable: self.lanes}
+        self.private: dict[Buffer, tuple[Buffer, Expression | None]] = {}
+        """What lanes have for themselves: the buffer with a place for each, and the mask where it is allocated."""
+        self.maps: dict[int, tuple[Expression | None, ExpressionMap]] = {}
+
+    def _map(self, mask: Expression | None) -> ExpressionMap:
+        """Return the map of expressions that are evaluated under a mask."""
+
+        def rule(node: Expression) -> Expression:
+            if isinstance(node, Variable):
+                return self.values.get(node, node)
+            if isinstance(node, Load):
+                buffer, indices = self._place(node)
+                return vector_load(Load(buffer, indices, node.mask), self._mask(node.buffer, mask))
+            return align(node)
+
+        return self.maps.setdefault(id(mask), (mask, ExpressionMap(rule)))[1]
+
+    def _place(self, access: Load | Store) -> tuple[Buffer, tuple[Expression, ...]]:
+        if access.buffer not in self.private:
+            return access.buffer, access.indices
+        return self.private[access.buffer][0], (*access.indices, self.lanes)
+
+    def _mask(self, buffer: Buffer, mask: Expression | None) -> Expression | None:
+        """Return the mask of an access; lanes that were off when their memory was allocated may write there."""
+        return None if buffer in self.private and self.private[buffer][1] is mask else mask
+
+    def statement(self, statement: Statement, mask: Expression | None = None) -> Statement:
+        """Return the statement for all lanes.
+
+        ``mask`` switches off loads and stores; an `If` on a vector condition becomes masks. A store whose place does
+        not depend on the lanes must not store a vector, unless it is to memory that each lane has for itself.
+        """
+        vector = self._map(mask)
+        match statement:
+            case Store(buffer, indices, value, own_mask):
+                store = Store(buffer, tuple(map(vector, indices)), vector(value), _mapped(vector, own_mask))
+                home, places = self._place(store)
+                return _vector_store(replace(store, buffer=home, indices=places), self._mask(buffer, mask))
+            case Let(variable, value, body):
+                bound = vector(value)
+                fresh = self.values[variable] = Variable(variable.name, bound.type)
+                return Let(fresh, bound, self.statement(body, mask))
+            case For(variable, extent):
+                count = vector(extent)
+                assert count.type.lanes == 1, f"the extent of loop '{variable.name}' differs from lane to lane"
+                return replace(statement, extent=count, body=self.statement(statement.body, mask))
+            case If(condition, then_body, else_body):
+                test = vector(condition)
+                on, off = (both(mask, test), both(mask, Unary("not", test))) if test.type.lanes > 1 else (mask, mask)
+                then = self.statement(then_body, on)
+                other = None if else_body is None else self.statement(else_body, off)
+                if test.type.lanes == 1:
+                    return If(test, then, other)
+                return then if other is None else Block((then, other))
+            case Allocate(buffer, body):
+                row = replace(buffer, shape=(*buffer.shape, Constant(self.lanes.lanes, INT64)))
+                self.private[buffer] = (row, mask)
+                return Allocate(row, self.statement(body, mask))
+            case Block(statements):
+                return Block(tuple(self.statement(inner, mask) for inner in statements))
+            case CallExtern(name):
+                raise AssertionError(f"a call of '{name}' cannot be vectorised")
+            case Barrier() | Issue() | Push() | Pop():
+                raise AssertionError(f"{type(statement).__name__} inside of a vector loop")
+            case _:
+                assert_never(statement)
+
+
+def _mapped(function: Callable[[Expression], Expression], expression: Expression | None) -> Expression | None:
+    return None if expression is None else function(expression)
+
+
+def _vector_store(store: Store, mask: Expression | None) -> Store:
+    lanes = max((index.type.lanes for index in store.indices), default=1)
+    switch = both(store.mask, mask)
+    if lanes == 1:
+        assert store.value.type.lanes == 1, f"all lanes store to one element of '{store.buffer.name}'"
+        if switch is not None and switch.type.lanes > 1:
+            switch = Horizontal("or", switch)
+        return replace(store, mask=switch)
+    return replace(
+        store, value=broadcast(store.value, lanes), mask=None if switch is None else broadcast(switch, lanes)
+    )
+
+
+def lower_loops(statement: Statement) -> Statement:
+    """Replace ``vector`` loops by vector code and ``unrolled`` loops by copies of their bodies, innermost first."""
+
+    def rule(inner: Statement) -> Statement:
+        if isinstance(inner, For) and inner.kind in ("vector", "unrolled"):
+            assert isinstance(inner.extent, Constant), f"the extent of {inner.kind} loop '{inner.variable.name}' varies"
+            count = int(inner.extent.value)
+            if inner.kind == "vector" and count > 1:
+                return _Lanes(inner.variable, count).statement(inner.body)
+            copies = (instantiate(inner.body, {inner.variable: Constant(step, INT64)}) for step in range(count))
+            return Block(tuple(copies))
+        return inner
+
+    return map_statement(statement, lambda expression: expression, rule)
+
+
+def instantiate(statement: Statement, values: Mapping[Variable, Expression]) -> Statement:
+    """Return a copy with variables replaced; variables and buffers that are bound inside get fresh identities."""
+    return _instantiate(statement, dict(values), {})
+
+
+def _instantiate(statement: Statement, values: dict[Variable, Expression], buffers: dict[Buffer, Buffer]) -> Statement:
+    def rule(node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            return values.get(node, node)
+        if isinstance(node, Load) and node.buffer in buffers:
+            return replace(node, buffer=buffers[node.buffer])
+        return node
+
+    expression = ExpressionMap(rule)
+    match statement:
+        case Store(buffer, indices, value, mask):
+            places = tuple(map(expression, indices))
+            return Store(buffers.get(buffer, buffer), places, expression(value), _mapped(expression, mask))
+        case For(variable, extent):
+            fresh = Variable(variable.name, variable.type)
+            body = _instantiate(statement.body, {**values, variable: fresh}, buffers)
+            return replace(statement, variable=fresh, extent=expression(extent), body=body)
+        case Let(variable, value, body):
+            fresh = Variable(variable.name, variable.type)
+            return Let(fresh, expression(value), _instantiate(body, {**values, variable: fresh}, buffers))
+        case Allocate(buffer, body):
+            copy = replace(buffer, shape=tuple(map(expression, buffer.shape)))
+            return Allocate(copy, _instantiate(body, values, {**buffers, buffer: copy}))
+        case If(condition, then_body, else_body):
+            other = None if else_body is None else _instantiate(else_body, values, buffers)
+            return If(expression(condition), _instantiate(then_body, values, buffers), other)
+        case Block(statements):
+            return Block(tuple(_instantiate(inner, values, buffers) for inner in statements))
+        case CallExtern(name, arguments):
+            return CallExtern(name, tuple(map(expression, arguments)))
+        case Issue(queue, body):
+            return Issue(queue, _instantiate(body, values, buffers))
+        case Barrier() | Push() | Pop():
+            return statement
+        case _:
+            assert_never(statement)
+
+
+def jammed(statement: Statement, variable: Variable, count: int) -> Statement:
+    """Return copies of a statement for the values of a variable below ``count`` side by side: unroll and jam.
+
+    Loops inside run once for all copies, unless their extents differ; what is allocated inside has a place for each.
+    """
+    return _Jam(variable, count).statement(statement)
+
+
+class _Jam:
+    def __init__(self, variable: Variable, count: int) -> None:
+        self.values: list[dict[Variable, Expression]] = [{variable: Constant(n, INT64)} for n in range(count)]
+        self.maps = [ExpressionMap(partial(self._rule, number)) for number in range(count)]
+        self.private: dict[Buffer, Buffer] = {}
+
+    def _rule(self, number: int, node: Expression) -> Expression:
+        if isinstance(node, Variable):
+            return self.values[number].get(node, node)
+        if isinstance(node, Load) and node.buffer in self.private:
+            return replace(node, buffer=self.private[node.buffer], indices=(Constant(number, INT64), *node.indices))
+        return node
+
+    def _copy(self, statement: Statement, number: int) -> Statement:
+        def rule(inner: Statement) -> Statement:
+            if isinstance(inner, Store) and inner.mask is not None and splat_value(simplify(inner.mask)):
+                inner = replace(inner, mask=None)  # all lanes of this copy are on
+            if isinstance(inner, Store) and inner.buffer in self.private:
+                place = (Constant(number, INT64), *inner.indices)
+                return replace(inner, buffer=self.private[inner.buffer], indices=place)
+            return inner
+
+        copy = map_statement(statement, self.maps[number], rule)
+        return copy if isinstance(copy, Store) else instantiate(copy, {})
+
+    def statement(self, statement: Statement) -> Statement:
+        """Return the copies of a statement."""
+        match statement:
+            case Block(statements):
+                return Block(tuple(map(self.statement, statements)))
+            case For(extent=extent) if all(copy(extent) is extent for copy in self.maps):
+                return replace(statement, body=self.statement(statement.body))
+            case Allocate(buffer, body):
+                places = (Constant(len(self.maps), INT64), *buffer.shape)
+                self.private[buffer] = replace(buffer, shape=places)
+                return Allocate(self.private[buffer], self.statement(body))
+            case Let(variable, value, body):
+                fresh = [Variable(variable.name, variable.type) for _ in self.maps]
+                for values, one in zip(self.values, fresh, strict=True):
+                    values[variable] = one
+                inner = self.statement(body)
+                for one, copy in zip(reversed(fresh), reversed(self.maps), strict=True):
+                    inner = Let(one, copy(value), inner)
+                return inner
+            case _:
+                return Block(tuple(self._copy(statement, number) for number in range(len(self.maps))))

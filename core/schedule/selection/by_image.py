@@ -1,0 +1,103 @@
+"""Kernels in which nothing but the batch varies: the schedule that one image has, in a loop over the images.
+
+Which layouts convolutions want, and which strategy takes them, is so what it is for numbers. Products of rows are not
+taken: theirs are counted through all images, so that weights are read once for all of them; nor are convolutions of so
+few pixels, for the same reason. Of products of bytes those of many rows are: tiles for numbers are larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from graft.core.machine.target import Target
+from graft.core.operators.table import Trait
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.loops.inline import constant_shape
+from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, StrategyTable
+
+LEAST_PIXELS = 16
+"""Pixels of one image for which its own convolution reads the weights."""
+LEAST_ROWS = 64
+"""Rows of one image for which its own product of integers reads the weights."""
+PRODUCTS = frozenset({Trait.CONTRACTION})
+NESTS = frozenset({Trait.POOLING, Trait.REDUCTION, Trait.ROW_WISE, Trait.ELEMENTWISE, Trait.INJECTIVE})
+
+
+def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
+    """Return the strategies that take the schedules of a table for kernels of numbers."""
+
+    def inner(anchor: Anchor) -> Anchor:
+        assert anchor.image is not None, f"not only the batch of '{anchor.kernel.name}' varies"
+        return Anchor(anchor.image.kernel, anchor.parameters)
+
+    def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+        image = anchor.image
+        assert image is not None, f"not only the batch of '{anchor.kernel.name}' varies"
+        found = numbers.scheduled(inner(anchor), target)
+        is_sum = anchor.convolution is not None or anchor.kernel.anchor in PRODUCTS
+        if is_sum and found.strategy == numbers.rows[-1].name:
+            return Reject("cost", f"one image has no schedule but {found.strategy}")
+        knobs = {"image": found.strategy, **found.knobs}
+        return Scheduled(lambda: image.for_all(found.function, target.machine), found.packed, knobs=knobs)
+
+    def candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Parameters]:
+        if not applies(anchor, target):
+            return ()
+        if stage == 0:
+            proposed = (one for one in numbers.of(Trait.CONVOLUTION) if not one.varies and one.candidates is not None)
+            return [
+                wanted
+                for row in proposed
+                for wanted in (row.candidates(inner(anchor), target, 0) if row.candidates else ())
+                if row.applies(replace(inner(anchor), parameters=wanted), target)
+            ]
+        row = numbers.first(inner(anchor), target)
+        return () if row is None or row.candidates is None else row.candidates(inner(anchor), target, stage)
+
+    def rounds(anchor: Anchor, target: Target) -> bool | None:
+        return numbers.rounds(inner(anchor), target)
+
+    is_for_integers = any(row.is_for_integers for row in numbers.of(Trait.CONVOLUTION))
+    return (
+        Strategy(
+            "convolution_by_image",
+            CONVOLUTIONS,
+            build,
+            applies,
+            candidates,
+            is_for_integers,
+            rounds=rounds,
+            varies=True,
+        ),
+        Strategy("product_by_image", PRODUCTS, build, _takes_product, varies=True),
+        Strategy("nest_by_image", NESTS, build, applies, varies=True),
+    )
+
+
+def applies(anchor: Anchor, target: Target) -> Answer:
+    """Whether nothing but the batch varies, and an image is large enough."""
+    if target.machine.is_device:
+        return Reject("unavailable", "the machine has blocks of threads")
+    if anchor.image is None:
+        return Reject("shape", "more than the batch varies")
+    found = anchor.convolution
+    if found is not None and prod(found.window.windows.target) < LEAST_PIXELS:
+        return Reject("size", "an image has few pixels")
+    return True
+
+
+def _takes_product(anchor: Anchor, target: Target) -> Answer:
+    """Whether a product is one of integers, and one image has rows enough."""
+    fits = applies(anchor, target)
+    image = anchor.image
+    if not fits or image is None:
+        return fits
+    stage = image.kernel.stages[image.kernel.anchor_stage]
+    if not stage.value.type.is_integer:
+        return Reject("dtype", "no product of integers")
+    rows = prod((constant_shape(stage.buffer) or (0,))[:-1])
+    return True if rows >= LEAST_ROWS else Reject("size", "an image has few rows")

@@ -1,0 +1,82 @@
+"""The table of strategies, in order of preference."""
+
+from __future__ import annotations
+
+from graft.core.schedule.selection import by_image
+from graft.core.schedule.strategies.attention import fused_attention, varying_attention
+from graft.core.schedule.strategies.contractions import blocked_product, narrow_weights, varying_product
+from graft.core.schedule.strategies.convolutions import (
+    depthwise_nchw,
+    depthwise_nhwc,
+    direct_convolution,
+    first_convolution,
+    first_convolution_bf16,
+    im2col_bf16,
+    im2col_integers,
+    nhwc_integers,
+    pointwise_nhwc,
+    varying_convolution,
+    varying_depthwise,
+    varying_winograd,
+    winograd_nchw,
+    winograd_nhwc,
+)
+from graft.core.schedule.strategies.nests import (
+    clipped_windows,
+    fused_elementwise,
+    fused_rows,
+    generic_nest,
+    split_reduction,
+    varying_nest,
+)
+from graft.core.schedule.strategies.sequential import recurrent_layers, sequential_loops
+from graft.core.schedule.strategies.strategy import StrategyTable
+
+NUMBERS = StrategyTable(
+    (
+        # stages whose elements depend on each other
+        recurrent_layers.STRATEGY,
+        sequential_loops.STRATEGY,
+        fused_attention.STRATEGY,
+        # convolutions in bfloat16
+        winograd_nhwc.STRATEGY,
+        im2col_bf16.STRATEGY,
+        first_convolution_bf16.STRATEGY,
+        # convolutions of integers
+        nhwc_integers.STRATEGY,
+        im2col_integers.STRATEGY,
+        # convolutions whose channels are last, at least in the result
+        depthwise_nhwc.STRATEGY,
+        pointwise_nhwc.STRATEGY,
+        first_convolution.STRATEGY,
+        # convolutions whose channels come first
+        depthwise_nchw.STRATEGY,
+        winograd_nchw.STRATEGY,
+        direct_convolution.STRATEGY,
+        # everything else
+        narrow_weights.STRATEGY,
+        blocked_product.STRATEGY,
+        fused_elementwise.STRATEGY,
+        split_reduction.STRATEGY,
+        clipped_windows.STRATEGY,
+        fused_rows.STRATEGY,
+        generic_nest.STRATEGY,
+    )
+)
+"""Those for extents that are numbers."""
+TABLE = StrategyTable(
+    (
+        # extents that are known only when a kernel runs
+        *by_image.rows(NUMBERS),
+        varying_attention.STRATEGY,
+        narrow_weights.VARYING,
+        varying_product.STRATEGY,
+        varying_depthwise.STRATEGY,
+        varying_winograd.STRATEGY,
+        varying_convolution.STRATEGY,
+        varying_nest.STRATEGY,
+        recurrent_layers.VARYING,
+        sequential_loops.VARYING,
+        *NUMBERS.rows,
+    )
+)

@@ -1,0 +1,1 @@
+"""Attention in one kernel: scores, mask, Softmax and the product with the values."""

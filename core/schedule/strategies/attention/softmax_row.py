@@ -1,0 +1,104 @@
+"""Softmax of one row in scratch memory, in vectors: the row becomes exponentials, their sum a factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graft.core.operators import build as b
+from graft.core.schedule.products.statements import ramp, wide
+from graft.core.tensor_ir.arithmetic.exponential import FLOAT32, FLOAT64, exp_nonpositive
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Binary,
+    Block,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Horizontal,
+    If,
+    Let,
+    Load,
+    Select,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.rewriting.sharing import bind_shared
+from graft.core.tensor_ir.scalar_math import Value
+from graft.core.types import Type
+
+
+def softmax_row(
+    rows: Buffer,
+    factors: Buffer,
+    row: Expression,
+    lanes: int,
+    chains: int,
+    *,
+    empty_is_zero: bool = False,
+    nan_is_zero: bool = False,
+) -> Statement:
+    """Return the code that turns ``rows[row]`` into ``exp(x - max)`` and stores one over the sum in ``factors[row]``.
+
+    ``chains`` sums side by side hide the latency of one. The row's length is a multiple of ``lanes``; what it is padded
+    with is minus infinity. A row of nothing but that (unless ``empty_is_zero``), and one with a NaN, becomes NaN; with
+    ``nan_is_zero`` such a row becomes 0.
+    """
+    kind, vectors = Type(rows.dtype), b.dims(rows)[1] // lanes
+    count = min(chains, vectors)
+    parts = Buffer("parts", kind.dtype, (b.index(count), b.index(lanes)), memory="register", alignment=64)
+    top = Variable("top", kind.with_lanes(lanes))
+
+    def home(part: int) -> tuple[Expression, ...]:
+        return (b.index(part), ramp(b.index(0), lanes))
+
+    def at(vector: Expression) -> Load:
+        return Load(rows, (row, ramp(b.multiply(vector, lanes), lanes)))
+
+    def larger(vector: Expression, part: int) -> Statement:
+        # Not `max`: a NaN may be lost here, the difference brings it back.
+        value, known = at(vector), Load(parts, home(part))
+        return Store(parts, home(part), Select(Binary("gt", value, known), value, known))
+
+    def exponential(vector: Expression, part: int) -> Statement:
+        power = Variable("power", kind.with_lanes(lanes))
+        value = exp_nonpositive(Value(at(vector)) - Value(top), FLOAT32 if kind.dtype == "float32" else FLOAT64)
+        place = at(vector).indices
+        added = Store(parts, home(part), b.add(Load(parts, home(part)), power))
+        return bind_shared(Let(power, value.expression, Block((Store(rows, place, power), added))))
+
+    def started(number: float) -> list[Statement]:
+        return [Store(parts, home(part), wide(Constant(number, kind), lanes)) for part in range(count)]
+
+    def combined(operator: str) -> Expression:
+        values: list[Expression] = [Load(parts, home(part)) for part in range(count)]
+        while len(values) > 1:
+            first, second = values.pop(0), values.pop(0)
+            values.append(Binary(operator, first, second))  # type: ignore[arg-type]
+        return values[0] if lanes == 1 else Horizontal(operator, values[0])  # type: ignore[arg-type]
+
+    total, best = combined("add"), combined("max")
+    if empty_is_zero:
+        total = Select(b.equal(total, 0.0), Constant(1.0, kind), total)
+        best = Select(b.equal(best, float("-inf")), Constant(0.0, kind), best)
+    one, known = Constant(1.0, kind), Variable("total", kind)
+    finish: Statement = Store(factors, (row,), b.divide(one, known))
+    if nan_is_zero:
+        nothing = wide(Constant(0.0, kind), lanes)
+        cleared = _each(vectors, 1, lambda vector, _: Store(rows, at(vector).indices, nothing))
+        finish = If(b.is_nan(known), Block((cleared, Store(factors, (row,), one))), finish)
+    powers = Block((*started(0.0), _each(vectors, count, exponential), Let(known, total, finish)))
+    largest = Let(top, wide(best, lanes), powers)
+    return Allocate(parts, Block((*started(float("-inf")), _each(vectors, count, larger), largest)))
+
+
+def _each(vectors: int, count: int, body: Callable[[Expression, int], Statement]) -> Statement:
+    """Return the loop over the vectors of a row, ``count`` at a time, and what is left."""
+    rounds = vectors // count
+    block = Variable("vectors") if rounds > 1 else b.index(0)
+    step: Statement = Block(tuple(body(b.add(b.multiply(block, count), part), part) for part in range(count)))
+    if isinstance(block, Variable):
+        step = For(block, b.index(rounds), "serial", step)
+    rest = [body(b.index(rounds * count + part), part) for part in range(vectors - rounds * count)]
+    return Block((step, *rest))

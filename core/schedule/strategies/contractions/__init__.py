@@ -1,0 +1,1 @@
+"""Sums of products: matrices, batches of them, narrow weights."""

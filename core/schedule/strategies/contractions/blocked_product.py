@@ -1,0 +1,101 @@
+"""The schedule of sums of products: MatMul, Gemm, batched products, Einsum.
+
+What is scheduled is the anchor's stage, ``out[..., m, ..., n] = sum over k of left * right``, however it came about:
+``n`` is the output's innermost axis and becomes vectors, ``right`` is the factor that depends on it, ``m`` is an axis
+of the other factor, and all other axes are outer loops. Leading axes that all stages go through in step are one axis of
+rows first, so that the right factor is read for all of them at one time. (Its loops:
+`graft.core.schedule.products.contraction`.)
+"""
+
+from __future__ import annotations
+
+from graft.core.machine.target import Target
+from graft.core.operators.table import Trait
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.collapse import collapse_rows, with_sources
+from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
+from graft.core.schedule.products.contraction import ContractionScheduler
+from graft.core.schedule.products.packed_dot import Dots, with_packed_operands
+from graft.core.schedule.products.product_axes import Contraction, contraction_of
+from graft.core.schedule.products.tile_candidates import product_candidates
+from graft.core.schedule.strategies.nests.generic_nest import schedule_generic
+from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy, always
+from graft.core.tensor_ir.ir import Load
+from graft.core.tensor_ir.visit import loads
+
+
+def schedule_contraction(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled:
+    """Return the kernel in blocked and vectorised loops; in plain ones if its stages are no contraction (`analyse`)."""
+    collapsed, sources = collapse_rows(kernel) or (kernel, {})
+    return with_sources(_scheduled(collapsed, target, parameters) or schedule_generic(kernel, target), sources)
+
+
+def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) -> Scheduled | None:
+    parts = contraction_of(kernel)
+    if parts is None:
+        return None
+    wanted = of_family(parameters, ContractionParameters)
+    in_groups = _in_groups(kernel, parts, target, wanted)
+    if in_groups is not None:
+        return in_groups
+    scheduler = ContractionScheduler(kernel, parts, target, wanted)
+    scheduled = scheduler.scheduled()
+    return None if _copies_for_one_row(scheduler) else scheduled
+
+
+def _copies_for_one_row(scheduler: ContractionScheduler) -> bool:
+    """Whether a factor would be turned for one row, though its terms lie side by side: sums of rows read it once."""
+    parts = scheduler.parts
+    right, last = parts.right, parts.depth[-1].variable
+    is_copied = parts.height == 1 and scheduler.mode not in ("in place", "packed before")
+    return is_copied and isinstance(right, Load) and right.mask is None and right.indices[-1] is last
+
+
+def _grouped(kernel: Kernel, plain: Contraction, target: Target) -> Dots | None:
+    """Return a product as a sum of dot products; None if it is not one of small numbers."""
+    dots = with_packed_operands(plain, kernel.constants, target)
+    if dots is None:
+        return None
+    if dots.parts.height == 1 and not all(load.buffer in kernel.constants for load in loads(dots.parts.right)):
+        return None  # the right factor would be packed for a single use
+    return dots
+
+
+def _in_groups(
+    kernel: Kernel, plain: Contraction, target: Target, wanted: ContractionParameters | None
+) -> Scheduled | None:
+    """Return the schedule of a sum of dot products; None if the product is not one of small numbers."""
+    dots = _grouped(kernel, plain, target)
+    if dots is None:
+        return None
+    scheduler = ContractionScheduler(kernel, dots.parts, target, wanted, dots.sums, dots.small)
+    scheduled = scheduler.scheduled()
+    return scheduled if scheduler.starts.are_known else None
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    collapsed, sources = collapse_rows(anchor.kernel) or (anchor.kernel, {})
+    scheduled = _scheduled(collapsed, target, anchor.parameters)
+    return OTHER_FORM if scheduled is None else with_sources(scheduled, sources)
+
+
+def candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    """Return what to measure for a product in a stage of tuning."""
+    kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
+    parts = contraction_of(kernel)
+    if parts is None or parts.total.is_integer:
+        return []
+    own = of_family(anchor.parameters, ContractionParameters) or ContractionParameters()
+    return [*product_candidates(own, parts.height, parts.width, parts.left.type.dtype, target, stage)]
+
+
+def rounds(anchor: Anchor, target: Target) -> bool | None:
+    """Return whether the factors of a product are rounded to bfloat16; None if it is no product."""
+    kernel, _ = collapse_rows(anchor.kernel) or (anchor.kernel, {})
+    plain = contraction_of(kernel)
+    found = None if plain is None else _grouped(kernel, plain, target)
+    return None if plain is None else found is not None and found.parts.multiply.dot == "dot2_bf16"
+
+
+STRATEGY = Strategy("blocked_product", frozenset({Trait.CONTRACTION}), _build, always, candidates, rounds=rounds)

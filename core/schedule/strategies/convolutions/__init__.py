@@ -1,0 +1,1 @@
+"""Convolutions: direct, by patches (im2col), by Winograd's algorithm, depthwise."""

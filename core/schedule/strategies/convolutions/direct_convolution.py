@@ -1,0 +1,353 @@
+"""The schedule of convolutions in NCHW.
+
+Over flat pixels it is a contraction: ``out[n, g, o, pixel] = sum over k of weight[g, o, k] * patch[k, pixel]``,
+with ``k`` over the kernel's window and the group's channels. The 1x1 convolution reads its patches where they
+lie; others copy them into panels, row by row of the output. A depthwise convolution has no such product: it is computed
+directly, a vector of a row at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.collapse import with_sources
+from graft.core.schedule.parameters import COLUMNS, Columns, ContractionParameters, Parameters, of_family
+from graft.core.schedule.primitives.vectorize import vectorize_expression
+from graft.core.schedule.products.blocking import Panel
+from graft.core.schedule.products.contraction import ContractionScheduler
+from graft.core.schedule.products.convolution import Convolution
+from graft.core.schedule.products.dot_grouping import Sum, group
+from graft.core.schedule.products.epilogue import epilogue_of
+from graft.core.schedule.products.factor_packing import evaluate
+from graft.core.schedule.products.factors import Outer
+from graft.core.schedule.products.product_axes import Contraction, analyse
+from graft.core.schedule.products.statements import allocate, bind, column_mask, ramp, scratch, wide
+from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
+from graft.core.schedule.products.tiling import Reduced, lanes_of
+from graft.core.schedule.products.transposed_store import TurnedScheduler
+from graft.core.schedule.strategies.convolutions.depthwise_nchw import is_direct
+from graft.core.schedule.strategies.convolutions.flat_images import Flattened, flatten, uses_pixels_apart
+from graft.core.schedule.strategies.convolutions.winograd_cost import direct_cycles
+from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.tensor_ir.anchors import Window, weakened
+from graft.core.tensor_ir.ir import (
+    Block,
+    Buffer,
+    Expression,
+    For,
+    If,
+    Load,
+    Reduction,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.rewriting.simplify import simplify
+from graft.core.tensor_ir.verifying.anchor_rules import factors_of
+from graft.core.tensor_ir.visit import free_variables, substitute
+
+MIN_SAVED = 30
+"""Vectors of channels are better than those of pixels if they save so many multiply-adds per vector of the output."""
+
+
+def schedule_direct(
+    kernel: Kernel,
+    stages: tuple[Stage, ...],
+    window: Window,
+    target: Target,
+    wanted: ContractionParameters | None = None,
+) -> Scheduled | None:
+    """Return a convolution as a product of weights and patches; None if it is none."""
+    anchor = channels_innermost(stages[0], window)
+    plain = (anchor, *stages[1:])
+    grouped = group(anchor, kernel.constants, target)
+    packed = grouped and _product(kernel, (grouped.anchor, *plain[1:]), window.groups, target, wanted, grouped.sums)
+    return packed or _product(kernel, plain, window.groups, target, wanted)
+
+
+def _product(
+    kernel: Kernel,
+    stages: tuple[Stage, ...],
+    groups: int,
+    target: Target,
+    wanted: ContractionParameters | None,
+    sums: Sequence[Sum] = (),
+) -> Scheduled | None:
+    """Return the product of weights and patches; None if it is none, or its start needs sums that are not known."""
+    found = _flat_product(kernel, stages, groups)
+    if found is None:
+        return None
+    flat, parts = found
+    sums = flat.of(sums)
+    turned = _wants_channels_wide(parts, target, None if wanted is None else wanted.columns)
+    scheduled = _channels_wide(flat, parts, target, wanted, sums) if turned else None
+    is_wide = scheduled is not None
+    if scheduled is None:
+        apart = uses_pixels_apart(parts.right, parts.column)
+        scheduler = ContractionScheduler(flat.kernel, parts, target, wanted, sums)
+        if apart:
+            scheduler = _PatchScheduler(flat, parts, target, wanted, sums)
+        scheduled = scheduler.scheduled()
+        if not scheduler.starts.are_known:
+            return None
+    knobs = {**scheduled.knobs, "columns": "channels" if is_wide else "pixels"}
+    return replace(with_sources(scheduled, flat.original), knobs=knobs)
+
+
+def _flat_product(kernel: Kernel, stages: tuple[Stage, ...], groups: int) -> tuple[Flattened, Contraction] | None:
+    """Return a convolution over flat pixels, and the parts of that product; None if it is none."""
+    flat = flatten(kernel, stages, groups)
+    epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
+    parts = None if epilogue is None else analyse(epilogue)
+    return None if flat is None or parts is None or parts.columns != 3 else (flat, parts)
+
+
+def _wants_channels_wide(parts: Contraction, target: Target, wanted: Columns | None) -> bool:
+    """Whether vectors of channels, stored apart, are better than vectors of pixels, of which the last is too empty."""
+    lanes = lanes_of(parts.left.type.dtype, target)
+    if parts.rows is None or parts.height % lanes or lanes == 1:
+        return False
+    if wanted is not None:
+        return wanted == "channels"
+    empty = -parts.width % lanes
+    return parts.terms * empty >= MIN_SAVED * parts.width
+
+
+def _channels_wide(
+    flat: Flattened,
+    parts: Contraction,
+    target: Target,
+    wanted: ContractionParameters | None,
+    sums: Sequence[Sum] = (),
+) -> Scheduled | None:
+    """Return the product of pixels and weights with channels as columns; None if weights in patches are no constant."""
+    assert parts.rows is not None, "a convolution without channels"
+    if isinstance(parts.right, Load) and parts.right.mask is None:
+        swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
+        return TurnedScheduler(flat.kernel, swapped, target, wanted).scheduled()
+    found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
+    if found is None:
+        return None
+    source, matrix, axes = found
+    weights = Buffer(source.name, parts.left.type.dtype, tuple(map(b.index, matrix.shape)))
+    scheduler = _CopiedPatches(flat, parts, target, weights, matrix, axes, source, wanted, sums)
+    scheduled = scheduler.scheduled()
+    if not scheduler.starts.are_known or scheduler.starts.of_left is not None:
+        return None
+    return with_sources(scheduled, {weights: source})
+
+
+def channels_innermost(anchor: Stage, window: Window) -> Stage:
+    """Return the anchor with the sum over channels innermost, so that a window's bounds are looked at once for all.
+
+    Window axes of extent 1 are left out.
+    """
+    reduction = anchor.reduction
+    assert reduction is not None
+    channel = reduction.axes[window.reduced.index(0)]
+    single = {axis.variable: b.index(0) for axis in reduction.axes if axis is not channel and axis.extent == b.index(1)}
+    axes = (*(axis for axis in reduction.axes if axis is not channel and axis.variable not in single), channel)
+    value = simplify(substitute(anchor.value, single))
+    changed = Reduction("add", axes, reduction.initial)
+    return replace(anchor, value=value, reduction=changed, structure=weakened(window))
+
+
+class _PatchScheduler(ContractionScheduler):
+    """A contraction whose right factor is a patch of the input: panels are filled by runs of an output row."""
+
+    def __init__(
+        self,
+        flat: Flattened,
+        parts: Contraction,
+        target: Target,
+        wanted: ContractionParameters | None = None,
+        sums: Sequence[Sum] = (),
+    ) -> None:
+        super().__init__(flat.kernel, parts, target, wanted, sums)
+        self.flat = flat
+        self.row_length = flat.extents[-1]
+        self.row_count = math.prod(flat.extents[:-1])
+        if self.row_length % self.tile.columns:
+            self.spill = -(-min(self.row_length, self.tile.columns) // self.tile.lanes) * self.tile.lanes
+
+    def must_pack(self) -> bool:
+        """A patch is always copied."""
+        return True
+
+    def pack(self, outer: Outer, panel: Panel) -> Statement:
+        """Return the loops that fill a panel: for each window position and channel, the runs of pixels in it."""
+        width, length = panel.vectors * self.tile.lanes, self.row_length
+        row, column = Variable("row"), Variable("column")
+        body = self._run(outer, panel, row, column)
+        if length % width:
+            runs = self._runs(outer, panel, row, column)
+            body = If(b.less_equal(b.add(column, width), length), body, runs) if width <= length else runs
+        return bind([(row, b.divide(panel.begin, length)), (column, b.modulo(panel.begin, length))], body)
+
+    def _run(self, outer: Outer, panel: Panel, row: Expression, column: Expression) -> Statement:
+        """Return the loops that fill a panel whose pixels are all of one row."""
+        assert self.buffer is not None
+        stores: list[Statement] = []
+        for vector in range(panel.vectors):
+            start = vector * self.tile.lanes
+            value = self.patch(outer, row, b.add(column, start), None)
+            stores.append(Store(self.buffer, (self.panel_place(panel, start),), value))
+        return self.over_depth(Block(tuple(stores)), is_masked=True)
+
+    def _runs(self, outer: Outer, panel: Panel, row: Expression, column: Expression) -> Statement:
+        """Return the loops that fill a panel with pixels of several rows.
+
+        Whole vectors are stored, since a mask makes a store many times as slow on some processors: what is behind the
+        end of a run is replaced by the next run, behind the last by the next term, and behind the last term is room.
+        """
+        assert self.buffer is not None
+        lanes, width, length = self.tile.lanes, panel.vectors * self.tile.lanes, self.row_length
+        limits: list[tuple[Variable, Expression]] = []
+        stores: list[Statement] = []
+        if panel.cut:
+            # What no run fills is multiplied all the same, and old memory may hold numbers that are slow to multiply.
+            last = self.panel_place(panel, width - lanes)
+            stores.append(Store(self.buffer, (last,), wide(b.constant(0, self.kind.dtype), lanes)))
+        for run in range(min(-(-(width - 1) // length) + 1, self.row_count)):
+            first = column if run == 0 else b.index(0)
+            offset = b.index(0) if run == 0 else b.minimum(b.subtract(b.index(run * length), column), b.index(width))
+            limit, place = Variable(f"limit{run}"), Variable(f"offset{run}")
+            limits += [(limit, self._limit(b.add(row, run), first, offset, width)), (place, offset)]
+            for start in range(0, min(length, width), lanes):
+                value = self.patch(
+                    outer, b.add(row, run), b.add(first, start), b.less(ramp(start, lanes), wide(limit, lanes))
+                )
+                stores.append(Store(self.buffer, (self.panel_place(panel, b.add(place, start)),), value))
+        return bind(limits, self.over_depth(Block(tuple(stores))))
+
+    def _limit(self, row: Expression, first: Expression, offset: Expression, width: int) -> Expression:
+        """Return how many pixels of a run lie in its row, in the panel and in the image."""
+        room = b.minimum(b.subtract(b.index(self.row_length), first), b.subtract(b.index(width), offset))
+        return b.select(b.less(row, self.row_count), room, 0)
+
+    def patch(self, outer: Outer, row: Expression, column: Expression, mask: Expression | None) -> Expression:
+        """Return the vector of the right factor at ``column`` of an output row, for the current term of the sum."""
+        anchor = self.flat.anchor
+        factors = factors_of(anchor) or ()
+        (patch,) = [one for one in factors if not isinstance(one, str) and self.flat.spatial[-1] in free_variables(one)]
+        group = self.parts.shape[2]
+        places: dict[Variable, Expression] = {anchor.axes[0]: outer[0]}
+        places[anchor.axes[1]] = b.multiply(outer[1], group)
+        rest = row
+        for axis, extent in reversed(list(zip(self.flat.spatial[:-1], self.flat.extents[:-1], strict=True))):
+            places[axis] = b.modulo(rest, extent) if axis is not self.flat.spatial[0] else rest
+            rest = b.divide(rest, extent)
+        scalar = simplify(substitute(patch, places))
+        return vectorize_expression(scalar, {self.flat.spatial[-1]: ramp(column, self.tile.lanes)}, mask)
+
+
+class _CopiedPatches(TurnedScheduler):
+    """A product of pixels and weights with channels as columns, behind a copy of all patches: a row for each term."""
+
+    def __init__(
+        self,
+        flat: Flattened,
+        parts: Contraction,
+        target: Target,
+        weights: Buffer,
+        matrix: np.ndarray,
+        axes: tuple[int, ...],
+        source: Buffer,
+        wanted: ContractionParameters | None,
+        sums: Sequence[Sum] = (),
+    ) -> None:
+        self.origin = _PatchScheduler(flat, parts, target)
+        width = parts.width + self.origin.tile.lanes
+        self.patches = scratch("patches", parts.right.type.dtype, parts.terms, width)
+        assert parts.rows is not None
+        term, places = Variable("term"), [parts.axes[axis] for axis in (*axes, parts.rows)]
+        product = replace(
+            parts,
+            left=Load(self.patches, (term, parts.column)),
+            right=Load(weights, (*places, term)),
+            rows=parts.columns,
+            columns=parts.rows,
+            depth=(Reduced(term, parts.terms),),
+            multiply=replace(parts.multiply, turned=not parts.multiply.turned),
+        )
+        inputs = tuple(weights if buffer is source else buffer for buffer in flat.kernel.inputs)
+        kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})
+        super().__init__(kernel, product, target, wanted, sums)
+
+    def _blocks(self, outer: Outer) -> Statement:
+        return allocate((self.patches,), Block((self._copy_patches(outer), super()._blocks(outer))))
+
+    def _copy_patches(self, outer: Outer) -> Statement:
+        """Return the loops that copy patches by rows of the output; what is stored past a row's end is replaced."""
+        origin, lanes, length = self.origin, self.tile.lanes, self.origin.row_length
+        row = Variable("row")
+        group = {axis: index for axis, index in outer.items() if axis < 2}
+        stores: list[Statement] = []
+        for start in range(0, length, lanes):
+            mask = column_mask(start, length, lanes) if start + lanes > length else None
+            place = ramp(b.add(b.multiply(row, length), start), lanes)
+            value = origin.patch(group, row, b.index(start), mask)
+            stores.append(Store(self.patches, (origin.parts.term(), place), wide(value, lanes)))
+        return origin.over_depth(For(row, b.index(origin.row_count), "serial", Block(tuple(stores))))
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    found = anchor.convolution
+    if found is None or is_direct(anchor):
+        return Reject("shape", "no convolution, or one of groups of few channels")
+    return Reject("layout", "channels are last") if found.window.stores_channels_last else True
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    assert anchor.stages is not None and anchor.convolution is not None, anchor.kernel.name
+    wanted = of_family(anchor.parameters, ContractionParameters)
+    return schedule_direct(anchor.kernel, anchor.stages, anchor.convolution.window, target, wanted) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    own = of_family(anchor.parameters, ContractionParameters) or ContractionParameters()
+    found = anchor.convolution
+    if found is None or found.anchor.value.type.is_integer:
+        return []
+    if stage == 0:
+        return [next(_tiles(found, target, ContractionParameters(columns=columns))) for columns in COLUMNS]
+    if stage == 1:
+        # The schedule's own choice of columns is not known here: both then.
+        wanted = COLUMNS if own.columns is None else (own.columns,)
+        return [one for columns in wanted for one in _tiles(found, target, replace(own, columns=columns))]
+    return [*blocks(own, target), *(replace(own, unroll=unroll) for unroll in UNROLLS)]
+
+
+def _tiles(found: Convolution, target: Target, own: ContractionParameters) -> Iterator[ContractionParameters]:
+    """The tiles of a direct convolution, whose rows are channels and whose columns are pixels, or the reverse."""
+    shape = (found.window.outputs, math.prod(found.windows.target))
+    height, width = reversed(shape) if own.columns == "channels" else shape
+    for tile in best_tiles(height, width, found.anchor.value.type.dtype, target):
+        yield replace(own, rows=tile.rows, vectors=tile.vectors)
+
+
+def _cost(anchor: Anchor, target: Target) -> float:
+    assert anchor.convolution is not None, anchor.kernel.name
+    window = anchor.convolution.window
+    weights = window.groups * window.outputs * math.prod(window.extents)
+    return direct_cycles(weights, window.windows, target)
+
+
+def _rounds(anchor: Anchor, target: Target) -> bool | None:
+    assert anchor.stages is not None and anchor.convolution is not None, anchor.kernel.name
+    kernel, window, (first, *rest) = anchor.kernel, anchor.convolution.window, anchor.stages
+    grouped = group(channels_innermost(first, window), kernel.constants, target)
+    found = None if grouped is None else _flat_product(kernel, (grouped.anchor, *rest), window.groups)
+    return found is not None and found[1].multiply.dot == "dot2_bf16"
+
+
+STRATEGY = Strategy("direct_convolution", CONVOLUTIONS, _build, _applies, _candidates, rounds=_rounds, cost=_cost)

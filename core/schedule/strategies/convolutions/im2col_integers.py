@@ -1,0 +1,119 @@
+"""Convolutions of integers with their channels last as products of patches and weights.
+
+Patches (`graft.core.schedule.products.patches`) are runs of bytes here, all of which are copied into scratch memory
+first; what follows is a product of rows and a constant matrix. An image whose channels come first is turned before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.collapse import collapse_rows, with_sources
+from graft.core.schedule.primitives.vectorize import instantiate
+from graft.core.schedule.products.epilogue import fused_stages
+from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
+from graft.core.schedule.products.statements import allocate, column_mask, ramp, scratch
+from graft.core.schedule.products.tiling import lanes_of
+from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
+from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Function, Load, Stage, Statement, Store, Variable
+
+
+def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
+    """Return the kernel as a copy of patches and a product; None if it is of another form."""
+    stages = fused_stages(kernel)
+    window = None if stages is None else _window(kernel, stages)
+    if stages is None or window is None:
+        return None
+    patches = scratch("patches", window.source.dtype, *window.shape[:3], window.terms)
+    product = window.product(kernel, stages, patches)
+    collapsed, sources = collapse_rows(product) or (product, {})
+    scheduled = with_sources(schedule_contraction(collapsed, target), sources)
+    rows = next((new for new, old in sources.items() if old is patches), patches)
+
+    def build() -> Function:
+        inner = scheduled.function
+        # Two passes over a row may share their variables: fresh ones, so that each is bound once.
+        body = Block((*window.turn(), window.copy(rows, target), instantiate(inner.body, {})))
+        memory = (rows,) if window.image.memory != "scratch" else (window.image, rows)
+        return replace(window.reading(kernel, inner), body=allocate(memory, body))
+
+    return Scheduled(build, window.packed(kernel, scheduled.packed), knobs=scheduled.knobs)
+
+
+class _Window(Patches):
+    """A convolution without border."""
+
+    def turn(self) -> tuple[Statement, ...]:
+        """Return the loops that put the channels of an image last; none where they are."""
+        if self.image.memory != "scratch":
+            return ()
+        batch, channels, height, width = b.dims(self.source)
+        n, c, h, w = (Variable(name) for name in "nchw")
+        store = Store(self.image, (n, h, b.add(b.multiply(w, channels), c)), Load(self.source, (n, c, h, w)))
+        body: Statement = For(c, b.index(channels), "serial", For(w, b.index(width), "serial", store))
+        body = For(h, b.index(height), "parallel", body)
+        return (For(n, b.index(batch), "parallel", body),)
+
+    def reading(self, kernel: Kernel, product: Function) -> Function:
+        """Return the function of the product with the image as it comes as its parameter."""
+        own = self if self.image.memory != "scratch" else replace(self, image=self.source)
+        return Patches.reading(own, kernel, product)
+
+    def copy(self, rows: Buffer, target: Target) -> Statement:
+        """Return the loops that fill the patches, one for each pixel of the output."""
+        (batch, height, width, _), channels = self.shape, self.channels
+        window, strides, dilations = self.windows.kernel, self.windows.strides, self.windows.dilations
+        n, h, w = Variable("n"), Variable("h"), Variable("w")
+        row = b.add(b.multiply(b.add(b.multiply(n, height), h), width), w)
+        runs = (1, window[1] * channels) if dilations[1] == 1 else (window[1], channels)
+        statements: list[Statement] = []
+        for down in range(window[0]):
+            line = b.add(b.multiply(h, strides[0]), down * dilations[0])
+            for number in range(runs[0]):
+                first = b.multiply(b.add(b.multiply(w, strides[1]), number * dilations[1]), channels)
+                place = (down * runs[0] + number) * runs[1]
+                for begin, lanes, mask in _pieces(runs[1], lanes_of("uint8", target)):
+                    read = Load(self.image, (n, line, ramp(b.add(first, begin), lanes)), mask)
+                    patch = (row,) if len(rows.shape) == 2 else (n, h, w)
+                    statements.append(Store(rows, (*patch, ramp(b.index(place + begin), lanes)), read, mask))
+        body: Statement = For(w, b.index(width), "serial", Block(tuple(statements)))
+        return For(n, b.index(batch), "parallel", For(h, b.index(height), "parallel", body))
+
+
+def _pieces(length: int, most: int) -> list[tuple[int, int, Expression | None]]:
+    """Return begin, lanes and mask of the vectors that cover a run; the last may overlap the one before."""
+    if length < most:
+        lanes = 1 << (length - 1).bit_length()
+        return [(0, lanes, None if lanes == length else column_mask(0, length, lanes))]
+    begins = [*range(0, length - most, most), length - most]
+    return [(begin, most, None) for begin in begins]
+
+
+def _window(kernel: Kernel, stages: Sequence[Stage]) -> _Window | None:
+    """Take a convolution apart; None unless its result has channels last and no window leaves the image."""
+    plain = plain_convolution(kernel, stages, "int32")
+    if plain is None or plain[0].windows.leaves or not plain[0].window.stores_channels_last:
+        return None
+    window, source = plain[0].window, plain[1]
+    if window.reads_channels_last or b.dims(source)[-1] == window.inputs == 1:
+        return _Window(*plain, with_rows(source))
+    if not window.reads_channels_first:
+        return None
+    batch, channels, height, width = b.dims(source)
+    return _Window(*plain, scratch("turned", source.dtype, batch, height, width * channels))
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    found = anchor.convolution
+    if found is None or found.anchor.value.type.dtype != "int32" or found.window.groups != 1:
+        return Reject("shape", "no convolution of integers without groups")
+    return True if found.window.stores_channels_last else Reject("layout", "channels are not last")
+
+
+STRATEGY = Strategy("im2col_integers", CONVOLUTIONS, of_kernel(schedule_patches), _applies)

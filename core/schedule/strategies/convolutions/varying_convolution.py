@@ -1,0 +1,482 @@
+"""Convolutions of images whose extents are known only when a kernel runs: register tiles of pixels x output channels.
+
+Vectors are of output channels, which are numbers; pixels of all images are counted through, so that neither a narrow
+image nor a small batch leaves a tile half empty. Where windows leave the image, it is copied into one with a border of
+zeros first, so that nothing is masked in the loops that count; a copy is small beside the products that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from graft.core.machine.machine import Machine
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
+from graft.core.schedule.primitives.vectorize import lower_loops
+from graft.core.schedule.products.convolution import Convolution, convolution_of
+from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
+from graft.core.schedule.products.image_elements import ImageElements, elements_of
+from graft.core.schedule.products.statements import column_mask, ramp, wide
+from graft.core.schedule.products.tile_candidates import best_tiles
+from graft.core.schedule.products.tiling import (
+    Reduced,
+    RegisterTile,
+    accumulate,
+    adjusted_tile,
+    begin_with,
+    finish_tile,
+    ranked_tiles,
+)
+from graft.core.schedule.strategies.nests.varying_nest import Nests
+from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Preference, Strategy
+from graft.core.tensor_ir.anchors import Window, Windows
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Bitcast,
+    Block,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Let,
+    Load,
+    LoopKind,
+    Stage,
+    Statement,
+    Variable,
+)
+from graft.core.types import element_bits
+
+USUAL = 128
+"""The pixels that tiles are chosen for."""
+NEAR = 1.005
+"""Tiles that take so much of the fewest cycles are as good: one that leaves no channels over needs half the code."""
+MOST_PIXELS = 8
+"""Pixels of a tile at the most: where each begins stays in a register for addresses."""
+DEPTHWISE_PIXELS = 8
+"""Pixels of a tile of a depthwise convolution."""
+NEAR_SHARE = 0.5
+"""Weights that fill no more than this part of the first-level cache are read whole for each tile of pixels."""
+BLOCK_SHARE = 0.5
+"""Pixels are taken in blocks whose inputs fill this part of the second-level cache, where they stay for all panels."""
+LEAST_TILES = 4
+"""The tiles of a block at the least."""
+
+Place = dict[int, Expression]
+"""The index along each axis of an image but its channels, by the axis' number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pixels:
+    """The pixels of a tile: the number of the first, and the places of all."""
+
+    first: Expression
+    places: tuple[Place, ...]
+
+
+def schedule_images(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: ContractionParameters | None = None
+) -> Scheduled | None:
+    """Return a kernel around a convolution by constant weights; None for any other."""
+    direct = direct_sums(kernel, stages, target, parameters)
+    if direct is None:
+        return None
+    panels, tile = direct.panels, direct.tile
+    weights, dot = direct.elements.weights, direct.elements.multiply.dot
+    knobs: dict[str, int | str] = {"pixels": tile.rows, "vectors": tile.vectors}
+    return Scheduled(
+        lambda: kernel.function(finished(direct.loops(target.machine)), {weights: panels.buffer}),
+        {weights: panels.packed(direct.elements)},
+        knobs={**knobs, "dot": dot} if dot else knobs,
+    )
+
+
+def finished(body: Statement) -> Statement:
+    """Return loops as they are emitted."""
+    return lower_loops(body)
+
+
+def direct_sums(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: ContractionParameters | None = None
+) -> DirectSums | None:
+    """Take apart a convolution by constant weights; None if it is none."""
+    epilogue = epilogue_of(stages, kernel.outputs)
+    found = None if epilogue is None else convolution_of(epilogue.anchor)
+    if epilogue is None or found is None or epilogue.branches or epilogue.picks:
+        return None
+    elements = elements_of(stages, found, kernel, target)
+    if elements is None:
+        return None
+    kind, window = epilogue.anchor.value.type.dtype, found.window
+    columns = window.groups if window.is_depthwise else window.outputs
+    ranked = [row for row in ranked_tiles(USUAL, columns, kind, target) if row[1].rows <= MOST_PIXELS]
+    good = [tile for cycles, tile in ranked if cycles <= NEAR * ranked[0][0]]
+    tile = min(good, key=lambda tile: -(-columns // tile.lanes) % tile.vectors > 0)
+    if window.is_depthwise:
+        tile = RegisterTile(min(DEPTHWISE_PIXELS, tile.rows * tile.vectors), 1, tile.lanes)
+    elif parameters is not None:
+        tile = adjusted_tile(tile, MOST_PIXELS, columns, parameters.rows, parameters.vectors)
+    return DirectSums(epilogue, found, elements, Panels.of(elements, window, tile), tile)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectSums:
+    """A convolution taken apart, its weights in panels, and the tile of pixels x output channels."""
+
+    epilogue: Epilogue
+    found: Convolution
+    elements: ImageElements
+    panels: Panels
+    tile: RegisterTile
+
+    def loops(self, machine: Machine) -> Statement:
+        """Return the loops over all tiles."""
+        return _Loops(self.epilogue, self.found, self.elements, self.panels, self.tile, machine).body()
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """The weights as ``[group, panel, window, input channel, channels of the panel]``, zeros behind the last channel.
+
+    To a depthwise convolution all channels are one group of one input channel; packed weights count as one, too.
+    Behind them, from element ``tail`` on, are the sums of the weights of each output channel, where they are wanted.
+    """
+
+    buffer: Buffer
+    groups: int
+    outputs: int
+    inputs: int
+    window: int
+    width: int
+
+    @classmethod
+    def of(cls, elements: ImageElements, window: Window, tile: RegisterTile) -> Panels:
+        """Return the panels for a window's weights in a tile."""
+        groups, outputs = (1, window.groups) if window.is_depthwise else (window.groups, window.outputs)
+        size, count, inputs = prod(window.windows.kernel), -(-outputs // tile.columns), elements.contents.shape[1]
+        terms = size * inputs + (elements.sums is not None)
+        extent = b.index(groups * count * terms * tile.columns)
+        dtype = str(elements.contents.dtype)
+        buffer = Buffer(f"{elements.weights.name}_panels", dtype, (extent,), None, "host", 64)
+        return cls(buffer, groups, outputs, inputs, size, tile.columns)
+
+    @property
+    def size(self) -> int:
+        """The elements of a panel."""
+        return self.window * self.inputs * self.width
+
+    @property
+    def count(self) -> int:
+        """The panels of a group."""
+        return -(-self.outputs // self.width)
+
+    @property
+    def tail(self) -> int:
+        """The elements of all panels."""
+        return self.groups * self.count * self.size
+
+    def packed(self, elements: ImageElements) -> np.ndarray:
+        """Return the contents."""
+        flat = self._in_panels(elements.contents, self.inputs, self.window)
+        return flat if elements.sums is None else np.concatenate([flat, self._in_panels(elements.sums, 1, 1)])
+
+    def _in_panels(self, contents: np.ndarray, inputs: int, window: int) -> np.ndarray:
+        """Return what is ``[output channel, input channel, window ...]`` in the order of panels."""
+        flat = contents.reshape(self.groups, self.outputs, inputs, window)
+        padded = np.pad(flat, ((0, 0), (0, self.count * self.width - self.outputs), (0, 0), (0, 0)))
+        blocks = padded.reshape(self.groups, self.count, self.width, inputs, window)
+        return np.ascontiguousarray(blocks.transpose(0, 1, 4, 3, 2)).reshape(-1)
+
+
+class _Loops:
+    """Writes the loops of one convolution."""
+
+    def __init__(
+        self,
+        epilogue: Epilogue,
+        found: Convolution,
+        elements: ImageElements,
+        panels: Panels,
+        tile: RegisterTile,
+        machine: Machine,
+    ) -> None:
+        self.epilogue, self.window, self.panels, self.tile, self.machine = epilogue, found.window, panels, tile, machine
+        self.elements, self.image, self.kind = elements, elements.image, epilogue.anchor.value.type
+        place = {number: axis for axis, number in enumerate(self.window.result)}
+        shape = epilogue.anchor.buffer.shape
+        self.extents = {axis: shape[place[axis]] for axis in range(len(shape)) if axis != 1}
+        """The extents of the result by the numbers of an image's axes."""
+        self.pixels: Expression = b.index(1)
+        for extent in self.extents.values():
+            self.pixels = b.multiply(self.pixels, extent)
+        channels = self.window.groups * self.window.inputs
+        """The channels of the image."""
+        self.channels = -(-channels // elements.width) * elements.width
+        is_read_there = self.window.reads_channels_last and self.channels == channels and not elements.is_copied
+        self.padded = None if is_read_there and not self.windows.leaves else self._padded()
+
+    @property
+    def windows(self) -> Windows:
+        return self.window.windows
+
+    def body(self) -> Statement:
+        """Return the copy of the image, if it needs one, and the loops over tiles of pixels and panels of weights."""
+        near = self.panels.groups * self.panels.count * self.panels.size * element_bits(self.kind.dtype) // 8
+        is_near = near <= NEAR_SHARE * self.machine.working_set(1)
+        body = self._by_tiles() if self.window.is_depthwise or is_near else self._by_panels()
+        if self.padded is None:
+            return body
+        return Allocate(self.padded, Block((self._copy(self.padded), body)))
+
+    # ---- The image with a border ----
+
+    def _padded(self) -> Buffer:
+        """Return the image that windows read: channels last, as much of each axis as they see."""
+        w, shape = self.windows, [self.extents[0]]
+        for d in range(w.rank):
+            reach = (w.kernel[d] - 1) * w.dilations[d] + 1
+            last = b.multiply(b.subtract(self.extents[2 + d], 1), w.strides[d])
+            shape.append(b.maximum(b.add(last, reach), 0))
+        channels = b.index(self.channels)
+        return Buffer(f"{self.image.name}_padded", self.elements.dtype, (*shape, channels), None, "scratch", 64)
+
+    def _copy(self, padded: Buffer) -> Statement:
+        axes = b.variables(len(padded.shape), "p")
+        w, extents = self.windows, dict(zip(self.window.layout, self.image.shape, strict=True))
+        places: Place = {0: axes[0], 1: axes[-1]}
+        channels = self.window.groups * self.window.inputs
+        conditions: list[Expression] = [] if self.channels == channels else [b.less(axes[-1], channels)]
+        for d in range(w.rank):
+            place = places[2 + d] = b.subtract(axes[1 + d], w.begins[d])
+            conditions += [b.greater_equal(place, 0)] if w.begins[d] > 0 else []
+            conditions += [b.less(place, extents[2 + d])] if w.passes(d) else []
+        raw = b.masked_load(self.image, [places[number] for number in self.window.layout], conditions)
+        element, mask = self.elements.element(raw), b.all_of(conditions)
+        if mask is not None and self.elements.border is not None:
+            element = b.select(mask, element, self.elements.border)
+        return Nests(self.machine).nest(Stage(padded, axes, element), 0)
+
+    # ---- Tiles ----
+
+    def _by_tiles(self) -> Statement:
+        """Return tiles of pixels, each with all panels: the weights stay in the nearest cache."""
+        return self._tiles(b.index(0), self.pixels, self._panels, "parallel")
+
+    def _by_panels(self) -> Statement:
+        """Return blocks of pixels, in each all panels, for each all tiles of the block."""
+        tile, panels = self.tile, self.panels
+        each = self.channels * prod(self.windows.strides) * element_bits(self.elements.dtype) // 8
+        tiles = max(LEAST_TILES, int(BLOCK_SHARE * self.machine.working_set(2)) // (each * tile.rows))
+        height = tiles * tile.rows
+        block, group, panel = Variable("block"), Variable("group"), Variable("panel")
+        first = b.multiply(block, height)
+        count = b.minimum(b.subtract(self.pixels, first), b.index(height))
+        whole, rest = divmod(panels.outputs, panels.width)
+        parts: list[Statement] = []
+        if whole:
+            tiles_of = self._tiles(first, count, lambda pixels: self._panel(pixels, group, panel, None))
+            parts.append(For(panel, b.index(whole), "parallel", tiles_of))
+        if rest:
+            last = self._tiles(first, count, lambda pixels: self._panel(pixels, group, b.index(whole), rest))
+            parts.append(last)
+        body: Statement = Block(tuple(parts)) if len(parts) > 1 else parts[0]
+        body = self._over_groups(group, body)
+        return For(block, b.divide(b.add(self.pixels, height - 1), height), "parallel", body)
+
+    def _over_groups(self, group: Variable, body: Statement) -> Statement:
+        if self.panels.groups == 1:
+            return Let(group, b.index(0), body)
+        return For(group, b.index(self.panels.groups), "serial", body)
+
+    def _panels(self, pixels: _Pixels) -> Statement:
+        """Return all panels of a tile of pixels."""
+        whole, rest = divmod(self.panels.outputs, self.panels.width)
+        group, panel = Variable("group"), Variable("panel")
+        parts: list[Statement] = []
+        if whole:
+            parts.append(For(panel, b.index(whole), "serial", self._panel(pixels, group, panel, None)))
+        if rest:
+            parts.append(self._panel(pixels, group, b.index(whole), rest))
+        return self._over_groups(group, Block(tuple(parts)))
+
+    def _tiles(
+        self, first: Expression, count: Expression, body: Callable[[_Pixels], Statement], kind: LoopKind = "serial"
+    ) -> Statement:
+        """Return tiles of the pixels from ``first`` on; the last one ends where all pixels end.
+
+        Some are then computed twice, which is cheaper than one by one; of an image of fewer than a tile the last is.
+        """
+        number, height = Variable("tile"), self.tile.rows
+        begin = b.minimum(b.add(first, b.multiply(number, height)), b.subtract(self.pixels, height))
+        placed = self._placed(b.maximum(begin, 0), height, body)
+        return For(number, b.divide(b.add(count, height - 1), height), kind, placed)
+
+    def _placed(self, begin: Expression, count: int, body: Callable[[_Pixels], Statement]) -> Statement:
+        """Return the body with the places of ``count`` pixels from number ``begin`` on: only the first is divided."""
+        axes = [axis for axis, extent in self.extents.items() if extent != b.index(1)]
+        known: list[tuple[Variable, Expression]] = []
+
+        def named(name: str, value: Expression) -> Variable:
+            variable = Variable(name)
+            known.append((variable, value))
+            return variable
+
+        first = named("at", begin)
+        place: Place = {axis: named(f"x{axis}", index) for axis, index in self._divided(first).items()}
+        places = [place]
+        for number in range(1, count):
+            place = dict(place)
+            carry: Expression = b.select(b.less(number, self.pixels), b.index(1), b.index(0))
+            for axis in reversed(axes):
+                moved = b.add(place[axis], carry)
+                if axis == axes[0]:
+                    place[axis] = named(f"x{axis}", moved)
+                    break
+                moved = named("moved", moved)
+                is_over = b.equal(moved, self.extents[axis])
+                place[axis] = named(f"x{axis}", b.select(is_over, b.index(0), moved))
+                carry = named("carry", b.select(is_over, b.index(1), b.index(0)))
+            places.append(place)
+        inner = body(_Pixels(first, tuple(places)))
+        for variable, value in reversed(known):
+            inner = Let(variable, value, inner)
+        return inner
+
+    def _divided(self, number: Expression) -> Place:
+        """Return the place of a pixel from its number."""
+        place: Place = dict.fromkeys(self.extents, b.index(0))
+        axes = [axis for axis, extent in self.extents.items() if extent != b.index(1)]
+        for axis in reversed(axes):
+            is_first = axis == axes[0]
+            place[axis] = number if is_first else b.modulo(number, self.extents[axis])
+            number = number if is_first else b.divide(number, self.extents[axis])
+        return place
+
+    def _panel(self, pixels: _Pixels, group: Expression, panel: Expression, rest: int | None) -> Statement:
+        """Return the sums of some pixels for one panel of weights, of whose channels ``rest`` exist (None: all)."""
+        lanes = self.tile.lanes
+        if rest is not None and lanes > 1 and not self.machine.masks and rest % lanes:
+            return self._one_by_one(pixels, group, panel, rest)
+        vectors = self.tile.vectors if rest is None else -(-rest // lanes)
+        tile = replace(self.tile, rows=len(pixels.places), vectors=vectors)
+        return self._sums(tile, pixels, (group, panel), b.index(0), rest)
+
+    def _one_by_one(self, pixels: _Pixels, group: Expression, panel: Expression, rest: int) -> Statement:
+        """Return the channels of a panel that are left over on a machine without masks."""
+        whole = rest // self.tile.lanes
+        column, single = Variable("column"), RegisterTile(len(pixels.places), 1, 1, self.tile.unroll)
+        parts: list[Statement] = []
+        if whole:
+            tile = replace(self.tile, rows=len(pixels.places), vectors=whole)
+            parts.append(self._sums(tile, pixels, (group, panel), b.index(0), None))
+        begin = b.add(column, whole * self.tile.lanes)
+        left = rest - whole * self.tile.lanes
+        parts.append(For(column, b.index(left), "serial", self._sums(single, pixels, (group, panel), begin, None)))
+        return Block(tuple(parts))
+
+    def _sums(
+        self,
+        tile: RegisterTile,
+        pixels: _Pixels,
+        of: tuple[Expression, Expression],
+        first: Expression,
+        rest: int | None,
+    ) -> Statement:
+        """Return one tile of sums for the channels of a panel from ``first`` on."""
+        (group, panel), w, panels, lanes = of, self.windows, self.panels, tile.lanes
+        offset = b.add(b.multiply(panel, panels.width), first)
+        column = b.add(b.multiply(group, panels.outputs), offset)
+        start = b.add(b.multiply(b.add(b.multiply(group, panels.count), panel), panels.size), first)
+        taps = [Reduced(Variable(f"k{d}"), w.kernel[d]) for d in range(w.rank)]
+        term = Reduced(Variable("c"), panels.inputs)
+
+        def left(row: int) -> Expression:
+            channel: Expression = b.add(b.multiply(group, panels.inputs), term.variable)
+            if self.elements.width > 1:
+                channel = ramp(b.multiply(channel, self.elements.width), self.elements.width)
+            if self.window.is_depthwise:
+                channel = ramp(column, lanes)
+            return self._pixel(pixels.places[row], [tap.variable for tap in taps], channel, mask(0))
+
+        def right(vector: int) -> Expression:
+            number: Expression = b.index(0)
+            for tap in (*taps, term):
+                number = b.add(b.multiply(number, tap.extent), tap.variable)
+            begin = b.add(b.add(start, b.multiply(number, panels.width)), vector * lanes)
+            return Load(panels.buffer, (ramp(begin, lanes),))
+
+        def begin(row: int, vector: int) -> Expression:
+            sums = b.add(b.multiply(b.add(b.multiply(group, panels.count), panel), panels.width), first)
+            place = b.add(sums, panels.tail + vector * lanes)
+            return self._start(Load(panels.buffer, (ramp(place, lanes),)))
+
+        def mask(vector: int) -> Expression | None:
+            is_whole = rest is None or (vector + 1) * lanes <= rest
+            return None if is_whole or rest is None else column_mask(b.index(vector * lanes), rest, lanes)
+
+        def point(row: Expression, ahead: Expression) -> list[Expression]:
+            place = pixels.places[int(row.value)] if isinstance(row, Constant) else divided(row)
+            channels = ramp(b.add(column, ahead), lanes)
+            return [channels if axis == 1 else place[axis] for axis in self.window.result]
+
+        def divided(row: Expression) -> Place:
+            return self._divided(b.minimum(b.add(pixels.first, row), b.subtract(self.pixels, 1)))
+
+        def finish(totals: Buffer) -> Statement:
+            return finish_tile(self.epilogue, tile, totals, point, mask)
+
+        multiply = self.elements.multiply if self.elements.multiply.dot else None
+        starts = begin_with(tile, begin)
+        return accumulate(tile, self.kind, starts, (*taps, term), left, right, finish, multiply=multiply)
+
+    def _start(self, sums: Expression) -> Expression:
+        """Return what a vector of sums starts from; ``sums`` are those of the weights."""
+        initial, point, lanes = self.epilogue.initial, self.elements.point, sums.type.lanes
+        if point is None:
+            return wide(initial, lanes)
+        return b.subtract(wide(initial, lanes), b.multiply(wide(point, lanes), sums))
+
+    def _pixel(
+        self, place: Place, taps: Sequence[Expression], channel: Expression, mask: Expression | None
+    ) -> Expression:
+        """Return what a window at a place sees."""
+        w, copied = self.windows, self.padded is not None
+        spatial: list[Expression] = []
+        for d, tap in enumerate(taps):
+            moved = b.add(b.multiply(place[2 + d], w.strides[d]), b.multiply(tap, w.dilations[d]))
+            spatial.append(moved if copied else b.subtract(moved, w.begins[d]))
+        own = mask if self.window.is_depthwise and channel.type.lanes > 1 else None
+        loaded = Load(self.padded or self.image, (place[0], *spatial, channel), own)
+        return Bitcast(loaded, "int32") if self.elements.width > 1 else b.cast(loaded, self.kind.dtype)
+
+
+def _prefers(window: Window, target: Target) -> Preference | None:
+    """Channels last, but for the image of a network's first convolution, which is copied anyway."""
+    if window.windows.rank != 2:
+        return None
+    return Preference("first" if window.is_first else "last", "last", gains=True)
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    parameters = of_family(anchor.parameters, ContractionParameters)
+    return (anchor.stages and schedule_images(anchor.kernel, anchor.stages, target, parameters)) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    """Register tiles of pixels and channels."""
+    direct = None if anchor.stages is None or stage > 0 else direct_sums(anchor.kernel, anchor.stages, target)
+    if direct is None or direct.found.window.is_depthwise:
+        return []
+    tiles = best_tiles(MOST_PIXELS, direct.found.window.outputs, direct.epilogue.anchor.value.type.dtype, target)
+    return [ContractionParameters(rows=tile.rows, vectors=tile.vectors) for tile in tiles]
+
+
+STRATEGY = Strategy("varying_convolution", CONVOLUTIONS, _build, candidates=_candidates, prefers=_prefers, varies=True)
+"""Takes convolutions by constant weights in any layout; where channels are not last, copies or scatters."""

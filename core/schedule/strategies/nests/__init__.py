@@ -1,0 +1,1 @@
+"""Nests of fused stages: elementwise, reductions, rows, sliding windows."""

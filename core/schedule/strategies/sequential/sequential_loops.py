@@ -1,0 +1,414 @@
+"""The schedule of stages whose elements depend on each other: scans, scatters and selections.
+
+Each becomes the plain loops that its order describes, one stage after the other, which serves every machine. A scan
+whose lines do not need each other runs line after line, in registers, and along its innermost axis in vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import assert_never
+
+from graft.core.machine.machine import Machine
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators.control_loops import block
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.flat_stages import LoopAxis, constant_extent
+from graft.core.schedule.loops.loop_frames import blocked, loops_around, nested, outer_loops, taken
+from graft.core.schedule.primitives.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
+from graft.core.schedule.strategies.nests.varying_nest import Nests, divided
+from graft.core.schedule.strategies.sequential.selection_loops import selection_loops
+from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Axis,
+    Block,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Scan,
+    Scatter,
+    Selection,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.ordered_stages import (
+    at_first,
+    carried_dimension,
+    is_sequential,
+    reads_before,
+    scan_of,
+    stage_expressions,
+    stage_loops,
+    with_carried,
+)
+from graft.core.tensor_ir.rewriting.simplify import simplify_statement
+from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map_statement, substitute, substitution
+from graft.core.types import element_bits, is_custom
+
+ZERO = (b.index(0),)
+Places = list[Expression]
+BESIDE = 4
+"""Vectors of lines of a scan that go on together, where there are enough."""
+PIECE = 8
+"""Vectors (or elements) along a row that a thread updates before it goes on to the next row: some cache lines."""
+
+
+def schedule_sequential(kernel: Kernel, target: Target) -> Scheduled:
+    """Return loops for a kernel of any stages, some of which are scans, scatters or selections."""
+    body = loops_of(kernel.stages, kernel.outputs, target.machine)
+    # What is written twice, with another start or tail, gets fresh variables, so that each is bound once.
+    finished = instantiate(simplify_statement(lower_loops(body)), {})
+    parameters = (*kernel.inputs, *kernel.outputs)
+    return Scheduled(Function(kernel.name, parameters, len(kernel.outputs), finished, kernel.origin))
+
+
+def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], machine: Machine) -> Statement:
+    """Return the loops of stages one after the other; what lies between them is in scratch memory."""
+    parts, kept = [], []
+    for group in stage_loops(stages):
+        own = {stage.buffer for stage in group}
+        others = [stage for stage in stages if stage.buffer not in own]
+        read = {load.buffer for stage in others for load in loads(*stage_expressions(stage))}
+        stored = [stage.buffer for stage in group if stage.buffer in outputs or stage.buffer in read]
+        match group[0].order:
+            case Scan() if _runs_in_lines(group):
+                parts.append(_lines(group, stored, machine))
+            case Scan():
+                folded = _folded(group, stored)
+                stored += folded.values()
+                parts.append(_with_buffers(scan_loops(group), group, folded))
+            case Scatter():
+                parts.append(_scatter(group[0], group[0].order, machine))
+            case Selection():
+                lanes = lanes_of({load.buffer.dtype for load in loads(group[0].value)}, machine)
+                parts.append(selection_loops(group[0], group[0].order, lanes, machine))
+            case None:
+                parts.append(stage_nest(group[0], machine))
+            case _:
+                assert_never(group[0].order)
+        kept += [buffer for buffer in stored if buffer not in outputs]
+    body: Statement = Block(tuple(parts))
+    for buffer in reversed(kept):
+        body = Allocate(buffer, body)
+    return body
+
+
+def _nest(axes: Sequence[Axis], body: Statement) -> Statement:
+    """Return serial loops over axes."""
+    for axis in reversed(axes):
+        body = For(axis.variable, axis.extent, "serial", body)
+    return body
+
+
+def stage_nest(stage: Stage, machine: Machine) -> Statement:
+    """Return the loops of one stage, without its order: in vectors and on threads where its elements are in rows."""
+    if varies(stage.buffer):
+        return Nests(machine).nest(replace(stage, order=None), 0)
+    axes = [LoopAxis(axis, extent) for axis, extent in zip(stage.axes, b.dims(stage.buffer), strict=True)]
+    lanes = 1
+    if axes and stage.reduction is None:
+        lanes = _lanes(stage.buffer, stage.axes, stage.value, stage.axes[-1], machine)
+    if lanes == 1:
+        return _plain_nest(stage)
+    is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
+    loops = nested(axes, Store(stage.buffer, stage.axes, stage.value))
+    return taken(loops, blocked(axes, lanes, lanes, machine, is_shared))
+
+
+def _lanes(buffer: Buffer, indices: Sequence[Expression], value: Expression, axis: Variable, machine: Machine) -> int:
+    """Return the lanes for a store along a variable: 1 unless all that it touches lies in rows along it, or is one."""
+    places = [(indices, buffer), *((load.indices, load.buffer) for load in loads(value))]
+    for at, _ in places:
+        if not at or axis in free_variables(*at[:-1]) or (at[-1] is not axis and axis in free_variables(at[-1])):
+            return 1
+    return lanes_of({touched.dtype for _, touched in places}, machine) if indices[-1] is axis else 1
+
+
+def lanes_of(kinds: Collection[str], machine: Machine) -> int:
+    """Return as many lanes as a register has of the widest of some types; 1 where one of them is custom."""
+    widest = max(4 if kind in b.NARROW_FLOATS else element_bits(kind) // 8 or 1 for kind in kinds)
+    return 1 if any(map(is_custom, kinds)) else max(1, min(32, machine.vector_bytes // widest))
+
+
+def _plain_nest(stage: Stage, fixed: Mapping[Variable, Expression] | None = None) -> Statement:
+    """Return the loops of one stage, without its order: scalar ones. Axes in ``fixed`` have one position only."""
+    loop_axes = {axis: Variable(axis.name) for axis in stage.axes if axis not in (fixed or {})}
+    fresh: dict[Variable, Expression] = {**loop_axes, **(fixed or {})}
+    pairs = zip(stage.axes, stage.buffer.shape, strict=True)
+    rows = [Axis(loop_axes[axis], extent) for axis, extent in pairs if axis in loop_axes]
+    change, at = substitution(fresh), tuple(fresh[axis] for axis in stage.axes)
+    if stage.reduction is None:
+        return _nest(rows, Store(stage.buffer, at, change(stage.value)))
+    total = Buffer("total", stage.value.type.dtype, (b.index(1),), memory="register")
+    inner = {axis.variable: Variable(axis.variable.name) for axis in stage.reduction.axes}
+    term = b.binary(stage.reduction.operator, Load(total, ZERO), substitute(stage.value, {**fresh, **inner}))
+    reduced = [Axis(inner[axis.variable], axis.extent) for axis in stage.reduction.axes]
+    finish: Statement = Store(stage.buffer, at, Load(total, ZERO))
+    if stage.epilogue is not None and stage.epilogue_variable is not None:
+        variable = Variable(stage.epilogue_variable.name, stage.epilogue_variable.type)
+        result = substitute(stage.epilogue, {**fresh, stage.epilogue_variable: variable})
+        finish = Let(variable, Load(total, ZERO), Store(stage.buffer, at, result))
+    start = Store(total, ZERO, change(stage.reduction.initial))
+    return _nest(rows, Allocate(total, block(start, _nest(reduced, Store(total, ZERO, term)), finish)))
+
+
+# ---- Scans --------------------------------------------------------------------------------------------------------
+
+
+def scan_loops(group: Sequence[Stage]) -> Statement:
+    """Return the loop over the positions of a scan with its stages one after the other inside."""
+    scan = scan_of(group[0])
+    extent = b.counts(group[0].buffer)[carried_dimension(group[0])]
+
+    def at(stages: Sequence[Stage], step: Expression) -> Statement:
+        place = b.subtract(b.subtract(b.extent(extent), 1), step) if scan.reverse else step
+        return block(*(_plain_nest(stage, {scan.carried: place}) for stage in stages))
+
+    if extent == 0:
+        return Block(())
+    first = at(with_carried(group, at_first), b.index(0))
+    if extent == 1:
+        return first
+    step = Variable(scan.carried.name)
+    rest = For(step, b.subtract(b.extent(extent), 1), "serial", at(group, b.add(step, 1)))
+    return block(first, rest) if isinstance(extent, int) else If(b.greater(extent, 0), block(first, rest))
+
+
+def _folded(group: Sequence[Stage], stored: Collection[Buffer]) -> dict[Buffer, Buffer]:
+    """Return memory for what a scan alone reads of itself: one position, or two where the one before is read, too."""
+    found = [reads_before(group, load) for stage in group for load in loads(*stage_expressions(stage))]
+    folded = {}
+    for stage in group:
+        if stage.buffer not in stored:
+            shape, positions = list(stage.buffer.shape), 2 if stage in found else 1
+            shape[carried_dimension(stage)] = b.index(positions)
+            folded[stage.buffer] = replace(stage.buffer, shape=tuple(shape))
+    return folded
+
+
+def _with_buffers(body: Statement, group: Sequence[Stage], folded: Mapping[Buffer, Buffer]) -> Statement:
+    """Return the statement with some buffers folded along the axis that a scan carries."""
+    dimensions = {stage.buffer: carried_dimension(stage) for stage in group}
+
+    def place(buffer: Buffer, indices: Sequence[Expression]) -> tuple[Expression, ...]:
+        dimension, new = dimensions[buffer], folded[buffer]
+        wrapped = b.modulo(indices[dimension], *b.numbers(new, dimension, dimension + 1))
+        return (*indices[:dimension], wrapped, *indices[dimension + 1 :])
+
+    def expression(node: Expression) -> Expression:
+        if not isinstance(node, Load) or node.buffer not in folded:
+            return node
+        return Load(folded[node.buffer], place(node.buffer, node.indices), node.mask)
+
+    def rule(statement: Statement) -> Statement:
+        if not isinstance(statement, Store) or statement.buffer not in folded:
+            return statement
+        return replace(statement, buffer=folded[statement.buffer], indices=place(statement.buffer, statement.indices))
+
+    return map_statement(body, ExpressionMap(expression), rule) if folded else body
+
+
+def _runs_in_lines(group: Sequence[Stage]) -> bool:
+    """Whether each line along the carried axis can be computed by itself, its last elements in registers."""
+    shape, dimension = group[0].buffer.shape, carried_dimension(group[0])
+    own = {stage.buffer for stage in group}
+    return all(
+        stage.reduction is None
+        and stage.buffer.shape == shape
+        and carried_dimension(stage) == dimension
+        and all(
+            index is axis
+            for load in loads(*stage_expressions(stage))
+            if load.buffer in own
+            for place, (index, axis) in enumerate(zip(load.indices, stage.axes, strict=True))
+            if place != dimension
+        )
+        for stage in group
+    )
+
+
+def _lines(group: Sequence[Stage], stored: Collection[Buffer], machine: Machine) -> Statement:
+    """Return the loops over the lines of a scan."""
+    shape, dimension = b.counts(group[0].buffer), carried_dimension(group[0])
+    rows = [(Variable(f"i{place}"), extent) for place, extent in enumerate(shape) if place != dimension]
+    kinds = {stage.buffer.dtype for stage in group}
+    kinds |= {load.buffer.dtype for stage in group for load in loads(*stage_expressions(stage))}
+    lanes = lanes_of(kinds, machine)
+    size, width = b.product_of(shape), shape[-1]
+    is_shared = not isinstance(size, int) or size >= machine.costs.task
+    is_narrow = isinstance(width, int) and width < lanes
+    if dimension == len(shape) - 1 or lanes == 1 or is_narrow:
+        return loops_around(rows, _line(group, stored, [axis for axis, _ in rows], 1), is_shared)
+    *outer, (last, extent) = rows
+    around: Places = [axis for axis, _ in outer]
+    if isinstance(extent, int) and extent >= PIECE * lanes and len(group) == 1:
+        lanes *= BESIDE  # so that more of a cache line's neighbours are touched at one time
+    tiles, rest = divided(b.extent(extent), lanes)
+    tile = Variable(f"{last.name}_tile")
+    body = _line(group, stored, [*around, b.multiply(tile, lanes)], lanes)
+    parts = [loops_around([*outer, (tile, b.counted(tiles))], body, is_shared)]
+    if rest != b.index(0) and isinstance(extent, int):  # the last tile begins earlier: what it computes again is equal
+        body = _line(group, stored, [*around, b.index(extent - lanes)], lanes)
+        parts.append(loops_around(outer, body, False))
+    elif rest != b.index(0):
+        left = Variable(last.name)
+        body = _line(group, stored, [*around, b.add(left, b.multiply(tiles, lanes))], 1)
+        parts.append(loops_around([*outer, (left, b.counted(rest))], body, False))
+    return block(*parts)
+
+
+def _line(group: Sequence[Stage], stored: Collection[Buffer], outer: Places, lanes: int) -> Statement:
+    """Return the loop along one line of a scan, or along ``lanes`` of them side by side."""
+    scan, dimension = scan_of(group[0]), carried_dimension(group[0])
+    extent = b.counts(group[0].buffer)[dimension]
+    found = [reads_before(group, load) for stage in group for load in loads(*stage_expressions(stage))]
+    carried = [stage for stage in group if stage in found]
+    totals = {
+        stage.buffer: Buffer(f"last_{stage.buffer.name}", stage.buffer.dtype, (b.index(lanes),), memory="register")
+        for stage in carried
+    }
+
+    def side_by_side(body: Callable[[Expression, Places], Statement]) -> Statement:
+        if lanes == 1:
+            return body(b.index(0), outer)
+        lane = Variable("lane")
+        return For(lane, b.index(lanes), "vector", body(lane, [*outer[:-1], b.add(outer[-1], lane)]))
+
+    def begin(stage: Stage, lane: Expression, row: Places) -> Statement:
+        start = scan_of(stage).initial
+        assert start is not None, stage.buffer.name
+        rest = [axis for place, axis in enumerate(stage.axes) if place != dimension]
+        return Store(totals[stage.buffer], (lane,), substitute(start, dict(zip(rest, row, strict=True))))
+
+    def step(position: Expression, lane: Expression, row: Places) -> Statement:
+        at = (*row[:dimension], position, *row[dimension:])
+        before = {stage.buffer: Variable("before", stage.value.type) for stage in carried}
+        now = {stage.buffer: Variable("now", stage.value.type) for stage in group}
+
+        def rule(node: Expression) -> Expression:
+            if not isinstance(node, Load) or node.buffer not in now:
+                return node
+            return now[node.buffer] if reads_before(group, node) is None else before[node.buffer]
+
+        body: Statement = Block(
+            tuple(
+                statement
+                for stage in group
+                for statement in (
+                    *([Store(stage.buffer, at, now[stage.buffer])] if stage.buffer in stored else []),
+                    *([Store(totals[stage.buffer], (lane,), now[stage.buffer])] if stage in carried else []),
+                )
+            )
+        )
+        for stage in reversed(group):
+            value = substitute(ExpressionMap(rule)(stage.value), dict(zip(stage.axes, at, strict=True)))
+            body = Let(now[stage.buffer], value, body)
+        for stage in carried:
+            body = Let(before[stage.buffer], Load(totals[stage.buffer], (lane,)), body)
+        return body
+
+    def along(time: Expression) -> Statement:
+        position = b.subtract(b.subtract(b.extent(extent), 1), time) if scan.reverse else time
+        return side_by_side(lambda lane, row: step(position, lane, row))
+
+    start = [side_by_side(lambda lane, row, of=stage: begin(of, lane, row)) for stage in carried]  # type: ignore[misc]
+    time = Variable("t")
+    body = block(*start, For(time, b.extent(extent), "serial", along(time)))
+    for buffer in totals.values():
+        body = Allocate(buffer, body)
+    return body
+
+
+# ---- Scatters -----------------------------------------------------------------------------------------------------
+
+
+def _scatter(stage: Stage, scatter: Scatter, machine: Machine) -> Statement:
+    """Return the loops over the updates, after those that fill the buffer.
+
+    Along an axis that itself is an index no update meets another one: threads share it. If it is the last index and no
+    other needs it, its elements lie side by side, for vectors. The other axes run in order.
+    """
+    indices, update = scatter.indices, scatter.update
+    if scatter.operator != "set":
+        update = b.binary(scatter.operator, Load(stage.buffer, indices), update)
+    if varies(stage.buffer) or not all(isinstance(axis.extent, Constant) for axis in scatter.axes):
+        return _varying_scatter(stage, scatter, update, machine)
+    axes = [LoopAxis(axis.variable, constant_extent(axis.extent)) for axis in scatter.axes]
+    apart = [axis for axis in axes if axis.variable in indices]
+    ordered = [axis for axis in axes if axis not in apart]
+    if not apart or 0 in (axis.extent for axis in axes):
+        return block(stage_nest(stage, machine), nested(axes, Store(stage.buffer, indices, update)))
+    *outer, last = apart
+    is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
+    lanes = _lanes(stage.buffer, indices, update, last.variable, machine)
+    if lanes > 1:
+        loops = nested([*apart, *ordered], Store(stage.buffer, indices, update))
+        updates = taken(loops, blocked(apart, lanes * PIECE, lanes, machine, is_shared))
+    else:
+        piece, inside = Variable("piece"), Variable(last.variable.name)
+        first = b.multiply(piece, PIECE)
+        inner = LoopAxis(inside, last.extent, b.minimum(b.subtract(last.extent, first), PIECE))
+        here = substitution({last.variable: b.add(first, inside)})
+        store = Store(stage.buffer, tuple(map(here, indices)), here(update))
+        updates = outer_loops(
+            [*outer, LoopAxis(piece, -(-last.extent // PIECE))], nested([*ordered, inner], store), is_shared
+        )
+    return block(stage_nest(stage, machine), updates)
+
+
+def _varying_scatter(stage: Stage, scatter: Scatter, update: Expression, machine: Machine) -> Statement:
+    """Return the same loops over extents that are known only when a kernel runs."""
+    indices = scatter.indices
+    apart = [axis for axis in scatter.axes if axis.variable in indices]
+    ordered = [axis for axis in scatter.axes if axis not in apart]
+    fill = stage_nest(stage, machine)
+    if not apart:
+        return block(fill, _nest(ordered, Store(stage.buffer, indices, update)))
+    *outer, last = apart
+    lanes = _lanes(stage.buffer, indices, update, last.variable, machine)
+
+    def stores(place: Expression, mask: Expression | None) -> Statement:
+        values = {last.variable: place}
+        at = tuple(vectorize_expression(index, values) for index in indices)
+        value = vectorize_expression(update, values, mask)
+        return _nest(ordered, Store(stage.buffer, at, broadcast(value, place.type.lanes), mask))
+
+    if lanes > 1:
+        updates = Nests(machine).along(last.variable, last.extent, lanes, stores, "serial")
+    else:
+        piece, inside = Variable("piece"), Variable(last.variable.name)
+        first = b.multiply(piece, PIECE)
+        here = substitution({last.variable: b.add(first, inside)})
+        store: Statement = Store(stage.buffer, tuple(map(here, indices)), here(update))
+        count = b.minimum(b.subtract(last.extent, first), PIECE)
+        store = _nest([*ordered, Axis(inside, count)], store)
+        updates = For(piece, b.divide(b.add(last.extent, PIECE - 1), PIECE), "parallel", store)
+    for axis in reversed(outer):
+        updates = For(axis.variable, axis.extent, "parallel", updates)
+    return block(fill, updates)
+
+
+def varies(buffer: Buffer) -> bool:
+    """Whether an extent of a buffer is known only when a kernel runs."""
+    return not all(isinstance(extent, Constant) for extent in buffer.shape)
+
+
+def _is_sequential(anchor: Anchor, target: Target) -> Answer:
+    return any(map(is_sequential, anchor.kernel.stages)) or OTHER_FORM
+
+
+STRATEGY = Strategy("sequential_loops", frozenset(Trait), of_kernel(schedule_sequential), _is_sequential)
+VARYING = replace(STRATEGY, name="varying_sequential_loops", varies=True)
+"""It takes every kernel with a scan, a scatter or a selection, which no strategy behind it knows."""

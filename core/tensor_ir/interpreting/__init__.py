@@ -1,0 +1,1 @@
+"""What stages and functions mean, run in NumPy."""

@@ -1,0 +1,96 @@
+"""Attention over lengths that are known only when it runs, by the interpreter, against its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import Target
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.selection.select import schedule
+from graft.core.schedule.strategies.attention import varying_attention
+from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
+from graft.core.tensor_ir.ir import Buffer
+from graft.core.tensor_ir.verifying.verifier import verify
+from graft.core.tuning.candidates import candidates
+from tests.core.schedule.strategies.test_varying import MACHINES, arrays_of, kernel_of
+
+TEXT = """
+input q: float32[h, m, 16]
+input k: float32[h, n, 16]
+input v: float32[h, n, 24]
+input c: float32[n]
+stage s: float32[h, m, n] at (e, i, j) = reduce add over k0 < 16 from float32(0.0): q[e, i, k0] * k[e, j, k0] as contraction()
+stage d: float32[h, m, n] at (e, i, j) = s[e, i, j] * float32(0.25) + c[j]
+stage t: float32[h, m] at (e, i) = reduce max over j < n from float32(-inf): d[e, i, j]
+stage u: float32[h, m] at (e, i) = reduce add over j < n from float32(0.0): exp(d[e, i, j] - t[e, i])
+stage w: float32[h, m, n] at (e, i, j) = exp(d[e, i, j] - t[e, i]) / u[e, i]
+stage y: float32[h, m, 24] at (e, i, f) = reduce add over j < n from float32(0.0): w[e, i, j] * v[e, j, f] as contraction()
+"""  # noqa: E501 - a stage is a line
+ALONG_KEYS = TEXT.replace("k: float32[h, n, 16]", "k: float32[h, 16, n]").replace("k[e, j, k0]", "k[e, k0, j]")
+SIZES = [{"h": 2, "m": 0, "n": 5}, {"h": 1, "m": 3, "n": 0}, {"h": 1, "m": 1, "n": 1}, {"h": 1, "m": 7, "n": 19}]
+
+
+def scheduled(text: str, machine: str, parameters: Parameters | None = None) -> Scheduled:
+    target = Target(ROWS[machine])
+    found = schedule(kernel_of(text, Trait.ATTENTION), target, parameters)
+    assert found.strategy == "varying_attention"
+    verify(found.function, target.machine)
+    return found
+
+
+def check(
+    text: str,
+    machine: str,
+    sizes: list[Mapping[str, int]],
+    mask: float | None = None,
+    parameters: Parameters | None = None,
+) -> None:
+    kernel, function = kernel_of(text, Trait.ATTENTION), scheduled(text, machine, parameters).function
+    for one in sizes:
+        arrays: dict[Buffer, np.ndarray] = arrays_of(kernel, one)
+        if mask is not None:
+            arrays[kernel.inputs[-1]][: one["n"] - 1] = mask
+        with np.errstate(invalid="ignore"):
+            wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
+            (found,) = run_function(function, [arrays[buffer] for buffer in kernel.inputs], [wanted.shape])
+        np.testing.assert_allclose(found, wanted, rtol=5e-6, atol=5e-6, err_msg=f"{one}")
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_one_function_computes_attention_of_every_length(machine: str) -> None:
+    check(TEXT, machine, SIZES)
+
+
+def test_keys_may_lie_one_after_the_other() -> None:
+    check(ALONG_KEYS, "x86-64-v4", [{"h": 1, "m": 3, "n": 19}])
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v2", "x86-64-v4"])
+def test_several_blocks_of_keys_give_the_same_result(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varying_attention, "KEYS", 1)
+    check(TEXT, machine, [{"h": 1, "m": 2, "n": 35}])
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v2", "x86-64-v4"])
+def test_a_block_in_which_all_keys_are_hidden_has_no_weight(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varying_attention, "KEYS", 1)
+    check(TEXT, machine, [{"h": 1, "m": 1, "n": 35}], mask=-np.inf)
+
+
+def test_heads_of_an_unknown_size_are_left_to_others() -> None:
+    text = TEXT.replace("16]", "o]").replace("k0 < 16", "k0 < o")
+    found = schedule(kernel_of(text, Trait.ATTENTION), Target(ROWS["x86-64-v3"]))
+    assert found.strategy == "varying_nest"
+
+
+def test_every_candidate_of_tuning_gives_the_same_attention() -> None:
+    found = candidates(kernel_of(TEXT, Trait.ATTENTION), Target(ROWS["x86-64-v3"]), 0, None)
+    assert len(found) > 2
+    for one in found:
+        check(TEXT, "x86-64-v3", SIZES[-1:], parameters=one)

@@ -1,0 +1,103 @@
+"""Products over rows whose number is known only when they run: constant factors, what is left over, long sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import Target
+from graft.core.operators.build import extents
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
+from graft.core.tensor_ir.ir import CallExtern
+from graft.core.tensor_ir.verifying.verifier import verify
+from graft.core.tensor_ir.visit import walk_statements
+from graft.core.tuning.candidates import candidates
+from tests.core.schedule.strategies.test_varying import kernel_of
+
+TARGET = Target(ROWS["x86-64-v4"])
+
+
+def product(terms: int, columns: int, turned: bool = False) -> Kernel:
+    """Return a product of ``m`` rows by a constant, which is given by columns if ``turned``."""
+    shape, place = ([columns, terms], "j, k") if turned else ([terms, columns], "k, j")
+    text = f"""
+input a: float32[m, {terms}]
+input w: float32[{shape[0]}, {shape[1]}]
+stage y: float32[m, {columns}] at (i, j) =
+  reduce add over k < {terms} from float32(0.5): a[i, k] * w[{place}] as contraction()
+"""
+    weights = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    return kernel_of(text, Trait.CONTRACTION, {"w": weights})
+
+
+def check(kernel: Kernel, rows: int, parameters: Parameters | None = None) -> None:
+    scheduled = schedule(kernel, TARGET, parameters)
+    verify(scheduled.function, TARGET.machine)
+    assert scheduled.strategy == "varying_product"
+    left, right = kernel.inputs
+    _, terms = extents(left)
+    image = np.random.default_rng(0).standard_normal((rows, terms)).astype(np.float32)
+    arrays = {left: image, right: kernel.constants[right]}
+    wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
+    inputs = [image, scheduled.packed[right]]
+    (found,) = run_function(scheduled.function, inputs, [wanted.shape])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", range(14))
+def test_rows_that_are_left_over_are_computed_once_or_twice_but_right(rows: int) -> None:
+    check(product(6, 64), rows)
+
+
+@pytest.mark.parametrize("columns", [1, 16, 70])
+def test_a_constant_given_by_columns_is_packed_as_one_given_by_rows(columns: int) -> None:
+    check(product(5, columns, turned=True), 3)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 7, 13])
+def test_long_sums_go_in_spans_and_keep_the_sums_of_each_tile_between(rows: int) -> None:
+    check(product(1400, 16), rows)
+
+
+def test_columns_are_cut_without_a_rest_where_that_costs_nothing() -> None:
+    tile = schedule(product(64, 768), TARGET).knobs
+    assert 768 // 16 % int(tile["vectors"]) == 0
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("terms", "columns"), [(6, 64), (7, 70), (2100, 16)])
+@pytest.mark.parametrize("rows", [0, 1, 9])
+def test_rows_are_rounded_to_pairs_where_bfloat16_is_wanted(terms: int, columns: int, rows: int, turned: bool) -> None:
+    kernel = product(terms, columns, turned)
+    left, right = kernel.inputs
+    whole = np.random.default_rng(2).integers(-3, 4, kernel.constants[right].shape).astype(np.float32)
+    kernel = replace(kernel, constants={right: whole})  # whole numbers, which bfloat16 holds
+    scheduled = schedule(kernel, replace(TARGET, precision="bf16"))
+    verify(scheduled.function, TARGET.machine)
+    assert scheduled.knobs["dot"] == "dot2_bf16"
+    image = np.random.default_rng(0).integers(-3, 4, (rows, terms)).astype(np.float32)
+    wanted = run_stages(kernel.stages, {left: image, right: whole})[kernel.outputs[0]]
+    (found,) = run_function(scheduled.function, [image, scheduled.packed[right]], [wanted.shape])
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("columns", "is_fetched"), [(64, False), (4096, True)])
+def test_only_constants_that_no_cache_keeps_are_fetched_ahead(columns: int, is_fetched: bool) -> None:
+    statements = walk_statements(schedule(product(256, columns), TARGET).function.body)
+    calls = [one for one in statements if isinstance(one, CallExtern) and one.name == "prefetch"]
+    assert bool(calls) == is_fetched
+
+
+def test_every_candidate_of_tuning_gives_the_same_products() -> None:
+    kernel = product(9, 40)
+    found = candidates(kernel, TARGET, 0, None)
+    assert len({str(schedule(kernel, TARGET, one).function) for one in found}) > 2
+    for one in found:
+        check(kernel, 7, one)

@@ -1,0 +1,146 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.schedule.parameters import PACKINGS, ContractionParameters, Packing
+from graft.core.schedule.products import contraction
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.ir import Constant, Store
+from graft.core.tensor_ir.visit import walk_statements
+from graft.core.types import FLOAT32
+from tests.core.schedule.convolutions import NARROW, WIDE, buffer, check, convolution, outputs_of
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    channels=st.integers(1, 3),
+    outputs=st.integers(1, 17),
+    size=st.tuples(st.integers(3, 9), st.integers(3, 21)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.integers(1, 2),
+    pad=st.integers(0, 1),
+    narrow=st.booleans(),
+)
+def test_a_convolution_of_any_shape_is_computed(
+    channels: int, outputs: int, size: tuple[int, int], kernel: tuple[int, int], stride: int, pad: int, narrow: bool
+) -> None:
+    case = convolution((1, channels, *size), (outputs, channels, *kernel), strides=[stride] * 2, pads=[pad] * 4)
+    check(*case, NARROW if narrow else WIDE)
+
+
+def test_a_pointwise_convolution_reads_its_input_in_place() -> None:
+    kernel, arrays = convolution((2, 3, 5, 7), (18, 3, 1, 1), residual=True)
+    check(kernel, arrays)
+    function = schedule(kernel, WIDE).function
+    assert "panels" not in repr(function.body)
+
+
+def test_a_strided_pointwise_convolution_packs_its_input() -> None:
+    check(*convolution((1, 3, 7, 9), (18, 3, 1, 1), strides=[2, 2]))
+
+
+def test_a_window_with_pads_dilations_and_strides_is_computed() -> None:
+    attributes = {"pads": [2, 1, 0, 3], "dilations": [2, 1], "strides": [1, 2]}
+    check(*convolution((2, 2, 9, 11), (5, 2, 3, 3), residual=True, **attributes))
+
+
+def test_groups_are_separate_products() -> None:
+    check(*convolution((2, 6, 5, 6), (12, 2, 3, 3), group=3, pads=[1, 1, 1, 1]))
+
+
+@pytest.mark.parametrize("multiplier", [1, 2])
+@pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_a_depthwise_convolution_is_computed_directly(multiplier: int, target: Target) -> None:
+    case = convolution((1, 3, 6, 35), (3 * multiplier, 1, 3, 3), group=3, pads=[1, 1, 1, 1], residual=True)
+    check(*case, target)
+
+
+def test_one_and_three_dimensions_are_computed() -> None:
+    check(*convolution((2, 3, 20), (5, 3, 3), pads=[1, 1]))
+    check(*convolution((1, 2, 4, 3, 5), (5, 2, 2, 3, 3), pads=[1, 1, 1, 1, 1, 1]))
+
+
+def test_weights_that_are_computed_at_run_time_are_read_in_place() -> None:
+    check(*convolution((1, 2, 5, 6), (15, 2, 3, 3), pads=[1, 1, 1, 1], constant=False))
+
+
+def test_many_panels_are_packed_one_by_one() -> None:
+    check(*convolution((4, 1, 20, 20), (2, 1, 3, 3), pads=[1, 1, 1, 1]))
+
+
+def test_an_epilogue_over_broadcast_pixels_falls_back_to_plain_loops() -> None:
+    kernel, arrays = convolution((1, 2, 4, 5), (3, 2, 1, 1))
+    y, out, row = kernel.stages[-2].buffer, kernel.outputs[0], buffer("row", (5,))
+    last = b.compute(out, lambda i: b.add(b.load(y, *i), b.load(row, i[3])))
+    changed = replace(kernel, inputs=(*kernel.inputs, row), stages=(*kernel.stages[:-1], last))
+    check(changed, [*arrays, np.arange(5, dtype="float32")])
+
+
+def test_what_lies_behind_the_last_pixel_is_cleared() -> None:
+    # The interpreter fills scratch memory with NaN: a sum must not see it even in lanes that are not stored.
+    kernel, arrays = convolution((1, 2, 5, 5), (3, 2, 3, 3), pads=[1, 1, 1, 1])
+    (store,) = [
+        statement
+        for statement in walk_statements(schedule(kernel, WIDE).function.body)
+        if isinstance(statement, Store) and statement.buffer.name == "panels" and isinstance(statement.value, Constant)
+    ]
+    assert store.value == Constant(0.0, FLOAT32.with_lanes(16))
+    check(kernel, arrays)
+
+
+@pytest.mark.parametrize("width", [3, 5, 12, 19])
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_panels_of_several_rows_are_filled_by_whole_vectors(packing: Packing, width: int, target: Target) -> None:
+    plain = replace(target, without=frozenset({"winograd"}))
+    kernel, arrays = convolution((2, 2, 4, width), (6, 2, 3, 3), pads=[1, 1, 1, 1])
+    found = schedule(kernel, plain, ContractionParameters(packing=packing, columns="pixels"))
+    stores = [
+        one for one in walk_statements(found.function.body) if isinstance(one, Store) and one.buffer.name == "panels"
+    ]
+    assert stores
+    assert all(one.mask is None for one in stores)
+    (result,), (expected,) = outputs_of(kernel, found, arrays)
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("weights", "attributes"),
+    [
+        ((32, 256, 1, 1), {}),
+        ((32, 256, 1, 1), {"strides": [2, 2]}),
+        ((16, 30, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((64, 30, 3, 3), {"group": 2, "strides": [2, 2], "pads": [1, 0, 1, 0]}),
+    ],
+    ids=["1x1", "strided 1x1", "patches", "groups"],
+)
+def test_few_pixels_are_computed_with_channels_on_the_lanes(
+    weights: tuple[int, ...], attributes: dict[str, object]
+) -> None:
+    channels = weights[1] * int(str(attributes.get("group", 1)))
+    kernel, arrays = convolution((2, channels, 7, 5), weights, residual=True, **attributes)
+    check(kernel, arrays)
+    packed = schedule(kernel, WIDE).packed
+    assert [buffer.name for buffer in packed] == ["w"]
+
+
+def test_channels_on_the_lanes_need_constant_weights_if_patches_are_copied() -> None:
+    attributes = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
+    check(*convolution((1, 30, 7, 5), (16, 30, 3, 3), constant=False, **attributes))
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_weights_of_the_next_tile_are_fetched_ahead(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    kernel, arrays = convolution((1, 16, 6, 8), (40, 16, window, window), pads=[window // 2] * 4)
+    direct = replace(WIDE, without=frozenset({"winograd"}))
+    assert "prefetch" not in str(schedule(kernel, direct).function)
+    monkeypatch.setattr(contraction, "AHEAD_SHARE", 0)
+    found = schedule(kernel, direct)
+    assert "call prefetch(w_packed[" in str(found.function)
+    (result,), (expected,) = outputs_of(kernel, found, arrays)
+    np.testing.assert_allclose(result, expected, atol=1e-4)

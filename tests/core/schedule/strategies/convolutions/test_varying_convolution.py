@@ -1,0 +1,46 @@
+"""Convolutions of images whose extents are known only when they run: one function, many sizes, on several machines."""
+
+from __future__ import annotations
+
+import pytest
+
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import Target
+from graft.core.tensor_ir.verifying.anchor_rules import structure_fault
+from graft.core.tuning.candidates import candidates
+from tests.core.schedule.strategies.convolutions.varying_images import (
+    MACHINES,
+    Kind,
+    computed,
+    kernel_of,
+    with_channels_last,
+)
+
+SIZES = [(1, 5, 7), (2, 3, 1), (0, 4, 4)]
+KINDS: dict[str, Kind] = {
+    "pointwise": ((35, 6, 1, 1), {}),
+    "pointwise of every second pixel": ((16, 5, 1, 1), {"strides": [2, 2]}),
+    "windows that stay inside": ((8, 2, 3, 2), {}),
+    "windows that leave": ((33, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "strides and dilations": ((9, 3, 3, 3), {"pads": [2, 1, 2, 3], "strides": [2, 1], "dilations": [2, 1]}),
+    "groups": ((12, 2, 3, 3), {"pads": [1, 1, 1, 1], "group": 3}),
+}
+
+
+@pytest.mark.parametrize("layout", ["first", "last"])
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_function_takes_images_of_every_size(kind: str, machine: str, layout: str) -> None:
+    kernel, constants = kernel_of(*KINDS[kind])
+    kernel = with_channels_last(kernel) if layout == "last" else kernel
+    assert structure_fault(kernel.stages[0]) is None
+    assert computed(kernel, constants, KINDS[kind], machine, SIZES) == "varying_convolution"
+
+
+def test_every_candidate_of_tuning_gives_the_same_image() -> None:
+    kind = KINDS["windows that leave"]
+    kernel, constants = kernel_of(*kind)
+    found = candidates(kernel, Target(ROWS["x86-64-v3"]), 0, None)
+    assert len(found) > 2
+    for one in found:
+        computed(kernel, constants, kind, "x86-64-v3", SIZES, parameters=one)

@@ -1,0 +1,52 @@
+"""Winograd's algorithm for images whose extents are known only when a kernel runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from graft.core.machine.rows import ROWS
+from graft.core.machine.target import Target
+from graft.core.schedule.selection.select import schedule
+from tests.core.schedule.strategies.convolutions.varying_images import Kind, computed, kernel_of, with_channels_last
+
+SIZES = [(2, 9, 11), (1, 2, 1), (0, 8, 8)]
+"""Images for Winograd's algorithm, for the direct sums, and for nothing."""
+KINDS: dict[str, Kind] = {
+    "of every pixel": ((16, 16, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "of every second pixel": ((32, 32, 3, 3), {"pads": [0, 1, 1, 2], "strides": [2, 2]}),
+}
+WHERE = [("of every pixel", "x86-64-v2"), ("of every second pixel", "x86-64-v4"), ("of every pixel", "armv8-a")]
+
+
+@pytest.mark.parametrize(("kind", "machine"), WHERE)
+def test_large_and_small_images_have_the_same_sums(kind: str, machine: str) -> None:
+    kernel, constants = kernel_of(*KINDS[kind])
+    kernel = with_channels_last(kernel)
+    assert computed(kernel, constants, KINDS[kind], machine, SIZES, tolerance=2e-4) == "varying_winograd"
+
+
+def test_the_knobs_say_from_how_many_pixels_on() -> None:
+    kernel, _ = kernel_of(*KINDS["of every pixel"])
+    knobs = schedule(with_channels_last(kernel), Target(ROWS["x86-64-v4"])).knobs
+    assert knobs["pieces"] == 4
+    assert 0 < int(knobs["from_pixels"]) < 2 * 9 * 11
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ((16, 16, 3, 1), "shape: no convolution of 3 x 3 windows that move by one or two pixels, without groups"),
+        ((16, 8, 3, 3), "shape: channels are few, or do not fill whole vectors"),
+    ],
+)
+def test_other_convolutions_are_refused_with_the_reason(weights: tuple[int, ...], said: str) -> None:
+    kernel, _ = kernel_of(weights, {})
+    scheduled = schedule(with_channels_last(kernel), Target(ROWS["x86-64-v4"]))
+    assert scheduled.strategy == "varying_convolution"
+    assert str(scheduled.refusals["varying_winograd"]) == said
+
+
+def test_images_with_channels_first_are_refused() -> None:
+    kernel, _ = kernel_of((16, 16, 3, 3), {})
+    scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]))
+    assert str(scheduled.refusals["varying_winograd"]) == "layout: channels are not last"

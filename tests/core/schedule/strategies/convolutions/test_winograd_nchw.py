@@ -1,0 +1,178 @@
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graft.core.machine.target import Target
+from graft.core.operators import build as b
+from graft.core.operators import convolution as lowering
+from graft.core.operators.windows import windows_of
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.products.epilogue import fused_stages
+from graft.core.schedule.strategies.convolutions.winograd_cost import choose_plan, plan_of
+from graft.core.schedule.strategies.convolutions.winograd_nchw import UNROLL, schedule_winograd
+from graft.core.schedule.strategies.convolutions.winograd_transform import Transform
+from graft.core.tensor_ir.anchors import Window, Windows
+from graft.core.tensor_ir.ir import Binary, Stage
+from tests.core.schedule.convolutions import NARROW, WIDE, convolution, outputs_of
+
+
+def scheduled(kernel: Kernel, target: Target, pieces: int, rows: int) -> Scheduled | None:
+    """The kernel with pieces and blocks of a given size."""
+    assert kernel.node is not None
+    stages = fused_stages(kernel)
+    assert stages is not None
+    source, weights = (b.dims(item) for item in kernel.inputs[:2])
+    windows = windows_of(kernel.node, source[2:], weights[2:], b.dims(kernel.outputs[0])[2:])
+    return schedule_winograd(kernel, stages, target, plan_of(pieces, rows, weights[0], windows, target))
+
+
+@pytest.mark.parametrize(("pieces", "stride"), [(2, 1), (4, 1), (2, 2)])
+def test_the_transforms_compute_a_convolution(pieces: int, stride: int) -> None:
+    transform, random = Transform(pieces, stride), np.random.default_rng(pieces)
+    image, window = random.standard_normal((transform.inputs, transform.inputs)), random.standard_normal((3, 3))
+    places = range(0, transform.step, stride)
+    direct = [[(image[i : i + 3, j : j + 3] * window).sum() for j in places] for i in places]
+    inside = transform.input_matrix() @ image @ transform.input_matrix().T
+    weights = transform.weight_matrix() @ window @ transform.weight_matrix().T
+    result = transform.output_matrix() @ (weights * inside) @ transform.output_matrix().T
+    np.testing.assert_allclose(result, direct, atol=1e-13)
+
+
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_transformed_weights_are_one_matrix_per_product(pieces: int) -> None:
+    transform = Transform(pieces)
+    weights = np.random.default_rng(0).standard_normal((5, 3, 3, 3)).astype("float32")
+    packed = transform.packed_weights(weights, [0, 2, 5])
+    assert packed.shape == (transform.products * 5 * 3,) and packed.dtype == np.float32
+    first, second = np.split(packed.reshape(transform.products, 15), [6], axis=1)
+    tiles = [first.reshape(transform.products, 3, 2), second.reshape(transform.products, 3, 3)]
+    result, matrix = np.concatenate(tiles, axis=2).swapaxes(1, 2), transform.weight_matrix()
+    expected = (matrix @ weights[4, 1].astype("float64") @ matrix.T).reshape(-1)
+    np.testing.assert_allclose(result[:, 4, 1], expected, rtol=1e-6)
+
+
+@settings(max_examples=14, deadline=None)
+@given(
+    batch=st.integers(1, 2),
+    channels=st.integers(2, 4),
+    outputs=st.integers(1, 9),
+    size=st.tuples(st.integers(3, 13), st.integers(3, 22)),
+    pads=st.tuples(*[st.integers(0, 2)] * 4),
+    shape=st.sampled_from([(2, 1), (4, 1), (2, 2)]),
+    rows=st.integers(1, 4),
+    narrow=st.booleans(),
+    residual=st.booleans(),
+)
+def test_any_pieces_and_blocks_give_the_convolution(
+    batch: int, channels: int, outputs: int, size: tuple[int, int], pads: tuple[int, ...], shape: tuple[int, int],
+    rows: int, narrow: bool, residual: bool,
+) -> None:  # fmt: skip
+    source, weights = (batch, channels, *size), (outputs, channels, 3, 3)
+    pieces, stride = shape
+    kernel, arrays = convolution(source, weights, pads=list(pads), strides=[stride] * 2, residual=residual)
+    found = scheduled(kernel, NARROW if narrow else WIDE, pieces, rows)
+    assert found is not None
+    (result,), (expected,) = outputs_of(kernel, found, arrays)
+    np.testing.assert_allclose(result, expected, atol=2e-4)
+
+
+def test_a_wide_row_is_transformed_in_a_loop() -> None:
+    kernel, arrays = convolution((1, 2, 6, 90), (3, 2, 3, 3), pads=[1, 1, 1, 1])
+    found = scheduled(kernel, WIDE, 4, 1)
+    assert found is not None
+    (result,), (expected,) = outputs_of(kernel, found, arrays)
+    np.testing.assert_allclose(result, expected, atol=2e-4)
+
+
+def test_all_weights_of_the_next_tile_are_fetched_ahead() -> None:
+    kernel, _ = convolution((1, 16, 12, 12), (20, 16, 3, 3), pads=[1, 1, 1, 1])
+    found = scheduled(kernel, WIDE, 4, 3)
+    assert found is not None
+    lines = re.findall(r"call prefetch\(transformed\[([^\]]*)\]", str(found.function))
+    assert len(lines) == 20 * UNROLL // 16, "a step of a tile of 20 channels fetches 20 elements for each term"
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"strides": [1, 2]}, {"dilations": [2, 2]}, {"group": 2}], ids=["strides", "dilations", "groups"]
+)
+def test_other_windows_are_not_for_winograd(attributes: dict[str, object]) -> None:
+    kernel, _ = convolution((1, 4, 12, 12), (4, 4 // int(str(attributes.get("group", 1))), 3, 3), **attributes)
+    assert scheduled(kernel, WIDE, 2, 1) is None
+
+
+def test_weights_that_are_computed_at_run_time_are_not_transformed() -> None:
+    kernel, _ = convolution((1, 4, 12, 12), (4, 4, 3, 3), constant=False)
+    assert scheduled(kernel, WIDE, 2, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "outputs", "stride", "pieces"),
+    [
+        (64, 56, 64, 1, 4),
+        (128, 28, 128, 1, 4),
+        (512, 7, 512, 1, 2),
+        (3, 224, 64, 1, None),
+        (128, 56, 128, 2, 2),
+        (512, 14, 512, 2, None),
+    ],
+)
+def test_the_cost_model_chooses_pieces_by_channels_and_size(
+    channels: int, size: int, outputs: int, stride: int, pieces: int | None
+) -> None:
+    kernel, _ = convolution((1, 1, size, size), (1, 1, 3, 3), pads=[1, 1, 1, 1], strides=[stride] * 2)
+    assert kernel.node is not None
+    windows = windows_of(kernel.node, (size, size), (3, 3), (size // stride, size // stride))
+    plan = choose_plan(outputs, (1, channels, size, size), windows, WIDE)
+    assert (None if plan is None else plan.transform.outputs) == pieces
+
+
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_the_error_of_float32_stays_within_three_times_that_of_a_direct_sum(pieces: int) -> None:
+    """All products of one piece in float32, summed over channels one after another; against float64."""
+    transform, random, channels = Transform(pieces), np.random.default_rng(3), 128
+    single = np.float32
+    images = np.maximum(random.standard_normal((channels, 64, pieces + 2, pieces + 2)), 0).astype(single)
+    windows = (random.standard_normal((8, channels, 3, 3)) / math.sqrt(channels * 9 / 2)).astype(single)
+    matrix, back = (m.astype(single) for m in (transform.input_matrix(), transform.output_matrix()))
+    inside = (matrix @ images @ matrix.T).reshape(channels, 64, -1)
+    products = np.zeros((8, 64, transform.products), single)
+    direct, exact = np.zeros((8, 64, pieces, pieces), single), np.zeros((8, 64, pieces, pieces))
+    weights = transform.packed_weights(windows, [0, 8]).reshape(transform.products, channels, 8).swapaxes(1, 2)
+    for channel in range(channels):
+        products += weights[:, :, channel].T[:, None, :] * inside[channel]
+        for i, j in np.ndindex(3, 3):
+            term = images[channel, :, i : i + pieces, j : j + pieces]
+            direct += windows[:, channel, i, j, None, None, None] * term
+            exact += windows[:, channel, i, j, None, None, None].astype(float) * term
+    result = back @ products.reshape(8, 64, pieces + 2, pieces + 2) @ back.T
+    assert np.abs(result - exact).max() <= 3 * np.abs(direct - exact).max()
+
+
+@pytest.mark.parametrize(("threads", "blocks"), [(1, 7), (2, 1)])
+def test_several_threads_meet_less_often(threads: int, blocks: int) -> None:
+    windows = Windows((56, 56), (3, 3), (28, 28), (2, 2), (1, 1), (1, 1), (1, 1))
+    plan = choose_plan(128, (1, 128, 56, 56), windows, replace(WIDE, threads=threads))
+    assert plan is not None and plan.blocks == blocks
+
+
+def test_the_order_of_the_factors_in_the_lowering_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered = lowering.sliding_product
+
+    def turned(*arguments: object) -> Stage:
+        stage = lowered(*arguments)  # type: ignore[arg-type]
+        value, window = stage.value, stage.structure
+        assert isinstance(value, Binary) and isinstance(window, Window)
+        swapped = Binary("mul", value.right, value.left)
+        return replace(stage, value=swapped, structure=replace(window, image="right"))
+
+    monkeypatch.setattr(lowering, "sliding_product", turned)
+    kernel, arrays = convolution((1, 16, 12, 12), (16, 16, 3, 3), pads=[1] * 4)
+    result = scheduled(kernel, WIDE, 4, 3)
+    assert result is not None
+    got, expected = outputs_of(kernel, result, arrays)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-3, atol=1e-3)

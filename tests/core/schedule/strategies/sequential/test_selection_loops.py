@@ -1,0 +1,82 @@
+"""Selections in loops: the best candidates in the order of their keys, then of their positions, whatever comes when."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graft.core.machine.target import target_named
+from graft.core.operators.build import dims
+from graft.core.operators.table import Trait
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_function
+from graft.core.tensor_ir.ir import For, Horizontal, If
+from graft.core.tensor_ir.parser import parse_stages
+from graft.core.tensor_ir.verifying.verifier import verify
+from graft.core.tensor_ir.visit import loads, walk_statements
+
+CHOSEN = """\
+input x: {dtype}[{rows}, {extent}]
+stage p: int64[{rows}, {count}] at (i, j) = choose {order} over k < {extent} by j: x[i, k]
+"""
+ORDERS = ["random", "rising", "falling", "alike"]
+INSERTED, COLLECTED, SORTED = (5, 70), (20, 150), (40, 40)
+
+
+def kernel_of(dtype: str, count: int, extent: int, order: str = "largest", rows: int = 1) -> Kernel:
+    stages = parse_stages(CHOSEN.format(dtype=dtype, rows=rows, extent=extent, count=count, order=order))
+    (source,) = {load.buffer for load in loads(stages[0].value)}
+    return Kernel("k", (source,), (stages[0].buffer,), stages, Trait.RECURRENT)
+
+
+def row(dtype: str, extent: int, order: str) -> np.ndarray:
+    x = np.random.default_rng(extent).integers(0, 100, extent).astype(dtype)
+    if dtype.startswith("float"):
+        x[3:40:9], x[5], x[6], x[7] = np.nan, -0.0, 0.0, -np.inf
+    if order == "alike":
+        return np.full_like(x, x[3])
+    return {"random": x, "rising": np.sort(x), "falling": np.sort(x)[::-1].copy()}[order]
+
+
+def check(kernel: Kernel, machine: str, x: np.ndarray, largest: bool) -> None:
+    function = schedule(kernel, target_named(machine)).function
+    verify(function)
+    count = dims(kernel.outputs[0])[1]
+    ranks = np.unique(x, return_inverse=True)[1]  # NaN, all alike, are the greatest
+    expected = np.argsort(-ranks if largest else ranks, kind="stable")[:count]
+    np.testing.assert_array_equal(run_function(function, [x[np.newaxis]])[0][0], expected)
+
+
+@pytest.mark.parametrize(("count", "extent"), [INSERTED, COLLECTED, SORTED])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("choice", ["largest", "smallest"])
+def test_the_best_come_in_the_order_of_keys_and_positions(choice: str, order: str, count: int, extent: int) -> None:
+    kernel = kernel_of("float32", count, extent, choice)
+    check(kernel, "x86-64-v4", row("float32", extent, order), choice == "largest")
+
+
+@pytest.mark.parametrize(("count", "extent"), [INSERTED, COLLECTED, SORTED])
+def test_a_machine_without_vectors_selects_the_same(count: int, extent: int) -> None:
+    check(kernel_of("float32", count, extent), "riscv64", row("float32", extent, "rising"), True)
+
+
+@pytest.mark.parametrize("choice", ["largest", "smallest"])
+@pytest.mark.parametrize("dtype", ["int8", "uint64", "float16"])
+def test_keys_of_any_width_are_sorted_by_their_digits(dtype: str, choice: str) -> None:
+    count, extent = SORTED
+    check(kernel_of(dtype, count, extent, choice), "x86-64-v4", row(dtype, extent, "random"), choice == "largest")
+
+
+@pytest.mark.parametrize(("count", "extent"), [INSERTED, COLLECTED])
+def test_a_vector_of_candidates_is_compared_at_once(count: int, extent: int) -> None:
+    function = schedule(kernel_of("float32", count, extent), target_named("x86-64-v3")).function
+    tests = [one.condition for one in walk_statements(function.body) if isinstance(one, If)]
+    (looks,) = (one for one in tests if isinstance(one, Horizontal))
+    assert looks.value.type.lanes == 8
+
+
+def test_threads_share_the_rows_of_a_long_selection() -> None:
+    function = schedule(kernel_of("float32", 20, 1000, rows=40), target_named("x86-64-v4")).function
+    outermost = next(loop for loop in walk_statements(function.body) if isinstance(loop, For))
+    assert outermost.kind == "parallel"

@@ -20,6 +20,31 @@ ORDER = (
     "testkit",
 )
 FOLDERS = ORDER[1:]
+CORE = (
+    "core",
+    "core/affine",
+    "core/machine",
+    "core/tensor_ir",
+    "core/graph",
+    "core/operators/definition",
+    "core/operators/elementwise",
+    "core/operators/movement",
+    "core/operators/reductions",
+    "core/operators/products",
+    "core/operators/images",
+    "core/operators/without_lowering",
+    "core/operators/functions",
+    "core/operators",
+    "core/schedule",
+    "core/tuning",
+    "core/rewriting",
+    "core/shapes/rules",
+    "core/shapes",
+    "core/passes",
+    "core/passes/integer",
+    "core/importer",
+)
+"""The rooms of core, from low to high. A folder that is none itself belongs to the one that it stands in."""
 
 
 def imported(path: Path) -> set[str]:
@@ -51,6 +76,37 @@ def test_a_folder_imports_only_from_those_to_its_left(path):
         parts = name.split(".")
         if parts[0] == "graft" and len(parts) > 1 and parts[1] != "__version__":
             assert parts[1] in allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def room_of(path: Path) -> str:
+    """Return the room of core that a file or module, a path below the repository, belongs to."""
+    return next(str(folder) for folder in path.parents if str(folder) in CORE)
+
+
+def climbs(path: Path) -> list[str]:
+    """Return the imports of a file of core that go to a higher room, with their lines."""
+    room = room_of(path.relative_to(ROOT))
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("graft.core")):
+            continue
+        for name in node.module, *(f"{node.module}.{alias.name}" for alias in node.names):
+            module = Path(*name.split(".")[1:]).with_suffix(".py")
+            if (ROOT / module).is_file() and CORE.index(room_of(module)) > CORE.index(room):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {room} imports {name}")
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "core").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_room_of_core_imports_only_from_those_before_it(path: Path) -> None:
+    assert not climbs(path)
+
+
+def test_every_folder_of_core_stands_in_the_order() -> None:
+    folders = {folder.parent for folder in (ROOT / "core").rglob("*.py")}
+    known = {str(folder.relative_to(ROOT)) for folder in folders if "schedule" not in folder.parts}
+    assert known <= set(CORE)
+    assert all((ROOT / room).is_dir() for room in CORE)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "plugins").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import graft.runtime._native as _native
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
 from graft.errors import GraftError, PluginError
 from graft.partition.region import Region

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from graft.core.machine.target import target_named
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.select import schedule
 from graft.core.schedule.strategies.clipped_windows import clip_windows

@@ -38,7 +38,6 @@ CORE = (
     "core/schedule",
     "core/tuning",
     "core/rewriting",
-    "core/shapes/rules",
     "core/shapes",
     "core/passes",
     "core/passes/integer",

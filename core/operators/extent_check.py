@@ -16,7 +16,7 @@ import onnx_ir as ir
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import block
-from graft.core.operators.movement.manipulation import normal_axis
+from graft.core.operators.definition.facts import normal_axis
 from graft.core.tensor_ir.ir import Buffer, CallExtern, Expression, Function, If
 from graft.core.types import INTEGERS, ONNX_DOMAINS
 

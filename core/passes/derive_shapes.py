@@ -11,14 +11,15 @@ import onnx_ir as ir
 
 from graft.core.affine.expressions import is_at_least, names_in
 from graft.core.graph.traversal import all_graphs, all_nodes
-from graft.core.graph.view import COPIES_ZERO, constant_tensor
+from graft.core.graph.view import COPIES_ZERO, NodeView, constant_tensor
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Contents, Shape
 from graft.core.rewriting.node_rewrite import Names, add_constant, attribute_of, constant_of, is_operator, origin_of
 from graft.core.shapes.shape_arithmetic import WHOLE_NUMBERS, shape_arithmetic
-from graft.core.shapes.symbolic_shapes import BODIES, CONTENTS, SymbolicInference, dimensions_of
+from graft.core.shapes.symbolic_shapes import BODIES, SymbolicInference, dimensions_of
 from graft.runtime.extents import Extent, ExtentOperator, Operation, Symbol
 
-OPERATORS: Mapping[ExtentOperator, str] = {
+WRITTEN_AS: Mapping[ExtentOperator, str] = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "floordiv": "Div", "min": "Min", "max": "Max",
 }  # fmt: skip
 """What computes an operation of extents; Div rounds towards 0, which is down where nothing is negative."""
@@ -85,8 +86,11 @@ def _has_something(node: ir.Node) -> bool:
         return True
     if is_operator(node, "Reshape") and constant_of(node.inputs[1]) is None:
         return True
-    return node.op_type in CONTENTS and all(
-        value is None or constant_tensor(value) is not None for value in node.inputs
+    row = OPERATORS.of(NodeView(node))
+    return (
+        row is not None
+        and row.contents is not None
+        and all(value is None or constant_tensor(value) is not None for value in node.inputs)
     )
 
 
@@ -146,7 +150,7 @@ def _is_writable(extent: Extent) -> bool:
         return True
     if extent.operator == "floordiv" and not (is_at_least(extent.left, 0) and is_at_least(extent.right, 0)):
         return False
-    return extent.operator in OPERATORS and _is_writable(extent.left) and _is_writable(extent.right)
+    return extent.operator in WRITTEN_AS and _is_writable(extent.left) and _is_writable(extent.right)
 
 
 @dataclass
@@ -205,7 +209,7 @@ class _Writer:
                 result = self._node("Shape", [source], 1, f"extent_{name}", start=axis, end=axis + 1)
             case Operation(operator, left, right):
                 operands = [self._vector(left), self._vector(right)]
-                result = self._node(OPERATORS[operator], operands, 1, "extent")
+                result = self._node(WRITTEN_AS[operator], operands, 1, "extent")
         self.vectors[extent] = result
         return result
 

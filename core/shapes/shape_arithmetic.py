@@ -12,8 +12,8 @@ import onnx_ir as ir
 
 from graft.core.affine.expressions import names_in
 from graft.core.graph.view import NodeView, constant_tensor, is_packed
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import MOST_CONTENTS, Contents, Facts, Shape
-from graft.core.shapes.rules.contents import RULES
 from graft.core.shapes.symbolic_shapes import constant_contents, dimensions_of
 from graft.errors import ModelError
 
@@ -60,7 +60,8 @@ def comes_from_shapes(value: ir.Value) -> bool:
 
 def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | None:
     """Return the elements of a node's one result where shape arithmetic computes it."""
-    if node.domain not in ("", "ai.onnx") or node.op_type not in RULES or len(node.outputs) != 1:
+    row = OPERATORS.of(view := NodeView(node))
+    if row is None or row.contents is None or len(node.outputs) != 1:
         return None
     reads_shape = node.op_type in ("Shape", "Size")
     source = node.inputs[0] if reads_shape else None
@@ -73,7 +74,7 @@ def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | 
         return None
     shapes = [None if value is None else _shape(value) for value in node.inputs]
     try:
-        found = RULES[node.op_type](Facts(NodeView(node), shapes, contents, result=dimensions_of(node.outputs[0])))
+        found = row.contents(Facts(view, shapes, contents, result=dimensions_of(node.outputs[0])))
     except ModelError:
         return None
     fits = found is not None and len(found.shape) < 2 and len(found.elements) <= MOST_CONTENTS

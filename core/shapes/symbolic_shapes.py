@@ -1,9 +1,9 @@
 """Shape inference with expressions: every value gets a shape of extents over the symbols of the model's inputs.
 
-Where onnx's own inference does not know all numbers, the operator's rule (`RULES`) is asked, which sees the shapes of
-the inputs and the contents of small tensors; where there is none, onnx's inference of the single node. An extent that
-nobody knows becomes a symbol of its own, ``<value>_<axis>``, which is bound when the value exists. Names that a model
-states of its results are not believed: they only name what nothing else is known of.
+Where onnx's own inference does not know all numbers, the operator's rule (`Operator.shapes`) is asked, which sees the
+shapes of the inputs and the contents of small tensors; where there is none, onnx's inference of the single node. An
+extent that nobody knows becomes a symbol of its own, ``<value>_<axis>``, which is bound when the value exists. Names
+that a model states of its results are not believed: they only name what nothing else is known of.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from graft.core.graph.dimensions import identifier, keep_late_symbols, keep_rang
 from graft.core.graph.exception_translation import CONTRADICTIONS, REFUSALS, sound
 from graft.core.graph.traversal import all_graphs
 from graft.core.graph.view import NodeView, ValueView, constant_tensor
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import (
     MOST_CONTENTS,
     Contents,
@@ -40,21 +41,15 @@ from graft.core.operators.definition.facts import (
     Dimension,
     Facts,
     Shape,
-    ShapeRule,
 )
-from graft.core.shapes.implied_bounds import broadcast_bounds, divisor_bounds, natural_bounds
-from graft.core.shapes.rules import contents, elementwise, movement, products, reductions, windows
+from graft.core.operators.definition.implied_bounds import natural_bounds
+from graft.core.operators.definition.table import Operator
 from graft.core.types import ONNX_DOMAINS, is_custom
 from graft.errors import ModelError
 from graft.runtime.extents import Extent, Symbol
 
-RULES: Mapping[str, ShapeRule] = {
-    **elementwise.RULES, **reductions.RULES, **products.RULES, **movement.RULES, **windows.RULES,
-}  # fmt: skip
-"""By operator of ai.onnx."""
 MOST_NARROWINGS = 16
 """How often ranges are narrowed before what is left to narrow stays as it is: then a call finds out."""
-CONTENTS: Mapping[str, ContentsRule] = contents.RULES
 Stated: TypeAlias = Mapping[str, Sequence["int | str | None"]]
 """Shapes that a model states of its results, by name."""
 
@@ -183,6 +178,7 @@ class SymbolicInference:
                 self._node(node)
 
     def _node(self, node: ir.Node) -> None:
+        row = None
         if node.op_type in BODIES and node.domain in ("", "ai.onnx"):
             found = BODIES[node.op_type](self, node)
             facts = None
@@ -190,9 +186,10 @@ class SymbolicInference:
             shapes = [self.shape_of(one) for one in node.inputs]
             facts = Facts(NodeView(node), shapes, [self.contents_of(one) for one in node.inputs], self._ranges)
             known = all(map(_is_static, node.outputs)) and not any(map(_is_symbolic, facts.shapes))
-            if node.graph is self.model.graph:
-                self._narrow(facts)
-            found = None if known else _asked(facts)
+            row = OPERATORS.of(facts.view)
+            if node.graph is self.model.graph and row is not None and row.bounds is not None:
+                self.narrower |= row.bounds(facts, self._known_ranges)
+            found = None if known else _asked(row, facts)
         reads_symbols = facts is not None and any(map(_is_symbolic, facts.shapes))
         for index, value in enumerate(node.outputs):
             if value.name and isinstance(value.type, ir.TensorType | None):
@@ -200,33 +197,17 @@ class SymbolicInference:
                 self.shapes[value] = self._settled(value, said, doubtful=reads_symbols and value in self.doubted)
                 if node.graph is self.model.graph:
                     self.narrower |= natural_bounds(self.shapes[value], self._known_ranges)
-        if facts is not None and node.op_type in CONTENTS and node.domain in ONNX_DOMAINS:
-            self._follow(node, facts)
+        if facts is not None and row is not None and row.contents is not None:
+            self._follow(node, facts, row.contents)
 
-    def _narrow(self, facts: Facts) -> None:
-        """Note the bounds that divisors, windows and broadcasting imply, the last also to a given shape."""
-        ranges = self._known_ranges
-        shapes = list(facts.shapes)
-        is_whole = facts.view.op_type in ("Div", "Mod") and not facts.view.dtype.startswith("float")
-        if is_whole and (divisors := facts.content(1)) is not None:
-            self.narrower |= divisor_bounds(divisors.elements, ranges)
-        if facts.view.op_type in windows.CONVOLUTIONS | windows.POOLS:
-            self.narrower |= natural_bounds(windows.room_of_windows(facts), ranges)
-            self.narrower |= windows.channels_of_weights(facts, ranges)
-        if facts.view.op_type == "Expand" and (target := facts.contents[1]) is not None:
-            shapes[1] = target.elements
-        elif facts.view.op_type not in elementwise.BROADCAST:
-            return
-        self.narrower |= broadcast_bounds(shapes, ranges)
-
-    def _follow(self, node: ir.Node, facts: Facts) -> None:
+    def _follow(self, node: ir.Node, facts: Facts, rule: ContentsRule) -> None:
         """Note the contents of a node's outputs."""
         known = replace(facts, result=self.shapes.get(node.outputs[0]))
-        try:
-            found = contents.split_contents(known) if node.op_type == "Split" else [CONTENTS[node.op_type](known)]
-        except (TooLargeError, ModelError):
-            return
-        for value, one in zip(node.outputs, found, strict=False):
+        for number, value in enumerate(node.outputs):
+            try:
+                one = rule(replace(known, output=number) if number else known)
+            except (TooLargeError, ModelError):
+                return
             if one is not None and self.shapes.get(value) in (None, one.shape):
                 kept = (None if each is None or is_large(each) else each for each in one.elements)
                 self.contents[value] = Contents(one.shape, tuple(kept))
@@ -395,13 +376,12 @@ BODIES: Mapping[str, Any] = {
 }
 
 
-def _asked(facts: Facts) -> Sequence[Shape | None] | None:
+def _asked(row: Operator | None, facts: Facts) -> Sequence[Shape | None] | None:
     """Return what the operator's rule says, else what onnx's inference says of the node by itself."""
-    if facts.view.domain not in ONNX_DOMAINS:
-        return None
-    rule = RULES.get(facts.view.op_type)
     try:
-        return _by_onnx(facts) if rule is None else rule(facts)
+        if row is not None and row.shapes is not None:
+            return row.shapes(facts)
+        return _by_onnx(facts) if facts.view.domain in ONNX_DOMAINS else None
     except TooLargeError:
         return None
 

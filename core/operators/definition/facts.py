@@ -6,13 +6,13 @@ one shape for each output; what it leaves out, or leaves None, gets a symbol of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from graft.core.affine.expressions import Ranges, add, flat, is_at_least, maximum, minimum, multiply
+from graft.core.affine.expressions import Range, Ranges, add, flat, is_at_least, maximum, minimum, multiply
 from graft.core.graph.view import NodeView
 from graft.runtime.extents import Extent, Operation
 
@@ -61,6 +61,8 @@ class Facts:
     ranges: Ranges = field(default_factory=dict)
     result: Shape | None = None
     """The shape of the first output, for rules of contents."""
+    output: int = 0
+    """The output that a rule of contents is asked for."""
 
     @property
     def outputs(self) -> int:
@@ -107,6 +109,8 @@ class Facts:
 
 ShapeRule: TypeAlias = Callable[[Facts], "Sequence[Shape | None] | None"]
 ContentsRule: TypeAlias = Callable[[Facts], "Contents | None"]
+BoundsRule: TypeAlias = Callable[[Facts, Ranges], "Mapping[Extent, Range]"]
+"""Gives the ranges of extents that a node narrows."""
 
 
 def broadcast(*shapes: Shape | None, ranges: Ranges | None = None) -> Shape | None:

@@ -17,6 +17,7 @@ import onnx
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition.demands import Demand
+from graft.core.operators.definition.facts import BoundsRule, ContentsRule, ShapeRule
 from graft.core.operators.definition.function_body import Function
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
@@ -145,6 +146,9 @@ class Operator:
     constant); it may see symbolic shapes. ``varies`` says the same of the shapes that are not static
     (`graft.core.operators.definition.varying`): without it, ONNX's elementwise operators and views take them, others
     do not.
+    ``shapes`` gives the shapes of the outputs where extents are expressions, ``contents`` the elements of a small
+    output of whole numbers, ``bounds`` ranges of extents that are narrowed (`graft.core.operators.definition.facts`);
+    of an operator of ONNX without ``shapes``, onnx's inference is asked.
     Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
     the trait `EXPANDED` where ONNX has no function of it. An operator that ONNX does not have (a plugin's, in a domain
     of its own) brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
@@ -163,6 +167,9 @@ class Operator:
     backend: str = ""
     function: Function | None = None
     demands: Demand | None = None
+    shapes: ShapeRule | None = None
+    contents: ContentsRule | None = None
+    bounds: BoundsRule | None = None
 
 
 class OperatorTable:

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.cost import per_output
+from graft.core.operators.definition.facts import ContentsRule
+from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE, SELECTING, unary
+from graft.core.operators.elementwise.contents import rectified
 from graft.core.tensor_ir.ir import Expression, Stage
 
 Activation = Callable[[Expression], Expression]
@@ -113,11 +116,17 @@ def _lower(rule: Rule) -> LowerFunction:
     return lower
 
 
-def _add(name: str, rule: Rule, flops: int, traits: frozenset[Trait] = ELEMENTWISE) -> None:
-    OPERATORS.add(Operator(name, traits, _lower(rule), per_output(flops)))
+def _add(
+    name: str,
+    rule: Rule,
+    flops: int,
+    traits: frozenset[Trait] = ELEMENTWISE,
+    contents: ContentsRule | None = None,
+) -> None:
+    OPERATORS.add(Operator(name, traits, _lower(rule), per_output(flops), shapes=LIKE_FIRST, contents=contents))
 
 
-_add("Relu", lambda node: relu, 1, SELECTING)
+_add("Relu", lambda node: relu, 1, SELECTING, rectified)
 _add("Sigmoid", lambda node: sigmoid, 10)
 _add("Tanh", lambda node: lambda x: b.intrinsic("tanh", x), 10)
 _add("LeakyRelu", lambda node: leaky_relu(node.attribute("alpha", 0.01)), 2)

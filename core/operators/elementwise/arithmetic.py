@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import reduce as fold
 
 import numpy as np
 
+from graft.core.affine import expressions as extents
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition import shape_rules
 from graft.core.operators.definition.cost import per_output
+from graft.core.operators.definition.facts import BoundsRule, ContentsRule
 from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.elementwise import contents as known
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Stage
 from graft.core.types import FLOATS, SIGNED, UNSIGNED, element_bits, is_custom
@@ -71,12 +76,42 @@ def called(name: str) -> Function1:
     return lambda x: b.intrinsic(name, x)
 
 
-def _add_unary(name: str, function: Function1, flops: int = 1, traits: frozenset[Trait] = ELEMENTWISE) -> Operator:
-    return OPERATORS.add(Operator(name, traits, unary(function), per_output(flops)))
+def _add_unary(
+    name: str,
+    function: Function1,
+    flops: int = 1,
+    traits: frozenset[Trait] = ELEMENTWISE,
+    contents: ContentsRule | None = None,
+) -> None:
+    OPERATORS.add(
+        Operator(name, traits, unary(function), per_output(flops), shapes=shape_rules.LIKE_FIRST, contents=contents)
+    )
 
 
-def _add_binary(name: str, function: Function2, traits: frozenset[Trait] = ELEMENTWISE) -> Operator:
-    return OPERATORS.add(Operator(name, traits, binary(function), per_output(1), demands=demand.broadcasting()))
+def _add_broadcasting(
+    name: str,
+    lower: LowerFunction,
+    flops: int = 1,
+    traits: frozenset[Trait] = ELEMENTWISE,
+    contents: ContentsRule | None = None,
+    bounds: BoundsRule = shape_rules.broadcasted_bounds,
+) -> None:
+    OPERATORS.add(
+        Operator(
+            name, traits, lower, per_output(flops), demands=demand.broadcasting(),
+            shapes=shape_rules.broadcasted, contents=contents, bounds=bounds,
+        )
+    )  # fmt: skip
+
+
+def _add_binary(
+    name: str,
+    function: Function2,
+    traits: frozenset[Trait] = ELEMENTWISE,
+    contents: ContentsRule | None = None,
+    bounds: BoundsRule = shape_rules.broadcasted_bounds,
+) -> None:
+    _add_broadcasting(name, binary(function), 1, traits, contents, bounds)
 
 
 # ---- One input ----------------------------------------------------------------------------------------------------
@@ -95,15 +130,15 @@ def absolute(x: Expression) -> Expression:
     return x if x.type.dtype in UNSIGNED else b.unary("abs", x)
 
 
-_add_unary("Abs", absolute, traits=SELECTING)
-_add_unary("Neg", lambda x: b.unary("neg", x), traits=SELECTING)
-_add_unary("Ceil", lambda x: b.unary("ceil", x), traits=SELECTING)
-_add_unary("Floor", lambda x: b.unary("floor", x), traits=SELECTING)
-_add_unary("Round", lambda x: b.unary("round_even", x), traits=SELECTING)
+_add_unary("Abs", absolute, traits=SELECTING, contents=known.absolute)
+_add_unary("Neg", lambda x: b.unary("neg", x), traits=SELECTING, contents=known.negated)
+_add_unary("Ceil", lambda x: b.unary("ceil", x), traits=SELECTING, contents=shape_rules.same)
+_add_unary("Floor", lambda x: b.unary("floor", x), traits=SELECTING, contents=shape_rules.same)
+_add_unary("Round", lambda x: b.unary("round_even", x), traits=SELECTING, contents=shape_rules.same)
 _add_unary("Sqrt", lambda x: b.unary("sqrt", x))
 _add_unary("Reciprocal", lambda x: b.divide(1, x))
 _add_unary("Sign", sign, traits=SELECTING)
-_add_unary("Not", lambda x: b.unary("not", x))
+_add_unary("Not", lambda x: b.unary("not", x), contents=known.opposite_truth)
 _add_unary("BitwiseNot", lambda x: b.unary("bitnot", x))
 _add_unary("IsNaN", b.is_nan)
 _add_unary("Exp", called("exp"), 8)
@@ -140,7 +175,7 @@ def _stages(result: object) -> tuple[Stage, ...]:
     return result
 
 
-OPERATORS.add(Operator("IsInf", ELEMENTWISE, _lower_is_inf, per_output(1)))
+OPERATORS.add(Operator("IsInf", ELEMENTWISE, _lower_is_inf, per_output(1), shapes=shape_rules.LIKE_FIRST))
 
 # ---- Two inputs ---------------------------------------------------------------------------------------------------
 
@@ -181,24 +216,33 @@ def prelu(x: Expression, slope: Expression) -> Expression:
     return b.select(b.less(x, 0), b.multiply(x, slope), x)
 
 
-_add_binary("Add", b.add, ASSOCIATIVE)
-_add_binary("Sub", b.subtract)
-_add_binary("Mul", b.multiply, ASSOCIATIVE)
-_add_binary("Div", b.divide)
-_add_binary("And", b.both, ASSOCIATIVE)
-_add_binary("Or", b.either, ASSOCIATIVE)
+_add_binary("Add", b.add, ASSOCIATIVE, contents=shape_rules.each(extents.add))
+_add_binary("Sub", b.subtract, contents=shape_rules.each(extents.subtract))
+_add_binary("Mul", b.multiply, ASSOCIATIVE, contents=shape_rules.each(extents.multiply))
+_add_binary("Div", b.divide, contents=known.divide, bounds=known.divisor)
+_add_binary("And", b.both, ASSOCIATIVE, contents=shape_rules.each(operator.and_))
+_add_binary("Or", b.either, ASSOCIATIVE, contents=shape_rules.each(operator.or_))
 _add_binary("Xor", lambda x, y: b.binary("xor", x, y), ASSOCIATIVE)
 _add_binary("BitwiseAnd", b.both, ASSOCIATIVE)
 _add_binary("BitwiseOr", b.either, ASSOCIATIVE)
 _add_binary("BitwiseXor", lambda x, y: b.binary("xor", x, y), ASSOCIATIVE)
-_add_binary("Equal", b.equal, COMMUTATIVE)
-_add_binary("Less", b.less)
-_add_binary("Greater", b.greater)
-_add_binary("LessOrEqual", b.less_equal)
-_add_binary("GreaterOrEqual", b.greater_equal)
-OPERATORS.add(Operator("PRelu", ELEMENTWISE, binary(prelu), per_output(1), demands=demand.expanding(1, 0)))
-OPERATORS.add(Operator("Mod", ELEMENTWISE, _lower_mod, per_output(4), demands=demand.broadcasting()))
-OPERATORS.add(Operator("BitShift", ELEMENTWISE, _lower_bit_shift, per_output(1), demands=demand.broadcasting()))
+_add_binary("Equal", b.equal, COMMUTATIVE, contents=known.is_equal)
+_add_binary("Less", b.less, contents=known.compared(known.less))
+_add_binary("Greater", b.greater, contents=known.compared(known.greater))
+_add_binary("LessOrEqual", b.less_equal, contents=known.compared(known.opposite(known.greater)))
+_add_binary("GreaterOrEqual", b.greater_equal, contents=known.compared(known.opposite(known.less)))
+OPERATORS.add(
+    Operator(
+        "PRelu",
+        ELEMENTWISE,
+        binary(prelu),
+        per_output(1),
+        demands=demand.expanding(1, 0),
+        shapes=shape_rules.LIKE_FIRST,
+    )
+)
+_add_broadcasting("Mod", _lower_mod, 4, contents=known.modulo, bounds=known.divisor)
+_add_broadcasting("BitShift", _lower_bit_shift)
 
 # ---- Pow ----------------------------------------------------------------------------------------------------------
 
@@ -263,7 +307,7 @@ def _lower_pow(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-OPERATORS.add(Operator("Pow", ELEMENTWISE, _lower_pow, per_output(16), demands=demand.broadcasting()))
+_add_broadcasting("Pow", _lower_pow, 16)
 
 # ---- Any number of inputs -----------------------------------------------------------------------------------------
 
@@ -272,14 +316,14 @@ def _mean_of(total: Expression, count: int) -> Expression:
     return b.multiply(total, 1.0 / count) if count in (1, 2, 4, 8) else b.divide(total, float(count))
 
 
-OPERATORS.add(
-    Operator("Min", ASSOCIATIVE | SELECTING, variadic(b.minimum), per_output(1), demands=demand.broadcasting())
+_add_broadcasting(
+    "Min", variadic(b.minimum), traits=ASSOCIATIVE | SELECTING, contents=shape_rules.each(extents.minimum)
 )
-OPERATORS.add(
-    Operator("Max", ASSOCIATIVE | SELECTING, variadic(b.maximum), per_output(1), demands=demand.broadcasting())
+_add_broadcasting(
+    "Max", variadic(b.maximum), traits=ASSOCIATIVE | SELECTING, contents=shape_rules.each(extents.maximum)
 )
-OPERATORS.add(Operator("Sum", ASSOCIATIVE, variadic(b.add), per_output(1), demands=demand.broadcasting()))
-OPERATORS.add(Operator("Mean", COMMUTATIVE, variadic(b.add, _mean_of), per_output(2), demands=demand.broadcasting()))
+_add_broadcasting("Sum", variadic(b.add), traits=ASSOCIATIVE, contents=shape_rules.each(extents.add))
+_add_broadcasting("Mean", variadic(b.add, _mean_of), 2, COMMUTATIVE)
 
 
 def _lower_where(lowering: Lowering) -> tuple[Stage, ...]:
@@ -318,8 +362,10 @@ def scalar(array: np.ndarray, dtype: str) -> Constant:
     return b.constant(bool(value) if dtype == "bool" else value.item(), dtype)
 
 
-OPERATORS.add(Operator("Where", SELECTING, _lower_where, per_output(1), demands=demand.broadcasting()))
-OPERATORS.add(Operator("Clip", SELECTING, _lower_clip, per_output(2)))
+_add_broadcasting("Where", _lower_where, traits=SELECTING, contents=known.where)
+OPERATORS.add(
+    Operator("Clip", SELECTING, _lower_clip, per_output(2), shapes=shape_rules.LIKE_FIRST, contents=known.clip)
+)
 
 # ---- Casts --------------------------------------------------------------------------------------------------------
 
@@ -345,6 +391,8 @@ def _accept_bit_cast(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("Cast", ELEMENTWISE, _lower_cast, per_output(1)))
-OPERATORS.add(Operator("CastLike", ELEMENTWISE, _lower_cast, per_output(1)))
+OPERATORS.add(
+    Operator("Cast", ELEMENTWISE, _lower_cast, per_output(1), shapes=shape_rules.LIKE_FIRST, contents=known.cast)
+)
+OPERATORS.add(Operator("CastLike", ELEMENTWISE, _lower_cast, per_output(1), shapes=shape_rules.LIKE_FIRST))
 OPERATORS.add(Operator("BitCast", ELEMENTWISE, _lower_bit_cast, per_output(0), _accept_bit_cast))

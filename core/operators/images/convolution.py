@@ -15,6 +15,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import fixed, varying_axis
+from graft.core.operators.images import shapes
 from graft.core.operators.images.windows import known_pads, positions, windows_of
 from graft.core.operators.products.contraction import requantized, shape_of, zero_point
 from graft.core.reject import Reject, first
@@ -110,7 +111,16 @@ def _windows_demand(weight: int, *bias: int) -> demand.Demand:
 
 
 OPERATORS.add(
-    Operator("Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies, demands=_windows_demand(1, 2))
+    Operator(
+        "Conv",
+        CONVOLUTION,
+        _lower_conv,
+        _conv_cost(1),
+        varies=_convolution_varies,
+        demands=_windows_demand(1, 2),
+        shapes=shapes.convolution(),
+        bounds=shapes.convolution_bounds(),
+    )
 )
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
@@ -174,6 +184,8 @@ OPERATORS.add(
         _conv_cost(1),
         varies=_convolution_varies,
         demands=demand.all_of(_windows_demand(1), demand.parameters(3, of=1, axis=0)),
+        shapes=shapes.convolution(),
+        bounds=shapes.convolution_bounds(),
     )
 )
 OPERATORS.add(
@@ -184,6 +196,8 @@ OPERATORS.add(
         _conv_cost(3),
         varies=lambda node: _convolution_varies(node, 3),
         demands=demand.all_of(_windows_demand(3, 8), demand.parameters(4, 5, of=3, axis=0)),
+        shapes=shapes.convolution(3),
+        bounds=shapes.convolution_bounds(3),
     )
 )
 
@@ -266,5 +280,6 @@ OPERATORS.add(
         _transpose_cost,
         varies=_transposed_varies,
         demands=_transposed_demands,
+        shapes=shapes.transposed_convolution,
     )
 )

@@ -10,6 +10,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.cost import elements, per_input, traffic
 from graft.core.operators.definition.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything
+from graft.core.operators.images import shapes
 from graft.core.operators.images.windows import count, known_pads, padding_of, positions, windows_of
 from graft.core.operators.reductions.reduction import Map, mean_of, rows, trailing
 from graft.core.tensor_ir.anchors import Pooling, Windows
@@ -116,9 +117,39 @@ def _window_cost(node: NodeView) -> Cost:
     return Cost(elements(node.outputs[0]) * math.prod(node.attribute("kernel_shape")), traffic(node))
 
 
-OPERATORS.add(Operator("MaxPool", POOLING | {Trait.SELECTING}, _lower_max_pool, _window_cost, varies=known_pads))
-OPERATORS.add(Operator("AveragePool", POOLING, _lower_average_pool, _window_cost, varies=known_pads))
-OPERATORS.add(Operator("LpPool", POOLING, _lower_lp_pool, _window_cost, varies=known_pads))
+OPERATORS.add(
+    Operator(
+        "MaxPool",
+        POOLING | {Trait.SELECTING},
+        _lower_max_pool,
+        _window_cost,
+        varies=known_pads,
+        shapes=shapes.pool,
+        bounds=shapes.pool_bounds,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "AveragePool",
+        POOLING,
+        _lower_average_pool,
+        _window_cost,
+        varies=known_pads,
+        shapes=shapes.pool,
+        bounds=shapes.pool_bounds,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "LpPool",
+        POOLING,
+        _lower_lp_pool,
+        _window_cost,
+        varies=known_pads,
+        shapes=shapes.pool,
+        bounds=shapes.pool_bounds,
+    )
+)
 
 # ---- Over all positions -------------------------------------------------------------------------------------------
 
@@ -148,6 +179,6 @@ _MAX = _lower_global("max", lambda node: _same, lambda node, count: _same)
 _NORM = _lower_global(
     "add", lambda node: _powered(node.attribute("p", 2)), lambda node, count: _rooted(node.attribute("p", 2))
 )
-OPERATORS.add(Operator("GlobalAveragePool", REDUCTION, _MEAN, per_input(1), varies=anything))
-OPERATORS.add(Operator("GlobalMaxPool", REDUCTION, _MAX, per_input(1), varies=anything))
-OPERATORS.add(Operator("GlobalLpPool", REDUCTION, _NORM, per_input(2), varies=anything))
+OPERATORS.add(Operator("GlobalAveragePool", REDUCTION, _MEAN, per_input(1), varies=anything, shapes=shapes.global_pool))
+OPERATORS.add(Operator("GlobalMaxPool", REDUCTION, _MAX, per_input(1), varies=anything, shapes=shapes.global_pool))
+OPERATORS.add(Operator("GlobalLpPool", REDUCTION, _NORM, per_input(2), varies=anything, shapes=shapes.global_pool))

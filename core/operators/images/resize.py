@@ -17,8 +17,10 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
+from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import varying_axis
+from graft.core.operators.images import shapes
 from graft.core.operators.images.resize_positions import (
     Dimension,
     Indices,
@@ -30,7 +32,6 @@ from graft.core.operators.images.resize_positions import (
     real,
 )
 from graft.core.operators.images.resize_smoothing import in_order, smoothed
-from graft.core.operators.movement.manipulation import normal_axis
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import FLOATS, INTEGERS, is_custom
@@ -290,7 +291,14 @@ def _no_more_than_there_is(node: NodeView) -> Iterator[Equation]:
 RESIZE = frozenset({Trait.INJECTIVE})
 OPERATORS.add(
     Operator(
-        "Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies, demands=_resize_demands
+        "Resize",
+        RESIZE,
+        _lower_resize,
+        per_output(8),
+        _accept_resize,
+        varies=_resize_varies,
+        demands=_resize_demands,
+        shapes=shapes.resize,
     )
 )
 
@@ -317,4 +325,14 @@ def _accept_upsample(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("Upsample", RESIZE, _lower_upsample, per_output(1), _accept_upsample, demands=_scales_demand(1)))
+OPERATORS.add(
+    Operator(
+        "Upsample",
+        RESIZE,
+        _lower_upsample,
+        per_output(1),
+        _accept_upsample,
+        demands=_scales_demand(1),
+        shapes=shapes.upsample,
+    )
+)

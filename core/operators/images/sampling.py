@@ -14,6 +14,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved, per_output
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything
+from graft.core.operators.images import shapes
 from graft.core.operators.images.resize_positions import cubic_weights
 from graft.core.operators.movement.manipulation import INJECTIVE, integers
 from graft.core.reject import Reject
@@ -163,6 +164,7 @@ OPERATORS.add(
         _accept_grid_sample,
         varies=anything,
         demands=_grid_demands,
+        shapes=shapes.grid_sample,
     )
 )
 
@@ -203,7 +205,15 @@ def _affine_demands(node: NodeView) -> Iterator[Equation]:
 
 
 OPERATORS.add(
-    Operator("AffineGrid", INJECTIVE, _lower_affine_grid, per_output(8), varies=anything, demands=_affine_demands)
+    Operator(
+        "AffineGrid",
+        INJECTIVE,
+        _lower_affine_grid,
+        per_output(8),
+        varies=anything,
+        demands=_affine_demands,
+        shapes=shapes.affine_grid,
+    )
 )
 
 # ---- DeformConv ---------------------------------------------------------------------------------------------------
@@ -304,6 +314,7 @@ OPERATORS.add(
         per_output(64),
         _accept_deform_conv,
         demands=_deform_demands,
+        shapes=shapes.deformed_convolution,
     )
 )
 
@@ -387,6 +398,7 @@ OPERATORS.add(
         per_output(8),
         varies=_col2im_varies,
         demands=_col2im_demands,
+        shapes=shapes.fold_columns,
     )
 )
 

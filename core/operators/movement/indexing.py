@@ -14,9 +14,12 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved
+from graft.core.operators.definition.facts import normal_axis
+from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
 from graft.core.operators.definition.varying import anything, varying_axis
-from graft.core.operators.movement.manipulation import INJECTIVE, MOVEMENT, normal_axis
+from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement.manipulation import INJECTIVE, MOVEMENT
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Expression, Stage
 
@@ -117,18 +120,42 @@ def _gather_nd_demands(node: NodeView) -> Iterator[Equation]:
         yield from demand.same(0, axis, 1, axis)(node)
 
 
-OPERATORS.add(Operator("Gather", MOVEMENT, _lower_gather, moved, varies=anything))
+OPERATORS.add(
+    Operator("Gather", MOVEMENT, _lower_gather, moved, varies=anything, shapes=shapes.gather, contents=contents.gather)
+)
 OPERATORS.add(
     Operator(
         "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
         demands=demand.within(1, 0, but=demand.attribute("axis", 0)),
+        shapes=like(1),
     )
 )  # fmt: skip
-OPERATORS.add(Operator("GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth, demands=_gather_nd_demands))
-OPERATORS.add(Operator("OneHot", INJECTIVE, _lower_one_hot, moved, varies=anything, demands=demand.counted(2, 0, 2)))
+OPERATORS.add(
+    Operator(
+        "GatherND",
+        MOVEMENT,
+        _lower_gather_nd,
+        moved,
+        varies=_known_depth,
+        demands=_gather_nd_demands,
+        shapes=shapes.gather_nd,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "OneHot",
+        INJECTIVE,
+        _lower_one_hot,
+        moved,
+        varies=anything,
+        demands=demand.counted(2, 0, 2),
+        shapes=shapes.one_hot,
+    )
+)
 OPERATORS.add(
     Operator(
         "ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything,
         demands=demand.same(1, 0, 0, demand.attribute("batch_axis", 1)),
+        shapes=LIKE_FIRST,
     )
 )  # fmt: skip

@@ -12,9 +12,12 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.definition.varying import Check, anything, fixed, varying_axis
+from graft.core.operators.definition.facts import normal_axis
+from graft.core.operators.definition.shape_rules import LIKE_FIRST
+from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.varying import anything, fixed, varying_axis
 from graft.core.operators.elementwise.arithmetic import bound
+from graft.core.operators.movement import contents, shapes
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
 
@@ -34,23 +37,6 @@ def constants_required(*numbers: int) -> Callable[[NodeView], Reject | None]:
         return None
 
     return accepts
-
-
-def _add(
-    name: str,
-    lower: LowerFunction,
-    *constants: int,
-    traits: frozenset[Trait] = INJECTIVE,
-    varies: Check | None = None,
-    demands: demand.Demand | None = None,
-) -> Operator:
-    accepts = constants_required(*constants) if constants else None
-    return OPERATORS.add(Operator(name, traits, lower, moved, accepts, varies=varies, demands=demands))
-
-
-def normal_axis(axis: int, rank: int) -> int:
-    """Return ``axis`` counted from the front."""
-    return axis + rank if axis < 0 else axis
 
 
 def integers(array: np.ndarray | None) -> list[int] | None:
@@ -104,9 +90,23 @@ def _lower_space_to_depth(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-_add("Transpose", _lower_transpose, traits=MOVEMENT, varies=anything)
-_add("DepthToSpace", _lower_depth_to_space, traits=MOVEMENT, varies=fixed(1))
-_add("SpaceToDepth", _lower_space_to_depth, traits=MOVEMENT, varies=fixed(1))
+OPERATORS.add(
+    Operator(
+        "Transpose",
+        MOVEMENT,
+        _lower_transpose,
+        moved,
+        varies=anything,
+        shapes=shapes.transpose,
+        contents=contents.transpose,
+    )
+)
+OPERATORS.add(
+    Operator("DepthToSpace", MOVEMENT, _lower_depth_to_space, moved, varies=fixed(1), shapes=shapes.depth_to_space)
+)
+OPERATORS.add(
+    Operator("SpaceToDepth", MOVEMENT, _lower_space_to_depth, moved, varies=fixed(1), shapes=shapes.space_to_depth)
+)
 
 # ---- Parts --------------------------------------------------------------------------------------------------------
 
@@ -269,10 +269,41 @@ def _split_demands(node: NodeView) -> Iterator[Equation]:
             yield from demand.equation(demand.plus(*parts), demand.operand(node, 0, axis))
 
 
-_add("Concat", _lower_concat, traits=MOVEMENT, varies=anything, demands=_concat_demands)
-_add("Split", _lower_split, traits=MOVEMENT, varies=anything, demands=_split_demands)
 OPERATORS.add(
-    Operator("Slice", MOVEMENT, _lower_slice, moved, varies=_slice_varies, demands=demand.as_long(1, 2, 3, 4))
+    Operator(
+        "Concat",
+        MOVEMENT,
+        _lower_concat,
+        moved,
+        varies=anything,
+        demands=_concat_demands,
+        shapes=shapes.concat,
+        contents=contents.concat,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "Split",
+        MOVEMENT,
+        _lower_split,
+        moved,
+        varies=anything,
+        demands=_split_demands,
+        shapes=shapes.split,
+        contents=contents.split,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "Slice",
+        MOVEMENT,
+        _lower_slice,
+        moved,
+        varies=_slice_varies,
+        demands=demand.as_long(1, 2, 3, 4),
+        shapes=shapes.slice_,
+        contents=contents.slice_,
+    )
 )
 
 # ---- Repetition ---------------------------------------------------------------------------------------------------
@@ -294,11 +325,31 @@ def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-_add("Expand", _lower_expand, traits=MOVEMENT, varies=anything, demands=demand.expanding_to_result(0))
-_add(
-    "Tile", _lower_tile, traits=MOVEMENT, varies=anything,
-    demands=demand.counted(1, 0, lambda node: demand.rank_of(node.input(0))),
-)  # fmt: skip
+OPERATORS.add(
+    Operator(
+        "Expand",
+        MOVEMENT,
+        _lower_expand,
+        moved,
+        varies=anything,
+        demands=demand.expanding_to_result(0),
+        shapes=shapes.expand,
+        contents=contents.expand,
+        bounds=shapes.expand_bounds,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "Tile",
+        MOVEMENT,
+        _lower_tile,
+        moved,
+        varies=anything,
+        demands=demand.counted(1, 0, lambda node: demand.rank_of(node.input(0))),
+        shapes=shapes.tile,
+        contents=contents.tile,
+    )
+)
 
 # ---- Padding ------------------------------------------------------------------------------------------------------
 
@@ -395,7 +446,9 @@ def _pad_demands(node: NodeView) -> Iterator[Equation]:
             yield from demand.equation(least, demand.operand(node, 0, axis), "at most")
 
 
-OPERATORS.add(Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything, demands=_pad_demands))
+OPERATORS.add(
+    Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything, demands=_pad_demands, shapes=shapes.pad)
+)
 
 
 def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:
@@ -407,10 +460,17 @@ def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:
     return (_padded(lowering, begins, "constant"),)
 
 
-_add(
-    "CenterCropPad", _lower_center_crop_pad, varies=anything,
-    demands=demand.counted(1, 0, lambda node: len(node.attribute("axes") or ()) or demand.rank_of(node.input(0))),
-)  # fmt: skip
+OPERATORS.add(
+    Operator(
+        "CenterCropPad",
+        INJECTIVE,
+        _lower_center_crop_pad,
+        moved,
+        varies=anything,
+        demands=demand.counted(1, 0, lambda node: len(node.attribute("axes") or ()) or demand.rank_of(node.input(0))),
+        shapes=shapes.center_crop_pad,
+    )
+)
 
 # ---- Triangles ----------------------------------------------------------------------------------------------------
 
@@ -439,8 +499,8 @@ def _lower_eye(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-_add("Trilu", _lower_trilu, varies=anything)
-_add("EyeLike", _lower_eye, varies=anything)
+OPERATORS.add(Operator("Trilu", INJECTIVE, _lower_trilu, moved, varies=anything, shapes=LIKE_FIRST))
+OPERATORS.add(Operator("EyeLike", INJECTIVE, _lower_eye, moved, varies=anything, shapes=LIKE_FIRST))
 
 # ---- Contents from shapes and scalars -----------------------------------------------------------------------------
 
@@ -482,7 +542,19 @@ def _lower_range(lowering: Lowering) -> tuple[Stage, ...]:
 
 
 SHAPE_ONLY = INJECTIVE | {Trait.SHAPE_ONLY}
-_add("ConstantOfShape", _lower_constant_of_shape, varies=anything)
-_add("Range", _lower_range, varies=anything)
-OPERATORS.add(Operator("Shape", SHAPE_ONLY, _lower_shape, moved))
-OPERATORS.add(Operator("Size", SHAPE_ONLY, _lower_size, moved))
+OPERATORS.add(
+    Operator(
+        "ConstantOfShape",
+        INJECTIVE,
+        _lower_constant_of_shape,
+        moved,
+        varies=anything,
+        shapes=shapes.constant_of_shape,
+        contents=contents.constant_of_shape,
+    )
+)
+OPERATORS.add(
+    Operator("Range", INJECTIVE, _lower_range, moved, varies=anything, shapes=shapes.range_, contents=contents.range_)
+)
+OPERATORS.add(Operator("Shape", SHAPE_ONLY, _lower_shape, moved, shapes=shapes.shape_of, contents=contents.shape_of))
+OPERATORS.add(Operator("Size", SHAPE_ONLY, _lower_size, moved, shapes=shapes.size_of, contents=contents.size_of))

@@ -9,11 +9,14 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved, per_input
+from graft.core.operators.definition.facts import normal_axis
+from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.elementwise.arithmetic import bound
+from graft.core.operators.movement import contents, shapes
 from graft.core.operators.movement.indexing import position
-from graft.core.operators.movement.manipulation import integers, normal_axis
+from graft.core.operators.movement.manipulation import integers
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import (
     Axis,
@@ -79,8 +82,12 @@ def _along_a_computed_axis(
     return (*stages, b.compute(target, lambda i: b.load(current, *i)))
 
 
-OPERATORS.add(Operator("CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything))
-OPERATORS.add(Operator("CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything))
+OPERATORS.add(
+    Operator("CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything, shapes=LIKE_FIRST)
+)
+OPERATORS.add(
+    Operator("CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything, shapes=LIKE_FIRST)
+)
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
@@ -175,9 +182,29 @@ def _window_demands(node: NodeView) -> Iterator[Equation]:
 
 
 OPERATORS.add(
-    Operator("ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS)
+    Operator(
+        "ScatterElements",
+        SEQUENTIAL,
+        _lower_scatter_elements,
+        moved,
+        varies=anything,
+        demands=_ELEMENTS,
+        shapes=LIKE_FIRST,
+        contents=contents.scatter,
+    )
 )
-OPERATORS.add(Operator("ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand))
+OPERATORS.add(
+    Operator(
+        "ScatterND",
+        SEQUENTIAL,
+        _lower_scatter_nd,
+        moved,
+        varies=_slices_vary,
+        demands=_slices_demand,
+        shapes=LIKE_FIRST,
+        contents=contents.scatter,
+    )
+)
 OPERATORS.add(
     Operator(
         "TensorScatter",
@@ -186,6 +213,7 @@ OPERATORS.add(
         moved,
         varies=anything,
         demands=_window_demands,
+        shapes=LIKE_FIRST,
     )
 )
 
@@ -233,5 +261,6 @@ OPERATORS.add(
         _accept_top_k,
         varies=anything,
         demands=_top_k_demands,
+        shapes=shapes.top_k,
     )
 )

@@ -14,7 +14,10 @@ from graft.core.graph.view import COPIES_ZERO, NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import free
+from graft.core.operators.definition.facts import ContentsRule, ShapeRule
+from graft.core.operators.definition.shape_rules import LIKE_FIRST, like, same
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.movement import contents, shapes
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Expression, Stage
 
@@ -148,11 +151,20 @@ def _squeeze_demands(node: NodeView) -> Iterator[Equation]:
         yield from demand.counted(0, axis, 1)(node)
 
 
-for _name, _demands in (
-    ("Reshape", _reshape_demands), ("Flatten", None), ("Squeeze", _squeeze_demands), ("Unsqueeze", None),
-    ("Identity", None),
-):  # fmt: skip
-    OPERATORS.add(Operator(_name, VIEW | {Trait.DATA_MOVEMENT}, lower_view, free, demands=_demands))
+def _add(name: str, shape_rule: ShapeRule, contents_rule: ContentsRule, demands: demand.Demand | None = None) -> None:
+    OPERATORS.add(
+        Operator(
+            name, VIEW | {Trait.DATA_MOVEMENT}, lower_view, free, demands=demands,
+            shapes=shape_rule, contents=contents_rule,
+        )
+    )  # fmt: skip
+
+
+_add("Reshape", shapes.reshape, contents.reshaped, _reshape_demands)
+_add("Flatten", shapes.flatten, contents.reshaped)
+_add("Squeeze", shapes.squeeze, contents.reshaped, _squeeze_demands)
+_add("Unsqueeze", shapes.unsqueeze, contents.reshaped)
+_add("Identity", LIKE_FIRST, same)
 
 
 def _lower_dropout(lowering: Lowering) -> tuple[Stage, ...]:
@@ -171,4 +183,4 @@ def _accept_dropout(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(Operator("Dropout", VIEW, _lower_dropout, free, _accept_dropout))
+OPERATORS.add(Operator("Dropout", VIEW, _lower_dropout, free, _accept_dropout, shapes=like(0, 0)))

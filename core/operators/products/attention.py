@@ -17,10 +17,12 @@ from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import elements, per_output, traffic
+from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.movement.indexing import position
 from graft.core.operators.movement.manipulation import INJECTIVE
+from graft.core.operators.products import shapes
 from graft.core.operators.products.contraction import shape_of
 from graft.core.operators.reductions.normalization import exp_of_nonpositive
 from graft.core.operators.reductions.reduction import rows, trailing
@@ -324,6 +326,7 @@ OPERATORS.add(
         _accept_attention,
         varies=_attention_varies,
         demands=_attention_demands,
+        shapes=shapes.attention,
     )
 )
 
@@ -430,5 +433,6 @@ OPERATORS.add(
         _accept_rotary,
         varies=_rotary_varies,
         demands=_rotary_demands,
+        shapes=LIKE_FIRST,
     )
 )

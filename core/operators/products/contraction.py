@@ -19,6 +19,7 @@ from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.demands import Demand
 from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything
+from graft.core.operators.products import shapes
 from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import Contraction
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
@@ -89,7 +90,11 @@ def _inner(first: int, second: int) -> Demand:
 
 
 MATRICES = _inner(0, 1)
-OPERATORS.add(Operator("MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES))
+OPERATORS.add(
+    Operator(
+        "MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul
+    )
+)
 
 # ---- Gemm ---------------------------------------------------------------------------------------------------------
 
@@ -145,7 +150,16 @@ def _accept_gemm(node: NodeView) -> Reject | None:
 
 
 OPERATORS.add(
-    Operator("Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands)
+    Operator(
+        "Gemm",
+        CONTRACTION,
+        _lower_gemm,
+        _gemm_cost,
+        _accept_gemm,
+        varies=anything,
+        demands=_gemm_demands,
+        shapes=shapes.gemm,
+    )
 )
 
 # ---- Einsum -------------------------------------------------------------------------------------------------------
@@ -292,7 +306,17 @@ def _einsum_demands(node: NodeView) -> Iterator[Equation]:
                 yield from demand.equation(demand.operand(node, *other), demand.operand(node, number, axis), kind)
 
 
-OPERATORS.add(Operator("Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=anything, demands=_einsum_demands))
+OPERATORS.add(
+    Operator(
+        "Einsum",
+        CONTRACTION,
+        _lower_einsum,
+        _einsum_cost,
+        varies=anything,
+        demands=_einsum_demands,
+        shapes=shapes.einsum,
+    )
+)
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
 
@@ -358,6 +382,7 @@ OPERATORS.add(
     Operator(
         "MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=anything,
         demands=demand.all_of(MATRICES, demand.parameters(2, of=0, axis=-2), demand.parameters(3, of=1, axis=-1)),
+        shapes=shapes.matmul,
     )
 )  # fmt: skip
 OPERATORS.add(
@@ -366,5 +391,6 @@ OPERATORS.add(
         demands=demand.all_of(
             _inner(0, 3), demand.parameters(1, 2, of=0, axis=-2), demand.parameters(4, 5, 6, 7, of=3, axis=-1)
         ),
+        shapes=shapes.quantized_matmul,
     )
 )  # fmt: skip

@@ -21,10 +21,12 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
+from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.elementwise.arithmetic import bound
-from graft.core.operators.movement.manipulation import integers, normal_axis
+from graft.core.operators.movement.manipulation import integers
+from graft.core.operators.products import shapes
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.types import FLOATS
@@ -404,7 +406,11 @@ def _dft_varies(node: NodeView) -> Reject | None:
 
 
 FOURIER = frozenset({Trait.CONTRACTION})
-OPERATORS.add(Operator("DFT", FOURIER, _lower_dft, per_output(80), _accept_dft, varies=_dft_varies))
+OPERATORS.add(
+    Operator(
+        "DFT", FOURIER, _lower_dft, per_output(80), _accept_dft, varies=_dft_varies, shapes=shapes.fourier_transform
+    )
+)
 
 # ---- STFT ---------------------------------------------------------------------------------------------------------
 
@@ -489,5 +495,14 @@ def _stft_demands(node: NodeView) -> Iterator[Equation]:
 
 
 OPERATORS.add(
-    Operator("STFT", FOURIER, _lower_stft, per_output(80), _accept_stft, varies=_stft_varies, demands=_stft_demands)
+    Operator(
+        "STFT",
+        FOURIER,
+        _lower_stft,
+        per_output(80),
+        _accept_stft,
+        varies=_stft_varies,
+        demands=_stft_demands,
+        shapes=shapes.short_time_transform,
+    )
 )

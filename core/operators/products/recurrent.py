@@ -17,6 +17,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import traffic
 from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import varying_axis
+from graft.core.operators.products import shapes
 from graft.core.operators.products.contraction import shape_of
 from graft.core.operators.products.recurrent_layer import GATES, NEED_ALPHA, PLAIN, Layer, layer_of
 from graft.core.reject import Reject
@@ -324,5 +325,14 @@ def _demands(node: NodeView) -> Iterator[Equation]:
 
 for _name in GATES:
     OPERATORS.add(
-        Operator(_name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands)
+        Operator(
+            _name,
+            frozenset({Trait.RECURRENT}),
+            _lower,
+            _cost,
+            _accept,
+            varies=_varies,
+            demands=_demands,
+            shapes=shapes.recurrent,
+        )
     )

@@ -13,10 +13,11 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
+from graft.core.operators.definition.facts import Facts, Shape, ShapeRule, normal_axis
+from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
 from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import Check, anything, fixed
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
-from graft.core.operators.movement.manipulation import normal_axis
 from graft.core.operators.reductions.reduction import Axes, mean_of, rows, square, trailing
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
@@ -105,9 +106,9 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
     )
 
 
-OPERATORS.add(Operator("Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything))
-OPERATORS.add(Operator("LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything))
-OPERATORS.add(Operator("Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything))
+OPERATORS.add(Operator("Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST))
+OPERATORS.add(Operator("LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST))
+OPERATORS.add(Operator("Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST))
 
 # ---- Mean and variance --------------------------------------------------------------------------------------------
 
@@ -256,16 +257,34 @@ def _lower_lp_norm(lowering: Lowering) -> tuple[Stage, ...]:
     return (stage, b.compute(lowering.output(), value))
 
 
+def _statistics_shapes(facts: Facts) -> list[Shape | None]:
+    """Return the shape of the result, and twice that of the statistics: 1 along the axes of a row."""
+    shape = facts.shape(0)
+    if shape is None:
+        return []
+    axis = facts.attribute("axis", -1) % max(1, len(shape))
+    rows = (*shape[:axis], *(1 for _ in shape[axis:]))
+    return [shape, rows, rows]
+
+
 def _row_wise(
-    name: str, lower: LowerFunction, varies: Check | None = None, demands: demand.Demand | None = None
+    name: str,
+    lower: LowerFunction,
+    varies: Check | None = None,
+    demands: demand.Demand | None = None,
+    shapes: ShapeRule = LIKE_FIRST,
 ) -> None:
-    OPERATORS.add(Operator(name, ROW_WISE, lower, per_output(8), varies=varies, demands=demands))
+    OPERATORS.add(Operator(name, ROW_WISE, lower, per_output(8), varies=varies, demands=demands, shapes=shapes))
 
 
 _row_wise(
-    "LayerNormalization", _lower_layer_norm, anything, demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0))
+    "LayerNormalization",
+    _lower_layer_norm,
+    anything,
+    demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)),
+    shapes=_statistics_shapes,
 )
-_row_wise("RMSNormalization", _lower_rms_norm, anything, demand.expanding(1, 0))
+_row_wise("RMSNormalization", _lower_rms_norm, anything, demand.expanding(1, 0), shapes=_statistics_shapes)
 _row_wise("InstanceNormalization", _lower_instance_norm, fixed(1), demand.vectors(1, 2, of=0, axis=1))
 _row_wise("GroupNormalization", _lower_group_norm, fixed(1), demand.vectors(1, 2, of=0, axis=1))
 _row_wise("MeanVarianceNormalization", _lower_mean_variance, anything)
@@ -334,6 +353,9 @@ OPERATORS.add(
         _accept_batch_norm,
         varies=anything,
         demands=demand.vectors(1, 2, 3, 4, of=0, axis=1),
+        shapes=like(0, 3, 4),
     )
 )
-OPERATORS.add(Operator("LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything))
+OPERATORS.add(
+    Operator("LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST)
+)

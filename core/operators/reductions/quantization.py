@@ -11,10 +11,11 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
+from graft.core.operators.definition.facts import normal_axis
+from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
-from graft.core.operators.movement.manipulation import normal_axis
 from graft.core.operators.reductions.reduction import Axes, rows
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
@@ -175,13 +176,36 @@ def _demands(node: NodeView) -> Iterator[Equation]:
 
 
 OPERATORS.add(
-    Operator("QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept, varies=_varies, demands=_demands)
-)
-OPERATORS.add(
     Operator(
-        "DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept, varies=_varies, demands=_demands
+        "QuantizeLinear",
+        ELEMENTWISE,
+        _lower_quantize,
+        per_output(4),
+        _accept,
+        varies=_varies,
+        demands=_demands,
+        shapes=LIKE_FIRST,
     )
 )
 OPERATORS.add(
-    Operator("DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything)
+    Operator(
+        "DequantizeLinear",
+        ELEMENTWISE,
+        _lower_dequantize,
+        per_output(3),
+        _accept,
+        varies=_varies,
+        demands=_demands,
+        shapes=LIKE_FIRST,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "DynamicQuantizeLinear",
+        frozenset({Trait.ROW_WISE}),
+        _lower_dynamic,
+        per_output(6),
+        varies=anything,
+        shapes=lambda facts: [facts.shape(0), (), ()],
+    )
 )

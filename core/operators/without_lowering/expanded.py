@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from graft.core.operators.definition.facts import Facts, Shape
 from graft.core.operators.definition.table import OPERATORS, Operator, Trait
 
+EXPANDED = frozenset({Trait.EXPANDED})
+
+
+def _loss(facts: Facts) -> list[Shape | None]:
+    """Return the shape of a loss over classes, the second axis, and that of the logarithms."""
+    labels = facts.shape(1)
+    return [labels if facts.attribute("reduction", "mean") == "none" else (), facts.shape(0)]
+
+
 for _name in (
-    "BlackmanWindow", "CausalConvWithState", "HammingWindow", "HannWindow", "LinearAttention",
-    "NegativeLogLikelihoodLoss", "SequenceMap", "SoftmaxCrossEntropyLoss", "SwiGLU",
+    "BlackmanWindow", "CausalConvWithState", "HammingWindow", "HannWindow", "LinearAttention", "SequenceMap", "SwiGLU",
 ):  # fmt: skip
-    OPERATORS.add(Operator(_name, frozenset({Trait.EXPANDED})))
-OPERATORS.add(Operator("FlexAttention", frozenset({Trait.EXPANDED}), domain="ai.onnx.preview"))
+    OPERATORS.add(Operator(_name, EXPANDED))
+for _name in "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss":
+    OPERATORS.add(Operator(_name, EXPANDED, shapes=_loss))
+OPERATORS.add(Operator("FlexAttention", EXPANDED, domain="ai.onnx.preview"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import OPERATORS, Operator, Trait
 
-for _name in (
-    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-):  # fmt: skip
-    OPERATORS.add(Operator(_name, frozenset({Trait.NONDETERMINISTIC})))
+NONDETERMINISTIC = frozenset({Trait.NONDETERMINISTIC})
+
+for _name in "Multinomial", "RandomNormal", "RandomUniform":
+    OPERATORS.add(Operator(_name, NONDETERMINISTIC))
+for _name in "Bernoulli", "RandomNormalLike", "RandomUniformLike":
+    OPERATORS.add(Operator(_name, NONDETERMINISTIC, shapes=LIKE_FIRST))

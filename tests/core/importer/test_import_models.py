@@ -17,7 +17,7 @@ from graft.core.passes.seed_weights import SeedWeights
 from graft.core.shapes.inference import require_static
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-EXPORTED = Path(__file__).parents[2] / "examples" / "models"
+EXPORTED = Path(__file__).parents[3] / "examples" / "models"
 NAMES = (
     "mobilenet_v2", "lstm", "convnext_tiny", "bert_base", "gpt2", "vit_base", "swin_tiny", "distilbert",
     "whisper_tiny_encoder", "llama", "llama_opset23",

@@ -1,11 +1,9 @@
-"""Shapes of sums of products: matrices, Einstein sums, attention, recurrent layers."""
+"""Shapes of sums of products: matrices, Einstein sums, attention, recurrent layers, Fourier transforms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from graft.core.affine.expressions import Ranges, floordiv, multiply
-from graft.core.operators.definition.facts import Dimension, Facts, Shape, ShapeRule, broadcast, broadcast_extent, total
+from graft.core.affine.expressions import Ranges, add, floordiv, multiply, subtract
+from graft.core.operators.definition.facts import Dimension, Facts, Shape, broadcast, broadcast_extent, total
 
 
 def matrix_product(left: Shape | None, right: Shape | None, ranges: Ranges) -> Shape | None:
@@ -18,22 +16,26 @@ def matrix_product(left: Shape | None, right: Shape | None, ranges: Ranges) -> S
     return None if stack is None else (*stack, *rows, *columns)
 
 
-def _matmul(facts: Facts) -> list[Shape | None]:
+def matmul(facts: Facts) -> list[Shape | None]:
+    """A product of stacks of matrices."""
     return [matrix_product(facts.shape(0), facts.shape(1), facts.ranges)]
 
 
-def _quantized_matmul(facts: Facts) -> list[Shape | None]:
+def quantized_matmul(facts: Facts) -> list[Shape | None]:
+    """A product of stacks of matrices with scales and zero points."""
     return [matrix_product(facts.shape(0), facts.shape(3), facts.ranges)]
 
 
-def _gemm(facts: Facts) -> list[Shape | None]:
+def gemm(facts: Facts) -> list[Shape | None]:
+    """A product of matrices that may be transposed."""
     left, right = facts.shape(0), facts.shape(1)
     if left is None or right is None:
         return [(None, None)]
     return [(left[1 if facts.attribute("transA", 0) else 0], right[0 if facts.attribute("transB", 0) else 1])]
 
 
-def _einsum(facts: Facts) -> list[Shape | None]:
+def einsum(facts: Facts) -> list[Shape | None]:
+    """The extents of the letters of the result."""
     equation = facts.attribute("equation").replace(" ", "")
     terms, arrow, result = equation.partition("->")
     letters = terms.split(",")
@@ -57,7 +59,7 @@ def _einsum(facts: Facts) -> list[Shape | None]:
     return [] if stack is None else [(*(extents[one] for one in before), *stack, *(extents[one] for one in after))]
 
 
-def _attention(facts: Facts) -> list[Shape | None]:
+def attention(facts: Facts) -> list[Shape | None]:
     """Return the shapes of the result, of present keys and values, and of the scores."""
     query, key, value = facts.shape(0), facts.shape(1), facts.shape(2)
     if query is None or key is None or value is None:
@@ -84,7 +86,7 @@ def _split(shape: Shape, heads: int) -> Shape:
     return batch, heads, length, None if features is None else floordiv(features, heads)
 
 
-def _recurrent(facts: Facts) -> list[Shape | None]:
+def recurrent(facts: Facts) -> list[Shape | None]:
     """Return the shapes of all hidden states, of the last one, and of the last cell."""
     x, recurrence = facts.shape(0), facts.shape(2)
     if x is None or recurrence is None:
@@ -98,14 +100,31 @@ def _recurrent(facts: Facts) -> list[Shape | None]:
     return [(x[0], directions, x[1], hidden), last, last]
 
 
-RULES: Mapping[str, ShapeRule] = {
-    "Attention": _attention,
-    "Einsum": _einsum,
-    "GRU": _recurrent,
-    "Gemm": _gemm,
-    "LSTM": _recurrent,
-    "MatMul": _matmul,
-    "MatMulInteger": _matmul,
-    "QLinearMatMul": _quantized_matmul,
-    "RNN": _recurrent,
-}
+def short_time_transform(facts: Facts) -> list[Shape | None]:
+    """Return the shape of an STFT: frames that fit into the signal, and the points, or half of them, of each."""
+    signal, steps, window, lengths = facts.shape(0), facts.numbers(1), facts.shape(2), facts.numbers(3)
+    length = lengths[0] if lengths else window[0] if window else None
+    if signal is None or not steps or not isinstance(length, int):
+        return []
+    count = None if signal[1] is None else add(floordiv(subtract(signal[1], length), steps[0]), 1)
+    return [(signal[0], count, length // 2 + 1 if facts.attribute("onesided", 1) else length, 2)]
+
+
+def fourier_transform(facts: Facts) -> list[Shape | None]:
+    """Return the shape of a DFT: its points, or half of them, along the axis, with two parts each, or one."""
+    signal, lengths, axes = facts.shape(0), facts.elements(1), facts.numbers(2)
+    given = facts.view.input(2)
+    place = facts.attribute("axis", -2) if given is None else axes[0] if axes else None
+    if signal is None or not isinstance(place, int):
+        return []
+    place, is_half, is_inverse = place % len(signal), facts.attribute("onesided", 0), facts.attribute("inverse", 0)
+    extent = signal[place]
+    if facts.view.input(1) is not None:
+        length = lengths[0] if lengths else None
+    elif extent is not None and is_half and is_inverse:
+        length = multiply(2, subtract(extent, 1))
+    else:
+        length = extent
+    if length is not None and is_half and not is_inverse:
+        length = add(floordiv(length, 2), 1)
+    return [(*signal[:place], length, *signal[place + 1 : -1], 1 if is_half and is_inverse else 2)]

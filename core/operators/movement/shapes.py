@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from graft.core.affine.expressions import (
+    Range,
     Ranges,
     add,
     ceildiv,
@@ -19,20 +20,21 @@ from graft.core.operators.definition.facts import (
     Dimension,
     Facts,
     Shape,
-    ShapeRule,
     broadcast,
     normal_axis,
     product,
     replaced,
     total,
 )
+from graft.core.operators.definition.implied_bounds import broadcast_bounds
 from graft.runtime.extents import Extent
 
 THE_END = (1 << 31) - 1
 """A bound of a Slice from here on is the end of the axis: exporters write the largest number of 32 or 64 bits."""
 
 
-def _reshape(facts: Facts) -> list[Shape | None]:
+def reshape(facts: Facts) -> list[Shape | None]:
+    """The shape that is asked for."""
     target, shape = facts.elements(1, "shape"), facts.shape(0)
     if target is None:
         counted = facts.shape(1)
@@ -60,7 +62,8 @@ def reshaped(shape: Shape | None, target: Sequence[Dimension], *, copies_zero: b
     return tuple(found)
 
 
-def _flatten(facts: Facts) -> list[Shape | None]:
+def flatten(facts: Facts) -> list[Shape | None]:
+    """Two axes: those before one, and the rest."""
     shape = facts.shape(0)
     if shape is None:
         return [(None, None)]
@@ -68,7 +71,8 @@ def _flatten(facts: Facts) -> list[Shape | None]:
     return [(product(shape[:axis]), product(shape[axis:]))]
 
 
-def _squeeze(facts: Facts) -> list[Shape | None]:
+def squeeze(facts: Facts) -> list[Shape | None]:
+    """The shape without axes of extent 1."""
     shape, axes = facts.shape(0), facts.numbers(1, "axes")
     if shape is None or (axes is None and (facts.has(1) or not all(isinstance(one, int) for one in shape))):
         return []
@@ -76,7 +80,8 @@ def _squeeze(facts: Facts) -> list[Shape | None]:
     return [tuple(one for axis, one in enumerate(shape) if (one != 1 if gone is None else axis not in gone))]
 
 
-def _unsqueeze(facts: Facts) -> list[Shape | None]:
+def unsqueeze(facts: Facts) -> list[Shape | None]:
+    """The shape with axes of extent 1 more."""
     shape, axes = facts.shape(0), facts.numbers(1, "axes")
     if shape is None or axes is None:
         return []
@@ -85,7 +90,8 @@ def _unsqueeze(facts: Facts) -> list[Shape | None]:
     return [tuple(1 if axis in new else next(rest) for axis in range(rank))]
 
 
-def _transpose(facts: Facts) -> list[Shape | None]:
+def transpose(facts: Facts) -> list[Shape | None]:
+    """The axes in another order."""
     shape = facts.shape(0)
     if shape is None:
         return []
@@ -93,7 +99,8 @@ def _transpose(facts: Facts) -> list[Shape | None]:
     return [tuple(shape[axis] for axis in order)]
 
 
-def _expand(facts: Facts) -> list[Shape | None]:
+def expand(facts: Facts) -> list[Shape | None]:
+    """The shape broadcast to the one that is asked for."""
     target = facts.elements(1)
     if target is None:
         counted, shape = facts.shape(1), facts.shape(0)
@@ -103,14 +110,22 @@ def _expand(facts: Facts) -> list[Shape | None]:
     return [broadcast(facts.shape(0), target, ranges=facts.ranges)]
 
 
-def _tile(facts: Facts) -> list[Shape | None]:
+def expand_bounds(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
+    """The ranges that are narrower because the input broadcasts to the shape that is asked for, where that is known."""
+    target = facts.content(1)
+    return {} if target is None else broadcast_bounds([facts.shape(0), target.elements], ranges)
+
+
+def tile(facts: Facts) -> list[Shape | None]:
+    """Each extent as often as is asked for."""
     shape, repeats = facts.shape(0), facts.elements(1)
     if shape is None:
         return []
     return [tuple(product(pair) for pair in zip(shape, repeats or (None,) * len(shape), strict=True))]
 
 
-def _concat(facts: Facts) -> list[Shape | None]:
+def concat(facts: Facts) -> list[Shape | None]:
+    """The sum of extents along an axis."""
     if any(shape is None for shape in facts.shapes):
         return []
     shapes = [shape for shape in facts.shapes if shape is not None]
@@ -126,7 +141,8 @@ def _same(extents: Sequence[Dimension]) -> Dimension:
     )
 
 
-def _split(facts: Facts) -> list[Shape | None]:
+def split(facts: Facts) -> list[Shape | None]:
+    """The parts along an axis: those that are given, or equal ones."""
     shape = facts.shape(0)
     if shape is None:
         return []
@@ -138,7 +154,8 @@ def _split(facts: Facts) -> list[Shape | None]:
     return [replaced(shape, axis, one) for one in sizes or (None,) * facts.outputs]
 
 
-def _slice(facts: Facts) -> list[Shape | None]:
+def slice_(facts: Facts) -> list[Shape | None]:
+    """What is cut out along each axis."""
     shape, starts, ends = facts.shape(0), facts.elements(1, "starts"), facts.elements(2, "ends")
     if shape is None:
         return []
@@ -180,7 +197,8 @@ def _bound(extent: Extent, bound: Extent, ranges: Ranges | None) -> Extent:
     return maximum(0, minimum(extent, add(bound, multiply(extent, is_from_behind))))
 
 
-def _gather(facts: Facts) -> list[Shape | None]:
+def gather(facts: Facts) -> list[Shape | None]:
+    """The shape of the indices in the place of an axis."""
     shape, indices = facts.shape(0), facts.shape(1)
     if shape is None or indices is None:
         return []
@@ -188,18 +206,16 @@ def _gather(facts: Facts) -> list[Shape | None]:
     return [(*shape[:axis], *indices, *shape[axis + 1 :])]
 
 
-def _gather_elements(facts: Facts) -> list[Shape | None]:
-    return [facts.shape(1)]
-
-
-def _gather_nd(facts: Facts) -> list[Shape | None]:
+def gather_nd(facts: Facts) -> list[Shape | None]:
+    """The shape of the tuples of indices, and what each chooses."""
     shape, indices = facts.shape(0), facts.shape(1)
     if shape is None or not indices or not isinstance(indices[-1], int):
         return []
     return [(*indices[:-1], *shape[facts.attribute("batch_dims", 0) + indices[-1] :])]
 
 
-def _one_hot(facts: Facts) -> list[Shape | None]:
+def one_hot(facts: Facts) -> list[Shape | None]:
+    """The shape of the indices with an axis more."""
     shape, depth = facts.shape(0), facts.elements(1)
     if shape is None:
         return []
@@ -207,14 +223,16 @@ def _one_hot(facts: Facts) -> list[Shape | None]:
     return [(*shape[:axis], depth[0] if depth else None, *shape[axis:])]
 
 
-def _constant_of_shape(facts: Facts) -> list[Shape | None]:
+def constant_of_shape(facts: Facts) -> list[Shape | None]:
+    """The shape that is asked for."""
     target, counted = facts.elements(0), facts.shape(0)
     if target is not None:
         return [target]
     return [(None,) * counted[0] if counted and isinstance(counted[0], int) else None]
 
 
-def _range(facts: Facts) -> list[Shape | None]:
+def range_(facts: Facts) -> list[Shape | None]:
+    """How many numbers there are from a start to a limit."""
     bounds = [facts.elements(index) for index in range(3)]
     start, limit, step = (found[0] if found else None for found in bounds)
     if start is None or limit is None or step is None or step == 0:
@@ -227,18 +245,21 @@ def _range(facts: Facts) -> list[Shape | None]:
     return [(maximum(0, floordiv(add(distance, step, -1), step)),)]
 
 
-def _shape(facts: Facts) -> list[Shape | None]:
+def shape_of(facts: Facts) -> list[Shape | None]:
+    """The rank, or how many extents are asked for."""
     shape = facts.shape(0)
     if shape is None:
         return [(None,)]
     return [(len(shape[slice(facts.attribute("start", 0), facts.attribute("end"))]),)]
 
 
-def _size(facts: Facts) -> list[Shape | None]:
+def size_of(facts: Facts) -> list[Shape | None]:
+    """One number."""
     return [()]
 
 
-def _pad(facts: Facts) -> list[Shape | None]:
+def pad(facts: Facts) -> list[Shape | None]:
+    """Each extent with what is added on both sides."""
     shape, pads, axes = facts.shape(0), facts.elements(1, "pads"), facts.numbers(3)
     if shape is None:
         return []
@@ -251,7 +272,8 @@ def _pad(facts: Facts) -> list[Shape | None]:
     return [result]
 
 
-def _center_crop_pad(facts: Facts) -> list[Shape | None]:
+def center_crop_pad(facts: Facts) -> list[Shape | None]:
+    """The extents that are asked for."""
     shape, target = facts.shape(0), facts.elements(1)
     if shape is None:
         return []
@@ -262,75 +284,28 @@ def _center_crop_pad(facts: Facts) -> list[Shape | None]:
     return [result]
 
 
-def _space(facts: Facts) -> list[Shape | None]:
-    """SpaceToDepth and DepthToSpace: channels become a block of pixels, or the other way round."""
+def space_to_depth(facts: Facts) -> list[Shape | None]:
+    """A block of pixels becomes channels."""
     shape, block = facts.shape(0), facts.attribute("blocksize")
     if shape is None or any(extent is None for extent in shape):
         return []
     n, c, h, w = (extent for extent in shape if extent is not None)
-    if facts.view.op_type == "SpaceToDepth":
-        return [(n, multiply(c, block * block), floordiv(h, block), floordiv(w, block))]
+    return [(n, multiply(c, block * block), floordiv(h, block), floordiv(w, block))]
+
+
+def depth_to_space(facts: Facts) -> list[Shape | None]:
+    """Channels become a block of pixels."""
+    shape, block = facts.shape(0), facts.attribute("blocksize")
+    if shape is None or any(extent is None for extent in shape):
+        return []
+    n, c, h, w = (extent for extent in shape if extent is not None)
     return [(n, floordiv(c, block * block), multiply(h, block), multiply(w, block))]
 
 
-def _top_k(facts: Facts) -> list[Shape | None]:
+def top_k(facts: Facts) -> list[Shape | None]:
+    """The number that is asked for, along an axis."""
     shape, count = facts.shape(0), facts.elements(1, "k")
     if shape is None:
         return []
     axis = normal_axis(facts.attribute("axis", -1), len(shape))
     return [replaced(shape, axis, count[0] if count else None)] * 2
-
-
-def _compress(facts: Facts) -> list[Shape | None]:
-    shape, axis = facts.shape(0), facts.attribute("axis")
-    if axis is None or shape is None:
-        return [(None,) if axis is None else None]
-    return [replaced(shape, normal_axis(axis, len(shape)), None)]
-
-
-def _unique(facts: Facts) -> list[Shape | None]:
-    shape, axis = facts.shape(0), facts.attribute("axis")
-    first: Shape | None = (None,)
-    if axis is not None:
-        first = None if shape is None else replaced(shape, normal_axis(axis, len(shape)), None)
-    return [first, (None,), (None,), (None,)]
-
-
-def _non_zero(facts: Facts) -> list[Shape | None]:
-    shape = facts.shape(0)
-    return [(None if shape is None else len(shape), None)]
-
-
-def _non_max_suppression(facts: Facts) -> list[Shape | None]:
-    return [(None, 3)]
-
-
-RULES: Mapping[str, ShapeRule] = {
-    "CenterCropPad": _center_crop_pad,
-    "Compress": _compress,
-    "Concat": _concat,
-    "ConstantOfShape": _constant_of_shape,
-    "DepthToSpace": _space,
-    "Expand": _expand,
-    "Flatten": _flatten,
-    "Gather": _gather,
-    "GatherElements": _gather_elements,
-    "GatherND": _gather_nd,
-    "NonMaxSuppression": _non_max_suppression,
-    "NonZero": _non_zero,
-    "OneHot": _one_hot,
-    "Pad": _pad,
-    "Range": _range,
-    "Reshape": _reshape,
-    "Shape": _shape,
-    "Size": _size,
-    "Slice": _slice,
-    "SpaceToDepth": _space,
-    "Split": _split,
-    "Squeeze": _squeeze,
-    "Tile": _tile,
-    "TopK": _top_k,
-    "Transpose": _transpose,
-    "Unique": _unique,
-    "Unsqueeze": _unsqueeze,
-}

@@ -1,8 +1,8 @@
-"""Shapes of operators with windows over images: convolution, pooling, and what changes an image's size."""
+"""Shapes of operators over images: convolution, pooling, and what changes an image's size."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from graft.core.affine.expressions import (
@@ -17,35 +17,42 @@ from graft.core.affine.expressions import (
     multiply,
     subtract,
 )
-from graft.core.operators.definition.facts import Dimension, Facts, Shape, ShapeRule
+from graft.core.operators.definition.facts import BoundsRule, Dimension, Facts, Shape, ShapeRule
+from graft.core.operators.definition.implied_bounds import natural_bounds
 from graft.runtime.extents import Extent, Symbol
 
-CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv"})
-POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 MOST_DENOMINATOR = 64
 """Scales with a larger denominator are not exact where they are multiplied in float32."""
+Rounded = Callable[[Facts, Extent, Extent, int, tuple[int, int]], Extent]
+"""Of an extent, the steps that a window can take, its stride and pads: the places that it has."""
 
 
-def _convolution(facts: Facts) -> list[Shape | None]:
-    return _convolved(facts, facts.shape(0), facts.shape(1))
+def convolution(weights: int = 1) -> ShapeRule:
+    """Return the rule of a convolution with weights in this input: the places of a window, for each output channel."""
+
+    def rule(facts: Facts) -> list[Shape | None]:
+        image, kernels = facts.shape(0), facts.shape(weights)
+        if image is None or kernels is None:
+            return []
+        sizes = facts.attribute("kernel_shape") or kernels[2:]
+        return [(image[0], kernels[0], *_places(facts, image[2:], sizes, _always_down))]
+
+    return rule
 
 
-def _quantized_convolution(facts: Facts) -> list[Shape | None]:
-    return _convolved(facts, facts.shape(0), facts.shape(3))
+def convolution_bounds(weights: int = 1) -> BoundsRule:
+    """Return the rule that an image has room for windows, and the channels of the weights in this input."""
+
+    def rule(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
+        found = natural_bounds(_room(facts, facts.shape(weights)), ranges)
+        return found | _channels_of_weights(facts, facts.shape(weights), {**ranges, **found})
+
+    return rule
 
 
-def _convolved(facts: Facts, image: Shape | None, weights: Shape | None) -> list[Shape | None]:
-    if image is None or weights is None:
-        return []
-    kernel = facts.attribute("kernel_shape") or weights[2:]
-    return [(image[0], weights[0], *_windows(facts, image[2:], kernel))]
-
-
-def channels_of_weights(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
+def _channels_of_weights(facts: Facts, weights: Shape | None, ranges: Ranges) -> dict[Extent, Range]:
     """Return the range of a symbol that is an image's channels: the one number that a convolution's weights say."""
-    if facts.view.op_type not in CONVOLUTIONS:
-        return {}
-    image, weights = facts.shape(0), facts.shape(3 if facts.view.op_type == "QLinearConv" else 1)
+    image = facts.shape(0)
     if not image or not weights or not isinstance(image[1], Symbol) or not isinstance(weights[1], int):
         return {}
     number = weights[1] * int(facts.attribute("group", 1))
@@ -53,20 +60,26 @@ def channels_of_weights(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
     return {} if ranges.get(image[1]) == found else {image[1]: found}
 
 
-def _pool(facts: Facts) -> list[Shape | None]:
+def pool(facts: Facts) -> list[Shape | None]:
+    """The places of a window, for each channel.
+
+    A window that is wider than its image by less than a stride counts, as in onnx and ONNX Runtime, whose quotients are
+    rounded towards 0. Where the extent has one symbol no such image is taken (`pool_bounds`).
+    """
     image = facts.shape(0)
     if image is None:
         return []
-    shape = (*image[:2], *_windows(facts, image[2:], facts.attribute("kernel_shape")))
+    shape = (*image[:2], *_places(facts, image[2:], facts.attribute("kernel_shape"), _as_pools_round))
     return [shape, shape]
 
 
-def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
-    """Return how often a window fits along each axis of an image.
+def pool_bounds(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
+    """The ranges that are narrower because an image has room for windows."""
+    return natural_bounds(_room(facts, None), ranges)
 
-    A pool's window that is wider than its image by less than a stride counts, as in onnx and ONNX Runtime, whose
-    quotients are rounded towards 0. Where the extent has one symbol no such image is taken (`room_of_windows`).
-    """
+
+def _places(facts: Facts, image: Shape, kernel: Sequence[Dimension], rounded: Rounded) -> Shape:
+    """Return how often a window fits along each axis of an image; ``rounded`` divides."""
     count = len(image)
     strides = facts.attribute("strides") or [1] * count
     dilations = facts.attribute("dilations") or [1] * count
@@ -84,13 +97,18 @@ def _windows(facts: Facts, image: Shape, kernel: Sequence[Dimension]) -> Shape:
         else:
             padding = 0 if automatic == "VALID" else pads[axis] + pads[axis + count]
             steps = subtract(add(extent, padding), window)
-            if facts.view.op_type in CONVOLUTIONS:
-                found.append(add(floordiv(steps, strides[axis]), 1))
-            elif not _rounds_up(facts):
-                found.append(add(_towards_zero(steps, strides[axis], facts.ranges), 1))
-            else:
-                found.append(_rounded_up(facts, extent, steps, strides[axis], (pads[axis], pads[axis + count])))
+            found.append(rounded(facts, extent, steps, strides[axis], (pads[axis], pads[axis + count])))
     return tuple(found)
+
+
+def _always_down(facts: Facts, extent: Extent, steps: Extent, stride: int, pads: tuple[int, int]) -> Extent:
+    return add(floordiv(steps, stride), 1)
+
+
+def _as_pools_round(facts: Facts, extent: Extent, steps: Extent, stride: int, pads: tuple[int, int]) -> Extent:
+    if _rounds_up(facts):
+        return _rounded_up(facts, extent, steps, stride, pads)
+    return add(_towards_zero(steps, stride, facts.ranges), 1)
 
 
 def _rounds_up(facts: Facts) -> bool:
@@ -106,15 +124,14 @@ def _towards_zero(steps: Extent, stride: int, ranges: Ranges | None = None) -> E
     return maximum(down, 0 if is_at_least(steps, 1 - stride, ranges) else minimum(0, ceildiv(steps, stride)))
 
 
-def room_of_windows(facts: Facts) -> Sequence[Dimension]:
+def _room(facts: Facts, weights: Shape | None) -> Sequence[Dimension]:
     """Return by how much the images of a convolution or pool with strides are larger than its windows: by 0 or more.
 
     Where a pool rounds up the last window may hang over by less than a stride: so many are added. What onnx computes of
     smaller ones depends on how its quotients are rounded, and extents that say so are equal to no other; ONNX Runtime
     refuses a convolution of them.
     """
-    image, weights = facts.shape(0), facts.shape(3 if facts.view.op_type == "QLinearConv" else 1)
-    kernel = facts.attribute("kernel_shape") or (weights or ())[2:]
+    image, kernel = facts.shape(0), facts.attribute("kernel_shape") or (weights or ())[2:]
     if image is None or not kernel or facts.attribute("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
         return ()
     count = len(image) - 2
@@ -137,7 +154,8 @@ def _rounded_up(facts: Facts, extent: Extent, steps: Extent, stride: int, pads: 
     return begun if after <= stride else maximum(subtract(fits, 1), begun)
 
 
-def _transposed_convolution(facts: Facts) -> list[Shape | None]:
+def transposed_convolution(facts: Facts) -> list[Shape | None]:
+    """The extents that a convolution has to be given for these."""
     image, weights = facts.shape(0), facts.shape(1)
     if image is None or weights is None:
         return []
@@ -165,13 +183,20 @@ def _transposed_convolution(facts: Facts) -> list[Shape | None]:
     return [(image[0], channels, *found)]
 
 
-def _resize(facts: Facts) -> list[Shape | None]:
+def resize(facts: Facts) -> list[Shape | None]:
+    """The sizes that are asked for, or extents times scales."""
+    return _resized(facts, facts.elements(3), _scales(facts, 2))
+
+
+def upsample(facts: Facts) -> list[Shape | None]:
+    """Extents times scales."""
+    return _resized(facts, None, _scales(facts, 1))
+
+
+def _resized(facts: Facts, sizes: Sequence[Dimension] | None, scales: Sequence[Fraction] | None) -> list[Shape | None]:
     image = facts.shape(0)
     if image is None:
         return []
-    legacy = facts.view.op_type == "Upsample"
-    sizes = None if legacy else facts.elements(3)
-    scales = _scales(facts, 1 if legacy else 2)
     axes = [axis % len(image) for axis in facts.attribute("axes") or range(len(image))]
     found: list[Dimension] = list(image)
     for place, axis in enumerate(axes):
@@ -204,25 +229,20 @@ def _scaled(extent: Extent, scale: Fraction) -> Dimension:
     return floordiv(multiply(extent, scale.numerator), scale.denominator)
 
 
-def _grid_sample(facts: Facts) -> list[Shape | None]:
+def grid_sample(facts: Facts) -> list[Shape | None]:
+    """A place of the image for each of the grid."""
     image, grid = facts.shape(0), facts.shape(1)
     return [] if image is None or grid is None else [(image[0], image[1], *grid[1:-1])]
 
 
-def _affine_grid(facts: Facts) -> list[Shape | None]:
+def affine_grid(facts: Facts) -> list[Shape | None]:
+    """Coordinates for each place of an image of the size that is asked for."""
     size = facts.elements(1)
     return [] if size is None else [(size[0], *size[2:], len(size) - 2)]
 
 
-def _regions_of_interest(facts: Facts) -> list[Shape | None]:
-    image, regions = facts.shape(0), facts.shape(1)
-    if image is None or regions is None:
-        return []
-    pooled = facts.attribute("pooled_shape") or [facts.attribute(f"output_{side}", 1) for side in ("height", "width")]
-    return [(regions[0], image[1], *pooled)]
-
-
-def _fold_columns(facts: Facts) -> list[Shape | None]:
+def fold_columns(facts: Facts) -> list[Shape | None]:
+    """The image that blocks are put together to."""
     columns, image, block = facts.shape(0), facts.elements(1), facts.numbers(2)
     if columns is None or image is None or block is None or columns[1] is None:
         return []
@@ -232,59 +252,15 @@ def _fold_columns(facts: Facts) -> list[Shape | None]:
     return [(columns[0], floordiv(columns[1], size), *image)]
 
 
-def _deformed(facts: Facts) -> list[Shape | None]:
+def deformed_convolution(facts: Facts) -> list[Shape | None]:
+    """The places of the offsets, for each output channel."""
     image, weights, offsets = facts.shape(0), facts.shape(1), facts.shape(2)
     if image is None or weights is None or offsets is None:
         return []
     return [(image[0], weights[0], *offsets[2:])]
 
 
-def _frames(facts: Facts) -> list[Shape | None]:
-    """Return the shape of an STFT: frames that fit into the signal, and the points, or half of them, of each."""
-    signal, steps, window, lengths = facts.shape(0), facts.numbers(1), facts.shape(2), facts.numbers(3)
-    length = lengths[0] if lengths else window[0] if window else None
-    if signal is None or not steps or not isinstance(length, int):
-        return []
-    count = None if signal[1] is None else add(floordiv(subtract(signal[1], length), steps[0]), 1)
-    return [(signal[0], count, length // 2 + 1 if facts.attribute("onesided", 1) else length, 2)]
-
-
-def _transformed(facts: Facts) -> list[Shape | None]:
-    """Return the shape of a DFT: its points, or half of them, along the axis, with two parts each, or one."""
-    signal, lengths, axes = facts.shape(0), facts.elements(1), facts.numbers(2)
-    given = facts.view.input(2)
-    place = facts.attribute("axis", -2) if given is None else axes[0] if axes else None
-    if signal is None or not isinstance(place, int):
-        return []
-    place, is_half, is_inverse = place % len(signal), facts.attribute("onesided", 0), facts.attribute("inverse", 0)
-    extent = signal[place]
-    if facts.view.input(1) is not None:
-        length = lengths[0] if lengths else None
-    elif extent is not None and is_half and is_inverse:
-        length = multiply(2, subtract(extent, 1))
-    else:
-        length = extent
-    if length is not None and is_half and not is_inverse:
-        length = add(floordiv(length, 2), 1)
-    return [(*signal[:place], length, *signal[place + 1 : -1], 1 if is_half and is_inverse else 2)]
-
-
-RULES: Mapping[str, ShapeRule] = {
-    "AffineGrid": _affine_grid,
-    "AveragePool": _pool,
-    "Col2Im": _fold_columns,
-    "Conv": _convolution,
-    "ConvInteger": _convolution,
-    "ConvTranspose": _transposed_convolution,
-    "DFT": _transformed,
-    "DeformConv": _deformed,
-    "GridSample": _grid_sample,
-    "LpPool": _pool,
-    "MaxPool": _pool,
-    "MaxRoiPool": _regions_of_interest,
-    "QLinearConv": _quantized_convolution,
-    "Resize": _resize,
-    "RoiAlign": _regions_of_interest,
-    "STFT": _frames,
-    "Upsample": _resize,
-}
+def global_pool(facts: Facts) -> list[Shape | None]:
+    """One number for each channel."""
+    shape = facts.shape(0)
+    return [] if shape is None else [(*shape[:2], *(1 for _ in shape[2:]))]

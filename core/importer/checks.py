@@ -26,7 +26,7 @@ from graft.errors import ModelError
 NEWEST_IR_VERSION = onnx.IR_VERSION
 MOST_NODES = 1_000_000
 _LEAST = {"GatherND": {"batch_dims": 0}}
-"""Attributes below which onnx's shape inference reads outside of its arrays; `graft.core.importer.attribute_checks` has
+"""Attributes below which onnx's shape inference reads outside of its arrays; `graft.core.importer.node_checks` has
 all others."""
 EARLY = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 TENSOR = AttributeProto.TENSOR

@@ -24,7 +24,6 @@ from graft.core.graph.exception_translation import CONTRADICTIONS, REFUSALS, rea
 from graft.core.graph.protos import every_graph, order, subgraphs
 from graft.core.graph.skeleton import is_large, skeleton_of_model, skeleton_of_proto
 from graft.core.graph.traversal import all_nodes
-from graft.core.importer.attribute_checks import check_nodes
 from graft.core.importer.checks import check_header, check_model, check_tensor
 from graft.core.importer.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains, say_halves
 from graft.core.importer.external_data import ModelDirectory, external_tensors
@@ -39,6 +38,7 @@ from graft.core.importer.header import (
     state_conditions,
     state_defaults,
 )
+from graft.core.importer.node_checks import check_nodes
 from graft.core.importer.old_operators import name_old
 from graft.core.importer.small_integers import widen_small_integers
 from graft.core.importer.sparse import make_dense

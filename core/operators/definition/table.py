@@ -8,7 +8,7 @@ lowering and brings its own schedule.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from graft.core.graph.view import NodeView
+from graft.core.operators.definition.checks import Fault
 from graft.core.operators.definition.demands import Demand
 from graft.core.operators.definition.facts import BoundsRule, ContentsRule, ShapeRule
 from graft.core.operators.definition.function_body import Function
@@ -148,7 +149,8 @@ class Operator:
     do not.
     ``shapes`` gives the shapes of the outputs where extents are expressions, ``contents`` the elements of a small
     output of whole numbers, ``bounds`` ranges of extents that are narrowed (`graft.core.operators.definition.facts`);
-    of an operator of ONNX without ``shapes``, onnx's inference is asked.
+    of an operator of ONNX without ``shapes``, onnx's inference is asked. ``attributes`` and ``operands`` are what must
+    hold of attributes, and of the extents of inputs beside each other, when a model is loaded.
     Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
     the trait `EXPANDED` where ONNX has no function of it. An operator that ONNX does not have (a plugin's, in a domain
     of its own) brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
@@ -170,6 +172,8 @@ class Operator:
     shapes: ShapeRule | None = None
     contents: ContentsRule | None = None
     bounds: BoundsRule | None = None
+    attributes: Sequence[Fault] = ()
+    operands: Sequence[Fault] = ()
 
 
 class OperatorTable:

@@ -6,10 +6,11 @@ Formulas are those of the ONNX operator specification, rearranged where the lite
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import ContentsRule
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
@@ -122,8 +123,14 @@ def _add(
     flops: int,
     traits: frozenset[Trait] = ELEMENTWISE,
     contents: ContentsRule | None = None,
+    attributes: Sequence[check.Fault] = (),
 ) -> None:
-    OPERATORS.add(Operator(name, traits, _lower(rule), per_output(flops), shapes=LIKE_FIRST, contents=contents))
+    OPERATORS.add(
+        Operator(
+            name, traits, _lower(rule), per_output(flops),
+            shapes=LIKE_FIRST, contents=contents, attributes=attributes,
+        )
+    )  # fmt: skip
 
 
 _add("Relu", lambda node: relu, 1, SELECTING, rectified)
@@ -140,5 +147,5 @@ _add("Softplus", lambda node: softplus, 16)
 _add("Softsign", lambda node: lambda x: b.divide(x, b.add(b.unary("abs", x), 1)), 3)
 _add("ThresholdedRelu", _thresholded, 1, SELECTING)
 _add("Shrink", _shrink, 3)
-_add("Gelu", _gelu, 16)
+_add("Gelu", _gelu, 16, attributes=(check.one_of("approximate", "none", "tanh"),))
 _add("Swish", _swish, 12)

@@ -11,6 +11,7 @@ import numpy as np
 from graft.core.affine import expressions as extents
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import shape_rules
 from graft.core.operators.definition.cost import per_output
@@ -242,7 +243,13 @@ OPERATORS.add(
     )
 )
 _add_broadcasting("Mod", _lower_mod, 4, contents=known.modulo, bounds=known.divisor)
-_add_broadcasting("BitShift", _lower_bit_shift)
+OPERATORS.add(
+    Operator(
+        "BitShift", ELEMENTWISE, _lower_bit_shift, per_output(1), demands=demand.broadcasting(),
+        shapes=shape_rules.broadcasted, bounds=shape_rules.broadcasted_bounds,
+        attributes=(check.one_of("direction", "LEFT", "RIGHT"),),
+    )
+)  # fmt: skip
 
 # ---- Pow ----------------------------------------------------------------------------------------------------------
 
@@ -392,7 +399,15 @@ def _accept_bit_cast(node: NodeView) -> Reject | None:
 
 
 OPERATORS.add(
-    Operator("Cast", ELEMENTWISE, _lower_cast, per_output(1), shapes=shape_rules.LIKE_FIRST, contents=known.cast)
+    Operator(
+        "Cast",
+        ELEMENTWISE,
+        _lower_cast,
+        per_output(1),
+        shapes=shape_rules.LIKE_FIRST,
+        contents=known.cast,
+        attributes=(check.one_of("round_mode", "up", "down", "nearest"),),
+    )
 )
 OPERATORS.add(Operator("CastLike", ELEMENTWISE, _lower_cast, per_output(1), shapes=shape_rules.LIKE_FIRST))
 OPERATORS.add(Operator("BitCast", ELEMENTWISE, _lower_bit_cast, per_output(0), _accept_bit_cast))

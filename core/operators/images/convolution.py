@@ -15,7 +15,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import fixed, varying_axis
-from graft.core.operators.images import shapes
+from graft.core.operators.images import checks, shapes
 from graft.core.operators.images.windows import known_pads, positions, windows_of
 from graft.core.operators.products.contraction import requantized, shape_of, zero_point
 from graft.core.reject import Reject, first
@@ -120,6 +120,8 @@ OPERATORS.add(
         demands=_windows_demand(1, 2),
         shapes=shapes.convolution(),
         bounds=shapes.convolution_bounds(),
+        attributes=(*checks.WINDOWS, checks.groups()),
+        operands=(checks.bias(2, 1),),
     )
 )
 
@@ -186,6 +188,7 @@ OPERATORS.add(
         demands=demand.all_of(_windows_demand(1), demand.parameters(3, of=1, axis=0)),
         shapes=shapes.convolution(),
         bounds=shapes.convolution_bounds(),
+        attributes=(*checks.WINDOWS, checks.groups()),
     )
 )
 OPERATORS.add(
@@ -198,6 +201,8 @@ OPERATORS.add(
         demands=demand.all_of(_windows_demand(3, 8), demand.parameters(4, 5, of=3, axis=0)),
         shapes=shapes.convolution(3),
         bounds=shapes.convolution_bounds(3),
+        attributes=(*checks.WINDOWS, checks.groups(3)),
+        operands=(checks.bias(8, 3),),
     )
 )
 
@@ -281,5 +286,7 @@ OPERATORS.add(
         varies=_transposed_varies,
         demands=_transposed_demands,
         shapes=shapes.transposed_convolution,
+        attributes=(*checks.WINDOWS, checks.groups(transposed=True)),
+        operands=(checks.TRANSPOSED,),
     )
 )

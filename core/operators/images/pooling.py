@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import elements, per_input, traffic
 from graft.core.operators.definition.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.images import shapes
+from graft.core.operators.images.checks import WINDOWS
 from graft.core.operators.images.windows import count, known_pads, padding_of, positions, windows_of
 from graft.core.operators.reductions.reduction import Map, mean_of, rows, trailing
 from graft.core.tensor_ir.anchors import Pooling, Windows
@@ -126,6 +128,7 @@ OPERATORS.add(
         varies=known_pads,
         shapes=shapes.pool,
         bounds=shapes.pool_bounds,
+        attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)),
     )
 )
 OPERATORS.add(
@@ -137,6 +140,7 @@ OPERATORS.add(
         varies=known_pads,
         shapes=shapes.pool,
         bounds=shapes.pool_bounds,
+        attributes=WINDOWS,
     )
 )
 OPERATORS.add(
@@ -148,6 +152,7 @@ OPERATORS.add(
         varies=known_pads,
         shapes=shapes.pool,
         bounds=shapes.pool_bounds,
+        attributes=(*WINDOWS, check.at_least(1, "p")),
     )
 )
 
@@ -181,4 +186,14 @@ _NORM = _lower_global(
 )
 OPERATORS.add(Operator("GlobalAveragePool", REDUCTION, _MEAN, per_input(1), varies=anything, shapes=shapes.global_pool))
 OPERATORS.add(Operator("GlobalMaxPool", REDUCTION, _MAX, per_input(1), varies=anything, shapes=shapes.global_pool))
-OPERATORS.add(Operator("GlobalLpPool", REDUCTION, _NORM, per_input(2), varies=anything, shapes=shapes.global_pool))
+OPERATORS.add(
+    Operator(
+        "GlobalLpPool",
+        REDUCTION,
+        _NORM,
+        per_input(2),
+        varies=anything,
+        shapes=shapes.global_pool,
+        attributes=(check.at_least(1, "p"),),
+    )
+)

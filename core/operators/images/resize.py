@@ -15,6 +15,7 @@ from graft.core.affine.equations import Equation
 from graft.core.affine.expressions import minimum
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
@@ -289,6 +290,19 @@ def _no_more_than_there_is(node: NodeView) -> Iterator[Equation]:
 
 
 RESIZE = frozenset({Trait.INJECTIVE})
+_COORDINATES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)  # fmt: skip
+_CHECKS = (
+    check.one_of("mode", "nearest", "linear", "cubic"),
+    check.one_of("keep_aspect_ratio_policy", "stretch", "not_larger", "not_smaller"),
+    check.one_of("nearest_mode", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"),
+    check.one_of("coordinate_transformation_mode", *_COORDINATES),
+    check.axes("axes"),
+)
+
+
 OPERATORS.add(
     Operator(
         "Resize",
@@ -299,6 +313,7 @@ OPERATORS.add(
         varies=_resize_varies,
         demands=_resize_demands,
         shapes=shapes.resize,
+        attributes=_CHECKS,
     )
 )
 
@@ -334,5 +349,6 @@ OPERATORS.add(
         _accept_upsample,
         demands=_scales_demand(1),
         shapes=shapes.upsample,
+        attributes=(check.one_of("mode", "nearest", "linear"),),
     )
 )

@@ -10,11 +10,12 @@ from graft.core.affine.equations import Equation
 from graft.core.affine.expressions import add, floordiv, multiply, subtract
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved, per_output
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything
-from graft.core.operators.images import shapes
+from graft.core.operators.images import checks, shapes
 from graft.core.operators.images.resize_positions import cubic_weights
 from graft.core.operators.movement.manipulation import INJECTIVE, integers
 from graft.core.reject import Reject
@@ -165,6 +166,10 @@ OPERATORS.add(
         varies=anything,
         demands=_grid_demands,
         shapes=shapes.grid_sample,
+        attributes=(
+            check.one_of("mode", "linear", "nearest", "cubic", "bilinear", "bicubic"),
+            check.one_of("padding_mode", "zeros", "border", "reflection"),
+        ),
     )
 )
 
@@ -315,6 +320,8 @@ OPERATORS.add(
         _accept_deform_conv,
         demands=_deform_demands,
         shapes=shapes.deformed_convolution,
+        attributes=(*checks.WINDOWS, check.at_least(1, "group", "offset_group")),
+        operands=(checks.DEFORMED,),
     )
 )
 
@@ -399,6 +406,7 @@ OPERATORS.add(
         varies=_col2im_varies,
         demands=_col2im_demands,
         shapes=shapes.fold_columns,
+        attributes=(check.at_least(1, "strides", "dilations"), check.at_least(0, "pads")),
     )
 )
 
@@ -424,4 +432,13 @@ def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:
     return (Stage(target, b.variables(len(inner)), b.constant(0, target.dtype), order=scatter),)
 
 
-OPERATORS.add(Operator("MaxUnpool", frozenset({Trait.RECURRENT}), _lower_max_unpool, moved, demands=demand.alike(0, 1)))
+OPERATORS.add(
+    Operator(
+        "MaxUnpool",
+        frozenset({Trait.RECURRENT}),
+        _lower_max_unpool,
+        moved,
+        demands=demand.alike(0, 1),
+        attributes=(check.at_least(1, "kernel_shape", "strides"), check.at_least(0, "pads")),
+    )
+)

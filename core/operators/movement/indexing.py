@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import normal_axis
@@ -120,14 +121,59 @@ def _gather_nd_demands(node: NodeView) -> Iterator[Equation]:
         yield from demand.same(0, axis, 1, axis)(node)
 
 
+def _batch_dimensions(node: NodeView) -> str | None:
+    """GatherND: the leading axes that data and indices share leave an axis of both."""
+    given, ranks = node.attribute("batch_dims", 0), (check.rank_of(node, 0), check.rank_of(node, 1))
+    least = min((rank for rank in ranks if rank is not None), default=None)
+    if least is None or 0 <= given < least:
+        return None
+    shown = f"data and indices of ranks {ranks[0]} and {ranks[1]} allow 0 to {least - 1}"
+    return f"batch_dims {given} is out of range: {shown}"
+
+
+def _reversed_axes(node: NodeView) -> str | None:
+    """ReverseSequence: batch and time are the first two axes, each one of them."""
+    found = node.attribute("batch_axis", 1), node.attribute("time_axis", 0)
+    if sorted(found) == [0, 1]:
+        return None
+    return f"batch_axis {found[0]} and time_axis {found[1]}; one of them is 0, the other 1"
+
+
+def _length_for_each(node: NodeView) -> Iterator[check.Wanted]:
+    """There is a length for each of the batch."""
+    if len(shape := check.shape_of(node, 0)) > 1:
+        yield 1, (shape[node.attribute("batch_axis", 1)],)
+
+
+def _chosen(node: NodeView) -> str | None:
+    """Indices of GatherElements reach no further than the data along any axis but its own."""
+    data, places = check.shape_of(node, 0), check.shape_of(node, 1)
+    axis = node.attribute("axis", 0) % max(len(data), 1)
+    for number, (extent, most) in enumerate(zip(places, data, strict=False)):
+        if number != axis and isinstance(extent, int) and isinstance(most, int) and extent > most:
+            own, other = check.text_of(places), check.text_of(data)
+            return f"its indices have shape {own}, more along axis {number} than the data, {other}"
+    return None
+
+
 OPERATORS.add(
-    Operator("Gather", MOVEMENT, _lower_gather, moved, varies=anything, shapes=shapes.gather, contents=contents.gather)
+    Operator(
+        "Gather",
+        MOVEMENT,
+        _lower_gather,
+        moved,
+        varies=anything,
+        shapes=shapes.gather,
+        contents=contents.gather,
+        attributes=(check.AXIS,),
+    )
 )
 OPERATORS.add(
     Operator(
         "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
         demands=demand.within(1, 0, but=demand.attribute("axis", 0)),
         shapes=like(1),
+        attributes=(check.AXIS,), operands=(_chosen,),
     )
 )  # fmt: skip
 OPERATORS.add(
@@ -139,6 +185,7 @@ OPERATORS.add(
         varies=_known_depth,
         demands=_gather_nd_demands,
         shapes=shapes.gather_nd,
+        attributes=(_batch_dimensions,),
     )
 )
 OPERATORS.add(
@@ -150,6 +197,7 @@ OPERATORS.add(
         varies=anything,
         demands=demand.counted(2, 0, 2),
         shapes=shapes.one_hot,
+        attributes=(check.axis(more=1),),
     )
 )
 OPERATORS.add(
@@ -157,5 +205,6 @@ OPERATORS.add(
         "ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything,
         demands=demand.same(1, 0, 0, demand.attribute("batch_axis", 1)),
         shapes=LIKE_FIRST,
+        attributes=(_reversed_axes,), operands=(check.agree(_length_for_each),),
     )
 )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import normal_axis
@@ -90,6 +91,17 @@ def _lower_space_to_depth(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
+def _permutation(node: NodeView) -> str | None:
+    """``perm`` holds each axis once."""
+    rank, given = check.rank_of(node, 0), node.attribute("perm")
+    if rank is None or given is None or sorted(given) == list(range(rank)):
+        return None
+    return f"perm {list(given)} is no order of the {rank} axes of its input"
+
+
+_IMAGE_ORDER = check.one_of("mode", "DCR", "CRD")
+
+
 OPERATORS.add(
     Operator(
         "Transpose",
@@ -99,13 +111,30 @@ OPERATORS.add(
         varies=anything,
         shapes=shapes.transpose,
         contents=contents.transpose,
+        attributes=(_permutation,),
     )
 )
 OPERATORS.add(
-    Operator("DepthToSpace", MOVEMENT, _lower_depth_to_space, moved, varies=fixed(1), shapes=shapes.depth_to_space)
+    Operator(
+        "DepthToSpace",
+        MOVEMENT,
+        _lower_depth_to_space,
+        moved,
+        varies=fixed(1),
+        shapes=shapes.depth_to_space,
+        attributes=(check.divides("blocksize", 1, lambda block: block * block), _IMAGE_ORDER),
+    )
 )
 OPERATORS.add(
-    Operator("SpaceToDepth", MOVEMENT, _lower_space_to_depth, moved, varies=fixed(1), shapes=shapes.space_to_depth)
+    Operator(
+        "SpaceToDepth",
+        MOVEMENT,
+        _lower_space_to_depth,
+        moved,
+        varies=fixed(1),
+        shapes=shapes.space_to_depth,
+        attributes=(check.divides("blocksize", 2), check.divides("blocksize", 3), _IMAGE_ORDER),
+    )
 )
 
 # ---- Parts --------------------------------------------------------------------------------------------------------
@@ -279,6 +308,7 @@ OPERATORS.add(
         demands=_concat_demands,
         shapes=shapes.concat,
         contents=contents.concat,
+        attributes=(check.AXIS,),
     )
 )
 OPERATORS.add(
@@ -291,6 +321,7 @@ OPERATORS.add(
         demands=_split_demands,
         shapes=shapes.split,
         contents=contents.split,
+        attributes=(check.AXIS, check.at_least(1, "num_outputs")),
     )
 )
 OPERATORS.add(
@@ -303,6 +334,7 @@ OPERATORS.add(
         demands=demand.as_long(1, 2, 3, 4),
         shapes=shapes.slice_,
         contents=contents.slice_,
+        attributes=(check.axes(3),),
     )
 )
 
@@ -447,7 +479,17 @@ def _pad_demands(node: NodeView) -> Iterator[Equation]:
 
 
 OPERATORS.add(
-    Operator("Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything, demands=_pad_demands, shapes=shapes.pad)
+    Operator(
+        "Pad",
+        INJECTIVE,
+        _lower_pad,
+        moved,
+        _accept_pad,
+        varies=anything,
+        demands=_pad_demands,
+        shapes=shapes.pad,
+        attributes=(check.one_of("mode", "constant", "reflect", "edge", "wrap"), check.axes(3)),
+    )
 )
 
 
@@ -469,6 +511,7 @@ OPERATORS.add(
         varies=anything,
         demands=demand.counted(1, 0, lambda node: len(node.attribute("axes") or ()) or demand.rank_of(node.input(0))),
         shapes=shapes.center_crop_pad,
+        attributes=(check.axes("axes"),),
     )
 )
 

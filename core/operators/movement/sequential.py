@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved, per_input
 from graft.core.operators.definition.facts import normal_axis
@@ -83,10 +84,26 @@ def _along_a_computed_axis(
 
 
 OPERATORS.add(
-    Operator("CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything, shapes=LIKE_FIRST)
+    Operator(
+        "CumSum",
+        SEQUENTIAL,
+        _lower_cumulative(b.add, 0),
+        per_input(1),
+        varies=anything,
+        shapes=LIKE_FIRST,
+        attributes=(check.constant_axis(1),),
+    )
 )
 OPERATORS.add(
-    Operator("CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything, shapes=LIKE_FIRST)
+    Operator(
+        "CumProd",
+        SEQUENTIAL,
+        _lower_cumulative(b.multiply, 1),
+        per_input(1),
+        varies=anything,
+        shapes=LIKE_FIRST,
+        attributes=(check.constant_axis(1),),
+    )
 )
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
@@ -181,6 +198,15 @@ def _window_demands(node: NodeView) -> Iterator[Equation]:
     yield from demand.same(2, 0, 0, 0)(node)
 
 
+def _updates(node: NodeView) -> Iterator[check.Wanted]:
+    """There is an update for each index."""
+    if shape := check.shape_of(node, 1):
+        yield 2, shape
+
+
+_REDUCTION = check.one_of("reduction", "none", "add", "mul", "min", "max")
+
+
 OPERATORS.add(
     Operator(
         "ScatterElements",
@@ -191,6 +217,8 @@ OPERATORS.add(
         demands=_ELEMENTS,
         shapes=LIKE_FIRST,
         contents=contents.scatter,
+        attributes=(check.AXIS, _REDUCTION),
+        operands=(check.agree(_updates),),
     )
 )
 OPERATORS.add(
@@ -203,6 +231,7 @@ OPERATORS.add(
         demands=_slices_demand,
         shapes=LIKE_FIRST,
         contents=contents.scatter,
+        attributes=(_REDUCTION,),
     )
 )
 OPERATORS.add(
@@ -214,6 +243,7 @@ OPERATORS.add(
         varies=anything,
         demands=_window_demands,
         shapes=LIKE_FIRST,
+        attributes=(check.AXIS, check.one_of("mode", "linear", "circular")),
     )
 )
 
@@ -252,6 +282,18 @@ def _top_k_demands(node: NodeView) -> Iterator[Equation]:
     yield from demand.equation(taken, demand.operand(node, 0, axis), "at most")
 
 
+def _largest_count(node: NodeView) -> str | None:
+    """TopK: a constant k is not larger than the axis."""
+    value, k = node.input(0), check.integers_of(node, 1)
+    if value is None or value.shape is None or not k or not value.shape:
+        return None
+    along = node.attribute("axis", -1)
+    extent = value.shape[along]
+    if isinstance(extent, int) and not 0 <= k[0] <= extent:
+        return f"k is {k[0]}, but axis {along} has extent {extent}"
+    return None
+
+
 OPERATORS.add(
     Operator(
         "TopK",
@@ -262,5 +304,6 @@ OPERATORS.add(
         varies=anything,
         demands=_top_k_demands,
         shapes=shapes.top_k,
+        attributes=(check.AXIS, _largest_count),
     )
 )

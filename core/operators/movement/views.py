@@ -12,6 +12,7 @@ from graft.core.affine.equations import Equation
 from graft.core.affine.expressions import add, maximum, multiply, subtract
 from graft.core.graph.view import COPIES_ZERO, NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import free
 from graft.core.operators.definition.facts import ContentsRule, ShapeRule
@@ -151,19 +152,25 @@ def _squeeze_demands(node: NodeView) -> Iterator[Equation]:
         yield from demand.counted(0, axis, 1)(node)
 
 
-def _add(name: str, shape_rule: ShapeRule, contents_rule: ContentsRule, demands: demand.Demand | None = None) -> None:
+def _add(
+    name: str,
+    shape_rule: ShapeRule,
+    contents_rule: ContentsRule,
+    demands: demand.Demand | None = None,
+    attributes: Sequence[check.Fault] = (),
+) -> None:
     OPERATORS.add(
         Operator(
             name, VIEW | {Trait.DATA_MOVEMENT}, lower_view, free, demands=demands,
-            shapes=shape_rule, contents=contents_rule,
+            shapes=shape_rule, contents=contents_rule, attributes=attributes,
         )
     )  # fmt: skip
 
 
 _add("Reshape", shapes.reshape, contents.reshaped, _reshape_demands)
-_add("Flatten", shapes.flatten, contents.reshaped)
-_add("Squeeze", shapes.squeeze, contents.reshaped, _squeeze_demands)
-_add("Unsqueeze", shapes.unsqueeze, contents.reshaped)
+_add("Flatten", shapes.flatten, contents.reshaped, attributes=(check.axis(past=1),))
+_add("Squeeze", shapes.squeeze, contents.reshaped, _squeeze_demands, attributes=(check.axes(1),))
+_add("Unsqueeze", shapes.unsqueeze, contents.reshaped, attributes=(check.axes(1, more=True),))
 _add("Identity", LIKE_FIRST, same)
 
 

@@ -15,6 +15,7 @@ from graft.core.affine import expressions, text
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import elements, per_output, traffic
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
@@ -317,6 +318,31 @@ def _grouped(queries: Extent | None, keys: Extent | None) -> Iterator[Equation]:
         yield Equation(queries, expressions.multiply(keys, groups), says=says)
 
 
+def _heads(*names: str) -> check.Fault:
+    """Attention over ``[batch, position, head * feature]`` says how many heads, which divide the last axis."""
+
+    def rule(node: NodeView) -> str | None:
+        for number, name in enumerate(names):
+            value, given = node.input(number), node.attribute(name, 0)
+            last = None if value is None or value.rank != 3 or value.shape is None else value.shape[-1]
+            if value is not None and isinstance(last, int) and (given < 1 or last % given):
+                return f"{name} is {given}, which does not divide the last axis of '{value.name}', of extent {last}"
+        return None
+
+    return rule
+
+
+def _attended(node: NodeView) -> Iterator[check.Wanted]:
+    """Batches of queries, keys and values agree, and so do heads and lengths of keys and values."""
+    queries, keys = check.shape_of(node, 0), check.shape_of(node, 1)
+    if len(queries) == len(keys) == 4:
+        yield 1, (queries[0], None, None, queries[3])
+        yield 2, (queries[0], keys[1], keys[2], None)
+    elif len(queries) == len(keys) == 3:
+        yield 1, (queries[0], None, None)
+        yield 2, (queries[0], keys[1], None)
+
+
 OPERATORS.add(
     Operator(
         "Attention",
@@ -327,6 +353,11 @@ OPERATORS.add(
         varies=_attention_varies,
         demands=_attention_demands,
         shapes=shapes.attention,
+        attributes=(
+            _heads("q_num_heads", "kv_num_heads", "kv_num_heads"),
+            check.one_of("qk_matmul_output_mode", 0, 1, 2, 3),
+        ),
+        operands=(check.agree(_attended),),
     )
 )
 
@@ -434,5 +465,6 @@ OPERATORS.add(
         varies=_rotary_varies,
         demands=_rotary_demands,
         shapes=LIKE_FIRST,
+        attributes=(check.at_least(0, "rotary_embedding_dim"), _heads("num_heads")),
     )
 )

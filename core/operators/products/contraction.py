@@ -14,6 +14,7 @@ from itertools import combinations
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.demands import Demand
@@ -149,6 +150,18 @@ def _accept_gemm(node: NodeView) -> Reject | None:
     return None
 
 
+def _sum_of_product(node: NodeView) -> str | None:
+    """The third operand of Gemm broadcasts to the product of the others."""
+    a, c, shape = check.shape_of(node, 0), check.shape_of(node, 1), check.shape_of(node, 2)
+    if len(a) != 2 or len(c) != 2 or node.input(2) is None:
+        return None
+    product = (a[1 if node.attribute("transA", 0) else 0], c[0 if node.attribute("transB", 0) else 1])
+    tail = product[2 - len(shape) :] if len(shape) <= 2 else ()
+    if len(shape) > 2 or any(one != 1 and check.differ(one, other) for one, other in zip(shape, tail, strict=True)):
+        return f"its third input has shape {check.text_of(shape)}, which does not broadcast to {check.text_of(product)}"
+    return None
+
+
 OPERATORS.add(
     Operator(
         "Gemm",
@@ -159,6 +172,7 @@ OPERATORS.add(
         varies=anything,
         demands=_gemm_demands,
         shapes=shapes.gemm,
+        operands=(_sum_of_product,),
     )
 )
 

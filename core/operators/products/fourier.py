@@ -19,6 +19,7 @@ import numpy as np
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
@@ -408,7 +409,14 @@ def _dft_varies(node: NodeView) -> Reject | None:
 FOURIER = frozenset({Trait.CONTRACTION})
 OPERATORS.add(
     Operator(
-        "DFT", FOURIER, _lower_dft, per_output(80), _accept_dft, varies=_dft_varies, shapes=shapes.fourier_transform
+        "DFT",
+        FOURIER,
+        _lower_dft,
+        per_output(80),
+        _accept_dft,
+        varies=_dft_varies,
+        shapes=shapes.fourier_transform,
+        attributes=(check.constant_axis(2),),
     )
 )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import traffic
 from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
@@ -323,7 +324,37 @@ def _demands(node: NodeView) -> Iterator[Equation]:
         yield from demand.equation(demand.operand(node, number, axis), demand.operand(node, 0, batch))
 
 
-for _name in GATES:
+def _layer_extents(gates: int) -> check.Fault:
+    """Weights, bias, lengths, states and peepholes of a recurrent layer."""
+
+    def wanted(node: NodeView) -> Iterator[check.Wanted]:
+        image, weights = check.shape_of(node, 0), check.shape_of(node, 1)
+        if len(image) != 3 or len(weights) != 3:
+            return
+        by_batch = bool(node.attribute("layout", 0))
+        batch, directions = image[0 if by_batch else 1], weights[0]
+        rows, hidden = weights[1], weights[1] // gates if isinstance(weights[1], int) else None
+        state = (batch, directions, hidden) if by_batch else (directions, batch, hidden)
+        yield 1, (directions, check.times(hidden, gates), image[2])
+        yield 2, (directions, rows, hidden)
+        yield 3, (directions, check.times(rows, 2))
+        yield 4, (batch,)
+        yield 5, state
+        yield 6, state
+        yield 7, (directions, check.times(hidden, 3))
+
+    return check.agree(wanted)
+
+
+_CHECKS = (
+    check.at_least(1, "hidden_size"),
+    check.at_least(0, "clip"),
+    check.one_of("direction", "forward", "reverse", "bidirectional"),
+    check.one_of("layout", 0, 1),
+)
+
+
+for _name, _gates in GATES.items():
     OPERATORS.add(
         Operator(
             _name,
@@ -334,5 +365,7 @@ for _name in GATES:
             varies=_varies,
             demands=_demands,
             shapes=shapes.recurrent,
+            attributes=_CHECKS,
+            operands=(_layer_extents(_gates),),
         )
     )

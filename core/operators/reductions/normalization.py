@@ -7,10 +7,11 @@ A row is what one reduction sees. Temporaries of one value per row have the shap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import Facts, Shape, ShapeRule, normal_axis
@@ -106,9 +107,33 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
     )
 
 
-OPERATORS.add(Operator("Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST))
-OPERATORS.add(Operator("LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST))
-OPERATORS.add(Operator("Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST))
+OPERATORS.add(
+    Operator(
+        "Softmax",
+        ROW_WISE,
+        _lower_softmax,
+        per_output(20),
+        varies=anything,
+        shapes=LIKE_FIRST,
+        attributes=(check.AXIS,),
+    )
+)
+OPERATORS.add(
+    Operator(
+        "LogSoftmax",
+        ROW_WISE,
+        _lower_log_softmax,
+        per_output(20),
+        varies=anything,
+        shapes=LIKE_FIRST,
+        attributes=(check.AXIS,),
+    )
+)
+OPERATORS.add(
+    Operator(
+        "Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,)
+    )
+)
 
 # ---- Mean and variance --------------------------------------------------------------------------------------------
 
@@ -267,14 +292,27 @@ def _statistics_shapes(facts: Facts) -> list[Shape | None]:
     return [shape, rows, rows]
 
 
+def _for_each_channel(node: NodeView) -> Iterator[check.Wanted]:
+    """Scale and bias of a normalisation have an element for each channel."""
+    if len(shape := check.shape_of(node, 0)) > 1:
+        yield from ((1, (shape[1],)), (2, (shape[1],)))
+
+
 def _row_wise(
     name: str,
     lower: LowerFunction,
     varies: Check | None = None,
     demands: demand.Demand | None = None,
     shapes: ShapeRule = LIKE_FIRST,
+    attributes: Sequence[check.Fault] = (),
+    operands: Sequence[check.Fault] = (),
 ) -> None:
-    OPERATORS.add(Operator(name, ROW_WISE, lower, per_output(8), varies=varies, demands=demands, shapes=shapes))
+    OPERATORS.add(
+        Operator(
+            name, ROW_WISE, lower, per_output(8), varies=varies, demands=demands,
+            shapes=shapes, attributes=attributes, operands=operands,
+        )
+    )  # fmt: skip
 
 
 _row_wise(
@@ -283,12 +321,34 @@ _row_wise(
     anything,
     demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)),
     shapes=_statistics_shapes,
+    attributes=(check.AXIS, check.EPSILON),
 )
-_row_wise("RMSNormalization", _lower_rms_norm, anything, demand.expanding(1, 0), shapes=_statistics_shapes)
-_row_wise("InstanceNormalization", _lower_instance_norm, fixed(1), demand.vectors(1, 2, of=0, axis=1))
-_row_wise("GroupNormalization", _lower_group_norm, fixed(1), demand.vectors(1, 2, of=0, axis=1))
-_row_wise("MeanVarianceNormalization", _lower_mean_variance, anything)
-_row_wise("LpNormalization", _lower_lp_norm, anything)
+_row_wise(
+    "RMSNormalization",
+    _lower_rms_norm,
+    anything,
+    demand.expanding(1, 0),
+    shapes=_statistics_shapes,
+    attributes=(check.AXIS, check.EPSILON),
+)
+_row_wise(
+    "InstanceNormalization",
+    _lower_instance_norm,
+    fixed(1),
+    demand.vectors(1, 2, of=0, axis=1),
+    attributes=(check.EPSILON,),
+    operands=(check.agree(_for_each_channel),),
+)
+_row_wise(
+    "GroupNormalization",
+    _lower_group_norm,
+    fixed(1),
+    demand.vectors(1, 2, of=0, axis=1),
+    attributes=(check.divides("num_groups", 1), check.EPSILON),
+    operands=(check.agree(_for_each_channel),),
+)
+_row_wise("MeanVarianceNormalization", _lower_mean_variance, anything, attributes=(check.axes("axes"),))
+_row_wise("LpNormalization", _lower_lp_norm, anything, attributes=(check.AXIS, check.one_of("p", 1, 2)))
 
 # ---- Batch and local response normalisation -----------------------------------------------------------------------
 
@@ -354,8 +414,17 @@ OPERATORS.add(
         varies=anything,
         demands=demand.vectors(1, 2, 3, 4, of=0, axis=1),
         shapes=like(0, 3, 4),
+        attributes=(check.EPSILON,),
     )
 )
 OPERATORS.add(
-    Operator("LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST)
+    Operator(
+        "LRN",
+        frozenset({Trait.POOLING}),
+        _lower_lrn,
+        per_output(16),
+        varies=anything,
+        shapes=LIKE_FIRST,
+        attributes=(check.at_least(1, "size"),),
+    )
 )

@@ -9,6 +9,7 @@ import numpy as np
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
@@ -175,6 +176,26 @@ def _demands(node: NodeView) -> Iterator[Equation]:
         yield from demand.equation(demand.operand(node, 1, axis), blocks)
 
 
+def _quantised_axis(node: NodeView) -> str | None:
+    """The axis of a scale per slice; it is left aside where there is one scale, in whatever shape."""
+    scale = node.input(1)
+    return None if scale is not None and scale.static_shape in ((), (1,)) else check.AXIS(node)
+
+
+def _scale_for_each(node: NodeView) -> str | None:
+    """A scale for each position along an axis has as many elements as that."""
+    data, scale = check.shape_of(node, 0), check.shape_of(node, 1)
+    if len(scale) != 1 or scale[0] == 1 or not data or node.attribute("block_size", 0):
+        return None
+    axis = node.attribute("axis", 1) % len(data)
+    if check.differ(scale[0], data[axis]):
+        return f"it has {scale[0]} scales for axis {axis} of extent {data[axis]}"
+    return None
+
+
+_CHECKS = (_quantised_axis, check.at_least(0, "block_size"))
+
+
 OPERATORS.add(
     Operator(
         "QuantizeLinear",
@@ -185,6 +206,8 @@ OPERATORS.add(
         varies=_varies,
         demands=_demands,
         shapes=LIKE_FIRST,
+        attributes=_CHECKS,
+        operands=(_scale_for_each,),
     )
 )
 OPERATORS.add(
@@ -197,6 +220,8 @@ OPERATORS.add(
         varies=_varies,
         demands=_demands,
         shapes=LIKE_FIRST,
+        attributes=_CHECKS,
+        operands=(_scale_for_each,),
     )
 )
 OPERATORS.add(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from graft.core.affine import expressions as extents
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import per_input
 from graft.core.operators.definition.facts import Contents, ContentsRule, Facts, Shape, normal_axis
 from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
@@ -404,7 +405,7 @@ def _add(
     OPERATORS.add(
         Operator(
             name, traits, lower, per_input(flops), _accept_axes, varies=anything,
-            shapes=_reduced_shape, contents=contents,
+            attributes=(check.axes(1),), shapes=_reduced_shape, contents=contents,
         )
     )  # fmt: skip
 
@@ -457,8 +458,24 @@ def _lower_arg(operator: BinaryOperator) -> LowerFunction:
 
 
 OPERATORS.add(
-    Operator("ArgMax", frozenset({Trait.ROW_WISE}), _lower_arg("max"), per_input(2), varies=anything, shapes=_arg_shape)
+    Operator(
+        "ArgMax",
+        frozenset({Trait.ROW_WISE}),
+        _lower_arg("max"),
+        per_input(2),
+        varies=anything,
+        shapes=_arg_shape,
+        attributes=(check.AXIS,),
+    )
 )
 OPERATORS.add(
-    Operator("ArgMin", frozenset({Trait.ROW_WISE}), _lower_arg("min"), per_input(2), varies=anything, shapes=_arg_shape)
+    Operator(
+        "ArgMin",
+        frozenset({Trait.ROW_WISE}),
+        _lower_arg("min"),
+        per_input(2),
+        varies=anything,
+        shapes=_arg_shape,
+        attributes=(check.AXIS,),
+    )
 )

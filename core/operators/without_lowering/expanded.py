@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.facts import Facts, Shape
 from graft.core.operators.definition.table import OPERATORS, Operator, Trait
 
@@ -19,5 +20,7 @@ for _name in (
 ):  # fmt: skip
     OPERATORS.add(Operator(_name, EXPANDED))
 for _name in "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss":
-    OPERATORS.add(Operator(_name, EXPANDED, shapes=_loss))
+    OPERATORS.add(
+        Operator(_name, EXPANDED, shapes=_loss, attributes=(check.one_of("reduction", "none", "sum", "mean"),))
+    )
 OPERATORS.add(Operator("FlexAttention", EXPANDED, domain="ai.onnx.preview"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
+from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.facts import Facts, Shape, normal_axis, replaced
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
@@ -51,11 +52,19 @@ def _non_max_suppression(facts: Facts) -> list[Shape | None]:
 
 
 OPERATORS.add(Operator("Det", demands=demand.same(0, -1, 0, -2), shapes=_determinant))
-OPERATORS.add(Operator("Compress", shapes=_compress))
+OPERATORS.add(Operator("Compress", shapes=_compress, attributes=(check.AXIS,)))
 OPERATORS.add(Operator("NonZero", shapes=_non_zero))
-OPERATORS.add(Operator("Unique", shapes=_unique))
-OPERATORS.add(Operator("Scatter", shapes=LIKE_FIRST))
-OPERATORS.add(Operator("MaxRoiPool", demands=demand.counted(1, 1, 5), shapes=_regions_of_interest))
+OPERATORS.add(Operator("SplitToSequence", attributes=(check.AXIS,)))
+OPERATORS.add(Operator("Unique", shapes=_unique, attributes=(check.AXIS,)))
+OPERATORS.add(Operator("Scatter", shapes=LIKE_FIRST, attributes=(check.AXIS,)))
+OPERATORS.add(
+    Operator(
+        "MaxRoiPool",
+        demands=demand.counted(1, 1, 5),
+        shapes=_regions_of_interest,
+        attributes=(check.at_least(1, "pooled_shape"),),
+    )
+)
 OPERATORS.add(
     Operator(
         "NonMaxSuppression",
@@ -65,7 +74,15 @@ OPERATORS.add(
 )
 OPERATORS.add(
     Operator(
-        "RoiAlign", demands=demand.all_of(demand.same(2, 0, 1, 0), demand.counted(1, 1, 4)), shapes=_regions_of_interest
+        "RoiAlign",
+        demands=demand.all_of(demand.same(2, 0, 1, 0), demand.counted(1, 1, 4)),
+        shapes=_regions_of_interest,
+        attributes=(
+            check.at_least(1, "output_height", "output_width"),
+            check.at_least(0, "sampling_ratio"),
+            check.one_of("mode", "avg", "max"),
+            check.one_of("coordinate_transformation_mode", "half_pixel", "output_half_pixel"),
+        ),
     )
 )
 OPERATORS.add(Operator("StringConcat", demands=demand.broadcasting()))

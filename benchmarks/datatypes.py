@@ -24,7 +24,7 @@ import graft
 from benchmarks.data.softposit import SoftPosit
 from benchmarks.kernels import best_in_turns
 from benchmarks.zoo import model
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.core.types import storage_dtype
 from graft.datatypes.arrays import encode
 from graft.datatypes.conversion import convert

@@ -30,8 +30,8 @@ import graft
 from benchmarks.data.symbolic_zoo import BATCH, HEIGHT, IMAGES, LENGTH, WIDTH, dims, with_symbols
 from benchmarks.peers import machine
 from benchmarks.zoo import model
-from graft.core.model.load import load
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.importer.load import load
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.measure.latency import Run, measure, program_run
 from graft.measure.peers.peer_table import installed
 from graft.runtime.program import Program

@@ -29,7 +29,7 @@ from benchmarks.families.all import FAMILIES
 from benchmarks.families.table import difference
 from benchmarks.zoo import NAMES, model
 from graft.compiler.driver import prepare
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import GraftError
 from graft.measure.latency import measure, program_run
 from graft.measure.peers.peer_table import Run, installed, peer

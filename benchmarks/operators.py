@@ -25,9 +25,9 @@ import onnx_ir as ir
 import graft
 from benchmarks.families.operator_cases import CASES, LEFT_OUT, REASONS, Shape, model_of
 from benchmarks.peers import machine
-from graft.core.model.sample_inputs import sample_inputs
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.measure.latency import program_run
 from graft.measure.peers.peer_table import installed, peer
 from graft.measure.roofline import Roofline, measure_roofline

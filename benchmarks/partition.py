@@ -16,7 +16,7 @@ from time import perf_counter
 import onnx_ir as ir
 
 from graft.core.collection import collection_paused
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.graph import index_graph

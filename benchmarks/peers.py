@@ -29,7 +29,7 @@ import graft
 from benchmarks.zoo import NAMES, QUANTIZED, model
 from graft.compiler.driver import prepare
 from graft.core.machine.target import PRECISIONS
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.measure.latency import measure, program_run
 from graft.measure.peers.peer_table import COMPARE, PACKAGES, Run, installed, peer
 

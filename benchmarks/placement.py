@@ -22,7 +22,7 @@ from time import perf_counter
 import graft
 from benchmarks.peers import machine
 from benchmarks.zoo import LIGHT, model
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.measure.latency import measure, program_run
 from graft.partition.policy import PlacementMode
 from graft.runtime.program import Program

@@ -28,7 +28,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graft
 from graft.compiler import driver
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.merge_composite import MergeComposite

@@ -31,7 +31,7 @@ import numpy as np
 
 import graft
 from benchmarks.zoo import SMALL, model
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.measure.latency import Run, program_run
 from graft.measure.peers.peer_table import peer
 from graft.runtime.program import Program

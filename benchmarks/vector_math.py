@@ -16,8 +16,8 @@ import numpy as np
 
 from graft.core.machine.host import available_threads
 from graft.core.machine.target import host_target
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.arithmetic.vector_math import EXPANSIONS

@@ -18,14 +18,14 @@ from graft.compiler.request import Backends, Request, listed, plugins
 from graft.compiler.specialize import Specialize, combinations, label_of, specialized
 from graft.compiler.stitching.most_memory import MEMORIES, Memory
 from graft.core.affine.expressions import ANY
+from graft.core.graph.dimensions import Dims, ranges_of
+from graft.core.importer.load import SOURCE, Source, load
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database
-from graft.core.model.dimensions import Dims, ranges_of
-from graft.core.model.equations.unify import aliases_of
-from graft.core.model.load import SOURCE, Source, load
-from graft.core.model.met_symbols import met_symbols
 from graft.core.operators.all import OPERATORS
+from graft.core.shapes.met_symbols import met_symbols
+from graft.core.shapes.unification import aliases_of
 from graft.core.tuning.database import why_not_usable
 from graft.core.tuning.options import TuneOptions, tune_options
 from graft.errors import GraftError, ModelError, TuningError, UnsupportedError
@@ -206,7 +206,7 @@ def compile(
     best; later compilations use them unless ``tuned`` is False.
 
     ``without`` names optimisations (`graft.core.machine.target.OPTIMISATIONS`) and passes
-    (`graft.core.model.normalize.PASSES`, or of a plugin) to switch off: the answer stays the same within rounding.
+    (`graft.core.passes.normalize.PASSES`, or of a plugin) to switch off: the answer stays the same within rounding.
     Raises GraftError for a name that is neither.
     """
     request = Request(

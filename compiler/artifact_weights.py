@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.skeleton import LARGE_BYTES
-from graft.core.model.view import PACKABLE
+from graft.core.graph.skeleton import LARGE_BYTES
+from graft.core.graph.view import PACKABLE
 from graft.runtime.constants import ConstantStore
 
 ELSEWHERE = "weights are in constants.safetensors"

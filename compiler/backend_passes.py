@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from graft.core.model.passes.pipeline import Pipeline
+from graft.core.passes.pipeline import Pipeline
 from graft.plugins.backend import Backend
 from graft.plugins.registry.fence import FencedBackend
 from graft.plugins.registry.fenced_pass import FencedPass

@@ -15,7 +15,7 @@ from graft.core.machine.target import (
     target_named,
     tuned_database,
 )
-from graft.core.model.normalize import PASSES
+from graft.core.passes.normalize import PASSES
 from graft.core.tuning.database import usable
 from graft.errors import GraftError
 from graft.runtime.system.cache_directory import cache_directory

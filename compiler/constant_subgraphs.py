@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.passes.fold_constants import put_constants
-from graft.core.model.passes.node_rewrite import has_trait
-from graft.core.model.passes.pipeline import RECORD
-from graft.core.model.view import NodeView, ValueView, constant_tensor, is_packed
+from graft.core.graph.traversal import all_graphs
+from graft.core.graph.view import NodeView, ValueView, constant_tensor, is_packed
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.cost import elements, size
-from graft.core.operators.table import Trait
-from graft.core.traversal import all_graphs
+from graft.core.operators.definition.cost import elements, size
+from graft.core.operators.definition.table import Trait
+from graft.core.passes.pipeline import RECORD
+from graft.core.rewriting.fold_constants import put_constants
+from graft.core.rewriting.node_rewrite import has_trait
 from graft.core.types import is_custom
 from graft.errors import GraftError
 

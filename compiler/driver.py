@@ -32,18 +32,18 @@ from graft.compiler.stitching.stitch import Stitcher
 from graft.compiler.tuned_dims import check_dims
 from graft.compiler.unloaded import UnloadedProgram
 from graft.core.collection import collection_paused
+from graft.core.graph.dimensions import Dims, ranges_of
+from graft.core.graph.save import save_with_data
+from graft.core.importer.load import Source, load
 from graft.core.machine.rows import COMPILED_FOR, GENERIC
 from graft.core.machine.target import (
     CompileOptions,
 )
-from graft.core.model.dimensions import Dims, ranges_of
-from graft.core.model.equations.collect import note_equations
-from graft.core.model.load import Source, load
-from graft.core.model.normalize import PASSES, normalize
-from graft.core.model.passes.pipeline import Pipeline, record_of, verify_model
-from graft.core.model.save import save_with_data
 from graft.core.operators.all import OPERATORS
+from graft.core.passes.normalize import PASSES, normalize
+from graft.core.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.reject import Reject
+from graft.core.shapes.equations import note_equations
 from graft.core.tuning.options import TuneOptions, TuneReport, remaining
 from graft.core.tuning.tunings import Tunings
 from graft.errors import DatabaseError, GraftError, InternalError

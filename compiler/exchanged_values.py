@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from graft.core.model.view import PACKABLE, constant_tensor, dtype_of, is_packed, type_text
+from graft.core.graph.view import PACKABLE, constant_tensor, dtype_of, is_packed, type_text
 from graft.errors import UnsupportedError
 from graft.runtime.dtypes import ELEMENT_TYPES
 

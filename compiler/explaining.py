@@ -11,9 +11,9 @@ from graft.compiler.api import MODEL_OPTIONS, plan
 from graft.compiler.backend_passes import prepare_for
 from graft.compiler.driver import prepare
 from graft.compiler.request import Backends, choose, plugins
-from graft.core.model.dimensions import Dims
-from graft.core.model.load import Source
-from graft.core.model.view import NodeView
+from graft.core.graph.dimensions import Dims
+from graft.core.graph.view import NodeView
+from graft.core.importer.load import Source
 from graft.core.operators.all import OPERATORS
 from graft.errors import PlanError
 from graft.partition.graph import index_tree

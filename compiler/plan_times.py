@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graft.compiler.stitching.stitch import Stitcher
-from graft.core.model.sample_inputs import sample_inputs, typical_numbers
+from graft.core.shapes.sample_inputs import sample_inputs, typical_numbers
 from graft.core.tuning.database import usable
 from graft.errors import DatabaseError, GraftError
 from graft.partition.placement.region_structure import structure

@@ -21,8 +21,8 @@ from graft.core.backend_spec import split_backends, texts_of
 from graft.core.machine.host import available_threads
 from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import OPTIMISATIONS
-from graft.core.model.normalize import PASSES
-from graft.core.operators.table import OPERATORS
+from graft.core.operators.definition.table import OPERATORS
+from graft.core.passes.normalize import PASSES
 from graft.core.tuning.options import remaining, tune_options
 from graft.errors import PlanError, UnsupportedError
 from graft.partition.policy import PLACEMENTS, PlacementMode, Policy
@@ -35,8 +35,8 @@ from graft.runtime.isolation.options import Isolation, Isolations, isolations
 if TYPE_CHECKING:
     import os
 
+    from graft.core.graph.dimensions import Dims
     from graft.core.machine.target import CompileOptions
-    from graft.core.model.dimensions import Dims
     from graft.core.tuning.options import TuneOptions
     from graft.partition.plan import Plan
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from graft.core.model.dimensions import Dims, ranges_of
-from graft.core.model.sample_inputs import typical_dimensions
+from graft.core.graph.dimensions import Dims, ranges_of
+from graft.core.shapes.sample_inputs import typical_dimensions
 from graft.core.tuning.options import TuneOptions
 from graft.errors import TuningError
 from graft.runtime.extents import Symbol

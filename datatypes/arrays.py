@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.arithmetic.exact_rounding import integer_to_odd, narrow_to_odd
 from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import storage_dtype

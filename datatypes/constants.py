@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import storage_dtype
 from graft.datatypes.arrays import C_TYPES, can_cast, decode, encode

@@ -16,13 +16,13 @@ from itertools import chain, count
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.graph.view import NodeView, ValueView, constant_tensor, data_type
+from graft.core.importer.load import SOURCE, Source, load
 from graft.core.machine.rows import GENERIC
-from graft.core.model.load import SOURCE, Source, load
-from graft.core.model.normalize import normalize
-from graft.core.model.view import NodeView, ValueView, constant_tensor, data_type
 from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.table import Trait
 from graft.core.operators.lower import buffer_of, lower, lowering_of
-from graft.core.operators.table import Trait
+from graft.core.passes.normalize import normalize
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.strategies.sequential.sequential_loops import loops_of

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.arithmetic.exact_rounding import (
     add_to_odd,
     called,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.ir import (
     Binary,
     Broadcast,

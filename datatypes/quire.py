@@ -19,7 +19,7 @@ from operator import add
 
 import numpy as np
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.arithmetic.exact_rounding import add_to_odd, fused
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Reduction, Stage, Variable
 from graft.core.tensor_ir.scalar_math import Value, select

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.view import ValueView
+from graft.core.graph.view import ValueView
 from graft.core.types import CUSTOM_DOMAIN, is_custom
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES

@@ -17,7 +17,7 @@ from digits.data import accuracy, held_out
 
 import graft
 from graft.compiler.request import plugins
-from graft.core.model.passes.seed_weights import SeedWeights
+from graft.core.passes.seed_weights import SeedWeights
 from graft.measure.latency import bench
 
 HERE = Path(__file__).parent

@@ -11,11 +11,11 @@ import onnx_ir as ir
 
 from graft.compiler.api import compile
 from graft.compiler.request import plugins
-from graft.core.model.load import SOURCE, Source, load
-from graft.core.model.normalize import normalize
-from graft.core.model.sample_inputs import sample_inputs
-from graft.core.model.shapes import require_static
-from graft.core.model.view import ValueView
+from graft.core.graph.view import ValueView
+from graft.core.importer.load import SOURCE, Source, load
+from graft.core.passes.normalize import normalize
+from graft.core.shapes.inference import require_static
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.datatypes.conversion import convert
 from graft.datatypes.prepare import EACH
 from graft.datatypes.shipped import DATATYPES

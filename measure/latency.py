@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graft.core.model.dimensions import Dims, values_and_ranges
-from graft.core.model.load import SOURCE, Source
+from graft.core.graph.dimensions import Dims, values_and_ranges
+from graft.core.importer.load import SOURCE, Source
 from graft.measure.peers.peer_table import peer
 from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import DIMS, DURATION, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
@@ -83,9 +83,9 @@ def bench(
     program is compiled for.
     """
     from graft.compiler.api import compile
+    from graft.core.importer.load import load
     from graft.core.machine.host import available_threads
-    from graft.core.model.load import load
-    from graft.core.model.sample_inputs import sample_inputs
+    from graft.core.shapes.sample_inputs import sample_inputs
 
     values, ranges = values_and_ranges(dims or {})
     original = load(model, shapes=shapes, dims=ranges)

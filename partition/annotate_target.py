@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, is_packed, type_text
+from graft.core.graph.view import NodeView, is_packed, type_text
 from graft.core.reject import LOST_TO, Reject
 from graft.partition.backend_like import BackendLike
 from graft.partition.graph import RUNTIME, IndexedGraph, has_bodies, is_call

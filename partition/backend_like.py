@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from graft.core.backend_spec import OptionValue
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject, plain
 from graft.errors import PatternError, PluginError
 from graft.patterns.composite import Composite

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.definition.table import OperatorTable
 from graft.partition.annotate_target import Annotation
 from graft.partition.graph import IndexedTree, index_tree
 from graft.partition.merge_composite import MergeComposite, Table

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graft.core.model.sample_inputs import typical_numbers
-from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.view import NodeView, ValueView, likeness
-from graft.core.operators.table import Cost, OperatorTable
+from graft.core.graph.view import NodeView, ValueView, likeness
+from graft.core.operators.definition.table import Cost, OperatorTable
+from graft.core.shapes.sample_inputs import typical_numbers
+from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.core.types import element_bits
 from graft.errors import GraftError
 from graft.runtime.extents import evaluate, symbols_of

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graft.core.model.shape_arithmetic import shape_arithmetic
-from graft.core.model.view import NodeView, is_packed
+from graft.core.graph.view import NodeView, is_packed
+from graft.core.shapes.shape_arithmetic import shape_arithmetic
 from graft.errors import ModelError
 from graft.partition.region import COMPOSITE_DOMAIN, REGION_DOMAIN
 

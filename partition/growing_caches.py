@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView, constant_tensor
+from graft.core.graph.view import NodeView, ValueView, constant_tensor
 
 
 @dataclass(frozen=True, slots=True)

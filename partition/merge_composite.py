@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.definition.table import OperatorTable
 from graft.core.reject import Reject
 from graft.errors import GraftError, PatternError
 from graft.partition.backend_like import ask_check

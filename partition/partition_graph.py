@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.model.symbolic_shapes import dimensions_of
+from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.partition.annotate_target import Annotation
 from graft.partition.copying import ValueMap, copy_node, fresh_outputs
 from graft.partition.graph import IndexedGraph, bodies, is_constant_node, topological, unique_name

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.sample_inputs import typical_numbers
-from graft.core.model.view import NodeView, ValueView, constant_tensor
-from graft.core.traversal import bodies_of
+from graft.core.graph.traversal import bodies_of
+from graft.core.graph.view import NodeView, ValueView, constant_tensor
+from graft.core.shapes.sample_inputs import typical_numbers
 from graft.errors import ModelError
 from graft.partition.growing_caches import caches_of_region
 

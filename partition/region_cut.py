@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graft.core.model.view import constant_tensor
+from graft.core.graph.view import constant_tensor
 from graft.partition.costs import value_bytes
 from graft.partition.graph import IndexedGraph
 from graft.partition.min_cut import INFINITE, SINK, SOURCE, Network

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
 from graft.partition.backend_like import BackendLike, ask_supports
 from graft.patterns.composite import Composite

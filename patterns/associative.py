@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.table import OperatorTable, Trait
+from graft.core.graph.view import NodeView, ValueView
+from graft.core.operators.definition.table import OperatorTable, Trait
 from graft.patterns.backtracking import Subject
 from graft.patterns.language import Operator, Pattern
 from graft.patterns.walk import INVERSES, family_of, nest_family

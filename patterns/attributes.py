@@ -6,7 +6,7 @@ from functools import cache
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
 from graft.patterns.value_constraints import AttributeValue
 
 WEIGHTS = {

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.errors import PatternError
 from graft.patterns.infer import Definitions
 

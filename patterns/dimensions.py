@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from graft.core.affine.expressions import equal, names_in, substituted
 from graft.core.affine.text import parsed, text
-from graft.core.model.view import ValueView
+from graft.core.graph.view import ValueView
 from graft.patterns.value_checks import shape_text
 from graft.runtime.extents import Extent, Symbol
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graft.core.model.view import constant_tensor
+from graft.core.graph.view import constant_tensor
 from graft.patterns.backtracking import Goals, Scope, Subject
 from graft.patterns.language import Dominator
 from graft.patterns.matcher import HANDLERS, Matcher, unfold, value_of

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.definition.table import OperatorTable
 from graft.core.reject import Reject
 from graft.patterns.backtracking import Found
 from graft.patterns.checks.validate import validate

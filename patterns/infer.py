@@ -9,9 +9,9 @@ from typing import TypeAlias
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.exception_translation import tidy
-from graft.core.model.shapes import SMALL_BYTES
-from graft.core.model.view import NodeView, constant_tensor
+from graft.core.graph.exception_translation import tidy
+from graft.core.graph.view import NodeView, constant_tensor
+from graft.core.shapes.inference import SMALL_BYTES
 from graft.errors import PatternError
 
 Definitions: TypeAlias = "Mapping[tuple[str, str], ir.Function | onnx.defs.OpSchema]"

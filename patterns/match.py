@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
 from graft.errors import PatternError
 from graft.patterns.language import Named, Pattern
 from graft.patterns.operands import Operand

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable, Trait
+from graft.core.operators.definition.table import OperatorTable, Trait
 from graft.patterns.assignment import Assignment
 from graft.patterns.associative import Place, at, groupings
 from graft.patterns.backtracking import Found, Goal, Goals, Machine, Scope, Step, Subject

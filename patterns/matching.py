@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.definition.table import OperatorTable
 from graft.core.reject import Reject, plain
 from graft.errors import GraftError, PatternError
 from graft.patterns import graph_matching  # adds the handlers of patterns that look at users

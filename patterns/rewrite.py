@@ -15,11 +15,11 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import tape
 
-from graft.core.model.shapes import infer_shapes
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.traversal import all_nodes
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
-from graft.core.traversal import all_nodes
+from graft.core.operators.definition.table import OperatorTable
+from graft.core.shapes.inference import infer_shapes
 from graft.errors import GraftError, PatternError
 from graft.patterns.checks.validate import validate
 from graft.patterns.definitions import Definition, definitions_of, import_domains, keep

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from graft.core.model.view import ValueView
-from graft.core.traversal import all_nodes
+from graft.core.graph.traversal import all_nodes
+from graft.core.graph.view import ValueView
 from graft.errors import PatternError
 from graft.patterns.value_checks import shape_text
 

@@ -9,7 +9,7 @@ from typing import assert_never
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
 from graft.errors import GraftError, PatternError
 from graft.patterns.attributes import attribute_of, from_front
 from graft.patterns.language import ConstantPattern

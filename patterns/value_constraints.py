@@ -8,7 +8,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from graft.core.model.view import ValueView
+    from graft.core.graph.view import ValueView
 
 Dimension: TypeAlias = int | str | None
 AttributeValue: TypeAlias = object

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from graft.core.affine.expressions import OPERATIONS, add, floordiv, multiply, names_in, substituted, subtract
-from graft.core.model.dimensions import identifier, unique
+from graft.core.graph.dimensions import identifier, unique
 from graft.errors import ModelError
 from graft.plugins.json_graph import GraphSymbol
 from graft.runtime.extents import Extent, Operation, Symbol

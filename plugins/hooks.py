@@ -61,7 +61,7 @@ def graft_operators() -> Iterable[Any]:  # type: ignore[empty-body]
     ``replace(OPERATORS.get("Gelu"), lower=..., backend="npu")``.
 
     >>> import onnx
-    >>> from graft.core.operators.table import Operator, Trait
+    >>> from graft.core.operators.definition.table import Operator, Trait
     >>> from graft.plugins.hooks import hookimpl
     >>> @hookimpl
     ... def graft_operators():

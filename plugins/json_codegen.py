@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.view import NodeView, ValueView, constant_tensor, dtype_of
+from graft.core.graph.view import NodeView, ValueView, constant_tensor, dtype_of
+from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.errors import CompileError
 from graft.partition.region import Operand, Region
 from graft.plugins.graph_symbols import GraphSymbols

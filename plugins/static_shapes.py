@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graft.core.model.view import ValueView
+from graft.core.graph.view import ValueView
 from graft.core.reject import Reject
 
 

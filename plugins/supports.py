@@ -24,7 +24,7 @@ from graft.core.reject import Reject
 from graft.errors import PluginError
 
 if TYPE_CHECKING:
-    from graft.core.model.view import NodeView
+    from graft.core.graph.view import NodeView
     from graft.patterns.composite import Composite
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from graft.core.backend_spec import backend_text
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import CompileOptions, Precision, Target, host_target
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators import varying
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import Cost, OperatorTable
+from graft.core.operators.definition import varying
+from graft.core.operators.definition.table import Cost, OperatorTable
 from graft.core.reject import Reject
 from graft.core.types import FLOATS, INTEGERS, is_custom
 from graft.errors import CompileError, TuningError

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 import graft
 from graft.compiler.request import choose
-from graft.core.model.view import constant_tensor
+from graft.core.graph.view import constant_tensor
 from graft.partition.graph import RUNTIME
 from graft.partition.placement.problem import Partitioned
 from graft.partition.plan import Plan

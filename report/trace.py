@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView, constant_tensor
+from graft.core.graph.view import NodeView, ValueView, constant_tensor
 from graft.partition.costs import value_bytes
 from graft.partition.graph import bodies, is_call, is_constant_node
 from graft.report.facts import Tensor

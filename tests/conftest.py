@@ -23,7 +23,7 @@ SHARES = {
     "datatypes/proofs/test_fixed_and_logarithmic.py": 3,
     "plugins/llvm/test_recurrent.py": 3,
     "datatypes/test_scalar_calls.py": 3,
-    "core/test_import_models.py": 2,
+    "core/importer/test_import_models.py": 2,
     "core/schedule/products/test_dot_grouping.py": 3,
     "out_of_tree/test_fake_device.py": 3,
     "core/schedule/test_images_last.py": 3,

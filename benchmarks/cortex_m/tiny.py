@@ -22,7 +22,7 @@ from benchmarks.zoo import TINY, model
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
 from graft.core.machine.rows import THUMBV7EM
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.plugins.c_source.backend import CBackend
 from graft.runtime.export.c_check import Recorded
 from graft.runtime.export.c_project import export_c_project

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 import graft
 from graft.compiler.driver import prepare
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 
 CALIBRATION = 4
 """Inputs from which the ranges of activations are taken."""

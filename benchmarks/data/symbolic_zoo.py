@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.passes.eliminate_dead_code import EliminateDeadCode
+from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 
 BATCH, LENGTH, HEIGHT, WIDTH = "batch", "length", "height", "width"
 IMAGES = ("light_resnet50", "mobilenet_v2", "convnext_tiny")

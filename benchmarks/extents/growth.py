@@ -21,7 +21,7 @@ import onnx
 import onnx_ir  # its import is no part of what is measured
 
 import graft
-from graft.core.model.load import load
+from graft.core.importer.load import load
 
 Family = Callable[[int], str]
 POOL = "MaxPool <kernel_shape = [3], strides = [2], "

@@ -18,7 +18,7 @@ import numpy as np
 
 import graft
 from benchmarks.families.all import FAMILIES
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.measure.latency import measure, program_run
 from graft.measure.peers.peer_table import Run, installed, peer
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from graft.core.affine.expressions import add, names_in, subtract
-from graft.core.model.dimensions import identifier, unique
-from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.model.view import is_packed
+from graft.core.graph.dimensions import identifier, unique
+from graft.core.graph.view import is_packed
+from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.runtime.extents import Extent, ExtentEquation, Symbol, evaluate
 from graft.runtime.procedure import Procedure
 

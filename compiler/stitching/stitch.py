@@ -14,11 +14,11 @@ from graft.compiler.stitching.extent_scope import ExtentScope
 from graft.compiler.stitching.most_memory import Memory
 from graft.compiler.stitching.procedure_builder import ProcedureBuilder
 from graft.core.affine.expressions import Ranges
-from graft.core.model.equations.keep import kept_equations
-from graft.core.model.equations.unify import reasons_of
-from graft.core.model.shape_arithmetic import shape_arithmetic
-from graft.core.model.shape_rules.facts import Contents
-from graft.core.model.view import PACKABLE, NodeView, ValueView, constant_tensor, dtype_of, is_packed
+from graft.core.graph.view import PACKABLE, NodeView, ValueView, constant_tensor, dtype_of, is_packed
+from graft.core.operators.definition.facts import Contents
+from graft.core.shapes.equations import kept_equations
+from graft.core.shapes.shape_arithmetic import shape_arithmetic
+from graft.core.shapes.unification import reasons_of
 from graft.core.types import storage_dtype
 from graft.errors import UnsupportedError
 from graft.partition.graph import is_control_flow

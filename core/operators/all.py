@@ -1,28 +1,7 @@
-"""Every family of operators: importing this module fills `graft.core.operators.table.OPERATORS`."""
+"""Every family of operators: importing this module fills `graft.core.operators.definition.table.OPERATORS`."""
 
-from graft.core.operators import (
-    activation,
-    attention,
-    contraction,
-    convolution,
-    elementwise,
-    expanded,
-    fourier,
-    indexing,
-    manipulation,
-    normalization,
-    pooling,
-    quantization,
-    random,
-    recurrent,
-    reduction,
-    resize,
-    sampling,
-    sequential,
-    training,
-    views,
-)
-from graft.core.operators.demands import irregular
+from graft.core.operators.definition.table import OPERATORS
+from graft.core.operators.elementwise import activation, arithmetic, training
 from graft.core.operators.functions import attention as microsoft_attention
 from graft.core.operators.functions import (
     legacy,
@@ -32,37 +11,41 @@ from graft.core.operators.functions import (
     support_vectors,
     trees,
 )
-from graft.core.operators.table import OPERATORS
+from graft.core.operators.images import convolution, pooling, resize, sampling
+from graft.core.operators.movement import indexing, manipulation, sequential, views
+from graft.core.operators.products import attention, contraction, fourier, recurrent
+from graft.core.operators.reductions import normalization, quantization, reduction
+from graft.core.operators.without_lowering import expanded, irregular, random
 
 FAMILIES = (
     activation,
-    attention,
-    contraction,
+    arithmetic,
+    training,
     convolution,
-    elementwise,
-    expanded,
-    fourier,
-    indexing,
-    manipulation,
-    normalization,
     pooling,
-    quantization,
-    random,
-    recurrent,
-    reduction,
     resize,
     sampling,
+    indexing,
+    manipulation,
     sequential,
-    training,
     views,
+    attention,
+    contraction,
+    fourier,
+    recurrent,
+    normalization,
+    quantization,
+    reduction,
+    expanded,
     irregular,
+    random,
+    legacy,
+    machine_learning,
     microsoft,
     microsoft_attention,
     microsoft_quantized,
-    legacy,
-    machine_learning,
-    trees,
     support_vectors,
+    trees,
 )
 
 __all__ = ["FAMILIES", "OPERATORS"]

@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
-from graft.core.operators import build as b
-from graft.core.operators.control_loops import block
-from graft.core.operators.manipulation import normal_axis
+from graft.core.graph.view import NodeView
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import block
+from graft.core.operators.definition.facts import normal_axis
 from graft.core.tensor_ir.ir import Buffer, CallExtern, Expression, Function, If
 from graft.core.types import INTEGERS, ONNX_DOMAINS
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from graft.core.operators import build as b
-from graft.core.operators.bounds import IndexBound, Size
-from graft.core.operators.control_loops import Lanes, block, let, loop
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import Lanes, block, let, loop
+from graft.core.operators.definition.index_bounds import IndexBound, Size
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.build import index
-from graft.core.operators.cost import elements
-from graft.core.operators.table import OPERATORS, Lowering, Operator, OperatorTable, Trait
+from graft.core.graph.view import NodeView, ValueView
+from graft.core.operators.definition.build import index
+from graft.core.operators.definition.cost import elements
+from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, OperatorTable, Trait
 from graft.core.tensor_ir.anchors import Elementwise, Window
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage, Variable
 from graft.core.tensor_ir.visit import substitution

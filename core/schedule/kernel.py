@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from graft.core.model.view import NodeView
-from graft.core.operators.table import Trait
+from graft.core.graph.view import NodeView
+from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Function, Stage, Statement
 from graft.runtime.procedure import Schedule

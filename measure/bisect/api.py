@@ -13,9 +13,9 @@ import onnx_ir as ir
 
 from graft.compiler.request import Backends, Request, listed
 from graft.core.backend_spec import backend_text
-from graft.core.model.dimensions import Dims, values_and_ranges
-from graft.core.model.load import SOURCE, Source, load
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.graph.dimensions import Dims, values_and_ranges
+from graft.core.importer.load import SOURCE, Source, load
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import GraftError, InputError, VerifyError
 from graft.measure.bisect.report import BisectReport, write_files
 from graft.measure.bisect.search import Search

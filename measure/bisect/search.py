@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from graft.core.machine.target import OPTIMISATIONS
-from graft.core.model.normalize import PASSES
+from graft.core.passes.normalize import PASSES
 from graft.measure.bisect.minimal import minimal
 from graft.measure.bisect.report import Cure
 from graft.measure.bisect.trial import Failure, Trials

@@ -14,7 +14,7 @@ import onnx_ir as ir
 import torch
 import torch._inductor.config as inductor
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
 from graft.errors import GraftError
 from graft.measure.peers.torch_operators import FIXED, TORCH_OPERATORS, TorchOperator
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject, Yield
 from graft.errors import PluginError
 from graft.partition.backend_like import BackendLike

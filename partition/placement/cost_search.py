@@ -16,8 +16,8 @@ from typing import Protocol
 import onnx_ir as ir
 
 from graft.core.collection import collection_paused
-from graft.core.model.sample_inputs import typical_numbers
-from graft.core.traversal import all_graphs
+from graft.core.graph.traversal import all_graphs
+from graft.core.shapes.sample_inputs import typical_numbers
 from graft.partition.backend_like import MAIN_MEMORY, memory_of
 from graft.partition.costs import value_bytes
 from graft.partition.graph import RUNTIME

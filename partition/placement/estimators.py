@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from graft.core.machine.target import Target
-from graft.core.operators.table import Cost, OperatorTable
+from graft.core.operators.definition.table import Cost, OperatorTable
 from graft.partition.backend_like import BackendLike
 from graft.partition.costs import Work, kernel_cost
 from graft.partition.region import Region

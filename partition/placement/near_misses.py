@@ -13,9 +13,9 @@ from itertools import chain
 
 import onnx_ir as ir
 
+from graft.core.graph.view import NodeView
 from graft.core.lazy import Lazy
-from graft.core.model.view import NodeView
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.definition.table import OperatorTable
 from graft.core.reject import Reject
 from graft.partition.annotate_target import lost_to
 from graft.partition.backend_like import ask_check

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from graft.core.collection import collection_paused
 from graft.core.lazy import Lazy
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.definition.table import OperatorTable
 from graft.core.reject import Reject
 from graft.errors import PlanError
 from graft.partition.backend_like import BackendLike

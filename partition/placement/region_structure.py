@@ -6,7 +6,7 @@ import hashlib
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
 from graft.partition.graph import bodies
 from graft.partition.region import Region
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.errors import PatternError
 from graft.patterns.checks.arguments import OTHER_NAMES
 from graft.patterns.checks.demands import innermost, require_agreement

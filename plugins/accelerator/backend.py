@@ -11,9 +11,9 @@ from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport, ShapeSupport
 
 if TYPE_CHECKING:
+    from graft.core.graph.view import NodeView
     from graft.core.machine.target import CompileOptions
-    from graft.core.model.view import NodeView
-    from graft.core.operators.table import Cost
+    from graft.core.operators.definition.table import Cost
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
     from graft.runtime.procedure import Module

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from graft.core.model.passes.node_rewrite import is_operator
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.reject import Reject
+from graft.core.rewriting.node_rewrite import is_operator
 from graft.errors import CompileError
 from graft.partition.region import Region
 from graft.patterns.match import Match

@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any
 
 from graft.core.affine.linear import Linear
-from graft.core.operators.build import dims
+from graft.core.operators.definition.build import dims
 from graft.core.schedule.primitives.step import bounded
 from graft.core.tensor_ir.ir import (
     Allocate,

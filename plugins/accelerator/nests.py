@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,

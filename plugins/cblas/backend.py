@@ -11,7 +11,7 @@ from graft.plugins.c_source_backend import CSourceBackend
 from graft.plugins.cblas import library
 
 if TYPE_CHECKING:
-    from graft.core.model.view import NodeView
+    from graft.core.graph.view import NodeView
     from graft.core.reject import Reject
     from graft.patterns.composite import Composite
     from graft.plugins.c_calls import CCall, CKernel

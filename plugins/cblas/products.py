@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from graft.core.affine.expressions import multiply
-from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.reject import Reject
+from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
@@ -16,7 +16,7 @@ from graft.plugins.json_graph import BodyOperator
 from graft.runtime.extents import Extent
 
 if TYPE_CHECKING:
-    from graft.core.model.view import NodeView, ValueView
+    from graft.core.graph.view import NodeView, ValueView
     from graft.patterns.match import Match
 
 PREFIXES = {"float32": "s", "float64": "d"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from graft.core.operators.build import Count, counts, index, variables
+from graft.core.operators.definition.build import Count, counts, index, variables
 from graft.core.schedule.loops.inline import map_stage, stage_expressions
 from graft.core.tensor_ir.anchors import weakened
 from graft.core.tensor_ir.ir import Buffer, Expression, Load, Stage, Variable

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
-from graft.core.operators import build as b
+from graft.core.graph.view import NodeView
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Variable
 from graft.partition.region import Region

@@ -16,10 +16,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.affine.text import parsed
+from graft.core.graph.view import ValueView
 from graft.core.machine.target import Target
-from graft.core.model.view import ValueView
-from graft.core.operators import build as b
-from graft.core.operators.table import OperatorTable, Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.selection.table import TABLE

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.target import Target
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.build import constant
+from graft.core.operators.definition.build import constant
+from graft.core.operators.definition.table import OperatorTable, Trait
 from graft.core.operators.lower import neutral_stage, of_nothing
-from graft.core.operators.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel, anchor_stage
 from graft.core.schedule.loops.inline import map_stage, relaid, reordered, stage_expressions
 from graft.core.schedule.loops.narrowing import reading, storing

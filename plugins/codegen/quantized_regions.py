@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from graft.core.model.normalize import PASSES
-from graft.core.model.passes.fold_constants import FoldConstants
-from graft.core.model.passes.integer_arithmetic import IntegerArithmetic
-from graft.core.model.passes.pipeline import Pipeline
-from graft.core.model.passes.weights_k_major import WeightsKMajor
+from graft.core.passes.integer.integer_arithmetic import IntegerArithmetic
+from graft.core.passes.normalize import PASSES
+from graft.core.passes.pipeline import Pipeline
+from graft.core.passes.weights_k_major import WeightsKMajor
+from graft.core.rewriting.fold_constants import FoldConstants
 from graft.partition.region import Region
 from graft.plugins.codegen.region_models import model_of, region_of
 

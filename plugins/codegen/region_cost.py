@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from graft.core.machine.rows import GENERIC
 from graft.core.machine.target import Target
-from graft.core.operators.table import Cost, OperatorTable
+from graft.core.operators.definition.table import Cost, OperatorTable
 from graft.partition.costs import Work, kernel_cost
 from graft.plugins.codegen.grouping.fusion import FusionLimits, fuse
 from graft.plugins.codegen.grouping.lowerings import Lowerings
 from graft.plugins.codegen.grouping.region_layout import RegionGraph, between_transposes
 
 if TYPE_CHECKING:
-    from graft.core.model.view import NodeView
+    from graft.core.graph.view import NodeView
     from graft.partition.region import Region
 
 

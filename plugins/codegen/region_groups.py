@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.target import Target
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.table import OperatorTable, Trait
+from graft.core.operators.definition.table import OperatorTable, Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.selection.select import rounds
 from graft.core.tensor_ir.ir import Buffer, Variable

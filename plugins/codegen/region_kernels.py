@@ -11,12 +11,12 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.affine.text import parsed
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.target import Target
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.control_loops import Lanes
+from graft.core.operators.definition.control_loops import Lanes
+from graft.core.operators.definition.table import OperatorTable
+from graft.core.operators.definition.varying import is_static
 from graft.core.operators.extent_check import extent_check
-from graft.core.operators.table import OperatorTable
-from graft.core.operators.varying import is_static
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import Parameters, to_json
 from graft.core.schedule.strategies.nests.fused_elementwise import overwritable

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from graft.core.model.view import ValueView
+from graft.core.graph.view import ValueView
 from graft.partition.region import Region
 
 

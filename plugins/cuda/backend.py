@@ -17,7 +17,7 @@ from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
     from graft.core.machine.target import CompileOptions
-    from graft.core.operators.table import Cost
+    from graft.core.operators.definition.table import Cost
     from graft.core.tensor_ir.ir import Function
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.partition.region import Region

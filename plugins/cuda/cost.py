@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from graft.core.operators.table import Cost, OperatorTable, Trait
+from graft.core.operators.definition.table import Cost, OperatorTable, Trait
 from graft.partition.costs import Work, kernel_cost, typical_shape
 from graft.plugins.cuda.machines import SPEEDS, Speed
 
 if TYPE_CHECKING:
+    from graft.core.graph.view import NodeView
     from graft.core.machine.machine import Machine
     from graft.core.machine.target import Precision
-    from graft.core.model.view import NodeView
 
 LAUNCH_SECONDS = 2.5e-6
 """From the end of a kernel to the beginning of the next one in a graph of them."""

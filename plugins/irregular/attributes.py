@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.plugins.irregular.automata import automaton
 
 _WORDS = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str.lower}

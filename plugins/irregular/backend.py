@@ -15,10 +15,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.graph.view import NodeView, ValueView, is_packed
 from graft.core.machine.target import CompileOptions
-from graft.core.model.view import NodeView, ValueView, is_packed
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import Cost
+from graft.core.operators.definition.table import Cost
 from graft.core.reject import Reject
 from graft.partition.costs import Work, kernel_cost
 from graft.partition.region import Region

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from graft.core.model.view import NodeView, ValueView, is_packed
-from graft.core.operators.functions.body import MICROSOFT
+from graft.core.graph.view import NodeView, ValueView, is_packed
+from graft.core.operators.definition.function_body import MICROSOFT
 from graft.core.reject import Reject
 from graft.core.types import FLOATS, INTEGERS, PACKED_TYPES
 from graft.plugins.irregular.attributes import expressions, found

@@ -7,8 +7,8 @@ from typing import Any
 import onnx
 from onnx.defs import OpSchema
 
-from graft.core.operators.functions.body import MICROSOFT
-from graft.core.operators.table import Operator
+from graft.core.operators.definition.function_body import MICROSOFT
+from graft.core.operators.definition.table import Operator
 
 
 def _one_axis_more(context: Any) -> None:

@@ -9,7 +9,7 @@ from graft.errors import PluginError
 from graft.plugins.hooks import hookimpl
 
 if TYPE_CHECKING:
-    from graft.core.operators.table import Operator
+    from graft.core.operators.definition.table import Operator
     from graft.plugins.backend import Backend
     from graft.runtime.loaders import NativeLoader
 

@@ -13,8 +13,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.upgrade import OPSET
-from graft.core.model.view import constant_tensor
+from graft.core.graph.view import constant_tensor
+from graft.core.importer.upgrade import OPSET
 from graft.partition.region import REGION_DOMAIN, Region, regions
 
 IR_VERSION = 10

@@ -29,10 +29,10 @@ from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
     from graft.core.backend_spec import OptionValue
+    from graft.core.graph.view import NodeView
     from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
-    from graft.core.model.view import NodeView
-    from graft.core.operators.table import Cost
+    from graft.core.operators.definition.table import Cost
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.partition.region import Region
     from graft.patterns.match import Match

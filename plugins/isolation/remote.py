@@ -15,7 +15,8 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from graft.core.model.view import NodeView
+import graft.runtime._native as _native
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
 from graft.errors import GraftError, PluginError
 from graft.partition.region import Region
@@ -26,7 +27,6 @@ from graft.plugins.registry.discovery import PluginSource
 from graft.plugins.registry.fence import FencedBackend, trace_of
 from graft.plugins.registry.manager import Plugin, PluginManager
 from graft.plugins.registry.time_limit import LIMITS, Limits
-from graft.runtime import _native
 from graft.runtime.isolation import sandbox
 
 OTHER_HOOKS = ("graft_datatypes", "graft_operators", "graft_passes", "graft_region_compiled", "graft_report_sections")

@@ -8,7 +8,7 @@ from graft.core.reject import Yield
 from graft.plugins.onednn.eltwise import BINARY, is_eltwise
 
 if TYPE_CHECKING:
-    from graft.core.model.view import NodeView
+    from graft.core.graph.view import NodeView
 
 MOVES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Split", "Slice", "Concat"})
 JIT_BETA = 0.75

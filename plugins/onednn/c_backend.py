@@ -15,7 +15,7 @@ from graft.plugins.onednn.eltwise import BINARY, is_eltwise
 if TYPE_CHECKING:
     import numpy as np
 
-    from graft.core.model.view import NodeView
+    from graft.core.graph.view import NodeView
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
     from graft.plugins.c_calls import CCall, CKernel

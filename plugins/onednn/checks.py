@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graft.core.affine.expressions import is_at_least, subtract
-from graft.core.model.symbolic_shapes import dimensions_of
-from graft.core.operators.varying import known_late
+from graft.core.operators.definition.varying import known_late
 from graft.core.reject import Reject, first
+from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.plugins.onednn.accuracy import ELTWISE, LIMIT, PRIMITIVES, Accuracy
 from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, eltwise, is_eltwise
 from graft.plugins.onednn.pooling_windows import window
@@ -18,7 +18,7 @@ from graft.plugins.onednn.primitives import is_per_channel
 from graft.runtime.extents import Extent
 
 if TYPE_CHECKING:
-    from graft.core.model.view import NodeView, ValueView
+    from graft.core.graph.view import NodeView, ValueView
     from graft.patterns.match import Match
 
 MAX_RANK = 12

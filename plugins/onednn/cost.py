@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import Cost
+from graft.core.operators.definition.table import Cost
 from graft.partition.costs import Work, kernel_cost, value_bytes
 
 if TYPE_CHECKING:
-    from graft.core.model.view import NodeView
+    from graft.core.graph.view import NodeView
     from graft.partition.region import Region
 
 CALL_SECONDS = 3e-6

@@ -51,7 +51,7 @@ def load(name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[st
 
 
 def is_packed(value: Any) -> bool:
-    """Whether a value of a model comes and goes in packed bytes (`graft.core.model.view.is_packed`)."""
+    """Whether a value of a model comes and goes in packed bytes (`graft.core.graph.view.is_packed`)."""
     from onnx import TensorProto
 
     names = ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "FLOAT8E8M0")

@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
 from graft.errors import CompileError
 from graft.partition.region import COMPOSITE_DOMAIN, Region
 

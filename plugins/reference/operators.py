@@ -8,7 +8,7 @@ from importlib import import_module
 
 import onnx
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
 
 _OTHERS = {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from graft.core.model.view import NodeView
+    from graft.core.graph.view import NodeView
     from graft.patterns.composite import Composite
     from graft.plugins.registry.manager import Plugin, PluginManager
 
@@ -190,7 +190,7 @@ def _nodes(backend: FencedBackend) -> Iterator[NodeView]:
     """Give a float32 node of each probed operator, of static shapes; those that need attributes are passed over."""
     import onnx
 
-    from graft.core.model.view import NodeView
+    from graft.core.graph.view import NodeView
 
     named = (rule.what for rule in backend.rules if rule.is_operator)
     for operator in dict.fromkeys((*PROBES, *named)):

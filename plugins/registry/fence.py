@@ -25,10 +25,10 @@ from graft.runtime.loaders import C_SOURCE
 from graft.runtime.procedure import SECRET, Module
 
 if TYPE_CHECKING:
+    from graft.core.graph.view import NodeView
     from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
-    from graft.core.model.view import NodeView
-    from graft.core.operators.table import Cost
+    from graft.core.operators.definition.table import Cost
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
@@ -347,7 +347,7 @@ class FencedBackend(KnownOptions, Backend):
         return self._cost(f"cost_on of region '{region.name}'", region, lambda: self.backend.cost_on(region, target))
 
     def _cost(self, question: str, region: Region, ask: Callable[[], object]) -> Cost | Sequence[Cost] | None:
-        from graft.core.operators.table import Cost
+        from graft.core.operators.definition.table import Cost
 
         answer = self._call(question, ask, operators=len(region.origin))
         several = answer if isinstance(answer, tuple | list) else () if answer is None else (answer,)

@@ -60,7 +60,7 @@ class FencedPass:
 
     def attempt(self, model: ir.Model) -> bool:
         """Run the pass and check the model that it leaves; raise PluginError, naming the plugin."""
-        from graft.core.model.passes.pipeline import verify_model
+        from graft.core.passes.pipeline import verify_model
 
         with fence(self.plugin, f"pass '{self.name}'"), time_limit(self.seconds):
             changed = bool(self.inner.run(model))

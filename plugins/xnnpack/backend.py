@@ -13,7 +13,7 @@ from graft.plugins.xnnpack.limits import LIMITED
 if TYPE_CHECKING:
     import numpy as np
 
-    from graft.core.model.view import NodeView
+    from graft.core.graph.view import NodeView
     from graft.core.reject import Reject
     from graft.partition.region import Region
     from graft.patterns.composite import Composite

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from graft.core.operators.windows import windows_of
+from graft.core.operators.images.windows import windows_of
 from graft.core.reject import Reject, first
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
@@ -13,7 +13,7 @@ from graft.patterns.language import Pattern
 from graft.plugins import product_patterns
 
 if TYPE_CHECKING:
-    from graft.core.model.view import NodeView, ValueView
+    from graft.core.graph.view import NodeView, ValueView
     from graft.patterns.match import Match
 
 UNARY = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from graft.compiler.api import compile, plan
     from graft.compiler.explaining import explain
     from graft.compiler.exporting import export_wasm
-    from graft.core.model.load import load
+    from graft.core.importer.load import load
     from graft.core.reject import Reject, Yield
     from graft.core.tuning.options import TuneOptions
     from graft.errors import GraftError
@@ -100,7 +100,7 @@ _HOMES = {
     "explain": "graft.compiler.explaining",
     "export_wasm": "graft.compiler.exporting",
     "hookimpl": "graft.plugins.hooks",
-    "load": "graft.core.model.load",
+    "load": "graft.core.importer.load",
     "option": "graft.plugins.options.declared",
     "plan": "graft.compiler.api",
     "supports": "graft.plugins.supports",
@@ -109,7 +109,7 @@ _HOMES = {
 }
 _REGISTRIES = {
     "datatypes": ("graft.datatypes.registry", "DATATYPES"),
-    "load": ("graft.core.operators.table", "OPERATORS"),
+    "load": ("graft.core.operators.definition.table", "OPERATORS"),
 }
 """What plugins add to, by the name that needs it."""
 _FOLDERS = frozenset(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graft.runtime.loaders import PluginFile
     from graft.runtime.program import Program
 
-COMPILER = ("onnx", "onnx_ir", "llvmlite", "graft.compiler", "graft.core.model", "graft.partition")
+COMPILER = ("onnx", "onnx_ir", "llvmlite", "graft.compiler", "graft.core.importer", "graft.partition")
 """What is not there where a program is deployed."""
 WARM, RUNS = 300, 3000
 GROWTH = 2 << 20

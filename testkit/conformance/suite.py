@@ -149,8 +149,8 @@ def suite_of(
 
 def _trial(model: Model) -> Trial:
     """Return a vendor's model with inputs drawn for it."""
-    from graft.core.model.load import load
-    from graft.core.model.sample_inputs import sample_inputs
+    from graft.core.importer.load import load
+    from graft.core.shapes.sample_inputs import sample_inputs
 
     if not isinstance(model, onnx.ModelProto):
         path = os.fspath(model)

@@ -18,8 +18,8 @@ import numpy as np
 import graft.compiler.api as api
 from graft.compiler.request import plugins
 from graft.core.machine.target import OPTIMISATIONS
-from graft.core.model.normalize import PASSES
 from graft.core.operators.all import OPERATORS
+from graft.core.passes.normalize import PASSES
 from graft.errors import GraftError, UnsupportedError
 from graft.partition.policy import Policy
 from graft.testkit.models.draw import is_real

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from graft.core.model.shapes import infer_proto
+from graft.core.shapes.inference import infer_proto
 from graft.testkit.models.options import Options
 from graft.testkit.models.reference import quietly
 from graft.testkit.models.source import Source

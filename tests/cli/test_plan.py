@@ -155,7 +155,7 @@ def test_constraints_are_reasons_in_the_plan(graft, model, npu, arguments, code)
 
 COST = """
     def cost(self, region):
-        from graft.core.operators.table import Cost
+        from graft.core.operators.definition.table import Cost
         return Cost(10**15, 0)
 """
 

@@ -11,8 +11,8 @@ import onnx.parser
 from onnx.reference import ReferenceEvaluator
 
 import graft
+from graft.core.graph.view import NodeView
 from graft.core.machine.target import CompileOptions
-from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.partition.region import Region
 from graft.plugins.reference.backend import ReferenceBackend

@@ -13,8 +13,8 @@ import pytest
 import graft
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
-from graft.core.model.passes.fold_batch_normalization import FoldBatchNormalization
-from graft.core.model.passes.pipeline import record_of
+from graft.core.passes.fold_batch_normalization import FoldBatchNormalization
+from graft.core.passes.pipeline import record_of
 from graft.errors import ArtifactError, GraftError, InputError, ModelError, PlanError, PluginError, UnsupportedError
 from tests.compiler.models import Vendor, check, feeds, kinds, model, raising
 

@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 import graft
-from graft.core.model.load import load
-from graft.core.model.met_symbols import met_symbols
+from graft.core.importer.load import load
+from graft.core.shapes.met_symbols import met_symbols
 from graft.errors import InputError, ModelError
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20]>'

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import graft
-from graft.core.model.save import save_model
+from graft.core.graph.save import save_model
 
 TYPE = "custom[posit]16"
 HEADER = '<ir_version: 10, opset_import: ["" : 23]> g'

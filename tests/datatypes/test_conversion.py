@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 import graft
-from graft.core.model.view import ValueView
+from graft.core.graph.view import ValueView
 from graft.datatypes.conversion import convert
 from graft.datatypes.posit import Posit
 from graft.datatypes.shipped import DATATYPES

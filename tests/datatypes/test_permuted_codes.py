@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import graft
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.datatypes.constants import code_of
 from graft.datatypes.conversion import convert
 from graft.datatypes.lowering import via

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 import graft
-from graft.core.model.normalize import normalize
+from graft.core.passes.normalize import normalize
 from graft.datatypes.conversion import convert
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.study import Errors, SweepReport, batches, in_float64, layers_of, listed, type_named, with_layers

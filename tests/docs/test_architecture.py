@@ -15,8 +15,8 @@ from onnx import numpy_helper
 import graft
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request, choose
+from graft.core.graph.view import NodeView
 from graft.core.machine.target import target_named
-from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.lower import lower, lowering_of
 from graft.core.tensor_ir.ir import Stage

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graft.core.operators.table import OPERATORS
+from graft.core.operators.definition.table import OPERATORS
 from tests.docs.blocks import ROOT, blocks, execute, prepare, shell
 from tests.test_import_rule import ORDER
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
 from graft.partition.region import Region
 from graft.patterns.match import Match
 from graft.plugins.json_graph import JsonGraph, JsonNode

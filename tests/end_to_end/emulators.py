@@ -17,7 +17,7 @@ import pytest
 import graft
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.runtime.artifact import save
 
 from .test_switches import source

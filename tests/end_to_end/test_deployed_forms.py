@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graft
 from benchmarks.zoo import model
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import GraftError
 from graft.runtime.export.c_check import Recorded
 from graft.runtime.export.c_project import export_c_project

@@ -11,8 +11,8 @@ import graft
 from benchmarks.zoo import LIGHT, NAMES, SMALL, model
 from graft.compiler.driver import prepare
 from graft.compiler.request import choose
-from graft.core.model.sample_inputs import sample_inputs
 from graft.core.operators.all import OPERATORS
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.partition.placement.partitioner import partition
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -9,8 +9,8 @@ import pytest
 
 import graft
 from benchmarks.zoo import model
-from graft.core.model.load import load
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.importer.load import load
+from graft.core.shapes.sample_inputs import sample_inputs
 
 onnxruntime = pytest.importorskip("onnxruntime")
 NAMES = ("light_squeezenet", pytest.param("convnext_tiny", marks=pytest.mark.slow))

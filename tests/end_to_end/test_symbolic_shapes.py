@@ -16,7 +16,7 @@ import graft
 from graft.errors import GraftError, InputError
 from graft.runtime.extents import ExtentEquation, Symbol
 from graft.runtime.typical_shapes import typical_values
-from tests.core.model.exported import HEADER, MODELS
+from tests.core.importer.exported import HEADER, MODELS
 
 
 def onnxruntime_of(model: onnx.ModelProto):  # type: ignore[no-untyped-def]

@@ -10,8 +10,8 @@ import pytest
 
 import graft
 from benchmarks.data.symbolic_zoo import BATCH, LENGTH, dims, with_symbols
-from graft.core.model.load import load
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.importer.load import load
+from graft.core.shapes.sample_inputs import sample_inputs
 from tests.plugins.c_source.reduced_models import reduced
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -9,7 +9,7 @@ import graft
 from benchmarks.zoo import path_of
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import host_target
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the levels are those of x86-64")
 

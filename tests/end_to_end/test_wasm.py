@@ -21,7 +21,7 @@ import graft
 from benchmarks.zoo import model
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import ArtifactError, CompileError
 from graft.runtime.export.wasm import export_wasm
 from tests.report.webdriver import Browser, browser

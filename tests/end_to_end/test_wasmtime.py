@@ -12,7 +12,7 @@ import pytest
 import graft
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.runtime.export.wasm_plan import WEIGHTS_HEADER, Place, wasm_program
 
 from .emulators import network_of

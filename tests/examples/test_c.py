@@ -13,8 +13,8 @@ import onnx.parser
 import pytest
 
 import graft
+from graft.core.graph.view import NodeView
 from graft.core.machine.target import CompileOptions
-from graft.core.model.view import NodeView
 from graft.plugins.accelerator.backend import AcceleratorBackend
 from graft.runtime.loaders import ModuleFunction, PythonLoader
 

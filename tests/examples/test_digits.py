@@ -11,8 +11,8 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.model.load import load
-from graft.core.model.normalize import normalize
+from graft.core.importer.load import load
+from graft.core.passes.normalize import normalize
 
 FOLDER = Path(__file__).parents[2] / "examples" / "digits"
 

@@ -7,8 +7,8 @@ import graft
 from benchmarks.families.all import FAMILIES
 from benchmarks.families.operator_cases import CASES, LEFT_OUT, model_of
 from benchmarks.families.table import difference
-from graft.core.model.sample_inputs import sample_inputs
 from graft.core.operators.all import OPERATORS
+from graft.core.shapes.sample_inputs import sample_inputs
 
 
 def test_every_operator_of_the_table_is_measured_or_left_out_for_a_reason() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import graft
 from benchmarks.zoo import model as zoo_model
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import GraftError
 from graft.measure.peers.peer_table import COMPARE, INSTALL, PACKAGES, PEERS, peer
 

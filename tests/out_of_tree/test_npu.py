@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 import graft
+from graft.core.graph.view import NodeView
 from graft.core.machine.target import CompileOptions, target_named
-from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.plugins.registry.manager import PluginManager
 from tests.plugins.distributions import install_project

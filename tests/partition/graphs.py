@@ -11,7 +11,7 @@ import onnx_ir as ir
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
 from graft.partition.region import REGION_DOMAIN
 from graft.patterns.composite import Composite

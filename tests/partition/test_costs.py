@@ -8,7 +8,7 @@ from onnx import parser
 
 import graft
 from graft.compiler.driver import prepare
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.partition.costs import UNKNOWN_BYTES, Work, value_bytes
 from graft.partition.placement.partitioner import partition

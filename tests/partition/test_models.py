@@ -12,9 +12,9 @@ import pytest
 
 import graft
 from benchmarks.zoo import NAMES, model, path_of
-from graft.core.model.sample_inputs import sample_inputs
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
+from graft.core.shapes.sample_inputs import sample_inputs
 from graft.partition.graph import is_constant_node
 from graft.partition.placement.partitioner import Partitioned, partition
 from graft.partition.policy import Policy

@@ -11,15 +11,16 @@ import onnx_ir as ir
 import pytest
 
 import graft
-import graft.core.model.load as importer
-import graft.core.model.shapes as shapes
+import graft.core.importer.load as importer
+import graft.core.shapes.inference as shapes
 from benchmarks.planning import Matrix, Vector, mixed
 from graft.compiler.driver import prepare
-from graft.core.model.equations import collect
-from graft.core.model.normalize import normalize
-from graft.core.model.passes import derive_shapes, node_rewrite
-from graft.core.model.symbolic_shapes import SymbolicInference
-from graft.core.operators.table import OperatorTable
+from graft.core.operators.definition.table import OperatorTable
+from graft.core.passes import derive_shapes
+from graft.core.passes.normalize import normalize
+from graft.core.rewriting import node_rewrite
+from graft.core.shapes import equations as collect
+from graft.core.shapes.symbolic_shapes import SymbolicInference
 from graft.partition.partition_graph import PartitionGraph
 from graft.partition.placement import cost_search, near_misses, problem
 from graft.patterns.backtracking import Machine

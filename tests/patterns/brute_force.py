@@ -11,7 +11,7 @@ from itertools import permutations
 
 import onnx_ir as ir
 
-from graft.core.model.view import ValueView
+from graft.core.graph.view import ValueView
 from graft.patterns.language import (
     Absent,
     Alternative,

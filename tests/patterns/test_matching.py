@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graft.core.model.view import ValueView
-from graft.core.operators.table import Operator, OperatorTable
+from graft.core.graph.view import ValueView
+from graft.core.operators.definition.table import Operator, OperatorTable
 from graft.errors import PatternError
 from graft.patterns import (
     absent,

@@ -9,7 +9,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import graft
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.errors import PatternError
 from graft.patterns import Pattern, is_op, wildcard
 from graft.patterns.rewrite import Rule, rewrite

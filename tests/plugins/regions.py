@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.view import ValueView
+from graft.core.graph.view import ValueView
 from graft.partition.region import COMPOSITE_DOMAIN, REGION_DOMAIN, Region
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "graft.composite" : 1, "graft.region" : 1]>'

@@ -15,15 +15,15 @@ import graft
 from graft.compiler.api import compile_model
 from graft.compiler.driver import prepare
 from graft.compiler.request import Request, choose
-from graft.core.model.load import load
-from graft.core.model.passes.pipeline import record_of
-from graft.core.operators.table import OPERATORS, Operator
+from graft.core.importer.load import load
+from graft.core.operators.definition.table import OPERATORS, Operator
+from graft.core.passes.pipeline import record_of
 from graft.errors import GraftError, ModelError, PluginError
 from graft.plugins.registry.manager import PluginManager
 
 OPERATOR = """
 import onnx
-from graft.core.operators.table import OPERATORS, Operator
+from graft.core.operators.definition.table import OPERATORS, Operator
 from graft.plugins.hooks import hookimpl
 
 Schema = onnx.defs.OpSchema
@@ -95,7 +95,7 @@ def test_an_operator_of_a_plugin_is_compiled_by_its_lowering(tmp_path: Path) -> 
 def test_compiling_asks_the_plugins_for_operators_that_are_not_known() -> None:
     code = """
 import graft.compiler.api
-from graft.core.operators.table import OPERATORS
+from graft.core.operators.definition.table import OPERATORS
 assert OPERATORS.get("Tokenizer", "com.microsoft") is None  # no plugin is loaded
 OPERATORS.discover()
 assert OPERATORS.get("Tokenizer", "com.microsoft") is not None
@@ -170,7 +170,7 @@ import sys
 from dataclasses import replace
 
 import graft
-from graft.core.operators.table import OPERATORS
+from graft.core.operators.definition.table import OPERATORS
 
 
 class Absolutely(graft.TensorIrBackend):

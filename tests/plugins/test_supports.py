@@ -3,7 +3,7 @@ import onnx_ir as ir
 import pytest
 
 import graft
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
 from graft.errors import PluginError
 from graft.patterns import is_op, wildcard

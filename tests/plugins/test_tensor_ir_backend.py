@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 import graft
+from graft.core.graph.view import NodeView
 from graft.core.machine.target import CompileOptions, Target, host_target
-from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Function

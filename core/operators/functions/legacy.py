@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from graft.core.operators.functions.body import Body
+from graft.core.operators.definition.function_body import Body
 from graft.core.operators.functions.microsoft import add
 
 LEGACY = "graft.legacy"

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from graft.core.operators.functions.body import Body
+from graft.core.operators.definition.function_body import Body
 from graft.core.operators.functions.microsoft import add as add_to
 
 DOMAIN = "ai.onnx.ml"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graft.core.operators.functions.body import MICROSOFT, Body, Function
-from graft.core.operators.table import OPERATORS, Operator, Trait
+from graft.core.operators.definition.function_body import MICROSOFT, Body, Function
+from graft.core.operators.definition.table import OPERATORS, Operator, Trait
 
 
 def add(name: str, function: Function, domain: str = MICROSOFT) -> None:

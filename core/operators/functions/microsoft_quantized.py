@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from graft.core.operators.definition.function_body import Body
 from graft.core.operators.functions.attention import projected
-from graft.core.operators.functions.body import Body
 from graft.core.operators.functions.microsoft import CONVOLUTION, add
 
 # ---- Between dequantisation and quantisation ----------------------------------------------------------------------

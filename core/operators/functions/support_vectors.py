@@ -8,7 +8,7 @@ from itertools import accumulate, combinations
 import numpy as np
 from onnx import TensorProto
 
-from graft.core.operators.functions.body import Body
+from graft.core.operators.definition.function_body import Body
 from graft.core.operators.functions.machine_learning import add, class_labels, labelled, transformed
 
 

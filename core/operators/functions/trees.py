@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from graft.core.operators.functions.body import Body
+from graft.core.operators.definition.function_body import Body
 from graft.core.operators.functions.machine_learning import add, class_labels, labelled, transformed
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")

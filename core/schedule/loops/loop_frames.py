@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from graft.core.machine.machine import Machine
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize

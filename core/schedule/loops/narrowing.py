@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.inline import map_stage
 from graft.core.tensor_ir.ir import Buffer, Cast, Expression, Intrinsic, Load, Stage
 from graft.core.tensor_ir.visit import ExpressionMap

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from graft.core.machine.machine import Machine
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import constant_shape, stage_expressions
 from graft.core.schedule.loops.nest import operations

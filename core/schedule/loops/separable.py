@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.tensor_ir.ir import Axis, Buffer, Constant, Expression, Load, Stage, Variable, is_ordered
 from graft.core.tensor_ir.rewriting.simplify import Simplifier

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graft.core.machine.machine import Machine
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
 from graft.core.schedule.loops.loop_frames import TASKS, nested, outer_loops
 from graft.core.schedule.loops.segments import part

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.tensor_ir.ir import Constant, Expression, For, Horizontal, If, Load, Statement
 from graft.core.tensor_ir.visit import (

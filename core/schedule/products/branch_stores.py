@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.products.product_axes import Contraction
 from graft.core.schedule.products.tiling import RegisterTile, finish_tile
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, If, Statement

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.epilogue import Epilogue

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from graft.core.machine.instructions import DOTS
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.blocking import Panel, Part, Place, Range

@@ -14,7 +14,7 @@ import numpy as np
 
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.tensor_ir.anchors import weakened
 from graft.core.tensor_ir.interpreting.interpreter import run_stages

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import inline_into, map_stage
 from graft.core.schedule.loops.narrowing import ROUNDING

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products.product_axes import Contraction
 from graft.core.schedule.products.tiling import RegisterTile, Split

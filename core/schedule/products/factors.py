@@ -8,7 +8,7 @@ from typing import Literal
 
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.unswitch import unswitched
 from graft.core.schedule.parameters import ContractionParameters, Packing

@@ -13,7 +13,7 @@ import numpy as np
 
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.products.convolution import Convolution, is_read

@@ -16,8 +16,8 @@ from operator import is_
 import numpy as np
 
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products.epilogue import epilogue_of, fused_stages, turn
 from graft.core.schedule.products.product_axes import Contraction, analyse

@@ -9,7 +9,7 @@ import numpy as np
 
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.vectorize import vectorize_expression, zero_of
 from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.factor_packing import PackedFactor

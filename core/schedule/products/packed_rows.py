@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graft.core.machine.instructions import DOTS
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products.dot_grouping import PACKED_DTYPE, Sum, group_bfloat16, group_bytes

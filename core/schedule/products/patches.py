@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products.convolution import Convolution, convolution_of, is_read
 from graft.core.tensor_ir.anchors import Windows

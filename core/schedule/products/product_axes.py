@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from graft.core.machine.instructions import DOTS
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages

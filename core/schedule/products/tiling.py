@@ -16,7 +16,7 @@ from typing import Protocol
 
 from graft.core.machine.machine import Costs
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.accumulate import joined
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.products.statements import bind, multiply_add, over, ramp, registers, scratch, wide

@@ -6,7 +6,7 @@ transposed in registers, so that the epilogue reads and writes runs of pixels in
 
 from __future__ import annotations
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.products.blocking import Panel, Part, Place, Range
 from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.factors import Outer

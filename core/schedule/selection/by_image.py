@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from graft.core.machine.target import Target
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.loops.inline import constant_shape

@@ -10,9 +10,9 @@ from enum import Enum
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.passes.node_rewrite import constant_of, static_shape
-from graft.core.model.passes.quantized_tensors import RANGES, Quantization, dequantized
+from graft.core.passes.integer.quantized_tensors import RANGES, Quantization, dequantized
 from graft.core.reject import Reject
+from graft.core.rewriting.node_rewrite import constant_of, static_shape
 from graft.plugins.accelerator.frontend.layers import Activation, Array
 
 UNSIGNED = 128

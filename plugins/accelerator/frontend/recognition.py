@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.passes.node_rewrite import attribute_of, constant_of, is_operator, static_shape
-from graft.core.model.passes.quantized_tensors import RANGES, Quantization, dequantized, quantization, quantization_of
-from graft.core.model.view import NodeView
-from graft.core.operators.windows import windows_of
+from graft.core.graph.view import NodeView
+from graft.core.operators.images.windows import windows_of
+from graft.core.passes.integer.quantized_tensors import RANGES, Quantization, dequantized, quantization, quantization_of
+from graft.core.rewriting.node_rewrite import attribute_of, constant_of, is_operator, static_shape
 from graft.plugins.accelerator.frontend.layers import (
     HIGHEST,
     LOWEST,

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.table import OperatorTable, Trait
-from graft.core.operators.varying import is_static
+from graft.core.graph.view import NodeView, ValueView
+from graft.core.operators.definition.table import OperatorTable, Trait
+from graft.core.operators.definition.varying import is_static
 
 LONGEST_CHAIN = 8
 """Elementwise operators between the product and Softmax up to which they are looked for."""

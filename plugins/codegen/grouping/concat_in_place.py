@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
 
 LEAST = 0.5
 """The share of a Concat's elements that must be computed in place; below, one kernel copies them all.

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
-from graft.core.model.passes.fold_constants import widens_weights
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.table import OperatorTable, Trait
+from graft.core.graph.view import NodeView, ValueView
+from graft.core.operators.definition.table import OperatorTable, Trait
+from graft.core.rewriting.fold_constants import widens_weights
 
 NARROW = ("uint8", "int8")
 REORDERED = (Trait.CONVOLUTION, Trait.POOLING)

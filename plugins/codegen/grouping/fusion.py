@@ -18,10 +18,10 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
+from graft.core.operators.definition.table import OperatorTable, Trait
+from graft.core.operators.definition.varying import is_static
 from graft.core.operators.extent_check import checked_values
-from graft.core.operators.table import OperatorTable, Trait
-from graft.core.operators.varying import is_static
 from graft.plugins.codegen.grouping.attention_fusion import find_attention
 from graft.plugins.codegen.grouping.concat_in_place import Placed, placed_concats
 from graft.plugins.codegen.grouping.dequantize_fusion import computed_before, follows_integers, is_widening

@@ -15,9 +15,9 @@ from math import prod
 
 import onnx_ir as ir
 
+from graft.core.graph.view import NodeView
 from graft.core.machine.target import Target
-from graft.core.model.view import NodeView
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.products.joined_products import beside_pays, fits, stacking_pays
 from graft.plugins.codegen.grouping.fusion import Group
 from graft.plugins.codegen.grouping.stacked_convolutions import family_of_convolution, stacked

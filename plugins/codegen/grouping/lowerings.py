@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
+from graft.core.operators.definition.table import OperatorTable
 from graft.core.operators.lower import buffer_of, lower, lowering_of
-from graft.core.operators.table import OperatorTable
 from graft.core.tensor_ir.ir import Buffer, Stage, Variable
 
 

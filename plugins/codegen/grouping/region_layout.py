@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.target import Target
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.core.tensor_ir.anchors import RowReduction, Window

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView
-from graft.core.operators.manipulation import integers, normal_axis
+from graft.core.graph.view import NodeView
+from graft.core.operators.definition.facts import normal_axis
+from graft.core.operators.movement.manipulation import integers
 
 Axis = tuple[int, int, int]
 """Which positions along an axis are read: the first, how many, and how far one is from the next."""

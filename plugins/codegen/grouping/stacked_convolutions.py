@@ -13,8 +13,8 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators.table import Trait
+from graft.core.graph.view import NodeView, ValueView
+from graft.core.operators.definition.table import Trait
 from graft.plugins.codegen.grouping.fusion import Group
 
 

@@ -14,9 +14,9 @@ from graft.plugins.cuda.machines import SM_80, weakest_of
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    from graft.core.graph.view import NodeView
     from graft.core.machine.target import CompileOptions
-    from graft.core.model.view import NodeView
-    from graft.core.operators.table import Cost
+    from graft.core.operators.definition.table import Cost
     from graft.core.reject import Reject
     from graft.partition.region import Region
     from graft.patterns.composite import Composite

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from graft.core.model.symbolic_shapes import dimensions_of
 from graft.core.reject import Reject
+from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.patterns import is_op
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
@@ -15,7 +15,7 @@ from graft.plugins.product_patterns import gemm, matmul, matmul_bias
 from graft.runtime.extents import Extent
 
 if TYPE_CHECKING:
-    from graft.core.model.view import NodeView, ValueView
+    from graft.core.graph.view import NodeView, ValueView
     from graft.patterns.match import Match
 
 TYPES = ("float32", "float64", "float16", "bfloat16")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.build import Count
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.build import Count
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.parameters import AttentionTileParameters
 from graft.core.schedule.strategies.attention.attention_parts import AttentionStages, FactoredProduct

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.tensor_ir.ir import (
     Barrier,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from math import prod
 
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.loops.flat_stages import (

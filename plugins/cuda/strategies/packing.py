@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.tensor_ir.ir import Buffer, Load, Variable

@@ -8,8 +8,8 @@ from dataclasses import replace
 from graft.core.machine.machine import KIB
 from graft.core.machine.rows import THREADS, caches
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import inline_stages, stage_expressions

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from graft.core.operators import build as b
-from graft.core.operators.build import Count
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.build import Count
 from graft.core.schedule.loops.flat_stages import stride
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.strategies.strategy import Anchor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graft.core.operators import build as b
-from graft.core.operators.build import Count
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.build import Count
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.tensor_ir.ir import (
     Allocate,

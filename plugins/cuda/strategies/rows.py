@@ -12,9 +12,9 @@ from functools import partial, reduce
 from math import prod
 
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.build import Count
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.build import Count
+from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import joined

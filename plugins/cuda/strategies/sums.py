@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.products.statements import multiply_add
 from graft.core.tensor_ir.ir import (
     Allocate,

@@ -29,7 +29,7 @@ from graft.cli.programs import load_artifact, open_program
 from graft.report.quantities import size
 
 if TYPE_CHECKING:
-    from graft.core.model.dimensions import DimensionSpec
+    from graft.core.graph.dimensions import DimensionSpec
     from graft.measure.latency import BenchReport
 
 

@@ -17,7 +17,7 @@ from graft.core.backend_spec import texts_of
 from graft.errors import OptionError
 
 if TYPE_CHECKING:
-    from graft.core.model.dimensions import DimensionSpec
+    from graft.core.graph.dimensions import DimensionSpec
     from graft.partition.policy import Policy
     from graft.plugins.registry.manager import PluginManager
     from graft.runtime.isolation.options import Isolation

@@ -71,7 +71,7 @@ def convert_command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> int:
     """Write MODEL computing in a number format: an ONNX model that every other verb takes."""
-    from graft.core.model.save import save_model
+    from graft.core.graph.save import save_model
     from graft.datatypes.conversion import convert
     from graft.datatypes.study import layers_of, type_named
 

@@ -22,7 +22,7 @@ from graft.cli.output import print_json, print_table
 from graft.cli.programs import input_option
 
 if TYPE_CHECKING:
-    from graft.core.model.dimensions import DimensionSpec
+    from graft.core.graph.dimensions import DimensionSpec
     from graft.measure.device.boards import Board
     from graft.runtime.procedure import ProgramDescription
 

@@ -30,7 +30,7 @@ from graft.report.quantities import dearer, knobs, shape, size
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from graft.core.model.dimensions import Dims
+    from graft.core.graph.dimensions import Dims
 
 STAGES = ("loaded", "normalized", "partitioned")
 
@@ -197,7 +197,7 @@ def _model(
     dims: Dims,
 ) -> ir.Model:
     if stage == "loaded":
-        from graft.core.model.load import load
+        from graft.core.importer.load import load
 
         return load(str(path), shapes=shapes, dims=dims)
     from graft.compiler.backend_passes import prepare_for
@@ -240,7 +240,7 @@ def _text(model: ir.Model) -> str:
 
 
 def _print_model(state: State, model: ir.Model) -> None:
-    from graft.core.model.view import ValueView
+    from graft.core.graph.view import ValueView
 
     counts = Counter(node.op_type if not node.domain else f"{node.domain}::{node.op_type}" for node in model.graph)
     constants = [value for value in model.graph.initializers.values() if value.const_value is not None]

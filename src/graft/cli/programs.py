@@ -15,7 +15,7 @@ from graft.runtime.system.plugin_files import name_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from graft.core.model.dimensions import DimensionSpec
+    from graft.core.graph.dimensions import DimensionSpec
     from graft.runtime.loaders import PluginFile
     from graft.runtime.program import Program
 
@@ -84,8 +84,8 @@ def feeds_of(
     """Return an array for every input of a model, those not given being random; None if none is given."""
     if not given:
         return None
-    from graft.core.model.load import load
-    from graft.core.model.sample_inputs import sample_inputs
+    from graft.core.importer.load import load
+    from graft.core.shapes.sample_inputs import sample_inputs
     from graft.runtime.dtypes import dtype_name
     from graft.runtime.inputs import read_array
 

@@ -27,7 +27,7 @@ from graft.cli.output import print_json, print_table
 from graft.cli.programs import feeds_of, input_option, load_artifact
 
 if TYPE_CHECKING:
-    from graft.core.model.dimensions import DimensionSpec
+    from graft.core.graph.dimensions import DimensionSpec
     from graft.measure.verification import VerifyReport
 
 

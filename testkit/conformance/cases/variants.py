@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.testkit.conformance.cases.outcome import Trial
 
 TYPES = {

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from graft.core.model.view import NodeView, ValueView
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.lower import buffer_of, lower, lowering_of
 from graft.core.reject import Reject

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graft
-from graft.core.model.load import load
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
+from graft.core.importer.load import load
 from graft.core.operators.extent_check import extent_check
 from graft.core.tensor_ir.interpreting import machine_arithmetic
 from graft.core.tensor_ir.verifying.verifier import verify

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.machine.target import Target, target_named
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.loops.narrowing import reading, storing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.ir import Block, Buffer, CallExtern, Load, Store, Variable
 from graft.core.tensor_ir.visit import map_accesses
 

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from graft.core.operators.build import index
+from graft.core.operators.definition.build import index
 from graft.core.schedule.loops.inline import inline_stages
 from graft.core.schedule.loops.nest import operations
 from graft.core.tensor_ir.interpreting.interpreter import run_stages

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graft.core.machine.target import Target
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import (
     AttentionParameters,

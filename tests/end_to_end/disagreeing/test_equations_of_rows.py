@@ -10,11 +10,11 @@ import pytest
 
 from graft.core.affine.expressions import names_in
 from graft.core.affine.text import parsed
-from graft.core.model.dimensions import ranges_of
-from graft.core.model.equations.collect import equations_of
-from graft.core.model.equations.unify import aliases_of
-from graft.core.model.load import load
+from graft.core.graph.dimensions import ranges_of
+from graft.core.importer.load import load
 from graft.core.operators.all import OPERATORS
+from graft.core.shapes.equations import equations_of
+from graft.core.shapes.unification import aliases_of
 from graft.runtime.extents import Extent, agree, evaluate
 
 from .cases import CASES, RARE, Case

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Reject, Yield
 from graft.errors import PluginError
 from graft.partition.placement.partitioner import partition

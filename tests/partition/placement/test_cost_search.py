@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graft.core.graph.view import NodeView
 from graft.core.machine.rows import GENERIC
 from graft.core.machine.target import Precision, Target
-from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import Cost
+from graft.core.operators.definition.table import Cost
 from graft.core.reject import Reject
 from graft.errors import PlanError
 from graft.partition.costs import value_bytes

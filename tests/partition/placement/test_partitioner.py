@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 from graft.core.collection import collection_paused
-from graft.core.model.load import load
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
+from graft.core.importer.load import load
 from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
 from graft.errors import PatternError, PlanError, PluginError, UnsupportedError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.operators.build import dims
+from graft.core.operators.definition.build import dims
 from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import Allocate, Function
 from graft.core.tensor_ir.visit import walk_statements

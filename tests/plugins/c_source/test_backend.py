@@ -19,7 +19,7 @@ from graft.compiler.api import compile_model
 from graft.compiler.request import Request, choose
 from graft.core.machine.rows import COMPILED_FOR
 from graft.core.machine.target import CompileOptions, host_target, target_named
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.ir import (
     Binary,
     Block,

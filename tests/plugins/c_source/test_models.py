@@ -11,7 +11,7 @@ import pytest
 import graft
 from benchmarks.zoo import NAMES
 from benchmarks.zoo import model as zoo_model
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.shapes.sample_inputs import sample_inputs
 from tests.plugins.c_source.reduced_models import reduced
 
 ROUNDED = ("digits:custom[posit]16", "int8_digits")

@@ -14,7 +14,7 @@ import pytest
 
 import graft
 from benchmarks.zoo import model as zoo_model
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,

@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 import graft
-from graft.core.operators.bounds import IndexBound
-from graft.core.operators.control_loops import Lanes
+from graft.core.operators.definition.control_loops import Lanes
+from graft.core.operators.definition.index_bounds import IndexBound
 from graft.core.operators.index_check import index_check
 from graft.core.tensor_ir.interpreting import machine_arithmetic
 from graft.core.tensor_ir.verifying.verifier import verify

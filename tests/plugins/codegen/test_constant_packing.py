@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from graft.core.operators.build import compute, index, load, multiply
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.build import compute, index, load, multiply
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Block, Buffer, Function
 from graft.plugins.codegen.constant_packing import Shared, moved, scheduled_and_places, strided

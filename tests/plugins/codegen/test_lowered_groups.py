@@ -9,8 +9,8 @@ import onnx_ir as ir
 import pytest
 
 import graft
-from graft.core.model.view import NodeView
-from graft.core.operators import build as b
+from graft.core.graph.view import NodeView
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import anchor_stage
 from graft.core.tensor_ir.ir import Buffer, Stage
 from graft.core.types import Type

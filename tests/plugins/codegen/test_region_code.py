@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.ir import Buffer, Function, Store
 from graft.errors import CompileError
 from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode, naming_nodes

@@ -9,10 +9,10 @@ from onnx_ir import from_proto
 
 from graft.compiler.driver import prepare
 from graft.compiler.request import choose
+from graft.core.graph.view import NodeView
+from graft.core.importer.load import load
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target, host_target
-from graft.core.model.load import load
-from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.partition.placement.partitioner import partition
 from graft.partition.region import regions

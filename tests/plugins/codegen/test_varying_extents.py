@@ -9,10 +9,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.target import Target, host_target, target_named
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators import varying
 from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition import varying
 from graft.partition.region import REGION_DOMAIN, Region
 from graft.plugins.backend import CompiledRegion
 from graft.plugins.codegen.region_kernels import RegionKernels

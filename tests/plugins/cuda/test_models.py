@@ -13,8 +13,8 @@ import graft
 from benchmarks.data.symbolic_zoo import dims, with_symbols
 from benchmarks.zoo import NAMES
 from benchmarks.zoo import model as zoo_model
-from graft.core.model.load import load
-from graft.core.model.sample_inputs import sample_inputs
+from graft.core.importer.load import load
+from graft.core.shapes.sample_inputs import sample_inputs
 from tests.plugins.c_source.reduced_models import reduced
 from tests.plugins.cuda.fake_driver import Emulated, build
 

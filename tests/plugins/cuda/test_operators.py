@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graft.core.graph.view import ValueView
 from graft.core.machine.target import host_target
-from graft.core.model.view import ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.tensor_ir.ir import Function
 from graft.partition.region import REGION_DOMAIN, Region

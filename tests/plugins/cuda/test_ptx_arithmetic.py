@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.ir import Block, Buffer
 from graft.errors import CompileError
 from graft.plugins.cuda.emulated_image import emulated

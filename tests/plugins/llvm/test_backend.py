@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from graft.core.graph.view import NodeView
 from graft.core.machine.target import CompileOptions, host_target
-from graft.core.model.view import NodeView
 from graft.core.reject import Reject
 from graft.plugins.llvm.backend import LlvmBackend
 from tests.plugins.llvm.execute import execute

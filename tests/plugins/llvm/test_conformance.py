@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from graft.core.graph.view import ValueView
 from graft.core.machine.target import CompileOptions, host_target
-from graft.core.model.view import ValueView
 from graft.partition.region import REGION_DOMAIN, Region
 from graft.plugins.llvm.backend import LlvmBackend
 from tests.core.operators.node_cases import all_cases, make_constant, node_of

@@ -5,9 +5,9 @@ import pytest
 
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import host_target, target_named
-from graft.core.operators import build as b
-from graft.core.operators.contraction import element, product
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
+from graft.core.operators.products.contraction import element, product
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
 from graft.core.tensor_ir.interpreting.interpreter import run_function

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graft.core.machine.target import host_target, target_named
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.ir import (
     Allocate,
     Binary,

@@ -9,7 +9,7 @@ import pytest
 import graft
 from graft.core.machine.host import host_machine
 from graft.core.machine.target import target_named
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.parser import parse_stages

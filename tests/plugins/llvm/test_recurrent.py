@@ -8,11 +8,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graft
+from graft.core.graph.view import NodeView
 from graft.core.machine.target import host_target, target_named
-from graft.core.model.view import NodeView
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.build import index
-from graft.core.operators.recurrent_layer import GATES
+from graft.core.operators.definition.build import index
+from graft.core.operators.products.recurrent_layer import GATES
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 import pytest
 
-from graft.core.model.view import NodeView
+from graft.core.graph.view import NodeView
 from graft.core.reject import Yield
 from graft.plugins.onednn.boundary_support import declined_at_boundary
 from tests.plugins.onednn.cases import CASES

@@ -6,8 +6,8 @@ import onnx_ir as ir
 import pytest
 from onnx.backend.test.loader import load_model_tests
 
+from graft.core.graph.view import NodeView, ValueView, is_packed
 from graft.core.machine.target import CompileOptions, target_named
-from graft.core.model.view import NodeView, ValueView, is_packed
 from graft.core.reject import Reject
 from graft.errors import ArtifactError, CompileError
 from graft.partition.region import Region

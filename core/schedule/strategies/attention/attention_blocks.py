@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.tiled_transpose import transpose
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products.statements import ramp, wide

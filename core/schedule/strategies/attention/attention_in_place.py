@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products.statements import multiply_add, ramp, wide
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import inline_into, permuted, stage_expressions
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, indexed_by_axes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.products.statements import ramp, wide
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Rows, mask_of

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family

@@ -14,7 +14,7 @@ from math import gcd
 import numpy as np
 
 from graft.core.machine.machine import Machine
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.statements import (
     LINE,

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from graft.core.machine.machine import Machine
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products.blocking import BLOCK_SHARE, SPAN_SHARE

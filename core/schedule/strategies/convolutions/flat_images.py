@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import constant_shape, map_stage
 from graft.core.schedule.products.dot_grouping import Sum

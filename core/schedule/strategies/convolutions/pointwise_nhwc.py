@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graft.core.machine.target import Target
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import pixel_of

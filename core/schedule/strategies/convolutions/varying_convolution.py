@@ -15,7 +15,7 @@ import numpy as np
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded, widened

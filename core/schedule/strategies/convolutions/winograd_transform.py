@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.products.statements import allocate, counter, multiply_add, over
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, For, LoopKind, Statement, Unary, Variable
 

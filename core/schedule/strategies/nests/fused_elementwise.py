@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import inline_stages, stage_expressions
 from graft.core.schedule.loops.nest import operations

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from graft.core.machine.target import Target
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
 from graft.core.schedule.strategies.nests.generic_nest import common_rows, fuse, schedule_stages

@@ -13,7 +13,7 @@ from math import prod
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import (
     FlatStage,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from graft.core.machine.target import Target
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import identity_of
 from graft.core.schedule.loops.flat_stages import constant_extent

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.strategies.sequential.recurrence import Phase, Recurrence, Sums, parts_of, product_of

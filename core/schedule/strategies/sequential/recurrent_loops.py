@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from graft.core.machine.machine import Machine
-from graft.core.operators import build as b
-from graft.core.operators.control_loops import Lanes, block, loop, tiles
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import Lanes, block, loop, tiles
 from graft.core.schedule.primitives.vectorize import vector_load, vectorize_expression
 from graft.core.schedule.strategies.sequential.recurrence import Part, Phase, Recurrence, Sums, side_by_side, stages_of
 from graft.core.schedule.strategies.sequential.sequential_loops import loops_of

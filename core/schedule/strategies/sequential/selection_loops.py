@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from graft.core.machine.machine import Machine
-from graft.core.operators import build as b
-from graft.core.operators.control_loops import block, let, loop
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import block, let, loop
 from graft.core.schedule.loops.loop_frames import loops_around
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products.statements import ramp, wide

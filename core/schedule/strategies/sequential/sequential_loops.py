@@ -13,9 +13,9 @@ from typing import assert_never
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.control_loops import block
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import block
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis, constant_extent
 from graft.core.schedule.loops.loop_frames import blocked, loops_around, nested, outer_loops, taken

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.loops.inline import inline_stages

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graft
-from graft.core.model.load import load
+from graft.core.importer.load import load
 from graft.errors import ModelError
 
 DOMAIN = "com.microsoft"

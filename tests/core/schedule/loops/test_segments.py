@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.target import Target, target_named
-from graft.core.model.view import NodeView, ValueView
-from graft.core.operators import build as b
 from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.operators.lower import buffer_of, lower, lowering_of
-from graft.core.operators.manipulation import mirrored
-from graft.core.operators.table import Trait
+from graft.core.operators.movement.manipulation import mirrored
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.segments import MOST
 from graft.core.schedule.selection.select import schedule

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.unswitch import unswitched
 from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import For, Function, If

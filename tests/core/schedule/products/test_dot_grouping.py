@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graft.core.graph.view import NodeView
 from graft.core.machine.target import Target, target_named
-from graft.core.model.view import NodeView
-from graft.core.operators import build as b
-from graft.core.operators.contraction import centred, product
-from graft.core.operators.convolution import OPERATORS
-from graft.core.operators.table import Lowering, Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Lowering, Trait
+from graft.core.operators.images.convolution import OPERATORS
+from graft.core.operators.products.contraction import centred, product
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.products.dot_grouping import group_bytes

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from graft.core.operators import build as b
+from graft.core.operators.definition import build as b
 from graft.core.schedule.products.statements import (
     between,
     bound,

@@ -9,8 +9,8 @@ import pytest
 
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.one_image import one_image
 from graft.core.schedule.parameters import ContractionParameters

@@ -10,8 +10,8 @@ import pytest
 
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target
-from graft.core.operators.build import extents
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.build import extents
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages

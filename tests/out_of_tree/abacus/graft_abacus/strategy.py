@@ -1,7 +1,7 @@
 """A strategy of its own: elementwise kernels in equal runs, one for each wire."""
 
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.loops.inline import inline_stages

@@ -8,7 +8,7 @@ import onnx.parser
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.model.shapes import infer_shapes
+from graft.core.shapes.inference import infer_shapes
 from graft.plugins.accelerator.frontend.dequantization import DequantizePerReader
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> g '

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from graft.core.machine.target import CompileOptions, Precision, Target, host_target
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.table import OperatorTable, Trait
+from graft.core.operators.definition.table import OperatorTable, Trait
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Preference, Strategy, of_kernel
 from graft.core.tensor_ir.anchors import Window
 from graft.plugins.codegen.grouping.lowerings import Lowerings

@@ -9,7 +9,7 @@ import pytest
 
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.selection.select import schedule

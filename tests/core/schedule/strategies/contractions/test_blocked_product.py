@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.machine.target import Target, target_named
-from graft.core.operators import build as b
-from graft.core.operators.contraction import element, product
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
+from graft.core.operators.products.contraction import element, product
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products import blocking, contraction, factors
 from graft.core.schedule.products.tiling import choose_tile, split_evenly

@@ -12,8 +12,8 @@ import graft
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import ARMV8_A, X86_64_V2, X86_64_V4
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators.table import Trait
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.strategies.contractions.narrow_loops import Narrow, packed_digits

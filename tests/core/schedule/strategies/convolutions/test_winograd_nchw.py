@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.machine.target import Target
-from graft.core.operators import build as b
-from graft.core.operators import convolution as lowering
-from graft.core.operators.windows import windows_of
+from graft.core.operators.definition import build as b
+from graft.core.operators.images import convolution as lowering
+from graft.core.operators.images.windows import windows_of
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.strategies.convolutions.winograd_cost import choose_plan, plan_of

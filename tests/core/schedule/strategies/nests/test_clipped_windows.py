@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from graft.core.machine.target import target_named
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.strategies.nests.clipped_windows import clip_windows

@@ -9,7 +9,7 @@ import pytest
 from graft.core.machine.machine import Costs, Level, Machine, Memory
 from graft.core.machine.rows import GENERIC, X86_64_V3, X86_64_V4
 from graft.core.machine.target import Target
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops import column_reduction, loop_frames, nest
 from graft.core.schedule.loops.flat_stages import LoopAxis

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from graft.core.machine.target import target_named
-from graft.core.operators.build import dims
-from graft.core.operators.table import Trait
+from graft.core.operators.definition.build import dims
+from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function

@@ -1,0 +1,81 @@
+"""Walks over a model as ONNX's messages, and how they name its nodes."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from graft.errors import ModelError
+
+GRAPH, LISTS = AttributeProto.GRAPH, (AttributeProto.GRAPHS, AttributeProto.UNDEFINED)
+"""What holds graphs, or may: looked up once, for that is slow in a message's class."""
+
+
+def canonical(domain: str) -> str:
+    """Return the domain's short name: "" for ai.onnx."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def where_of(node: NodeProto) -> str:
+    """``Conv (node 'conv1')``: how messages name a node."""
+    return f"{node.op_type} (node '{node.name or next(iter(node.output), '')}')"
+
+
+def subgraphs(node: NodeProto) -> list[GraphProto]:
+    """Return the graphs among a node's attributes: branches and loop bodies."""
+    found: list[GraphProto] = []
+    for attribute in node.attribute:
+        kind = attribute.type
+        if kind == GRAPH:
+            found.append(attribute.g)
+        elif kind in LISTS:
+            found.extend(attribute.graphs)
+    return found
+
+
+def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
+    """Yield a graph and those within it."""
+    yield graph
+    for node in graph.node:
+        if node.attribute:
+            for inner in subgraphs(node):
+                yield from every_graph(inner)
+
+
+def order(nodes: Sequence[NodeProto]) -> list[NodeProto]:
+    """Return ``nodes`` so that each stands after what it reads, else in the order given; raise on a cycle."""
+    producers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
+    if all(producers.get(name, -1) < number for number, node in enumerate(nodes) for name in reads_of(node)):
+        return list(nodes)
+    sorter: TopologicalSorter[int] = TopologicalSorter()
+    for number, node in enumerate(nodes):
+        sorter.add(number, *(producers[name] for name in reads_of(node) if name in producers))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        names = " -> ".join(where_of(nodes[number]) for number in error.args[1])
+        raise ModelError(f"the graph has a cycle: {names}") from None
+    sequence: list[NodeProto] = []
+    ready = list(sorter.get_ready())
+    heapq.heapify(ready)
+    while ready:
+        number = heapq.heappop(ready)
+        sequence.append(nodes[number])
+        sorter.done(number)
+        for successor in sorter.get_ready():
+            heapq.heappush(ready, successor)
+    return sequence
+
+
+def reads_of(node: NodeProto) -> Iterator[str]:
+    """Yield the names that a node reads, those that its subgraphs read from outside included."""
+    yield from filter(None, node.input)
+    for graph in subgraphs(node):
+        own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+        own |= {name for inner in graph.node for name in inner.output}
+        for inner in graph.node:
+            yield from (name for name in reads_of(inner) if name not in own)
+        yield from (value.name for value in graph.output if value.name not in own)

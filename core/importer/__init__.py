@@ -1,0 +1,1 @@
+"""The import of a model: read, checked, completed and brought to one opset."""

@@ -1,0 +1,131 @@
+"""What the header of a model and its names leave out, write twice or write in an older form, made good in place.
+
+ONNX Runtime takes all of it, ONNX's checker none; so this runs before any check of what the graph says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+from graft.core.graph.protos import canonical, every_graph, subgraphs
+from graft.core.operators.definition.function_body import MICROSOFT
+
+OLDEST_IR = 4
+"""The first IR version whose initialisers need not be inputs."""
+
+
+def complete_header(proto: onnx.ModelProto, ir_version: int) -> None:
+    """Raise an old IR version, take one from the future down to ``ir_version``, and name the graphs."""
+    if proto.ir_version < 3 and not proto.opset_import:
+        proto.opset_import.add(domain="", version=1)  # what the first IR versions meant
+    proto.ir_version = max(proto.ir_version, OLDEST_IR) if proto.ir_version <= onnx.IR_VERSION else ir_version
+    for graph in every_graph(proto.graph):
+        graph.name = graph.name or "graph"
+    properties = {one.key: one.value for one in reversed(proto.metadata_props)}
+    if len(properties) < len(proto.metadata_props):
+        del proto.metadata_props[:]
+        for key, value in properties.items():
+            proto.metadata_props.add(key=key, value=value)
+
+
+def complete_names(proto: onnx.ModelProto) -> None:
+    """Give nodes names and the short domain, and drop initialisers without a name and dimensions below 0."""
+    for node in all_nodes(proto):
+        node.domain = canonical(node.domain)
+        node.name = node.name or next(iter(node.output), "")
+    for graph in every_graph(proto.graph):
+        for place in reversed(range(len(graph.initializer))):
+            if not graph.initializer[place].name:
+                del graph.initializer[place]
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            for dimension in value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ():
+                if dimension.dim_value < 0:
+                    dimension.Clear()
+
+
+def compute_results(graph: onnx.GraphProto) -> None:
+    """Let branches and loop bodies compute, in place, what they hand on from outside: ONNX's checker wants it so."""
+    for node in _below(graph.node):
+        for body in subgraphs(node):
+            own = {value.name for value in (*body.input, *body.initializer)}
+            own |= {name for inner in body.node for name in inner.output}
+            for place, value in enumerate(body.output):
+                if value.name not in own:
+                    result = f"{node.name}/{body.name}/{place}"
+                    body.node.append(onnx.helper.make_node("Identity", [value.name], [result], result))
+                    value.name = result
+
+
+def state_conditions(graph: onnx.GraphProto) -> None:
+    """Give loops that carry nothing, in place, the condition that they leave out.
+
+    onnx_ir drops absent inputs at the end, and ONNX says that a Loop has at least two.
+    """
+    for one in every_graph(graph):
+        nodes = []
+        for node in one.node:
+            if node.op_type == "Loop" and not node.domain and len(node.input) == 2 and not node.input[1]:
+                node.input[1] = f"{node.name}/condition"
+                true = onnx.helper.make_tensor("", onnx.TensorProto.BOOL, [], [True])
+                nodes.append(onnx.helper.make_node("Constant", [], [node.input[1]], node.input[1], value=true))
+        if nodes:
+            kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in (*nodes, *one.node)]
+            del one.node[:]
+            one.node.extend(kept)
+
+
+def complete_imports(proto: onnx.ModelProto) -> list[str]:
+    """Import the operator sets of the model's own functions and of ONNX Runtime, where nodes use them; return which."""
+    known = {canonical(one.domain) for one in proto.opset_import}
+    own = {function.domain for function in proto.functions} | {MICROSOFT}
+    missing = sorted({node.domain for node in all_nodes(proto)} & own - known)
+    for domain in missing:
+        proto.opset_import.add(domain=domain, version=1)
+    return missing
+
+
+def drop_uncalled(proto: onnx.ModelProto) -> list[str]:
+    """Drop the functions of a model that nothing calls, in place; return their names."""
+    functions = {(canonical(one.domain), one.name): one for one in proto.functions}
+    waiting = [(node.domain, node.op_type) for node in _below(proto.graph.node)]
+    called = set()
+    while waiting:
+        key = waiting.pop()
+        if key in functions and key not in called:
+            called.add(key)
+            waiting += [(canonical(node.domain), node.op_type) for node in _below(functions[key].node)]
+    dropped = []
+    for place in reversed(range(len(proto.functions))):
+        function = proto.functions[place]
+        if (canonical(function.domain), function.name) not in called:
+            dropped.append(function.name)
+            del proto.functions[place]
+    return dropped[::-1]
+
+
+def state_defaults(proto: onnx.ModelProto) -> None:
+    """Give every call of the model's own functions the attributes that it leaves to their defaults.
+
+    onnx's inliner (1.23) knows no defaults and gives the operators within a function those of their own.
+    """
+    defaults = {(canonical(one.domain), one.name): one.attribute_proto for one in proto.functions}
+    for node in all_nodes(proto):
+        given = {attribute.name for attribute in node.attribute}
+        absent = [one for one in defaults.get((canonical(node.domain), node.op_type), ()) if one.name not in given]
+        node.attribute.extend(absent)
+
+
+def all_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a model: those of its graph, its functions and all subgraphs."""
+    yield from _below(proto.graph.node)
+    for function in proto.functions:
+        yield from _below(function.node)
+
+
+def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from _below(graph.node)

@@ -1,0 +1,1 @@
+"""What an operator's row is, and the words that rows are written in."""

@@ -1,0 +1,1 @@
+"""Rows of operators that compute each element by itself."""

@@ -1,0 +1,1 @@
+"""Rows of operators over images: windows and resampling."""

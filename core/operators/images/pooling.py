@@ -1,0 +1,199 @@
+"""Pools: reductions over sliding windows and over all positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from graft.core.graph.view import NodeView
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
+from graft.core.operators.definition.cost import elements, per_input, traffic
+from graft.core.operators.definition.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.varying import anything
+from graft.core.operators.images import shapes
+from graft.core.operators.images.checks import WINDOWS
+from graft.core.operators.images.windows import count, known_pads, padding_of, positions, windows_of
+from graft.core.operators.reductions.reduction import Map, mean_of, rows, trailing
+from graft.core.tensor_ir.anchors import Pooling, Windows
+from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage
+
+POOLING = frozenset({Trait.POOLING})
+REDUCTION = frozenset({Trait.REDUCTION})
+Indices = Sequence[Expression]
+
+
+def _windows(lowering: Lowering) -> Windows:
+    kernel = lowering.node.attribute("kernel_shape")
+    target = next(buffer for buffer in map(lowering.optional_output, range(2)) if buffer is not None)
+    return windows_of(lowering.node, b.extents(lowering.input(0))[2:], kernel, b.extents(target)[2:])
+
+
+def _element(source: Buffer, w: Windows, axes: Indices, k: Indices, outside: Expression) -> Expression:
+    """The element that window ``axes`` sees at ``k``, or ``outside`` where it leaves the input."""
+    places, conditions = positions(w, axes[2:], k, b.extents(source)[2:])
+    value = b.masked_load(source, [axes[0], axes[1], *places], conditions)
+    mask = b.all_of(conditions)
+    return value if mask is None else b.select(mask, value, outside)
+
+
+def _lower_max_pool(lowering: Lowering) -> tuple[Stage, ...]:
+    source, w = lowering.input(0), _windows(lowering)
+    target, indices = lowering.optional_output(0), lowering.optional_output(1)
+    lowest = b.lowest(source.dtype)
+    best = target if target is not None else lowering.temporary(source.dtype, b.extents(lowering.output(1)))
+    stage = b.reduce(best, "max", w.kernel, lambda i, k: _element(source, w, i, k, lowest), structure=Pooling(w))
+    return (stage,) if indices is None else (stage, _max_positions(lowering, w, best, indices))
+
+
+def _max_positions(lowering: Lowering, w: Windows, best: Buffer, indices: Buffer) -> Stage:
+    """The least flat position in the input, over all dimensions, that holds a window's maximum."""
+    source = lowering.input(0)
+    shape, by_column = b.extents(source), bool(lowering.node.attribute("storage_order", 0))
+    order = list(range(w.rank))
+    if by_column:
+        order.reverse()
+    none = b.highest("int64")
+
+    def candidate(i: Indices, k: Indices) -> Expression:
+        places, conditions = positions(w, i[2:], k, shape[2:])
+        value = b.masked_load(source, [i[0], i[1], *places], conditions)
+        flat: Expression = b.add(b.multiply(i[0], shape[1]), i[1])
+        for d in order:
+            flat = b.add(b.multiply(flat, shape[2 + d]), places[d])
+        matches = b.same(value, b.load(best, *i))
+        mask = b.all_of(conditions)
+        return b.select(matches if mask is None else b.both(mask, matches), flat, none)
+
+    return b.reduce(indices, "min", w.kernel, candidate, structure=Pooling(w))
+
+
+def _lower_average_pool(lowering: Lowering) -> tuple[Stage, ...]:
+    source, target, w = lowering.input(0), lowering.output(), _windows(lowering)
+    kind, counts_padding = b.wide(source.dtype), lowering.node.attribute("count_include_pad", 0)
+    padding = padding_of(lowering.node, w) if counts_padding else None
+    extents = b.extents(source)[2:]
+
+    def value(axes: Indices, k: Indices) -> Expression:
+        places, conditions = positions(w, axes[2:], k, b.extents(source)[2:])
+        return b.cast(b.masked_load(source, [axes[0], axes[1], *places], conditions), kind)
+
+    if isinstance(total := count(w, [b.index(0)] * w.rank, extents, padding), int):
+        return (b.reduce(target, "add", w.kernel, value, epilogue=mean_of(total), structure=Pooling(w)),)
+    sums = lowering.temporary(kind, b.extents(target))
+
+    def mean(i: Indices) -> Expression:
+        of = count(w, i[2:], extents, padding)
+        return b.divide(b.load(sums, *i), float(of) if isinstance(of, int) else b.cast(of, kind))
+
+    return (b.reduce(sums, "add", w.kernel, value, structure=Pooling(w)), b.compute(target, mean))
+
+
+def _powered(p: int) -> Map:
+    def function(x: Expression) -> Expression:
+        size = b.unary("abs", x)
+        return size if p == 1 else b.multiply(x, x) if p == 2 else b.intrinsic("pow", size, float(p))
+
+    return function
+
+
+def _rooted(p: int) -> Map:
+    def function(total: Expression) -> Expression:
+        return total if p == 1 else b.unary("sqrt", total) if p == 2 else b.intrinsic("pow", total, 1.0 / p)
+
+    return function
+
+
+def _lower_lp_pool(lowering: Lowering) -> tuple[Stage, ...]:
+    source, w, p = lowering.input(0), _windows(lowering), lowering.node.attribute("p", 2)
+    kind = b.wide(source.dtype)
+
+    def value(axes: Indices, k: Indices) -> Expression:
+        places, conditions = positions(w, axes[2:], k, b.extents(source)[2:])
+        return _powered(p)(b.cast(b.masked_load(source, [axes[0], axes[1], *places], conditions), kind))
+
+    return (b.reduce(lowering.output(), "add", w.kernel, value, epilogue=_rooted(p), structure=Pooling(w)),)
+
+
+def _window_cost(node: NodeView) -> Cost:
+    return Cost(elements(node.outputs[0]) * math.prod(node.attribute("kernel_shape")), traffic(node))
+
+
+OPERATORS.add(
+    Operator(
+        "MaxPool",
+        POOLING | {Trait.SELECTING},
+        _lower_max_pool,
+        _window_cost,
+        varies=known_pads,
+        shapes=shapes.pool,
+        bounds=shapes.pool_bounds,
+        attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)),
+    )
+)
+OPERATORS.add(
+    Operator(
+        "AveragePool",
+        POOLING,
+        _lower_average_pool,
+        _window_cost,
+        varies=known_pads,
+        shapes=shapes.pool,
+        bounds=shapes.pool_bounds,
+        attributes=WINDOWS,
+    )
+)
+OPERATORS.add(
+    Operator(
+        "LpPool",
+        POOLING,
+        _lower_lp_pool,
+        _window_cost,
+        varies=known_pads,
+        shapes=shapes.pool,
+        bounds=shapes.pool_bounds,
+        attributes=(*WINDOWS, check.at_least(1, "p")),
+    )
+)
+
+# ---- Over all positions -------------------------------------------------------------------------------------------
+
+
+def _lower_global(
+    operator: BinaryOperator, before: Callable[[NodeView], Map], after: Callable[[NodeView, int | Expression], Map]
+) -> LowerFunction:
+    def lower(lowering: Lowering) -> tuple[Stage, ...]:
+        source = lowering.input(0)
+        axes = trailing(b.extents(source), 2)
+        prepare, finish = before(lowering.node), after(lowering.node, axes.count)
+
+        def value(place: Indices) -> Expression:
+            return prepare(b.cast(b.load(source, *place), b.wide(source.dtype)))
+
+        return (rows(lowering.output(), operator, axes, value, finish),)
+
+    return lower
+
+
+def _same(x: Expression) -> Expression:
+    return x
+
+
+_MEAN = _lower_global("add", lambda node: _same, lambda node, count: mean_of(count))
+_MAX = _lower_global("max", lambda node: _same, lambda node, count: _same)
+_NORM = _lower_global(
+    "add", lambda node: _powered(node.attribute("p", 2)), lambda node, count: _rooted(node.attribute("p", 2))
+)
+OPERATORS.add(Operator("GlobalAveragePool", REDUCTION, _MEAN, per_input(1), varies=anything, shapes=shapes.global_pool))
+OPERATORS.add(Operator("GlobalMaxPool", REDUCTION, _MAX, per_input(1), varies=anything, shapes=shapes.global_pool))
+OPERATORS.add(
+    Operator(
+        "GlobalLpPool",
+        REDUCTION,
+        _NORM,
+        per_input(2),
+        varies=anything,
+        shapes=shapes.global_pool,
+        attributes=(check.at_least(1, "p"),),
+    )
+)

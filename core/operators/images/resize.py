@@ -1,0 +1,354 @@
+"""Resize: one stage per resized dimension, each a weighted sum of a few neighbours.
+
+Positions are computed in float64, as onnx.reference does, because a position that falls exactly between two
+elements decides which one is taken. Where extents are known they and the weights are computed once per call, for one
+line of each dimension, and the dimensions go in the order of the least work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
+from typing import TypeAlias
+
+from graft.core.affine.equations import Equation
+from graft.core.affine.expressions import minimum
+from graft.core.graph.view import NodeView
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
+from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition.cost import per_output
+from graft.core.operators.definition.facts import normal_axis
+from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.varying import varying_axis
+from graft.core.operators.images import shapes
+from graft.core.operators.images.resize_positions import (
+    Dimension,
+    Indices,
+    Number,
+    between,
+    cubic_weights,
+    filled,
+    original_place,
+    real,
+)
+from graft.core.operators.images.resize_smoothing import in_order, smoothed
+from graft.core.reject import Reject
+from graft.core.tensor_ir.ir import Buffer, Expression, Stage
+from graft.core.types import FLOATS, INTEGERS, is_custom
+
+
+def _nearest(node: NodeView, x: Expression) -> Expression:
+    mode = node.attribute("nearest_mode", "round_prefer_floor")
+    match mode:
+        case "floor":
+            rounded = b.unary("floor", x)
+        case "ceil":
+            rounded = b.unary("ceil", x)
+        case "round_prefer_ceil":
+            rounded = b.unary("floor", b.add(x, 0.5))
+        case _:
+            rounded = b.unary("ceil", b.subtract(x, 0.5))
+    return b.cast(rounded, "int64")
+
+
+def _taps(node: NodeView, d: Dimension, place: Expression) -> list[tuple[Expression, Expression]]:
+    """Positions (not yet inside the input) and weights (float64) of the neighbours of output element ``place``."""
+    x = original_place(node, d, place)
+    if node.attribute("mode", "nearest") == "nearest":
+        return [(_nearest(node, x), b.constant(1.0, "float64"))]
+    whole = b.unary("floor", x)
+    first, fraction = b.cast(whole, "int64"), b.subtract(x, whole)
+    if node.attribute("mode") == "linear":
+        return [(first, b.subtract(b.constant(1.0, "float64"), fraction)), (b.add(first, 1), fraction)]
+    weights = cubic_weights(fraction, node.attribute("cubic_coeff_a", -0.75))
+    taps = [(b.add(first, offset), weight) for offset, weight in zip((-1, 0, 1, 2), weights, strict=True)]
+    return _normalised(taps, d.source) if node.attribute("exclude_outside", 0) else taps
+
+
+def _normalised(taps: list[tuple[Expression, Expression]], extent: b.Extent) -> list[tuple[Expression, Expression]]:
+    """Weights outside the input set to 0, the others scaled so that they add up to 1."""
+    kept = []
+    for place, weight in taps:
+        within = b.all_of(b.inside(place, extent))
+        assert within is not None
+        kept.append((place, b.select(within, weight, 0.0)))
+    total = kept[0][1]
+    for _, weight in kept[1:]:
+        total = b.add(total, weight)
+    return [(place, b.divide(weight, total)) for place, weight in kept]
+
+
+Taps: TypeAlias = Callable[[Expression], list[tuple[Expression, Expression]]]
+"""Positions and weights of the neighbours of an output element."""
+
+
+def _weight(node: NodeView, d: Dimension, number: int, i: Indices) -> Expression:
+    """The weight of a neighbour of output element ``i``."""
+    return _taps(node, d, i[0])[number][1]
+
+
+def _repeated(node: NodeView, d: Dimension) -> int | None:
+    """Return how often nearest neighbours repeat each element, if all are taken equally often, in order; else None."""
+    times = d.scale if isinstance(d.scale, float) else 0.0
+    if node.attribute("mode", "nearest") != "nearest" or not d.is_static or not times.is_integer():
+        return None
+    if not isinstance(d.source, int) or times < 1 or d.target != d.source * int(times):
+        return None
+    match node.attribute("coordinate_transformation_mode", "half_pixel"), node.attribute("nearest_mode"):
+        case ("asymmetric", "floor"):
+            return int(times)
+        case (("half_pixel" | "pytorch_half_pixel" | "half_pixel_symmetric"), ("floor" | "ceil")):
+            return None
+        case (("half_pixel" | "pytorch_half_pixel" | "half_pixel_symmetric"), _):
+            return int(times)  # (i + 1/2) / times is no whole number, hence rounded alike by both
+        case _:
+            return None
+
+
+def _tabulated(lowering: Lowering, d: Dimension, kind: str) -> tuple[list[Stage], Taps]:
+    """Return stages that compute the first position and the weights for one line, and the taps that read them."""
+    node = lowering.node
+    first = lowering.temporary("int32", (d.target,))
+    stages = [b.compute(first, lambda i: _taps(node, d, i[0])[0][0])]
+    if node.attribute("mode", "nearest") == "nearest":
+        one = b.constant(1.0, "float64")
+        return stages, lambda place: [(b.cast(b.load(first, place), "int64"), one)]
+    weights = [lowering.temporary(kind, (d.target,)) for _ in _taps(node, d, b.index(0))]
+    for number, table in enumerate(weights):
+        stages.append(b.compute(table, partial(_weight, node, d, number)))
+
+    def taps(place: Expression) -> list[tuple[Expression, Expression]]:
+        start = b.cast(b.load(first, place), "int64")
+        return [(b.add(start, number), b.load(table, place)) for number, table in enumerate(weights)]
+
+    return stages, taps
+
+
+def _whole_taps(times: int, place: Expression) -> list[tuple[Expression, Expression]]:
+    """The only neighbour where each is repeated."""
+    return [(b.divide(place, times), b.constant(1.0, "float64"))]
+
+
+def _resized(node: NodeView, d: Dimension, source: Buffer, target: Buffer, fill: float | None, taps: Taps) -> Stage:
+    kind = between(source.dtype)
+    # an image of no elements may be resized to one that has some: nothing is read then
+    conditions = [] if isinstance(d.source, int) else [b.greater(d.source, 0)]
+
+    def value(i: Indices) -> Expression:
+        total: Expression | None = None
+        for place, weight in taps(i[d.axis]):
+            at = [*i[: d.axis], b.clamp(place, d.source), *i[d.axis + 1 :]]
+            element = b.masked_load(source, at, conditions)
+            if node.attribute("mode", "nearest") == "nearest":
+                return filled(node, d, i, element, fill)
+            term = b.multiply(b.cast(element, kind), b.cast(weight, kind))
+            total = term if total is None else b.add(total, term)
+        assert total is not None
+        return filled(node, d, i, total, fill)
+
+    return b.compute(target, value)
+
+
+def _dimensions(lowering: Lowering) -> list[Dimension]:
+    node, source, target = lowering.node, b.extents(lowering.input(0)), b.extents(lowering.output())
+    axes = [normal_axis(axis, len(source)) for axis in node.attribute("axes") or range(len(source))]
+    found = []
+    for number, axis in enumerate(axes):
+        start, end = _region(lowering, number, len(axes))
+        scale = _scale(lowering, axes, number)
+        if scale != 1 or source[axis] != target[axis] or (start, end) != (0.0, 1.0):
+            found.append(Dimension(axis, source[axis], target[axis], scale, start, end))
+    return found
+
+
+def _scale(lowering: Lowering, axes: Sequence[int], number: int) -> Number:
+    """The scale of the ``number``-th axis: as it is given, else that of the extents."""
+    node, source, target = lowering.node, b.extents(lowering.input(0)), b.extents(lowering.output())
+    inner, outer = source[axes[number]], target[axes[number]]
+    scales, given, sizes = lowering.constant(2), lowering.optional(2), lowering.constant(3)
+    if scales is not None and scales.size:
+        return float(scales.reshape(-1)[number])
+    if scales is None and given is not None and b.dims(given) != (0,):
+        return b.cast(b.load(given, number), "float64")
+    policy = node.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        return _common_scale(lowering, axes, None if sizes is None else [int(size) for size in sizes.reshape(-1)])
+    if isinstance(inner, int) and isinstance(outer, int):
+        return outer / inner
+    return 1.0 if inner == outer else b.divide(real(outer), real(inner))
+
+
+def _common_scale(lowering: Lowering, axes: Sequence[int], sizes: Sequence[int] | None) -> Number:
+    """The scale of all axes alike: the least or the largest of those that the sizes ask for."""
+    shape, given = b.extents(lowering.input(0)), lowering.input(3)
+    takes_least = lowering.node.attribute("keep_aspect_ratio_policy") == "not_larger"
+    extents = [extent for axis in axes if isinstance(extent := shape[axis], int)]
+    if sizes is not None and len(extents) == len(axes):
+        ratios = [size / extent for size, extent in zip(sizes, extents, strict=True)]
+        return min(ratios) if takes_least else max(ratios)
+    wanted = [real(size) for size in sizes] if sizes else [real(b.load(given, place)) for place in range(len(axes))]
+    computed = [b.divide(size, real(shape[axis])) for size, axis in zip(wanted, axes, strict=True)]
+    return reduce(b.minimum if takes_least else b.maximum, computed)
+
+
+def _region(lowering: Lowering, number: int, count: int) -> tuple[Number, Number]:
+    if lowering.node.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return 0.0, 1.0
+    roi, given = lowering.constant(1), lowering.optional(1)
+    if roi is None and given is not None and b.dims(given) == (2 * count,):
+        start, end = (b.cast(b.load(given, place), "float64") for place in (number, count + number))
+        return start, end
+    if roi is None or roi.size != 2 * count:
+        return 0.0, 1.0
+    return float(roi[number]), float(roi[count + number])
+
+
+def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
+    node, source, target = lowering.node, lowering.input(0), lowering.output()
+    todo = _dimensions(lowering)
+    crop = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    fill = node.attribute("extrapolation_value", 0.0) if crop else None
+    if not todo:
+        return (b.compute(target, lambda i: b.load(source, *i)),)
+    kind = source.dtype if node.attribute("mode", "nearest") == "nearest" else between(source.dtype)
+    is_rounded = kind != source.dtype and source.dtype in INTEGERS
+    known = not is_custom(kind) and all(one.is_static for one in todo) and 0 not in b.counts(target)
+    if known:
+        todo = in_order(todo, b.counts(source), is_smoothed=bool(node.attribute("antialias", 0)))
+    tables, stages = list[Stage](), list[Stage]()
+    shape = list(b.extents(source))
+    for number, dimension in enumerate(todo):
+        shape[dimension.axis] = dimension.target
+        is_last = number == len(todo) - 1 and not is_rounded
+        into = target if is_last else lowering.temporary(kind, tuple(shape))
+        is_smoothed = bool(node.attribute("antialias", 0)) and dimension.source != dimension.target
+        if is_smoothed:
+            made, summed = smoothed(lowering, dimension, source, into, fill)
+            stages += summed
+        else:
+            made, taps = _taps_of(lowering, dimension, kind, is_known=known)
+            stages.append(_resized(node, dimension, source, into, fill, taps))
+        tables += made
+        source = into
+    if is_rounded:
+        stages.append(b.compute(target, lambda i: b.unary("round_even", b.load(source, *i))))
+    return (*tables, *stages)
+
+
+def _taps_of(lowering: Lowering, d: Dimension, kind: str, *, is_known: bool) -> tuple[list[Stage], Taps]:
+    """Return the taps of a dimension, and stages in front that they read: none where positions are divisions."""
+    times = _repeated(lowering.node, d)
+    if times is not None:
+        return [], partial(_whole_taps, times)
+    return _tabulated(lowering, d, kind) if is_known else ([], partial(_taps, lowering.node, d))
+
+
+def _accept_resize(node: NodeView) -> Reject | None:
+    is_nearest = node.attribute("mode", "nearest") == "nearest"
+    if node.attribute("antialias", 0) and is_nearest:
+        return Reject("attribute", "Resize with antialias is lowered of linear and cubic modes")
+    if node.dtype not in FLOATS | INTEGERS and not is_custom(node.dtype) and not is_nearest:
+        return Reject("dtype", f"Resize of {node.dtype} with interpolation is not lowered")
+    return None
+
+
+def _resize_varies(node: NodeView) -> Reject | None:
+    """Take any extents: the scale is given, or that of the extents."""
+    for number in (1, 2):
+        value = node.input(number)
+        if value is not None and value.static_shape is None:
+            return varying_axis(node, value, 0)
+    return None
+
+
+def _scales_demand(number: int, each: int = 1) -> demand.Demand:
+    """A scale, or so many numbers, for each axis that is resized; an operand without elements is absent."""
+
+    def demands(node: NodeView) -> Iterator[Equation]:
+        value, rank = node.input(number), demand.rank_of(node.input(0))
+        axes = node.attribute("axes")
+        if value is not None and value.shape != (0,) and rank is not None:
+            yield from demand.counted(number, 0, each * (len(axes) if axes else rank))(node)
+
+    return demands
+
+
+def _resize_demands(node: NodeView) -> Iterator[Equation]:
+    crops = node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    yield from demand.all_of(*([_scales_demand(1, 2)] if crops else []), _scales_demand(2), _scales_demand(3))(node)
+    if not crops:
+        yield from _no_more_than_there_is(node)
+
+
+def _no_more_than_there_is(node: NodeView) -> Iterator[Equation]:
+    """An axis without elements is resized to none."""
+    for axis in range(demand.rank_of(node.input(0)) or 0):
+        result = demand.result(node, 0, axis)
+        if result is not None:
+            yield from demand.equation(minimum(result, 1), demand.operand(node, 0, axis), "at most")
+
+
+RESIZE = frozenset({Trait.INJECTIVE})
+_COORDINATES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)  # fmt: skip
+_CHECKS = (
+    check.one_of("mode", "nearest", "linear", "cubic"),
+    check.one_of("keep_aspect_ratio_policy", "stretch", "not_larger", "not_smaller"),
+    check.one_of("nearest_mode", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"),
+    check.one_of("coordinate_transformation_mode", *_COORDINATES),
+    check.axes("axes"),
+)
+
+
+OPERATORS.add(
+    Operator(
+        "Resize",
+        RESIZE,
+        _lower_resize,
+        per_output(8),
+        _accept_resize,
+        varies=_resize_varies,
+        demands=_resize_demands,
+        shapes=shapes.resize,
+        attributes=_CHECKS,
+    )
+)
+
+
+def _lower_upsample(lowering: Lowering) -> tuple[Stage, ...]:
+    """Nearest neighbours at ``floor(position / scale)``."""
+    source, target = lowering.input(0), lowering.output()
+    pairs = list(zip(b.dims(source), b.dims(target), strict=True))
+
+    def value(i: Indices) -> Expression:
+        places = [b.divide(b.multiply(axis, inner), outer) for axis, (inner, outer) in zip(i, pairs, strict=True)]
+        return b.load(source, *places)
+
+    return (b.compute(target, value),)
+
+
+def _accept_upsample(node: NodeView) -> Reject | None:
+    mode = node.attribute("mode", "nearest")
+    source, target = node.inputs[0], node.outputs[0]
+    inner, outer = (value.static_shape or () for value in (source, target) if value is not None)
+    whole = all(large % small == 0 for small, large in zip(inner, outer, strict=True) if small)
+    if mode != "nearest" or not whole:
+        return Reject("attribute", f"Upsample of mode '{mode}' by a fraction is not lowered")
+    return None
+
+
+OPERATORS.add(
+    Operator(
+        "Upsample",
+        RESIZE,
+        _lower_upsample,
+        per_output(1),
+        _accept_upsample,
+        demands=_scales_demand(1),
+        shapes=shapes.upsample,
+        attributes=(check.one_of("mode", "nearest", "linear"),),
+    )
+)

@@ -1,0 +1,1 @@
+"""Rows of operators that move, cut, join and repeat elements."""

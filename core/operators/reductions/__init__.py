@@ -1,0 +1,1 @@
+"""Rows of operators that reduce axes, or normalise or quantise along them."""

@@ -1,0 +1,481 @@
+"""Reductions over axes: Reduce*, ArgMax, ArgMin, and the parts that normalisations share."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from graft.core.affine import expressions as extents
+from graft.core.graph.view import NodeView
+from graft.core.operators.definition import build as b
+from graft.core.operators.definition import checks as check
+from graft.core.operators.definition.cost import per_input
+from graft.core.operators.definition.facts import Contents, ContentsRule, Facts, Shape, normal_axis
+from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.varying import anything
+from graft.core.operators.movement.manipulation import constants_required, integers
+from graft.core.reject import Reject
+from graft.core.tensor_ir.anchors import RowReduction
+from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Scan, Stage, Variable
+from graft.core.types import INTEGERS, UNSIGNED, is_custom
+from graft.runtime.extents import Extent
+
+REDUCTION = frozenset({Trait.REDUCTION})
+Indices = Sequence[Expression]
+Map = Callable[[Expression], Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Which dimensions of a shape are reduced. A result may keep them with extent 1, or not have them."""
+
+    shape: tuple[b.Count, ...]
+    reduced: frozenset[int]
+
+    @property
+    def extents(self) -> list[b.Count]:
+        """The extents of the reduced dimensions."""
+        return [extent for dimension, extent in enumerate(self.shape) if dimension in self.reduced]
+
+    @property
+    def kept(self) -> tuple[b.Count, ...]:
+        """The extents of the other dimensions: the shape of a temporary that holds one value per row."""
+        return tuple(extent for dimension, extent in enumerate(self.shape) if dimension not in self.reduced)
+
+    @property
+    def count(self) -> int | Expression:
+        """The number of elements that are reduced to one."""
+        return b.product_of(self.extents)
+
+    @property
+    def positions(self) -> Expression:
+        """The extent of the only dimension that is reduced: the position behind its last element."""
+        (extent,) = self.extents
+        return b.extent(extent)
+
+    def source(self, axes: Indices, reduced: Indices) -> list[Expression]:
+        """Return the index into the source of an index into the result and one into the reduced dimensions."""
+        outer, inner = self.row(axes), list(reduced)
+        return [inner.pop(0) if d in self.reduced else outer.pop(0) for d in range(len(self.shape))]
+
+    def row(self, axes: Indices) -> list[Expression]:
+        """Return the index into a temporary of shape `kept` of element ``axes`` of the source or of a result."""
+        if len(axes) != len(self.shape):
+            return list(axes)
+        return [axis for dimension, axis in enumerate(axes) if dimension not in self.reduced]
+
+
+def trailing(shape: tuple[b.Count, ...], first: int) -> Axes:
+    """Return the axes that reduce all dimensions from ``first`` on."""
+    return Axes(shape, frozenset(range(normal_axis(first, len(shape)), len(shape))))
+
+
+def rows(
+    target: Buffer, operator: BinaryOperator, axes: Axes, value: Callable[[list[Expression]], Expression],
+    epilogue: Map | None = None,
+) -> Stage:  # fmt: skip
+    """Return the stage that reduces ``value(index into the source)`` into ``target``, one element per row."""
+    structure = RowReduction(tuple(sorted(axes.reduced)))
+
+    def element(i: Indices, k: Indices) -> Expression:
+        return value(axes.source(i, k))
+
+    return b.reduce(target, operator, axes.extents, element, epilogue=epilogue, structure=structure)
+
+
+def reduced_axes(lowering: Lowering) -> Axes | None:
+    """Return the axes of a Reduce operator, None where it is to do nothing."""
+    shape = b.extents(lowering.input(0))
+    axes = integers(lowering.constant(1))
+    if axes is None and (known := _known_axes(lowering.node)) is not None:
+        return Axes(shape, known)
+    if not axes:
+        if lowering.node.attribute("noop_with_empty_axes", 0):
+            return None
+        axes = list(range(len(shape)))
+    return Axes(shape, frozenset(normal_axis(axis, len(shape)) for axis in axes))
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedAxes:
+    """Which dimensions are reduced where only data say it: every axis has a running fold, or none of its own.
+
+    A fold along an axis that is not reduced leaves everything as it is; along another the last position has it all.
+    """
+
+    shape: tuple[b.Count, ...]
+    is_reduced: tuple[Expression, ...]
+    keeps: bool
+
+    @property
+    def count(self) -> Expression:
+        """The number of elements that are reduced to one."""
+        pairs = zip(self.is_reduced, self.shape, strict=True)
+        return b.extent(b.product_of([b.select(reduced, b.extent(extent), 1) for reduced, extent in pairs]))
+
+    def last(self, place: Indices) -> list[Expression]:
+        """Return where the fold of the row of an element of the source ends."""
+        triples = zip(self.is_reduced, self.shape, place, strict=True)
+        return [b.select(reduced, b.subtract(b.extent(extent), 1), at) for reduced, extent, at in triples]
+
+    def source(self, place: Indices) -> list[Expression]:
+        """Return where the fold of an element of the result ends."""
+        if self.keeps:
+            return self.last(place)
+        chosen: list[Expression] = []
+        number: Expression = b.index(0)
+        for reduced in self.is_reduced:
+            at: Expression = b.index(0)
+            for axis, own in enumerate(place):
+                at = b.select(b.equal(number, axis), own, at)
+            chosen.append(at)
+            number = b.add(number, b.cast(b.unary("not", reduced), "int64"))
+        return self.last(chosen)
+
+    def fold(
+        self, lowering: Lowering, operator: BinaryOperator, kind: str, value: Callable[[Indices], Expression]
+    ) -> tuple[list[Stage], Callable[[Sequence[Expression]], Expression]]:
+        """Return the stages, and what they come to at an end: of no elements, what the operator starts from."""
+        stages: list[Stage] = []
+        current: Buffer | None = None
+        start = b.neutral(operator, kind)
+        for axis, reduced in enumerate(self.is_reduced):
+            axes, total = b.variables(len(self.shape)), lowering.temporary(kind, self.shape)
+            scan = Scan(axes[axis], start)
+            before = b.load(total, *axes[:axis], scan.previous, *axes[axis + 1 :])
+            own = value(axes) if current is None else b.load(current, *axes)
+            stages.append(Stage(total, axes, b.select(reduced, b.binary(operator, before, own), own), order=scan))
+            current = total
+
+        def end(place: Sequence[Expression]) -> Expression:
+            if current is None:
+                return value(place)
+            inside = [one for at, extent in zip(place, self.shape, strict=True) for one in b.inside(at, extent)]
+            condition = b.all_of(inside)
+            return b.select(condition, b.masked_load(current, place, inside), start) if condition else start
+
+        return stages, end
+
+
+def computed_axes(lowering: Lowering) -> ComputedAxes | None:
+    """Return the axes of a Reduce operator that come as data and that no shape tells, None for others."""
+    given, shape = lowering.optional(1), b.extents(lowering.input(0))
+    if given is None or lowering.constant(1) is not None or _known_axes(lowering.node) is not None:
+        return None
+    (count,) = b.dims(given)
+    if count == 0:
+        return None
+    rank = len(shape)
+    axes = [b.cast(b.load(given, number), "int64") for number in range(count)]
+    places = [b.modulo(b.add(axis, rank), rank) for axis in axes]
+    reduced = tuple(
+        functools.reduce(b.either, (b.equal(place, dimension) for place in places)) for dimension in range(rank)
+    )
+    return ComputedAxes(shape, reduced, bool(lowering.node.attribute("keepdims", 1)))
+
+
+def _known_axes(node: NodeView) -> frozenset[int] | None:
+    """Return which computed axes are reduced where the shapes of operand and result say it, else None."""
+    source, axes, result = node.input(0), node.input(1), node.outputs[0]
+    if axes is None or source is None or source.shape is None or result.shape is None:
+        return None
+    if not node.attribute("keepdims", 1):
+        return axes_that_go(source.shape, result.shape)
+    return None if node.attribute("noop_with_empty_axes", 0) else axes_of_shapes(source.shape, result.shape)
+
+
+def axes_of_shapes(source: Sequence[object], target: Sequence[object]) -> frozenset[int] | None:
+    """Return the axes along which a result of the same rank is reduced, None where its shape does not say them.
+
+    Along an axis of extent 1 it makes no difference, for which such an axis counts as reduced.
+    """
+    if len(source) != len(target):
+        return None
+    if any(inner != outer and outer != 1 for inner, outer in zip(source, target, strict=True)):
+        return None
+    return frozenset(axis for axis, extent in enumerate(target) if extent == 1)
+
+
+def axes_that_go(source: Sequence[object], target: Sequence[object]) -> frozenset[int] | None:
+    """Return the axes without which a shape is that of the result, None where several sets of axes would do.
+
+    Sets that differ by axes of extent 1 are one: it makes no difference which of these go.
+    """
+    if not len(target) < len(source) <= MOST_AXES:
+        return None
+    chosen = itertools.combinations(range(len(source)), len(source) - len(target))
+    found = [axes for axes in chosen if [e for a, e in enumerate(source) if a not in axes] == list(target)]
+    long = {frozenset(axis for axis in axes if source[axis] != 1) for axes in found}
+    return frozenset(found[0]) if len(long) == 1 else None
+
+
+MOST_AXES = 8
+"""The rank up to which all sets of axes are tried."""
+
+
+def _lower_reduce(
+    operator: BinaryOperator,
+    before: Map | None = None,
+    after: Callable[[int | Expression], Map] | None = None,
+    integers_in: str | None = None,
+) -> LowerFunction:
+    """Lower to one stage: ``after(count)`` of the reduction of ``before(x)``.
+
+    Integers are reduced in the type ``integers_in``, where a result that fits its type may come from larger sums.
+    """
+
+    def lower(lowering: Lowering) -> tuple[Stage, ...]:
+        source, target = lowering.input(0), lowering.output()
+        kind = b.wide(source.dtype)
+        if integers_in is not None and kind in INTEGERS:
+            kind = integers_in
+
+        def value(position: Indices) -> Expression:
+            x = b.cast(b.load(source, *position), kind)
+            return before(x) if before is not None else x
+
+        computed = computed_axes(lowering)
+        if computed is not None:
+            stages, end = computed.fold(lowering, operator, kind, value)
+            finish = after(computed.count) if after is not None else lambda x: x
+            return (*stages, b.compute(target, lambda i: finish(end(computed.source(i)))))
+        axes = reduced_axes(lowering)
+        if axes is None or not axes.reduced:
+            finish = after(1) if after is not None else lambda x: x
+            return (b.compute(target, lambda i: finish(value(i))),)
+        return (rows(target, operator, axes, value, after(axes.count) if after is not None else None),)
+
+    return lower
+
+
+def mean_of(count: int | Expression) -> Map:
+    """Return the division of a sum by ``count``; of integers it is truncated."""
+
+    def mean(total: Expression) -> Expression:
+        if isinstance(count, int):
+            return b.divide(total, float(count) if total.type.is_float else count)
+        return b.divide(total, b.cast(count, total.type.dtype))
+
+    return mean
+
+
+def square(x: Expression) -> Expression:
+    """Return ``x * x``."""
+    return b.multiply(x, x)
+
+
+def root(x: Expression) -> Expression:
+    """Return the square root."""
+    return b.unary("sqrt", x)
+
+
+def logarithm(x: Expression) -> Expression:
+    """Return the natural logarithm."""
+    return b.intrinsic("log", x)
+
+
+def _absolute(x: Expression) -> Expression:
+    return x if x.type.dtype in UNSIGNED else b.unary("abs", x)
+
+
+def _always(function: Map) -> Callable[[int | Expression], Map]:
+    return lambda count: function
+
+
+def shifted(highest_value: Expression) -> Expression:
+    """Return the maximum that is subtracted before ``exp``: 0 where it is infinite, so that no NaN arises."""
+    infinite = b.equal(b.unary("abs", highest_value), math.inf)
+    return b.select(infinite, b.constant(0.0, highest_value.type.dtype), highest_value)
+
+
+def _lower_log_sum_exp(lowering: Lowering) -> tuple[Stage, ...]:
+    """``m + log(sum(exp(x - m)))`` with m the maximum; of integers in float64."""
+    source, target, computed = lowering.input(0), lowering.output(), computed_axes(lowering)
+    kind = "float64" if source.dtype in INTEGERS else b.wide(source.dtype)
+    if computed is not None:
+        return _log_sum_exp_along(computed, lowering, kind)
+    axes = reduced_axes(lowering)
+    if axes is None:
+        return (b.compute(target, lambda i: b.load(source, *i)),)
+    top, total = lowering.temporary(kind, axes.kept), lowering.temporary(kind, axes.kept)
+
+    def x(position: Indices) -> Expression:
+        return b.cast(b.load(source, *position), kind)
+
+    def exponential(position: list[Expression]) -> Expression:
+        return b.intrinsic("exp", b.subtract(x(position), b.load(top, *axes.row(position))))
+
+    def value(i: Indices) -> Expression:
+        place = axes.row(i)
+        return b.add(b.intrinsic("log", b.load(total, *place)), b.load(top, *place))
+
+    return (
+        rows(top, "max", axes, x, shifted),
+        rows(total, "add", axes, exponential),
+        b.compute(target, value),
+    )
+
+
+def _log_sum_exp_along(axes: ComputedAxes, lowering: Lowering, kind: str) -> tuple[Stage, ...]:
+    source, target = lowering.input(0), lowering.output()
+
+    def x(place: Indices) -> Expression:
+        return b.cast(b.load(source, *place), kind)
+
+    first, top = axes.fold(lowering, "max", kind, x)
+
+    def exponential(place: Indices) -> Expression:
+        return b.intrinsic("exp", b.subtract(x(place), shifted(top(axes.last(place)))))
+
+    second, total = axes.fold(lowering, "add", kind, exponential)
+
+    def value(i: Indices) -> Expression:
+        place = axes.source(i)
+        return b.add(b.intrinsic("log", total(place)), shifted(top(place)))
+
+    return (*first, *second, b.compute(target, value))
+
+
+def _accept_axes(node: NodeView) -> Reject | None:
+    """Take axes that are constants, that the shapes of operand and result tell, or of a known number."""
+    axes = node.input(1)
+    if _known_axes(node) is not None or (
+        axes is not None and axes.static_shape is not None and len(axes.static_shape) == 1
+    ):
+        return None
+    return constants_required(1)(node)
+
+
+def _reduced_shape(facts: Facts) -> list[Shape | None]:
+    shape = facts.shape(0)
+    if shape is None:
+        return []
+    axes = facts.numbers(1, "axes")
+    if axes is None and facts.has(1):
+        counted = facts.shape(1)
+        if not facts.attribute("keepdims", 1):
+            fixed = isinstance(counted[0], int) if counted else False
+            return [(None,) * (len(shape) - counted[0]) if fixed else None]  # type: ignore[operator, index]
+        return [(None,) * len(shape)]
+    if not axes and facts.attribute("noop_with_empty_axes", 0):
+        return [shape]
+    return [_without(shape, axes or range(len(shape)), bool(facts.attribute("keepdims", 1)))]
+
+
+def _arg_shape(facts: Facts) -> list[Shape | None]:
+    shape = facts.shape(0)
+    keep = bool(facts.attribute("keepdims", 1))
+    return [] if shape is None else [_without(shape, [facts.attribute("axis", 0)], keep)]
+
+
+def _without(shape: Shape, axes: object, keep: bool) -> Shape:
+    gone = {normal_axis(axis, len(shape)) for axis in axes}  # type: ignore[attr-defined]
+    if keep:
+        return tuple(1 if axis in gone else extent for axis, extent in enumerate(shape))
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in gone)
+
+
+def _reduced_contents(function: Callable[..., Extent]) -> ContentsRule:
+    """Return the rule of a reduction of all elements of a vector."""
+
+    def rule(facts: Facts) -> Contents | None:
+        source = facts.content(0)
+        known = None if source is None else source.known
+        axes = facts.numbers(1, "axes")
+        if source is None or not known or len(source.shape) != 1 or (axes is None and facts.has(1)):
+            return None
+        if not axes and facts.attribute("noop_with_empty_axes", 0):
+            return source
+        return Contents((1,) if facts.attribute("keepdims", 1) else (), (function(*known),))
+
+    return rule
+
+
+def _add(
+    name: str,
+    lower: LowerFunction,
+    flops: int = 1,
+    *,
+    traits: frozenset[Trait] = REDUCTION,
+    contents: ContentsRule | None = None,
+) -> None:
+    OPERATORS.add(
+        Operator(
+            name, traits, lower, per_input(flops), _accept_axes, varies=anything,
+            attributes=(check.axes(1),), shapes=_reduced_shape, contents=contents,
+        )
+    )  # fmt: skip
+
+
+_add("ReduceSum", _lower_reduce("add"), contents=_reduced_contents(extents.add))
+_add("ReduceMean", _lower_reduce("add", after=mean_of, integers_in="int64"))
+_add("ReduceProd", _lower_reduce("mul"), contents=_reduced_contents(extents.multiply))
+_add(
+    "ReduceMax", _lower_reduce("max"), traits=REDUCTION | {Trait.SELECTING}, contents=_reduced_contents(extents.maximum)
+)
+_add(
+    "ReduceMin", _lower_reduce("min"), traits=REDUCTION | {Trait.SELECTING}, contents=_reduced_contents(extents.minimum)
+)
+_add("ReduceL1", _lower_reduce("add", _absolute), 2)
+_add("ReduceL2", _lower_reduce("add", square, _always(root), "float64"), 2)
+_add("ReduceSumSquare", _lower_reduce("add", square), 2)
+_add("ReduceLogSum", _lower_reduce("add", after=_always(logarithm), integers_in="float64"))
+_add("ReduceLogSumExp", _lower_log_sum_exp, 10, traits=frozenset({Trait.ROW_WISE}))
+
+# ---- ArgMax and ArgMin --------------------------------------------------------------------------------------------
+
+
+def _lower_arg(operator: BinaryOperator) -> LowerFunction:
+    """The extreme value, then the first (or last) position that holds it; NaN is more extreme than any number."""
+
+    def lower(lowering: Lowering) -> tuple[Stage, ...]:
+        source, target = lowering.input(0), lowering.output()
+        shape = b.extents(source)
+        axis = normal_axis(lowering.node.attribute("axis", 0), len(shape))
+        axes = Axes(shape, frozenset({axis}))
+        best = lowering.temporary(source.dtype, axes.kept)
+        last = bool(lowering.node.attribute("select_last_index", 0))
+        none = b.index(-1) if last else axes.positions
+
+        def candidate(i: tuple[Variable, ...], k: tuple[Variable, ...]) -> Expression:
+            place = axes.source(i, k)
+            matches = b.same(b.load(source, *place), b.load(best, *axes.row(place)))
+            return b.select(matches, k[0], none)
+
+        def legal(found: Expression) -> Expression:
+            return b.select(b.equal(found, none), 0, found)  # no bits match: a custom datatype with several NaNs
+
+        choose: BinaryOperator = "max" if last else "min"
+        return (
+            rows(best, operator, axes, lambda place: b.load(source, *place)),
+            b.reduce(target, choose, axes.extents, candidate, none, legal if is_custom(source.dtype) else None),
+        )
+
+    return lower
+
+
+OPERATORS.add(
+    Operator(
+        "ArgMax",
+        frozenset({Trait.ROW_WISE}),
+        _lower_arg("max"),
+        per_input(2),
+        varies=anything,
+        shapes=_arg_shape,
+        attributes=(check.AXIS,),
+    )
+)
+OPERATORS.add(
+    Operator(
+        "ArgMin",
+        frozenset({Trait.ROW_WISE}),
+        _lower_arg("min"),
+        per_input(2),
+        varies=anything,
+        shapes=_arg_shape,
+        attributes=(check.AXIS,),
+    )
+)

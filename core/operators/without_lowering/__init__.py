@@ -1,0 +1,1 @@
+"""Rows of operators that Graft knows facts of but does not lower."""

@@ -1,0 +1,104 @@
+"""Attention whose caches are put together by Concat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import onnx_ir as ir
+
+from graft.core.graph.traversal import all_nodes
+from graft.core.graph.view import ValueView
+from graft.core.rewriting.node_rewrite import Names, attribute_of, is_operator, origin_of
+from graft.core.shapes.inference import infer_shapes
+
+
+@dataclass(frozen=True)
+class ExplicitCaches:
+    """Write Attention that gives its caches with the new keys and values back as Concats and Attention over these.
+
+    The caches are needed in memory anyway. So attention has one result, and is one kernel; and growing caches look
+    alike, whoever put them together. What counts positions from the end of the past (``is_causal``, windows) is told
+    the number of all keys, from which the number of queries is subtracted; so where there are not as many new keys as
+    queries, such nodes stay as they are.
+    """
+
+    name: ClassVar[str] = "explicit-caches"
+
+    def run(self, model: ir.Model) -> bool:
+        """Change ``model`` in place and return whether anything changed."""
+        nodes = [node for node in all_nodes(model.graph) if _grows(node)]
+        names = Names(model) if nodes else None
+        for node in nodes:
+            assert names is not None
+            _rewrite(node, names)
+        if nodes:
+            infer_shapes(model)
+        return bool(nodes)
+
+
+def _grows(node: ir.Node) -> bool:
+    """Whether a node is Attention over four axes that gives a cache back."""
+    if not is_operator(node, "Attention") or len(node.inputs) < 6 or None in node.inputs[4:6]:
+        return False
+    query, presents = node.inputs[0], node.outputs[1:3]
+    used = any(value.uses() or value.is_graph_output() for value in presents)
+    if not used or query is None or query.shape is None or query.shape.rank() != 4:
+        return False
+    return not _counts(node) or _as_many_keys(node)
+
+
+def _as_many_keys(node: ir.Node) -> bool:
+    """Whether there are as many new keys as queries."""
+    query, key = node.inputs[:2]
+    if query is None or key is None or query.shape is None or key.shape is None:
+        return False
+    return query.shape[2] == key.shape[2] and ValueView(query).shape[2] is not None  # type: ignore[index]
+
+
+def _counts(node: ir.Node) -> bool:
+    """Whether a node counts positions: it is causal, or has windows."""
+    windows = (attribute_of(node, f"{side}_window_size", -1) for side in ("left", "right"))
+    return bool(attribute_of(node, "is_causal", 0)) or any(size >= 0 for size in windows)
+
+
+def _rewrite(node: ir.Node, names: Names) -> None:
+    for number, past in ((1, 4), (2, 5)):
+        parts = [node.inputs[past], node.inputs[number]]
+        whole = _before(node, names, "Concat", parts, axis=2)
+        if len(node.outputs) > number:
+            _hand_over(node.outputs[number], whole)
+        node.replace_input_with(number, whole)
+    keys, query = node.inputs[1], node.inputs[0]
+    node.resize_inputs(4)
+    if _counts(node):
+        node.resize_inputs(7)
+        count = _before(node, names, "Shape", [keys], start=2, end=3)
+        batch = _before(node, names, "Shape", [query], start=0, end=1)
+        node.replace_input_with(6, _before(node, names, "Expand", [count, batch]))
+
+
+def _hand_over(old: ir.Value, new: ir.Value) -> None:
+    """Let a value take the place of an output of a node, by which nobody calls it any more."""
+    graph, name = new.graph, old.name
+    for use in list(old.uses()):
+        use.node.replace_input_with(use.idx, new)
+    for place, value in enumerate(graph.outputs if graph is not None else ()):
+        if graph is not None and value is old:
+            graph.outputs[place] = new
+    old.name, new.name = "", name
+
+
+def _before(
+    node: ir.Node, names: Names, op_type: str, inputs: Sequence[ir.Value | None], **attributes: Any
+) -> ir.Value:
+    """Return the result of a node before ``node`` that stands for it."""
+    graph = node.graph
+    assert graph is not None, f"'{node.name}' is in no graph"
+    name = names.fresh(f"{node.name}_{op_type.lower()}")
+    step = ir.node(op_type, inputs, attributes=attributes, name=name)
+    step.metadata_props.update(origin_of(node))
+    step.outputs[0].name = names.fresh(name)
+    graph.insert_before(node, step)
+    return step.outputs[0]

@@ -1,0 +1,51 @@
+"""An If whose condition is known gives way to the branch that it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from graft.core.graph.traversal import all_graphs
+from graft.core.rewriting.node_rewrite import Names, constant_of, is_operator
+
+
+@dataclass(frozen=True)
+class InlineConditions:
+    """Put the nodes of the branch that a constant condition chooses in the place of the If."""
+
+    name: ClassVar[str] = "inline-conditions"
+
+    def run(self, model: ir.Model) -> bool:
+        """Change ``model`` in place and return whether anything changed."""
+        names, changed = Names(model), False
+        for graph in list(all_graphs(model)):
+            for node in list(graph):
+                condition = constant_of(node.inputs[0]) if is_operator(node, "If") else None
+                if condition is not None and condition.size == 1:
+                    _inline(graph, node, "then_branch" if condition.item() else "else_branch", names)
+                    changed = True
+        return changed
+
+
+def _inline(graph: ir.Graph, node: ir.Node, taken: str, names: Names) -> None:
+    branch = node.attributes[taken].as_graph()
+    results, constants, nodes = list(branch.outputs), list(branch.initializers.values()), list(branch)
+    branch.outputs.clear()
+    branch.initializers.clear()
+    branch.remove(nodes)
+    for value in (*constants, *(value for inner in nodes for value in inner.outputs)):
+        if value.name:
+            value.name = names.fresh(value.name)
+    for value in constants:
+        graph.initializers.add(value)
+    graph.insert_before(node, nodes)
+    for old, new in zip(node.outputs, results, strict=True):
+        identity = ir.node("Identity", [new], name=names.fresh(f"{node.name}_{taken}"))
+        graph.insert_before(node, identity)
+        name, result = old.name, identity.outputs[0]
+        result.type, result.shape = old.type or new.type, old.shape if old.shape is not None else new.shape
+        ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
+        old.name, result.name = None, name
+    graph.remove(node, safe=True)

@@ -1,0 +1,1 @@
+"""Passes that bring quantised models to integer arithmetic."""

@@ -1,0 +1,203 @@
+"""Transpositions between channels first and channels last, and moving them behind what does not care.
+
+They are ordinary Transpose nodes, marked in their metadata, so that a model's own stay where they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.core.operators.definition.table import Trait
+from graft.core.passes.integer.quantized_tensors import Emitter, quantization_of
+from graft.core.rewriting.node_rewrite import (
+    Names,
+    attribute_of,
+    constant_of,
+    has_trait,
+    image_shape,
+    is_operator,
+    known_shape,
+)
+
+NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+"""The order of axes of a Transpose to channels first, and to channels last."""
+MARK = "graft.layout"
+Dimensions = tuple[int | ir.SymbolicDim, ...]
+
+
+def transposed(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
+    """Return the value with its axes in another order; one that was put into that order is taken from before."""
+    producer = value.producer()
+    inverse = tuple(order.index(axis) for axis in range(len(order)))
+    if producer is not None and is_operator(producer, "Transpose") and value.shape is not None:
+        source = producer.inputs[0]
+        if tuple(attribute_of(producer, "perm", ())) == inverse and source is not None:
+            return source
+    return turned(emitter, value, order)
+
+
+def turned(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
+    """Return the result of a new marked Transpose."""
+    shape = known_shape(value)
+    assert shape is not None, f"'{value.name}' has no known shape"
+    result = emitter.emit("Transpose", [value], value.dtype, [shape[axis] for axis in order], perm=list(order))
+    maker = result.producer()
+    assert maker is not None, result.name
+    maker.metadata_props[MARK] = "channels-first" if order == NCHW else "channels-last"
+    return result
+
+
+def sink_transpositions(graph: ir.Graph, names: Names) -> bool:
+    """Move the marked transpositions to channels first behind what reads them, in the graph's order.
+
+    1. two that undo each other disappear
+    2. elementwise operators of one tensor, the others constants of one element or one for each channel
+    3. elementwise operators of several tensors that all are transposed, and Concat
+    4. pooling: a transposition to channels last follows it, for what reads its result
+    5. Flatten and Reshape to a vector for each image where there is one pixel
+    6. ReduceSum, over the same axes in their new places
+    7. Pad and Resize, by the same numbers in their new places
+    """
+    changed = False
+    for node in list(graph):
+        if node.graph is graph:
+            changed |= _sink(Emitter(node, names))
+    return changed
+
+
+def _source(value: ir.Value | None) -> ir.Value | None:
+    """What a marked transposition to channels first reads, if the value is its result."""
+    producer = None if value is None else value.producer()
+    if producer is None or producer.metadata_props.get(MARK) != "channels-first":
+        return None
+    return producer.inputs[0]
+
+
+def _sink(emitter: Emitter) -> bool:
+    node = emitter.node
+    sources = [_source(value) for value in node.inputs]
+    if not any(source is not None for source in sources) or len(node.outputs) != 1:
+        return False
+    if is_operator(node, "Transpose"):  # case 1
+        if tuple(attribute_of(node, "perm", ())) != NHWC or sources[0] is None:
+            return False
+        emitter.replace(sources[0])
+        return True
+    if is_operator(node, "Reshape", "Flatten"):  # case 5
+        return _reshape(emitter, sources[0])
+    if is_operator(node, "ReduceSum"):  # case 6
+        return _reduce(emitter, sources[0])
+    if is_operator(node, "Pad", "Resize"):  # case 7
+        return _by_axis(emitter, sources[0])
+    if has_trait(node, Trait.POOLING):  # case 4
+        return _pool(emitter)
+    shape = known_shape(node.outputs[0])
+    if shape is None or len(shape) != 4:
+        return False
+    inputs = _inputs(emitter, sources, shape)
+    if inputs is None:
+        return False
+    attributes = dict(node.attributes)
+    if is_operator(node, "Concat"):
+        attributes["axis"] = ir.AttrInt64("axis", NHWC.index(attribute_of(node, "axis", 1) % 4))
+    moved = emitter.emit(node.op_type, inputs, node.outputs[0].dtype, [shape[axis] for axis in NHWC])
+    maker = moved.producer()
+    assert maker is not None, moved.name
+    maker.domain = node.domain
+    maker.attributes.update(attributes)
+    emitter.replace(transposed(emitter, moved, NCHW))
+    return True
+
+
+def _inputs(emitter: Emitter, sources: list[ir.Value | None], shape: Dimensions) -> list[ir.Value | None] | None:
+    """Return the node's inputs with channels last (cases 2 and 3), None if they cannot have them."""
+    node = emitter.node
+    elementwise = has_trait(node, Trait.ELEMENTWISE)
+    if is_operator(node, "QuantizeLinear", "DequantizeLinear"):
+        found = quantization_of(node, node.op_type)
+        per_tensor = found is not None and found.per_tensor
+        return [sources[0], *node.inputs[1:]] if per_tensor and sources[0] is not None else None
+    if not elementwise and not is_operator(node, "Concat"):
+        return None
+    inputs: list[ir.Value | None] = []
+    for value, source in zip(node.inputs, sources, strict=True):
+        if source is not None:
+            inputs.append(source)
+            continue
+        array = constant_of(value)
+        if value is None or (array is not None and array.size == 1 and elementwise):
+            inputs.append(value)
+        elif array is not None and elementwise and array.size == shape[1] and array.shape[-3:] == (shape[1], 1, 1):
+            inputs.append(emitter.constant("channels", array.reshape(-1)))
+        else:
+            return None
+    return inputs
+
+
+def _reshape(emitter: Emitter, source: ir.Value | None) -> bool:
+    shape, output = image_shape(source), image_shape(emitter.node.outputs[0])
+    if source is None or shape is None or output is None or shape[1][:2] != (1, 1):
+        return False
+    batch, rest = output
+    if not isinstance(batch, int) and batch != shape[0]:
+        return False
+    first = batch if isinstance(batch, int) else 0  # 0: the dimension stays
+    target = emitter.constant("shape", np.array([first, *rest], np.int64))
+    emitter.replace(emitter.emit("Reshape", [source, target], source.dtype, (batch, *rest)))
+    return True
+
+
+def _by_axis(emitter: Emitter, source: ir.Value | None) -> bool:
+    """Move behind an operator whose constant operands have a number, or one at each end, for every axis."""
+    node, shape = emitter.node, known_shape(emitter.node.outputs[0])
+    has_axes = "axes" in node.attributes or (node.op_type == "Pad" and any(node.inputs[3:]))
+    if source is None or shape is None or len(shape) != 4 or has_axes:
+        return False
+    inputs: list[ir.Value | None] = [source]
+    for number, value in enumerate(node.inputs[1:], 1):
+        array = constant_of(value)
+        if value is None or (node.op_type == "Pad" and number == 2) or (array is not None and array.size == 0):
+            inputs.append(value)
+        elif array is None or array.size % len(NHWC):
+            return False
+        else:
+            inputs.append(emitter.constant("axes", array.reshape(-1, len(NHWC))[:, NHWC].reshape(-1)))
+    moved = emitter.emit(node.op_type, inputs, node.outputs[0].dtype, [shape[axis] for axis in NHWC])
+    maker = moved.producer()
+    assert maker is not None, moved.name
+    maker.attributes.update(node.attributes)
+    emitter.replace(transposed(emitter, moved, NCHW))
+    return True
+
+
+def _reduce(emitter: Emitter, source: ir.Value | None) -> bool:
+    node = emitter.node
+    output = known_shape(node.outputs[0])
+    axes = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    if source is None or output is None or axes is None:
+        return False
+    places = sorted(NHWC.index(int(axis) % 4) for axis in axes.reshape(-1))
+    keeps = attribute_of(node, "keepdims", 1)
+    if not keeps and places != [1, 2]:
+        return False
+    shape = [output[axis] for axis in NHWC] if keeps else output
+    operands = [source, emitter.constant("axes", np.array(places, np.int64))]
+    summed = emitter.emit("ReduceSum", operands, node.outputs[0].dtype, shape, keepdims=keeps)
+    emitter.replace(turned(emitter, summed, NCHW) if keeps else summed)
+    return True
+
+
+def _pool(emitter: Emitter) -> bool:
+    node = emitter.node
+    shape = known_shape(node.outputs[0])
+    users = [use.node for use in node.outputs[0].uses()]
+    if shape is None or len(shape) != 4 or any(user.metadata_props.get(MARK) == "channels-last" for user in users):
+        return False
+    pooled = emitter.emit(node.op_type, node.inputs, node.outputs[0].dtype, shape)
+    maker = pooled.producer()
+    assert maker is not None, pooled.name
+    maker.domain = node.domain
+    maker.attributes.update(node.attributes)
+    emitter.replace(turned(emitter, turned(emitter, pooled, NHWC), NCHW))
+    return True

@@ -1,0 +1,154 @@
+"""Transpositions move behind what does not care about the order of axes, so that they meet and cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from graft.core.graph.traversal import all_nodes
+from graft.core.graph.view import NodeView
+from graft.core.operators.definition.table import Trait
+from graft.core.operators.lower import window_of
+from graft.core.rewriting.node_rewrite import Names, has_trait, is_operator, origin_of, replace_node, sole_use
+
+
+@dataclass(frozen=True)
+class MoveTransposes:
+    """Compute on tensors before they are transposed: a network that normalises channels keeps them last.
+
+    A depthwise convolution between a Transpose and its inverse is the same convolution of another layout, which a
+    backend takes whole; those two count as none.
+
+    1. Transpose of a Transpose becomes one, but for one before such a convolution
+    2. an elementwise operator whose inputs are all transposed alike, one of them for it alone, is computed before, and
+       its result transposed
+    3. if the other inputs are not, but a depthwise convolution whose result is transposed back reads them, they are
+       transposed back and forth: then case 2 applies, and the convolution stands between two Transposes
+    """
+
+    name: ClassVar[str] = "move-transposes"
+
+    def run(self, model: ir.Model) -> bool:
+        """Change ``model`` in place and return whether anything changed."""
+        changed, names = False, Names(model)
+        for node in list(all_nodes(model.graph)):
+            order = _order(node)
+            before = None if order is None else _order(_producer(node.inputs[0]))
+            if order is not None and before is not None:  # case 1
+                if not _feeds_depthwise(node.outputs[0], _inverse(order), alone=True):
+                    _merge(node, [before[axis] for axis in order])
+                    changed = True
+            elif has_trait(node, Trait.ELEMENTWISE) and any(
+                is_operator(_producer(one), "Transpose") for one in node.inputs
+            ):
+                for value, wanted in _plain_inputs(node):  # case 3
+                    _transpose_twice(value, wanted, names)
+                if (common := _common_order(node)) is not None:  # case 2
+                    _compute_before(node, common, names)
+                    changed = True
+        return changed
+
+
+def _producer(value: ir.Value | None) -> ir.Node | None:
+    return None if value is None else value.producer()
+
+
+def _order(node: ir.Node | None) -> list[int] | None:
+    """Return the order of axes that a node brings about, None if it is no Transpose or of unknown rank."""
+    order = None if node is None else NodeView(node).permutation
+    return None if order is None else list(order)
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return [list(order).index(axis) for axis in range(len(order))]
+
+
+def _feeds_depthwise(value: ir.Value, order: Sequence[int], *, alone: bool) -> bool:
+    """Whether a depthwise Conv whose result is only transposed to ``order`` reads a value; ``alone``: nothing else."""
+    if alone and not sole_use(value):
+        return False
+    return any(_is_depthwise(node) and _is_only_transposed(node.outputs[0], order) for node in value.consumers())
+
+
+def _is_only_transposed(value: ir.Value, order: Sequence[int]) -> bool:
+    return sole_use(value) and _order(next(iter(value.consumers()))) == list(order)
+
+
+def _is_depthwise(node: ir.Node) -> bool:
+    window = window_of(NodeView(node))
+    return window is not None and window.is_depthwise
+
+
+def _plain_inputs(node: ir.Node) -> list[tuple[ir.Value, list[int]]]:
+    """Return the inputs of case 3, each with the order in which the other inputs of the node are transposed."""
+    orders = {index: _order(_producer(value)) for index, value in enumerate(node.inputs)}
+    known = [order for index, order in orders.items() if order is not None and _dies(node.inputs[index])]
+    plain = [value for index, value in enumerate(node.inputs) if orders[index] is None and value is not None]
+    if not known or not plain or any(order not in (None, known[0]) for order in orders.values()):
+        return []
+    served = all(_feeds_depthwise(value, _inverse(known[0]), alone=False) for value in plain)
+    same = all(value.shape is not None and len(value.shape) == len(known[0]) for value in plain)
+    here = all(reader.graph is node.graph for value in plain for reader in value.consumers())
+    return [(value, known[0]) for value in plain] if served and same and here else []
+
+
+def _dies(value: ir.Value | None) -> bool:
+    return value is not None and sole_use(value)
+
+
+def _transpose_twice(value: ir.Value, order: Sequence[int], names: Names) -> None:
+    """Put a Transpose to the inverse of ``order`` and one to ``order`` between a value and all who read it."""
+    back = ir.node("Transpose", [value], attributes={"perm": _inverse(order)}, name=names.fresh(f"{value.name}_back"))
+    forth = ir.node(
+        "Transpose", back.outputs, attributes={"perm": list(order)}, name=names.fresh(f"{value.name}_forth")
+    )
+    first = min((use.node for use in value.uses() if use.node is not back), key=_position)
+    assert first.graph is not None and value.shape is not None, f"value '{value.name}' has no shape"
+    for node, axes in ((back, _inverse(order)), (forth, range(len(order)))):
+        node.outputs[0].name, node.outputs[0].type = names.fresh(f"{node.name}_out"), value.type
+        node.outputs[0].shape = ir.Shape([value.shape[axis] for axis in axes])
+    for use in list(value.uses()):
+        if use.node is not back:
+            use.node.replace_input_with(use.idx, forth.outputs[0])
+    first.graph.insert_before(first, [back, forth])
+
+
+def _position(node: ir.Node) -> int:
+    assert node.graph is not None, f"node '{node.name}' is in no graph"
+    return next(number for number, other in enumerate(node.graph) if other is node)
+
+
+def _merge(node: ir.Node, order: Sequence[int]) -> None:
+    first = _producer(node.inputs[0])
+    assert first is not None, f"node '{node.name}' follows no other"
+    replace_node(node, "Transpose", [first.inputs[0]], {"perm": list(order)}, [first])
+
+
+def _common_order(node: ir.Node) -> list[int] | None:
+    """Return the order in which all inputs of a node are transposed; None if they are not, or nothing is saved."""
+    producers = [_producer(value) for value in node.inputs]
+    orders = [_order(producer) for producer in producers]
+    if len(orders) < 2 or orders[0] is None or any(order != orders[0] for order in orders):
+        return None
+    saved = any(map(_dies, node.inputs))
+    known = node.outputs[0].shape is not None and node.outputs[0].dtype is not None
+    return orders[0] if saved and known else None
+
+
+def _compute_before(node: ir.Node, order: Sequence[int], names: Names) -> None:
+    graph, output = node.graph, node.outputs[0]
+    assert graph is not None, f"node '{node.name}' is in no graph"
+    assert output.shape is not None, f"node '{node.name}' gives a tensor of unknown shape"
+    sources = [producer.inputs[0] for value in node.inputs if (producer := _producer(value)) is not None]
+    before = ir.node(node.op_type, sources, domain=node.domain, name=names.fresh(f"{node.name}_before"))
+    before.attributes.update(node.attributes)
+    before.metadata_props.update(origin_of(node))
+    graph.insert_before(node, before)
+    result = before.outputs[0]
+    result.name = names.fresh(f"{output.name}_before")
+    result.type = output.type
+    result.shape = ir.Shape([output.shape[axis] for axis in _inverse(order)])
+    replace_node(node, "Transpose", [result], {"perm": list(order)}, [before])

@@ -1,0 +1,1 @@
+"""What rewrites are made of, and constant folding, which shape inference needs."""

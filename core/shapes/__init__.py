@@ -1,0 +1,1 @@
+"""Shape inference, and what nodes demand of extents."""

@@ -1,0 +1,118 @@
+"""Attributes out of range: refused when a model is loaded, whatever the operator."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import onnx
+import pytest
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+
+from graft.core.importer.load import load
+from graft.errors import ModelError
+from tests.core.operators.node_cases import all_cases
+
+PLACES = ("axis", "axes", "perm", "batch_dims", "batch_axis", "time_axis", "new_axis")
+"""Attributes that are axes, or orders or numbers of them."""
+
+
+@cache
+def single_nodes() -> dict[tuple[str, str], onnx.ModelProto]:
+    """A model of ONNX's suite by its one operator and an attribute of `PLACES` that it has."""
+    found: dict[tuple[str, str], onnx.ModelProto] = {}
+    for case in all_cases().values():
+        operator, opset = case.model.graph.node[0].op_type, case.model.opset_import[0].version
+        if case.model.graph.node[0].domain:  # of training
+            continue
+        schema = onnx.defs.get_schema(operator, max_inclusive_version=opset)
+        typed = all(value.type.tensor_type.HasField("shape") for value in case.model.graph.input)
+        for name in schema.attributes if typed else ():
+            if name in PLACES and not (operator == "DequantizeLinear" and case.inputs[1].ndim == 0):
+                found.setdefault((operator, name), case.model)
+    return found
+
+
+def with_attribute(model: onnx.ModelProto, name: str, number: int) -> onnx.ModelProto:
+    """The model with an attribute of its node out of range."""
+    changed = onnx.ModelProto.FromString(model.SerializeToString())
+    node = changed.graph.node[0]
+    old = {attribute.name: attribute for attribute in node.attribute}
+    schema = onnx.defs.get_schema(node.op_type, max_inclusive_version=model.opset_import[0].version)
+    whole = schema.attributes[name].type == onnx.defs.OpSchema.AttrType.INTS
+    value = [number, *(old[name].ints[1:] if name in old else [0])] if whole else number
+    kept = [attribute for attribute in node.attribute if attribute.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute(name, value, attr_type=_kind(whole))])
+    return changed
+
+
+def _kind(whole: bool) -> int:
+    return int(AttributeProto.INTS if whole else AttributeProto.INT)
+
+
+@pytest.mark.parametrize("number", [99, -99])
+@pytest.mark.parametrize(("operator", "name"), sorted(single_nodes()), ids=".".join)
+def test_no_operator_takes_an_axis_out_of_range(operator: str, name: str, number: int) -> None:
+    model = with_attribute(single_nodes()[operator, name], name, number)
+    with pytest.raises(ModelError) as caught:
+        load(model)
+    assert operator in str(caught.value)
+
+
+def one_node(operator: str, shapes: list[tuple[int, ...]], **attributes: object) -> onnx.ModelProto:
+    names = [f"x{number}" for number in range(len(shapes))]
+    inputs = [helper.make_tensor_value_info(*row) for row in zip(names, [TensorProto.FLOAT] * 9, shapes, strict=False)]
+    node = helper.make_node(operator, names, ["y"], name="it", **attributes)
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(shapes[0]))
+    graph = helper.make_graph([node], "g", inputs, [result])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
+
+
+IMAGE, WEIGHTS = (1, 4, 8, 8), (6, 2, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "attributes", "message"),
+    [
+        ("LayerNormalization", [(2, 3), (3,)], {"axis": 7},
+         "axis 7 is out of range: an axis of a tensor of rank 2 is in [-2, 1]"),
+        ("LayerNormalization", [(2, 3), (3,)], {"epsilon": -1.0}, "epsilon is -1.0, where at least 0 is expected"),
+        ("Conv", [IMAGE, WEIGHTS], {"group": 3}, "group 3 does not divide the 4 channels of its input"),
+        ("Conv", [IMAGE, (5, 2, 3, 3)], {"group": 2}, "group 2 does not divide the 5 channels of its result"),
+        ("Conv", [IMAGE, WEIGHTS], {}, "its weights are for 2 channels, its input has 4"),
+        ("Conv", [IMAGE, WEIGHTS], {"group": 2, "strides": [1, 0]},
+         "strides is [1, 0], where at least 1 is expected"),
+        ("Conv", [IMAGE, WEIGHTS], {"group": 2, "auto_pad": "SAME"},
+         "auto_pad is 'SAME', where one of 'NOTSET', 'SAME_UPPER', 'SAME_LOWER', 'VALID' is expected"),
+        ("Relu", [(2, 3)], {}, None),
+        ("MeanVarianceNormalization", [(2, 3, 4, 5)], {"axes": [0, -4]}, "axes [0, -4] name one axis twice"),
+        ("GroupNormalization", [(2, 6, 4), (6,), (6,)], {"num_groups": 4},
+         "num_groups 4 does not fit axis 1 of extent 6, which 4 must divide"),
+        ("LpNormalization", [(2, 3)], {"p": 3}, "p is 3, where one of 1, 2 is expected"),
+    ],
+)  # fmt: skip
+def test_an_attribute_out_of_range_is_named(
+    operator: str, shapes: list[tuple[int, ...]], attributes: dict[str, object], message: str | None
+) -> None:
+    model = one_node(operator, shapes, **attributes)
+    if message is None:
+        load(model)
+        return
+    with pytest.raises(ModelError) as caught:
+        load(model)
+    assert str(caught.value) == f"{operator} (node 'it'): {message}"
+
+
+@pytest.mark.parametrize("indices", [[0, 5], [-6]])
+def test_a_constant_index_out_of_range_is_refused(indices: list[int]) -> None:
+    model = one_node("Gather", [(5, 2), (1,)], axis=0)
+    del model.graph.input[1]
+    model.graph.initializer.append(numpy_helper.from_array(np.array(indices), "x1"))
+    with pytest.raises(ModelError) as caught:
+        load(model)
+    assert str(caught.value) == (
+        f"Gather (node 'it'): index {indices[-1]} in 'x1' is out of range: axis 0 has extent 5, so that -5 to 4 are "
+        "legal"
+    )
+    assert (caught.value.axis, caught.value.extent) == (0, 5)  # type: ignore[attr-defined]

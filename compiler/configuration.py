@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from graft.errors import GraftError
-from graft.plugins.registry.time_limit import LIMITS, Limits
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.foreign import shown
 from graft.runtime.system.cache_directory import user_directory
 from graft.runtime.system.files import make_folder, write

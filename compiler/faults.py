@@ -11,7 +11,7 @@ from typing import TypeVar
 from graft.errors import GraftError
 from graft.plugins.backend import Backend
 from graft.plugins.registry.fence import FencedBackend
-from graft.plugins.registry.time_limit import timer_held
+from graft.plugins.time_limit import timer_held
 from graft.runtime.foreign import one_line
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from types import EllipsisType
 from typing import ClassVar
 
 from graft.errors import PatternError
-from graft.patterns.checks.arguments import listed as _listed
-from graft.patterns.checks.arguments import require_dimensions, require_dtypes
+from graft.patterns.arguments import listed as _listed
+from graft.patterns.arguments import require_dimensions, require_dtypes
 from graft.patterns.value_constraints import (
     Attributes,
     AttributeValue,

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from graft.testkit.pytest_names import IN_PROCESS, PROPERTY
+
 if TYPE_CHECKING:
     from graft.testkit.conformance.scorecard import Scorecard
 
-PROPERTY = "graft-conformance"
-"""The property of a test's report that holds the results of a group."""
-IN_PROCESS = "graft_in_process"
-"""The name of the option that runs the cases here."""
 FOUND = pytest.StashKey[dict[str, list[dict[str, Any]]]]()
 
 

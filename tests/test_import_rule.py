@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,7 @@ ROOMS = (
 """Folders from low to high, each without its subfolders: a file imports from its own room and from those before it."""
 
 
+@cache
 def imported(path: Path) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -180,6 +182,19 @@ def test_no_files_import_each_other_in_a_circle():
     files = modules()
     imports = {name: sorted((imported(path) & set(files)) - {name}) for name, path in files.items()}
     assert circles(imports) == []
+
+
+def test_no_folder_is_in_a_circle_with_what_stands_beside_it():
+    """The files and folders of each folder, every folder as one: a reader may take it for a file."""
+    files = modules()
+    found = []
+    for folder in sorted({name.rpartition(".")[0] for name in files}):
+        inside = {name: name[len(folder) + 1 :].split(".")[0] for name in files if name.startswith(f"{folder}.")}
+        imports: dict[str, set[str]] = {unit: set() for unit in inside.values()}
+        for name, unit in inside.items():
+            imports[unit] |= {inside[one] for one in imported(files[name]) & inside.keys()} - {unit}
+        found += [(folder, *circle) for circle in circles({unit: sorted(others) for unit, others in imports.items()})]
+    assert found == []
 
 
 def test_circles_are_found_and_named():

@@ -12,7 +12,7 @@ from typing import Any
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.table import Trait
 from graft.errors import PatternError
-from graft.patterns.checks.arguments import OTHER_NAMES
+from graft.patterns.arguments import OTHER_NAMES
 from graft.patterns.checks.demands import innermost, require_agreement
 from graft.patterns.language import (
     Absent,

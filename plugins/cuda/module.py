@@ -17,22 +17,11 @@ EMULATOR_KIND = "cuda_emulator"
 
 def native_loader() -> NativeLoader:
     """Return the loader of kind ``cuda``, whose library has the device; raise PluginError if it was not built."""
-    return NativeLoader(KIND, _built("_loader"), device="cuda")
+    return NativeLoader(KIND, built("_loader"), device="cuda")
 
 
-def cublas_loader() -> NativeLoader:
-    """Return the loader of kind ``json:cublas``, which finds the library that is opened here.
-
-    It has the device as well, for programs without generated kernels; with them the device is that of `native_loader`,
-    which knows what was launched last.
-    """
-    from graft.plugins.cuda.cublas.library import library
-
-    library()
-    return NativeLoader("json:cublas", _built("_cublas"), device="cuda", holds_code=False)
-
-
-def _built(name: str) -> str:
+def built(name: str) -> str:
+    """Return the path of a native library of this plugin; raise PluginError if it was not built."""
     spec = find_spec(f"graft.plugins.cuda.{name}")
     if spec is None or spec.origin is None:
         raise PluginError(

@@ -33,6 +33,7 @@ def graft_machines() -> list[Machine]:
 @hookimpl
 def graft_module_loaders() -> list[Loader]:
     """Return the library that has the devices and runs their modules, and what runs the emulator's."""
-    from graft.plugins.cuda.module import cublas_loader, emulator_loader, native_loader
+    from graft.plugins.cuda.cublas.library import cublas_loader
+    from graft.plugins.cuda.module import emulator_loader, native_loader
 
     return [cublas_loader(), native_loader(), emulator_loader()]  # of two with the device, the last has it

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from graft.core.backend_spec import OptionValue
+from graft.plugins.discovery import PluginSource
 from graft.plugins.options.declared import Option
-from graft.plugins.registry.discovery import PluginSource
-from graft.plugins.registry.time_limit import Limits
+from graft.plugins.time_limit import Limits
 
 STATED = (
     "name", "priority", "by_default", "fallback", "fuses", "loses_nan", "api_level", "constants", "shapes", "install",

@@ -22,7 +22,7 @@ from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.isolation.answers import read_answer
 from graft.plugins.isolation.messages import Opening, RemoteDeclaration
 from graft.plugins.isolation.pieces import write_nodes, write_region
-from graft.plugins.registry.time_limit import LIMITS, Limits
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.isolation.connection import clean_environment
 from graft.runtime.isolation.sandbox import of_file, of_module, require
 from graft.runtime.procedure import Module
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.partition.region import Region
     from graft.patterns.match import Match
+    from graft.plugins.discovery import PluginSource
     from graft.plugins.options.declared import Option
-    from graft.plugins.registry.discovery import PluginSource
     from graft.runtime.isolation.options import Isolation
 
 GRACE = 5.0
@@ -91,7 +91,7 @@ class RemotePlugin:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "graft.plugins.isolation.remote", str(theirs.fileno())],
+                [sys.executable, "-W", "ignore", "-m", "graft.plugins.registry.remote", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
                 env={**clean_environment(), **ONE_THREAD} if self.how.sandbox else None,
             )  # fmt: skip

@@ -14,12 +14,12 @@ from graft.core.reject import Reject, Yield
 from graft.errors import GraftError, PluginError
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.options.known import KnownOptions
-from graft.plugins.options.state import lost_state
 from graft.plugins.options.values import checked as checked_options
 from graft.plugins.registry.compiled import checked, checked_answer
 from graft.plugins.registry.declaration import BackendDeclaration, declaration_of
-from graft.plugins.registry.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
+from graft.plugins.registry.lost_state import lost_state
 from graft.plugins.static_shapes import refused_if_symbolic
+from graft.plugins.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
 from graft.runtime.foreign import is_interrupt, kind_of, said, shown
 from graft.runtime.loaders import C_SOURCE
 from graft.runtime.procedure import SECRET, Module

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graft.errors import GraftError, PluginError
 from graft.plugins.registry.fence import fence
-from graft.plugins.registry.time_limit import LIMITS, time_limit
+from graft.plugins.time_limit import LIMITS, time_limit
 from graft.runtime.foreign import shown
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from graft.errors import GraftError
+from graft.plugins.discovery import PluginSource
 from graft.plugins.options.declared import Option
-from graft.plugins.registry.discovery import PluginSource
 from graft.plugins.registry.fence import FencedBackend
 
 T = TypeVar("T")

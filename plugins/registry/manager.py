@@ -20,17 +20,17 @@ import pluggy
 from graft.errors import GraftError, PlanError, PluginError
 from graft.plugins import hooks
 from graft.plugins.backend import Backend
-from graft.plugins.options.state import lost_state
+from graft.plugins.discovery import PluginSource, clashes, discover
 from graft.plugins.registry.declaration import declaration_of
 from graft.plugins.registry.deprecations import deprecated_uses, warn
-from graft.plugins.registry.discovery import PluginSource, clashes, discover
 from graft.plugins.registry.fence import FencedBackend, fence, trace_of, with_options
 from graft.plugins.registry.fenced_pass import FencedPass
 from graft.plugins.registry.information import BackendInfo, information
+from graft.plugins.registry.lost_state import lost_state
 from graft.plugins.registry.machine_rows import checked_machines
 from graft.plugins.registry.module_hooks import hooks_of
 from graft.plugins.registry.module_loaders import by_kind, checked_loaders, loaders_of
-from graft.plugins.registry.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
+from graft.plugins.time_limit import LIMITS, Limits, TimeLimitExceeded, time_limit
 from graft.runtime.arguments import instance
 from graft.runtime.foreign import kind_of
 from graft.runtime.loaders import PluginFile

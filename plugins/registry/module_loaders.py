@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from graft.errors import PluginError
 from graft.plugins.backend import Backend
 from graft.plugins.registry.fence import fence
-from graft.plugins.registry.time_limit import LIMITS, time_limit
+from graft.plugins.time_limit import LIMITS, time_limit
 from graft.runtime.loaders import Loader, fault_of_loader
 
 

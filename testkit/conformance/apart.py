@@ -21,7 +21,7 @@ from typing import Any
 from weakref import finalize
 
 from graft.errors import GraftError, PluginError
-from graft.plugins.registry.time_limit import LIMITS, Limits
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.foreign import one_line
 from graft.testkit.conformance.cases.outcome import Result
 from graft.testkit.conformance.ledger import entry_of, read

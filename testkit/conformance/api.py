@@ -66,7 +66,7 @@ def conformance(
     """
     import pytest
 
-    from graft.testkit.pytest_plugin import IN_PROCESS, PROPERTY
+    from graft.testkit.pytest_names import IN_PROCESS, PROPERTY
 
     arguments: dict[str, Any] = {
         "name": name, "level": level, "xfail": _beside_caller(xfail), "models": models, "plugin_files": plugin_files,

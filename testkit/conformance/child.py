@@ -97,7 +97,7 @@ def compiled(files: str, backend: str, model: str, artifact: str) -> None:
 
 def listed(name: str) -> None:
     """List plugins from their metadata, and print which modules of the plugin that was imported for."""
-    from graft.plugins.registry.discovery import discover
+    from graft.plugins.discovery import discover
 
     before = set(sys.modules)
     values = [source.value for source in discover() if source.name == name]

@@ -27,7 +27,7 @@ from graft.partition.policy import Policy
 from graft.plugins.backend import Backend
 from graft.plugins.registry.fence import FencedBackend
 from graft.plugins.registry.manager import PluginManager
-from graft.plugins.registry.time_limit import LIMITS, Limits
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.foreign import one_line, said
 from graft.runtime.program import Program
 from graft.runtime.system.files import make_folder, write, writing

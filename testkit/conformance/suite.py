@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from graft.errors import GraftError
-from graft.plugins.registry.time_limit import LIMITS, Limits
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.foreign import one_line
 from graft.testkit.conformance.cases.outcome import BAD, Case, Failure, NotClaimed, NotRun, Result, Trial
 from graft.testkit.conformance.kit import Kit, fault, reproduction

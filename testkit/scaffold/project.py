@@ -15,7 +15,7 @@ from pathlib import Path
 import graft
 from graft.errors import GraftError
 from graft.plugins.backend import API_LEVEL
-from graft.plugins.registry.discovery import BUILT_IN
+from graft.plugins.discovery import BUILT_IN
 from graft.runtime import include_dir
 from graft.runtime.system.files import make_folder, write
 

@@ -10,7 +10,7 @@ import pytest
 
 from graft.compiler.request import plugins
 from graft.testkit.conformance.suite import bad
-from graft.testkit.pytest_plugin import PROPERTY
+from graft.testkit.pytest_names import PROPERTY
 
 from .in_tree import BACKENDS, LEDGERS, groups, missing, suite
 

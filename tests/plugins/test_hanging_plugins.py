@@ -13,11 +13,11 @@ import pytest
 import graft
 from graft.errors import PluginError
 from graft.partition.region import Region
-from graft.plugins.registry.discovery import PluginSource
+from graft.plugins.discovery import PluginSource
 from graft.plugins.registry.doctor import examine
 from graft.plugins.registry.fence import PER_LIMIT, FencedBackend
 from graft.plugins.registry.manager import PluginManager
-from graft.plugins.registry.time_limit import Limits
+from graft.plugins.time_limit import Limits
 
 PRELUDE = """
 import time

@@ -13,7 +13,7 @@ import graft
 from graft.compiler.driver import prepare
 from graft.errors import ArtifactError, GraftError
 from graft.partition.placement.partitioner import partition
-from graft.plugins.registry.discovery import PluginSource
+from graft.plugins.discovery import PluginSource
 from graft.plugins.registry.manager import PluginManager
 from graft.report.facts import INPUT, OUTPUT, Boundary, Report
 from graft.report.gathering import report_on_artifact, report_on_model

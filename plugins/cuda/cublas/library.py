@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 
+from graft.plugins.cuda.module import built
 from graft.plugins.cuda.wheels import opened
+from graft.runtime.loaders import NativeLoader
 
 INSTALL = "pip install nvidia-cublas-cu12"
 MISSING = f"cuBLASLt is not installed; {INSTALL}"
@@ -28,3 +30,13 @@ def version() -> str:
     found.cublasLtGetVersion.restype = ctypes.c_size_t
     number = int(found.cublasLtGetVersion())
     return f"cuBLASLt {number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def cublas_loader() -> NativeLoader:
+    """Return the loader of kind ``json:cublas``, which finds the library that is opened here.
+
+    It has the device as well, for programs without generated kernels; with them the device is that of `native_loader`,
+    which knows what was launched last.
+    """
+    library()
+    return NativeLoader("json:cublas", built("_cublas"), device="cuda", holds_code=False)

@@ -15,7 +15,7 @@ from graft.core.backend_spec import value_text
 from graft.runtime.system.plugin_files import name_of
 
 if TYPE_CHECKING:
-    from graft.plugins.registry.discovery import PluginSource
+    from graft.plugins.discovery import PluginSource
     from graft.plugins.registry.information import BackendInfo
 
 
@@ -34,7 +34,7 @@ def command(ctx: click.Context) -> None:
 def list_backends(state: State) -> None:
     """List the installed plugins from their metadata, without importing any."""
     from graft.compiler.configuration import configuration
-    from graft.plugins.registry.discovery import PluginSource, clashes, discover
+    from graft.plugins.discovery import PluginSource, clashes, discover
 
     off = {*state.without, *configuration().disabled}
     files = (PluginSource(name_of(Path(path)), path, is_file=True) for path in state.plugin_files)

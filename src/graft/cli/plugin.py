@@ -124,7 +124,7 @@ def test(
 def disable(state: State, name: str) -> None:
     """Leave out the plugin or distribution NAME, in this and all later calls, without importing it."""
     from graft.compiler.configuration import configuration
-    from graft.plugins.registry.discovery import discover
+    from graft.plugins.discovery import discover
 
     known = sorted({one for source in discover() for one in (source.name, source.distribution) if one})
     if name not in known:

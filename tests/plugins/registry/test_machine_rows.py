@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graft.errors import MachineError, PluginError
-from graft.plugins.registry.discovery import PluginSource
+from graft.plugins.discovery import PluginSource
 from graft.plugins.registry.manager import PluginManager
 
 PLUGIN = """

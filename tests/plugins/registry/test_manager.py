@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graft.errors import PlanError, PluginError
-from graft.plugins.registry.discovery import PluginSource
+from graft.plugins.discovery import PluginSource
 from graft.plugins.registry.manager import PluginManager
 from tests.plugins.distributions import install
 

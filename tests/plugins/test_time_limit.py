@@ -11,7 +11,7 @@ import pytest
 
 from graft.errors import PluginError
 from graft.plugins.registry.fence import fence
-from graft.plugins.registry.time_limit import TimeLimitExceeded, time_limit, timer_held
+from graft.plugins.time_limit import TimeLimitExceeded, time_limit, timer_held
 
 
 def hang() -> None:

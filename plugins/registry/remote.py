@@ -1,6 +1,6 @@
 """The process of an isolated plugin: it imports the plugin, and answers what a `RemotePlugin` asks of its backends.
 
-``python -m graft.plugins.isolation.remote N`` obeys the socket with descriptor N until its other end is gone.
+``python -m graft.plugins.registry.remote N`` obeys the socket with descriptor N until its other end is gone.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from graft.core.reject import Reject
 from graft.errors import GraftError, PluginError
 from graft.partition.region import Region
 from graft.patterns.matching import matches
+from graft.plugins.discovery import PluginSource
 from graft.plugins.isolation.messages import STATED, Opening, RemoteDeclaration
 from graft.plugins.isolation.pieces import Nodes, RegionPiece, read_nodes, read_region
-from graft.plugins.registry.discovery import PluginSource
 from graft.plugins.registry.fence import FencedBackend, trace_of
 from graft.plugins.registry.manager import Plugin, PluginManager
-from graft.plugins.registry.time_limit import LIMITS, Limits
+from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.isolation import sandbox
 
 OTHER_HOOKS = ("graft_datatypes", "graft_operators", "graft_passes", "graft_region_compiled", "graft_report_sections")

@@ -19,7 +19,8 @@ from graft.compiler.specialize import Specialize, combinations, label_of, specia
 from graft.compiler.stitching.most_memory import MEMORIES, Memory
 from graft.core.affine.expressions import ANY
 from graft.core.graph.dimensions import Dims, ranges_of
-from graft.core.importer.load import SOURCE, Source, load
+from graft.core.importer.load import load
+from graft.core.importer.source import SOURCE, Source
 from graft.core.machine.machine import Machine
 from graft.core.machine.rows import NATIVE
 from graft.core.machine.target import tuned_database

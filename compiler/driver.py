@@ -34,7 +34,8 @@ from graft.compiler.unloaded import UnloadedProgram
 from graft.core.collection import collection_paused
 from graft.core.graph.dimensions import Dims, ranges_of
 from graft.core.graph.save import save_with_data
-from graft.core.importer.load import Source, load
+from graft.core.importer.load import load
+from graft.core.importer.source import Source
 from graft.core.machine.rows import COMPILED_FOR, GENERIC
 from graft.core.machine.target import (
     CompileOptions,

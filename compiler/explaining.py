@@ -13,7 +13,7 @@ from graft.compiler.driver import prepare
 from graft.compiler.request import Backends, choose, plugins
 from graft.core.graph.dimensions import Dims
 from graft.core.graph.view import NodeView
-from graft.core.importer.load import Source
+from graft.core.importer.source import Source
 from graft.core.operators.all import OPERATORS
 from graft.errors import PlanError
 from graft.partition.graph import index_tree

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from graft.compiler.api import MEMORY, compile_model
 from graft.compiler.request import Request, listed
-from graft.core.importer.load import SOURCE, Source
+from graft.core.importer.source import SOURCE, Source
 from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import DIMS, PATH, SHAPES, TEXT, TEXTS, optional, takes
 from graft.runtime.export.wasm import export_wasm as write_wasm

@@ -19,7 +19,8 @@ from graft.compiler.driver import CompiledModel
 from graft.core.affine.expressions import ANY, Range, names_in
 from graft.core.affine.text import parsed as parsed_extent
 from graft.core.graph.dimensions import Dims, identifier, ranges_of
-from graft.core.importer.load import Source, load
+from graft.core.importer.load import load
+from graft.core.importer.source import Source
 from graft.core.shapes.unification import aliases_of
 from graft.errors import GraftError, ModelError
 from graft.runtime.devices import on_devices

@@ -17,7 +17,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.graph.view import NodeView, ValueView, constant_tensor, data_type
-from graft.core.importer.load import SOURCE, Source, load
+from graft.core.importer.load import load
+from graft.core.importer.source import SOURCE, Source
 from graft.core.machine.rows import GENERIC
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.table import Trait

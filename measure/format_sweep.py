@@ -12,7 +12,8 @@ import onnx_ir as ir
 from graft.compiler.api import compile
 from graft.compiler.request import plugins
 from graft.core.graph.view import ValueView
-from graft.core.importer.load import SOURCE, Source, load
+from graft.core.importer.load import load
+from graft.core.importer.source import SOURCE, Source
 from graft.core.passes.normalize import normalize
 from graft.core.shapes.inference import require_static
 from graft.core.shapes.sample_inputs import sample_inputs

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graft.core.graph.dimensions import Dims, values_and_ranges
-from graft.core.importer.load import SOURCE, Source
+from graft.core.importer.source import SOURCE, Source
 from graft.measure.peers.peer_table import peer
 from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import DIMS, DURATION, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes

@@ -18,7 +18,8 @@ import onnx_ir as ir
 from graft.compiler.api import compile_model, program_of
 from graft.compiler.request import Request
 from graft.core.graph.dimensions import Dims, values_and_ranges
-from graft.core.importer.load import SOURCE, Source, load
+from graft.core.importer.load import load
+from graft.core.importer.source import SOURCE, Source
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.errors import GraftError, VerifyError

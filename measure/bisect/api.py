@@ -14,7 +14,8 @@ import onnx_ir as ir
 from graft.compiler.request import Backends, Request, listed
 from graft.core.backend_spec import backend_text
 from graft.core.graph.dimensions import Dims, values_and_ranges
-from graft.core.importer.load import SOURCE, Source, load
+from graft.core.importer.load import load
+from graft.core.importer.source import SOURCE, Source
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import GraftError, InputError, VerifyError
 from graft.measure.bisect.report import BisectReport, write_files

@@ -16,7 +16,7 @@ import onnx
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 import graft.compiler.api as api
-from graft.core.importer.load import SOURCE
+from graft.core.importer.source import SOURCE
 from graft.core.importer.upgrade import OPSET
 from graft.errors import InputError, UnsupportedError
 from graft.runtime.arguments import TEXT, Kind, instance, optional, takes

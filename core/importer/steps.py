@@ -201,9 +201,7 @@ REWRITES = (
     Step("name-domains", _in_place(name_domains, "operators of ONNX Runtime: {}")),
     Step("drop-zip-maps", _in_place(lambda proto: drop_zip_maps(proto.graph), between="; ")),
     Step("say-halves", _in_place(lambda proto: say_halves(proto.graph), "half of the spectra {}")),
-    Step(
-        "complete-outputs", _in_place(lambda proto: complete_outputs(proto, _foreign_expanded), "shapes inferred of {}")
-    ),
+    Step("complete-outputs", _in_place(_complete_outputs, "shapes inferred of {}")),
     Step("forget-stated-shapes", _check_with_onnx),
     Step("inline-functions", _inline_functions),
     Step("upgrade-opset", upgraded),

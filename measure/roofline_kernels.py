@@ -10,8 +10,8 @@ import numpy as np
 from graft.core.machine.instructions import DOTS, Dot
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.statements import ramp, wide
 from graft.core.schedule.products.product_axes import Multiply
-from graft.core.schedule.products.statements import ramp, wide
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.tensor_ir.ir import (
     Allocate,

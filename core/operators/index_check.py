@@ -26,6 +26,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.statements import loops_over
 
 BLOCK = 1024
 """Vectors that one task looks through."""
@@ -82,11 +83,9 @@ def varying_index_check(
         low, high = value(bound.low), value(bound.high)
         wrong = b.either(b.less(found, low), b.greater(found, high))
         arguments = (b.index(bound.axis), value(bound.extent), low, high)
-        body: Statement = If(wrong, CallExtern("fail_index", (found, *arguments)))
         looped = axes if bound.column is None else axes[:-1]
-        for axis, extent in reversed(list(zip(looped, indices.shape, strict=False))):
-            body = For(axis, extent, kind, body)
-        parts.append(body)
+        refused = If(wrong, CallExtern("fail_index", (found, *arguments)))
+        parts.append(loops_over(zip(looped, indices.shape, strict=False), refused, kind))
     return Function(name, (indices, *others.values()), 0, block(*parts))
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.ir import (
-    Allocate,
     Block,
     Buffer,
     Expression,
@@ -20,6 +19,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.core.tensor_ir.visit import map_accesses, map_statement, substitution
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.intrinsics import ACCUMULATOR, INPUT, WEIGHT, Intrinsic, operation, product
@@ -94,9 +94,7 @@ class _Builder:
         n, o, r, c, m = (Variable(name) for name in "norcm")
         stored = Store(y, (n, b.add(o, stage.output.first), r, c, m), b.cast(Load(total, (n, o, r, c, m)), "int8"))
         self.work.append(_around((n, o, r, c, m), extents, stored))
-        body: Statement = Block((*self.copies, *self.work))
-        for buffer in reversed(self.near):
-            body = Allocate(buffer, body)
+        body = allocate(self.near, Block((*self.copies, *self.work)))
         return Nest(Function("stage", (*self.inputs, y), 1, body), self.intrinsics, self.readers)
 
     # ---- Buffers --------------------------------------------------------------------------------------------------
@@ -324,6 +322,4 @@ class _Builder:
 
 
 def _around(variables: Sequence[Variable], extents: Sequence[int], body: Statement) -> Statement:
-    for variable, extent in reversed(list(zip(variables, extents, strict=True))):
-        body = For(variable, b.index(extent), "serial", body)
-    return body
+    return loops_over(zip(variables, map(b.index, extents), strict=True), body)

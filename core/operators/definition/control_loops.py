@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from graft.core.machine.target import Target
@@ -55,25 +56,29 @@ def let(value: Expression, body: Callable[[Expression], Statement], name: str = 
 
 
 def tiles(
-    count: b.Count, step: int, body: Callable[[Expression, int], Statement], kind: LoopKind = "serial"
+    count: b.Count,
+    step: int,
+    body: Callable[[Expression, int], Statement],
+    kind: LoopKind = "serial",
+    name: str = "i",
 ) -> Statement:
     """Return ``body(begin, size)`` for tiles of ``step`` out of ``count``, and for the smaller one that is left.
 
     Of a count that varies, what is left is in tiles that halve.
     """
     if not isinstance(count, int):
-        return _halving_tiles(count, step, body, kind)
+        return _halving_tiles(count, step, body, kind, name)
     whole, rest = divmod(count, step)
     parts = []
     if whole:
-        parts.append(loop(whole, lambda i: body(b.multiply(i, step), step), kind))
+        parts.append(loop(whole, lambda i: body(b.multiply(i, step), step), kind, name))
     if rest:
         parts.append(body(b.index(whole * step), rest))
-    return block(*parts)
+    return Block(tuple(parts))
 
 
 def _halving_tiles(
-    count: Expression, step: int, body: Callable[[Expression, int], Statement], kind: LoopKind
+    count: Expression, step: int, body: Callable[[Expression, int], Statement], kind: LoopKind, name: str
 ) -> Statement:
     parts: list[Statement] = []
     done: Expression = b.index(0)
@@ -81,9 +86,14 @@ def _halving_tiles(
     for size in sizes:
         rest = b.subtract(count, done)
         whole = b.divide(rest, size)
-        parts.append(loop(whole, lambda i, at=done, size=size: body(b.add(at, b.multiply(i, size)), size), kind))  # type: ignore[misc]
+        tile = partial(_tile_at, body, done, size)
+        parts.append(loop(whole, tile, kind, name))
         done = b.add(done, b.multiply(whole, size))
     return Block(tuple(parts))
+
+
+def _tile_at(body: Callable[[Expression, int], Statement], begin: Expression, size: int, i: Expression) -> Statement:
+    return body(b.add(begin, b.multiply(i, size)), size)
 
 
 def _added(left: Expression, right: Expression, total: Expression) -> Expression:

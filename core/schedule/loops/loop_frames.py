@@ -14,7 +14,6 @@ from graft.core.schedule.primitives.loop_order import Fuse, Split
 from graft.core.schedule.primitives.step import Step
 from graft.core.tensor_ir.ir import (
     Constant,
-    For,
     Function,
     Intrinsic,
     Load,
@@ -23,6 +22,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS
+from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import walk_expressions
 from graft.core.types import INT64, element_bits
 
@@ -129,9 +129,7 @@ def outer_loops(axes: Sequence[LoopAxis], body: Statement, parallel: bool, machi
 
 def nested(axes: Sequence[LoopAxis], body: Statement, kind: LoopKind = "serial") -> Statement:
     """Return loops of one kind over axes, the first outermost."""
-    for axis in reversed(axes):
-        body = For(axis.variable, axis.count or Constant(axis.extent, INT64), kind, body)
-    return body
+    return loops_over(((axis.variable, axis.count or Constant(axis.extent, INT64)) for axis in axes), body, kind)
 
 
 def loops_around(axes: Sequence[tuple[Variable, b.Count]], body: Statement, is_shared: bool) -> Statement:
@@ -139,6 +137,4 @@ def loops_around(axes: Sequence[tuple[Variable, b.Count]], body: Statement, is_s
     known = [LoopAxis(axis, extent) for axis, extent in axes if isinstance(extent, int)]
     if len(known) == len(axes):
         return outer_loops(known, body, is_shared)
-    for axis, extent in reversed(axes):
-        body = For(axis, b.extent(extent), "parallel" if is_shared else "serial", body)
-    return body
+    return loops_over(((axis, b.extent(extent)) for axis, extent in axes), body, "parallel" if is_shared else "serial")

@@ -20,7 +20,6 @@ from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expres
 from graft.core.tensor_ir.ir import (
     Block,
     Expression,
-    Let,
     Load,
     Ramp,
     Shuffle,
@@ -29,6 +28,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
 
 SMALLEST_TILE, LARGEST_TILE = 4, 16
@@ -160,10 +160,7 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Express
         value = vectorize_expression(_replaced(stage.value, rows[row]), values)
         place = vectorize_expression(stage.place, values)
         stores.append(Store(stage.target, (place,), broadcast(value, lanes)))
-    body: Statement = Block(tuple(stores))
-    for variable, value in reversed(bindings):
-        body = Let(variable, value, body)
-    return body
+    return bind(bindings, Block(tuple(stores)))
 
 
 def _replaced(value: Expression, taken: dict[int, Variable]) -> Expression:

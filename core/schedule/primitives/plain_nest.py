@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graft.core.tensor_ir.ir import (
-    Allocate,
     Binary,
     Block,
     Buffer,
     Expression,
-    For,
     Function,
     Load,
     Stage,
@@ -18,6 +16,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.core.tensor_ir.visit import substitute
 from graft.errors import ScheduleError
 
@@ -35,8 +34,7 @@ def plain_nest(name: str, stages: Sequence[Stage], inputs: Sequence[Buffer], out
     names = _Names()
     body: Statement = Block(tuple(nest for stage in stages for nest in _nests(stage, names)))
     kept = [stage.buffer for stage in stages if stage.buffer not in outputs]
-    for buffer in (*reversed(kept), *names.totals.values()):
-        body = Allocate(buffer, body)
+    body = allocate([*reversed([*names.totals.values()]), *kept], body)
     origin = tuple(dict.fromkeys(one for stage in stages for one in stage.origin))
     return Function(name, (*inputs, *outputs), len(outputs), body, origin)
 
@@ -66,11 +64,8 @@ def _nests(stage: Stage, names: _Names) -> list[Statement]:
         own = names.variables([*stage.axes, *(axis for axis, _ in reduced)], suffix)
         place = tuple(own[: len(stage.axes)])
         moved = substitute(value, dict(zip([*stage.axes, *(axis for axis, _ in reduced)], own, strict=True)))
-        body: Statement = Store(target, place, moved)
         extents = [*stage.buffer.shape, *(extent for _, extent in reduced)]
-        for variable, extent in reversed(list(zip(own, extents, strict=True))):
-            body = For(variable, extent, "serial", body)
-        return body
+        return loops_over(zip(own, extents, strict=True), Store(target, place, moved))
 
     reduction = stage.reduction
     if reduction is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
-from graft.core.schedule.products.statements import column_mask
+from graft.core.schedule.primitives.statements import column_mask
 from graft.core.schedule.products.tiling import RegisterTile, Split, split_evenly
 from graft.core.tensor_ir.ir import Buffer, Expression, For, If, LoopKind, Statement, Variable
 

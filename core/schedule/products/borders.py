@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.primitives.vectorize import both
-from graft.core.schedule.products.statements import wide
 from graft.core.tensor_ir.ir import Buffer, Expression, Load
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from graft.core.operators.definition import build as b
+from graft.core.schedule.products.accumulation import finish_tile
 from graft.core.schedule.products.product_axes import Contraction
-from graft.core.schedule.products.tiling import RegisterTile, finish_tile
+from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, If, Statement
 
 Point = Callable[[Expression, Expression], list[Expression]]

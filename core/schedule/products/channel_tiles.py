@@ -14,10 +14,11 @@ import numpy as np
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.primitives.statements import counter, over, ramp
+from graft.core.schedule.products.accumulation import accumulators, clear, finish_tile
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.epilogue import Epilogue
-from graft.core.schedule.products.statements import counter, over, ramp
-from graft.core.schedule.products.tiling import RegisterTile, accumulators, clear, finish_tile, split_evenly
+from graft.core.schedule.products.tiling import RegisterTile, split_evenly
 from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Let, Statement, Variable
 

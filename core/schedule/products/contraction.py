@@ -11,20 +11,14 @@ from dataclasses import replace
 
 from graft.core.machine.instructions import DOTS
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import loop
 from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.primitives.statements import counter, nest, over, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
-from graft.core.schedule.products.blocking import Panel, Part, Place, Range
-from graft.core.schedule.products.branch_stores import finish_branches
-from graft.core.schedule.products.factor_packing import PackedFactor
-from graft.core.schedule.products.factors import Factors, Outer
-from graft.core.schedule.products.packed_dot import copied_rows
-from graft.core.schedule.products.statements import allocate, counter, loop, nest, over, ramp, scratch, wide
-from graft.core.schedule.products.tiling import (
+from graft.core.schedule.products.accumulation import (
     Ahead,
     Partial,
-    RegisterTile,
     Span,
-    Split,
     accumulate,
     begin_with,
     clear,
@@ -32,7 +26,14 @@ from graft.core.schedule.products.tiling import (
     finish_tile,
     part_span,
 )
+from graft.core.schedule.products.blocking import Panel, Part, Place, Range
+from graft.core.schedule.products.branch_stores import finish_branches
+from graft.core.schedule.products.factor_packing import PackedFactor
+from graft.core.schedule.products.factors import Factors, Outer
+from graft.core.schedule.products.packed_dot import copied_rows
+from graft.core.schedule.products.tiling import RegisterTile, Split
 from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, Load, Statement, Store, Variable
+from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import substitute
 
 AHEAD_SHARE = 0.25
@@ -147,7 +148,7 @@ class ContractionScheduler(Factors):
             def spans(group: Expression) -> Statement:
                 return self._spans(outer, Range(groups.begin(group), groups.length(group)), tiles)
 
-            body = loop("group", groups.count, "parallel", spans)
+            body = loop(groups.count, spans, "parallel", "group")
         return over(block, rows.count, "parallel", self._with_copied_rows(outer, tiles, body))
 
     def _spans(self, outer: Outer, panels: Range, tiles: Range) -> Statement:

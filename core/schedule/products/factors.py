@@ -12,13 +12,13 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.unswitch import unswitched
 from graft.core.schedule.parameters import ContractionParameters, Packing
+from graft.core.schedule.primitives.statements import ramp, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.blocking import Blocking, Columns, Panel, Range, choose_blocking, wanted_tasks
 from graft.core.schedule.products.dot_grouping import Sum
 from graft.core.schedule.products.factor_packing import PackedFactor, pack_left, pack_right
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, Starts, copy_elements, copy_packed
 from graft.core.schedule.products.product_axes import Contraction
-from graft.core.schedule.products.statements import ramp, wide
 from graft.core.schedule.products.tiling import adjusted_tile, choose_tile, emulating, ranked_tiles, split_evenly
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 from graft.core.tensor_ir.visit import free_variables, substitute

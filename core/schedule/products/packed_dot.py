@@ -10,11 +10,11 @@ import numpy as np
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.statements import in_vectors, operand_at, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression, zero_of
 from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.factor_packing import PackedFactor
 from graft.core.schedule.products.product_axes import Contraction, Multiply, analyse
-from graft.core.schedule.products.statements import allocate, in_vectors, operand_at, ramp, scratch, wide
 from graft.core.tensor_ir.ir import (
     Allocate,
     Bitcast,
@@ -29,6 +29,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, substitute
 from graft.core.types import Type
 

@@ -10,11 +10,11 @@ import numpy as np
 from graft.core.machine.instructions import DOTS
 from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import constant_extent
+from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products.dot_grouping import PACKED_DTYPE, Sum, group_bfloat16, group_bytes
 from graft.core.schedule.products.packed_dot import SmallRows
 from graft.core.schedule.products.product_axes import Multiply
-from graft.core.schedule.products.statements import wide
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Axis, Bitcast, Buffer, Expression, Load, Ramp, Stage, Variable
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of

@@ -9,9 +9,9 @@ from graft.core.machine.instructions import DOTS
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import constant_shape
+from graft.core.schedule.primitives.statements import multiply_add
+from graft.core.schedule.products.accumulation import Reduced
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
-from graft.core.schedule.products.statements import multiply_add
-from graft.core.schedule.products.tiling import Reduced
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Intrinsic, Variable
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, loads, walk_expressions

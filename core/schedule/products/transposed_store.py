@@ -7,11 +7,12 @@ transposed in registers, so that the epilogue reads and writes runs of pixels in
 from __future__ import annotations
 
 from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.statements import column_mask, interleave, ramp, scratch, wide
+from graft.core.schedule.products.accumulation import store_into
 from graft.core.schedule.products.blocking import Panel, Part, Place, Range
 from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.factors import Outer
-from graft.core.schedule.products.statements import column_mask, interleave, ramp, scratch, wide
-from graft.core.schedule.products.tiling import RegisterTile, store_into
+from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.tensor_ir.ir import Allocate, Binary, Block, Buffer, Expression, For, Load, Statement, Store, Variable
 
 SUMS_SHARE = 1 / 8

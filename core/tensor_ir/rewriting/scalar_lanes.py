@@ -35,6 +35,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import (
     chain_of_lets,
     children,
@@ -90,7 +91,7 @@ class _Lanes:
             case Let():
                 chain, inner = chain_of_lets(statement)
                 bound = [one for let in chain for one in self._let(let)]
-                return _bound(bound, self.statement(inner))
+                return bind(bound, self.statement(inner))
             case If(condition, then_body, else_body):
                 other = None if else_body is None else self.statement(else_body)
                 return If(self.lane(condition), self.statement(then_body), other)
@@ -125,7 +126,7 @@ class _Lanes:
             )
             for lane in range(lanes)
         )
-        return _bound(zip(names, values, strict=True), Block(stores))
+        return bind(zip(names, values, strict=True), Block(stores))
 
     def lane(self, expression: Expression, lane: int = 0) -> Expression:
         """Return one lane of an expression; of a scalar, itself."""
@@ -248,9 +249,3 @@ def _part(whole: Expression, lane: int, dtype: str) -> Expression:
     word = Bitcast(whole, f"uint{bits}")
     shifted = Binary("shr", word, Constant(each * (lane % (bits // each)), word.type))
     return Bitcast(Cast(shifted, f"uint{each}"), dtype)
-
-
-def _bound(values: Iterable[tuple[Variable, Expression]], body: Statement) -> Statement:
-    for variable, value in reversed(list(values)):
-        body = Let(variable, value, body)
-    return body

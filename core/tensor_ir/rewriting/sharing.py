@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graft.core.tensor_ir.ir import Broadcast, Constant, Expression, Let, Ramp, Statement, Store, Variable
+from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import children, statement_expressions, unknown, walk_expressions, with_children
 
 
@@ -40,9 +41,7 @@ def bind_shared(statement: Statement) -> Statement:
         result = Store(statement.buffer, indices, named(statement.value), mask)
     else:
         result = replace(statement, value=named(statement.value))
-    for variable, value in reversed(bindings):
-        result = Let(variable, value, result)
-    return result
+    return bind(bindings, result)
 
 
 def _is_trivial(node: Expression) -> bool:

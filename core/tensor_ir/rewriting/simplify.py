@@ -32,6 +32,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.rewriting.algebra import binary_bounds, decide, fold, identity, splat_value, unbroadcast
+from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import (
     ExpressionMap,
     chain_of_lets,
@@ -137,10 +138,7 @@ def _simplify_lets(statement: Statement, simplifier: Simplifier) -> Statement:
         kept.append((one.variable, bound))
         bounds = simplifier.interval(bound) if bound.type == INT64 else None
         simplifier = simplifier.with_range(one.variable, bounds)
-    simplified = _simplify_statement(inner, simplifier)
-    for variable, bound in reversed(kept):
-        simplified = Let(variable, bound, simplified)
-    return simplified
+    return bind(kept, _simplify_statement(inner, simplifier))
 
 
 def access_is_vector(indices: tuple[Expression, ...], simplifier: Simplifier) -> bool:

@@ -46,6 +46,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify_statement
+from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
 from graft.core.types import element_bits
 from graft.plugins.cuda.strategies.frames import ACCESS, bound, launched, places
@@ -130,9 +131,7 @@ def elements(stage: FlatStage, lanes: int) -> Statement:
         place = Ramp(substitute(stage.place, first), 1, lanes)
         body = Store(stage.target, (place,), vectorize_expression(stage.value, ramp))
         axes.append(group)
-    for axis in reversed(axes):
-        body = For(axis.variable, b.index(axis.extent), "parallel", body)
-    return body
+    return loops_over(((axis.variable, b.index(axis.extent)) for axis in axes), body, "parallel")
 
 
 def transposed(stage: FlatStage, simplifier: Simplifier) -> Statement | None:

@@ -23,7 +23,6 @@ from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
     Buffer,
-    For,
     Load,
     Stage,
     Statement,
@@ -31,6 +30,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
+from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import loads, substitute
 
 EVERY = frozenset(Trait)
@@ -67,10 +67,7 @@ def finished(kernel: Kernel, body: Statement, **knobs: int | str) -> Scheduled:
 
 def element_nest(stage: Stage) -> Statement:
     """Return parallel loops over the elements of a stage."""
-    body = element(stage)
-    for axis, extent in zip(reversed(stage.axes), reversed(stage.buffer.shape), strict=True):
-        body = For(axis, extent, "parallel", body)
-    return body
+    return loops_over(zip(stage.axes, stage.buffer.shape, strict=True), element(stage), "parallel")
 
 
 def element(stage: Stage) -> Statement:
@@ -81,8 +78,7 @@ def element(stage: Stage) -> Statement:
     zero = (b.index(0),)
     term = b.binary(stage.reduction.operator, Load(total, zero), stage.value)
     loop: Statement = Store(total, zero, term)
-    for axis in reversed(stage.reduction.axes):
-        loop = For(axis.variable, axis.extent, "serial", loop)
+    loop = loops_over(((axis.variable, axis.extent) for axis in stage.reduction.axes), loop)
     value = Load(total, zero)
     result = value if stage.epilogue is None else substitute(stage.epilogue, {stage.epilogue_variable: value})  # type: ignore[dict-item]
     first = Store(total, zero, stage.reduction.initial)

@@ -18,6 +18,7 @@ from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.parameters import BlockTileParameters, Parameters, of_family
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Expression, For, Function, Load, Statement, Store, Variable
+from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import substitute
 from graft.plugins.cuda.machines import BULK
 from graft.plugins.cuda.strategies.bulk import bulk_side, tiled
@@ -164,10 +165,9 @@ def _added(product: Product, tiles: BlockTiling, sums: Buffer) -> Statement:
     stores = product.epilogue.stores(product.point(at), Load(total, zero), None)
     first = Store(total, zero, start(product, at))
     loop = For(part, b.index(tiles.splits), "unrolled", Store(total, zero, added))
-    body: Statement = Allocate(total, Block((first, loop, *stores)))
-    for variable, axes in ((column, product.columns.own), (row, product.rows.own), (which, product.batch)):
-        body = For(variable, b.extent(axes.count), "parallel", body)
-    return body
+    axes = ((which, product.batch), (row, product.rows.own), (column, product.columns.own))
+    extents = ((variable, b.extent(own.count)) for variable, own in axes)
+    return loops_over(extents, Allocate(total, Block((first, loop, *stores))), "parallel")
 
 
 def start(product: Product, at: dict[Variable, Expression]) -> Expression:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.products.statements import multiply_add
+from graft.core.schedule.primitives.statements import multiply_add
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.tiled_transpose import transpose
+from graft.core.schedule.primitives.statements import ramp, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.schedule.products.statements import ramp, wide
 from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.schedule.strategies.attention.attention_parts import FactoredProduct
 from graft.core.schedule.strategies.nests.varying_nest import divided, moves_by_one
-from graft.core.tensor_ir.ir import Block, Buffer, Constant, Expression, For, If, Let, Statement, Store, Variable
+from graft.core.tensor_ir.ir import Block, Buffer, Constant, Expression, For, If, Statement, Store, Variable
+from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import loads
 
 
@@ -116,8 +117,7 @@ class Panels:
                 for step, value in enumerate(turned)
             )
         )
-        for variable, value in reversed(bindings):
-            body = Let(variable, value, body)
+        body = bind(bindings, body)
         return For(vector, keys.vectors, "serial", For(block, b.index(self.terms // self.lanes), "serial", body))
 
     def value_copies(self, keys: Keys) -> Statement:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.statements import multiply_add, ramp, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.schedule.products.statements import multiply_add, ramp, wide
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Rows
 from graft.core.schedule.strategies.attention.attention_parts import FactoredProduct
 from graft.core.schedule.strategies.nests.varying_nest import moves_by_one

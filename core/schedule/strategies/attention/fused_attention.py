@@ -13,39 +13,22 @@ from math import prod
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import loop
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.tiled_transpose import transpose
 from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
+from graft.core.schedule.primitives.statements import in_vectors, nest, operand_at, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
+from graft.core.schedule.products.accumulation import Reduced, accumulate, clear, each
 from graft.core.schedule.products.blocking import Columns, Panel
 from graft.core.schedule.products.dot_grouping import packed_operand
 from graft.core.schedule.products.factors import EMULATED_REGISTERS, Outer
 from graft.core.schedule.products.product_axes import Contraction, Multiply
-from graft.core.schedule.products.statements import (
-    allocate,
-    bind,
-    in_vectors,
-    loop,
-    nest,
-    operand_at,
-    ramp,
-    scratch,
-    wide,
-)
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import (
-    Reduced,
-    RegisterTile,
-    accumulate,
-    adjusted_tile,
-    choose_tile,
-    clear,
-    each,
-    split_evenly,
-)
+from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, choose_tile, split_evenly
 from graft.core.schedule.strategies.attention.attention_parts import Attention, analyse_attention
 from graft.core.schedule.strategies.attention.softmax_row import softmax_row
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy
@@ -62,6 +45,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.statements import allocate, bind
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import Type, element_bits
 
@@ -223,7 +207,7 @@ class AttentionScheduler:
             memory = (*rounded_rows, self.scores, self.factors)
             return allocate(memory, self._block(outer, first, b.subtract(self.blocks.begin(b.add(number, 1)), first)))
 
-        whole = loop("block", self.blocks.count, "parallel", block)
+        whole = loop(self.blocks.count, block, "parallel", "block")
         filled = Block((self.keys.fill(outer), self.features.fill(outer), whole))
         return allocate((self.keys.buffer, self.features.buffer), filled)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.products.statements import ramp, wide
+from graft.core.schedule.primitives.statements import ramp, wide
 from graft.core.tensor_ir.arithmetic.exponential import FLOAT32, FLOAT64, exp_nonpositive
 from graft.core.tensor_ir.ir import (
     Allocate,

@@ -18,20 +18,11 @@ from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
+from graft.core.schedule.primitives.statements import ramp, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
-from graft.core.schedule.products.statements import ramp, wide
+from graft.core.schedule.products.accumulation import Reduced, Span, accumulate, begin_with, clear
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import (
-    Reduced,
-    RegisterTile,
-    Span,
-    accumulate,
-    adjusted_tile,
-    begin_with,
-    choose_tile,
-    clear,
-    halves,
-)
+from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, choose_tile, halves
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Panels, Rows
 from graft.core.schedule.strategies.attention.attention_in_place import QUERIES as FEW
 from graft.core.schedule.strategies.attention.attention_in_place import InPlace
@@ -46,7 +37,6 @@ from graft.core.schedule.strategies.attention.running_softmax import RunningSoft
 from graft.core.schedule.strategies.nests.varying_nest import divided
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import (
-    Allocate,
     Block,
     Buffer,
     Constant,
@@ -60,6 +50,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.core.types import Type, element_bits
 
 QUERIES = 192
@@ -142,12 +133,11 @@ class _Loops:
         count = b.minimum(b.subtract(queries, first), self.height)
         body = self._queries(first, count)
         copies = () if self.few else (self.panels.keys, self.panels.weighted)
-        for buffer in (*copies, self.results, *self.softmax.buffers):
-            body = Allocate(buffer, body)
+        body = allocate([*reversed((*copies, self.results, *self.softmax.buffers))], body)
         body = For(number, b.divide(b.add(queries, self.height - 1), self.height), "parallel", body)
-        for index, extent in reversed(list(zip(self.outer, self.values.extents, strict=False))):
-            body = For(index, extent, "parallel", body) if isinstance(index, Variable) else body
-        return body
+        outer = zip(self.outer, self.values.extents, strict=False)
+        heads = ((index, extent) for index, extent in outer if isinstance(index, Variable))
+        return loops_over(heads, body, "parallel")
 
     def _queries(self, first: Expression, count: Expression) -> Statement:
         """Return the blocks of keys for one block of queries; without any key one block of none."""

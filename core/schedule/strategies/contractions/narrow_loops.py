@@ -15,17 +15,8 @@ import numpy as np
 
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.statements import LINE, multiply_add, ramp, registers, scratch, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
-from graft.core.schedule.products.statements import (
-    LINE,
-    allocate,
-    bound,
-    multiply_add,
-    ramp,
-    registers,
-    scratch,
-    wide,
-)
 from graft.core.schedule.products.tiling import halves
 from graft.core.schedule.strategies.contractions.varying_product_loops import Product
 from graft.core.tensor_ir.ir import (
@@ -44,6 +35,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.statements import allocate, bound
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
 
 GROUP = 8

@@ -9,8 +9,8 @@ import numpy as np
 
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
-from graft.core.schedule.products.statements import ramp
-from graft.core.schedule.products.tiling import SECOND_LEVEL
+from graft.core.schedule.primitives.statements import ramp
+from graft.core.schedule.products.accumulation import SECOND_LEVEL
 from graft.core.tensor_ir.ir import Block, Buffer, CallExtern, Expression, If, Load, Statement
 from graft.core.types import element_bits
 

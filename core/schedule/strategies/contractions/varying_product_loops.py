@@ -12,25 +12,24 @@ import numpy as np
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.primitives.statements import ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.schedule.products.blocking import BLOCK_SHARE, SPAN_SHARE
-from graft.core.schedule.products.epilogue import Epilogue
-from graft.core.schedule.products.packed_rows import PackedRows
-from graft.core.schedule.products.statements import ramp, scratch, wide
-from graft.core.schedule.products.tiling import (
+from graft.core.schedule.products.accumulation import (
     Begin,
     Partial,
     Reduced,
-    RegisterTile,
     Span,
     accumulate,
     begin_with,
     clear,
     continued,
     finish_tile,
-    halves,
     part_span,
 )
+from graft.core.schedule.products.blocking import BLOCK_SHARE, SPAN_SHARE
+from graft.core.schedule.products.epilogue import Epilogue
+from graft.core.schedule.products.packed_rows import PackedRows
+from graft.core.schedule.products.tiling import RegisterTile, halves
 from graft.core.schedule.strategies.contractions.varying_panels import Panels, Streams
 from graft.core.schedule.strategies.nests.varying_nest import divided
 from graft.core.tensor_ir.ir import (
@@ -44,10 +43,10 @@ from graft.core.tensor_ir.ir import (
     If,
     Let,
     Load,
-    LoopKind,
     Statement,
     Variable,
 )
+from graft.core.tensor_ir.statements import bind, loops_over
 from graft.core.tensor_ir.visit import loads, substitute
 from graft.core.types import element_bits
 
@@ -248,11 +247,8 @@ class Loops:
 
     def _over_outer(self, body: Statement) -> Statement:
         product = self.product
-        kind: LoopKind = "parallel"
-        for axis in reversed(range(len(product.axes))):
-            if axis not in (*product.rows, product.columns):
-                body = For(product.axes[axis], product.shape[axis], kind, body)
-        return body
+        outer = (axis for axis in range(len(product.axes)) if axis not in (*product.rows, product.columns))
+        return loops_over(((product.axes[axis], product.shape[axis]) for axis in outer), body, "parallel")
 
     # ---- Rows ----
 
@@ -367,6 +363,4 @@ class Loops:
         known = [left(number) for number in range(tile.rows)]
         multiply = None if packed is None else packed.multiply
         body = accumulate(tile, self.kind, start, terms, known.__getitem__, right, done, span, ahead, multiply)
-        for variable, value in reversed(bound):
-            body = Let(variable, value, body)
-        return body
+        return bind(bound, body)

@@ -12,19 +12,21 @@ from dataclasses import dataclass, replace
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import loop
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import joined
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.parameters import DepthwiseParameters, Parameters, of_family
+from graft.core.schedule.primitives.statements import column_mask, multiply_add, nest, ramp, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression, zero_of
 from graft.core.schedule.products.convolution import written_out
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.statements import bind, column_mask, loop, multiply_add, nest, ramp, wide
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import Block, Expression, For, Let, Stage, Statement, Variable
 from graft.core.tensor_ir.rewriting.simplify import simplify
+from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.verifying.anchor_rules import image_and_weights
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
 
@@ -125,7 +127,7 @@ class _Depthwise:
             pieces = self._pieces(outer, row, height, {row: (first, first + count - height)})
             return Let(row, b.add(begin, first), Block(tuple(pieces)))
 
-        return [loop("rows", -(-count // height), "serial", rows)]
+        return [loop(-(-count // height), rows, name="rows")]
 
     def _border_rows(self, outer: list[Expression], first: int, count: int) -> list[Statement]:
         """Return the loop over the rows before and after the inner ones."""

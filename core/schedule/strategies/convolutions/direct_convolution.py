@@ -20,7 +20,9 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import with_sources
 from graft.core.schedule.parameters import COLUMNS, Columns, ContractionParameters, Parameters, of_family
+from graft.core.schedule.primitives.statements import column_mask, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
+from graft.core.schedule.products.accumulation import Reduced
 from graft.core.schedule.products.blocking import Panel
 from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.convolution import Convolution
@@ -29,9 +31,8 @@ from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.factor_packing import evaluate
 from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.product_axes import Contraction, analyse
-from graft.core.schedule.products.statements import allocate, bind, column_mask, ramp, scratch, wide
 from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
-from graft.core.schedule.products.tiling import Reduced, lanes_of
+from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.products.transposed_store import TurnedScheduler
 from graft.core.schedule.strategies.convolutions.depthwise_nchw import is_direct
 from graft.core.schedule.strategies.convolutions.flat_images import Flattened, flatten, uses_pixels_apart
@@ -52,6 +53,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.rewriting.simplify import simplify
+from graft.core.tensor_ir.statements import allocate, bind
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, substitute
 

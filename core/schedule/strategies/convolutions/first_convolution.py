@@ -14,14 +14,15 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.primitives.statements import column_mask, multiply_add, ramp, wide
 from graft.core.schedule.products.channel_tiles import ChannelTiles, Pixels
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import epilogue_of
-from graft.core.schedule.products.statements import bind, column_mask, multiply_add, ramp, wide
 from graft.core.schedule.products.tiling import RegisterTile, choose_tile, lanes_of
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Let, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.statements import bind
 
 BUSY_REGISTERS = 2
 """What an activation behind the sums takes."""

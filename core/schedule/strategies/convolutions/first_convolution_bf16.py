@@ -19,9 +19,9 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.primitives.statements import between, column_mask, ramp
 from graft.core.schedule.primitives.vectorize import both, broadcast
 from graft.core.schedule.products.patches import plain_convolution
-from graft.core.schedule.products.statements import between, column_mask, ramp
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.convolutions import first_convolution
 from graft.core.schedule.strategies.convolutions.im2col_bf16 import Window, candidates_of, rounds, schedule_window

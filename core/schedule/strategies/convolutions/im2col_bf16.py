@@ -12,10 +12,12 @@ from dataclasses import replace
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import loop
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
+from graft.core.schedule.primitives.statements import column_mask, ramp, wide
 from graft.core.schedule.products.blocking import Range
 from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.epilogue import epilogue_of
@@ -23,13 +25,13 @@ from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, with_packed_operands
 from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
 from graft.core.schedule.products.product_axes import Contraction, contraction_of
-from graft.core.schedule.products.statements import bind, column_mask, loop, ramp, wide
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.contractions import blocked_product
 from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.tensor_ir import anchors
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import loads
 
 FETCHED_SHARE = 2 / 3
@@ -154,7 +156,7 @@ def _copied(
 
     whole, rest = divmod(length, lanes)
     if whole > UNROLLED:
-        statements = [loop("step", whole, "serial", lambda step: piece(b.multiply(step, lanes), None))]
+        statements = [loop(whole, lambda step: piece(b.multiply(step, lanes), None), name="step")]
     else:
         statements = [piece(b.index(number * lanes), None) for number in range(whole)]
     if rest and whole:

@@ -14,14 +14,15 @@ from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
+from graft.core.schedule.primitives.statements import column_mask, ramp, scratch
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.products.epilogue import fused_stages
 from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
-from graft.core.schedule.products.statements import allocate, column_mask, ramp, scratch
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Function, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.statements import allocate
 
 
 def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:

@@ -14,16 +14,18 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import loop
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.primitives.statements import in_vectors, multiply_add, nest, ramp, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products.convolution import convolution_of, written_out
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
-from graft.core.schedule.products.statements import bind, bound, in_vectors, loop, multiply_add, nest, ramp, wide
 from graft.core.schedule.products.tiling import lanes_of, split_evenly
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Block, Buffer, Cast, Expression, Load, Stage, Statement, Variable
+from graft.core.tensor_ir.statements import bind, bound
 from graft.core.tensor_ir.visit import free_variables, loads
 
 MAX_WINDOW = 49
@@ -102,7 +104,7 @@ class _Depthwise:
                 first = b.add(b.multiply(step, size), begin)
                 return self._pixels([[*outer, b.add(first, n), place] for n in range(size)], weights, mask)
 
-            statements.append(loop("pixels", count, "serial", pixels))
+            statements.append(loop(count, pixels, name="pixels"))
             begin += count * size
         return Block(tuple(statements))
 

@@ -19,21 +19,14 @@ from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
+from graft.core.schedule.primitives.statements import column_mask, ramp, wide
 from graft.core.schedule.primitives.vectorize import lower_loops
+from graft.core.schedule.products.accumulation import Reduced, accumulate, begin_with, finish_tile
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.image_elements import ImageElements, elements_of
-from graft.core.schedule.products.statements import column_mask, ramp, wide
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import (
-    Reduced,
-    RegisterTile,
-    accumulate,
-    adjusted_tile,
-    begin_with,
-    finish_tile,
-    ranked_tiles,
-)
+from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, ranked_tiles
 from graft.core.schedule.strategies.nests.varying_nest import Nests
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Preference, Strategy
 from graft.core.tensor_ir.anchors import Window, Windows
@@ -52,6 +45,7 @@ from graft.core.tensor_ir.ir import (
     Statement,
     Variable,
 )
+from graft.core.tensor_ir.statements import bind
 from graft.core.types import element_bits
 
 USUAL = 128
@@ -344,10 +338,7 @@ class _Loops:
                 place[axis] = named(f"x{axis}", b.select(is_over, b.index(0), moved))
                 carry = named("carry", b.select(is_over, b.index(1), b.index(0)))
             places.append(place)
-        inner = body(_Pixels(first, tuple(places)))
-        for variable, value in reversed(known):
-            inner = Let(variable, value, inner)
-        return inner
+        return bind(known, body(_Pixels(first, tuple(places))))
 
     def _divided(self, number: Expression) -> Place:
         """Return the place of a pixel from its number."""

@@ -12,18 +12,20 @@ from dataclasses import dataclass, replace
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import tiles
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import DepthwiseParameters, Parameters, of_family
+from graft.core.schedule.primitives.statements import column_mask, multiply_add, ramp
 from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.channel_tiles import ChannelTiles
 from graft.core.schedule.products.epilogue import epilogue_of
-from graft.core.schedule.products.statements import bind, column_mask, in_pieces, multiply_add, ramp
 from graft.core.schedule.strategies.convolutions.depthwise_nhwc import analyse
 from graft.core.schedule.strategies.convolutions.varying_convolution import finished
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.statements import bind
 
 PIXELS = 8
 """Pixels of a tile at the most: of a row that is no multiple of them, some are computed twice."""
@@ -115,7 +117,7 @@ class _Rows:
             pixels = (tile.image, tile.row, tile.start)
             return parts.summed(parts.tile, pixels, channel, body, lambda _: mask, exist if tile.clipped else None)
 
-        return in_pieces("block", parts.channels, lanes, block)
+        return tiles(parts.channels, lanes, block, name="block")
 
     def _line(
         self, tile: _PixelTile, totals: Buffer, channel: Expression, line: Expression, mask: Expression | None

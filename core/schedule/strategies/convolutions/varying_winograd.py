@@ -17,21 +17,14 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import tiles
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import ContractionParameters, of_family
+from graft.core.schedule.primitives.statements import ramp, scratch
+from graft.core.schedule.products.accumulation import Ahead, Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.borders import bordered
-from graft.core.schedule.products.statements import allocate, bind, bound, in_pieces, ramp, scratch
-from graft.core.schedule.products.tiling import (
-    Ahead,
-    Reduced,
-    RegisterTile,
-    accumulate,
-    clear,
-    lanes_of,
-    ranked_tiles,
-    store_into,
-)
+from graft.core.schedule.products.tiling import RegisterTile, lanes_of, ranked_tiles
 from graft.core.schedule.strategies.convolutions.varying_convolution import DirectSums, direct_sums, finished
 from graft.core.schedule.strategies.convolutions.winograd_cost import (
     DIRECT_CYCLES,
@@ -46,6 +39,7 @@ from graft.core.schedule.strategies.convolutions.winograd_transform import POINT
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.statements import allocate, bind, bound
 from graft.core.types import FLOAT32
 
 USUAL_WORK = 4096 * 64 * 64
@@ -269,7 +263,7 @@ class _Loops:
         def panel(begin: Expression, columns: int) -> Statement:
             return self._product(product, begin, columns // self.lanes)
 
-        panels = in_pieces("panel", self.plan.outputs, self.plan.tile.columns, panel)
+        panels = tiles(self.plan.outputs, self.plan.tile.columns, panel, name="panel")
         return For(product, b.index(self.transform.products), "serial", panels)
 
     def _product(self, product: Expression, begin: Expression, vectors: int) -> Statement:

@@ -15,35 +15,17 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import tiles
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import ContractionParameters, Parameters, WinogradParameters, of_family
+from graft.core.schedule.primitives.statements import between, deinterleave, interleave, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import both
+from graft.core.schedule.products.accumulation import Ahead, Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.statements import (
-    allocate,
-    between,
-    bind,
-    bound,
-    deinterleave,
-    in_pieces,
-    interleave,
-    ramp,
-    scratch,
-    wide,
-)
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import (
-    Ahead,
-    Reduced,
-    RegisterTile,
-    accumulate,
-    clear,
-    lanes_of,
-    split_evenly,
-    store_into,
-)
+from graft.core.schedule.products.tiling import RegisterTile, lanes_of, split_evenly
 from graft.core.schedule.strategies.convolutions.winograd_cost import (
     MIN_CHANNELS,
     MIN_LANES,
@@ -56,6 +38,7 @@ from graft.core.schedule.strategies.convolutions.winograd_transform import WINDO
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.anchors import Windows
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.statements import allocate, bind, bound
 from graft.core.types import FLOAT32
 
 UNROLL = 4
@@ -284,7 +267,7 @@ class _Scheduler:
 
     def _over_panels(self, body: Callable[[Expression, int], Statement]) -> Statement:
         """Return the loop over panels: ``body(first vector, vectors)``."""
-        return in_pieces("panel", self.plan.vectors, self.plan.tile.vectors, body)
+        return tiles(self.plan.vectors, self.plan.tile.vectors, body, name="panel")
 
     # ---- Products ----
 

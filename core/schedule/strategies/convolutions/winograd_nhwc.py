@@ -14,23 +14,16 @@ import numpy as np
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import tiles
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import rounded, widened
 from graft.core.schedule.parameters import ContractionParameters, of_family
+from graft.core.schedule.primitives.statements import ramp, scratch, wide
+from graft.core.schedule.products.accumulation import Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.product_axes import Multiply
-from graft.core.schedule.products.statements import allocate, bind, bound, in_pieces, ramp, scratch, wide
-from graft.core.schedule.products.tiling import (
-    Reduced,
-    RegisterTile,
-    accumulate,
-    choose_tile,
-    clear,
-    lanes_of,
-    split_evenly,
-    store_into,
-)
+from graft.core.schedule.products.tiling import RegisterTile, choose_tile, lanes_of, split_evenly
 from graft.core.schedule.strategies.convolutions.im2col_bf16 import Window, product_cycles, rounds, window_of
 from graft.core.schedule.strategies.convolutions.winograd_transform import (
     WINDOW,
@@ -41,6 +34,7 @@ from graft.core.schedule.strategies.convolutions.winograd_transform import (
 )
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.statements import allocate, bind, bound
 from graft.core.types import FLOAT32
 from graft.runtime.dtypes import numpy_dtype
 
@@ -220,7 +214,7 @@ class _Scheduler:
             products = self._products(images, weights, sums, begin, vectors)
             return allocate((sums,), Block((products, self._transform_output(sums, image, first, begin, vectors))))
 
-        return in_pieces("panel", self.window.shape[3], self.plan.tile.columns, panel, "parallel")
+        return tiles(self.window.shape[3], self.plan.tile.columns, panel, "parallel", "panel")
 
     def _products(self, images: Buffer, weights: Buffer, sums: Buffer, begin: Expression, vectors: int) -> Statement:
         """Return ``sums[p] = images[p] x weights[p]`` for each of the products p."""

@@ -18,8 +18,9 @@ from itertools import pairwise
 import numpy as np
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.products.statements import allocate, counter, multiply_add, over
+from graft.core.schedule.primitives.statements import counter, multiply_add, over
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, For, LoopKind, Statement, Unary, Variable
+from graft.core.tensor_ir.statements import allocate
 
 ONE_THREAD = 1 << 18
 """Products of so many multiplications OpenBLAS computes in this thread; larger ones wait for others."""

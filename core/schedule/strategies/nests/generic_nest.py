@@ -31,7 +31,6 @@ from graft.core.schedule.loops.nest import choose_axis, nest, operations, work
 from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import (
-    Allocate,
     Axis,
     Block,
     Buffer,
@@ -43,6 +42,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify_statement
+from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitution
 
 CHEAP = 4
@@ -170,10 +170,10 @@ def schedule_stages(kernel: Kernel, stages: Sequence[Stage], target: Target) -> 
     if rows:
         body = _row_by_row(flat, row_axes, memory, simplifier, machine)
     else:
-        body = _allocated(memory, Block(tuple(nest(stage, simplifier, machine, parallel=True) for stage in flat)))
+        body = allocate(memory, Block(tuple(nest(stage, simplifier, machine, parallel=True) for stage in flat)))
     if tables:
         first = (nest(stage, simplifier, machine, parallel=False) for stage in made)
-        body = _allocated([layout.flat(table.buffer) for table in tables], Block((*first, body)))
+        body = allocate([layout.flat(table.buffer) for table in tables], Block((*first, body)))
     parameters = tuple(layout.flat(buffer) for buffer in (*kernel.inputs, *kernel.outputs))
     # Tails repeat the loops inside them: fresh variables, so that each is bound once.
     finished = instantiate(simplify_statement(lower_loops(body)), {})
@@ -191,7 +191,7 @@ def _row_by_row(
     stages = stored_beside([collapse_own(stage, simplifier) for stage in stages], simplifier, machine)
     body = Block(tuple(nest(stage, simplifier, machine, parallel=False) for stage in stages))
     total = sum(map(work, stages)) * prod(axis.extent for axis in axes)
-    return outer_loops(axes, _allocated(memory, body), total >= machine.costs.task, machine)
+    return outer_loops(axes, allocate(memory, body), total >= machine.costs.task, machine)
 
 
 def stored_beside(stages: Sequence[FlatStage], simplifier: Simplifier, machine: Machine) -> list[FlatStage]:
@@ -228,12 +228,6 @@ def _with_stored(first: FlatStage, second: FlatStage, simplifier: Simplifier, ma
     joined = replace(second, value=ExpressionMap(rule)(second.value), stored=stored)
     lanes = lanes_of(joined, machine)
     return joined if choose_axis(joined, simplifier, lanes, machine.costs.latency) is axis else None
-
-
-def _allocated(memory: Sequence[Buffer], body: Statement) -> Statement:
-    for buffer in reversed(memory):
-        body = Allocate(buffer, body)
-    return body
 
 
 def common_rows(stages: Sequence[Stage]) -> int:

@@ -52,6 +52,7 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
+from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import (
     ExpressionMap,
     free_variables,
@@ -148,9 +149,7 @@ class Nests:
         """Return a nest for each stage, the first loops of each in parallel."""
         own = {buffer: replace(buffer, memory="scratch") for buffer in between}
         body = _in_row(Block(tuple(self.nest(stage, 0) for stage in stages)), own, 0)
-        for buffer in reversed(own.values()):
-            body = Allocate(buffer, body)
-        return body
+        return allocate([*own.values()], body)
 
     def row_by_row(self, stages: Sequence[Stage], between: Sequence[Buffer], rows: int) -> Statement:
         """Return the stages in one nest over their common rows."""
@@ -163,9 +162,7 @@ class Nests:
             moved = substitution(dict(zip(stage.axes[:rows], axes, strict=True)))
             renamed = replace(_mapped(stage, moved), axes=(*axes, *stage.axes[rows:]))
             parts.append(_in_row(self.nest(renamed, rows), own, rows))
-        body: Statement = Block(tuple(parts))
-        for buffer in reversed(between):
-            body = Allocate(own[buffer], body)
+        body = allocate([own[buffer] for buffer in between], Block(tuple(parts)))
         return _around([_Loop(*pair) for pair in zip(axes, stages[0].buffer.shape, strict=False)], body, "parallel")
 
     def nest(self, stage: Stage, rows: int) -> Statement:

@@ -31,6 +31,7 @@ from graft.core.tensor_ir.ir import (
     Variable,
 )
 from graft.core.tensor_ir.ordered_stages import map_stage, scan_of, stage_expressions
+from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import Type, element_bits
 
@@ -314,10 +315,8 @@ class _Layer:
             rows, bound = _places([b.add(begin, line) for line in range(height)], extents)
             count = -(-len(cells) // self.cut.vectors(height))
             groups = [cells[len(cells) * i // count : len(cells) * (i + 1) // count] for i in range(count)]
-            body = block(*(lanes.tile(rows, group, sums.terms, left, right, initial, sink) for group in groups))
-            for variable, value in reversed(bound):
-                body = Let(variable, value, body)
-            return body
+            tiled = (lanes.tile(rows, group, sums.terms, left, right, initial, sink) for group in groups)
+            return bind(bound, block(*tiled))
 
         return tiles(b.product_of(extents), self.cut.rows, lines)
 

@@ -9,15 +9,15 @@ inserted where it belongs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import block, let, loop
 from graft.core.schedule.loops.loop_frames import loops_around
+from graft.core.schedule.primitives.statements import ramp, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.schedule.products.statements import ramp, wide
 from graft.core.tensor_ir.ir import (
     Allocate,
     Bitcast,
@@ -35,6 +35,7 @@ from graft.core.tensor_ir.ir import (
     Store,
     Variable,
 )
+from graft.core.tensor_ir.statements import allocate
 from graft.core.types import SIGNED, element_bits, is_custom
 
 ZERO = (b.index(0),)
@@ -71,7 +72,7 @@ def selection_loops(stage: Stage, selection: Selection, lanes: int, machine: Mac
         size = ranks if inserts else _room(ranks, candidates, lanes)
         best = _Best(f"uint{element_bits(b.wide(dtype))}", ranks, candidates, lanes, size)
     collected = best.inserted(key) if inserts else best.collected(key)
-    line = _allocated([best.keys, best.places, best.count], block(collected, loop(ranks, result, name="rank")))
+    line = allocate([best.count, best.places, best.keys], block(collected, loop(ranks, result, name="rank")))
     axes = [(Variable(f"row{number}"), extent) for number, extent in enumerate(extents)]
     for (_, variable), (axis, _) in zip(rows, axes, strict=True):  # names of their own, since steps go by name
         line = Let(variable, axis, line)
@@ -104,12 +105,6 @@ def _ordered(key: Expression, largest: bool) -> Expression:
 
 def _memory(name: str, dtype: str, *shape: b.Count) -> Buffer:
     return Buffer(name, dtype, tuple(map(b.extent, shape)), memory="scratch")
-
-
-def _allocated(buffers: Sequence[Buffer], body: Statement) -> Statement:
-    for buffer in buffers:
-        body = Allocate(buffer, body)
-    return body
 
 
 @dataclass(slots=True)
@@ -219,7 +214,7 @@ class _Best:
 
         start = Store(self.limit, ZERO, b.highest(self.keys.dtype))
         looks = block(start, self._take(b.index(0)), loop(steps, look, name="step"))
-        return _allocated([self.limit, self.numbers], looks)
+        return allocate([self.numbers, self.limit], looks)
 
     def _sorted(self, count: Expression) -> Statement:
         """Sort the first ``count`` candidates by one digit after the other, the least first, none out of order."""

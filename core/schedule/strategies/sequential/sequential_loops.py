@@ -54,6 +54,7 @@ from graft.core.tensor_ir.ordered_stages import (
     with_carried,
 )
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
+from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map_statement, substitute, substitution
 from graft.core.types import element_bits, is_custom
 
@@ -99,17 +100,12 @@ def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], machine: Mach
             case _:
                 assert_never(group[0].order)
         kept += [buffer for buffer in stored if buffer not in outputs]
-    body: Statement = Block(tuple(parts))
-    for buffer in reversed(kept):
-        body = Allocate(buffer, body)
-    return body
+    return allocate(kept, Block(tuple(parts)))
 
 
 def _nest(axes: Sequence[Axis], body: Statement) -> Statement:
     """Return serial loops over axes."""
-    for axis in reversed(axes):
-        body = For(axis.variable, axis.extent, "serial", body)
-    return body
+    return loops_over(((axis.variable, axis.extent) for axis in axes), body)
 
 
 def stage_nest(stage: Stage, machine: Machine) -> Statement:
@@ -395,9 +391,7 @@ def _varying_scatter(stage: Stage, scatter: Scatter, update: Expression, machine
         count = b.minimum(b.subtract(last.extent, first), PIECE)
         store = _nest([*ordered, Axis(inside, count)], store)
         updates = For(piece, b.divide(b.add(last.extent, PIECE - 1), PIECE), "parallel", store)
-    for axis in reversed(outer):
-        updates = For(axis.variable, axis.extent, "parallel", updates)
-    return block(fill, updates)
+    return block(fill, loops_over(((axis.variable, axis.extent) for axis in outer), updates, "parallel"))
 
 
 def varies(buffer: Buffer) -> bool:

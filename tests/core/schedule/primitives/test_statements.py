@@ -2,18 +2,8 @@ import numpy as np
 import pytest
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.products.statements import (
-    between,
-    bound,
-    deinterleave,
-    in_pieces,
-    in_vectors,
-    interleave,
-    loop,
-    nest,
-    ramp,
-    wide,
-)
+from graft.core.operators.definition.control_loops import loop
+from graft.core.schedule.primitives.statements import between, deinterleave, in_vectors, interleave, nest, ramp, wide
 from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, Function, Load, Ramp, Statement, Store
 
@@ -22,19 +12,13 @@ LANES = 4
 
 def stored(extent: int, body: Statement, target: Buffer) -> np.ndarray:
     """What a function of one output, of zeros at first, stores there."""
-    clear = loop("zero", extent, "serial", lambda place: Store(target, (place,), b.constant(0, "float32")))
+    clear = loop(extent, lambda place: Store(target, (place,), b.constant(0, "float32")), name="zero")
     (result,) = run_function(Function("f", (target,), 1, Block((clear, body))), [])
     return result
 
 
 def output(extent: int) -> Buffer:
     return Buffer("y", "float32", (b.index(extent),))
-
-
-def test_a_loop_of_one_iteration_is_its_body_at_0() -> None:
-    target = output(1)
-    body = loop("i", 1, "parallel", lambda place: Store(target, (place,), b.constant(2, "float32")))
-    assert body == Store(target, (b.index(0),), b.constant(2, "float32"))
 
 
 def test_loops_of_a_nest_are_in_the_order_of_their_axes() -> None:
@@ -58,26 +42,6 @@ def test_vectors_along_a_row_cover_it_once_and_no_more(length: int) -> None:
 
     result = stored(length + LANES, in_vectors("step", length, LANES, add), target)
     np.testing.assert_array_equal(result, [1] * length + [0] * LANES)
-
-
-def test_pieces_of_a_row_say_how_long_they_are() -> None:
-    extents: list[int] = []
-    target = output(12)
-
-    def body(begin: Expression, extent: int) -> Statement:
-        extents.append(extent)
-        return Store(target, (begin,), b.constant(extent, "float32"))
-
-    result = stored(12, in_pieces("step", 11, 4, body), target)
-    assert extents == [4, 3]
-    np.testing.assert_array_equal(np.flatnonzero(result), [0, 4, 8])
-
-
-def test_bound_values_are_variables_of_their_types() -> None:
-    target = output(1)
-    values: list[Expression] = [b.constant(3, "float32"), b.constant(4, "float32")]
-    body = bound("v", values, lambda names: Store(target, (b.index(0),), b.add(*names)))
-    assert stored(1, body, target).tolist() == [7.0]
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(True, True, [0, 1, 1, 0]), (True, False, [0, 1, 1, 1])])

@@ -1,22 +1,20 @@
-"""What schedules of products are written in: indices of loops, bindings, memory, and vectors along a row."""
+"""What schedules are written in: loops that may have one iteration, working memory, and vectors along a row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from graft.core.operators.definition import build as b
+from graft.core.operators.definition.control_loops import tiles
 from graft.core.schedule.primitives.vectorize import both
 from graft.core.tensor_ir.ir import (
-    Allocate,
     Bitcast,
-    Block,
     Broadcast,
     Buffer,
     Constant,
     Expression,
     For,
     Intrinsic,
-    Let,
     Load,
     LoopKind,
     Ramp,
@@ -30,7 +28,7 @@ LINE = 64
 """The bytes at a multiple of which working memory begins: a vector register's, and a cache line's."""
 
 
-# ---- Loops and bindings ----
+# ---- Loops ----
 
 
 def counter(name: str, count: int) -> Expression:
@@ -41,12 +39,6 @@ def counter(name: str, count: int) -> Expression:
 def over(index: Expression, extent: int, kind: LoopKind, body: Statement) -> Statement:
     """Return the loop of ``index`` around ``body``; the body itself where the index is no variable but 0."""
     return For(index, b.index(extent), kind, body) if isinstance(index, Variable) else body
-
-
-def loop(name: str, count: int, kind: LoopKind, body: Callable[[Expression], Statement]) -> Statement:
-    """Return a loop around ``body(index)``; the body of 0 if there is but one iteration."""
-    index = counter(name, count)
-    return over(index, count, kind, body(index))
 
 
 def nest(
@@ -60,19 +52,6 @@ def nest(
     return statement
 
 
-def in_pieces(
-    name: str, length: int, size: int, body: Callable[[Expression, int], Statement], kind: LoopKind = "serial"
-) -> Statement:
-    """Return ``body(begin, extent)`` of pieces of a row: those of ``size`` in a loop, then what is left."""
-    whole, rest = divmod(length, size)
-    statements: list[Statement] = []
-    if whole:
-        statements.append(loop(name, whole, kind, lambda step: body(b.multiply(step, size), size)))
-    if rest:
-        statements.append(body(b.index(whole * size), rest))
-    return Block(tuple(statements))
-
-
 def in_vectors(
     name: str, length: int, lanes: int, body: Callable[[Expression, Expression | None], Statement]
 ) -> Statement:
@@ -81,20 +60,7 @@ def in_vectors(
     def piece(begin: Expression, extent: int) -> Statement:
         return body(begin, column_mask(begin, length, lanes) if extent < lanes else None)
 
-    return in_pieces(name, length, lanes, piece)
-
-
-def bind(values: Iterable[tuple[Variable, Expression]], body: Statement) -> Statement:
-    """Return ``body`` where each of the variables holds its value."""
-    for variable, value in reversed(list(values)):
-        body = Let(variable, value, body)
-    return body
-
-
-def bound(name: str, values: Sequence[Expression], body: Callable[[list[Expression]], Statement]) -> Statement:
-    """Return ``body`` of variables that hold the values, each of which is computed once."""
-    variables = [Variable(f"{name}{number}", value.type) for number, value in enumerate(values)]
-    return bind(zip(variables, values, strict=True), body(list(variables)))
+    return tiles(length, lanes, piece, name=name)
 
 
 # ---- Memory ----
@@ -108,13 +74,6 @@ def scratch(name: str, dtype: str, *extents: int | Expression, memory: str = "sc
 def registers(name: str, dtype: str, *extents: int | Expression) -> Buffer:
     """Return a buffer that is to become registers."""
     return scratch(name, dtype, *extents, memory="register")
-
-
-def allocate(buffers: Sequence[Buffer], body: Statement) -> Statement:
-    """Return ``body`` with working memory, the first buffer outermost."""
-    for buffer in reversed(buffers):
-        body = Allocate(buffer, body)
-    return body
 
 
 # ---- Vectors ----

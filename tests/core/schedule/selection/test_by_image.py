@@ -24,7 +24,7 @@ from graft.core.tensor_ir.ir import Buffer, For, Variable
 from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tuning.candidates import candidates
 from tests.core.schedule.strategies.convolutions.varying_images import kernel_of as convolution
-from tests.core.schedule.strategies.test_varying import MACHINES, kernel_of
+from tests.core.schedule.strategies.nests.test_varying_nest import MACHINES, kernel_of
 
 BATCHES = (0, 1, 3)
 POOL = """

@@ -18,7 +18,7 @@ from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stag
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tuning.candidates import candidates
-from tests.core.schedule.strategies.test_varying import MACHINES, arrays_of, kernel_of
+from tests.core.schedule.strategies.nests.test_varying_nest import MACHINES, arrays_of, kernel_of
 
 TEXT = """
 input q: float32[h, m, 16]

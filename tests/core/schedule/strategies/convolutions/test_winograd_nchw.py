@@ -31,31 +31,6 @@ def scheduled(kernel: Kernel, target: Target, pieces: int, rows: int) -> Schedul
     return schedule_winograd(kernel, stages, target, plan_of(pieces, rows, weights[0], windows, target))
 
 
-@pytest.mark.parametrize(("pieces", "stride"), [(2, 1), (4, 1), (2, 2)])
-def test_the_transforms_compute_a_convolution(pieces: int, stride: int) -> None:
-    transform, random = Transform(pieces, stride), np.random.default_rng(pieces)
-    image, window = random.standard_normal((transform.inputs, transform.inputs)), random.standard_normal((3, 3))
-    places = range(0, transform.step, stride)
-    direct = [[(image[i : i + 3, j : j + 3] * window).sum() for j in places] for i in places]
-    inside = transform.input_matrix() @ image @ transform.input_matrix().T
-    weights = transform.weight_matrix() @ window @ transform.weight_matrix().T
-    result = transform.output_matrix() @ (weights * inside) @ transform.output_matrix().T
-    np.testing.assert_allclose(result, direct, atol=1e-13)
-
-
-@pytest.mark.parametrize("pieces", [2, 4])
-def test_transformed_weights_are_one_matrix_per_product(pieces: int) -> None:
-    transform = Transform(pieces)
-    weights = np.random.default_rng(0).standard_normal((5, 3, 3, 3)).astype("float32")
-    packed = transform.packed_weights(weights, [0, 2, 5])
-    assert packed.shape == (transform.products * 5 * 3,) and packed.dtype == np.float32
-    first, second = np.split(packed.reshape(transform.products, 15), [6], axis=1)
-    tiles = [first.reshape(transform.products, 3, 2), second.reshape(transform.products, 3, 3)]
-    result, matrix = np.concatenate(tiles, axis=2).swapaxes(1, 2), transform.weight_matrix()
-    expected = (matrix @ weights[4, 1].astype("float64") @ matrix.T).reshape(-1)
-    np.testing.assert_allclose(result[:, 4, 1], expected, rtol=1e-6)
-
-
 @settings(max_examples=14, deadline=None)
 @given(
     batch=st.integers(1, 2),
@@ -108,27 +83,6 @@ def test_other_windows_are_not_for_winograd(attributes: dict[str, object]) -> No
 def test_weights_that_are_computed_at_run_time_are_not_transformed() -> None:
     kernel, _ = convolution((1, 4, 12, 12), (4, 4, 3, 3), constant=False)
     assert scheduled(kernel, WIDE, 2, 1) is None
-
-
-@pytest.mark.parametrize(
-    ("channels", "size", "outputs", "stride", "pieces"),
-    [
-        (64, 56, 64, 1, 4),
-        (128, 28, 128, 1, 4),
-        (512, 7, 512, 1, 2),
-        (3, 224, 64, 1, None),
-        (128, 56, 128, 2, 2),
-        (512, 14, 512, 2, None),
-    ],
-)
-def test_the_cost_model_chooses_pieces_by_channels_and_size(
-    channels: int, size: int, outputs: int, stride: int, pieces: int | None
-) -> None:
-    kernel, _ = convolution((1, 1, size, size), (1, 1, 3, 3), pads=[1, 1, 1, 1], strides=[stride] * 2)
-    assert kernel.node is not None
-    windows = windows_of(kernel.node, (size, size), (3, 3), (size // stride, size // stride))
-    plan = choose_plan(outputs, (1, channels, size, size), windows, WIDE)
-    assert (None if plan is None else plan.transform.outputs) == pieces
 
 
 @pytest.mark.parametrize("pieces", [2, 4])

@@ -2,13 +2,12 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.machine.target import target_named
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.loops import column_reduction
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.strategies.nests.generic_nest import leading_tables
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
@@ -103,61 +102,6 @@ def test_transpose(order, shape, target):
         places[axis] = axes[position]
     stage = Stage(y, axes, Load(x, tuple(places)))
     check(Kernel("transpose", (x,), (y,), (stage,), Trait.INJECTIVE), target, [random_array(shape)])
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.lists(st.sampled_from([1, 2, 5, 16, 20, 37]), min_size=1, max_size=3),
-    st.sets(st.integers(0, 2)),
-    st.sampled_from(["add", "max", "min", "mul"]),
-    st.sampled_from(TARGETS),
-)
-def test_reduction_over_any_axes(shape, reduced, operator, target):
-    reduced = {axis for axis in reduced if axis < len(shape)}
-    kept = [axis for axis in range(len(shape)) if axis not in reduced]
-    x, y = tensor("x", shape), tensor("y", [shape[axis] for axis in kept])
-    variables = axes_of(shape)
-    total = Variable("total", FLOAT32)
-    initial = {"add": 0.5, "mul": 1.0, "max": -1e30, "min": 1e30}[operator]
-    stage = Stage(
-        y,
-        tuple(variables[axis] for axis in kept),
-        Load(x, variables),
-        Reduction(
-            operator, tuple(Axis(variables[axis], index(shape[axis])) for axis in sorted(reduced)), number(initial)
-        ),
-        total,
-        Binary("mul", total, number(2.0)),
-    )
-    array = random_array(shape) if operator != "mul" else 1 + random_array(shape) / 100
-    check(Kernel("reduce", (x,), (y,), (stage,), Trait.REDUCTION), target, [array.astype(np.float32)], 1e-4)
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    st.sampled_from([(9, 300), (2, 17, 131), (16, 2, 257)]),
-    st.sampled_from([{0}, {0, 1}, {1}]),
-    st.sampled_from(["add", "max"]),
-    st.sampled_from(TARGETS),
-)
-@example((16, 2, 257), {1}, "add", TARGETS[0])
-def test_large_reductions_over_leading_axes(shape, reduced, operator, target):
-    reduced = reduced if len(shape) > 2 else {0}
-    kept = [axis for axis in range(len(shape)) if axis not in reduced]
-    x, y, variables = tensor("x", shape), tensor("y", [shape[axis] for axis in kept]), axes_of(shape)
-    axes = tuple(Axis(variables[axis], index(shape[axis])) for axis in sorted(reduced))
-    total = Variable("total", FLOAT32)
-    reduction = Reduction(operator, axes, number(0.5))
-    epilogue = Binary("mul", total, number(2.0))
-    stage = Stage(y, tuple(variables[axis] for axis in kept), Load(x, variables), reduction, total, epilogue)
-    kernel = Kernel("reduce", (x,), (y,), (stage,), Trait.REDUCTION)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_reduction, "CACHED_SHARE", 0)
-        patch.setattr(column_reduction, "BLOCK_SHARE", 512 / (32 << 10))
-        function = check(kernel, target, [random_array(shape)], 1e-4)
-    rows = prod(shape[axis] for axis in reduced)
-    wide = shape[-1] >= 2 * column_reduction.ROWS * target.vector_bytes // 4
-    assert ("totals" in str(function)) == (wide and rows >= column_reduction.ROWS)
 
 
 def softmax_stages(x, y, axis):

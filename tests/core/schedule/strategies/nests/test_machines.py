@@ -1,6 +1,5 @@
 """One strategy, several machines: loops for one without vectors, vectors, blocks of lanes; each of them verified."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +10,9 @@ from graft.core.machine.rows import GENERIC, X86_64_V3, X86_64_V4
 from graft.core.machine.target import Target
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.loops import column_reduction, loop_frames, nest
-from graft.core.schedule.loops.flat_stages import LoopAxis
-from graft.core.schedule.primitives.schedule_text import print_schedule
-from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import For, Function, Ramp, Statement, Variable
+from graft.core.tensor_ir.ir import For, Ramp
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import loads, statement_expressions, walk_expressions, walk_statements
@@ -92,39 +87,3 @@ def test_a_strategy_serves_machines_with_and_without_vectors_and_with_blocks(nam
     assert scheduled.strategy == KERNELS[name][1]
     assert vectors == bool(machine.vectors)
     assert bindings - {""} == ({"block.x", "lane.x"} if len(machine.levels) > 1 else set())
-
-
-def test_steps_take_their_numbers_from_the_machine() -> None:
-    axes = (LoopAxis(Variable("i"), 40), LoopAxis(Variable("j"), 37))
-    steps = loop_frames.blocked(axes, 8, 8, X86_64_V3, threads=True)
-    assert print_schedule(steps) == (
-        "split j 8 -> j.block j tail j.rest\nparallel i\nvectorize j\n"
-        "split j.rest 4 -> j.rest.vector j.rest.lane tail j.rest.tail\nvectorize j.rest.lane\njam j.rest.vector\n"
-        "unroll j.rest.tail\n"
-    )
-    steps = loop_frames.blocked(axes, 64, 16, X86_64_V4)
-    assert print_schedule(steps) == "split j 16 -> j.vector j.lane\nvectorize j.lane\njam j.vector\n"
-    steps = loop_frames.shared(axes, CARD)
-    assert print_schedule(steps) == (
-        "fuse i j -> task\nsplit task 8 -> task task.lane\nbind task.lane lane.x\nbind task block.x\n"
-    )
-
-
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
-@pytest.mark.parametrize("name", KERNELS)
-def test_no_step_that_strategies_take_unchecked_would_be_refused(
-    name: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def taken(body: Statement, steps: Sequence[Step]) -> Statement:
-        function = Function("nest", (), 0, body)
-        for step in steps:
-            step.check(function)
-            function = step.change(function)
-            count.append(step)
-        return function.body
-
-    count: list[Step] = []
-    for module in (loop_frames, nest, column_reduction):
-        monkeypatch.setattr(module, "taken", taken)
-    schedule(kernel_of(name), Target(machine))
-    assert count

@@ -11,7 +11,6 @@ from graft.core.machine.target import target_named
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
-from graft.core.schedule.strategies.sequential.recurrence import Phase, Recurrence, parts_of, side_by_side
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.ordered_stages import stage_expressions
@@ -48,8 +47,6 @@ stage y: float32[2, {units}] at (i, j) = {state}[{last}, i, j]
 """A minimal gated unit (Zhou and others, 2016), which ONNX does not have, with weights by term and unit."""
 OWN = {"state": "h", "given": "p", "gate": "f", "kept": "q", "new": "c"}
 OTHER = {"state": "projected0", "given": "sums", "gate": "w_packed", "kept": "chunk", "new": "gated0"}
-
-
 TWIN = {"state": "h2", "given": "p2", "gate": "f2", "kept": "q2", "new": "c2"}
 FORWARD = {"before": "s - 1", "reverse": ""}
 REVERSE = {"before": "s + 1", "reverse": " reverse", "last": 0}
@@ -110,44 +107,6 @@ def test_names_of_buffers_change_nothing() -> None:
     for name, own in zip(OTHER.values(), OWN.values(), strict=True):
         texts = [text.replace(f"{name}[", f"{own}[").replace(f"{name}:", f"{own}:") for text in texts]
     assert texts[0] == texts[1]
-
-
-def test_a_layer_is_cut_where_a_stage_reads_other_units_of_its_step() -> None:
-    projection, layer, last = parts_of(kernel_of())
-    assert isinstance(projection, Phase) and isinstance(layer, Recurrence)
-    assert [[stage.buffer.name for stage in phase.stages] for phase in layer.phases] == [["f", "q"], ["c", "h"]]
-    assert [stage.buffer.name for stage in last] == ["y"]  # type: ignore[union-attr]
-
-
-def test_products_of_one_state_are_computed_together() -> None:
-    kernel = kernel_of()
-    projection, gate, *others = kernel.stages
-    twin = replace(gate, buffer=replace(gate.buffer, name="g"))
-    _, layer, _ = parts_of(replace(kernel, stages=(projection, gate, twin, *others)))
-    assert isinstance(layer, Recurrence)
-    (sums,) = layer.phases[0].sums
-    assert len(sums.weights) == 2
-
-
-def test_a_sum_that_is_not_said_to_be_a_contraction_makes_no_layer() -> None:
-    kernel = kernel_of()
-    silent = replace(kernel, stages=tuple(replace(stage, structure=None) for stage in kernel.stages))
-    assert schedule(silent, target_named("x86-64-v4")).strategy == "sequential_loops"
-
-
-def test_directions_stand_side_by_side_behind_the_products_of_their_inputs() -> None:
-    groups = side_by_side(list(parts_of(two_layers(5))))
-    assert [[type(part) for part in group] for group in groups] == [
-        [Phase], [Phase], [Recurrence, Recurrence], [tuple], [tuple]
-    ]  # fmt: skip
-
-
-def test_a_layer_on_top_of_another_comes_after_it() -> None:
-    groups = side_by_side(list(parts_of(two_layers(3, second="h"))))
-    assert [type(part) for group in groups for part in group if type(part) is not tuple] == [
-        Phase, Recurrence, Phase, Recurrence
-    ]  # fmt: skip
-    assert all(len(group) == 1 for group in groups)
 
 
 @pytest.mark.parametrize(

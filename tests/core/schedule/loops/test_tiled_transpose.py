@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graft.core.tensor_ir.interpreting.interpreter import run_function
+from graft.core.tensor_ir.printer import print_function
+from tests.core.schedule.loops.test_moved_elements import DTYPES, compiled, loops, numbers
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_axes_of_any_extents_change_places(data: st.DataObject) -> None:
+    shape = tuple(
+        data.draw(st.lists(st.sampled_from([1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 20, 35]), min_size=2, max_size=4))
+    )
+    order, kind = data.draw(st.permutations(range(len(shape)))), data.draw(st.sampled_from(sorted(DTYPES)))
+    x = numbers(shape, kind)
+    wanted = x.transpose(order)
+    made = ",".join(map(str, wanted.shape))
+    given_ = ",".join(map(str, shape))
+    program = compiled(f"({kind}[{given_}] x) => ({kind}[{made}] y) {{ y = Transpose <perm = {list(order)}> (x) }}")
+    np.testing.assert_array_equal(program(x), wanted)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(20, 34), (7, 5), (57, 56), (16, 33)])
+def test_tiles_at_an_end_begin_earlier_instead_of_leaving_single_elements(rows: int, columns: int) -> None:
+    function = loops(
+        f"input a: float32[{rows}, {columns}]\nstage c: float32[{columns}, {rows}] at (i, j) = a[j, i] as elementwise()"
+    )
+    x = numbers((rows, columns))
+    np.testing.assert_array_equal(run_function(function, [x.ravel()])[0], x.T.ravel())
+    stores = re.findall(r"^ *c\[(.*)\] =", print_function(function), re.MULTILINE)
+    assert stores
+    assert all(store.startswith("ramp") for store in stores), stores
+
+
+def test_a_transposition_that_is_added_where_an_operand_lies_computes_nothing_twice() -> None:
+    """The result may lie over the second operand: what is computed again would be added again."""
+    program = compiled(
+        """(float[35,20] x, float[20,35] y) => (float[20,35] z) {
+            a = Transpose <perm = [1, 0]> (x)
+            b = Neg (y)
+            c = MatMul (b, x)
+            d = MatMul (c, b)
+            z = Add (a, d)
+        }"""
+    )
+    x, y = numbers((35, 20)) / 113, numbers((20, 35)) / 113
+    np.testing.assert_allclose(program(x, y), x.T + (-y @ x) @ -y, rtol=1e-5)

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+
+from graft.core.schedule.primitives.schedule_text import apply_schedule, parse_schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_function
+from graft.core.tensor_ir.ir import Allocate
+from graft.core.tensor_ir.parser import parse_function
+from graft.core.tensor_ir.visit import walk_statements
+from graft.errors import ScheduleError
+from tests.core.schedule.primitives.nests import SUBJECTS, check, names
+
+SUMS = """
+function sums(x: float32[3, {n}]) -> (y: float32[{n}]) {{
+  serial j < {n} {{
+    allocate total: float32[] in register
+    total[] = float32(0.5)
+    serial k < 3 {{ total[] = total[] + x[k, j] }}
+    y[j] = total[] * float32(2.0)
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize("extent", [8, 11, 16])
+def test_sums_side_by_side_share_their_loop_and_have_a_register_each(extent):
+    function = parse_function(SUMS.format(n=extent))
+    steps = "split j 4 -> jv jl\nvectorize jl\njam jv"
+    jammed = apply_schedule(function, steps)
+    assert names(jammed) == ["k"]
+    (total,) = [one.buffer for one in walk_statements(jammed.body) if isinstance(one, Allocate)]
+    assert [int(extent.value) for extent in total.shape] == [-(-extent // 4), 4]
+    x = np.arange(3 * extent, dtype=np.float32).reshape(3, extent)
+    np.testing.assert_array_equal(run_function(jammed, [x])[0], (x.sum(0) + 0.5) * 2)
+
+
+def test_what_a_guard_never_lets_run_may_be_jammed():
+    stages, function = SUBJECTS["chain"](1, 1, 1)
+    for step in parse_schedule("split i 2 -> v0 w0\nsplit v0 1 -> v1 w1\njam w0"):
+        function = step.apply(function)
+    check(stages, function)
+
+
+@pytest.mark.parametrize("step", ["vectorize j", "parallel j"])
+def test_a_loop_inside_of_a_vector_is_none_of_its_own(step):
+    _, function = SUBJECTS["chain"](2, 3, 1)
+    (vectorize,), (inner,) = parse_schedule("vectorize i"), parse_schedule(step)
+    with pytest.raises(ScheduleError) as caught:
+        inner.apply(vectorize.apply(function))
+    assert caught.value.message == (f"cannot '{step}': 'j' is inside of 'i', whose iterations are the lanes of vectors")

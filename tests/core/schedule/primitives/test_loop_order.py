@@ -1,0 +1,75 @@
+import re
+
+import numpy as np
+import pytest
+
+from graft.core.schedule.primitives.schedule_text import apply_schedule
+from graft.core.schedule.primitives.step import loops
+from graft.core.tensor_ir.interpreting.interpreter import run_function
+from graft.core.tensor_ir.ir import If
+from graft.core.tensor_ir.parser import parse_function
+from graft.core.tensor_ir.printer import print_expression
+from graft.core.tensor_ir.visit import walk_statements
+from graft.errors import ScheduleError
+from tests.core.schedule.primitives.nests import check, matmul, names, nest
+
+
+def test_fused_loops_may_be_shared_and_put_in_order():
+    stages, function = matmul()
+    check(stages, apply_schedule(function, "fuse i j -> ij\nreorder k ij"))
+    check(stages, apply_schedule(function, "fuse i j -> ij\nparallel ij"))
+
+
+def test_a_tail_is_a_loop_of_its_own_behind_whole_blocks():
+    stages, function = matmul(5, 7, 6)
+    cut = apply_schedule(function, "split j 4 -> j0 j tail j1\nvectorize j\nparallel i")
+    assert names(cut)[2:] == ["i", "j0", "j", "k", "j1", "k.j1"]
+    assert not any(isinstance(one, If) for one in walk_statements(cut.body))
+    check(stages, cut)
+
+
+def test_the_tail_of_a_loop_whose_extent_is_no_number_is_what_the_blocks_leave():
+    function = parse_function("""
+    function f(x: float32[n], y: float32[1]) -> (z: float32[n]) { serial i < n { z[i] = x[i] + y[0] } }
+    """)
+    cut = apply_schedule(function, "split i 4 -> i0 i tail i1\nvectorize i")
+    assert [print_expression(loop.extent) for loop in loops(cut.body)] == ["n / 4", "4", "n % 4"]
+    for size in (3, 8, 9):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(run_function(cut, [x, np.ones(1, np.float32)], [(size,)])[0], x + 1)
+
+
+def test_three_loops_become_one_whose_iterations_may_be_shared():
+    text = """
+    function f(x: float32[24]) -> (y: float32[24]) {
+      serial a < 2 { serial b < 3 { serial c < 4 { y[a * 12 + b * 4 + c] = x[a * 12 + b * 4 + c] } } }
+    }
+    """
+    fused = apply_schedule(parse_function(text), "fuse a b c -> t\nsplit t 5 -> t0 t1\nbind t0 block.x\nbind t1 lane.x")
+    x = np.arange(24, dtype=np.float32)
+    np.testing.assert_array_equal(run_function(fused, [x])[0], x)
+
+
+def test_a_reorder_is_refused_where_a_dependence_forbids_it():
+    text = """
+    function f(x: float32[4, 4]) -> (y: float32[5, 5]) {
+      serial i < 4 { serial j < 4 { y[i + 1, j] = y[i, j + 1] + x[i, j] } }
+    }
+    """
+    message = "cannot 'reorder j i': 'y' is written and used again along 'i', 'j', in that order"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(parse_function(text), "reorder j i")
+    apply_schedule(parse_function(text.replace("j + 1]", "j]")), "reorder j i")
+
+
+def test_sums_of_floats_keep_their_order_and_exact_ones_need_not():
+    text = """
+    input a: {t}[4, 3, 2]
+    stage c: {t}[4] at (i) = reduce add over p < 3, q < 2 from {t}({zero}): a[i, p, q]
+    """
+    _, function = nest(text.format(t="float32", zero="0.0"))
+    message = "cannot 'reorder q p': 'c' is written and used again along 'p', 'q', in that order"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, "reorder q p")
+    stages, function = nest(text.format(t="int32", zero="0"))
+    check(stages, apply_schedule(function, "reorder q p"))

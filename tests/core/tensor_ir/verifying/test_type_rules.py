@@ -24,7 +24,8 @@ WIDE = Variable("wide", FLOAT32.with_lanes(4))
 BYTES = Variable("bytes", Type("uint8", 3))
 GOOD: tuple[Expression, ...] = (
     Constant(1, INT64), Constant(1.5, FLOAT32), Constant(True, BOOL), F, Ramp(N, 2, 4), Broadcast(F, 4),
-    Unary("not", L), Unary("bitnot", N), Unary("sqrt", F), Binary("mod", N, N), Binary("fmod", F, F), Binary("and", L, L),
+    Unary("not", L), Unary("bitnot", N), Unary("sqrt", F), Binary("mod", N, N), Binary("fmod", F, F),
+    Binary("and", L, L),
     Binary("xor", N, N), Binary("min", L, L), Binary("lt", F, F), Select(L, F, F), Bitcast(WIDE, "uint8"),
     Shuffle((WIDE, WIDE), (0, 7)), Horizontal("max", WIDE), Intrinsic("exp", (F,), FLOAT32),
     Intrinsic("extern:f", (N, F), FLOAT32), Intrinsic("round_bf16", (F,), Type("bfloat16")),

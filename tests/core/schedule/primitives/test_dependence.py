@@ -1,0 +1,82 @@
+"""Which iterations of loops meet in one element, of loops written as text."""
+
+import pytest
+
+from graft.core.schedule.primitives.dependence import accesses, carried, conflicts, in_order
+from graft.core.schedule.primitives.step import bounded, loops
+from graft.core.tensor_ir.ir import Function
+from graft.core.tensor_ir.parser import parse_function
+
+
+def function(body: str, buffers: str = "x: float32[64]) -> (y: float32[64]") -> Function:
+    return parse_function(f"function f({buffers}) {{ {body} }}")
+
+
+def meets(body: str, name: str = "i", buffers: str = "x: float32[64]) -> (y: float32[64]") -> bool:
+    """Whether two iterations of a loop meet in an element that one of them writes."""
+    made = function(body, buffers)
+    (loop,) = (one for one in loops(made.body) if one.variable.name == name)
+    return carried(loop.body, loop, bounded(made.body)) is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("serial i < 8 { y[i] = x[i] }", False),
+        ("serial i < 8 { y[0] = x[i] }", True),
+        ("serial i < 8 { y[i + 1] = y[i] }", True),
+        ("serial i < 8 { y[i + 8] = y[i] }", False),
+        ("serial i < 8 { y[2 * i] = y[2 * i + 1] }", False),
+        ("serial i < 8 { y[2 * i] = y[4 * i] }", True),
+        ("serial i < 8 { serial j < 4 { y[i * 4 + j] = x[j] } }", False),
+        ("serial i < 8 { serial j < 5 { y[i * 4 + j] = x[j] } }", True),
+        ("serial i < 8 { y[i] = x[i] y[i + 20] = x[i] }", False),
+        ("serial i < 8 { y[i / 2] = x[i] }", True),
+        ("serial i < 1 { y[0] = x[i] }", False),
+        ("serial i < 8 { let k: int64 = i * 2 { y[k] = y[k + 1] } }", False),
+        ("serial i < 8 { y[ramp(i * 4, 1, 4)] = x[ramp(i * 4, 1, 4)] }", False),
+        ("serial i < 8 { y[ramp(i * 3, 1, 4)] = x[ramp(i * 3, 1, 4)] }", True),
+    ],
+)
+def test_iterations_meet_where_one_writes_what_another_touches(body: str, expected: bool) -> None:
+    assert meets(body) is expected
+
+
+def test_memory_of_an_iteration_is_its_own() -> None:
+    body = "serial i < 8 { allocate t: float32[1] in scratch t[0] = x[i] y[i] = t[0] }"
+    assert not meets(body)
+    assert {one.buffer.name for one in accesses(loops(function(body).body)[0].body)} == {"x", "y"}
+
+
+def test_a_call_may_write_anywhere_in_what_it_is_given() -> None:
+    assert meets("serial i < 8 { call store(y[i], x[i]) }")
+
+
+def test_parts_of_a_fused_loop_tell_its_iterations_apart() -> None:
+    assert not meets("serial t < 32 { let i: int64 = t / 4 let j: int64 = t % 4 y[i * 4 + j] = x[t] }", "t")
+    assert meets("serial t < 32 { let i: int64 = t / 4 let j: int64 = t % 4 y[i] = x[t] }", "t")
+
+
+def test_a_conflict_says_how_far_apart_the_iterations_are() -> None:
+    made = function(
+        "serial i < 4 { serial j < 4 { y[i + 1, j] = y[i, j + 1] } }", "x: float32[4]) -> (y: float32[5, 5]"
+    )
+    chain = loops(made.body)
+    found = list(conflicts(chain[-1].body, chain, bounded(made.body)))
+    distances = [[one.distance[loop.variable] for loop in chain] for one in found]
+    assert [-1, 1] in distances or [1, -1] in distances
+    (met,) = (one for one in found if one.distance[chain[0].variable])
+    assert str(met) == "'y'"
+    assert not in_order(met, chain, chain[::-1])
+    assert in_order(met, chain, chain)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operator", "free"),
+    [("int32", "+", True), ("int32", "*", True), ("float32", "+", False), ("int32", "-", False)],
+)
+def test_only_exact_sums_may_change_their_order(dtype: str, operator: str, free: bool) -> None:
+    made = function(f"serial i < 4 {{ y[0] = y[0] {operator} x[i] }}", f"x: {dtype}[4]) -> (y: {dtype}[1]")
+    (loop,) = loops(made.body)
+    met = carried(loop.body, loop, bounded(made.body))
+    assert met is not None and met.reassociates is free

@@ -1,0 +1,87 @@
+import itertools
+
+import pytest
+
+from graft.core.machine.target import target_named
+from graft.core.operators.definition import build as b
+from graft.core.schedule.products.tiling import (
+    RegisterTile,
+    adjusted_tile,
+    choose_tile,
+    emulating,
+    halves,
+    lanes_of,
+    ranked_tiles,
+    split_evenly,
+)
+from graft.core.tensor_ir.ir import Block, If
+
+WIDE, NARROW = target_named("x86-64-v4"), target_named("x86-64")
+
+
+@pytest.mark.parametrize(("length", "most"), [*itertools.product([1, 5, 16, 17, 31], [1, 4, 16, 40])])
+def test_pieces_of_an_even_split_cover_a_length_and_differ_by_one_at_most(length: int, most: int) -> None:
+    split = split_evenly(length, most)
+    sizes = [size for count, size in split.sizes for _ in range(count)]
+    assert sum(sizes) == length and len(sizes) == split.count == -(-length // most)
+    assert max(sizes) <= most and max(sizes) - min(sizes) <= 1
+    begins = [split.begin(b.index(piece)) for piece in range(split.count)]
+    assert begins == [b.index(sum(sizes[:piece])) for piece in range(split.count)]
+    assert [split.length(b.index(piece)) for piece in range(split.count)] == [b.index(size) for size in sizes]
+
+
+def test_pieces_of_two_sizes_have_a_branch_each() -> None:
+    asked: list[int] = []
+
+    def body(size: int) -> Block:
+        asked.append(size)
+        return Block(())
+
+    piece = b.variables(1)[0]
+    assert isinstance(split_evenly(7, 4).choose(piece, body), If)
+    assert split_evenly(8, 4).choose(piece, body) == Block(())
+    assert asked == [4, 3, 4]
+
+
+def test_heights_halve_down_to_one() -> None:
+    assert [halves(height) for height in (1, 6, 8)] == [[1], [6, 3, 1], [8, 4, 2, 1]]
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("float32", 16), ("float64", 8), ("int8", 64)])
+def test_lanes_fill_a_register(dtype: str, lanes: int) -> None:
+    assert lanes_of(dtype, WIDE) == lanes
+
+
+@pytest.mark.parametrize("target", [WIDE, NARROW])
+@pytest.mark.parametrize("busy", [0, 4])
+def test_a_tile_leaves_registers_for_a_row_a_scalar_and_what_is_busy(target, busy) -> None:
+    for _, tile in ranked_tiles(100, 1000, "float32", target, busy):
+        assert tile.rows * tile.vectors + tile.vectors + 2 <= target.machine.registers - busy or tile.rows == 1
+
+
+def test_tiles_are_ranked_by_cycles_and_the_first_is_chosen() -> None:
+    ranked = ranked_tiles(64, 64, "float32", WIDE)
+    assert [cycles for cycles, _ in ranked] == sorted(cycles for cycles, _ in ranked)
+    assert choose_tile(64, 64, "float32", WIDE) == ranked[0][1]
+
+
+def test_a_tile_is_no_larger_than_its_result() -> None:
+    assert all(tile.rows <= 3 and tile.vectors == 1 for _, tile in ranked_tiles(3, 16, "float32", WIDE))
+
+
+def test_there_is_a_tile_even_where_none_fits() -> None:
+    assert choose_tile(4, 4, "float32", NARROW, NARROW.machine.registers).rows == 1
+
+
+def test_what_is_wanted_of_a_tile_is_taken_as_far_as_it_fits() -> None:
+    tile = RegisterTile(6, 2, 16, 2)
+    assert adjusted_tile(tile, 100, 100, None, None) == tile
+    assert adjusted_tile(tile, 4, 16, 9, 3, 4) == RegisterTile(4, 1, 16, 4)
+    assert adjusted_tile(tile, 1000, 1000, 1000, 1000, 1000) == RegisterTile(32, 8, 16, 16)
+
+
+def test_products_of_bytes_by_pairs_take_longer() -> None:
+    plain, pairs = (choose_tile(64, 64, "int32", one) for one in (WIDE, emulating(WIDE)))
+    costs, slower = WIDE.machine.costs, emulating(WIDE).machine.costs
+    assert slower.fused == costs.fused / 2 and slower.load > costs.load
+    assert plain.lanes == pairs.lanes

@@ -40,7 +40,7 @@ def _first(kernel: Kernel, target: Target, strategies: StrategyTable) -> Iterato
     """What each strategy proposes and would take, whether its own model finds it fast or not."""
     for row in _rows(kernel, strategies):
         proposed = () if row.candidates is None else row.candidates(Anchor(kernel), target, 0)
-        yield from (one for one in proposed if row.applies(Anchor(kernel, one), target))
+        yield from (one for one in proposed if row.takes(Anchor(kernel, one), target))
 
 
 def _rows(kernel: Kernel, strategies: StrategyTable) -> Iterator[Strategy]:

@@ -53,7 +53,7 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
                 wanted
                 for row in proposed
                 for wanted in (row.candidates(inner(anchor), target, 0) if row.candidates else ())
-                if row.applies(replace(inner(anchor), parameters=wanted), target)
+                if row.takes(replace(inner(anchor), parameters=wanted), target)
             ]
         row = numbers.first(inner(anchor), target)
         return () if row is None or row.candidates is None else row.candidates(inner(anchor), target, stage)

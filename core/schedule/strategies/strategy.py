@@ -64,6 +64,8 @@ Build = Callable[[Anchor, Target], Scheduled | Reject]
 Channels = Literal["first", "last"]
 CONVOLUTIONS = frozenset({Trait.CONVOLUTION})
 OTHER_FORM = Reject("no-pattern", "its stages are of another form")
+SWITCHES = {"attention": "attention in one kernel", "winograd": "Winograd's algorithm"}
+"""By the name with which a user leaves it out: what a strategy is."""
 
 
 def always(anchor: Anchor, target: Target) -> Answer:
@@ -103,7 +105,8 @@ class Strategy:
     next row that applies and has a cost takes no more, that goes first. ``prefers`` says of a float32 convolution by
     constant weights which layouts the strategy wants for it; None: it is not for it. ``rounds`` says, without building
     anything, whether float32 factors are rounded to bfloat16; None: the kernel will be refused when it is built. It
-    ``varies`` if it is for kernels with extents that are known only when they run, and for no others.
+    ``varies`` if it is for kernels with extents that are known only when they run, and for no others. ``switch``, one
+    of `SWITCHES`, leaves it out.
     """
 
     name: str
@@ -117,6 +120,13 @@ class Strategy:
     prefers: Prefers = no_preference
     rounds: Callable[[Anchor, Target], bool | None] = never
     varies: bool = False
+    switch: str = ""
+
+    def takes(self, anchor: Anchor, target: Target) -> Answer:
+        """Return whether the strategy is wanted and applies."""
+        if self.switch and self.switch in target.without:
+            return Reject("user-excluded", f"{SWITCHES[self.switch]} is switched off")
+        return self.applies(anchor, target)
 
     def fits(self, anchor: Anchor) -> bool:
         """Whether the extents of a kernel are of the kind that this strategy is for."""
@@ -169,13 +179,13 @@ class StrategyTable:
         """
         rows = tuple(row for row in self.of(anchor.kernel.anchor) if row.fits(anchor))
         for number, row in enumerate(rows):
-            answer = row.applies(anchor, target)
+            answer = row.takes(anchor, target)
             if not answer:
                 yield row, answer if isinstance(answer, Reject) else OTHER_FORM, None
                 continue
             cycles, refused = None if row.cost is None else row.cost(anchor, target), None
             if cycles is not None and anchor.parameters is None:
-                behind = ((one, one.cost) for one in rows[number + 1 :] if one.cost and one.applies(anchor, target))
+                behind = ((one, one.cost) for one in rows[number + 1 :] if one.cost and one.takes(anchor, target))
                 for other, cost in itertools.islice(behind, 1):
                     if cycles >= (less := cost(anchor, target)):
                         refused = Reject("cost", f"{cycles:,.0f} cycles, where {other.name} takes {less:,.0f}")

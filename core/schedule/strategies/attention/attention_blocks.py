@@ -69,10 +69,6 @@ class Panels:
             for name, size in (("keys", block * self.terms), ("values", block * self.across))
         )
 
-    def outer_of(self, product: FactoredProduct) -> dict[Variable, Expression]:
-        """Return the head that is computed, by the axes of a product."""
-        return dict(zip(product.axes[:-2], self.outer, strict=True))
-
     def _key_place(self, vector: Expression, term: Expression) -> Expression:
         """Return where the keys of a vector stand: panels as wide as a tile, a row for each term."""
         width, per = self.tile.columns, self.tile.vectors
@@ -80,7 +76,7 @@ class Panels:
         return b.add(b.add(panel, b.multiply(term, width)), b.multiply(b.modulo(vector, per), self.lanes))
 
     def _key(self, column: Expression, term: Expression, mask: Expression | None = None) -> Expression:
-        places = {**self.outer_of(self.scores), self.scores.axes[-1]: column, self.scores.term: term}
+        places = {**self.scores.at_head(self.outer), self.scores.axes[-1]: column, self.scores.term: term}
         return wide(vectorize_expression(self.scores.right, places, mask), self.lanes)
 
     def key_copies(self, keys: Keys) -> Statement:
@@ -129,8 +125,10 @@ class Panels:
             panel, vector = divmod(number, self.tile.vectors)
             column = ramp(b.index(number * self.lanes), self.lanes)
             places = {
-                **self.outer_of(self.values), self.values.axes[-1]: column, self.values.term: b.add(keys.begin, key),
-            }  # fmt: skip
+                **self.values.at_head(self.outer),
+                self.values.axes[-1]: column,
+                self.values.term: b.add(keys.begin, key),
+            }
             value = vectorize_expression(
                 self.values.right, places, self.last_features if number == vectors - 1 else None
             )

@@ -6,7 +6,7 @@ value is added to the results as it stands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
@@ -55,8 +55,10 @@ class InPlace:
         number, key, scores = Variable("number"), Variable("key"), self.scores
         assert isinstance(scores.terms, Constant), "heads of an unknown size"
         places = {
-            **self._head(scores), scores.axes[-2]: b.add(rows.place, number), scores.axes[-1]: b.add(keys.begin, key),
-        }  # fmt: skip
+            **scores.at_head(self.outer),
+            scores.axes[-2]: b.add(rows.place, number),
+            scores.axes[-1]: b.add(keys.begin, key),
+        }
         total: Expression | None = None
         for begin in range(0, int(scores.terms.value), self.lanes):
             along = {**places, scores.term: ramp(b.index(begin), self.lanes)}
@@ -70,8 +72,5 @@ class InPlace:
     def value(self, keys: Keys, column: Expression, cut: Expression | None) -> Expression:
         """Return a vector of features from ``column`` on, of the key that is the product's term."""
         values = self.values
-        places = {**self._head(values), values.axes[-1]: column, values.term: b.add(keys.begin, values.term)}
+        places = {**values.at_head(self.outer), values.axes[-1]: column, values.term: b.add(keys.begin, values.term)}
         return wide(vectorize_expression(values.right, places, cut), self.lanes)
-
-    def _head(self, product: FactoredProduct) -> Mapping[Variable, Expression]:
-        return dict(zip(product.axes[:-2], self.outer, strict=True))

@@ -112,6 +112,10 @@ class FactoredProduct:
         """One variable per axis of the result."""
         return self.epilogue.anchor.axes
 
+    def at_head(self, outer: Sequence[Expression]) -> dict[Variable, Expression]:
+        """Return the places ``outer`` of a head by the axes that stand before rows and columns."""
+        return dict(zip(self.axes[:-2], outer, strict=True))
+
 
 def factored(epilogue: Epilogue) -> FactoredProduct | None:
     """Return a product of matrices of any extents by its factors; None of others."""

@@ -31,7 +31,7 @@ from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, choose_tile, split_evenly
 from graft.core.schedule.strategies.attention.attention_parts import Attention, analyse_attention
 from graft.core.schedule.strategies.attention.softmax_row import softmax_row
-from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import (
     Bitcast,
     Block,
@@ -324,12 +324,6 @@ class AttentionScheduler:
         return {**{parts.axes[axis]: index for axis, index in outer.items()}, parts.axes[parts.rows]: row}
 
 
-def _applies(anchor: Anchor, target: Target) -> Answer:
-    if "attention" in target.without:
-        return Reject("user-excluded", "attention in one kernel is switched off")
-    return True
-
-
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     return schedule_attention(anchor.kernel, target, anchor.parameters) or OTHER_FORM
 
@@ -351,4 +345,6 @@ def _rounds(anchor: Anchor, target: Target) -> bool | None:
     return None if parts is None else _packs_factors(parts, target)
 
 
-STRATEGY = Strategy("fused_attention", frozenset({Trait.ATTENTION}), _build, _applies, _candidates, rounds=_rounds)
+STRATEGY = Strategy(
+    "fused_attention", frozenset({Trait.ATTENTION}), _build, candidates=_candidates, rounds=_rounds, switch="attention"
+)

@@ -35,7 +35,7 @@ from graft.core.schedule.strategies.attention.attention_parts import (
 )
 from graft.core.schedule.strategies.attention.running_softmax import RunningSoftmax
 from graft.core.schedule.strategies.nests.varying_nest import divided
-from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir.ir import (
     Block,
     Buffer,
@@ -196,7 +196,7 @@ class _Loops:
 
             def left(number: int) -> Expression:
                 row = b.add(rows.place, b.add(begin, number))
-                return vectorize_expression(scores.left, {**self.panels.outer_of(scores), scores.axes[-2]: row})
+                return vectorize_expression(scores.left, {**scores.at_head(self.panels.outer), scores.axes[-2]: row})
 
             def finish(totals: Buffer) -> Statement:
                 return Block(
@@ -281,12 +281,6 @@ class _Loops:
         return Store(self.stages.output, tuple(point[axis] for axis in self.stages.order), value, mask)
 
 
-def _applies(anchor: Anchor, target: Target) -> Answer:
-    if "attention" in target.without:
-        return Reject("user-excluded", "attention in one kernel is switched off")
-    return True
-
-
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     return schedule_attention(anchor.kernel, target, of_family(anchor.parameters, AttentionParameters)) or OTHER_FORM
 
@@ -301,5 +295,7 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     return [AttentionParameters(rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 
-STRATEGY = Strategy("varying_attention", frozenset({Trait.ATTENTION}), _build, _applies, _candidates, varies=True)
+STRATEGY = Strategy(
+    "varying_attention", frozenset({Trait.ATTENTION}), _build, candidates=_candidates, varies=True, switch="attention"
+)
 """Takes attention of floats whose heads have a known size."""

@@ -323,8 +323,6 @@ class _Loops:
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
-    if "winograd" in target.without:
-        return Reject("user-excluded", "Winograd's algorithm is switched off")
     if target.precision != "float32" or of_family(anchor.parameters, ContractionParameters) is not None:
         return Reject("accuracy", "sums of products are wanted")
     if anchor.convolution is None:
@@ -340,5 +338,7 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True
 
 
-STRATEGY = Strategy("varying_winograd", CONVOLUTIONS, of_stages(schedule_winograd), _applies, varies=True)
+STRATEGY = Strategy(
+    "varying_winograd", CONVOLUTIONS, of_stages(schedule_winograd), _applies, varies=True, switch="winograd"
+)
 """Takes convolutions that `varying_convolution` takes, too, and sums those of few pixels as it does."""

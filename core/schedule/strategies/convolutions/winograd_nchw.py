@@ -359,8 +359,6 @@ class _Scheduler:
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
-    if "winograd" in target.without:
-        return Reject("user-excluded", "Winograd's algorithm is switched off")
     if target.precision != "float32" or of_family(anchor.parameters, ContractionParameters) is not None:
         return Reject("accuracy" if target.precision != "float32" else "cost", "sums of products are wanted")
     found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
@@ -386,7 +384,7 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
 
 def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Parameters]:
     """Return the best plan of each size of pieces, then other plans of that size, then other register tiles."""
-    found = None if anchor.stages is None or "winograd" in target.without else _analyse(anchor.kernel, anchor.stages)
+    found = None if anchor.stages is None else _analyse(anchor.kernel, anchor.stages)
     if found is None:
         return []
     ranked = found.ranked(target)
@@ -401,4 +399,4 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Paramete
     return [replace(best, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 
-STRATEGY = Strategy("winograd_nchw", CONVOLUTIONS, _build, _applies, _candidates, cost=_cost)
+STRATEGY = Strategy("winograd_nchw", CONVOLUTIONS, _build, _applies, _candidates, cost=_cost, switch="winograd")

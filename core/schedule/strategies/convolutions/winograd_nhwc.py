@@ -58,8 +58,6 @@ def schedule_winograd_last(kernel: Kernel, stages: Sequence[Stage], target: Targ
 
 def _refusal(window: Window, target: Target) -> Reject | None:
     """Return why the algorithm is not for a convolution; None if it is."""
-    if "winograd" in target.without:
-        return Reject("user-excluded", "Winograd's algorithm is switched off")
     w, lanes = window.windows, lanes_of("float32", target)
     if w.kernel != (WINDOW, WINDOW) or w.strides != (1, 1) or w.dilations != (1, 1):
         return Reject("shape", "no windows of 3 x 3 that move by one pixel")
@@ -290,5 +288,11 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
 
 
 STRATEGY = Strategy(
-    "winograd_nhwc", CONVOLUTIONS, of_stages(schedule_winograd_last), _applies, rounds=rounds, cost=_cost
+    "winograd_nhwc",
+    CONVOLUTIONS,
+    of_stages(schedule_winograd_last),
+    _applies,
+    rounds=rounds,
+    cost=_cost,
+    switch="winograd",
 )

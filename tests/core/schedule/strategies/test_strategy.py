@@ -11,7 +11,7 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.selection.table import TABLE
-from graft.core.schedule.strategies.strategy import Anchor, Answer, Strategy, StrategyTable, of_kernel
+from graft.core.schedule.strategies.strategy import SWITCHES, Anchor, Answer, Strategy, StrategyTable, of_kernel
 from graft.core.tensor_ir.ir import Function, Store
 from graft.errors import CompileError, GraftError
 from tests.core.schedule.convolutions import WIDE, outputs_of
@@ -51,6 +51,15 @@ def test_rows_of_a_plugin_come_first_and_refusals_are_data() -> None:
     assert scheduled.strategy == "npu.loops"
     assert scheduled.refusals == {"npu.rows": Reject("size", "only products of one row")}
     assert scheduled.chosen == {"strategy": "npu.loops"}
+
+
+@pytest.mark.parametrize(("switch", "words"), SWITCHES.items())
+def test_a_strategy_is_left_out_by_its_switch(switch: str, words: str) -> None:
+    kernel, _ = matmul((4, 8), (8, 6), constant=True)
+    own = replace(TABLE.rows[-1], name="npu.loops", anchors=PRODUCTS, switch=switch)
+    assert own.takes(Anchor(kernel), WIDE) is True
+    refused = own.takes(Anchor(kernel), replace(WIDE, without=frozenset({switch})))
+    assert str(refused) == f"user-excluded: {words} is switched off"
 
 
 def test_two_strategies_of_one_name_are_refused() -> None:

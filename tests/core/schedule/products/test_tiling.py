@@ -1,7 +1,9 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 
+from graft.core.machine.machine import Costs
 from graft.core.machine.target import target_named
 from graft.core.operators.definition import build as b
 from graft.core.schedule.products.tiling import (
@@ -63,6 +65,25 @@ def test_tiles_are_ranked_by_cycles_and_the_first_is_chosen() -> None:
     ranked = ranked_tiles(64, 64, "float32", WIDE)
     assert [cycles for cycles, _ in ranked] == sorted(cycles for cycles, _ in ranked)
     assert choose_tile(64, 64, "float32", WIDE) == ranked[0][1]
+
+
+def test_a_step_takes_as_long_as_its_products_its_loads_or_its_latency() -> None:
+    costs = Costs(fused=2, loads=4, latency=3, load=0.25)
+    target = replace(WIDE, machine=replace(WIDE.machine, costs=costs))
+    found = {(tile.rows, tile.vectors): cycles for cycles, tile in ranked_tiles(6, 32, "float32", target)}
+    assert found[6, 2] == max(6 * 2 / 2, (6 + 2) / 4, 3) + 0.25 * (6 + 2)
+    assert found[1, 1] == 6 * 2 * (3 + 0.25 * 2)  # twelve tiles, each as long as its latency
+    assert found[4, 2] == 2 * (3 + 0.25 * 5)  # two of three rows
+
+
+def test_of_equal_tiles_the_wider_and_then_the_higher_is_taken() -> None:
+    free = replace(WIDE, machine=replace(WIDE.machine, costs=Costs(fused=1e9, loads=1e9, latency=1, load=0)))
+    (_, first), (_, second), *_ = ranked_tiles(2, 32, "float32", free)
+    assert [(one.vectors, one.rows) for one in (first, second)] == [(2, 2), (2, 1)]
+
+
+def test_a_tile_is_a_value() -> None:
+    assert len({RegisterTile(6, 2, 16), RegisterTile(6, 2, 16), RegisterTile(6, 3, 16)}) == 2
 
 
 def test_a_tile_is_no_larger_than_its_result() -> None:

@@ -100,6 +100,7 @@ FOLDED: list[tuple[Expression, object]] = [
     (Cast(Constant(-1.5, FLOAT32), "int64"), -1),
     (Bitcast(Constant(1.0, FLOAT32), "int32"), 0x3F800000),
     (Select(Constant(False, BOOL), Constant(1, INT64), Constant(2, INT64)), 2),
+    (Select(Constant(True, BOOL), Constant(1, INT64), Constant(2, INT64)), 1),
     (Intrinsic("fma", tuple(Constant(one, FLOAT32) for one in (2.0, 3.0, 4.0)), FLOAT32), 10.0),
     (Binary("add", Constant(0.1, FLOAT32), Constant(0.2, FLOAT32)), float(np.float32(0.1) + np.float32(0.2))),
 ]
@@ -115,6 +116,8 @@ def test_constants_fold_in_their_own_type(expression: Expression, value: object)
 def test_what_cannot_be_computed_here_stays() -> None:
     unknown = Intrinsic("extern:f", (Constant(1.0, FLOAT32),), FLOAT32)
     assert fold(unknown) is unknown
+    pair = Unary("neg", Constant(1.0, FLOAT32.with_lanes(2)))
+    assert fold(pair) is pair
 
 
 def test_an_operation_on_broadcasts_is_one_on_scalars() -> None:

@@ -24,6 +24,7 @@ from graft.plugins.codegen.c_expressions import (
     sum_text,
 )
 from graft.plugins.codegen.c_statements import StatementWriter
+from graft.plugins.codegen.index_forms import MIRRORED
 
 LANES = frozenset({1, 2, 4, 8, 16, 32, 64})
 _DOT_LANES = frozenset({4, 8, 16})
@@ -31,7 +32,6 @@ _FMA = frozenset({"fma", "muladd"})
 _KNOWN = _FMA | frozenset(DOTS)
 _OF_BOOL = {"and": "{} & {}", "min": "{} & {}", "or": "{} | {}", "max": "{} | {}", "xor": "{} ^ {}", "ne": "{} ^ {}",
             "eq": "~({} ^ {})", "lt": "~{} & {}", "le": "~{} | {}", "gt": "{} & ~{}", "ge": "{} | ~{}"}  # fmt: skip
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _INTEGER_RANGE = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0), "int16": (-32768.0, 32767.0),
                   "uint16": (0.0, 65535.0), "int32": (-2147483648.0, 2147483520.0)}  # fmt: skip
 """The least and the greatest float32 that such an integer holds."""
@@ -117,14 +117,14 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
 
     def _first_lanes(self, node: ir.Binary) -> str | None:
         """Return the mask of ``ramp < bound`` and its like: the first lanes, up to a count of them or from that on."""
-        if node.operator not in _MIRRORED or node.left.type.dtype != "int64":
+        if node.operator not in MIRRORED or node.left.type.dtype != "int64":
             return None
         left, right = self.form(node.left), self.form(node.right)
         operator: str = node.operator
         if left is None or right is None:
             return None
         if right[1] > left[1]:
-            left, right, operator = right, left, _MIRRORED[operator]
+            left, right, operator = right, left, MIRRORED[operator]
         step = left[1] - right[1]
         if step == 0:
             return None

@@ -10,6 +10,7 @@ Every result is rounded, once, where the operation stands; nothing is regrouped.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,36 +18,25 @@ import numpy as np
 from graft.core.schedule.primitives.vectorize import broadcast
 from graft.core.tensor_ir.arithmetic.exact_rounding import integer_to_odd, narrow_to_odd
 from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
     Binary,
     BinaryOperator,
     Bitcast,
-    Block,
     Buffer,
-    CallExtern,
     Cast,
     Constant,
     Expression,
-    For,
     Function,
     Horizontal,
-    If,
     Intrinsic,
-    Issue,
-    Let,
     Load,
-    Pop,
-    Push,
     Select,
     Statement,
-    Store,
     Unary,
     Variable,
     is_ordered,
 )
 from graft.core.tensor_ir.scalar_math import Value
-from graft.core.tensor_ir.visit import children, unknown, with_children
+from graft.core.tensor_ir.visit import children, unknown, with_children, with_parts
 from graft.core.types import Type, is_custom, storage_dtype
 from graft.datatypes.compute_type import encoded, format_of
 from graft.datatypes.constants import code_of
@@ -106,28 +96,7 @@ class FunctionLowering:
 
     def statement(self, statement: Statement) -> Statement:
         """Return the statement without custom types."""
-        match statement:
-            case Store(buffer, indices, value, mask):
-                places = tuple(map(self.expression, indices))
-                on = None if mask is None else self.expression(mask)
-                return Store(self.buffer(buffer), places, self.expression(value), on)
-            case For():
-                return replace(statement, extent=self.expression(statement.extent), body=self.statement(statement.body))
-            case If(condition, then_body, else_body):
-                other = None if else_body is None else self.statement(else_body)
-                return If(self.expression(condition), self.statement(then_body), other)
-            case Let(variable, value, body):
-                return Let(self.variable(variable), self.expression(value), self.statement(body))
-            case Allocate(buffer, body):
-                return Allocate(self.buffer(buffer), self.statement(body))
-            case Block(statements):
-                return Block(tuple(map(self.statement, statements)))
-            case CallExtern(name, arguments):
-                return CallExtern(name, tuple(map(self.expression, arguments)))
-            case Issue(queue, body):
-                return Issue(queue, self.statement(body))
-            case Barrier() | Push() | Pop():
-                return statement
+        return with_parts(statement, self.expression, self.statement, self.variable, self.buffer)
 
     # ---- Expressions ----
 
@@ -147,33 +116,27 @@ class FunctionLowering:
         if not any(map(is_custom, kinds)):
             return with_children(node, operands)
         self.is_exact = True
-        match node:
-            case Load():
-                return self._load(node, operands)
-            case Cast(value, dtype):
-                return self.cast(operands[0], value.type.dtype, dtype)
-            case Bitcast(value, dtype):
-                same = self.plain(value.type.dtype) == self.plain(dtype)
-                return operands[0] if same else Bitcast(operands[0], self.plain(dtype))
-            case Binary("add", left, right) if is_fused(format_of(self.registry, node.type.dtype)):
-                product = next(
-                    (one for one in (left, right) if isinstance(one, Binary) and one.operator == "mul"), None
-                )
-                if product is None:
-                    return Binary("add", *operands)
-                factors = map(self.expression, (product.left, product.right))
-                return Intrinsic("muladd", (*factors, operands[product is left]), operands[0].type)
-            case Binary(operator):
-                return self._operation(OPERATION_OF[operator], operands, node.left.type.dtype)
-            case Unary(operator, value):
-                return self._operation(OPERATION_OF[operator], operands, value.type.dtype)
-            case Intrinsic(name):
-                return self._operation(OPERATION_OF[name], operands, node.type.dtype)
-            case Horizontal(operator, value):
-                assert not is_ordered(operator, value.type), f"terms of {value.type} are combined across lanes"
-                return with_children(node, operands)
-            case _:
-                return with_children(node, operands)
+        rule = _RULES.get(type(node))
+        return with_children(node, operands) if rule is None else rule(self, node, operands)
+
+    def _bitcast(self, node: Bitcast, operands: tuple[Expression, ...]) -> Expression:
+        same = self.plain(node.value.type.dtype) == self.plain(node.dtype)
+        return operands[0] if same else Bitcast(operands[0], self.plain(node.dtype))
+
+    def _binary(self, node: Binary, operands: tuple[Expression, ...]) -> Expression:
+        if node.operator != "add" or not is_fused(format_of(self.registry, node.type.dtype)):
+            return self._operation(OPERATION_OF[node.operator], operands, node.left.type.dtype)
+        pair = (node.left, node.right)
+        product = next((one for one in pair if isinstance(one, Binary) and one.operator == "mul"), None)
+        if product is None:
+            return Binary("add", *operands)
+        factors = map(self.expression, (product.left, product.right))
+        return Intrinsic("muladd", (*factors, operands[product is node.left]), operands[0].type)
+
+    def _horizontal(self, node: Horizontal, operands: tuple[Expression, ...]) -> Expression:
+        kind = node.value.type
+        assert not is_ordered(node.operator, kind), f"terms of {kind} are combined across lanes"
+        return with_children(node, operands)
 
     def constant(self, node: Constant) -> Expression:
         """Return a constant of a custom type as one of the ordinary type."""
@@ -295,6 +258,18 @@ class FunctionLowering:
         if number.expression.type.dtype == "float64":
             number = narrow_to_odd(number)
         return self.cast(number.expression, "float32", target)
+
+
+_RULES: dict[type, Callable[..., Expression]] = {
+    Load: FunctionLowering._load,
+    Cast: lambda self, node, operands: self.cast(operands[0], node.value.type.dtype, node.dtype),
+    Bitcast: FunctionLowering._bitcast,
+    Binary: FunctionLowering._binary,
+    Unary: lambda self, node, operands: self.operation(OPERATION_OF[node.operator], operands, node.type.dtype),
+    Intrinsic: lambda self, node, operands: self.operation(OPERATION_OF[node.name], operands, node.type.dtype),
+    Horizontal: FunctionLowering._horizontal,
+}
+"""What becomes of an operation with a custom type, given its lowered operands; all others are rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from dataclasses import replace
-from typing import assert_never, get_args
+from typing import NamedTuple, get_args
 
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -53,6 +53,14 @@ def with_children(expression: Expression, operands: tuple[Expression, ...]) -> E
         if new is not old:
             return rebuilt(expression, operands)
     return expression
+
+
+def in_lanes(node: Expression, operands: tuple[Expression, ...], lanes: int) -> Expression:
+    """Return an operation on each lane with other operands, of so many lanes."""
+    made = with_children(node, operands)
+    if isinstance(made, Intrinsic) and made.type.lanes != lanes:
+        return Intrinsic(made.name, made.arguments, made.type.with_lanes(lanes))
+    return made
 
 
 def _load_operands(load: Load) -> tuple[Expression, ...]:
@@ -141,6 +149,85 @@ def substitution(values: Mapping[Variable, Expression]) -> ExpressionMap:
     return ExpressionMap(lambda node: values.get(node, node) if isinstance(node, Variable) else node)
 
 
+def _optional(function: Callable[[Expression], Expression], expression: Expression | None) -> Expression | None:
+    return None if expression is None else function(expression)
+
+
+class _StatementRow(NamedTuple):
+    """What stands directly in a kind of statement, and how it is rebuilt from its parts."""
+
+    expressions: Callable[..., tuple[Expression, ...]] = lambda s: ()
+    statements: Callable[..., tuple[Statement, ...]] = lambda s: ()
+    rebuilt: Callable[..., Statement] = lambda s, *_: s
+    """Of a statement and functions on expressions, statements, bound variables and buffers."""
+
+
+def _body(statement: For | Let | Allocate | Issue) -> tuple[Statement, ...]:
+    return (statement.body,)
+
+
+_STATEMENTS: dict[type, _StatementRow] = {
+    Store: _StatementRow(
+        lambda s: (*s.indices, s.value) if s.mask is None else (*s.indices, s.value, s.mask),
+        rebuilt=lambda s, e, _, v, b: Store(b(s.buffer), tuple(map(e, s.indices)), e(s.value), _optional(e, s.mask)),
+    ),
+    For: _StatementRow(
+        lambda s: (s.extent,),
+        _body,
+        lambda s, e, inner, v, _: replace(s, variable=v(s.variable), extent=e(s.extent), body=inner(s.body)),
+    ),
+    If: _StatementRow(
+        lambda s: (s.condition,),
+        lambda s: (s.then_body,) if s.else_body is None else (s.then_body, s.else_body),
+        lambda s, e, inner, *_: If(
+            e(s.condition), inner(s.then_body), None if s.else_body is None else inner(s.else_body)
+        ),
+    ),
+    Let: _StatementRow(
+        lambda s: (s.value,), _body, lambda s, e, inner, v, _: Let(v(s.variable), e(s.value), inner(s.body))
+    ),
+    Allocate: _StatementRow(
+        lambda s: s.buffer.shape, _body, lambda s, _, inner, v, b: Allocate(b(s.buffer), inner(s.body))
+    ),
+    Block: _StatementRow(
+        statements=lambda s: s.statements, rebuilt=lambda s, _, inner, *__: Block(tuple(map(inner, s.statements)))
+    ),
+    CallExtern: _StatementRow(
+        lambda s: s.arguments, rebuilt=lambda s, e, *_: CallExtern(s.name, tuple(map(e, s.arguments)))
+    ),
+    Issue: _StatementRow(statements=_body, rebuilt=lambda s, _, inner, *__: Issue(s.queue, inner(s.body))),
+    Barrier: _StatementRow(),
+    Push: _StatementRow(),
+    Pop: _StatementRow(),
+}
+assert set(get_args(Statement)) == set(_STATEMENTS), "a statement without a row"
+
+
+def statement_expressions(statement: Statement) -> tuple[Expression, ...]:
+    """Return the expressions that stand directly in a statement, not those of statements inside it."""
+    return _STATEMENTS[type(statement)].expressions(statement)
+
+
+def statement_children(statement: Statement) -> tuple[Statement, ...]:
+    """Return the statements directly inside a statement."""
+    return _STATEMENTS[type(statement)].statements(statement)
+
+
+def with_parts(
+    statement: Statement,
+    expression: Callable[[Expression], Expression],
+    inner: Callable[[Statement], Statement],
+    variable: Callable[[Variable], Variable] = lambda variable: variable,
+    buffer: Callable[[Buffer], Buffer] = lambda buffer: buffer,
+) -> Statement:
+    """Return a statement whose parts have gone through functions: the expressions and statements directly in it.
+
+    ``variable`` maps what it binds, ``buffer`` what it stores to or allocates, before the rest; the shape of a buffer
+    is its own.
+    """
+    return _STATEMENTS[type(statement)].rebuilt(statement, expression, inner, variable, buffer)
+
+
 def map_statement(
     statement: Statement,
     expression: Callable[[Expression], Expression],
@@ -157,33 +244,14 @@ def map_statement(
             return replace(argument, indices=tuple(map(expression, argument.indices)))
         return expression(argument)
 
-    match statement:
-        case Store(buffer, indices, value, mask):
-            places = tuple(map(expression, indices))
-            return rule(Store(buffer, places, expression(value), None if mask is None else expression(mask)))
-        case For():
-            return rule(replace(statement, extent=expression(statement.extent), body=walk(statement.body)))
-        case If(condition, then_body, else_body):
-            return rule(If(expression(condition), walk(then_body), None if else_body is None else walk(else_body)))
-        case Let():
-            bound, inner = chain_of_lets(statement)
-            values = [expression(one.value) for one in bound]
-            mapped = walk(inner)
-            for one, value in zip(reversed(bound), reversed(values), strict=True):
-                mapped = rule(Let(one.variable, value, mapped))
-            return mapped
-        case Allocate(buffer, body):
-            return rule(Allocate(buffer, walk(body)))
-        case Block(statements):
-            return rule(Block(tuple(map(walk, statements))))
-        case CallExtern(name, arguments):
-            return rule(CallExtern(name, tuple(map(address, arguments))))
-        case Issue(queue, body):
-            return rule(Issue(queue, walk(body)))
-        case Barrier() | Push() | Pop():
-            return rule(statement)
-        case _:
-            assert_never(statement)
+    if isinstance(statement, Let):
+        bound, inner = chain_of_lets(statement)
+        values = [expression(one.value) for one in bound]
+        mapped = walk(inner)
+        for one, value in zip(reversed(bound), reversed(values), strict=True):
+            mapped = rule(Let(one.variable, value, mapped))
+        return mapped
+    return rule(with_parts(statement, address if isinstance(statement, CallExtern) else expression, walk))
 
 
 def map_accesses(
@@ -208,42 +276,6 @@ def map_accesses(
         return replace(inner, buffer=buffer, indices=indices)
 
     return map_statement(statement, ExpressionMap(load), store)
-
-
-def statement_expressions(statement: Statement) -> tuple[Expression, ...]:
-    """Return the expressions that stand directly in a statement, not those of statements inside it."""
-    match statement:
-        case Store(_, indices, value, mask):
-            return (*indices, value) if mask is None else (*indices, value, mask)
-        case For():
-            return (statement.extent,)
-        case If(condition):
-            return (condition,)
-        case Let(_, value):
-            return (value,)
-        case Allocate(buffer):
-            return buffer.shape
-        case Block() | Barrier() | Issue() | Push() | Pop():
-            return ()
-        case CallExtern(_, arguments):
-            return arguments
-        case _:
-            assert_never(statement)
-
-
-def statement_children(statement: Statement) -> tuple[Statement, ...]:
-    """Return the statements directly inside a statement."""
-    match statement:
-        case For() | Let() | Allocate() | Issue():
-            return (statement.body,)
-        case If(_, then_body, else_body):
-            return (then_body,) if else_body is None else (then_body, else_body)
-        case Block(statements):
-            return statements
-        case Store() | CallExtern() | Barrier() | Push() | Pop():
-            return ()
-        case _:
-            assert_never(statement)
 
 
 def chain_of_lets(statement: Statement) -> tuple[list[Let], Statement]:
@@ -303,29 +335,29 @@ def unknown(root: Expression, known: Container[int]) -> Iterator[Expression]:
             stack.pop()
 
 
-def structural_key(expression: Expression) -> Hashable:
+def structural_key(expression: Expression, of: Callable[[Expression], Hashable] = id) -> Hashable:
     """Return a key that expressions share if they are the same operation on the same objects; so equal ones become one.
 
-    A float is known by its bits: 0.0 is not -0.0.
+    A float is known by its bits: 0.0 is not -0.0. ``of`` says what operands are known by.
     """
-    return _KEYS[type(expression)](expression)
+    return _KEYS[type(expression)](expression, of)
 
 
 # A table for the same reason as `_SHAPES`.
 _KEYS: dict[type, Callable[..., Hashable]] = {
-    Variable: lambda e: e,
-    Constant: lambda e: (Constant, e.value.hex() if isinstance(e.value, float) else e.value, e.type),
-    Load: lambda e: (Load, e.buffer, None if e.mask is None else id(e.mask), *map(id, e.indices)),
-    Ramp: lambda e: (Ramp, id(e.base), e.stride, e.lanes),
-    Broadcast: lambda e: (Broadcast, id(e.value), e.lanes),
-    Unary: lambda e: (Unary, e.operator, id(e.value)),
-    Horizontal: lambda e: (Horizontal, e.operator, id(e.value)),
-    Cast: lambda e: (Cast, e.dtype, id(e.value)),
-    Bitcast: lambda e: (Bitcast, e.dtype, id(e.value)),
-    Intrinsic: lambda e: (Intrinsic, e.name, e.type, *map(id, e.arguments)),
-    Shuffle: lambda e: (Shuffle, e.lanes, *map(id, e.vectors)),
-    Binary: lambda e: (Binary, e.operator, id(e.left), id(e.right)),
-    Select: lambda e: (Select, id(e.condition), id(e.on_true), id(e.on_false)),
+    Variable: lambda e, of: e,
+    Constant: lambda e, of: ("constant", e.value.hex() if isinstance(e.value, float) else e.value, e.type),
+    Load: lambda e, of: ("load", e.buffer, None if e.mask is None else of(e.mask), *map(of, e.indices)),
+    Ramp: lambda e, of: ("ramp", of(e.base), e.stride, e.lanes),
+    Broadcast: lambda e, of: ("broadcast", of(e.value), e.lanes),
+    Unary: lambda e, of: ("unary", e.operator, of(e.value)),
+    Horizontal: lambda e, of: ("horizontal", e.operator, of(e.value)),
+    Cast: lambda e, of: ("cast", of(e.value), e.dtype),
+    Bitcast: lambda e, of: ("bitcast", of(e.value), e.dtype),
+    Intrinsic: lambda e, of: ("intrinsic", e.name, e.type, *map(of, e.arguments)),
+    Shuffle: lambda e, of: ("shuffle", tuple(map(of, e.vectors)), e.lanes),
+    Binary: lambda e, of: ("binary", e.operator, of(e.left), of(e.right)),
+    Select: lambda e, of: ("select", of(e.condition), of(e.on_true), of(e.on_false)),
 }
 assert set(_KEYS) == set(_SHAPES), "an expression without a key"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from graft.core.affine.linear import Linear
+from graft.core.tensor_ir.interpreting.machine_operations import INDEX_OPERATIONS
 from graft.core.tensor_ir.ir import (
     Binary,
     CallExtern,
@@ -186,18 +187,12 @@ def _linear(expression: Expression, simplifier: Simplifier) -> Place:
 
 
 def _value(expression: Expression, values: Values) -> int:
-    """Return the number that index arithmetic without negative numbers gives."""
+    """Return the number that index arithmetic gives."""
     match expression:
         case Constant(value):
             return int(value)
         case Variable():
             return values.get(expression, 0)
-        case Binary("add", left, right):
-            return _value(left, values) + _value(right, values)
-        case Binary("mul", left, right):
-            return _value(left, values) * _value(right, values)
-        case Binary("div", left, right):
-            return _value(left, values) // _value(right, values)
-        case Binary("mod", left, right):
-            return _value(left, values) % _value(right, values)
+        case Binary(operator, left, right):
+            return int(INDEX_OPERATIONS[operator](_value(left, values), _value(right, values)))
     raise AssertionError(expression)

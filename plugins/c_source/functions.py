@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import ClassVar
 
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.arithmetic.fused import unfused
@@ -30,8 +30,6 @@ STACK_BYTES = 16 * 1024
 """Scratch buffers of a function live on the stack up to this sum; larger ones come from the runtime."""
 ALIGNMENT = 64
 """Bytes that such a buffer is aligned to: a widest vector."""
-UNROLLED = 16
-"""Iterations up to which the compiler is asked to unroll a loop that is to be."""
 
 
 def function_source(function: ir.Function, *, vectors: bool = False) -> KernelSource:
@@ -104,6 +102,11 @@ class _Program:
 class _Writer(VectorWriter):
     """Writes the body of one C function."""
 
+    unroll: ClassVar[str] = '_Pragma("GCC unroll {}")'
+    unrolled: ClassVar[int] = 16
+    otherwise: ClassVar[tuple[str, ...]] = ("}", "else {")
+    unwritable: ClassVar[str] = "threads in step or queues"
+
     def __init__(self, program: _Program, name: str, *, in_parallel: bool) -> None:
         super().__init__(name)
         self.program, self.in_parallel = program, in_parallel
@@ -117,36 +120,22 @@ class _Writer(VectorWriter):
         """Return the lines, parameters and memory first."""
         return [*self.first, *self.lines, "return GRAFT_OK;"]
 
-    def statement(self, statement: ir.Statement) -> None:
-        """Write a statement and what is inside."""
-        while isinstance(statement, ir.Let):  # not by recursion: unrolled loops make chains of hundreds
-            self.begin(statement)
-            variable, value = statement.variable, statement.value
-            if value.type.lanes > 1 and value.type.dtype == "int64":
-                self.forms[variable] = self.form(value)
-            text = self.value(value)
-            self.line(f"const {self.type_of(variable)} {self.bind(variable)} = {text};")
-            statement = statement.body
-        self.begin(statement)
-        match statement:
-            case ir.Store(_, indices, _, mask) if ir.access_lanes(indices, mask) > 1:
-                self.store(statement)
-            case ir.Store(buffer, indices, value, mask):
-                on = "" if mask is None else f"if ({self.value(mask)}) "
-                text = self.value(value)
-                self.line(f"{on}{self.place(buffer, indices)} = {text};")
-            case ir.For():
-                self._for(statement)
-            case ir.If(condition, then_body, else_body):
-                self._block(f"if ({self.value(condition)}) {{", then_body)
-                if else_body is not None:
-                    self._block("else {", else_body)
-            case ir.Allocate(buffer, body):
-                self._allocate(buffer)
-                self.statement(body)
-            case ir.Block(statements):
-                for inner in statements:
-                    self.statement(inner)
+    def is_written_out(self, loop: ir.For) -> bool:
+        """Copies of the body: vectors that a compiler is to keep in registers have constant places."""
+        return self.has_vectors
+
+    def loop(self, loop: ir.For) -> None:
+        """Write a loop, a parallel one with work for several threads as a task."""
+        if loop.binding:
+            raise self.refused(f"a loop bound to '{loop.binding}'")
+        if loop.kind == "parallel" and not self.in_parallel and self.program.work(loop) >= emit_analysis.SERIAL_WORK:
+            self._parallel(loop)
+        else:
+            super().loop(loop)
+
+    def call(self, call: ir.CallExtern) -> None:
+        """Write a call for its effect."""
+        match call:
             case ir.CallExtern("prefetch", (ir.Load(buffer, indices), ir.Constant(level))) if self.has_vectors:
                 self.line(f"GRAFT_PREFETCH(&{self.place(buffer, indices)}, {level});")
             case ir.CallExtern("prefetch"):
@@ -154,38 +143,15 @@ class _Writer(VectorWriter):
             case ir.CallExtern(name, arguments) if name in emit_analysis.FAILURES:
                 numbers = ", ".join(f"(long long){self.value(argument)}" for argument in arguments)
                 self.line(f'return graft_fail(context, "{emit_analysis.FAILURES[name]}", {numbers});')
-            case ir.CallExtern(name):
-                raise self.refused(f"a call of '{name}'")
-            case ir.Barrier() | ir.Issue() | ir.Push() | ir.Pop():
-                raise self.refused("threads in step or queues")
             case _:
-                assert_never(statement)
+                raise self.refused(f"a call of '{call.name}'")
 
-    def _block(self, head: str, body: ir.Statement) -> None:
-        self.line(head)
-        self.depth += 1
-        self.statement(body)
-        self.depth -= 1
-        self.line("}")
+    def allocate(self, allocate: ir.Allocate) -> None:
+        """Write memory of the function, or that comes from the runtime, and the body that uses it."""
+        self._take(allocate.buffer)
+        self.statement(allocate.body)
 
-    def _for(self, loop: ir.For) -> None:
-        if loop.binding:
-            raise self.refused(f"a loop bound to '{loop.binding}'")
-        if loop.kind == "parallel" and not self.in_parallel and self.program.work(loop) >= emit_analysis.SERIAL_WORK:
-            self._parallel(loop)
-            return
-        extent = self.index(loop.extent)
-        if self.has_vectors and loop.kind == "unrolled" and isinstance(loop.extent, ir.Constant):
-            for number in range(int(loop.extent.value)):
-                self.variables[loop.variable] = str(number)
-                self.statement(loop.body)
-            return
-        name = self.bind(loop.variable)
-        if loop.kind == "unrolled" and isinstance(loop.extent, ir.Constant) and 1 < loop.extent.value <= UNROLLED:
-            self.line(f'_Pragma("GCC unroll {extent}")')
-        self._block(f"for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{", loop.body)
-
-    def _allocate(self, buffer: ir.Buffer) -> None:
+    def _take(self, buffer: ir.Buffer) -> None:
         name, kind, count = self.bind(buffer), TYPES[buffer.dtype], emit_analysis.element_count(buffer)
         element = element_bits(buffer.dtype) // 8
         room = max(1, count or 1)
@@ -223,7 +189,8 @@ class _Writer(VectorWriter):
         names = [*map(task.bind, buffers), *map(task.bind, variables)]
         fields = [f"  {kind.replace('restrict ', '')}{own};" for kind, own in zip(kinds, names, strict=True)]
         index = task.bind(variable)
-        task._block(f"for (int64_t {index} = begin; {index} < end; ++{index}) {{", body)
+        task.block(f"for (int64_t {index} = begin; {index} < end; ++{index}) {{", body)
+        task.line("}")
         if VARIES not in (task.scratch, self.program.task_scratch):
             self.program.task_scratch = max(task.scratch, self.program.task_scratch)
         else:

@@ -6,28 +6,32 @@ condition of several lanes is a vector of int32 that are -1 or 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.visit import statement_expressions, walk_expressions, walk_statements
 from graft.core.types import INT64, Type, element_bits
 from graft.plugins.codegen.c_expressions import (
+    COMMON,
+    SCALARS,
     SIGNS,
     TYPES,
-    ExpressionWriter,
+    Row,
     binary_text,
     literal,
     product_text,
     sum_text,
 )
+from graft.plugins.codegen.c_statements import StatementWriter
+from graft.plugins.codegen.index_forms import MIRRORED
 
 LANES = frozenset({1, 2, 4, 8, 16, 32, 64})
 _DOT_LANES = frozenset({4, 8, 16})
-_KNOWN = frozenset({"fma", "muladd", *DOTS})
+_FMA = frozenset({"fma", "muladd"})
+_KNOWN = _FMA | frozenset(DOTS)
 _OF_BOOL = {"and": "{} & {}", "min": "{} & {}", "or": "{} | {}", "max": "{} | {}", "xor": "{} ^ {}", "ne": "{} ^ {}",
             "eq": "~({} ^ {})", "lt": "~{} & {}", "le": "~{} | {}", "gt": "{} & ~{}", "ge": "{} | ~{}"}  # fmt: skip
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _INTEGER_RANGE = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0), "int16": (-32768.0, 32767.0),
                   "uint16": (0.0, 65535.0), "int32": (-2147483648.0, 2147483520.0)}  # fmt: skip
 """The least and the greatest float32 that such an integer holds."""
@@ -72,13 +76,8 @@ def _bits(dtype: str) -> int:
     return 32 if dtype == "bool" else element_bits(dtype)
 
 
-class VectorWriter(ExpressionWriter):
-    """Writes expressions of any number of lanes."""
-
-    def __init__(self, function: str) -> None:
-        super().__init__(function)
-        self.forms: dict[ir.Variable, tuple[str, int] | None] = {}
-        """Of bound vectors of indices, the first lane and the step from lane to lane."""
+class VectorWriter(StatementWriter[tuple[str, int]]):
+    """Writes expressions of any number of lanes; the form of an index is its first lane and the step between lanes."""
 
     def c_type(self, type: Type) -> str:
         """Return the C type of a value."""
@@ -118,14 +117,14 @@ class VectorWriter(ExpressionWriter):
 
     def _first_lanes(self, node: ir.Binary) -> str | None:
         """Return the mask of ``ramp < bound`` and its like: the first lanes, up to a count of them or from that on."""
-        if node.operator not in _MIRRORED or node.left.type.dtype != "int64":
+        if node.operator not in MIRRORED or node.left.type.dtype != "int64":
             return None
         left, right = self.form(node.left), self.form(node.right)
         operator: str = node.operator
         if left is None or right is None:
             return None
         if right[1] > left[1]:
-            left, right, operator = right, left, _MIRRORED[operator]
+            left, right, operator = right, left, MIRRORED[operator]
         step = left[1] - right[1]
         if step == 0:
             return None
@@ -189,9 +188,8 @@ class VectorWriter(ExpressionWriter):
             text = f"(({own}){{{', '.join(elements)}}})"
         return f"__builtin_convertvector({text} != 0, int32x{lanes})" if load.type.dtype == "bool" else text
 
-    def store(self, store: ir.Store) -> None:
+    def store_lanes(self, store: ir.Store, lanes: int) -> None:
         """Write a store of several lanes."""
-        lanes = ir.access_lanes(store.indices, store.mask)
         type = store.value.type.with_lanes(lanes)
         value, own = self._lanes_of(store.value, lanes), _memory(type)
         mask = None if store.mask is None else self._lanes_of(store.mask, lanes)
@@ -221,52 +219,37 @@ class VectorWriter(ExpressionWriter):
     def _splat(self, text: str, type: Type) -> str:
         return f"splat_{vector_type(type)}({f'-{text}' if type.dtype == 'bool' else text})"
 
-    def write(self, node: ir.Expression, texts: list[str]) -> str:
-        """Return the C of an expression of known operands."""
-        type = node.type
-        match node:
-            case ir.Shuffle(vectors, lanes):
-                return self._shuffle(texts, [vector.type for vector in vectors], lanes, type)
-            case ir.Horizontal(operator, value) if value.type.lanes > 1:
-                return self._horizontal(operator, texts[0], value.type)
-            case ir.Horizontal():
-                return texts[0]
-            case ir.Bitcast(value, dtype) if max(value.type.lanes, type.lanes) > 1:
-                return self._bitcast(texts[0], value.type, type)
-            case ir.Intrinsic("dot4_u8s8") if type.lanes == 1:
-                total, *bytes_of = texts  # vectors of four bytes, which the prelude's function takes as a word
-                return f"dot4_u8s8({', '.join([total, *(f'(int32_t)({one})' for one in bytes_of)])})"
-            case _ if type.lanes == 1:
-                return super().write(node, texts)
-            case ir.Constant(value, kind):
-                return self._splat(literal(value, kind.with_lanes(1)), type)
-            case ir.Variable():
-                return self.variables[node]
-            case ir.Load():
-                return self._load(node)
-            case ir.Ramp(_, stride, lanes):
-                steps = ", ".join(str(lane * stride) for lane in range(lanes))
-                return f"(splat_{vector_type(type)}({texts[0]}) + ({vector_type(type)}){{{steps}}})"
-            case ir.Broadcast():
-                return self._splat(texts[0], type)
-            case ir.Unary(operator, _):
-                return self._unary(operator, texts[0], type)
-            case ir.Binary(operator, left, right):
-                first = self._first_lanes(node)
-                if first is not None:
-                    return first
-                if _is_number(right) and operator in ("min", "max"):
-                    return self.binary(operator, texts[1], texts[0], left.type, True)
-                return self.binary(operator, texts[0], texts[1], left.type, _is_number(left), _shift(right))
-            case ir.Select(condition, _, _):
-                return self._select(condition.type.lanes, texts, type)
-            case ir.Cast(value, dtype):
-                return self._cast(texts[0], value.type, Type(dtype, type.lanes))
-            case ir.Intrinsic("fma" | "muladd"):
-                return f"fma_{vector_type(type)}({', '.join(texts)})"
-            case ir.Intrinsic(name):
-                return f"{name}_x{type.lanes}({', '.join(texts)})"
-        raise self.refused(f"a {node.__class__.__name__} of type {type}")
+    def rows(self, node: ir.Expression) -> Mapping[type, Row]:
+        """Return the table of texts that has a node."""
+        return _SCALARS if node.type.lanes == 1 else _VECTORS
+
+    def load(self, load: ir.Load, texts: Sequence[str]) -> str:
+        """Return a load of any number of lanes."""
+        return super().load(load, texts) if load.type.lanes == 1 else self._load(load)
+
+    def intrinsic(self, node: ir.Intrinsic, texts: Sequence[str]) -> str:
+        """Return a call of a function of the prelude."""
+        if node.type.lanes > 1:
+            called = f"fma_{vector_type(node.type)}" if node.name in _FMA else f"{node.name}_x{node.type.lanes}"
+            return f"{called}({', '.join(texts)})"
+        if node.name == "dot4_u8s8":  # of vectors of four bytes, which the prelude's function takes as a word
+            texts = [texts[0], *(f"(int32_t)({one})" for one in texts[1:])]
+        return super().intrinsic(node, texts)
+
+    def ramp(self, node: ir.Ramp, texts: Sequence[str]) -> str:
+        """Return numbers with a constant step."""
+        own, steps = vector_type(node.type), ", ".join(str(lane * node.stride) for lane in range(node.lanes))
+        return f"(splat_{own}({texts[0]}) + ({own}){{{steps}}})"
+
+    def pair(self, node: ir.Binary, texts: Sequence[str]) -> str:
+        """Return a binary operation, or the mask that a comparison of indices is."""
+        operator, left, right = node.operator, node.left, node.right
+        first = self._first_lanes(node)
+        if first is not None:
+            return first
+        if _is_number(right) and operator in ("min", "max"):
+            return self.binary(operator, texts[1], texts[0], left.type, True)
+        return self.binary(operator, texts[0], texts[1], left.type, _is_number(left), _shift(right))
 
     def _by_lane(self, texts: Sequence[str], type: Type, result: Type, write: Callable[[list[str]], str]) -> str:
         """Return what is computed for each lane by itself."""
@@ -317,9 +300,10 @@ class VectorWriter(ExpressionWriter):
             return f"({left} >> {shift})"
         return self._by_lane([left, right], type, type, lambda two: binary_text(operator, two[0], two[1], type))
 
-    def _select(self, condition_lanes: int, texts: Sequence[str], type: Type) -> str:
-        on, on_true, on_false = texts
-        if condition_lanes == 1:
+    def select(self, node: ir.Select, texts: Sequence[str]) -> str:
+        """Return a choice in each lane."""
+        (on, on_true, on_false), type = texts, node.type
+        if node.condition.type.lanes == 1:
             return f"({on} ? {on_true} : {on_false})"
         bits = _bits(type.dtype)
         if bits != 32:
@@ -355,7 +339,11 @@ class VectorWriter(ExpressionWriter):
         over = self._named(whole, f"{number} >= splat_{own}(2147483648.0f)")
         return f"((__builtin_convertvector({bounded}, {whole}) & ~{over}) | ({over} & INT32_MAX))"
 
-    def _bitcast(self, text: str, source: Type, to: Type) -> str:
+    def bitcast(self, node: ir.Bitcast, texts: Sequence[str]) -> str:
+        """Return the same bits as another element."""
+        source, to, (text,) = node.value.type, node.type, texts
+        if source.lanes == to.lanes == 1:
+            return super().bitcast(node, texts)
         if "bool" in (source.dtype, to.dtype):
             return self._cast(text, source, to)
         if source.lanes == 1 and source.dtype in ("float32", "float64"):
@@ -397,6 +385,26 @@ class VectorWriter(ExpressionWriter):
             )
             text = self.binary(operator, low, high, type)
         return text
+
+
+_ACROSS: Mapping[type, Row] = {
+    ir.Shuffle: lambda writer, node, texts: writer._shuffle(
+        texts, [one.type for one in node.vectors], node.lanes, node.type
+    ),
+    ir.Horizontal: lambda writer, node, texts: writer._horizontal(node.operator, texts[0], node.value.type),
+}
+_SCALARS: Mapping[type, Row] = {**SCALARS, **_ACROSS}
+_VECTORS: Mapping[type, Row] = {
+    **COMMON,
+    **_ACROSS,
+    ir.Constant: lambda writer, node, _: writer._splat(literal(node.value, node.type.with_lanes(1)), node.type),
+    ir.Ramp: VectorWriter.ramp,
+    ir.Broadcast: lambda writer, node, texts: writer._splat(texts[0], node.type),
+    ir.Unary: lambda writer, node, texts: writer._unary(node.operator, texts[0], node.type),
+    ir.Binary: VectorWriter.pair,
+    ir.Select: VectorWriter.select,
+    ir.Cast: lambda writer, node, texts: writer._cast(texts[0], node.value.type, node.type),
+}
 
 
 def _chosen(on: str, on_true: str, on_false: str, type: Type) -> str:

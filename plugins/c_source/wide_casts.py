@@ -7,13 +7,17 @@ some 500 instructions, and a kernel with a hundred of them takes long to compile
 from __future__ import annotations
 
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.visit import ExpressionMap
+from graft.core.tensor_ir.visit import ExpressionMap, children, in_lanes
 from graft.core.types import INT64, element_bits
 
 REGISTER_BITS = 512
 """Of the largest vector register that a machine has."""
 DEEPEST = 16
 """How many operations a part is computed by; what is below them is computed whole and cut."""
+
+_LANEWISE = frozenset({ir.Load, ir.Unary, ir.Binary, ir.Select, ir.Cast})
+_BY_LANE = frozenset({"round_bf16", "fma", "muladd"})
+"""What computes each lane from the same lane of its operands: expressions, and intrinsics."""
 
 
 def casts_by_parts() -> ExpressionMap:
@@ -49,18 +53,7 @@ def _part(node: ir.Expression, first: int, lanes: int, depth: int) -> ir.Express
         case ir.Ramp(base, stride, _):
             start = ir.Binary("add", base, ir.Constant(first * stride, INT64)) if first else base
             return ir.Ramp(start, stride, lanes)
-        case _ if depth >= DEEPEST:
-            pass
-        case ir.Load(buffer, indices, mask):
-            return ir.Load(buffer, tuple(map(part, indices)), None if mask is None else part(mask))
-        case ir.Unary(operator, value):
-            return ir.Unary(operator, part(value))
-        case ir.Binary(operator, left, right):
-            return ir.Binary(operator, part(left), part(right))
-        case ir.Select(condition, on_true, on_false):
-            return ir.Select(part(condition), part(on_true), part(on_false))
-        case ir.Cast(value, dtype):
-            return ir.Cast(part(value), dtype)
-        case ir.Intrinsic("round_bf16" | "fma" | "muladd" as name, arguments, kind):
-            return ir.Intrinsic(name, tuple(map(part, arguments)), kind.with_lanes(lanes))
+    by_lane = node.name in _BY_LANE if isinstance(node, ir.Intrinsic) else type(node) in _LANEWISE
+    if by_lane and depth < DEEPEST:
+        return in_lanes(node, tuple(map(part, children(node))), lanes)
     return ir.Shuffle((node,), tuple(range(first, first + lanes)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -191,39 +191,46 @@ class ExpressionWriter:
         return children(node)
 
     def write(self, node: ir.Expression, texts: list[str]) -> str:
-        """Return the C of a scalar whose operands are written."""
-        match node:
-            case ir.Constant(value, kind):
-                return literal(value, kind)
-            case ir.Variable():
-                return self.variables[node]
-            case ir.Load(buffer, indices, mask):
-                place = self.place(buffer, indices)
-                return place if mask is None else f"({texts[0]} ? {place} : 0)"
-            case ir.Unary(operator, value):
-                return f"(!{texts[0]})" if operator == "not" else f"{operator}_{value.type.dtype}({texts[0]})"
-            case ir.Binary(operator, left, _):
-                return binary_text(operator, texts[0], texts[1], left.type)
-            case ir.Select():
-                return "({} ? {} : {})".format(*texts)
-            case ir.Cast(value, dtype):
-                return _cast(texts[0], value.type.dtype, dtype)
-            case ir.Bitcast(value, dtype) if node.type.lanes == value.type.lanes == 1:
-                return _bitcast(texts[0], value.type.dtype, dtype)
-            case ir.Intrinsic("fma" | "muladd", _, kind):
-                return f"fma_{kind.dtype}({', '.join(texts)})"
-            case ir.Intrinsic("word_at", (ir.Load(buffer, indices),)):
+        """Return the C of an expression whose operands are written."""
+        row = self.rows(node).get(type(node))
+        if row is None:
+            raise self.refused(f"a {type(node).__name__} of type {node.type}")
+        return row(self, node, texts)
+
+    def rows(self, node: ir.Expression) -> Mapping[type, Row]:
+        """Return the table of texts that has a node."""
+        return SCALARS
+
+    def load(self, load: ir.Load, texts: Sequence[str]) -> str:
+        """Return a load of one element."""
+        place = self.place(load.buffer, load.indices)
+        return place if load.mask is None else f"({texts[0]} ? {place} : 0)"
+
+    def bitcast(self, node: ir.Bitcast, texts: Sequence[str]) -> str:
+        """Return the same bits as another element."""
+        source, target, (text,) = node.value.type.dtype, node.dtype, texts
+        if node.type.lanes != 1 or node.value.type.lanes != 1:
+            raise self.refused(f"a Bitcast of type {node.type}")
+        if source in ("float32", "float64"):
+            text = f"bits_of_{source}({text})"
+        return f"{target}_of_bits({text})" if target in ("float32", "float64") else f"(({TYPES[target]}){text})"
+
+    def intrinsic(self, node: ir.Intrinsic, texts: Sequence[str]) -> str:
+        """Return a call of a function of the prelude or of a library."""
+        name, kind, given = node.name, node.type, ", ".join(texts)
+        match name, node.arguments:
+            case "fma" | "muladd", _:
+                return f"fma_{kind.dtype}({given})"
+            case "word_at", (ir.Load(buffer, indices),):
                 return f"word_at(&{self.place(buffer, indices)})"
-            case ir.Intrinsic("dot4_u8s8", _, kind) if kind.lanes == 1 and len(texts) == 3:
-                return f"dot4_u8s8({', '.join(texts)})"
-            case ir.Intrinsic(name, arguments, kind) if name.startswith("extern:") and "@" in name:
+            case "dot4_u8s8", (_, _, _) if kind.lanes == 1:
+                return f"dot4_u8s8({given})"
+            case _, arguments if name.startswith("extern:") and "@" in name:
                 taken = ", ".join(TYPES[argument.type.dtype] for argument in arguments) or "void"
                 symbol = name.removeprefix("extern:").partition("@")[0]
                 self.line(f"extern {TYPES[kind.dtype]} {symbol}({taken});")
-                return f"{symbol}({', '.join(texts)})"
-            case ir.Intrinsic(name):
-                raise self.refused(f"the intrinsic '{name}' of type {node.type}")
-        raise self.refused(f"a {type(node).__name__} of type {node.type}")
+                return f"{symbol}({given})"
+        raise self.refused(f"the intrinsic '{name}' of type {kind}")
 
 
 def sum_text(left: str, right: str, sign: str) -> str:
@@ -255,7 +262,8 @@ def binary_text(operator: str, left: str, right: str, type: Type) -> str:
     return f"{operator}_{type.dtype}({left}, {right})"
 
 
-def _cast(text: str, source: str, target: str) -> str:
+def cast_text(text: str, source: str, target: str) -> str:
+    """Return a cast of a scalar."""
     if source == target:
         return text
     if target == "bool":
@@ -263,12 +271,6 @@ def _cast(text: str, source: str, target: str) -> str:
     if Type(source).is_float and Type(target).is_integer:
         return f"{target}_of_{'float' if source == 'float32' else 'double'}({text})"
     return f"(({TYPES[target]}){text})"
-
-
-def _bitcast(text: str, source: str, target: str) -> str:
-    if source in ("float32", "float64"):
-        text = f"bits_of_{source}({text})"
-    return f"{target}_of_bits({text})" if target in ("float32", "float64") else f"(({TYPES[target]}){text})"
 
 
 def literal(value: int | float | bool, type: Type) -> str:
@@ -289,3 +291,25 @@ def literal(value: int | float | bool, type: Type) -> str:
         text += "f" if type.dtype == "float32" else ""
         return f"({text})" if exact < 0 or text.startswith("-") else text
     return f"(({TYPES[type.dtype]}){'NAN' if math.isnan(exact) else 'INFINITY' if exact > 0 else '-INFINITY'})"
+
+
+Row: TypeAlias = Callable[..., str]
+"""The text of an expression: of its writer, itself and the texts of its operands."""
+COMMON: Mapping[type, Row] = {
+    ir.Variable: lambda writer, node, _: writer.variables[node],
+    ir.Load: lambda writer, node, texts: writer.load(node, texts),
+    ir.Intrinsic: lambda writer, node, texts: writer.intrinsic(node, texts),
+    ir.Bitcast: lambda writer, node, texts: writer.bitcast(node, texts),
+}
+"""What a writer has a method for, whatever the language."""
+SCALARS: Mapping[type, Row] = {
+    **COMMON,
+    ir.Constant: lambda _, node, __: literal(node.value, node.type),
+    ir.Unary: lambda _, node, texts: (
+        f"(!{texts[0]})" if node.operator == "not" else f"{node.operator}_{node.type.dtype}({texts[0]})"
+    ),
+    ir.Binary: lambda _, node, texts: binary_text(node.operator, texts[0], texts[1], node.left.type),
+    ir.Select: lambda _, __, texts: "({} ? {} : {})".format(*texts),
+    ir.Cast: lambda _, node, texts: cast_text(texts[0], node.value.type.dtype, node.dtype),
+}
+"""Scalars in C with its prelude."""

@@ -13,6 +13,8 @@ from graft.core.affine.linear import Linear
 from graft.core.tensor_ir.ir import Binary, Broadcast, Constant, Expression, Ramp, Variable
 
 Form: TypeAlias = Linear[str]
+MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+"""The comparison that says the same of operands that are exchanged."""
 
 
 def index_form(

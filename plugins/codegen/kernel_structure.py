@@ -7,28 +7,19 @@ from typing import assert_never
 
 from graft.core.schedule.kernel import Kernel
 from graft.core.tensor_ir.ir import (
-    Binary,
-    Bitcast,
-    Broadcast,
     Buffer,
-    Cast,
     Constant,
     Expression,
-    Horizontal,
     Intrinsic,
     Load,
     Order,
-    Ramp,
     Scan,
     Scatter,
-    Select,
     Selection,
-    Shuffle,
     Stage,
-    Unary,
     Variable,
 )
-from graft.core.tensor_ir.visit import unknown
+from graft.core.tensor_ir.visit import structural_key, unknown
 
 
 def structure_of(kernel: Kernel) -> str:
@@ -104,25 +95,6 @@ class _Writer:
                 return "variable", self._variables.setdefault(expression, len(self._variables)), str(kind)
             case Load(buffer, indices, mask):
                 return "load", self.buffer(buffer), tuple(map(write, indices)), None if mask is None else write(mask)
-            case Ramp(base, stride, lanes):
-                return "ramp", write(base), stride, lanes
-            case Broadcast(value, lanes):
-                return "broadcast", write(value), lanes
-            case Unary(operator, value):
-                return "unary", operator, write(value)
-            case Binary(operator, left, right):
-                return "binary", operator, write(left), write(right)
-            case Select(condition, on_true, on_false):
-                return "select", write(condition), write(on_true), write(on_false)
-            case Cast(value, dtype):
-                return "cast", write(value), dtype
-            case Bitcast(value, dtype):
-                return "bitcast", write(value), dtype
             case Intrinsic(name, arguments, kind):
                 return "intrinsic", name, tuple(map(write, arguments)), str(kind)
-            case Shuffle(vectors, lanes):
-                return "shuffle", tuple(map(write, vectors)), lanes
-            case Horizontal(operator, value):
-                return "horizontal", operator, write(value)
-            case _:
-                assert_never(expression)
+        return structural_key(expression, write)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
 from graft.core.machine.instructions import DOTS
 from graft.core.schedule.primitives.step import Step, combine, find, with_body, with_loop
 from graft.core.tensor_ir.ir import (
     Binary,
-    Bitcast,
     Buffer,
     CallExtern,
-    Cast,
-    Constant,
     Expression,
     For,
     Function,
@@ -21,15 +18,13 @@ from graft.core.tensor_ir.ir import (
     Intrinsic,
     Load,
     Ramp,
-    Select,
     Statement,
     Store,
-    Unary,
     Variable,
 )
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import children, free_variables
+from graft.core.tensor_ir.visit import children, free_variables, structural_key
 
 
 def dot_meaning(name: str) -> Function:
@@ -104,6 +99,10 @@ def _without_conditions(loop: For) -> tuple[For, list[Expression]]:
     return inner, conditions
 
 
+def _without_operands(expression: Expression) -> Hashable:
+    return structural_key(expression, lambda _: None)
+
+
 class _Matcher:
     """Compares what an instruction means with loops; each method returns the first difference, if any."""
 
@@ -132,23 +131,16 @@ class _Matcher:
 
     def expression(self, meant: Expression, given: Expression) -> str | None:
         """Compare expressions."""
-        match meant, given:
-            case Load(), Load():
-                return self.access(meant, given)
-            case Binary(operator, left, right), Binary(other, first, second) if operator == other:
-                straight = self._both((left, first), (right, second))
-                turned = operator in ("add", "mul") and self._both((left, second), (right, first)) is None
-                return None if turned else straight
-            case (Cast(value, dtype), Cast(inner, other)) | (Bitcast(value, dtype), Bitcast(inner, other)):
-                return self.expression(value, inner) if dtype == other else "the values differ"
-            case Unary(operator, value), Unary(other, inner) if operator == other:
-                return self.expression(value, inner)
-            case Select(), Select():
-                pairs = zip(children(meant), children(given), strict=True)
-                return self._both(*pairs)
-            case Constant(), Constant() if meant == given:
-                return None
-        return "the values differ"
+        if isinstance(meant, Load) and isinstance(given, Load):
+            return self.access(meant, given)
+        if _without_operands(meant) != _without_operands(given):
+            return "the values differ"
+        pairs = list(zip(children(meant), children(given), strict=True))
+        straight = self._both(*pairs)
+        if isinstance(meant, Binary) and meant.operator in ("add", "mul"):
+            (left, first), (right, second) = pairs
+            return None if self._both((left, second), (right, first)) is None else straight
+        return straight
 
     def _both(self, *pairs: tuple[Expression, Expression]) -> str | None:
         known = dict(self.operands)

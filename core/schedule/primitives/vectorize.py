@@ -6,10 +6,9 @@ Schedules write scalar loops and mark them; these functions give the vectors. Af
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import assert_never
 
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -24,7 +23,6 @@ from graft.core.tensor_ir.ir import (
     For,
     Horizontal,
     If,
-    Intrinsic,
     Issue,
     Let,
     Load,
@@ -40,7 +38,14 @@ from graft.core.tensor_ir.ir import (
 )
 from graft.core.tensor_ir.rewriting.algebra import splat_value
 from graft.core.tensor_ir.rewriting.simplify import simplify
-from graft.core.tensor_ir.visit import ExpressionMap, children, map_statement, with_children
+from graft.core.tensor_ir.visit import (
+    ExpressionMap,
+    children,
+    in_lanes,
+    map_statement,
+    statement_expressions,
+    with_parts,
+)
 from graft.core.types import INT64, Type
 
 
@@ -72,10 +77,12 @@ def align(node: Expression) -> Expression:
     """Broadcast the scalar operands of an operation that has a vector operand."""
     operands = children(node)
     lanes = max((operand.type.lanes for operand in operands), default=1)
-    if lanes == 1 or all(operand.type.lanes == lanes for operand in operands):
-        return _retyped(node, lanes)
-    assert not isinstance(node, Horizontal | Shuffle | Ramp), f"a {type(node).__name__} cannot become wider"
-    return _retyped(with_children(node, tuple(broadcast(operand, lanes) for operand in operands)), lanes)
+    if lanes == 1:
+        return node
+    if any(operand.type.lanes != lanes for operand in operands):
+        assert not isinstance(node, Horizontal | Shuffle | Ramp), f"a {type(node).__name__} cannot become wider"
+        operands = tuple(broadcast(operand, lanes) for operand in operands)
+    return in_lanes(node, operands, lanes)
 
 
 def broadcast(expression: Expression, lanes: int) -> Expression:
@@ -84,12 +91,6 @@ def broadcast(expression: Expression, lanes: int) -> Expression:
         return expression
     assert expression.type.lanes == 1, f"{expression.type} cannot become {lanes} lanes"
     return Broadcast(expression, lanes)
-
-
-def _retyped(node: Expression, lanes: int) -> Expression:
-    if isinstance(node, Intrinsic) and lanes > 1 and node.type.lanes == 1:
-        return replace(node, type=node.type.with_lanes(lanes))
-    return node
 
 
 def both(left: Expression | None, right: Expression | None) -> Expression | None:
@@ -165,42 +166,29 @@ class _Lanes:
         """
         vector = self._map(mask)
         match statement:
-            case Store(buffer, indices, value, own_mask):
-                store = Store(buffer, tuple(map(vector, indices)), vector(value), _mapped(vector, own_mask))
-                home, places = self._place(store)
-                return _vector_store(replace(store, buffer=home, indices=places), self._mask(buffer, mask))
+            case Store():
+                mapped = with_parts(statement, vector, self.statement)
+                assert isinstance(mapped, Store), mapped
+                home, places = self._place(mapped)
+                return _vector_store(replace(mapped, buffer=home, indices=places), self._mask(mapped.buffer, mask))
             case Let(variable, value, body):
                 bound = vector(value)
                 fresh = self.values[variable] = Variable(variable.name, bound.type)
                 return Let(fresh, bound, self.statement(body, mask))
             case For(variable, extent):
-                count = vector(extent)
-                assert count.type.lanes == 1, f"the extent of loop '{variable.name}' differs from lane to lane"
-                return replace(statement, extent=count, body=self.statement(statement.body, mask))
-            case If(condition, then_body, else_body):
-                test = vector(condition)
-                on, off = (both(mask, test), both(mask, Unary("not", test))) if test.type.lanes > 1 else (mask, mask)
-                then = self.statement(then_body, on)
-                other = None if else_body is None else self.statement(else_body, off)
-                if test.type.lanes == 1:
-                    return If(test, then, other)
-                return then if other is None else Block((then, other))
+                assert vector(extent).type.lanes == 1, f"the extent of loop '{variable.name}' differs from lane to lane"
+            case If(condition, then_body, else_body) if (test := vector(condition)).type.lanes > 1:
+                then = self.statement(then_body, both(mask, test))
+                if else_body is None:
+                    return then
+                return Block((then, self.statement(else_body, both(mask, Unary("not", test)))))
             case Allocate(buffer, body):
                 row = replace(buffer, shape=(*buffer.shape, Constant(self.lanes.lanes, INT64)))
                 self.private[buffer] = (row, mask)
                 return Allocate(row, self.statement(body, mask))
-            case Block(statements):
-                return Block(tuple(self.statement(inner, mask) for inner in statements))
-            case CallExtern(name):
-                raise AssertionError(f"a call of '{name}' cannot be vectorised")
-            case Barrier() | Issue() | Push() | Pop():
-                raise AssertionError(f"{type(statement).__name__} inside of a vector loop")
-            case _:
-                assert_never(statement)
-
-
-def _mapped(function: Callable[[Expression], Expression], expression: Expression | None) -> Expression | None:
-    return None if expression is None else function(expression)
+        if isinstance(statement, CallExtern | Barrier | Issue | Push | Pop):
+            raise AssertionError(f"a {type(statement).__name__} cannot be vectorised")
+        return with_parts(statement, vector, lambda inner: self.statement(inner, mask))
 
 
 def _vector_store(store: Store, mask: Expression | None) -> Store:
@@ -232,47 +220,33 @@ def lower_loops(statement: Statement) -> Statement:
     return map_statement(statement, lambda expression: expression, rule)
 
 
-def instantiate(statement: Statement, values: Mapping[Variable, Expression]) -> Statement:
-    """Return a copy with variables replaced; variables and buffers that are bound inside get fresh identities."""
-    return _instantiate(statement, dict(values), {})
+def instantiate(
+    statement: Statement, values: Mapping[Variable, Expression], buffers: Mapping[Buffer, Buffer] | None = None
+) -> Statement:
+    """Return a copy with variables and buffers replaced; those that are bound inside get fresh identities."""
+    homes = buffers or {}
 
-
-def _instantiate(statement: Statement, values: dict[Variable, Expression], buffers: dict[Buffer, Buffer]) -> Statement:
     def rule(node: Expression) -> Expression:
         if isinstance(node, Variable):
             return values.get(node, node)
-        if isinstance(node, Load) and node.buffer in buffers:
-            return replace(node, buffer=buffers[node.buffer])
+        if isinstance(node, Load) and node.buffer in homes:
+            return replace(node, buffer=homes[node.buffer])
         return node
 
+    def bound(variable: Variable) -> Variable:
+        nonlocal values
+        fresh = Variable(variable.name, variable.type)
+        values = {**values, variable: fresh}
+        return fresh
+
+    def home(buffer: Buffer) -> Buffer:
+        nonlocal homes
+        if isinstance(statement, Allocate):
+            homes = {**homes, buffer: replace(buffer, shape=tuple(map(expression, buffer.shape)))}
+        return homes.get(buffer, buffer)
+
     expression = ExpressionMap(rule)
-    match statement:
-        case Store(buffer, indices, value, mask):
-            places = tuple(map(expression, indices))
-            return Store(buffers.get(buffer, buffer), places, expression(value), _mapped(expression, mask))
-        case For(variable, extent):
-            fresh = Variable(variable.name, variable.type)
-            body = _instantiate(statement.body, {**values, variable: fresh}, buffers)
-            return replace(statement, variable=fresh, extent=expression(extent), body=body)
-        case Let(variable, value, body):
-            fresh = Variable(variable.name, variable.type)
-            return Let(fresh, expression(value), _instantiate(body, {**values, variable: fresh}, buffers))
-        case Allocate(buffer, body):
-            copy = replace(buffer, shape=tuple(map(expression, buffer.shape)))
-            return Allocate(copy, _instantiate(body, values, {**buffers, buffer: copy}))
-        case If(condition, then_body, else_body):
-            other = None if else_body is None else _instantiate(else_body, values, buffers)
-            return If(expression(condition), _instantiate(then_body, values, buffers), other)
-        case Block(statements):
-            return Block(tuple(_instantiate(inner, values, buffers) for inner in statements))
-        case CallExtern(name, arguments):
-            return CallExtern(name, tuple(map(expression, arguments)))
-        case Issue(queue, body):
-            return Issue(queue, _instantiate(body, values, buffers))
-        case Barrier() | Push() | Pop():
-            return statement
-        case _:
-            assert_never(statement)
+    return with_parts(statement, expression, lambda inner: instantiate(inner, values, homes), bound, home)
 
 
 def jammed(statement: Statement, variable: Variable, count: int) -> Statement:
@@ -310,11 +284,11 @@ class _Jam:
 
     def statement(self, statement: Statement) -> Statement:
         """Return the copies of a statement."""
+        if isinstance(statement, Block | For) and all(
+            copy(one) is one for one in statement_expressions(statement) for copy in self.maps
+        ):
+            return with_parts(statement, lambda expression: expression, self.statement)
         match statement:
-            case Block(statements):
-                return Block(tuple(map(self.statement, statements)))
-            case For(extent=extent) if all(copy(extent) is extent for copy in self.maps):
-                return replace(statement, body=self.statement(statement.body))
             case Allocate(buffer, body):
                 places = (Constant(len(self.maps), INT64), *buffer.shape)
                 self.private[buffer] = replace(buffer, shape=places)
@@ -327,5 +301,4 @@ class _Jam:
                 for one, copy in zip(reversed(fresh), reversed(self.maps), strict=True):
                     inner = Let(one, copy(value), inner)
                 return inner
-            case _:
-                return Block(tuple(self._copy(statement, number) for number in range(len(self.maps))))
+        return Block(tuple(self._copy(statement, number) for number in range(len(self.maps))))

@@ -17,12 +17,11 @@ import numpy as np
 from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir import numerics
 from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
+from graft.core.tensor_ir.interpreting.machine_operations import pure
 from graft.core.tensor_ir.ir import (
-    Binary,
     Bitcast,
     Broadcast,
     Buffer,
-    Cast,
     Constant,
     Expression,
     Horizontal,
@@ -31,16 +30,14 @@ from graft.core.tensor_ir.ir import (
     Ramp,
     Scan,
     Scatter,
-    Select,
     Selection,
     Shuffle,
     Stage,
-    Unary,
     Variable,
 )
 from graft.core.tensor_ir.numerics import Array
 from graft.core.tensor_ir.ordered_stages import at_first, carried_dimension, scan_of, stage_loops, with_carried
-from graft.core.tensor_ir.visit import unknown
+from graft.core.tensor_ir.visit import children, unknown
 
 __all__ = ["CHUNK", "bind_symbols", "run_function", "run_stages", "static_value"]
 
@@ -264,27 +261,14 @@ class _Grid:
                 return self.environment[expression]
             case Load(buffer, indices, mask):
                 return self._load(buffer, indices, mask)
-            case Unary(operator, value):
-                return numerics.unary(operator, self.evaluate(value), value.type.dtype)
-            case Binary(operator, left, right):
-                return numerics.binary(operator, self.evaluate(left), self.evaluate(right))
-            case Select(condition, on_true, on_false):
-                return np.where(self.evaluate(condition), self.evaluate(on_true), self.evaluate(on_false))
-            case Cast(value, dtype):
-                return numerics.cast(self.evaluate(value), value.type.dtype, dtype)
             case Bitcast(value, dtype) if expression.type.lanes > 1:
                 assert value.type.lanes == 1, "a vector in a stage is made of one word"
                 return numerics.regroup(self.evaluate(value), dtype)
-            case Bitcast(value, dtype):
-                return numerics.bitcast(self.evaluate(value), dtype)
             case Intrinsic(name, arguments) if name in DOTS:
                 return numerics.dot(*map(self.evaluate, arguments))
-            case Intrinsic(name, arguments, kind):
-                return numerics.intrinsic(name, tuple(map(self.evaluate, arguments)), kind.dtype)
-            case Ramp() | Broadcast() | Shuffle() | Horizontal():
-                raise AssertionError(f"{type(expression).__name__} in a stage; stages are scalar")
-            case _:
-                assert_never(expression)
+        if isinstance(expression, Ramp | Broadcast | Shuffle | Horizontal):
+            raise AssertionError(f"{type(expression).__name__} in a stage; stages are scalar")
+        return pure(expression)(*map(self.evaluate, children(expression)))
 
     def _load(self, buffer: Buffer, indices: tuple[Expression, ...], mask: Expression | None) -> Array:
         assert buffer in self.contents, f"buffer '{buffer.name}' is read before it is written"

@@ -6,7 +6,7 @@ int64 and bool scalars are Python's own, all else is NumPy arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +16,12 @@ from graft.core.tensor_ir.ir import (
     Bitcast,
     Broadcast,
     Cast,
-    Constant,
     Expression,
     Horizontal,
     Intrinsic,
-    Load,
-    Ramp,
     Select,
     Shuffle,
     Unary,
-    Variable,
 )
 from graft.core.tensor_ir.numerics import Array
 from graft.core.types import BOOL, INT64, Type
@@ -79,31 +75,27 @@ INDEX_OPERATIONS: dict[str, Callable[[int, int], int | bool]] = {
 
 def pure(expression: Expression) -> Callable[..., Array]:
     """Return the function on arrays behind an operation that touches no memory."""
-    match expression:
-        case Broadcast(_, lanes):
-            return lambda value: np.repeat(np.reshape(value, 1), lanes)
-        case Unary():
-            return lambda array: numerics.unary(expression.operator, array, expression.type.dtype)
-        case Binary():
-            return lambda left, right: numerics.binary(expression.operator, left, right)
-        case Select():
-            return lambda condition, on_true, on_false: np.asarray(np.where(condition, on_true, on_false))
-        case Cast(value, dtype):
-            return lambda array: numerics.cast(array, value.type.dtype, dtype)
-        case Bitcast(_, dtype):
-            return lambda array: numerics.bitcast(array, dtype)
-        case Intrinsic(name, _, kind):
-            return lambda *arrays: numerics.intrinsic(name, arrays, kind.dtype)
-        case Shuffle(_, lanes):
-            return lambda *arrays: np.concatenate([array.reshape(-1) for array in arrays])[list(lanes)].reshape(
-                (len(lanes),) if len(lanes) > 1 else ()
-            )
-        case Horizontal():
-            return lambda array: numerics.reduce(expression.operator, array.reshape(-1), (0,))
-        case Constant() | Variable() | Load() | Ramp():
-            raise AssertionError(f"{type(expression).__name__} is not a pure operation")
-        case _:
-            assert_never(expression)
+    return _PURE[type(expression)](expression)
+
+
+def _shuffled(node: Shuffle) -> Callable[..., Array]:
+    lanes = list(node.lanes)
+    shape = (len(lanes),) if len(lanes) > 1 else ()
+    return lambda *arrays: np.concatenate([array.reshape(-1) for array in arrays])[lanes].reshape(shape)
+
+
+_PURE: dict[type, Callable[..., Callable[..., Array]]] = {
+    Broadcast: lambda e: lambda value: np.repeat(np.reshape(value, 1), e.lanes),
+    Unary: lambda e: lambda array: numerics.unary(e.operator, array, e.type.dtype),
+    Binary: lambda e: lambda left, right: numerics.binary(e.operator, left, right),
+    Select: lambda e: lambda condition, on_true, on_false: np.asarray(np.where(condition, on_true, on_false)),
+    Cast: lambda e: lambda array: numerics.cast(array, e.value.type.dtype, e.dtype),
+    Bitcast: lambda e: lambda array: numerics.bitcast(array, e.dtype),
+    Intrinsic: lambda e: lambda *arrays: numerics.intrinsic(e.name, arrays, e.type.dtype),
+    Shuffle: _shuffled,
+    Horizontal: lambda e: lambda array: numerics.reduce(e.operator, array.reshape(-1), (0,)),
+}
+"""The function behind each operation; an access, a ramp, a constant and a variable are none."""
 
 
 def as_array(value: Any, kind: Type) -> Array:

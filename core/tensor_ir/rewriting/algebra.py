@@ -8,6 +8,7 @@ import numpy as np
 
 from graft.core.affine.linear import Interval
 from graft.core.tensor_ir import numerics
+from graft.core.tensor_ir.interpreting.machine_operations import pure
 from graft.core.tensor_ir.ir import (
     Binary,
     Bitcast,
@@ -19,11 +20,12 @@ from graft.core.tensor_ir.ir import (
     Select,
     Unary,
 )
-from graft.core.tensor_ir.visit import children, with_children
+from graft.core.tensor_ir.visit import children, in_lanes
 from graft.core.types import INT64, Type
 
 _WHOLE = {"add": add, "sub": sub, "mul": mul}
 """What index arithmetic is mostly made of, and needs no NumPy unless it overflows."""
+_FOLDED = (Unary, Binary, Select, Cast, Bitcast)
 
 
 def splat_value(expression: Expression) -> int | float | bool | None:
@@ -100,9 +102,8 @@ def unbroadcast(expression: Expression, operands: tuple[Expression, ...]) -> Exp
     scalars = tuple(operand.value for operand in operands if isinstance(operand, Broadcast))
     if len(scalars) != len(operands):
         return None
-    if isinstance(expression, Intrinsic):
-        return None if ":" in expression.name else Intrinsic(expression.name, scalars, expression.type.with_lanes(1))
-    return with_children(expression, scalars)
+    is_extern = isinstance(expression, Intrinsic) and ":" in expression.name
+    return None if is_extern else in_lanes(expression, scalars, 1)
 
 
 def fold(expression: Expression) -> Expression:
@@ -120,23 +121,11 @@ def fold(expression: Expression) -> Expression:
     values = [
         numerics.constant(operand.value, operand.type.dtype) for operand in operands if isinstance(operand, Constant)
     ]
+    is_float = isinstance(expression, Intrinsic) and expression.name in numerics.FLOAT_INTRINSICS
+    if not is_float and not isinstance(expression, _FOLDED):
+        return expression
     with np.errstate(all="ignore"):
-        match expression:
-            case Unary():
-                result = numerics.unary(expression.operator, values[0], expression.type.dtype)
-            case Binary():
-                result = numerics.binary(expression.operator, values[0], values[1])
-            case Cast():
-                result = numerics.cast(values[0], types[1].dtype, expression.dtype)
-            case Bitcast():
-                result = numerics.bitcast(values[0], expression.dtype)
-            case Intrinsic(name) if name in numerics.FLOAT_INTRINSICS:
-                result = numerics.intrinsic(name, tuple(values), expression.type.dtype)
-            case Select():
-                result = values[1] if values[0] else values[2]
-            case _:
-                return expression
-    return constant_of(result, expression.type)
+        return constant_of(pure(expression)(*values), expression.type)
 
 
 def constant_of(value: numerics.Array, kind: Type) -> Constant:

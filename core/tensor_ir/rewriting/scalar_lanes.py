@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import reduce
-from typing import assert_never
+from functools import partial, reduce
+from typing import TypeAlias
 
 from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
     Binary,
     Bitcast,
     Block,
     Broadcast,
+    Buffer,
     CallExtern,
     Cast,
     Constant,
     Expression,
-    For,
     Function,
     Horizontal,
-    If,
     Intrinsic,
-    Issue,
     Let,
     Load,
-    Pop,
-    Push,
     Ramp,
     Shuffle,
     Statement,
@@ -39,10 +33,11 @@ from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import (
     chain_of_lets,
     children,
+    in_lanes,
     statement_expressions,
     walk_expressions,
     walk_statements,
-    with_children,
+    with_parts,
 )
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
@@ -82,25 +77,13 @@ class _Lanes:
         """Return the statement in scalars."""
         if isinstance(statement, Store) and any(one.type.lanes > 1 for one in statement_expressions(statement)):
             return self._store(statement)
-        match statement:
-            case Store(buffer, indices, value, mask):
-                on = None if mask is None else self.lane(mask)
-                return Store(buffer, tuple(map(self.lane, indices)), self.lane(value), on)
-            case For() | Allocate() | Issue():
-                return replace(statement, body=self.statement(statement.body))
-            case Let():
-                chain, inner = chain_of_lets(statement)
-                bound = [one for let in chain for one in self._let(let)]
-                return bind(bound, self.statement(inner))
-            case If(condition, then_body, else_body):
-                other = None if else_body is None else self.statement(else_body)
-                return If(self.lane(condition), self.statement(then_body), other)
-            case Block(statements):
-                return Block(tuple(map(self.statement, statements)))
-            case CallExtern() | Barrier() | Push() | Pop():
-                return statement  # what they name are scalars
-            case _:
-                assert_never(statement)
+        if isinstance(statement, Let):
+            chain, inner = chain_of_lets(statement)
+            bound = [one for let in chain for one in self._let(let)]
+            return bind(bound, self.statement(inner))
+        if isinstance(statement, CallExtern):
+            return statement  # what it names are scalars
+        return with_parts(statement, self.lane, self.statement)
 
     def _let(self, let: Let) -> Iterable[tuple[Variable, Expression]]:
         variable, lanes = let.variable, let.value.type.lanes
@@ -135,81 +118,100 @@ class _Lanes:
             node, which = stack[-1]
             if node.type.lanes == 1:
                 which = 0
-            needed = [
-                (one, at if one.type.lanes > 1 else 0)
-                for one, at in self._needed(node, which)
-                if (id(one), at if one.type.lanes > 1 else 0) not in self._known
-            ]
-            if needed:
-                stack += needed
+            operands, made = _ROWS.get(type(node), _each_lane)(self, node, which)
+            waiting = [one for one in map(_place, operands) if (id(one[0]), one[1]) not in self._known]
+            if waiting:
+                stack += waiting
                 continue
             stack.pop()
             if (id(node), which) not in self._known:
-                self._known[id(node), which] = (node, self._lane(node, which))
+                self._known[id(node), which] = (node, made(*(self._of(*one) for one in operands)))
         return self._of(expression, lane)
-
-    def _needed(self, node: Expression, lane: int) -> list[tuple[Expression, int]]:
-        """The lanes of operands that a lane is made of."""
-        match node:
-            case Shuffle(vectors, lanes):
-                return [_chosen(vectors, lanes[lane])]
-            case Horizontal(_, value):
-                return [(value, each) for each in range(value.type.lanes)]
-            case Bitcast(value, _) if value.type.lanes < node.type.lanes:
-                return [(value, lane // (node.type.lanes // value.type.lanes))]
-            case Bitcast(Load(_, indices, None), _) if self.words and _is_word(node):
-                return [(index, 0) for index in indices]
-            case Bitcast(value, _) if value.type.lanes > node.type.lanes:
-                count = value.type.lanes // node.type.lanes
-                return [(value, lane * count + part) for part in range(count)]
-            case Intrinsic(name, (total, left, right)) if self._in_words(name, left, right):
-                return [(total, lane), *((word, lane) for side in (left, right) for word in _word_of(side))]
-            case Intrinsic(name, (total, left, right)) if name in DOTS:
-                places = range(lane * DOTS[name].width, (lane + 1) * DOTS[name].width)
-                return [(total, lane), *((side, place) for side in (left, right) for place in places)]
-        return [(one, lane) for one in children(node)]
-
-    def _in_words(self, name: str, left: Expression, right: Expression) -> bool:
-        return self.words and name == WORDS and bool(_word_of(left) and _word_of(right))
 
     def _of(self, node: Expression, lane: int) -> Expression:
         return self._known[id(node), lane if node.type.lanes > 1 else 0][1]
 
-    def _lane(self, node: Expression, lane: int) -> Expression:
-        match node:
-            case Constant(value, kind):
-                return Constant(value, kind.with_lanes(1))
-            case Variable():
-                return self.variables[node][lane] if node in self.variables else node
-            case Ramp(base, stride, _):
-                start = self._of(base, 0)
-                return Binary("add", start, Constant(lane * stride, INT64)) if lane * stride else start
-            case Broadcast(value, _):
-                return self._of(value, 0)
-            case Shuffle(vectors, lanes):
-                return self._of(*_chosen(vectors, lanes[lane]))
-            case Horizontal(operator, value):
-                terms = [self._of(value, each) for each in range(value.type.lanes)]
-                return reduce(lambda left, right: Binary(operator, left, right), terms)
-            case Bitcast(Load(buffer, _, None) as load, dtype) if self.words and _is_word(node):
-                *before, first = (self._of(index, 0) for index in load.indices)
-                first = Binary("add", first, Constant(4 * lane, INT64)) if lane else first
-                return Intrinsic("word_at", (Load(buffer, (*before, first)),), Type(dtype))
-            case Bitcast(value, dtype) if value.type.lanes != node.type.lanes:
-                parts = [self._of(*one) for one in self._needed(node, lane)]
-                return _joined(parts, dtype) if len(parts) > 1 else _part(parts[0], lane, dtype)
-            case Intrinsic(name, (_, left, right), kind) if self._in_words(name, left, right):
-                return Intrinsic(name, tuple(self._of(*one) for one in self._needed(node, lane)), kind.with_lanes(1))
-            case Intrinsic(name, _, kind) if name in DOTS:
-                total, *factors = (self._of(*one) for one in self._needed(node, lane))
-                for left, right in zip(factors[: DOTS[name].width], factors[DOTS[name].width :], strict=True):
-                    total = Binary("add", total, Binary("mul", Cast(left, kind.dtype), Cast(right, kind.dtype)))
-                return total
-            case Intrinsic(name, arguments, kind) if kind.lanes > 1:
-                if any(argument.type.lanes not in (1, kind.lanes) for argument in arguments):
-                    raise CompileError(f"function '{self.function}' has the vector instruction '{name}' on scalars")
-                return Intrinsic(name, tuple(self._of(one, lane) for one in arguments), kind.with_lanes(1))
-        return with_children(node, tuple(self._of(one, lane) for one in children(node)))
+
+_Operand: TypeAlias = tuple[Expression, int]
+"""A lane of an expression."""
+_Made: TypeAlias = tuple[Sequence[_Operand], Callable[..., Expression]]
+"""The lanes of operands that a lane is made of, and what it is of these in scalars."""
+
+
+def _place(operand: _Operand) -> _Operand:
+    return operand[0], operand[1] if operand[0].type.lanes > 1 else 0
+
+
+def _same(operand: Expression) -> Expression:
+    return operand
+
+
+def _each_lane(self: _Lanes, node: Expression, lane: int) -> _Made:
+    return [(one, lane) for one in children(node)], lambda *scalars: in_lanes(node, scalars, 1)
+
+
+def _ramp(self: _Lanes, node: Ramp, lane: int) -> _Made:
+    step = Constant(lane * node.stride, INT64)
+    return [(node.base, 0)], lambda start: Binary("add", start, step) if step.value else start
+
+
+def _horizontal(self: _Lanes, node: Horizontal, lane: int) -> _Made:
+    terms = [(node.value, each) for each in range(node.value.type.lanes)]
+    return terms, lambda *scalars: reduce(lambda left, right: Binary(node.operator, left, right), scalars)
+
+
+def _bitcast(self: _Lanes, node: Bitcast, lane: int) -> _Made:
+    value, dtype = node.value, node.dtype
+    before, after = value.type.lanes, node.type.lanes
+    if self.words and isinstance(value, Load) and value.mask is None and _is_word(node):
+        return [(index, 0) for index in value.indices], lambda *places: _word_at(value.buffer, places, lane, dtype)
+    if before < after:
+        return [(value, lane // (after // before))], lambda whole: _part(whole, lane, dtype)
+    if before > after:
+        count = before // after
+        return [(value, lane * count + part) for part in range(count)], lambda *parts: _joined(parts, dtype)
+    return _each_lane(self, node, lane)
+
+
+def _word_at(buffer: Buffer, places: tuple[Expression, ...], lane: int, dtype: str) -> Expression:
+    *before, first = places
+    first = Binary("add", first, Constant(4 * lane, INT64)) if lane else first
+    return Intrinsic("word_at", (Load(buffer, (*before, first)),), Type(dtype))
+
+
+def _intrinsic(self: _Lanes, node: Intrinsic, lane: int) -> _Made:
+    kind, arguments = node.type.with_lanes(1), node.arguments
+    if node.name in DOTS:
+        (total, *sides), width = arguments, DOTS[node.name].width
+        words = [_word_of(side) for side in sides]
+        if self.words and node.name == WORDS and all(words):
+            operands = [(total, lane), *((word, lane) for side in words for word in side)]
+            return operands, lambda *scalars: Intrinsic(node.name, scalars, kind)
+        places = range(lane * width, (lane + 1) * width)
+        return [(total, lane), *((side, place) for side in sides for place in places)], partial(_dot, kind.dtype)
+    if node.type.lanes > 1 and any(argument.type.lanes not in (1, node.type.lanes) for argument in arguments):
+        raise CompileError(f"function '{self.function}' has the vector instruction '{node.name}' on scalars")
+    return _each_lane(self, node, lane)
+
+
+def _dot(dtype: str, total: Expression, *factors: Expression) -> Expression:
+    width = len(factors) // 2
+    for left, right in zip(factors[:width], factors[width:], strict=True):
+        total = Binary("add", total, Binary("mul", Cast(left, dtype), Cast(right, dtype)))
+    return total
+
+
+_ROWS: dict[type, Callable[..., _Made]] = {
+    Constant: lambda self, node, _: ((), lambda: Constant(node.value, node.type.with_lanes(1))),
+    Variable: lambda self, node, lane: ((), lambda: self.variables[node][lane] if node in self.variables else node),
+    Ramp: _ramp,
+    Broadcast: lambda self, node, _: ([(node.value, 0)], _same),
+    Shuffle: lambda self, node, lane: ([_chosen(node.vectors, node.lanes[lane])], _same),
+    Horizontal: _horizontal,
+    Bitcast: _bitcast,
+    Intrinsic: _intrinsic,
+}
+"""How a lane is made, by expression; of all others by the same lane of the operands."""
 
 
 def _word_of(operand: Expression) -> tuple[Expression, ...]:
@@ -235,7 +237,7 @@ def _chosen(vectors: tuple[Expression, ...], lane: int) -> tuple[Expression, int
     raise AssertionError(f"lane {lane} is past the end of the vectors")
 
 
-def _joined(parts: list[Expression], dtype: str) -> Expression:
+def _joined(parts: Sequence[Expression], dtype: str) -> Expression:
     """The bits of several elements, the first lowest, as one."""
     bits, each = element_bits(dtype), element_bits(parts[0].type.dtype)
     words = [Cast(Bitcast(part, f"uint{each}"), f"uint{bits}") for part in parts]

@@ -6,7 +6,7 @@ much as it can. Floating-point values never change, not even in the last bit or 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 
 from graft.core.affine.linear import Interval, Linear, divide
@@ -37,36 +37,10 @@ from graft.core.tensor_ir.visit import (
     ExpressionMap,
     chain_of_lets,
     children,
-    free_variables,
     map_statement,
-    statement_children,
-    statement_expressions,
     structural_key,
-    substitute,
-    substitution,
-    walk_expressions,
-    walk_statements,
-    with_children,
 )
 from graft.core.types import BOOL, INT64, Type
-
-__all__ = [
-    "ExpressionMap",
-    "Simplifier",
-    "children",
-    "free_variables",
-    "map_statement",
-    "simplify",
-    "simplify_function",
-    "simplify_statement",
-    "statement_children",
-    "statement_expressions",
-    "substitute",
-    "substitution",
-    "walk_expressions",
-    "walk_statements",
-    "with_children",
-]
 
 _LIMITS = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535),
            "int32": (-(1 << 31), (1 << 31) - 1), "uint32": (0, (1 << 32) - 1)}  # fmt: skip
@@ -307,27 +281,23 @@ class Simplifier(ExpressionMap):
     # ---- Rules
 
     def _rule(self, expression: Expression) -> Expression:
-        match expression:
-            case Constant():
-                return expression
-            case Variable():
-                if expression in self.values:
-                    return self.values[expression]
-                bounds = self.ranges.get(expression)
-                return Constant(bounds[0], INT64) if bounds is not None and bounds[0] == bounds[1] else expression
-            case Ramp() if expression.type.dtype == "int64":
-                return self.build(self.form(expression))
-            case Load():
-                return self._load(expression)
-            case _:
-                operands = children(expression)
-                if all(isinstance(operand, Constant) for operand in operands):
-                    return fold(expression)
-                if expression.type.lanes > 1 and isinstance(expression, Unary | Binary | Select | Cast | Intrinsic):
-                    scalar = unbroadcast(expression, operands)
-                    if scalar is not None:
-                        return Broadcast(self._intern(self._rule(scalar)), expression.type.lanes)
-                return self._algebra(expression)
+        own = _RULES.get(type(expression))
+        if own is not None:
+            return own(self, expression)
+        operands = children(expression)
+        if all(isinstance(operand, Constant) for operand in operands):
+            return fold(expression)
+        if expression.type.lanes > 1 and isinstance(expression, _BY_LANE):
+            scalar = unbroadcast(expression, operands)
+            if scalar is not None:
+                return Broadcast(self._intern(self._rule(scalar)), expression.type.lanes)
+        return _ALGEBRA.get(type(expression), _as_it_is)(self, expression)
+
+    def _variable(self, variable: Variable) -> Expression:
+        if variable in self.values:
+            return self.values[variable]
+        bounds = self.ranges.get(variable)
+        return Constant(bounds[0], INT64) if bounds is not None and bounds[0] == bounds[1] else variable
 
     def _load(self, load: Load) -> Expression:
         lanes = load.type.lanes
@@ -350,31 +320,10 @@ class Simplifier(ExpressionMap):
         unmasked = Load(load.buffer, load.indices)
         return unmasked if unmasked.type == load.type else load
 
-    def _algebra(self, expression: Expression) -> Expression:
-        match expression:
-            case Binary(_, left) if left.type.dtype == "int64":
-                return self._index(expression)
-            case Binary(operator, left, right):
-                return identity(operator, left, right) or expression
-            case Select(condition, on_true, on_false):
-                if on_true is on_false:
-                    return on_true
-                switch = splat_value(condition)
-                return expression if switch is None else on_true if switch else on_false
-            case Cast(value, dtype):
-                if value.type.dtype == dtype:
-                    return value
-                if (
-                    isinstance(value, Cast)
-                    and value.value.type.dtype == dtype
-                    and value.dtype in _EXACT_IN.get(dtype, ())
-                ):
-                    return value.value
-                return expression
-            case Unary("not", Unary("not", value)) | Unary("neg", Unary("neg", value)):
-                return value
-            case _:
-                return expression
+    def _binary(self, node: Binary) -> Expression:
+        if node.left.type.dtype == "int64":
+            return self._index(node)
+        return identity(node.operator, node.left, node.right) or node
 
     def _index(self, expression: Binary) -> Expression:
         operator, left, right = expression.operator, expression.left, expression.right
@@ -430,3 +379,42 @@ class Simplifier(ExpressionMap):
             return expression
         answer = self._intern(Constant(holds, BOOL))
         return answer if lanes == 1 else Broadcast(answer, lanes)
+
+
+def _as_it_is(_: Simplifier, node: Expression) -> Expression:
+    return node
+
+
+def _select(_: Simplifier, node: Select) -> Expression:
+    if node.on_true is node.on_false:
+        return node.on_true
+    switch = splat_value(node.condition)
+    return node if switch is None else node.on_true if switch else node.on_false
+
+
+def _cast(_: Simplifier, node: Cast) -> Expression:
+    value, dtype = node.value, node.dtype
+    if value.type.dtype == dtype:
+        return value
+    is_inverse = isinstance(value, Cast) and value.value.type.dtype == dtype
+    return value.value if isinstance(value, Cast) and is_inverse and value.dtype in _EXACT_IN.get(dtype, ()) else node
+
+
+def _unary(_: Simplifier, node: Unary) -> Expression:
+    inner = node.value
+    is_twice = isinstance(inner, Unary) and inner.operator == node.operator and node.operator in ("not", "neg")
+    return inner.value if isinstance(inner, Unary) and is_twice else node
+
+
+_BY_LANE = (Unary, Binary, Select, Cast, Intrinsic)
+_RULES: dict[type, Callable[..., Expression]] = {
+    Constant: _as_it_is,
+    Variable: Simplifier._variable,
+    Ramp: lambda self, node: self.build(self.form(node)),
+    Load: Simplifier._load,
+}
+"""What is not computed from the values of its operands alone."""
+_ALGEBRA: dict[type, Callable[..., Expression]] = {
+    Binary: Simplifier._binary, Select: _select, Cast: _cast, Unary: _unary,
+}  # fmt: skip
+"""Identities of operations that are neither constant nor the same in all lanes."""

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from operator import add, floordiv, mod, mul, sub
+from collections.abc import Sequence
 
 from graft.core.affine.linear import Linear
+from graft.core.tensor_ir.interpreting.machine_operations import INDEX_OPERATIONS
 from graft.core.tensor_ir.ir import Binary, Broadcast, Buffer, Constant, Expression, Load, Ramp, Variable
 from graft.core.types import INT64, Type, element_bits
 from graft.plugins.codegen.emit_analysis import element_count
-from graft.plugins.codegen.index_forms import Form, index_form
+from graft.plugins.codegen.index_forms import MIRRORED, Form, index_form
 from graft.plugins.codegen.llvm_ir.arithmetic import binary
 from graft.plugins.codegen.llvm_ir.builder import Builder, ModuleText, Value, literal, memory_type
-
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-_COMPUTED: Mapping[str, Callable[[int, int], int]] = {
-    "add": add,
-    "sub": sub,
-    "mul": mul,
-    "div": floordiv,
-    "mod": mod,
-    "min": min,
-    "max": max,
-}
 
 
 class MemoryBuilder(Builder, ABC):
@@ -189,7 +178,7 @@ def constant_lanes(expression: Expression) -> list[int] | None:
                 return None
             lanes = max(len(first), len(second))
             pairs = zip(first * (lanes // len(first)), second * (lanes // len(second)), strict=True)
-            return [_COMPUTED[operator](one, other) for one, other in pairs]
+            return [int(INDEX_OPERATIONS[operator](one, other)) for one, other in pairs]
     return None
 
 
@@ -200,14 +189,14 @@ def counting_mask(emitter: MemoryBuilder, expression: Binary) -> Value | None:
     """
     operator: str = expression.operator
     lanes = expression.left.type.lanes
-    if lanes == 1 or operator not in _MIRRORED or expression.left.type.dtype != "int64":
+    if lanes == 1 or operator not in MIRRORED or expression.left.type.dtype != "int64":
         return None
     left, right = linear(emitter, expression.left), linear(emitter, expression.right)
     if left is None or right is None:
         return None
     apart = left.plus(right, -1)
     if apart.lane < 0:
-        operator, apart = _MIRRORED[operator], apart.times(-1)
+        operator, apart = MIRRORED[operator], apart.times(-1)
     if apart.lane == 0:
         return None
     # lane * n + rest < 0 exactly for n < ceil(-rest / lane)

@@ -5,7 +5,8 @@ Expressions are shared DAGs: within one statement each node is emitted once, by 
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable
+from typing import get_args
 
 from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir.arithmetic.small_floats import in_float32
@@ -68,39 +69,17 @@ class ExpressionEmitter(addresses.MemoryBuilder):
         plain = in_float32(expression, self.module.roundings)
         if plain is not expression:
             return self.value(plain)
-        match expression:
-            case Constant(value, type):
-                return Value(literal(value, type), type)
-            case Variable(name):
-                assert expression in self.variables, f"variable '{name}' is not bound here"
-                return self.variables[expression]
-            case Load():
-                return memory.load(self, expression)
-            case Ramp(base, stride, lanes):
-                return self._ramp(base, stride, lanes)
-            case Broadcast(inner, lanes):
-                return self.splat(self.value(inner), lanes)
-            case Unary(operator, inner):
-                return arithmetic.unary(self, operator, self.value(inner))
-            case Binary(operator, left, right):
-                counted = addresses.counting_mask(self, expression)
-                if counted is not None:
-                    return counted
-                return arithmetic.binary(self, operator, self.value(left), self.value(right))
-            case Select(condition, on_true, on_false):
-                return self._select(self.value(condition), self.value(on_true), self.value(on_false))
-            case Cast(inner, dtype):
-                return cast(self, self.value(inner), dtype)
-            case Bitcast(inner):
-                return self._bitcast(self.value(inner), expression.type)
-            case Intrinsic():
-                return self._intrinsic(expression)
-            case Shuffle(vectors, lanes):
-                return self._shuffle([self.value(vector) for vector in vectors], lanes)
-            case Horizontal(operator, inner):
-                return self._horizontal(operator, self.value(inner))
-            case _:
-                assert_never(expression)
+        return _ROWS[type(expression)](self, expression)
+
+    def _variable(self, variable: Variable) -> Value:
+        assert variable in self.variables, f"variable '{variable.name}' is not bound here"
+        return self.variables[variable]
+
+    def _binary(self, node: Binary) -> Value:
+        counted = addresses.counting_mask(self, node)
+        if counted is not None:
+            return counted
+        return arithmetic.binary(self, node.operator, self.value(node.left), self.value(node.right))
 
     def _ramp(self, base: Expression, stride: int, lanes: int) -> Value:
         type = INT64.with_lanes(lanes)
@@ -216,6 +195,24 @@ class ExpressionEmitter(addresses.MemoryBuilder):
             high = self._shuffle([value], tuple(range(half, 2 * half)))
             value = arithmetic.binary(self, operator, low, high)  # type: ignore[arg-type]
         return value if rest is None else arithmetic.binary(self, operator, value, rest)  # type: ignore[arg-type]
+
+
+_ROWS: dict[type, Callable[..., Value]] = {
+    Constant: lambda self, node: Value(literal(node.value, node.type), node.type),
+    Variable: ExpressionEmitter._variable,
+    Load: memory.load,
+    Ramp: lambda self, node: self._ramp(node.base, node.stride, node.lanes),
+    Broadcast: lambda self, node: self.splat(self.value(node.value), node.lanes),
+    Unary: lambda self, node: arithmetic.unary(self, node.operator, self.value(node.value)),
+    Binary: ExpressionEmitter._binary,
+    Select: lambda self, node: self._select(*map(self.value, children(node))),
+    Cast: lambda self, node: cast(self, self.value(node.value), node.dtype),
+    Bitcast: lambda self, node: self._bitcast(self.value(node.value), node.type),
+    Intrinsic: ExpressionEmitter._intrinsic,
+    Shuffle: lambda self, node: self._shuffle([self.value(vector) for vector in node.vectors], node.lanes),
+    Horizontal: lambda self, node: self._horizontal(node.operator, self.value(node.value)),
+}
+assert set(_ROWS) == set(get_args(Expression)), "an expression without a row"
 
 
 def _emitted_first(node: Expression) -> tuple[Expression, ...]:

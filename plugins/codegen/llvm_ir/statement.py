@@ -7,7 +7,8 @@ of machine.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import assert_never
+from collections.abc import Callable
+from typing import get_args
 
 from graft.core.tensor_ir.ir import (
     Allocate,
@@ -61,25 +62,13 @@ class StatementEmitter(ExpressionEmitter):
             self.bound(statement.variable, statement.value)
             statement = statement.body
         self.begin_statement()
-        match statement:
-            case Store(buffer, indices, value, mask):
-                memory.store(self, buffer, indices, self.value(value), mask)
-            case For():
-                self.loop(statement)
-            case If(condition, then_body, else_body):
-                self.branch(self.value(condition), then_body, else_body)
-            case Allocate():
-                self.allocation(statement)
-            case Block(statements):
-                for inner in statements:
-                    self.statement(inner)
-            case CallExtern():
-                self.called(statement)
-            case Barrier() | Issue() | Push() | Pop():
-                self.in_step(statement)
-            case _:
-                assert_never(statement)
+        _ROWS[type(statement)](self, statement)
         self.begin_statement()
+
+    def each(self, block: Block) -> None:
+        """Emit statements one after another."""
+        for inner in block.statements:
+            self.statement(inner)
 
     def bound(self, variable: Variable, value: Expression) -> None:
         """Bind a variable to a value."""
@@ -141,6 +130,18 @@ class StatementEmitter(ExpressionEmitter):
                 self.pop_scope()
                 self.emit(f"br label %{name}.end")
         self.label(f"{name}.end")
+
+
+_ROWS: dict[type, Callable[..., None]] = {
+    Store: lambda self, one: memory.store(self, one.buffer, one.indices, self.value(one.value), one.mask),
+    For: lambda self, one: self.loop(one),
+    If: lambda self, one: self.branch(self.value(one.condition), one.then_body, one.else_body),
+    Allocate: lambda self, one: self.allocation(one),
+    Block: StatementEmitter.each,
+    CallExtern: lambda self, one: self.called(one),
+    **dict.fromkeys((Barrier, Issue, Push, Pop), lambda self, one: self.in_step(one)),
+}
+assert {Let, *_ROWS} == set(get_args(Statement)), "a statement without a row"
 
 
 def identifier(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -11,7 +11,8 @@ from typing import ClassVar
 from graft.core.affine.linear import Linear
 from graft.core.tensor_ir import ir
 from graft.core.types import Type, element_bits
-from graft.plugins.codegen.c_expressions import LOGIC, SIGNS, TYPES, ExpressionWriter, literal, product_text, sum_text
+from graft.plugins.codegen.c_expressions import COMMON, LOGIC, SIGNS, TYPES, Row, literal, product_text, sum_text
+from graft.plugins.codegen.c_statements import StatementWriter
 from graft.plugins.codegen.index_forms import Form, index_form
 from graft.plugins.cuda.alignment import Multiples
 
@@ -57,7 +58,7 @@ def form_text(form: Form) -> str:
     return sum_text(total, str(abs(form.constant)), sign) if form.constant else total
 
 
-class CudaExpressions(ExpressionWriter):
+class CudaExpressions(StatementWriter[Form]):
     """Writes the expressions of a kernel."""
 
     backend: ClassVar[str] = "cuda_source"
@@ -68,8 +69,6 @@ class CudaExpressions(ExpressionWriter):
     def __init__(self, function: str) -> None:
         super().__init__(function)
         self._taken |= KEYWORDS | _words_of_the_prelude()
-        self.forms: dict[ir.Variable, Form | None] = {}
-        """Of bound vectors of indices."""
         self.multiples = Multiples()
 
     # ---- Values ----
@@ -84,45 +83,28 @@ class CudaExpressions(ExpressionWriter):
             raise self.refused("the intrinsic 'word_at'")
         return super().operands(node)
 
-    def write(self, node: ir.Expression, texts: list[str]) -> str:
-        """Return a value whose operands are written."""
-        kind = node.type
-        match node:
-            case ir.Constant(value, type):
-                own = literal(value, type.with_lanes(1))
-                return own if type.lanes == 1 else f"splat<{type.lanes}, {TYPES[type.dtype]}>({own})"
-            case ir.Load(buffer, indices, mask):
-                return self._load(buffer, indices, kind, mask, texts)
-            case ir.Ramp(base, stride, lanes):
-                return f"ramp<{lanes}>({self.index(base)}, {stride})"
-            case ir.Broadcast(_, lanes):
-                return f"splat<{lanes}, {TYPES[kind.dtype]}>({texts[0]})"
-            case ir.Unary("not", _):
-                return f"(!{texts[0]})"
-            case ir.Unary(operator, value):
-                return self._call(_UNARY[operator], value.type, texts)
-            case ir.Binary(operator, left, _):
-                return self._binary(operator, left.type, texts)
-            case ir.Select(condition):
-                own = "({} ? {} : {})" if condition.type.lanes == kind.lanes == 1 else "choice({}, {}, {})"
-                return own.format(*texts)
-            case ir.Cast(value, dtype):
-                return self._cast(texts[0], value.type, dtype)
-            case ir.Bitcast(value):
-                if "bool" in (kind.dtype, value.type.dtype):
-                    return f"cast<{TYPES[kind.dtype]}>({texts[0]})"
-                return f"bits_as<{self.c_type(kind)}, {self.c_type(value.type)}>({texts[0]})"
-            case ir.Intrinsic("fma" | "muladd"):
-                return self._call("fused", kind, texts)
-            case ir.Intrinsic("round_bf16"):
-                return f"float_as_bfloat({texts[0]})"
-            case ir.Shuffle(vectors, lanes):
-                return self._shuffle(vectors, lanes, texts)
-            case ir.Horizontal(operator, value):
-                return self._across(operator, value.type, texts[0])
-            case ir.Intrinsic(name):
-                raise self.refused(f"the intrinsic '{name}' of type {kind}")
-        return super().write(node, texts)
+    def rows(self, node: ir.Expression) -> Mapping[type, Row]:
+        """Return the table of texts."""
+        return _ROWS
+
+    def splat(self, lanes: int, dtype: str, text: str) -> str:
+        """Return a scalar in so many lanes."""
+        return f"splat<{lanes}, {TYPES[dtype]}>({text})"
+
+    def bitcast(self, node: ir.Bitcast, texts: Sequence[str]) -> str:
+        """Return the same bits as other elements."""
+        kind, source = node.type, node.value.type
+        if "bool" in (kind.dtype, source.dtype):
+            return f"cast<{TYPES[kind.dtype]}>({texts[0]})"
+        return f"bits_as<{self.c_type(kind)}, {self.c_type(source)}>({texts[0]})"
+
+    def intrinsic(self, node: ir.Intrinsic, texts: Sequence[str]) -> str:
+        """Return a call of a function of the prelude."""
+        if node.name in ("fma", "muladd"):
+            return self._call("fused", node.type, texts)
+        if node.name == "round_bf16":
+            return f"float_as_bfloat({texts[0]})"
+        raise self.refused(f"the intrinsic '{node.name}' of type {node.type}")
 
     def _call(self, name: str, type: Type, texts: Sequence[str]) -> str:
         own = f"<{TYPES[type.dtype]}>" if type.lanes == 1 else ""
@@ -176,7 +158,7 @@ class CudaExpressions(ExpressionWriter):
 
     # ---- Memory ----
 
-    def place_of(self, index: ir.Expression) -> Form | None:
+    def form(self, index: ir.Expression) -> Form | None:
         """Return the form of an index, None for a vector that has no constant step."""
         return index_form(index, self.forms.get, lambda atom: _of_text(self.index(atom)))
 
@@ -184,7 +166,7 @@ class CudaExpressions(ExpressionWriter):
         """Return where in a buffer an element lies, None for lanes without a constant step."""
         total: Form = Linear()
         for axis, index in enumerate(indices):
-            own = self.place_of(index)
+            own = self.form(index)
             if own is None:
                 return None
             stride = self._stride(buffer, axis)
@@ -235,10 +217,9 @@ class CudaExpressions(ExpressionWriter):
         text = self.value(mask)
         return text if mask.type.lanes > 1 else f"splat<{lanes}, bool>({text})"
 
-    def _load(
-        self, buffer: ir.Buffer, indices: Sequence[ir.Expression], kind: Type, mask: ir.Expression | None,
-        texts: Sequence[str],
-    ) -> str:  # fmt: skip
+    def load(self, load: ir.Load, texts: Sequence[str]) -> str:
+        """Return a load of any number of lanes."""
+        buffer, indices, mask, kind = load.buffer, load.indices, load.mask, load.type
         if kind.lanes == 1:
             place = self.place(buffer, indices)
             return place if mask is None else f"({texts[0]} ? {place} : ({TYPES[buffer.dtype]})0)"
@@ -252,3 +233,29 @@ class CudaExpressions(ExpressionWriter):
         if mask is None and offset.lane == 1:
             return f"load<{lanes}, {self.align(buffer, offset)}>({at})"
         return f"load_where<{element}>({at}, {offset.lane}, {self.on(mask, lanes)})"
+
+
+def _constant(writer: CudaExpressions, node: ir.Constant, _: Sequence[str]) -> str:
+    own = literal(node.value, node.type.with_lanes(1))
+    return own if node.type.lanes == 1 else writer.splat(node.type.lanes, node.type.dtype, own)
+
+
+def _select(writer: CudaExpressions, node: ir.Select, texts: Sequence[str]) -> str:
+    is_scalar = node.condition.type.lanes == node.type.lanes == 1
+    return ("({} ? {} : {})" if is_scalar else "choice({}, {}, {})").format(*texts)
+
+
+_ROWS: Mapping[type, Row] = {
+    **COMMON,
+    ir.Constant: _constant,
+    ir.Ramp: lambda writer, node, _: f"ramp<{node.lanes}>({writer.index(node.base)}, {node.stride})",
+    ir.Broadcast: lambda writer, node, texts: writer.splat(node.lanes, node.type.dtype, texts[0]),
+    ir.Unary: lambda writer, node, texts: (
+        f"(!{texts[0]})" if node.operator == "not" else writer._call(_UNARY[node.operator], node.type, texts)
+    ),
+    ir.Binary: lambda writer, node, texts: writer._binary(node.operator, node.left.type, texts),
+    ir.Select: _select,
+    ir.Cast: lambda writer, node, texts: writer._cast(texts[0], node.value.type, node.dtype),
+    ir.Shuffle: lambda writer, node, texts: writer._shuffle(node.vectors, node.lanes, texts),
+    ir.Horizontal: lambda writer, node, texts: writer._across(node.operator, node.value.type, texts[0]),
+}

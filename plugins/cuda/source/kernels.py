@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import ClassVar
 
 from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
@@ -28,8 +28,6 @@ from graft.plugins.cuda.source.expressions import PRELUDE, CudaExpressions, form
 
 NATIVE = frozenset({"round_f16", "round_bf16"})
 """Roundings that are instructions."""
-UNROLLED = 64
-"""Iterations up to which the compiler is asked to unroll a loop that is to be."""
 MMA = frozenset({"mma_float16", "mma_bfloat16", "mma_tf32", "mma_int8", "mma_uint8_int8", "mma_int8_uint8"})
 """The products by warps that the prelude has."""
 
@@ -59,6 +57,9 @@ def source_text(texts: Sequence[KernelC]) -> str:
 
 class _KernelWriter(CudaExpressions):
     """Writes the body of one kernel."""
+
+    unroll: ClassVar[str] = "#pragma unroll"
+    unrolled: ClassVar[int] = 64
 
     def __init__(self, launch: Launch, function: ir.Function, machine: Machine) -> None:
         super().__init__(launch.name)
@@ -101,69 +102,29 @@ class _KernelWriter(CudaExpressions):
             f"    {call.format('false')}", "  }", "}\n",
         ])  # fmt: skip
 
-    def statement(self, statement: ir.Statement) -> None:
-        """Write a statement and what is inside."""
-        while isinstance(statement, ir.Let):  # not by recursion: unrolled loops make chains of hundreds
-            self._let(statement)
-            statement = statement.body
-        self.begin(statement)
-        match statement:
-            case ir.Store():
-                self._store(statement)
-            case ir.For():
-                self._for(statement)
-            case ir.If(condition, then_body, else_body):
-                self._branch(self.value(condition), then_body, else_body)
-            case ir.Allocate(buffer, body):
-                self._allocate(statement, buffer, body)
-            case ir.Block(statements):
-                for inner in statements:
-                    self.statement(inner)
-            case ir.CallExtern():
-                self._called(statement)
-            case ir.Barrier(scope):
-                self._words.clear()
-                self.line(f"wait_for_{'warp' if scope == 'warp' else 'block'}();")
-            case ir.Issue() | ir.Push() | ir.Pop():
-                raise self.refused("queues")
-            case _:
-                assert_never(statement)
-
-    def _let(self, statement: ir.Let) -> None:
-        self.begin(statement)
-        variable, value = statement.variable, statement.value
-        if value.type.dtype == "int64" and value.type.lanes > 1:
-            self.forms[variable] = self.place_of(value)
-        is_index = variable.type.lanes == 1 and _is_index(value)
-        text = self.index(value) if is_index else self.value(value)
-        name = self.bind(variable)
-        if is_index and (place := self.place_of(value)) is not None:
-            self.multiples.bind(name, place.terms, place.constant)
-        self.line(f"const {self.type_of(variable)} {name} = {text};")
-
-    def _block(self, head: str, body: ir.Statement) -> None:
-        self.line(head)
-        self.depth += 1
-        self.statement(body)
-        self.depth -= 1
-
-    def _branch(self, condition: str, then_body: ir.Statement, else_body: ir.Statement | None) -> None:
+    def barrier(self, barrier: ir.Barrier) -> None:
+        """Write what waits for the other threads of a warp or block."""
         self._words.clear()
-        self._block(f"if ({condition}) {{", then_body)
-        if else_body is not None:
-            self._words.clear()
-            self._block("} else {", else_body)
-        self.line("}")
-        self._words.clear()
+        self.line(f"wait_for_{'warp' if barrier.scope == 'warp' else 'block'}();")
 
-    def _store(self, store: ir.Store) -> None:
-        buffer, indices, value, mask = store.buffer, store.indices, store.value, store.mask
-        lanes = ir.access_lanes(indices, mask)
-        if lanes == 1:
-            on = "" if mask is None else f"if ({self.value(mask)}) "
-            text = self.value(value)
-            self.line(f"{on}{self.place(buffer, indices)} = {text};")
+    def let(self, let: ir.Let) -> None:
+        """Write a variable and its value; of an index, what is known of its multiples is noted."""
+        if let.variable.type.lanes > 1 or not _is_index(let.value):
+            super().let(let)
             return
+        name = self.declare(let.variable, self.index(let.value))
+        if (place := self.form(let.value)) is not None:
+            self.multiples.bind(name, place.terms, place.constant)
+
+    def block(self, head: str, body: ir.Statement) -> None:
+        """Write a statement behind a head; words that are loaded in it, or before it, are known only there."""
+        self._words.clear()
+        super().block(head, body)
+        self._words.clear()
+
+    def store_lanes(self, store: ir.Store, lanes: int) -> None:
+        """Write a store of several lanes."""
+        buffer, indices, value, mask = store.buffer, store.indices, store.value, store.mask
         text = self.value(value)
         if value.type.lanes == 1:
             text = f"splat<{lanes}, {TYPES[buffer.dtype]}>({text})"
@@ -177,23 +138,16 @@ class _KernelWriter(CudaExpressions):
 
     # ---- Loops and memory ----
 
-    def _for(self, loop: ir.For) -> None:
+    def is_written_out(self, loop: ir.For) -> bool:
+        """Whether warps multiply in a body, so that words are loaded once for all products."""
+        return any(isinstance(one, ir.CallExtern) and one.name in MMA for one in walk_statements(loop.body))
+
+    def loop(self, loop: ir.For) -> None:
+        """Write a loop; one of units is this unit's iteration."""
         if loop.binding:
             self._unit(loop)
-            return
-        extent = self.index(loop.extent)
-        if loop.kind == "unrolled" and isinstance(loop.extent, ir.Constant) and _multiplies(loop.body):
-            for number in range(int(loop.extent.value)):
-                self.variables[loop.variable] = str(number)
-                self.statement(loop.body)
-            return
-        self._words.clear()
-        name = self.bind(loop.variable)
-        if loop.kind == "unrolled" and isinstance(loop.extent, ir.Constant) and 1 < loop.extent.value <= UNROLLED:
-            self.line("#pragma unroll")
-        self._block(f"for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{", loop.body)
-        self.line("}")
-        self._words.clear()
+        else:
+            super().loop(loop)
 
     def _unit(self, loop: ir.For) -> None:
         """Write a loop of units as this unit's iteration."""
@@ -207,12 +161,15 @@ class _KernelWriter(CudaExpressions):
             name = self.bind(loop.variable)
             self.line(f"const int64_t {name} = {'BLOCK' if level == 'block' else 'THREAD'}({axis});")
         if level == "thread" and isinstance(loop.extent, ir.Constant) and loop.extent.value != most:
-            self._branch(f"{self.variables[loop.variable]} < {int(loop.extent.value)}", loop.body, None)
+            self.block(f"if ({self.variables[loop.variable]} < {int(loop.extent.value)}) {{", loop.body)
+            self.line("}")
         else:
             self.statement(loop.body)
 
-    def _allocate(self, allocate: ir.Allocate, buffer: ir.Buffer, body: ir.Statement) -> None:
+    def allocate(self, allocate: ir.Allocate) -> None:
+        """Write memory of the block or of the thread, and the body that uses it."""
         self._check(allocate)
+        buffer = allocate.buffer
         count, before, kind = element_count(buffer), self._shared_now, TYPES[buffer.dtype]
         if count is None:
             raise self.refused(f"'{buffer.name}' in memory '{buffer.memory}' of a size that varies")
@@ -224,7 +181,7 @@ class _KernelWriter(CudaExpressions):
             self.shared_bytes = max(self.shared_bytes, self._shared_now)
         else:
             self.line(f"alignas({ALIGNED}) {kind} {name}[{max(count, 1)}];")
-        self.statement(body)
+        self.statement(allocate.body)
         self._shared_now = before
 
     def _check(self, statement: ir.Statement) -> None:
@@ -234,7 +191,8 @@ class _KernelWriter(CudaExpressions):
 
     # ---- Instructions ----
 
-    def _called(self, call: ir.CallExtern) -> None:
+    def call(self, call: ir.CallExtern) -> None:
+        """Write a call for its effect."""
         match call:
             case ir.CallExtern("prefetch"):
                 return
@@ -272,11 +230,6 @@ class _KernelWriter(CudaExpressions):
                       f"matrices<{count}, {str(is_turned).lower()}>(&{at}, {pitch});")  # fmt: skip
             self._words[key] = name
         return self._words[key]
-
-
-def _multiplies(body: ir.Statement) -> bool:
-    """Whether warps multiply in a body: it is written out, so that words are loaded once for all products."""
-    return any(isinstance(one, ir.CallExtern) and one.name in MMA for one in walk_statements(body))
 
 
 def _is_index(value: ir.Expression) -> bool:

@@ -23,7 +23,8 @@ from graft.core.tensor_ir.ir import (
     Unary,
     Variable,
 )
-from graft.core.tensor_ir.rewriting.simplify import simplify, simplify_statement, walk_expressions
+from graft.core.tensor_ir.rewriting.simplify import simplify, simplify_statement
+from graft.core.tensor_ir.visit import walk_expressions
 from graft.core.types import BOOL, FLOAT32, INT64, Type
 
 P, Q, R = (Variable(name) for name in "ijk")

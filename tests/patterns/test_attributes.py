@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
 from graft.patterns import (
     is_op,
 )
-from tests.patterns.graphs import hits
+from graft.patterns.attributes import attribute_of, from_front
+from tests.patterns.graphs import graph_of, hits, root
 
 
 def test_attributes_match_by_value_default_and_predicate() -> None:
@@ -54,3 +56,70 @@ def test_lists_of_axes_and_axes_of_a_larger_result_are_counted_from_either_end()
     assert hits(norm.has_attr(axes=[0, 1]), "y = MeanVarianceNormalization <axes = [0, -2]> (x)", **given) is None
     one_hot = {"inputs": "int64[2,3] x, int64 d, float[2] v", "outputs": "float[2,3,5] y"}
     assert hits(is_op("OneHot").has_attr(axis=2), "y = OneHot(x, d, v)", **one_hot) == ["y"]
+
+
+CONV = {"inputs": "float[1,1,4,4] x, float[1,1,3,3] w", "outputs": "float[1,1,2,2] y"}
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "value"),
+    [
+        ("y = Conv <group = 1> (x, w)", "group", 1),
+        ("y = Conv(x, w)", "strides", [1, 1]),
+        ("y = Conv(x, w)", "dilations", [1, 1]),
+        ("y = Conv(x, w)", "pads", [0, 0, 0, 0]),
+        ("y = Conv(x, w)", "kernel_shape", [3, 3]),
+        ("y = Conv(x, w)", "no_such", None),
+        ('y = Conv <auto_pad = "SAME_LOWER"> (x, w)', "pads", None),
+        ('y = Conv <auto_pad = "SAME_LOWER"> (x, w)', "strides", [1, 1]),
+        ('y = ConvTranspose <auto_pad = "SAME_UPPER"> (x, w)', "output_padding", [0, 0]),
+        ("y = ConvTranspose(x, w)", "output_shape", None),
+        ("y = MaxPool <kernel_shape = [2, 2]> (x)", "pads", [0, 0, 0, 0]),
+        ("y = AveragePool <kernel_shape = [2, 2]> (x)", "strides", [1, 1]),
+        ("y = Transpose(x)", "perm", [3, 2, 1, 0]),
+        ("y = Resize(x, , w)", "axes", None),
+        ("y = com.acme.Glue(x)", "axis", None),
+    ],
+)
+def test_an_attribute_left_out_has_its_default(body: str, name: str, value: object) -> None:
+    assert attribute_of(root(graph_of(body, **CONV)), name) == value
+
+
+def test_defaults_that_follow_from_shapes_are_unknown_without_them() -> None:
+    x, w = ir.Value(name="x"), ir.Value(name="w")
+    conv, transpose = ir.Node("", "Conv", [x, w]), ir.Node("", "Transpose", [x])
+    pool = ir.Node("", "MaxPool", [x])
+    assert [attribute_of(conv, name) for name in ("strides", "pads", "kernel_shape")] == [None] * 3
+    assert attribute_of(transpose, "perm") is None
+    assert attribute_of(pool, "kernel_shape") is None
+    w.shape = ir.Shape([8, 4, 3])
+    assert [attribute_of(conv, name) for name in ("strides", "pads", "kernel_shape")] == [[1], [0, 0], [3]]
+    x.shape = ir.Shape([1, 4])
+    assert attribute_of(pool, "strides") is None
+    quantized = ir.Node("", "QLinearConv", [None, None, None, w])
+    assert attribute_of(quantized, "kernel_shape") == [3]
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain", "name", "value", "counted"),
+    [
+        ("Softmax", "", "axis", -1, 3),
+        ("Softmax", "", "axis", -4, 0),
+        ("Softmax", "", "axis", 0, 0),
+        ("Softmax", "ai.onnx", "axis", -1, 3),
+        ("Softmax", "com.acme", "axis", -1, -1),
+        ("Softmax", "", "group", -1, -1),
+        ("OneHot", "", "axis", -1, 4),
+        ("ReduceSum", "", "axes", (-1, 0), [3, 0]),
+        ("ReduceSum", "", "axes", "all", "all"),
+        ("ReduceSum", "", "axes", None, None),
+    ],
+)
+def test_axes_are_counted_from_the_front(operator: str, domain: str, name: str, value: object, counted: object) -> None:
+    node = ir.Node(domain, operator, [ir.Value(name="x", shape=ir.Shape([1, 2, 3, 4]))])
+    assert from_front(node, name, value) == counted
+
+
+def test_axes_stay_as_they_are_where_the_rank_is_not_known() -> None:
+    for inputs in ([], [None], [ir.Value(name="x")]):
+        assert from_front(ir.Node("", "Softmax", inputs), "axis", -1) == -1

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import onnx_ir as ir
+import pytest
 
+from graft.errors import PatternError
 from graft.patterns import is_op, outputs, wildcard
 from graft.patterns.match import Match
 from graft.patterns.rewrite import NewNodes, Rule, rewrite
+from graft.patterns.take_over import agree, is_safe, take_over
 from tests.patterns.graphs import graph_of
 
 
@@ -63,3 +66,55 @@ def test_outputs_are_not_joined_around_what_lies_between_them() -> None:
 
     assert not rewrite(graph, [Rule("pair", pair, build)])
     assert [node.op_type for node in graph] == ["Relu", "Neg", "Exp", "Add"]
+
+
+def test_new_values_take_the_type_and_shape_that_they_lack() -> None:
+    graph = graph_of("y = Relu(x)")
+    before, after = graph.outputs[0], ir.Value(name="v")
+    agree(before, after)
+    assert (after.type, str(after.shape)) == (before.type, "[2,3]")
+    assert after.shape is not before.shape
+    after.shape = ir.Shape(["n", 3])
+    agree(before, after)
+    assert str(after.shape) == "[2,3]"
+    symbolic = ir.Value(name="w", type=before.type, shape=ir.Shape(["m", 3]))
+    agree(symbolic, before)
+    assert str(before.shape) == "[2,3]"
+
+
+@pytest.mark.parametrize("shape", [[2, 3, 1], [2], [2, 4], ["n", 4]])
+def test_a_value_of_another_shape_is_refused(shape: list[int | str]) -> None:
+    before = graph_of("y = Relu(x)").outputs[0]
+    with pytest.raises(PatternError) as caught:
+        agree(before, ir.Value(name="v", type=before.type, shape=ir.Shape(shape)))
+    assert str(caught.value) == (
+        f"it replaces 'y', float32[2,3], by float32[{','.join(map(str, shape))}]; "
+        "build a value of the same type and shape, or return None for this match"
+    )
+
+
+def test_a_replacement_that_reads_what_reads_the_old_value_would_make_a_cycle() -> None:
+    graph = graph_of("a = Relu(x)\nb = Exp(a)\nc = Tanh(b)\ny = Neg(x)")
+    a, b, c, y = graph
+    above, below = ir.Node("", "Abs", [graph.inputs[0]]), ir.Node("", "Abs", [c.outputs[0]])
+    assert is_safe(a.outputs, [above])
+    assert not is_safe(a.outputs, [below])
+    assert not is_safe([y.outputs[0], a.outputs[0]], [above, below])
+    assert is_safe(a.outputs, [])
+    assert is_safe(c.outputs, [ir.Node("", "Abs", [b.outputs[0]])])
+
+
+def test_uses_in_what_was_just_made_and_in_its_bodies_stay() -> None:
+    graph = graph_of(
+        """a = Relu(x)
+        m = If(c) <
+          then_branch = t () => (float[2,3] p) { p = Neg(a) },
+          else_branch = e () => (float[2,3] q) { q = Abs(a) }
+        >
+        y = Exp(a)""",
+        inputs="float[2,3] x, bool c",
+    )
+    old, made, last = graph
+    assert take_over(graph, old.outputs[0], made.outputs[0], [made])
+    assert last.inputs[0] is made.outputs[0]
+    assert {use.node.op_type for use in old.outputs[0].uses()} == {"Neg", "Abs"}

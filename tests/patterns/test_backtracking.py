@@ -100,3 +100,14 @@ def test_the_last_step_within_the_limit_is_free_of_it() -> None:
     machine.spend(STEP_LIMIT)
     with pytest.raises(StepLimitError):
         machine.spend(1)
+
+
+def test_what_a_step_entered_before_any_choice_is_taken_back_too() -> None:
+    def enter(machine: Machine, pattern: str, subject: int, scope: Scope) -> Goals:
+        machine.bind(scope.captures, pattern, subject)  # type: ignore[misc]
+        return ()
+
+    machine, scope = Machine(), Scope(None)
+    same: Goals = ((enter, "a", 1, scope), (enter, "b", 1, scope), (differ, None, None, scope))
+    assert list(machine.solutions(*same)) == []
+    assert scope.captures == {}

@@ -10,30 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.partition.placement.partitioner import partition
-from graft.partition.region import regions
-from graft.patterns import Composite, is_op, wildcard
+from tests.partition.drawn_backends import BACKENDS, backends_of
 from tests.partition.graphs import (
-    BINARY,
-    UNARY,
-    Toy,
-    everything,
     inputs_for,
     random_models,
     region_sets,
     run_reference,
-    toy,
 )
-
-BACKENDS = st.lists(st.sets(st.sampled_from((*UNARY, *BINARY))), min_size=1, max_size=3)
-PATTERNS = (
-    Composite("toy.add_relu", is_op("Relu")(is_op("Add")(wildcard(), wildcard()))),
-    Composite("toy.mul_add", is_op("Mul")(wildcard(), wildcard()) + wildcard()),
-)
-
-
-def backends_of(operators: list[set[str]]) -> list[Toy]:
-    toys = [toy(f"b{i}", *sorted(names), patterns=PATTERNS if i == 0 else ()) for i, names in enumerate(operators)]
-    return [*toys, everything()]
 
 
 @settings(max_examples=60, deadline=None)
@@ -144,15 +127,3 @@ def test_one_after_the_other_equals_all_at_once_and_a_second_time_changes_nothin
     assert region_sets(step) == region_sets(at_once)
     again = partition(at_once, backends)
     assert ir.to_onnx_text(again.model) == ir.to_onnx_text(at_once)
-
-
-@settings(max_examples=40, deadline=None)
-@given(random_models(), BACKENDS)
-def test_regions_carry_types_and_constants(model: ir.Model, operators: list[set[str]]) -> None:
-    result = partition(model, backends_of(operators))
-    for region in regions(result.model):
-        assert all(value.static_shape == (2, 3) and value.dtype == "float32" for value in region.inputs)
-        assert set(region.constants) <= {"w"}
-        for node in region.nodes():
-            assert all(value.dtype == "float32" for value in node.outputs)
-            assert all(value.is_constant == (value.name == "w") for value in node.inputs if value is not None)

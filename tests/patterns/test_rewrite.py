@@ -106,41 +106,6 @@ def test_a_rule_that_builds_too_few_values_is_an_error() -> None:
     assert str(caught.value) == "rule 'pair' built 1 values at Relu (node 'a'), its pattern has 2 outputs"
 
 
-def test_a_result_can_wrap_what_it_replaces() -> None:
-    graph = graph_of("a = Neg(x)\ny = Abs(a)")
-    wrap = Rule("wrap", is_op("Neg"), lambda match, op: op("Relu", match.root.outputs[0]), once=True)
-    rewrite(graph, [wrap])
-    assert [node.op_type for node in graph] == ["Neg", "Relu", "Abs"]
-    assert graph[1].inputs[0] is graph[0].outputs[0]
-    assert graph[2].inputs[0] is graph[1].outputs[0]
-
-
-def test_an_output_of_the_model_that_is_wrapped_keeps_its_name() -> None:
-    graph = graph_of("y = Neg(x)", more="<float[1] y_replaced = {1}>")
-    rewrite(graph, [Rule("wrap", is_op("Neg"), lambda match, op: op("Relu", match.root.outputs[0]), once=True)])
-    assert text(graph) == ["y_replaced_2 = Neg(x)", "y = Relu(y_replaced_2)"]
-
-
-def test_an_output_of_the_model_that_becomes_an_input_keeps_its_name() -> None:
-    graph = graph_of("a = Neg(x)\ny = Neg(a)")
-    rewrite(graph, [Rule("neg neg", is_op("Neg")(is_op("Neg")(wildcard().named("x"))), lambda match, op: match["x"])])
-    assert text(graph) == ["y = Identity(x)"]
-    assert [value.name for value in graph.outputs] == ["y"]
-
-
-def test_an_identity_that_names_an_output_is_not_removed_for_ever() -> None:
-    graph = graph_of("y = Identity(x)")
-    done = rewrite(graph, [Rule("identity", is_op("Identity")(wildcard().named("x")), lambda match, op: match["x"])])
-    assert text(graph) == ["y = Identity(x)"]
-    assert not done
-
-
-def test_two_outputs_of_the_model_keep_their_names() -> None:
-    graph = graph_of("a = Relu(x)\ny = Identity(a)", outputs="float[2,3] a, float[2,3] y")
-    rewrite(graph, [Rule("identity", is_op("Identity")(wildcard().named("x")), lambda match, op: match["x"])])
-    assert [value.name for value in graph.outputs] == ["a", "y"]
-
-
 def test_rules_take_the_longest_form_of_what_repeats() -> None:
     graph = graph_of("a = Relu(x)\nb = Relu(a)\nc = Relu(b)\ny = Exp(c)")
     chain = repeat(lambda inner: is_op("Relu")(inner), wildcard().named("x"), least=1)
@@ -148,20 +113,6 @@ def test_rules_take_the_longest_form_of_what_repeats() -> None:
     assert text(graph)[-1] == "y = Exp(val_0)"
     assert [node.op_type for node in graph] == ["Abs", "Exp"]
     assert done.applied["one relu"] == 1
-
-
-def test_values_that_a_rule_makes_have_types_and_shapes() -> None:
-    graph = graph_of("y = Relu(x)")
-
-    def build(match: Match, op: NewNodes) -> ir.Value:
-        flat = op("Reshape", match["x"], op.constant(np.array([3, 2], np.int64)))
-        return op("Reshape", op("Abs", flat), op.constant(np.array([2, -1], np.int64)))
-
-    rewrite(graph, [Rule("fold", is_op("Relu")(wildcard().named("x")), build)])
-    made = {node.op_type: node.outputs[0] for node in graph}
-    assert str(made["Abs"].shape) == "[3,2]"
-    assert all(node.outputs[0].type == ir.TensorType(ir.DataType(1)) for node in graph if node.op_type != "Constant")
-    assert (made["Constant"].dtype, str(graph.outputs[0].shape)) == (ir.DataType.INT64, "[2,3]")
 
 
 def test_rules_reach_into_bodies() -> None:
@@ -201,18 +152,6 @@ def test_a_rule_that_builds_something_else_is_an_error(build: Build, message: st
     with pytest.raises(PatternError) as caught:
         rewrite(graph_of("y = Relu(x)"), [Rule("bad", is_op("Relu")(wildcard().named("x")), build)])
     assert str(caught.value) == message
-
-
-def test_outputs_are_not_joined_around_what_lies_between_them() -> None:
-    shared = wildcard().named("x")
-    pair = outputs(is_op("Relu")(shared), is_op("Exp")(wildcard().named("z")))
-    graph = graph_of("a = Relu(x)\nm = Neg(a)\nb = Exp(m)\ny = Add(b, a)")
-
-    def build(match: Match, op: NewNodes) -> list[ir.Value]:
-        return [op("Sum", match["x"], match["z"]), op("Max", match["x"], match["z"])]
-
-    assert not rewrite(graph, [Rule("pair", pair, build)])
-    assert [node.op_type for node in graph] == ["Relu", "Neg", "Exp", "Add"]
 
 
 def test_a_rule_applied_once_does_not_match_what_it_made() -> None:

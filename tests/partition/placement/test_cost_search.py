@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -10,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.graph.view import NodeView
-from graft.core.machine.rows import GENERIC
-from graft.core.machine.target import Precision, Target
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.table import Cost
 from graft.core.reject import Reject
@@ -27,6 +24,7 @@ from graft.partition.plan import Plan
 from graft.partition.policy import PlacementMode, Policy
 from graft.partition.region import Region, regions
 from graft.patterns import Composite, is_op, wildcard
+from tests.partition.costly import RIVALS, Clock, Costly, plan_by
 from tests.partition.graphs import BINARY, UNARY, Toy, everything, random_models, small, toy
 
 MODEL = Policy(placement="model")
@@ -122,38 +120,6 @@ def test_it_is_never_dearer_than_greed_or_the_best_single_backend(
             assert found <= price(partition(model, backends), prices) + 1e-9
 
 
-class Costly(Toy):
-    """A backend that says what its regions cost."""
-
-    def __init__(self, name: str, costs: Cost | list[Cost], fallback: bool = False) -> None:
-        super().__init__(name, answer=lambda node: True, fallback=fallback)
-        object.__setattr__(self, "costs", costs)
-
-    def cost(self, region: Region) -> Cost | list[Cost]:
-        return self.costs  # type: ignore[attr-defined,no-any-return]
-
-
-def test_the_model_reads_what_backends_say_their_regions_cost() -> None:
-    model = small("a = Relu(x)\ny = Exp(a)")
-    slow, fast = Costly("npu", Cost(10**12, 0)), Costly("npu", [Cost(10**3, 0), Cost(0, 10**3)])
-    rest = Costly("rest", Cost(10**9, 0), fallback=True)
-    assert partition(model, [slow, rest], policy=MODEL).plan["a"].backend == "rest"
-    assert partition(model, [fast, rest], policy=MODEL).plan["a"].backend == "npu"
-
-
-def test_kernels_one_after_another_cost_their_sum_and_threads_share_all_but_fixed_seconds() -> None:
-    region = regions(partition(small("y = Relu(x)"), [everything()]).model)[0]
-
-    def seconds(threads: int, *costs: Cost) -> float:
-        backend = Costly("rest", list(costs))
-        return Roofline([backend], OPERATORS, threads).region_seconds(region)
-
-    product, copy, fixed = Cost(10**10, 10), Cost(10, 10**9), Cost(0, 0, 0.3)
-    assert seconds(1, product, copy) == pytest.approx(seconds(1, product) + seconds(1, copy), rel=1e-4)
-    assert seconds(2, product) == pytest.approx(seconds(1, product) / 2, rel=1e-3)
-    assert seconds(2, fixed) == pytest.approx(seconds(1, fixed), rel=1e-3)
-
-
 def test_a_backend_that_does_not_say_what_it_costs_is_no_match_for_a_fallback_that_does() -> None:
     model = small("a = Relu(x)\ny = Exp(a)", "float[512,512] x", "float[512,512] y")
     rest = Costly("rest", Cost(2 * 512 * 512, 2 * 4 * 512 * 512), fallback=True)
@@ -214,80 +180,8 @@ def test_the_search_looks_at_no_more_plans_than_allowed() -> None:
     assert 0 < counted <= 3 * one
 
 
-@dataclass
-class Clock:
-    """Times by the backends of a plan, in the order in which they are first met."""
-
-    known: dict[tuple[str, ...], float]
-    measurable: dict[tuple[str, ...], float] = field(default_factory=dict)
-    measured: list[tuple[str, ...]] = field(default_factory=list)
-
-    def recorded(self, result: Partitioned) -> float | None:
-        return self.known.get(backends_of(result))
-
-    def measure(self, results: Sequence[Partitioned]) -> None:
-        for one in results:
-            self.measured.append(backends_of(one))
-            if (seconds := self.measurable.get(backends_of(one))) is not None:
-                self.known[backends_of(one)] = seconds
-
-
-def backends_of(result: Partitioned) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(region.backend for region in regions(result.model)))
-
-
-RIVALS = (Costly("npu", Cost(10**10, 0)), Costly("rest", Cost(10**9, 0), fallback=True))
-
-
-def plan_by(mode: PlacementMode, clock: Clock) -> Plan:
-    return partition(small("y = Relu(x)"), RIVALS, policy=Policy(placement=mode), times=clock).plan
-
-
 def placed(mode: PlacementMode, clock: Clock) -> str:
     return plan_by(mode, clock)["y"].backend
-
-
-@pytest.mark.parametrize(
-    ("mode", "npu", "rest", "text"),
-    [
-        ("model", None, None, "10 ms against 100 ms with npu here, by the model"),
-        ("auto", None, None, "10 ms against 100 ms with npu here, by the model"),
-        ("auto", 3.0, 2.0, "2000 ms against 3000 ms with npu here, as measured here"),
-        ("measured", 3.0, 2.0, "2000 ms against 3000 ms with npu here, as measured here"),
-    ],
-)
-def test_the_reason_of_what_cost_decided_has_both_totals(
-    mode: PlacementMode, npu: float | None, rest: float | None, text: str
-) -> None:
-    times = {(name,): seconds for name, seconds in (("npu", npu), ("rest", rest)) if seconds is not None}
-    clock = Clock({}, times) if mode == "measured" else Clock(times)
-    plan = plan_by(mode, clock)
-    assert plan["y"].reasons["npu"] == Reject("cost", f"another placement is cheaper as a whole: {text}")
-    assert Plan.from_json(plan.to_json()) == plan
-
-
-def test_the_reason_says_which_of_the_totals_was_not_measured() -> None:
-    model = small("a = Relu(x)\nb = Exp(a)\ny = Tanh(b)")
-    rest, second = Costly("rest", Cost(10**9, 0), fallback=True), Costly("second", Cost(10**10, 0))
-    backends = [Costly("npu", Cost(10**11, 0)), second, rest]
-    clock = Clock({("second",): 1.0, ("rest",): 0.5})
-    plan = partition(model, backends, policy=Policy(placement="auto"), times=clock).plan
-    assert plan["b"].reasons["second"].text == (
-        "another placement is cheaper as a whole: 500 ms against 1000 ms with second here, as measured here"
-    )
-    assert plan["b"].reasons["npu"].text == (
-        "another placement is cheaper as a whole: 500 ms as measured here; with npu here it was not measured, by the "
-        "model 10 ms against 1000 ms"
-    )
-
-
-def test_a_gain_within_the_margin_is_said_to_be_one() -> None:
-    npu, rest = Costly("npu", Cost(9 * 10**9, 0)), Costly("rest", Cost(10**10, 0), fallback=True)
-    plan = partition(small("y = Relu(x)"), [npu, rest], policy=MODEL).plan
-    assert plan["y"].reasons["npu"].text == (
-        "another placement is cheaper as a whole: 100 ms against 90 ms with npu here, by the model; "
-        "a gain counts from 15% on"
-    )
 
 
 @pytest.mark.parametrize(
@@ -390,31 +284,3 @@ def test_what_passes_between_backends_of_one_device_is_copied_by_nobody() -> Non
     assert [value.name for value in handed_over(result.model, {"gpu": "gpu", "library": "gpu"})] == []
     memories = {"gpu": "gpu", "library": "gpu"}
     assert [value.name for value in transferred(result.model, memories)] == ["x", "b"]
-
-
-class Device(Costly):
-    """A backend on a device, whose seconds depend on what code is for."""
-
-    device = "gpu"
-
-    def cost_on(self, region: Region, target: Target) -> list[Cost]:
-        return [Cost(0, 0, 1e-3 if target.precision == "bf16" else 1.0)]
-
-
-def test_a_device_is_priced_by_the_target_and_its_copies() -> None:
-    model = small("y = Relu(x)", "float[1000,1000] x", "float[1000,1000] y")
-    backends = [Device("gpu", Cost(0, 0)), Costly("rest", Cost(10**9, 0), fallback=True)]
-
-    def placed_for(precision: Precision, link: float = 2e10) -> str:
-        target = Target(GENERIC, precision=precision)
-        estimator = Roofline(backends, OPERATORS, target=target, link_bytes_per_second=link)
-        return partition(model, backends, policy=MODEL, estimator=estimator).plan["y"].backend
-
-    assert placed_for("bf16") == "gpu"
-    assert placed_for("float32") == "rest"
-    assert placed_for("bf16", link=5e8) == "rest"
-
-
-def test_copies_over_a_link_cost_their_bytes_and_a_beginning() -> None:
-    model = Roofline([], OPERATORS, link_bytes_per_second=1e9, link_seconds=1e-3)
-    assert model.transfer_seconds(10**6) == pytest.approx(2e-3)

@@ -8,9 +8,8 @@ import pytest
 
 from graft.errors import PatternError
 from graft.partition.placement.partitioner import partition
-from graft.patterns import Composite, Pattern, absent, is_composite, is_constant, is_if, is_input, is_op, wildcard
+from graft.patterns import Composite, Pattern, is_composite, is_constant, is_if, is_op, wildcard
 from graft.patterns.checks.tables import require_composites, shadowed
-from graft.patterns.checks.validate import validate
 from tests.partition.graphs import everything, small, toy
 
 CONV = is_op("Conv")(wildcard(), is_constant(), ...)
@@ -36,63 +35,6 @@ def test_a_row_that_can_never_form_is_refused_with_its_name(pattern: Pattern, me
     with pytest.raises(PatternError) as caught:
         require_composites("npu", [Composite("npu.row", pattern)])
     assert str(caught.value) == f"composite 'npu.row' of backend 'npu': {message}"
-
-
-@pytest.mark.parametrize(
-    ("pattern", "message"),
-    [
-        (
-            is_op("MatMul")(wildcard()),
-            "the pattern gives MatMul 1 inputs, it has at least 2; close the arguments with ... for more",
-        ),
-        (is_op("MatMul")(wildcard(), absent()), "the pattern wants input 1 of MatMul absent, which is never left out"),
-        (is_op("Conv").has_attr(group="1"), "attribute 'group' of Conv is of type int, which never equals '1'"),
-        (is_op("Conv").has_attr(auto_pad=1), "attribute 'auto_pad' of Conv is of type string, which never equals 1"),
-        (
-            is_constant().has_attr(axis=1),
-            "has_attr(axis=...) stands behind is_constant(), which has no attributes: no node computes it",
-        ),
-        (
-            is_op("Relu")(is_input("x").has_attr(axis=1)),
-            'has_attr(axis=...) stands behind is_input("x"), which has no attributes: no node computes it',
-        ),
-        (is_op("Cos").has_dtype("int8"), "output 0 of Cos is never int8; it is bfloat16, float16, float32, float64"),
-        (is_op("Relu") & is_op("Exp"), "the pattern demands Relu and Exp of one value, which no node is"),
-        (
-            wildcard().has_dtype("float32").has_dtype("int8"),
-            "the pattern demands of one value the element types float32 and int8; it has one",
-        ),
-        (
-            wildcard().has_rank(2, 3).named("x").has_shape(1, None, "n", 4),
-            "the pattern demands of one value the ranks 2 or 3 and 4; it has one",
-        ),
-        (
-            is_op("Conv").has_attr(group=1).has_attr(group=2),
-            "the pattern demands attribute group of one node to be 1 and 2",
-        ),
-    ],
-)
-def test_demands_that_nothing_meets_are_refused(pattern: Pattern, message: str) -> None:
-    with pytest.raises(PatternError) as caught:
-        validate(pattern)
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        is_op("Clip")(wildcard(), absent(), wildcard()),
-        is_op("Squeeze")(wildcard()),
-        is_op("Conv", "Gelu")(wildcard()),
-        is_op("Conv").has_attr(strides=2, dilations=[1, 1]),
-        is_op("Gelu").has_attr(approximate="none"),
-        is_op("Add").has_dtype("custom[posit]16"),
-        (is_op("Relu") | is_op("Exp")) & is_op("Exp"),
-        is_op("Conv").has_attr(group=1) & is_op("Conv").has_attr(group=lambda group: group < 3),
-    ],
-)
-def test_demands_that_something_meets_are_taken(pattern: Pattern) -> None:
-    validate(pattern)
 
 
 @pytest.mark.parametrize(

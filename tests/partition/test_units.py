@@ -1,0 +1,104 @@
+"""What is placed as one, in topological order."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from graft.partition.graph import IndexedGraph, index_graph
+from graft.partition.merge_composite import MergeComposite, Table
+from graft.partition.placement.partitioner import partition
+from graft.partition.units import Units, make_units, strongly_connected
+from graft.patterns import Composite, is_op, wildcard
+from tests.partition.graphs import everything, model_of, run_reference, small, toy
+
+SEQUENCE = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[2] x, int64 i) => (float[2] y) {
+  a = Relu(x)
+  s = SequenceConstruct(a, x)
+  b = Exp(a)
+  t = SequenceInsert(s, b)
+  l = SequenceAt(t, i)
+  y = Relu(l)
+}"""
+
+
+def run_both(model: ir.Model, partitioned: ir.Model, **inputs: np.ndarray) -> None:
+    np.testing.assert_array_equal(run_reference(partitioned, inputs)[0], run_reference(model, inputs)[0])
+
+
+def test_what_lies_between_sequence_operators_is_placed_by_itself() -> None:
+    text = SEQUENCE.replace("b = Exp(a)", "f = SequenceAt(s, i)  b = Exp(f)")
+    model = model_of(text)
+    result = partition(model, [toy("npu", "Relu", "Exp"), everything("reference", fallback=True)])
+    assert result.plan["b"].backend == "npu"
+    run_both(model, result.model, x=np.array([-1, 2], np.float32), i=np.array(1))
+
+
+def reaches(start: int, end: int, successors: dict[int, set[int]]) -> bool:
+    seen, stack = {start}, [start]
+    while stack:
+        for other in successors.get(stack.pop(), ()):
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return end in seen
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_components_are_the_vertices_that_reach_each_other(seed: int) -> None:
+    draw = random.Random(seed)
+    count = draw.randint(1, 7)
+    successors = {one: {draw.randrange(count) for _ in range(draw.randint(0, 2))} for one in range(count)}
+    found = strongly_connected(range(count), successors)
+    assert sorted(vertex for component in found for vertex in component) == list(range(count))
+    own = {vertex: number for number, component in enumerate(found) for vertex in component}
+    for one in range(count):
+        for other in range(count):
+            together = reaches(one, other, successors) and reaches(other, one, successors)
+            assert (own[one] == own[other]) == together
+            if other in successors[one]:
+                assert own[other] <= own[one], "what is reached comes first"
+
+
+def grouped(model: ir.Model, *rows: Composite, duplicate: bool = False) -> tuple[IndexedGraph, Units]:
+    graph = index_graph(model.graph)
+    found = MergeComposite((Table("npu", rows),), duplicate=duplicate).run(graph)
+    return graph, make_units(graph, found.groups)
+
+
+def test_without_composites_every_node_is_a_unit() -> None:
+    _, units = grouped(small("a = Relu(x)\nb = Exp(a)\ny = Sub(b, a)"))
+    assert [unit.nodes for unit in units.units] == [(0,), (1,), (2,)]
+    assert (units.unit_of, units.predecessors) == ([0, 1, 2], [[], [0], [1, 0]])
+    assert not any(unit.opaque or unit.group for unit in units.units)
+
+
+def test_a_composite_is_one_unit_behind_what_it_reads() -> None:
+    row = Composite("npu.add_relu", is_op("Add")(is_op("Relu"), wildcard()))
+    _, units = grouped(small("a = Relu(x)\nb = Exp(x)\ny = Add(a, b)"), row)
+    assert [unit.nodes for unit in units.units] == [(1,), (0, 2)]
+    assert (units.unit_of, units.predecessors) == ([1, 0, 1], [[], [0]])
+    group = units.units[1].group
+    assert group is not None
+    assert group.composite is row
+    assert units.units[1].body == (0, 2)
+
+
+def test_what_a_composite_computes_again_is_in_its_body_and_no_predecessor() -> None:
+    row = Composite("npu.add_relu", is_op("Add")(is_op("Relu"), wildcard()))
+    _, units = grouped(small("a = Relu(x)\nb = Exp(a)\ny = Add(a, b)"), row, duplicate=True)
+    assert [(unit.nodes, unit.body) for unit in units.units] == [((0,), (0,)), ((1,), (1,)), ((2,), (0, 2))]
+    assert (units.unit_of, units.predecessors) == ([0, 1, 2], [[], [0], [1]])
+
+
+def test_nodes_that_share_a_sparse_value_are_one_opaque_unit_with_all_between_them() -> None:
+    model = small("a = Relu(x)\nb = Exp(a)\nc = Add(a, b)\ny = Neg(c)")
+    model.graph[0].outputs[0].type = ir.SparseTensorType(ir.DataType.FLOAT)
+    graph = index_graph(model.graph)
+    units = make_units(graph, [])
+    assert [(unit.nodes, unit.opaque) for unit in units.units] == [((0, 1, 2), True), ((3,), False)]
+    assert units.predecessors == [[], [0]]

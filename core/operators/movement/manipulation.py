@@ -15,10 +15,12 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
+from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything, fixed, varying_axis
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement import stated_extents as claims
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
 
@@ -322,6 +324,7 @@ OPERATORS.add(
         shapes=shapes.split,
         contents=contents.split,
         attributes=(check.AXIS, check.at_least(1, "num_outputs")),
+        stated=Stated(claims.split),
     )
 )
 OPERATORS.add(
@@ -335,6 +338,7 @@ OPERATORS.add(
         shapes=shapes.slice_,
         contents=contents.slice_,
         attributes=(check.axes(3),),
+        stated=Stated(claims.slice_, (1, 2, 3, 4)),
     )
 )
 
@@ -368,6 +372,7 @@ OPERATORS.add(
         shapes=shapes.expand,
         contents=contents.expand,
         bounds=shapes.expand_bounds,
+        stated=Stated(claims.expand),
     )
 )
 OPERATORS.add(
@@ -380,6 +385,7 @@ OPERATORS.add(
         demands=demand.counted(1, 0, lambda node: demand.rank_of(node.input(0))),
         shapes=shapes.tile,
         contents=contents.tile,
+        stated=Stated(claims.tile),
     )
 )
 
@@ -489,6 +495,7 @@ OPERATORS.add(
         demands=_pad_demands,
         shapes=shapes.pad,
         attributes=(check.one_of("mode", "constant", "reflect", "edge", "wrap"), check.axes(3)),
+        stated=Stated(claims.pad, (1, 3)),
     )
 )
 
@@ -512,6 +519,7 @@ OPERATORS.add(
         demands=demand.counted(1, 0, lambda node: len(node.attribute("axes") or ()) or demand.rank_of(node.input(0))),
         shapes=shapes.center_crop_pad,
         attributes=(check.axes("axes"),),
+        stated=Stated(claims.crop_or_pad),
     )
 )
 
@@ -594,10 +602,20 @@ OPERATORS.add(
         varies=anything,
         shapes=shapes.constant_of_shape,
         contents=contents.constant_of_shape,
+        stated=Stated(claims.given_by(0), (0,)),
     )
 )
 OPERATORS.add(
-    Operator("Range", INJECTIVE, _lower_range, moved, varies=anything, shapes=shapes.range_, contents=contents.range_)
+    Operator(
+        "Range",
+        INJECTIVE,
+        _lower_range,
+        moved,
+        varies=anything,
+        shapes=shapes.range_,
+        contents=contents.range_,
+        stated=Stated(claims.range_, (0, 1, 2)),
+    )
 )
 OPERATORS.add(Operator("Shape", SHAPE_ONLY, _lower_shape, moved, shapes=shapes.shape_of, contents=contents.shape_of))
 OPERATORS.add(Operator("Size", SHAPE_ONLY, _lower_size, moved, shapes=shapes.size_of, contents=contents.size_of))

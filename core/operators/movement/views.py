@@ -17,8 +17,10 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import free
 from graft.core.operators.definition.facts import ContentsRule, ShapeRule
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like, same
+from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement import stated_extents as claims
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Expression, Stage
 
@@ -158,19 +160,33 @@ def _add(
     contents_rule: ContentsRule,
     demands: demand.Demand | None = None,
     attributes: Sequence[check.Fault] = (),
+    stated: Stated | None = None,
 ) -> None:
     OPERATORS.add(
         Operator(
             name, VIEW | {Trait.DATA_MOVEMENT}, lower_view, free, demands=demands,
-            shapes=shape_rule, contents=contents_rule, attributes=attributes,
+            shapes=shape_rule, contents=contents_rule, attributes=attributes, stated=stated,
         )
     )  # fmt: skip
 
 
-_add("Reshape", shapes.reshape, contents.reshaped, _reshape_demands)
+_add("Reshape", shapes.reshape, contents.reshaped, _reshape_demands, stated=Stated(claims.reshape))
 _add("Flatten", shapes.flatten, contents.reshaped, attributes=(check.axis(past=1),))
-_add("Squeeze", shapes.squeeze, contents.reshaped, _squeeze_demands, attributes=(check.axes(1),))
-_add("Unsqueeze", shapes.unsqueeze, contents.reshaped, attributes=(check.axes(1, more=True),))
+_add(
+    "Squeeze",
+    shapes.squeeze,
+    contents.reshaped,
+    _squeeze_demands,
+    attributes=(check.axes(1),),
+    stated=Stated(claims.squeeze),
+)
+_add(
+    "Unsqueeze",
+    shapes.unsqueeze,
+    contents.reshaped,
+    attributes=(check.axes(1, more=True),),
+    stated=Stated(claims.unsqueeze),
+)
 _add("Identity", LIKE_FIRST, same)
 
 

@@ -14,12 +14,13 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
-from graft.core.operators.definition.facts import Facts, Shape, ShapeRule, normal_axis
+from graft.core.operators.definition.facts import ShapeRule, normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
 from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import Check, anything, fixed
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
 from graft.core.operators.reductions.reduction import Axes, mean_of, rows, square, trailing
+from graft.core.operators.reductions.shapes import statistics
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
@@ -282,16 +283,6 @@ def _lower_lp_norm(lowering: Lowering) -> tuple[Stage, ...]:
     return (stage, b.compute(lowering.output(), value))
 
 
-def _statistics_shapes(facts: Facts) -> list[Shape | None]:
-    """Return the shape of the result, and twice that of the statistics: 1 along the axes of a row."""
-    shape = facts.shape(0)
-    if shape is None:
-        return []
-    axis = facts.attribute("axis", -1) % max(1, len(shape))
-    rows = (*shape[:axis], *(1 for _ in shape[axis:]))
-    return [shape, rows, rows]
-
-
 def _for_each_channel(node: NodeView) -> Iterator[check.Wanted]:
     """Scale and bias of a normalisation have an element for each channel."""
     if len(shape := check.shape_of(node, 0)) > 1:
@@ -320,7 +311,7 @@ _row_wise(
     _lower_layer_norm,
     anything,
     demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)),
-    shapes=_statistics_shapes,
+    shapes=statistics,
     attributes=(check.AXIS, check.EPSILON),
 )
 _row_wise(
@@ -328,7 +319,7 @@ _row_wise(
     _lower_rms_norm,
     anything,
     demand.expanding(1, 0),
-    shapes=_statistics_shapes,
+    shapes=statistics,
     attributes=(check.AXIS, check.EPSILON),
 )
 _row_wise(

@@ -12,7 +12,16 @@ from graft.core.operators.functions import (
     trees,
 )
 from graft.core.operators.images import convolution, pooling, resize, sampling
-from graft.core.operators.movement import indexing, manipulation, sequential, views
+from graft.core.operators.movement import (
+    generators,
+    indexing,
+    manipulation,
+    padding,
+    parts,
+    repetition,
+    sequential,
+    views,
+)
 from graft.core.operators.products import attention, contraction, fourier, recurrent
 from graft.core.operators.reductions import normalization, quantization, reduction
 from graft.core.operators.without_lowering import expanded, irregular, random
@@ -25,8 +34,12 @@ FAMILIES = (
     pooling,
     resize,
     sampling,
+    generators,
     indexing,
     manipulation,
+    padding,
+    parts,
+    repetition,
     sequential,
     views,
     attention,

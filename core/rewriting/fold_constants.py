@@ -146,10 +146,11 @@ def _result_bytes(node: ir.Node) -> int | None:
 
 def _shape_of(node: ir.Node) -> list[np.ndarray] | None:
     """Return the result of a node that reads only the shape of its input, where that is known (case 1)."""
-    row, shape = OPERATORS.of(view := NodeView(node)), static_shape(node.inputs[0])
-    if row is None or Trait.SHAPE_ONLY not in row.traits or row.contents is None or shape is None:
+    row = OPERATORS.of(view := NodeView(node))
+    if row is None or Trait.SHAPE_ONLY not in row.traits or row.contents is None:
         return None
-    found = row.contents(Facts(view, [shape], [None]))
+    shape = static_shape(node.inputs[0])
+    found = None if shape is None else row.contents(Facts(view, [shape], [None]))
     return None if found is None else [np.array(found.elements, np.int64).reshape(found.shape)]
 
 

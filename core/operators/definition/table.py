@@ -18,7 +18,7 @@ import onnx
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition.checks import Fault
 from graft.core.operators.definition.demands import Demand
-from graft.core.operators.definition.facts import BoundsRule, ContentsRule, ShapeRule
+from graft.core.operators.definition.facts import BoundsRule, ContentsRule, IdentityRule, ShapeRule
 from graft.core.operators.definition.function_body import Function
 from graft.core.operators.definition.index_bounds import IndexRule
 from graft.core.operators.definition.stated_extents import Stated
@@ -152,7 +152,8 @@ class Operator:
     ``shapes`` gives the shapes of the outputs where extents are expressions, ``contents`` the elements of a small
     output of whole numbers, ``bounds`` ranges of extents that are narrowed (`graft.core.operators.definition.facts`);
     of an operator of ONNX without ``shapes``, onnx's inference is asked. ``attributes`` and ``operands`` are what must
-    hold of attributes, and of the extents of inputs beside each other, when a model is loaded. ``indices`` gives the
+    hold of attributes, and of the extents of inputs beside each other, when a model is loaded. ``identity`` says
+    whether a node hands on its first input; without it, views do so where they keep its shape. ``indices`` gives the
     ranges that the contents of index inputs must lie in, and ``stated`` what computed operands make of extents that a
     model states in numbers: both are checked before a node runs.
     Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
@@ -178,6 +179,7 @@ class Operator:
     bounds: BoundsRule | None = None
     attributes: Sequence[Fault] = ()
     operands: Sequence[Fault] = ()
+    identity: IdentityRule | None = None
     indices: IndexRule | None = None
     stated: Stated | None = None
 

@@ -10,6 +10,7 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import moved
+from graft.core.operators.definition.facts import Facts
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything, fixed
 from graft.core.operators.movement import contents, shapes
@@ -93,6 +94,15 @@ def _permutation(node: NodeView) -> str | None:
 _IMAGE_ORDER = check.one_of("mode", "DCR", "CRD")
 
 
+def _keeps_order(facts: Facts) -> bool:
+    """Whether a Transpose moves only axes of length 1."""
+    shape = facts.shape(0)
+    if shape is None or not facts.keeps_shape:
+        return False
+    moved = [axis for axis in facts.attribute("perm") or reversed(range(len(shape))) if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
 OPERATORS.add(
     Operator(
         "Transpose",
@@ -103,6 +113,7 @@ OPERATORS.add(
         shapes=shapes.transpose,
         contents=contents.transpose,
         attributes=(_permutation,),
+        identity=_keeps_order,
     )
 )
 OPERATORS.add(

@@ -11,6 +11,7 @@ from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import normal_axis
+from graft.core.operators.definition.shape_rules import is_filled_with
 from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
 from graft.core.operators.definition.varying import anything
@@ -127,6 +128,7 @@ OPERATORS.add(
         shapes=shapes.pad,
         attributes=(check.one_of("mode", "constant", "reflect", "edge", "wrap"), check.axes(3)),
         stated=Stated(claims.pad, (1, 3)),
+        identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 0),
     )
 )
 

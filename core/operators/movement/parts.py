@@ -10,7 +10,8 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved
-from graft.core.operators.definition.facts import normal_axis
+from graft.core.operators.definition.facts import Facts, normal_axis
+from graft.core.operators.definition.shape_rules import is_alone, is_filled_with
 from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
 from graft.core.operators.definition.varying import anything, varying_axis
@@ -179,6 +180,12 @@ def _split_demands(node: NodeView) -> Iterator[Equation]:
             yield from demand.equation(demand.plus(*parts), demand.operand(node, 0, axis))
 
 
+def _takes_everything(facts: Facts) -> bool:
+    """Whether a Slice of one step keeps all extents."""
+    steps = facts.view.input(4)
+    return facts.keeps_shape and (steps is None or is_filled_with(facts, 4, 1))
+
+
 OPERATORS.add(
     Operator(
         "Concat",
@@ -190,6 +197,7 @@ OPERATORS.add(
         shapes=shapes.concat,
         contents=contents.concat,
         attributes=(check.AXIS,),
+        identity=is_alone,
     )
 )
 OPERATORS.add(
@@ -218,5 +226,6 @@ OPERATORS.add(
         contents=contents.slice_,
         attributes=(check.axes(3),),
         stated=Stated(claims.slice_, (1, 2, 3, 4)),
+        identity=_takes_everything,
     )
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved
+from graft.core.operators.definition.shape_rules import is_filled_with
 from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
 from graft.core.operators.definition.varying import anything
@@ -42,6 +43,7 @@ OPERATORS.add(
         contents=contents.expand,
         bounds=shapes.expand_bounds,
         stated=Stated(claims.expand),
+        identity=lambda facts: facts.keeps_shape,
     )
 )
 OPERATORS.add(
@@ -55,5 +57,6 @@ OPERATORS.add(
         shapes=shapes.tile,
         contents=contents.tile,
         stated=Stated(claims.tile),
+        identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 1),
     )
 )

@@ -257,14 +257,10 @@ _add_binary("LessOrEqual", b.less_equal, contents=known.compared(known.opposite(
 _add_binary("GreaterOrEqual", b.greater_equal, contents=known.compared(known.opposite(known.less)))
 OPERATORS.add(
     Operator(
-        "PRelu",
-        ELEMENTWISE,
-        binary(prelu),
-        per_output(1),
-        demands=demand.expanding(1, 0),
+        "PRelu", ELEMENTWISE, binary(prelu), per_output(1), demands=demand.expanding(1, 0),
         shapes=shape_rules.LIKE_FIRST,
     )
-)
+)  # fmt: skip
 _add_broadcasting("Mod", _lower_mod, 4, contents=known.modulo, bounds=known.divisor)
 OPERATORS.add(
     Operator(
@@ -438,16 +434,11 @@ def _keeps_type(facts: Facts) -> bool:
 
 OPERATORS.add(
     Operator(
-        "Cast",
-        ELEMENTWISE,
-        _lower_cast,
-        per_output(1),
-        shapes=shape_rules.LIKE_FIRST,
-        contents=known.cast,
+        "Cast", ELEMENTWISE, _lower_cast, per_output(1),
+        shapes=shape_rules.LIKE_FIRST, contents=known.cast, identity=_keeps_type,
         attributes=(check.one_of("round_mode", "up", "down", "nearest"),),
-        identity=_keeps_type,
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator("CastLike", ELEMENTWISE, _lower_cast, per_output(1), shapes=shape_rules.LIKE_FIRST, identity=_keeps_type)
 )

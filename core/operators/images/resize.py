@@ -327,18 +327,10 @@ _CHECKS = (
 
 OPERATORS.add(
     Operator(
-        "Resize",
-        RESIZE,
-        _lower_resize,
-        per_output(8),
-        _accept_resize,
-        varies=_resize_varies,
-        demands=_resize_demands,
-        shapes=shapes.resize,
-        attributes=_CHECKS,
-        stated=Stated(_resized_extents, (2, 3)),
+        "Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies, demands=_resize_demands,
+        shapes=shapes.resize, attributes=_CHECKS, stated=Stated(_resized_extents, (2, 3)),
     )
-)
+)  # fmt: skip
 
 
 def _lower_upsample(lowering: Lowering) -> tuple[Stage, ...]:
@@ -365,13 +357,7 @@ def _accept_upsample(node: NodeView) -> Reject | None:
 
 OPERATORS.add(
     Operator(
-        "Upsample",
-        RESIZE,
-        _lower_upsample,
-        per_output(1),
-        _accept_upsample,
-        demands=_scales_demand(1),
-        shapes=shapes.upsample,
-        attributes=(check.one_of("mode", "nearest", "linear"),),
+        "Upsample", RESIZE, _lower_upsample, per_output(1), _accept_upsample, demands=_scales_demand(1),
+        shapes=shapes.upsample, attributes=(check.one_of("mode", "nearest", "linear"),),
     )
-)
+)  # fmt: skip

@@ -86,27 +86,15 @@ def _lower_range(lowering: Lowering) -> tuple[Stage, ...]:
 SHAPE_ONLY = INJECTIVE | {Trait.SHAPE_ONLY}
 OPERATORS.add(
     Operator(
-        "ConstantOfShape",
-        INJECTIVE,
-        _lower_constant_of_shape,
-        moved,
-        varies=anything,
-        shapes=shapes.constant_of_shape,
-        contents=contents.constant_of_shape,
-        stated=Stated(claims.given_by(0), (0,)),
+        "ConstantOfShape", INJECTIVE, _lower_constant_of_shape, moved, varies=anything,
+        shapes=shapes.constant_of_shape, contents=contents.constant_of_shape, stated=Stated(claims.given_by(0), (0,)),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "Range",
-        INJECTIVE,
-        _lower_range,
-        moved,
-        varies=anything,
-        shapes=shapes.range_,
-        contents=contents.range_,
+        "Range", INJECTIVE, _lower_range, moved, varies=anything, shapes=shapes.range_, contents=contents.range_,
         stated=Stated(claims.range_, (0, 1, 2)),
     )
-)
+)  # fmt: skip
 OPERATORS.add(Operator("Shape", SHAPE_ONLY, _lower_shape, moved, shapes=shapes.shape_of, contents=contents.shape_of))
 OPERATORS.add(Operator("Size", SHAPE_ONLY, _lower_size, moved, shapes=shapes.size_of, contents=contents.size_of))

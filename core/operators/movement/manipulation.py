@@ -105,36 +105,19 @@ def _keeps_order(facts: Facts) -> bool:
 
 OPERATORS.add(
     Operator(
-        "Transpose",
-        MOVEMENT,
-        _lower_transpose,
-        moved,
-        varies=anything,
-        shapes=shapes.transpose,
-        contents=contents.transpose,
-        attributes=(_permutation,),
-        identity=_keeps_order,
+        "Transpose", MOVEMENT, _lower_transpose, moved, varies=anything,
+        shapes=shapes.transpose, contents=contents.transpose, identity=_keeps_order, attributes=(_permutation,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "DepthToSpace",
-        MOVEMENT,
-        _lower_depth_to_space,
-        moved,
-        varies=fixed(1),
-        shapes=shapes.depth_to_space,
+        "DepthToSpace", MOVEMENT, _lower_depth_to_space, moved, varies=fixed(1), shapes=shapes.depth_to_space,
         attributes=(check.divides("blocksize", 1, lambda block: block * block), _IMAGE_ORDER),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "SpaceToDepth",
-        MOVEMENT,
-        _lower_space_to_depth,
-        moved,
-        varies=fixed(1),
-        shapes=shapes.space_to_depth,
+        "SpaceToDepth", MOVEMENT, _lower_space_to_depth, moved, varies=fixed(1), shapes=shapes.space_to_depth,
         attributes=(check.divides("blocksize", 2), check.divides("blocksize", 3), _IMAGE_ORDER),
     )
-)
+)  # fmt: skip

@@ -118,19 +118,12 @@ def _pad_demands(node: NodeView) -> Iterator[Equation]:
 
 OPERATORS.add(
     Operator(
-        "Pad",
-        INJECTIVE,
-        _lower_pad,
-        moved,
-        _accept_pad,
-        varies=anything,
-        demands=_pad_demands,
-        shapes=shapes.pad,
+        "Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything, demands=_pad_demands,
+        shapes=shapes.pad, identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 0),
         attributes=(check.one_of("mode", "constant", "reflect", "edge", "wrap"), check.axes(3)),
         stated=Stated(claims.pad, (1, 3)),
-        identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 0),
     )
-)
+)  # fmt: skip
 
 
 def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:
@@ -144,14 +137,8 @@ def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:
 
 OPERATORS.add(
     Operator(
-        "CenterCropPad",
-        INJECTIVE,
-        _lower_center_crop_pad,
-        moved,
-        varies=anything,
+        "CenterCropPad", INJECTIVE, _lower_center_crop_pad, moved, varies=anything,
         demands=demand.counted(1, 0, lambda node: len(node.attribute("axes") or ()) or demand.rank_of(node.input(0))),
-        shapes=shapes.center_crop_pad,
-        attributes=(check.axes("axes"),),
-        stated=Stated(claims.crop_or_pad),
+        shapes=shapes.center_crop_pad, attributes=(check.axes("axes"),), stated=Stated(claims.crop_or_pad),
     )
-)
+)  # fmt: skip

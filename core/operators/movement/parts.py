@@ -188,44 +188,21 @@ def _takes_everything(facts: Facts) -> bool:
 
 OPERATORS.add(
     Operator(
-        "Concat",
-        MOVEMENT,
-        _lower_concat,
-        moved,
-        varies=anything,
-        demands=_concat_demands,
-        shapes=shapes.concat,
-        contents=contents.concat,
-        attributes=(check.AXIS,),
-        identity=is_alone,
+        "Concat", MOVEMENT, _lower_concat, moved, varies=anything, demands=_concat_demands,
+        shapes=shapes.concat, contents=contents.concat, identity=is_alone, attributes=(check.AXIS,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "Split",
-        MOVEMENT,
-        _lower_split,
-        moved,
-        varies=anything,
-        demands=_split_demands,
-        shapes=shapes.split,
-        contents=contents.split,
-        attributes=(check.AXIS, check.at_least(1, "num_outputs")),
-        stated=Stated(claims.split),
+        "Split", MOVEMENT, _lower_split, moved, varies=anything, demands=_split_demands,
+        shapes=shapes.split, contents=contents.split,
+        attributes=(check.AXIS, check.at_least(1, "num_outputs")), stated=Stated(claims.split),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "Slice",
-        MOVEMENT,
-        _lower_slice,
-        moved,
-        varies=_slice_varies,
-        demands=demand.as_long(1, 2, 3, 4),
-        shapes=shapes.slice_,
-        contents=contents.slice_,
-        attributes=(check.axes(3),),
-        stated=Stated(claims.slice_, (1, 2, 3, 4)),
-        identity=_takes_everything,
+        "Slice", MOVEMENT, _lower_slice, moved, varies=_slice_varies, demands=demand.as_long(1, 2, 3, 4),
+        shapes=shapes.slice_, contents=contents.slice_, identity=_takes_everything,
+        attributes=(check.axes(3),), stated=Stated(claims.slice_, (1, 2, 3, 4)),
     )
-)
+)  # fmt: skip

@@ -33,30 +33,16 @@ def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
 
 OPERATORS.add(
     Operator(
-        "Expand",
-        MOVEMENT,
-        _lower_expand,
-        moved,
-        varies=anything,
-        demands=demand.expanding_to_result(0),
-        shapes=shapes.expand,
-        contents=contents.expand,
-        bounds=shapes.expand_bounds,
-        stated=Stated(claims.expand),
-        identity=lambda facts: facts.keeps_shape,
+        "Expand", MOVEMENT, _lower_expand, moved, varies=anything, demands=demand.expanding_to_result(0),
+        shapes=shapes.expand, contents=contents.expand, bounds=shapes.expand_bounds,
+        identity=lambda facts: facts.keeps_shape, stated=Stated(claims.expand),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "Tile",
-        MOVEMENT,
-        _lower_tile,
-        moved,
-        varies=anything,
+        "Tile", MOVEMENT, _lower_tile, moved, varies=anything,
         demands=demand.counted(1, 0, lambda node: demand.rank_of(node.input(0))),
-        shapes=shapes.tile,
-        contents=contents.tile,
-        stated=Stated(claims.tile),
-        identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 1),
+        shapes=shapes.tile, contents=contents.tile,
+        identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 1), stated=Stated(claims.tile),
     )
-)
+)  # fmt: skip

@@ -88,26 +88,16 @@ def _along_a_computed_axis(
 
 OPERATORS.add(
     Operator(
-        "CumSum",
-        SEQUENTIAL,
-        _lower_cumulative(b.add, 0),
-        per_input(1),
-        varies=anything,
-        shapes=LIKE_FIRST,
+        "CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything, shapes=LIKE_FIRST,
         attributes=(check.constant_axis(1),),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "CumProd",
-        SEQUENTIAL,
-        _lower_cumulative(b.multiply, 1),
-        per_input(1),
-        varies=anything,
-        shapes=LIKE_FIRST,
+        "CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything, shapes=LIKE_FIRST,
         attributes=(check.constant_axis(1),),
     )
-)
+)  # fmt: skip
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
@@ -223,46 +213,24 @@ _REDUCTION = check.one_of("reduction", "none", "add", "mul", "min", "max")
 
 OPERATORS.add(
     Operator(
-        "ScatterElements",
-        SEQUENTIAL,
-        _lower_scatter_elements,
-        moved,
-        varies=anything,
-        demands=_ELEMENTS,
-        shapes=LIKE_FIRST,
-        contents=contents.scatter,
-        attributes=(check.AXIS, _REDUCTION),
-        operands=(check.agree(_updates),),
-        indices=index_bounds.along_axis,
+        "ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS,
+        shapes=LIKE_FIRST, contents=contents.scatter,
+        attributes=(check.AXIS, _REDUCTION), operands=(check.agree(_updates),), indices=index_bounds.along_axis,
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "ScatterND",
-        SEQUENTIAL,
-        _lower_scatter_nd,
-        moved,
-        varies=_slices_vary,
-        demands=_slices_demand,
-        shapes=LIKE_FIRST,
-        contents=contents.scatter,
-        attributes=(_REDUCTION,),
-        indices=index_bounds.tuples,
+        "ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand,
+        shapes=LIKE_FIRST, contents=contents.scatter, attributes=(_REDUCTION,), indices=index_bounds.tuples,
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "TensorScatter",
-        SEQUENTIAL | {Trait.SELECTING},
-        _lower_tensor_scatter,
-        moved,
-        varies=anything,
-        demands=_window_demands,
-        shapes=LIKE_FIRST,
-        attributes=(check.AXIS, check.one_of("mode", "linear", "circular")),
-        indices=_cache_starts,
+        "TensorScatter", SEQUENTIAL | {Trait.SELECTING}, _lower_tensor_scatter, moved, varies=anything,
+        demands=_window_demands, shapes=LIKE_FIRST,
+        attributes=(check.AXIS, check.one_of("mode", "linear", "circular")), indices=_cache_starts,
     )
-)
+)  # fmt: skip
 
 # ---- TopK ---------------------------------------------------------------------------------------------------------
 
@@ -321,16 +289,8 @@ def _largest_count(node: NodeView) -> str | None:
 
 OPERATORS.add(
     Operator(
-        "TopK",
-        SEQUENTIAL | {Trait.SELECTING},
-        _lower_top_k,
-        per_input(8),
-        _accept_top_k,
-        varies=anything,
-        demands=_top_k_demands,
-        shapes=shapes.top_k,
-        attributes=(check.AXIS, _largest_count),
-        indices=_ranks,
-        stated=Stated(claims.top_k),
+        "TopK", SEQUENTIAL | {Trait.SELECTING}, _lower_top_k, per_input(8), _accept_top_k, varies=anything,
+        demands=_top_k_demands, shapes=shapes.top_k,
+        attributes=(check.AXIS, _largest_count), indices=_ranks, stated=Stated(claims.top_k),
     )
-)
+)  # fmt: skip

@@ -475,15 +475,8 @@ def _positions(node: NodeView) -> Iterable[index_bounds.IndexBound]:
 
 OPERATORS.add(
     Operator(
-        "RotaryEmbedding",
-        INJECTIVE,
-        _lower_rotary,
-        per_output(6),
-        _accept_rotary,
-        varies=_rotary_varies,
-        demands=_rotary_demands,
-        shapes=LIKE_FIRST,
-        attributes=(check.at_least(0, "rotary_embedding_dim"), _heads("num_heads")),
-        indices=_positions,
+        "RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), _accept_rotary, varies=_rotary_varies,
+        demands=_rotary_demands, shapes=LIKE_FIRST,
+        attributes=(check.at_least(0, "rotary_embedding_dim"), _heads("num_heads")), indices=_positions,
     )
-)
+)  # fmt: skip

@@ -142,16 +142,10 @@ def _dft_varies(node: NodeView) -> Reject | None:
 FOURIER = frozenset({Trait.CONTRACTION})
 OPERATORS.add(
     Operator(
-        "DFT",
-        FOURIER,
-        _lower_dft,
-        per_output(80),
-        _accept_dft,
-        varies=_dft_varies,
-        shapes=shapes.fourier_transform,
+        "DFT", FOURIER, _lower_dft, per_output(80), _accept_dft, varies=_dft_varies, shapes=shapes.fourier_transform,
         attributes=(check.constant_axis(2),),
     )
-)
+)  # fmt: skip
 
 # ---- STFT ---------------------------------------------------------------------------------------------------------
 
@@ -237,13 +231,7 @@ def _stft_demands(node: NodeView) -> Iterator[Equation]:
 
 OPERATORS.add(
     Operator(
-        "STFT",
-        FOURIER,
-        _lower_stft,
-        per_output(80),
-        _accept_stft,
-        varies=_stft_varies,
-        demands=_stft_demands,
+        "STFT", FOURIER, _lower_stft, per_output(80), _accept_stft, varies=_stft_varies, demands=_stft_demands,
         shapes=shapes.short_time_transform,
     )
-)
+)  # fmt: skip

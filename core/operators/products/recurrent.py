@@ -358,16 +358,8 @@ _CHECKS = (
 for _name, _gates in GATES.items():
     OPERATORS.add(
         Operator(
-            _name,
-            frozenset({Trait.RECURRENT}),
-            _lower,
-            _cost,
-            _accept,
-            varies=_varies,
-            demands=_demands,
-            shapes=shapes.recurrent,
-            attributes=_CHECKS,
-            operands=(_layer_extents(_gates),),
+            _name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands,
+            shapes=shapes.recurrent, attributes=_CHECKS, operands=(_layer_extents(_gates),),
             indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))),
         )
-    )
+    )  # fmt: skip

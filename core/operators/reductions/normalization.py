@@ -110,26 +110,16 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
 
 OPERATORS.add(
     Operator(
-        "Softmax",
-        ROW_WISE,
-        _lower_softmax,
-        per_output(20),
-        varies=anything,
-        shapes=LIKE_FIRST,
+        "Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
         attributes=(check.AXIS,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "LogSoftmax",
-        ROW_WISE,
-        _lower_log_softmax,
-        per_output(20),
-        varies=anything,
-        shapes=LIKE_FIRST,
+        "LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
         attributes=(check.AXIS,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
         "Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,)
@@ -397,25 +387,13 @@ def power(base: Expression, exponent: float) -> Expression:
 
 OPERATORS.add(
     Operator(
-        "BatchNormalization",
-        ELEMENTWISE,
-        _lower_batch_norm,
-        per_output(4),
-        _accept_batch_norm,
-        varies=anything,
-        demands=demand.vectors(1, 2, 3, 4, of=0, axis=1),
-        shapes=like(0, 3, 4),
-        attributes=(check.EPSILON,),
+        "BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything,
+        demands=demand.vectors(1, 2, 3, 4, of=0, axis=1), shapes=like(0, 3, 4), attributes=(check.EPSILON,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "LRN",
-        frozenset({Trait.POOLING}),
-        _lower_lrn,
-        per_output(16),
-        varies=anything,
-        shapes=LIKE_FIRST,
+        "LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST,
         attributes=(check.at_least(1, "size"),),
     )
-)
+)  # fmt: skip

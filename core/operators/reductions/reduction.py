@@ -424,23 +424,13 @@ def _lower_arg(operator: BinaryOperator) -> LowerFunction:
 
 OPERATORS.add(
     Operator(
-        "ArgMax",
-        frozenset({Trait.ROW_WISE}),
-        _lower_arg("max"),
-        per_input(2),
-        varies=anything,
-        shapes=shapes.chosen,
+        "ArgMax", frozenset({Trait.ROW_WISE}), _lower_arg("max"), per_input(2), varies=anything, shapes=shapes.chosen,
         attributes=(check.AXIS,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "ArgMin",
-        frozenset({Trait.ROW_WISE}),
-        _lower_arg("min"),
-        per_input(2),
-        varies=anything,
-        shapes=shapes.chosen,
+        "ArgMin", frozenset({Trait.ROW_WISE}), _lower_arg("min"), per_input(2), varies=anything, shapes=shapes.chosen,
         attributes=(check.AXIS,),
     )
-)
+)  # fmt: skip

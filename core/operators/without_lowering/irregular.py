@@ -60,12 +60,10 @@ OPERATORS.add(Operator("Unique", shapes=_unique, attributes=(check.AXIS,)))
 OPERATORS.add(Operator("Scatter", shapes=LIKE_FIRST, attributes=(check.AXIS,), indices=index_bounds.along_axis))
 OPERATORS.add(
     Operator(
-        "MaxRoiPool",
-        demands=demand.counted(1, 1, 5),
-        shapes=_regions_of_interest,
+        "MaxRoiPool", demands=demand.counted(1, 1, 5), shapes=_regions_of_interest,
         attributes=(check.at_least(1, "pooled_shape"),),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
         "NonMaxSuppression",

@@ -27,38 +27,10 @@ from graft.core.operators.reductions import normalization, quantization, reducti
 from graft.core.operators.without_lowering import expanded, irregular, random
 
 FAMILIES = (
-    activation,
-    arithmetic,
-    training,
-    convolution,
-    pooling,
-    resize,
-    sampling,
-    generators,
-    indexing,
-    manipulation,
-    padding,
-    parts,
-    repetition,
-    sequential,
-    views,
-    attention,
-    contraction,
-    fourier,
-    recurrent,
-    normalization,
-    quantization,
-    reduction,
-    expanded,
-    irregular,
-    random,
-    legacy,
-    machine_learning,
-    microsoft,
-    microsoft_attention,
-    microsoft_quantized,
-    support_vectors,
-    trees,
-)
+    activation, arithmetic, training, convolution, pooling, resize, sampling, generators, indexing, manipulation,
+    padding, parts, repetition, sequential, views, attention, contraction, fourier, recurrent, normalization,
+    quantization, reduction, expanded, irregular, random, legacy, machine_learning, microsoft, microsoft_attention,
+    microsoft_quantized, support_vectors, trees,
+)  # fmt: skip
 
 __all__ = ["FAMILIES", "OPERATORS"]

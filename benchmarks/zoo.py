@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 import graft
 from examples.models import tiny
-from graft.core.passes.seed_weights import SeedWeights
+from examples.models.seed_weights import SeedWeights
 
 LIGHT = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",

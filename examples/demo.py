@@ -14,10 +14,10 @@ from time import perf_counter
 
 import numpy as np
 from digits.data import accuracy, held_out
+from models.seed_weights import SeedWeights
 
 import graft
 from graft.compiler.request import plugins
-from graft.core.passes.seed_weights import SeedWeights
 from graft.measure.latency import bench
 
 HERE = Path(__file__).parent

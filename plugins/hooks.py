@@ -58,7 +58,8 @@ def graft_operators() -> Iterable[Any]:  # type: ignore[empty-body]
 
     A model that uses them loads; with ``lower`` every backend that generates code compiles them. A row with a
     ``backend`` is that backend's own lowering of an operator of any domain, before the one for all:
-    ``replace(OPERATORS.get("Gelu"), lower=..., backend="npu")``.
+    ``replace(OPERATORS.get("Gelu"), lower=..., backend="npu")``. As the schema says types and shapes in numbers, a rule
+    of ``shapes`` may say them where extents are expressions.
 
     >>> import onnx
     >>> from graft.core.operators.definition.table import Operator, Trait

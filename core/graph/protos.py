@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from graft.errors import ModelError
 
@@ -34,6 +34,21 @@ def subgraphs(node: NodeProto) -> list[GraphProto]:
         elif kind in LISTS:
             found.extend(attribute.graphs)
     return found
+
+
+def every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, each followed by those of its subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from every_node(graph.node)
+
+
+def nodes_of_model(proto: ModelProto) -> Iterator[NodeProto]:
+    """Yield the nodes of a model: those of its graph, its functions and all subgraphs."""
+    yield from every_node(proto.graph.node)
+    for function in proto.functions:
+        yield from every_node(function.node)
 
 
 def every_graph(graph: GraphProto) -> Iterator[GraphProto]:

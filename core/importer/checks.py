@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from graft.core.graph.protos import canonical, order, subgraphs, where_of
+from graft.core.graph.protos import canonical, every_node, order, subgraphs, where_of
 from graft.core.importer.external_data import tensor_bytes
 from graft.core.operators.definition.table import OPERATORS
 from graft.errors import ModelError
@@ -281,7 +281,7 @@ def _check_functions(functions: dict[tuple[str, str], FunctionProto], nodes: Ite
     """Check that functions do not call each other in a cycle, and that inlining ends in a bounded number of nodes."""
     sorter: TopologicalSorter[tuple[str, str]] = TopologicalSorter()
     for key, function in functions.items():
-        sorter.add(key, *(call for call in _calls(function.node) if call in functions))
+        sorter.add(key, *(call for call in map(_called, every_node(function.node)) if call in functions))
     try:
         sorter.prepare()
     except CycleError as error:
@@ -301,11 +301,8 @@ def _check_functions(functions: dict[tuple[str, str], FunctionProto], nodes: Ite
 
 def _expanded(nodes: Iterable[NodeProto], sizes: dict[tuple[str, str], int]) -> int:
     """Return the number of nodes that ``nodes`` stand for once calls of the functions in ``sizes`` are inlined."""
-    return sum(sizes.get(call, 1) for call in _calls(nodes))
+    return sum(sizes.get(_called(node), 1) for node in every_node(nodes))
 
 
-def _calls(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, str]]:
-    for node in nodes:
-        yield node.domain, node.op_type
-        for graph in subgraphs(node):
-            yield from _calls(graph.node)
+def _called(node: NodeProto) -> tuple[str, str]:
+    return node.domain, node.op_type

@@ -6,12 +6,12 @@ the function, or ONNX; most depend on the types and attributes of a node, so bod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import onnx
 
-from graft.core.graph.protos import canonical, subgraphs
+from graft.core.graph.protos import canonical, every_node, nodes_of_model, subgraphs
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.function_body import Body, Function, learn
 from graft.core.operators.definition.table import Trait
@@ -45,8 +45,7 @@ def expand_functions(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]
 
 def has_functions(proto: onnx.ModelProto) -> bool:
     """Whether a model, or a function of it, has operators whose function stands in the table, not in ONNX."""
-    nodes = (node for part in (proto.graph, *proto.functions) for node in _all_nodes(onnx.GraphProto(node=part.node)))
-    rows = (OPERATORS.get(node.op_type, node.domain) for node in nodes)
+    rows = (OPERATORS.get(node.op_type, node.domain) for node in nodes_of_model(proto))
     return any(row is not None and row.function is not None for row in rows)
 
 
@@ -64,7 +63,7 @@ def _expand(graph: onnx.GraphProto, opsets: Opsets, outer: Types) -> list[str]:
     if not _is_anywhere(graph):
         return []
     types = {**outer, **_types(graph)}
-    taken = {name for node in _all_nodes(graph) for name in (node.name, *node.input, *node.output)} | types.keys()
+    taken = {name for node in every_node(graph.node) for name in (node.name, *node.input, *node.output)} | types.keys()
     data = _data(graph)
     names: list[str] = []
     nodes: list[onnx.NodeProto] = []
@@ -129,13 +128,6 @@ def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
     return types
 
 
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from _all_nodes(inner)
-
-
 def _body(node: onnx.NodeProto, opsets: Opsets, types: Types) -> onnx.FunctionProto | None:
     """Return the function of a node, None if there is none; domains that it adds join ``opsets``."""
     domain = canonical(node.domain)
@@ -156,7 +148,7 @@ def _body(node: onnx.NodeProto, opsets: Opsets, types: Types) -> onnx.FunctionPr
     if not body.node:
         return None
     asked = {canonical(entry.domain): entry.version for entry in body.opset_import}
-    for one in _all_nodes(onnx.GraphProto(node=body.node)):
+    for one in every_node(body.node):
         place = canonical(one.domain)
         if place in opsets and not _is_same(one, asked.get(place, opsets[place]), opsets[place]):
             return None

@@ -5,11 +5,9 @@ ONNX Runtime takes all of it, ONNX's checker none; so this runs before any check
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import onnx
 
-from graft.core.graph.protos import canonical, every_graph, subgraphs
+from graft.core.graph.protos import canonical, every_graph, every_node, nodes_of_model, subgraphs
 from graft.core.operators.definition.function_body import MICROSOFT
 
 OLDEST_IR = 4
@@ -32,7 +30,7 @@ def complete_header(proto: onnx.ModelProto, ir_version: int) -> None:
 
 def complete_names(proto: onnx.ModelProto) -> None:
     """Give nodes names and the short domain, and drop initialisers without a name and dimensions below 0."""
-    for node in all_nodes(proto):
+    for node in nodes_of_model(proto):
         node.domain = canonical(node.domain)
         node.name = node.name or next(iter(node.output), "")
     for graph in every_graph(proto.graph):
@@ -47,7 +45,7 @@ def complete_names(proto: onnx.ModelProto) -> None:
 
 def compute_results(graph: onnx.GraphProto) -> None:
     """Let branches and loop bodies compute, in place, what they hand on from outside: ONNX's checker wants it so."""
-    for node in _below(graph.node):
+    for node in every_node(graph.node):
         for body in subgraphs(node):
             own = {value.name for value in (*body.input, *body.initializer)}
             own |= {name for inner in body.node for name in inner.output}
@@ -80,7 +78,7 @@ def complete_imports(proto: onnx.ModelProto) -> list[str]:
     """Import the operator sets of the model's own functions and of ONNX Runtime, where nodes use them; return which."""
     known = {canonical(one.domain) for one in proto.opset_import}
     own = {function.domain for function in proto.functions} | {MICROSOFT}
-    missing = sorted({node.domain for node in all_nodes(proto)} & own - known)
+    missing = sorted({node.domain for node in nodes_of_model(proto)} & own - known)
     for domain in missing:
         proto.opset_import.add(domain=domain, version=1)
     return missing
@@ -89,13 +87,13 @@ def complete_imports(proto: onnx.ModelProto) -> list[str]:
 def drop_uncalled(proto: onnx.ModelProto) -> list[str]:
     """Drop the functions of a model that nothing calls, in place; return their names."""
     functions = {(canonical(one.domain), one.name): one for one in proto.functions}
-    waiting = [(node.domain, node.op_type) for node in _below(proto.graph.node)]
+    waiting = [(node.domain, node.op_type) for node in every_node(proto.graph.node)]
     called = set()
     while waiting:
         key = waiting.pop()
         if key in functions and key not in called:
             called.add(key)
-            waiting += [(canonical(node.domain), node.op_type) for node in _below(functions[key].node)]
+            waiting += [(canonical(node.domain), node.op_type) for node in every_node(functions[key].node)]
     dropped = []
     for place in reversed(range(len(proto.functions))):
         function = proto.functions[place]
@@ -111,21 +109,7 @@ def state_defaults(proto: onnx.ModelProto) -> None:
     onnx's inliner (1.23) knows no defaults and gives the operators within a function those of their own.
     """
     defaults = {(canonical(one.domain), one.name): one.attribute_proto for one in proto.functions}
-    for node in all_nodes(proto):
+    for node in nodes_of_model(proto):
         given = {attribute.name for attribute in node.attribute}
         absent = [one for one in defaults.get((canonical(node.domain), node.op_type), ()) if one.name not in given]
         node.attribute.extend(absent)
-
-
-def all_nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a model: those of its graph, its functions and all subgraphs."""
-    yield from _below(proto.graph.node)
-    for function in proto.functions:
-        yield from _below(function.node)
-
-
-def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        yield node
-        for graph in subgraphs(node):
-            yield from _below(graph.node)

@@ -11,7 +11,7 @@ from graft.core.graph.traversal import all_nodes
 from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.checks import Fault
-from graft.core.operators.definition.index_bounds import index_bounds
+from graft.core.operators.index_check import index_bounds
 from graft.errors import ModelError
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
 import onnx.version_converter
 
 from graft.core.graph.exception_translation import REFUSALS, tidy
-from graft.core.graph.protos import canonical, subgraphs
+from graft.core.graph.protos import canonical, every_node
 from graft.core.importer.batched_scans import unbatch_scans
 from graft.core.importer.old_operators import keep_masks, keep_resizes, masks_of, place_slopes, resizes_of
 from graft.core.importer.opset_changes import same_meaning
@@ -35,7 +35,7 @@ def upgraded(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     if opset == OPSET or (opset > OPSET and not _unchanged(proto.graph, opset, OPSET)):
         return proto, ""
     note = f"opset {opset} to {OPSET}"
-    if opset == 8 and any(node.op_type == "Scan" for node in _all_nodes(proto.graph)):
+    if opset == 8 and any(node.op_type == "Scan" for node in every_node(proto.graph.node)):
         if not unbatch_scans(proto) or not _unchanged(proto.graph, opset, 9, besides=("Scan",)):
             raise ModelError(
                 f"the model cannot be brought from {note}: its Scan has a batch axis, and lengths or operators "
@@ -85,12 +85,5 @@ def _unchanged(graph: onnx.GraphProto | onnx.FunctionProto, old: int, new: int, 
     """Whether every ai.onnx operator in ``graph`` but ``besides`` means the same in opsets ``old`` and ``new``."""
     return all(
         canonical(node.domain) != "" or node.op_type in besides or same_meaning(node.op_type, old, new)
-        for node in _all_nodes(graph)
+        for node in every_node(graph.node)
     )
-
-
-def _all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from _all_nodes(inner)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from graft.core.graph.view import NodeView
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import Lanes, block, let, loop
-from graft.core.operators.definition.index_bounds import IndexBound, Size
+from graft.core.operators.definition.index_bounds import IndexBound, Size, UnknownError
 from graft.core.tensor_ir.ir import (
     Allocate,
     Block,
@@ -31,6 +33,20 @@ from graft.core.tensor_ir.statements import loops_over
 BLOCK = 1024
 """Vectors that one task looks through."""
 DTYPES = ("int32", "int64")
+
+
+def index_bounds(node: NodeView, *, varying: bool = False) -> tuple[IndexBound, ...]:
+    """Return what a node asks of its index inputs; nothing where shapes are unknown or the operator has none.
+
+    With ``varying``, what it asks by extents that are no numbers is among them.
+    """
+    row = OPERATORS.of(node)
+    if row is None or row.indices is None:
+        return ()
+    try:
+        return tuple(bound for bound in row.indices(node) if varying or not bound.varies)
+    except UnknownError:
+        return ()
 
 
 def index_check(

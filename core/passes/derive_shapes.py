@@ -14,7 +14,16 @@ from graft.core.graph.traversal import all_graphs, all_nodes
 from graft.core.graph.view import COPIES_ZERO, NodeView, constant_tensor
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Contents, Shape
-from graft.core.rewriting.node_rewrite import Names, add_constant, attribute_of, constant_of, is_operator, origin_of
+from graft.core.operators.definition.table import Trait
+from graft.core.rewriting.node_rewrite import (
+    Names,
+    add_constant,
+    attribute_of,
+    constant_of,
+    has_trait,
+    is_operator,
+    origin_of,
+)
 from graft.core.shapes.shape_arithmetic import WHOLE_NUMBERS, shape_arithmetic
 from graft.core.shapes.symbolic_shapes import BODIES, SymbolicInference, dimensions_of
 from graft.runtime.extents import Extent, ExtentOperator, Operation, Symbol
@@ -82,7 +91,7 @@ def _inferred(target: Contents | None) -> str:
 
 def _has_something(node: ir.Node) -> bool:
     """Whether the contents of a node's results may begin to be known there, or a Reshape waits for its target."""
-    if is_operator(node, "Shape", "Size", *BODIES):
+    if has_trait(node, Trait.SHAPE_ONLY) or is_operator(node, *BODIES):
         return True
     if is_operator(node, "Reshape") and constant_of(node.inputs[1]) is None:
         return True

@@ -13,8 +13,11 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from graft.core.graph.traversal import all_graphs
-from graft.core.graph.view import constant_tensor
-from graft.core.rewriting.node_rewrite import attribute_of, constant_of, is_operator, origin_of, static_shape
+from graft.core.graph.view import NodeView, constant_tensor
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.facts import Facts
+from graft.core.operators.definition.table import Trait
+from graft.core.rewriting.node_rewrite import attribute_of, constant_of, has_trait, is_operator, origin_of, static_shape
 
 _SCALAR_WORK = """
     Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress
@@ -61,7 +64,7 @@ class FoldConstants:
         left, changed = self.total + _constant_bytes(model), False
         for graph in list(all_graphs(model)):
             for node in list(graph):
-                if not is_operator(node, "Shape", "Size") and not _reads_constants(node):
+                if not has_trait(node, Trait.SHAPE_ONLY) and not _reads_constants(node):
                     continue
                 size = _result_bytes(node)
                 if is_operator(node, "DequantizeLinear") and (not self.dequantize or widens_weights(node)):
@@ -142,16 +145,13 @@ def _result_bytes(node: ir.Node) -> int | None:
 
 
 def _shape_of(node: ir.Node) -> list[np.ndarray] | None:
-    """Return the result of a Shape or Size node whose input has a known shape (case 1)."""
-    if not is_operator(node, "Shape", "Size"):
+    """Return the result of a node that reads only the shape of its input, where that is known (case 1)."""
+    row = OPERATORS.of(view := NodeView(node))
+    if row is None or Trait.SHAPE_ONLY not in row.traits or row.contents is None:
         return None
     shape = static_shape(node.inputs[0])
-    if shape is None:
-        return None
-    if node.op_type == "Size":
-        return [np.array(math.prod(shape), np.int64)]
-    end = attribute_of(node, "end", None)
-    return [np.array(shape[slice(attribute_of(node, "start", 0), end)], np.int64)]
+    found = None if shape is None else row.contents(Facts(view, [shape], [None]))
+    return None if found is None else [np.array(found.elements, np.int64).reshape(found.shape)]
 
 
 def _constant_bytes(model: ir.Model) -> int:

@@ -15,6 +15,7 @@ from graft.core.affine.expressions import names_in
 from graft.core.graph.view import NodeView, constant_tensor, is_packed
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import MOST_CONTENTS, Contents, Facts, Shape
+from graft.core.operators.definition.table import Trait
 from graft.core.shapes.symbolic_shapes import constant_contents, dimensions_of
 from graft.errors import ModelError
 
@@ -54,7 +55,7 @@ def comes_from_shapes(value: ir.Value) -> bool:
         node = one.producer()
         if node is None:
             return False
-        if node.op_type not in ("Shape", "Size"):
+        if not OPERATORS.has(NodeView(node), Trait.SHAPE_ONLY):
             todo += [source for source in node.inputs if source is not None]
     return True
 
@@ -64,7 +65,7 @@ def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | 
     row = OPERATORS.of(view := NodeView(node))
     if row is None or row.contents is None or len(node.outputs) != 1:
         return None
-    reads_shape = node.op_type in ("Shape", "Size")
+    reads_shape = Trait.SHAPE_ONLY in row.traits
     source = node.inputs[0] if reads_shape else None
     if reads_shape and (source is None or not source.is_graph_input() or not _has_known_shape(source)):
         return None

@@ -3,7 +3,7 @@
 Every model is built from its published configuration with seeded random weights (nothing is downloaded), traced at a
 fixed shape with batch 1, and stripped: each large float initialiser becomes a ConstantOfShape node, as in the models
 that the onnx package ships. The files are valid ONNX of a few hundred kilobytes at most;
-`graft.core.passes.seed_weights.SeedWeights` gives them weights again. Needs the extra ``torch``:
+`examples.models.seed_weights.SeedWeights` gives them weights again. Needs the extra ``torch``:
 
     pip install 'graft-compiler[torch]'
     python examples/models/export.py [name ...]

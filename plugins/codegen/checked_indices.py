@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition.control_loops import Lanes
-from graft.core.operators.definition.index_bounds import IndexBound, index_bounds
-from graft.core.operators.index_check import DTYPES, index_check, varying_index_check
+from graft.core.operators.definition.index_bounds import IndexBound
+from graft.core.operators.index_check import DTYPES, index_bounds, index_check, varying_index_check
 from graft.core.tensor_ir.ir import Function, LoopKind
 
 

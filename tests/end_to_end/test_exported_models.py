@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import graft
-from graft.core.passes.seed_weights import SeedWeights
+from examples.models.seed_weights import SeedWeights
 
 FOLDER = Path(__file__).parents[2] / "examples" / "models" / "dynamic"
 SLOW = {"mobilenet_dynamo", "mobilenet_trace", "vit_trace", "gpt2_trace", "lstm_dynamo"}

@@ -12,9 +12,9 @@ from onnx import numpy_helper, parser
 
 import graft
 from benchmarks.zoo import model, path_of
+from examples.models.seed_weights import SeedWeights
 from graft.core.machine.target import OPTIMISATIONS
 from graft.core.passes.normalize import PASSES
-from graft.core.passes.seed_weights import SeedWeights
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import GraftError
 from graft.runtime.program import Program

@@ -60,9 +60,15 @@ class Facts:
     contents: Sequence[Contents | None]
     ranges: Ranges = field(default_factory=dict)
     result: Shape | None = None
-    """The shape of the first output, for rules of contents."""
+    """The shape of the first output, for rules of contents and of identity."""
     output: int = 0
     """The output that a rule of contents is asked for."""
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether the first output has the shape of the first input, and all of it is known."""
+        shape = self.shape(0)
+        return shape is not None and None not in shape and shape == self.result
 
     @property
     def outputs(self) -> int:
@@ -109,6 +115,8 @@ class Facts:
 
 ShapeRule: TypeAlias = Callable[[Facts], "Sequence[Shape | None] | None"]
 ContentsRule: TypeAlias = Callable[[Facts], "Contents | None"]
+IdentityRule: TypeAlias = Callable[[Facts], bool]
+"""Whether a node hands on its first input; contents are those of constants alone."""
 BoundsRule: TypeAlias = Callable[[Facts, Ranges], "Mapping[Extent, Range]"]
 """Gives the ranges of extents that a node narrows."""
 

@@ -9,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 
 from graft.core.graph.view import NodeView
-from graft.core.types import ONNX_DOMAINS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,39 +59,32 @@ class IndexBound:
         return int(wrong[0]) if wrong.size else None
 
 
-def index_bounds(node: NodeView, *, varying: bool = False) -> tuple[IndexBound, ...]:
-    """Return what a node asks of its index inputs; nothing where shapes are unknown or the operator has none.
-
-    With ``varying``, what it asks by extents that are no numbers is among them.
-    """
-    rule = None if node.domain not in ONNX_DOMAINS else _RULES.get(node.op_type)
-    try:
-        return () if rule is None else tuple(bound for bound in rule(node) if varying or not bound.varies)
-    except _Unknown:
-        return ()
+IndexRule: TypeAlias = Callable[[NodeView], Iterable[IndexBound]]
+"""What a node asks of its index inputs."""
 
 
-class _Unknown(Exception):
+class UnknownError(Exception):
     """A shape that a rule needs is not known: nothing can be asked."""
 
 
-def _extents(node: NodeView, number: int) -> tuple[int | str | None, ...]:
+def extents(node: NodeView, number: int) -> tuple[int | str | None, ...]:
+    """Return the shape of an input; raise UnknownError where it has none that is known."""
     value = node.input(number)
     if value is None or value.shape is None:
-        raise _Unknown
+        raise UnknownError
     return value.shape
 
 
-def _extent(node: NodeView, number: int, axis: int) -> Size:
+def extent_of(node: NodeView, number: int, axis: int) -> Size:
     """The extent of an axis of an input; it may be the only one that is known."""
-    shape = _extents(node, number)
+    shape = extents(node, number)
     extent = shape[axis]
     if extent is None:
-        raise _Unknown
+        raise UnknownError
     return extent if isinstance(extent, int) else Varying(0, ((number, axis % len(shape), 1),))
 
 
-def _sum(left: Size, right: Size, factor: int = 1) -> Size:
+def plus(left: Size, right: Size, factor: int = 1) -> Size:
     """Return ``left + factor * right``."""
     if isinstance(left, int) and isinstance(right, int):
         return left + factor * right
@@ -101,79 +93,33 @@ def _sum(left: Size, right: Size, factor: int = 1) -> Size:
     return Varying(one.number + factor * other.number, (*one.extents, *scaled))
 
 
-def _from_either_end(input: int, axis: int, extent: Size, column: int | None = None) -> IndexBound:
-    return IndexBound(input, axis, extent, _sum(0, extent, -1), _sum(extent, -1), column)
+def from_either_end(input: int, axis: int, extent: Size, column: int | None = None) -> IndexBound:
+    """Positions along an axis, negative ones from its end."""
+    return IndexBound(input, axis, extent, plus(0, extent, -1), plus(extent, -1), column)
 
 
-def _along_axis(node: NodeView) -> Iterable[IndexBound]:
-    rank = len(_extents(node, 0))
+def along_axis(node: NodeView) -> Iterable[IndexBound]:
+    """The second input holds positions along the axis of the attribute."""
+    rank = len(extents(node, 0))
     axis = node.attribute("axis", 0) % max(rank, 1)
-    yield _from_either_end(1, axis, _extent(node, 0, axis))
+    yield from_either_end(1, axis, extent_of(node, 0, axis))
 
 
-def _tuples(node: NodeView) -> Iterable[IndexBound]:
+def tuples(node: NodeView) -> Iterable[IndexBound]:
+    """The second input holds tuples of positions along the first axes."""
     batch = node.attribute("batch_dims", 0)
-    depth = _extent(node, 1, -1)
+    depth = extent_of(node, 1, -1)
     for column in range(depth if isinstance(depth, int) else 0):
-        yield _from_either_end(1, batch + column, _extent(node, 0, batch + column), column)
+        yield from_either_end(1, batch + column, extent_of(node, 0, batch + column), column)
 
 
-def _counts(number: int, axis_of: Callable[[NodeView], int]) -> Callable[[NodeView], Iterable[IndexBound]]:
+def counts(number: int, axis_of: Callable[[NodeView], int]) -> IndexRule:
     """An input that holds how many elements along an axis of the first input count."""
 
     def rule(node: NodeView) -> Iterable[IndexBound]:
         if node.input(number) is not None:
             axis = axis_of(node)
-            extent = _extent(node, 0, axis)
+            extent = extent_of(node, 0, axis)
             yield IndexBound(number, axis, extent, 0, extent)
 
     return rule
-
-
-def _ranks(node: NodeView) -> Iterable[IndexBound]:
-    """How many elements are chosen: no more than there are, where that is known only when the node runs."""
-    axis = node.attribute("axis", -1) % max(len(_extents(node, 0)), 1)
-    extent = _extent(node, 0, axis)
-    if not isinstance(extent, int) and node.input(1) is not None:
-        yield IndexBound(1, axis, extent, 0, extent)
-
-
-def _rotary(node: NodeView) -> Iterable[IndexBound]:
-    if node.input(3) is not None:
-        extent = _extent(node, 1, 0)
-        yield IndexBound(3, 0, extent, 0, _sum(extent, -1))
-
-
-def _cache_lengths(node: NodeView) -> Iterable[IndexBound]:
-    if node.input(6) is not None:
-        past = 0 if node.input(4) is None else _extent(node, 4, 2)
-        extent = _sum(past, _extent(node, 1, -2))
-        yield IndexBound(6, -2 % len(_extents(node, 1)), extent, 0, extent)
-
-
-def _cache_starts(node: NodeView) -> Iterable[IndexBound]:
-    if node.input(2) is not None:
-        axis = node.attribute("axis", -2) % len(_extents(node, 0))
-        room, length = _extent(node, 0, axis), _extent(node, 1, axis)
-        circular = node.attribute("mode", "linear") == "circular"
-        yield IndexBound(2, axis, room, 0, _sum(room, -1) if circular else _sum(room, length, -1))
-
-
-_STEPS = _counts(4, lambda node: node.attribute("layout", 0))
-_RULES: dict[str, Callable[[NodeView], Iterable[IndexBound]]] = {
-    "Gather": _along_axis,
-    "GatherElements": _along_axis,
-    "GatherND": _tuples,
-    "Scatter": _along_axis,
-    "ScatterElements": _along_axis,
-    "ScatterND": _tuples,
-    "TensorScatter": _cache_starts,
-    "ReverseSequence": _counts(1, lambda node: node.attribute("time_axis", 0)),
-    "RotaryEmbedding": _rotary,
-    "TopK": _ranks,
-    "Attention": _cache_lengths,
-    "RNN": _STEPS,
-    "GRU": _STEPS,
-    "LSTM": _STEPS,
-}
-"""By operator, the bounds of its index inputs. OneHot and the bounds of Slice take any number."""

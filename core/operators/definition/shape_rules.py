@@ -30,6 +30,18 @@ def like(*inputs: int) -> ShapeRule:
 LIKE_FIRST = like(0)
 
 
+def is_alone(facts: Facts) -> bool:
+    """Whether a node that joins its inputs has one."""
+    return len(facts.shapes) == 1
+
+
+def is_filled_with(facts: Facts, number: int, value: int) -> bool:
+    """Whether every element of a constant input is a number."""
+    operand = facts.view.input(number)
+    array = None if operand is None else operand.constant
+    return array is not None and bool((array == value).all())
+
+
 def broadcasted(facts: Facts) -> list[Shape | None]:
     """The shape that all inputs broadcast to."""
     return [broadcast(*facts.shapes, ranges=facts.ranges)]

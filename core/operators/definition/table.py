@@ -18,8 +18,10 @@ import onnx
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition.checks import Fault
 from graft.core.operators.definition.demands import Demand
-from graft.core.operators.definition.facts import BoundsRule, ContentsRule, ShapeRule
+from graft.core.operators.definition.facts import BoundsRule, ContentsRule, IdentityRule, ShapeRule
 from graft.core.operators.definition.function_body import Function
+from graft.core.operators.definition.index_bounds import IndexRule
+from graft.core.operators.definition.stated_extents import Stated
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Constant, Expression, Stage
 from graft.core.types import CUSTOM_DOMAIN, INT64
@@ -150,7 +152,10 @@ class Operator:
     ``shapes`` gives the shapes of the outputs where extents are expressions, ``contents`` the elements of a small
     output of whole numbers, ``bounds`` ranges of extents that are narrowed (`graft.core.operators.definition.facts`);
     of an operator of ONNX without ``shapes``, onnx's inference is asked. ``attributes`` and ``operands`` are what must
-    hold of attributes, and of the extents of inputs beside each other, when a model is loaded.
+    hold of attributes, and of the extents of inputs beside each other, when a model is loaded. ``identity`` says
+    whether a node hands on its first input; without it, views do so where they keep its shape. ``indices`` gives the
+    ranges that the contents of index inputs must lie in, and ``stated`` what computed operands make of extents that a
+    model states in numbers: both are checked before a node runs.
     Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
     the trait `EXPANDED` where ONNX has no function of it. An operator that ONNX does not have (a plugin's, in a domain
     of its own) brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
@@ -174,6 +179,9 @@ class Operator:
     bounds: BoundsRule | None = None
     attributes: Sequence[Fault] = ()
     operands: Sequence[Fault] = ()
+    identity: IdentityRule | None = None
+    indices: IndexRule | None = None
+    stated: Stated | None = None
 
 
 class OperatorTable:

@@ -127,8 +127,7 @@ def _add(
 ) -> None:
     OPERATORS.add(
         Operator(
-            name, traits, _lower(rule), per_output(flops),
-            shapes=LIKE_FIRST, contents=contents, attributes=attributes,
+            name, traits, _lower(rule), per_output(flops), shapes=LIKE_FIRST, contents=contents, attributes=attributes,
         )
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import shape_rules
 from graft.core.operators.definition.cost import per_output
-from graft.core.operators.definition.facts import BoundsRule, ContentsRule
+from graft.core.operators.definition.facts import BoundsRule, ContentsRule, Facts, IdentityRule
 from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.elementwise import contents as known
 from graft.core.reject import Reject
@@ -96,11 +96,12 @@ def _add_broadcasting(
     traits: frozenset[Trait] = ELEMENTWISE,
     contents: ContentsRule | None = None,
     bounds: BoundsRule = shape_rules.broadcasted_bounds,
+    identity: IdentityRule | None = None,
 ) -> None:
     OPERATORS.add(
         Operator(
             name, traits, lower, per_output(flops), demands=demand.broadcasting(),
-            shapes=shape_rules.broadcasted, contents=contents, bounds=bounds,
+            shapes=shape_rules.broadcasted, contents=contents, bounds=bounds, identity=identity,
         )
     )  # fmt: skip
 
@@ -111,8 +112,9 @@ def _add_binary(
     traits: frozenset[Trait] = ELEMENTWISE,
     contents: ContentsRule | None = None,
     bounds: BoundsRule = shape_rules.broadcasted_bounds,
+    identity: IdentityRule | None = None,
 ) -> None:
-    _add_broadcasting(name, binary(function), 1, traits, contents, bounds)
+    _add_broadcasting(name, binary(function), 1, traits, contents, bounds, identity)
 
 
 # ---- One input ----------------------------------------------------------------------------------------------------
@@ -217,10 +219,31 @@ def prelu(x: Expression, slope: Expression) -> Expression:
     return b.select(b.less(x, 0), b.multiply(x, slope), x)
 
 
-_add_binary("Add", b.add, ASSOCIATIVE, contents=shape_rules.each(extents.add))
-_add_binary("Sub", b.subtract, contents=shape_rules.each(extents.subtract))
-_add_binary("Mul", b.multiply, ASSOCIATIVE, contents=shape_rules.each(extents.multiply))
-_add_binary("Div", b.divide, contents=known.divide, bounds=known.divisor)
+def _neutral(number: int, more: Callable[[np.ndarray], bool] = lambda operand: True) -> IdentityRule:
+    """Return the rule that the second operand is this number everywhere, and what else must hold of it."""
+
+    def rule(facts: Facts) -> bool:
+        operand = facts.view.input(1)
+        array = None if operand is None else operand.constant
+        return (
+            facts.keeps_shape and array is not None and array.size > 0 and bool((array == number).all()) and more(array)
+        )
+
+    return rule
+
+
+def _is_integer(operand: np.ndarray) -> bool:
+    return operand.dtype.kind in "iu"  # a float -0.0 + 0 would change
+
+
+def _is_positive(operand: np.ndarray) -> bool:
+    return not bool(np.signbit(operand).any())
+
+
+_add_binary("Add", b.add, ASSOCIATIVE, contents=shape_rules.each(extents.add), identity=_neutral(0, _is_integer))
+_add_binary("Sub", b.subtract, contents=shape_rules.each(extents.subtract), identity=_neutral(0, _is_positive))
+_add_binary("Mul", b.multiply, ASSOCIATIVE, contents=shape_rules.each(extents.multiply), identity=_neutral(1))
+_add_binary("Div", b.divide, contents=known.divide, bounds=known.divisor, identity=_neutral(1))
 _add_binary("And", b.both, ASSOCIATIVE, contents=shape_rules.each(operator.and_))
 _add_binary("Or", b.either, ASSOCIATIVE, contents=shape_rules.each(operator.or_))
 _add_binary("Xor", lambda x, y: b.binary("xor", x, y), ASSOCIATIVE)
@@ -234,14 +257,10 @@ _add_binary("LessOrEqual", b.less_equal, contents=known.compared(known.opposite(
 _add_binary("GreaterOrEqual", b.greater_equal, contents=known.compared(known.opposite(known.less)))
 OPERATORS.add(
     Operator(
-        "PRelu",
-        ELEMENTWISE,
-        binary(prelu),
-        per_output(1),
-        demands=demand.expanding(1, 0),
+        "PRelu", ELEMENTWISE, binary(prelu), per_output(1), demands=demand.expanding(1, 0),
         shapes=shape_rules.LIKE_FIRST,
     )
-)
+)  # fmt: skip
 _add_broadcasting("Mod", _lower_mod, 4, contents=known.modulo, bounds=known.divisor)
 OPERATORS.add(
     Operator(
@@ -324,13 +343,23 @@ def _mean_of(total: Expression, count: int) -> Expression:
 
 
 _add_broadcasting(
-    "Min", variadic(b.minimum), traits=ASSOCIATIVE | SELECTING, contents=shape_rules.each(extents.minimum)
+    "Min",
+    variadic(b.minimum),
+    traits=ASSOCIATIVE | SELECTING,
+    contents=shape_rules.each(extents.minimum),
+    identity=shape_rules.is_alone,
 )
 _add_broadcasting(
-    "Max", variadic(b.maximum), traits=ASSOCIATIVE | SELECTING, contents=shape_rules.each(extents.maximum)
+    "Max",
+    variadic(b.maximum),
+    traits=ASSOCIATIVE | SELECTING,
+    contents=shape_rules.each(extents.maximum),
+    identity=shape_rules.is_alone,
 )
-_add_broadcasting("Sum", variadic(b.add), traits=ASSOCIATIVE, contents=shape_rules.each(extents.add))
-_add_broadcasting("Mean", variadic(b.add, _mean_of), 2, COMMUTATIVE)
+_add_broadcasting(
+    "Sum", variadic(b.add), traits=ASSOCIATIVE, contents=shape_rules.each(extents.add), identity=shape_rules.is_alone
+)
+_add_broadcasting("Mean", variadic(b.add, _mean_of), 2, COMMUTATIVE, identity=shape_rules.is_alone)
 
 
 def _lower_where(lowering: Lowering) -> tuple[Stage, ...]:
@@ -398,16 +427,19 @@ def _accept_bit_cast(node: NodeView) -> Reject | None:
     return None
 
 
+def _keeps_type(facts: Facts) -> bool:
+    source, output = facts.view.node.inputs[0], facts.view.node.outputs[0]
+    return source is not None and source.dtype is not None and source.dtype == output.dtype
+
+
 OPERATORS.add(
     Operator(
-        "Cast",
-        ELEMENTWISE,
-        _lower_cast,
-        per_output(1),
-        shapes=shape_rules.LIKE_FIRST,
-        contents=known.cast,
+        "Cast", ELEMENTWISE, _lower_cast, per_output(1),
+        shapes=shape_rules.LIKE_FIRST, contents=known.cast, identity=_keeps_type,
         attributes=(check.one_of("round_mode", "up", "down", "nearest"),),
     )
+)  # fmt: skip
+OPERATORS.add(
+    Operator("CastLike", ELEMENTWISE, _lower_cast, per_output(1), shapes=shape_rules.LIKE_FIRST, identity=_keeps_type)
 )
-OPERATORS.add(Operator("CastLike", ELEMENTWISE, _lower_cast, per_output(1), shapes=shape_rules.LIKE_FIRST))
 OPERATORS.add(Operator("BitCast", ELEMENTWISE, _lower_bit_cast, per_output(0), _accept_bit_cast))

@@ -121,40 +121,22 @@ def _window_cost(node: NodeView) -> Cost:
 
 OPERATORS.add(
     Operator(
-        "MaxPool",
-        POOLING | {Trait.SELECTING},
-        _lower_max_pool,
-        _window_cost,
-        varies=known_pads,
-        shapes=shapes.pool,
-        bounds=shapes.pool_bounds,
-        attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)),
+        "MaxPool", POOLING | {Trait.SELECTING}, _lower_max_pool, _window_cost, varies=known_pads,
+        shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "AveragePool",
-        POOLING,
-        _lower_average_pool,
-        _window_cost,
-        varies=known_pads,
-        shapes=shapes.pool,
-        bounds=shapes.pool_bounds,
-        attributes=WINDOWS,
+        "AveragePool", POOLING, _lower_average_pool, _window_cost, varies=known_pads,
+        shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=WINDOWS,
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "LpPool",
-        POOLING,
-        _lower_lp_pool,
-        _window_cost,
-        varies=known_pads,
-        shapes=shapes.pool,
-        bounds=shapes.pool_bounds,
-        attributes=(*WINDOWS, check.at_least(1, "p")),
+        "LpPool", POOLING, _lower_lp_pool, _window_cost, varies=known_pads,
+        shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=(*WINDOWS, check.at_least(1, "p")),
     )
-)
+)  # fmt: skip
 
 # ---- Over all positions -------------------------------------------------------------------------------------------
 
@@ -188,12 +170,7 @@ OPERATORS.add(Operator("GlobalAveragePool", REDUCTION, _MEAN, per_input(1), vari
 OPERATORS.add(Operator("GlobalMaxPool", REDUCTION, _MAX, per_input(1), varies=anything, shapes=shapes.global_pool))
 OPERATORS.add(
     Operator(
-        "GlobalLpPool",
-        REDUCTION,
-        _NORM,
-        per_input(2),
-        varies=anything,
-        shapes=shapes.global_pool,
+        "GlobalLpPool", REDUCTION, _NORM, per_input(2), varies=anything, shapes=shapes.global_pool,
         attributes=(check.at_least(1, "p"),),
     )
-)
+)  # fmt: skip

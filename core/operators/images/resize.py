@@ -7,7 +7,7 @@ line of each dimension, and the dimensions go in the order of the least work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
+from graft.core.operators.definition.stated_extents import Claim, Operands, Stated, StatedShape, each
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.images import shapes
@@ -290,6 +291,27 @@ def _no_more_than_there_is(node: NodeView) -> Iterator[Equation]:
 
 
 RESIZE = frozenset({Trait.INJECTIVE})
+
+
+def _resized_extents(operands: Operands, shape: StatedShape) -> Iterable[Claim]:
+    """The sizes that are asked for, or extents times scales."""
+    axes = [normal_axis(axis, len(shape)) for axis in operands.node.attribute("axes", range(len(shape)))]
+    if operands.node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return ()
+    crops = operands.node.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+
+    def computed(axis: int) -> Expression | None:
+        if axis not in axes:
+            return operands.extent(axis)
+        if operands.node.input(3) is not None:
+            return operands.element(3, axes.index(axis))
+        size = b.cast(operands.extent(axis), "float32")
+        scale = b.cast(operands.element(2, axes.index(axis)), "float32")
+        return None if crops else b.cast(b.unary("floor", b.multiply(size, scale)), "int64")
+
+    return each(shape, computed)
+
+
 _COORDINATES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
     "tf_crop_and_resize",
@@ -305,17 +327,10 @@ _CHECKS = (
 
 OPERATORS.add(
     Operator(
-        "Resize",
-        RESIZE,
-        _lower_resize,
-        per_output(8),
-        _accept_resize,
-        varies=_resize_varies,
-        demands=_resize_demands,
-        shapes=shapes.resize,
-        attributes=_CHECKS,
+        "Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies, demands=_resize_demands,
+        shapes=shapes.resize, attributes=_CHECKS, stated=Stated(_resized_extents, (2, 3)),
     )
-)
+)  # fmt: skip
 
 
 def _lower_upsample(lowering: Lowering) -> tuple[Stage, ...]:
@@ -342,13 +357,7 @@ def _accept_upsample(node: NodeView) -> Reject | None:
 
 OPERATORS.add(
     Operator(
-        "Upsample",
-        RESIZE,
-        _lower_upsample,
-        per_output(1),
-        _accept_upsample,
-        demands=_scales_demand(1),
-        shapes=shapes.upsample,
-        attributes=(check.one_of("mode", "nearest", "linear"),),
+        "Upsample", RESIZE, _lower_upsample, per_output(1), _accept_upsample, demands=_scales_demand(1),
+        shapes=shapes.upsample, attributes=(check.one_of("mode", "nearest", "linear"),),
     )
-)
+)  # fmt: skip

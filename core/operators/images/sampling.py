@@ -211,15 +211,10 @@ def _affine_demands(node: NodeView) -> Iterator[Equation]:
 
 OPERATORS.add(
     Operator(
-        "AffineGrid",
-        INJECTIVE,
-        _lower_affine_grid,
-        per_output(8),
-        varies=anything,
-        demands=_affine_demands,
+        "AffineGrid", INJECTIVE, _lower_affine_grid, per_output(8), varies=anything, demands=_affine_demands,
         shapes=shapes.affine_grid,
     )
-)
+)  # fmt: skip
 
 # ---- DeformConv ---------------------------------------------------------------------------------------------------
 
@@ -313,17 +308,11 @@ def _deform_demands(node: NodeView) -> Iterator[Equation]:
 
 OPERATORS.add(
     Operator(
-        "DeformConv",
-        frozenset({Trait.CONTRACTION}),
-        _lower_deform_conv,
-        per_output(64),
-        _accept_deform_conv,
-        demands=_deform_demands,
-        shapes=shapes.deformed_convolution,
-        attributes=(*checks.WINDOWS, check.at_least(1, "group", "offset_group")),
-        operands=(checks.DEFORMED,),
+        "DeformConv", frozenset({Trait.CONTRACTION}), _lower_deform_conv, per_output(64), _accept_deform_conv,
+        demands=_deform_demands, shapes=shapes.deformed_convolution,
+        attributes=(*checks.WINDOWS, check.at_least(1, "group", "offset_group")), operands=(checks.DEFORMED,),
     )
-)
+)  # fmt: skip
 
 # ---- Col2Im and MaxUnpool -----------------------------------------------------------------------------------------
 
@@ -399,16 +388,11 @@ def _col2im_demands(node: NodeView) -> Iterator[Equation]:
 
 OPERATORS.add(
     Operator(
-        "Col2Im",
-        frozenset({Trait.REDUCTION}),
-        _lower_col2im,
-        per_output(8),
-        varies=_col2im_varies,
-        demands=_col2im_demands,
-        shapes=shapes.fold_columns,
+        "Col2Im", frozenset({Trait.REDUCTION}), _lower_col2im, per_output(8), varies=_col2im_varies,
+        demands=_col2im_demands, shapes=shapes.fold_columns,
         attributes=(check.at_least(1, "strides", "dilations"), check.at_least(0, "pads")),
     )
-)
+)  # fmt: skip
 
 
 def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:
@@ -434,11 +418,7 @@ def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:
 
 OPERATORS.add(
     Operator(
-        "MaxUnpool",
-        frozenset({Trait.RECURRENT}),
-        _lower_max_unpool,
-        moved,
-        demands=demand.alike(0, 1),
+        "MaxUnpool", frozenset({Trait.RECURRENT}), _lower_max_unpool, moved, demands=demand.alike(0, 1),
         attributes=(check.at_least(1, "kernel_shape", "strides"), check.at_least(0, "pads")),
     )
-)
+)  # fmt: skip

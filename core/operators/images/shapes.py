@@ -78,19 +78,28 @@ def pool_bounds(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
     return natural_bounds(_room(facts, None), ranges)
 
 
+def _sliding(facts: Facts, count: int) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """Return the strides, dilations and pads of a window over so many axes."""
+    strides, dilations = (facts.attribute(name) or [1] * count for name in ("strides", "dilations"))
+    return strides, dilations, facts.attribute("pads") or [0] * (2 * count)
+
+
+def _reach(size: Extent, dilation: int) -> Extent:
+    """Return how far a window of so many places reaches."""
+    return add(multiply(dilation, subtract(size, 1)), 1)
+
+
 def _places(facts: Facts, image: Shape, kernel: Sequence[Dimension], rounded: Rounded) -> Shape:
     """Return how often a window fits along each axis of an image; ``rounded`` divides."""
     count = len(image)
-    strides = facts.attribute("strides") or [1] * count
-    dilations = facts.attribute("dilations") or [1] * count
-    pads = facts.attribute("pads") or [0] * (2 * count)
+    strides, dilations, pads = _sliding(facts, count)
     automatic = facts.attribute("auto_pad", "NOTSET")
     found: list[Dimension] = []
     for axis, (extent, size) in enumerate(zip(image, kernel, strict=True)):
         if extent is None or size is None:
             found.append(None)
             continue
-        window = add(multiply(dilations[axis], subtract(size, 1)), 1)
+        window = _reach(size, dilations[axis])
         if automatic in ("SAME_UPPER", "SAME_LOWER"):
             least = 0 if is_at_least(window, strides[axis]) else 1  # onnx's quotient of an empty image is 0 steps then
             found.append(maximum(least, ceildiv(extent, strides[axis])))
@@ -135,12 +144,11 @@ def _room(facts: Facts, weights: Shape | None) -> Sequence[Dimension]:
     if image is None or not kernel or facts.attribute("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
         return ()
     count = len(image) - 2
-    strides, dilations = (facts.attribute(name) or [1] * count for name in ("strides", "dilations"))
-    pads = facts.attribute("pads") or [0] * (2 * count)
+    strides, dilations, pads = _sliding(facts, count)
     found: list[Dimension] = []
     for axis, (extent, size) in enumerate(zip(image[2:], kernel, strict=True)):
         if extent is not None and size is not None and strides[axis] > 1:
-            window = add(multiply(dilations[axis], subtract(size, 1)), 1)
+            window = _reach(size, dilations[axis])
             over = strides[axis] - 1 if _rounds_up(facts) else 0
             found.append(subtract(add(extent, pads[axis], pads[axis + count], over), window))
     return found
@@ -161,9 +169,7 @@ def transposed_convolution(facts: Facts) -> list[Shape | None]:
         return []
     count = len(image) - 2
     kernel = facts.attribute("kernel_shape") or weights[2:]
-    strides = facts.attribute("strides") or [1] * count
-    dilations = facts.attribute("dilations") or [1] * count
-    pads = facts.attribute("pads") or [0] * (2 * count)
+    strides, dilations, pads = _sliding(facts, count)
     more = facts.attribute("output_padding") or [0] * count
     stated = facts.attribute("output_shape")
     automatic = facts.attribute("auto_pad", "NOTSET")
@@ -178,7 +184,7 @@ def transposed_convolution(facts: Facts) -> list[Shape | None]:
             found.append(multiply(extent, strides[axis]))
         else:
             padding = 0 if automatic == "VALID" else pads[axis] + pads[axis + count]
-            window = add(multiply(dilations[axis], subtract(size, 1)), 1)
+            window = _reach(size, dilations[axis])
             found.append(add(multiply(strides[axis], subtract(extent, 1)), more[axis], window, -padding))
     return [(image[0], channels, *found)]
 

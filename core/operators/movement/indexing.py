@@ -14,12 +14,15 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
+from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement import stated_extents as claims
 from graft.core.operators.movement.manipulation import INJECTIVE, MOVEMENT
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Expression, Stage
@@ -158,53 +161,34 @@ def _chosen(node: NodeView) -> str | None:
 
 OPERATORS.add(
     Operator(
-        "Gather",
-        MOVEMENT,
-        _lower_gather,
-        moved,
-        varies=anything,
-        shapes=shapes.gather,
-        contents=contents.gather,
-        attributes=(check.AXIS,),
-    )
-)
-OPERATORS.add(
-    Operator(
-        "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
-        demands=demand.within(1, 0, but=demand.attribute("axis", 0)),
-        shapes=like(1),
-        attributes=(check.AXIS,), operands=(_chosen,),
+        "Gather", MOVEMENT, _lower_gather, moved, varies=anything, shapes=shapes.gather, contents=contents.gather,
+        attributes=(check.AXIS,), indices=index_bounds.along_axis,
     )
 )  # fmt: skip
 OPERATORS.add(
     Operator(
-        "GatherND",
-        MOVEMENT,
-        _lower_gather_nd,
-        moved,
-        varies=_known_depth,
-        demands=_gather_nd_demands,
-        shapes=shapes.gather_nd,
-        attributes=(_batch_dimensions,),
+        "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
+        demands=demand.within(1, 0, but=demand.attribute("axis", 0)), shapes=like(1),
+        attributes=(check.AXIS,), operands=(_chosen,), indices=index_bounds.along_axis,
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "OneHot",
-        INJECTIVE,
-        _lower_one_hot,
-        moved,
-        varies=anything,
-        demands=demand.counted(2, 0, 2),
-        shapes=shapes.one_hot,
-        attributes=(check.axis(more=1),),
+        "GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth, demands=_gather_nd_demands,
+        shapes=shapes.gather_nd, attributes=(_batch_dimensions,), indices=index_bounds.tuples,
     )
-)
+)  # fmt: skip
+OPERATORS.add(
+    Operator(
+        "OneHot", INJECTIVE, _lower_one_hot, moved, varies=anything, demands=demand.counted(2, 0, 2),
+        shapes=shapes.one_hot, attributes=(check.axis(more=1),), stated=Stated(claims.one_hot),
+    )
+)  # fmt: skip
 OPERATORS.add(
     Operator(
         "ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything,
-        demands=demand.same(1, 0, 0, demand.attribute("batch_axis", 1)),
-        shapes=LIKE_FIRST,
+        demands=demand.same(1, 0, 0, demand.attribute("batch_axis", 1)), shapes=LIKE_FIRST,
         attributes=(_reversed_axes,), operands=(check.agree(_length_for_each),),
+        indices=index_bounds.counts(1, lambda node: int(node.attribute("time_axis", 0))),
     )
 )  # fmt: skip

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.cost import moved, per_input
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
+from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement import stated_extents as claims
 from graft.core.operators.movement.indexing import position
 from graft.core.operators.movement.manipulation import integers
 from graft.core.reject import Reject
@@ -85,26 +88,16 @@ def _along_a_computed_axis(
 
 OPERATORS.add(
     Operator(
-        "CumSum",
-        SEQUENTIAL,
-        _lower_cumulative(b.add, 0),
-        per_input(1),
-        varies=anything,
-        shapes=LIKE_FIRST,
+        "CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything, shapes=LIKE_FIRST,
         attributes=(check.constant_axis(1),),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "CumProd",
-        SEQUENTIAL,
-        _lower_cumulative(b.multiply, 1),
-        per_input(1),
-        varies=anything,
-        shapes=LIKE_FIRST,
+        "CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything, shapes=LIKE_FIRST,
         attributes=(check.constant_axis(1),),
     )
-)
+)  # fmt: skip
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
@@ -204,48 +197,40 @@ def _updates(node: NodeView) -> Iterator[check.Wanted]:
         yield 2, shape
 
 
+def _cache_starts(node: NodeView) -> Iterable[index_bounds.IndexBound]:
+    """The window that is written lies in the cache, or begins there where that is circular."""
+    if node.input(2) is not None:
+        axis = node.attribute("axis", -2) % len(index_bounds.extents(node, 0))
+        room, length = index_bounds.extent_of(node, 0, axis), index_bounds.extent_of(node, 1, axis)
+        circular = node.attribute("mode", "linear") == "circular"
+        yield index_bounds.IndexBound(
+            2, axis, room, 0, index_bounds.plus(room, -1) if circular else index_bounds.plus(room, length, -1)
+        )
+
+
 _REDUCTION = check.one_of("reduction", "none", "add", "mul", "min", "max")
 
 
 OPERATORS.add(
     Operator(
-        "ScatterElements",
-        SEQUENTIAL,
-        _lower_scatter_elements,
-        moved,
-        varies=anything,
-        demands=_ELEMENTS,
-        shapes=LIKE_FIRST,
-        contents=contents.scatter,
-        attributes=(check.AXIS, _REDUCTION),
-        operands=(check.agree(_updates),),
+        "ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS,
+        shapes=LIKE_FIRST, contents=contents.scatter,
+        attributes=(check.AXIS, _REDUCTION), operands=(check.agree(_updates),), indices=index_bounds.along_axis,
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "ScatterND",
-        SEQUENTIAL,
-        _lower_scatter_nd,
-        moved,
-        varies=_slices_vary,
-        demands=_slices_demand,
-        shapes=LIKE_FIRST,
-        contents=contents.scatter,
-        attributes=(_REDUCTION,),
+        "ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand,
+        shapes=LIKE_FIRST, contents=contents.scatter, attributes=(_REDUCTION,), indices=index_bounds.tuples,
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "TensorScatter",
-        SEQUENTIAL | {Trait.SELECTING},
-        _lower_tensor_scatter,
-        moved,
-        varies=anything,
-        demands=_window_demands,
-        shapes=LIKE_FIRST,
-        attributes=(check.AXIS, check.one_of("mode", "linear", "circular")),
+        "TensorScatter", SEQUENTIAL | {Trait.SELECTING}, _lower_tensor_scatter, moved, varies=anything,
+        demands=_window_demands, shapes=LIKE_FIRST,
+        attributes=(check.AXIS, check.one_of("mode", "linear", "circular")), indices=_cache_starts,
     )
-)
+)  # fmt: skip
 
 # ---- TopK ---------------------------------------------------------------------------------------------------------
 
@@ -282,6 +267,14 @@ def _top_k_demands(node: NodeView) -> Iterator[Equation]:
     yield from demand.equation(taken, demand.operand(node, 0, axis), "at most")
 
 
+def _ranks(node: NodeView) -> Iterable[index_bounds.IndexBound]:
+    """How many elements are chosen: no more than there are, where that is known only when the node runs."""
+    axis = node.attribute("axis", -1) % max(len(index_bounds.extents(node, 0)), 1)
+    extent = index_bounds.extent_of(node, 0, axis)
+    if not isinstance(extent, int) and node.input(1) is not None:
+        yield index_bounds.IndexBound(1, axis, extent, 0, extent)
+
+
 def _largest_count(node: NodeView) -> str | None:
     """TopK: a constant k is not larger than the axis."""
     value, k = node.input(0), check.integers_of(node, 1)
@@ -296,14 +289,8 @@ def _largest_count(node: NodeView) -> str | None:
 
 OPERATORS.add(
     Operator(
-        "TopK",
-        SEQUENTIAL | {Trait.SELECTING},
-        _lower_top_k,
-        per_input(8),
-        _accept_top_k,
-        varies=anything,
-        demands=_top_k_demands,
-        shapes=shapes.top_k,
-        attributes=(check.AXIS, _largest_count),
+        "TopK", SEQUENTIAL | {Trait.SELECTING}, _lower_top_k, per_input(8), _accept_top_k, varies=anything,
+        demands=_top_k_demands, shapes=shapes.top_k,
+        attributes=(check.AXIS, _largest_count), indices=_ranks, stated=Stated(claims.top_k),
     )
-)
+)  # fmt: skip

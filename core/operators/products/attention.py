@@ -8,7 +8,7 @@ feature.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.cost import elements, per_output, traffic
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
@@ -344,6 +345,14 @@ def _attended(node: NodeView) -> Iterator[check.Wanted]:
         yield 2, (queries[0], keys[1], None)
 
 
+def _cache_lengths(node: NodeView) -> Iterable[index_bounds.IndexBound]:
+    """The lengths of caches are within them."""
+    if node.input(6) is not None:
+        past = 0 if node.input(4) is None else index_bounds.extent_of(node, 4, 2)
+        extent = index_bounds.plus(past, index_bounds.extent_of(node, 1, -2))
+        yield index_bounds.IndexBound(6, -2 % len(index_bounds.extents(node, 1)), extent, 0, extent)
+
+
 OPERATORS.add(
     Operator(
         "Attention",
@@ -359,6 +368,7 @@ OPERATORS.add(
             check.one_of("qk_matmul_output_mode", 0, 1, 2, 3),
         ),
         operands=(check.agree(_attended),),
+        indices=_cache_lengths,
     )
 )
 
@@ -456,16 +466,17 @@ def _rotary_demands(node: NodeView) -> Iterator[Equation]:
         yield from demand.equation(demand.operand(node, number, 1), demand.operand(node, 0, -2), "expand")
 
 
+def _positions(node: NodeView) -> Iterable[index_bounds.IndexBound]:
+    """Positions lie in the table of cosines."""
+    if node.input(3) is not None:
+        extent = index_bounds.extent_of(node, 1, 0)
+        yield index_bounds.IndexBound(3, 0, extent, 0, index_bounds.plus(extent, -1))
+
+
 OPERATORS.add(
     Operator(
-        "RotaryEmbedding",
-        INJECTIVE,
-        _lower_rotary,
-        per_output(6),
-        _accept_rotary,
-        varies=_rotary_varies,
-        demands=_rotary_demands,
-        shapes=LIKE_FIRST,
-        attributes=(check.at_least(0, "rotary_embedding_dim"), _heads("num_heads")),
+        "RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), _accept_rotary, varies=_rotary_varies,
+        demands=_rotary_demands, shapes=LIKE_FIRST,
+        attributes=(check.at_least(0, "rotary_embedding_dim"), _heads("num_heads")), indices=_positions,
     )
-)
+)  # fmt: skip

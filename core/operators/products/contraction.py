@@ -164,17 +164,10 @@ def _sum_of_product(node: NodeView) -> str | None:
 
 OPERATORS.add(
     Operator(
-        "Gemm",
-        CONTRACTION,
-        _lower_gemm,
-        _gemm_cost,
-        _accept_gemm,
-        varies=anything,
-        demands=_gemm_demands,
-        shapes=shapes.gemm,
-        operands=(_sum_of_product,),
+        "Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
+        shapes=shapes.gemm, operands=(_sum_of_product,),
     )
-)
+)  # fmt: skip
 
 # ---- Einsum -------------------------------------------------------------------------------------------------------
 
@@ -322,15 +315,10 @@ def _einsum_demands(node: NodeView) -> Iterator[Equation]:
 
 OPERATORS.add(
     Operator(
-        "Einsum",
-        CONTRACTION,
-        _lower_einsum,
-        _einsum_cost,
-        varies=anything,
-        demands=_einsum_demands,
+        "Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=anything, demands=_einsum_demands,
         shapes=shapes.einsum,
     )
-)
+)  # fmt: skip
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.cost import traffic
 from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import varying_axis
@@ -357,15 +358,8 @@ _CHECKS = (
 for _name, _gates in GATES.items():
     OPERATORS.add(
         Operator(
-            _name,
-            frozenset({Trait.RECURRENT}),
-            _lower,
-            _cost,
-            _accept,
-            varies=_varies,
-            demands=_demands,
-            shapes=shapes.recurrent,
-            attributes=_CHECKS,
-            operands=(_layer_extents(_gates),),
+            _name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands,
+            shapes=shapes.recurrent, attributes=_CHECKS, operands=(_layer_extents(_gates),),
+            indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))),
         )
-    )
+    )  # fmt: skip

@@ -14,12 +14,13 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
-from graft.core.operators.definition.facts import Facts, Shape, ShapeRule, normal_axis
+from graft.core.operators.definition.facts import ShapeRule, normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
 from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import Check, anything, fixed
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
 from graft.core.operators.reductions.reduction import Axes, mean_of, rows, square, trailing
+from graft.core.operators.reductions.shapes import statistics
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
@@ -109,26 +110,16 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
 
 OPERATORS.add(
     Operator(
-        "Softmax",
-        ROW_WISE,
-        _lower_softmax,
-        per_output(20),
-        varies=anything,
-        shapes=LIKE_FIRST,
+        "Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
         attributes=(check.AXIS,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "LogSoftmax",
-        ROW_WISE,
-        _lower_log_softmax,
-        per_output(20),
-        varies=anything,
-        shapes=LIKE_FIRST,
+        "LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
         attributes=(check.AXIS,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
         "Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,)
@@ -282,16 +273,6 @@ def _lower_lp_norm(lowering: Lowering) -> tuple[Stage, ...]:
     return (stage, b.compute(lowering.output(), value))
 
 
-def _statistics_shapes(facts: Facts) -> list[Shape | None]:
-    """Return the shape of the result, and twice that of the statistics: 1 along the axes of a row."""
-    shape = facts.shape(0)
-    if shape is None:
-        return []
-    axis = facts.attribute("axis", -1) % max(1, len(shape))
-    rows = (*shape[:axis], *(1 for _ in shape[axis:]))
-    return [shape, rows, rows]
-
-
 def _for_each_channel(node: NodeView) -> Iterator[check.Wanted]:
     """Scale and bias of a normalisation have an element for each channel."""
     if len(shape := check.shape_of(node, 0)) > 1:
@@ -320,7 +301,7 @@ _row_wise(
     _lower_layer_norm,
     anything,
     demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)),
-    shapes=_statistics_shapes,
+    shapes=statistics,
     attributes=(check.AXIS, check.EPSILON),
 )
 _row_wise(
@@ -328,7 +309,7 @@ _row_wise(
     _lower_rms_norm,
     anything,
     demand.expanding(1, 0),
-    shapes=_statistics_shapes,
+    shapes=statistics,
     attributes=(check.AXIS, check.EPSILON),
 )
 _row_wise(
@@ -406,25 +387,13 @@ def power(base: Expression, exponent: float) -> Expression:
 
 OPERATORS.add(
     Operator(
-        "BatchNormalization",
-        ELEMENTWISE,
-        _lower_batch_norm,
-        per_output(4),
-        _accept_batch_norm,
-        varies=anything,
-        demands=demand.vectors(1, 2, 3, 4, of=0, axis=1),
-        shapes=like(0, 3, 4),
-        attributes=(check.EPSILON,),
+        "BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything,
+        demands=demand.vectors(1, 2, 3, 4, of=0, axis=1), shapes=like(0, 3, 4), attributes=(check.EPSILON,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "LRN",
-        frozenset({Trait.POOLING}),
-        _lower_lrn,
-        per_output(16),
-        varies=anything,
-        shapes=LIKE_FIRST,
+        "LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST,
         attributes=(check.at_least(1, "size"),),
     )
-)
+)  # fmt: skip

@@ -198,39 +198,19 @@ _CHECKS = (_quantised_axis, check.at_least(0, "block_size"))
 
 OPERATORS.add(
     Operator(
-        "QuantizeLinear",
-        ELEMENTWISE,
-        _lower_quantize,
-        per_output(4),
-        _accept,
-        varies=_varies,
-        demands=_demands,
-        shapes=LIKE_FIRST,
-        attributes=_CHECKS,
-        operands=(_scale_for_each,),
+        "QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept, varies=_varies, demands=_demands,
+        shapes=LIKE_FIRST, attributes=_CHECKS, operands=(_scale_for_each,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "DequantizeLinear",
-        ELEMENTWISE,
-        _lower_dequantize,
-        per_output(3),
-        _accept,
-        varies=_varies,
-        demands=_demands,
-        shapes=LIKE_FIRST,
-        attributes=_CHECKS,
-        operands=(_scale_for_each,),
+        "DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept, varies=_varies, demands=_demands,
+        shapes=LIKE_FIRST, attributes=_CHECKS, operands=(_scale_for_each,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "DynamicQuantizeLinear",
-        frozenset({Trait.ROW_WISE}),
-        _lower_dynamic,
-        per_output(6),
-        varies=anything,
+        "DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything,
         shapes=lambda facts: [facts.shape(0), (), ()],
     )
-)
+)  # fmt: skip

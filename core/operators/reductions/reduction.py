@@ -13,15 +13,16 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import per_input
-from graft.core.operators.definition.facts import Contents, ContentsRule, Facts, Shape, normal_axis
+from graft.core.operators.definition.facts import ContentsRule, normal_axis
+from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.movement.manipulation import constants_required, integers
+from graft.core.operators.reductions import shapes
 from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import RowReduction
 from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Scan, Stage, Variable
 from graft.core.types import INTEGERS, UNSIGNED, is_custom
-from graft.runtime.extents import Extent
 
 REDUCTION = frozenset({Trait.REDUCTION})
 Indices = Sequence[Expression]
@@ -349,49 +350,7 @@ def _accept_axes(node: NodeView) -> Reject | None:
     return constants_required(1)(node)
 
 
-def _reduced_shape(facts: Facts) -> list[Shape | None]:
-    shape = facts.shape(0)
-    if shape is None:
-        return []
-    axes = facts.numbers(1, "axes")
-    if axes is None and facts.has(1):
-        counted = facts.shape(1)
-        if not facts.attribute("keepdims", 1):
-            fixed = isinstance(counted[0], int) if counted else False
-            return [(None,) * (len(shape) - counted[0]) if fixed else None]  # type: ignore[operator, index]
-        return [(None,) * len(shape)]
-    if not axes and facts.attribute("noop_with_empty_axes", 0):
-        return [shape]
-    return [_without(shape, axes or range(len(shape)), bool(facts.attribute("keepdims", 1)))]
-
-
-def _arg_shape(facts: Facts) -> list[Shape | None]:
-    shape = facts.shape(0)
-    keep = bool(facts.attribute("keepdims", 1))
-    return [] if shape is None else [_without(shape, [facts.attribute("axis", 0)], keep)]
-
-
-def _without(shape: Shape, axes: object, keep: bool) -> Shape:
-    gone = {normal_axis(axis, len(shape)) for axis in axes}  # type: ignore[attr-defined]
-    if keep:
-        return tuple(1 if axis in gone else extent for axis, extent in enumerate(shape))
-    return tuple(extent for axis, extent in enumerate(shape) if axis not in gone)
-
-
-def _reduced_contents(function: Callable[..., Extent]) -> ContentsRule:
-    """Return the rule of a reduction of all elements of a vector."""
-
-    def rule(facts: Facts) -> Contents | None:
-        source = facts.content(0)
-        known = None if source is None else source.known
-        axes = facts.numbers(1, "axes")
-        if source is None or not known or len(source.shape) != 1 or (axes is None and facts.has(1)):
-            return None
-        if not axes and facts.attribute("noop_with_empty_axes", 0):
-            return source
-        return Contents((1,) if facts.attribute("keepdims", 1) else (), (function(*known),))
-
-    return rule
+_STATED = Stated(shapes.reduced_extents)
 
 
 def _add(
@@ -405,19 +364,25 @@ def _add(
     OPERATORS.add(
         Operator(
             name, traits, lower, per_input(flops), _accept_axes, varies=anything,
-            attributes=(check.axes(1),), shapes=_reduced_shape, contents=contents,
+            shapes=shapes.reduced, contents=contents, attributes=(check.axes(1),), stated=_STATED,
         )
     )  # fmt: skip
 
 
-_add("ReduceSum", _lower_reduce("add"), contents=_reduced_contents(extents.add))
+_add("ReduceSum", _lower_reduce("add"), contents=shapes.reduced_contents(extents.add))
 _add("ReduceMean", _lower_reduce("add", after=mean_of, integers_in="int64"))
-_add("ReduceProd", _lower_reduce("mul"), contents=_reduced_contents(extents.multiply))
+_add("ReduceProd", _lower_reduce("mul"), contents=shapes.reduced_contents(extents.multiply))
 _add(
-    "ReduceMax", _lower_reduce("max"), traits=REDUCTION | {Trait.SELECTING}, contents=_reduced_contents(extents.maximum)
+    "ReduceMax",
+    _lower_reduce("max"),
+    traits=REDUCTION | {Trait.SELECTING},
+    contents=shapes.reduced_contents(extents.maximum),
 )
 _add(
-    "ReduceMin", _lower_reduce("min"), traits=REDUCTION | {Trait.SELECTING}, contents=_reduced_contents(extents.minimum)
+    "ReduceMin",
+    _lower_reduce("min"),
+    traits=REDUCTION | {Trait.SELECTING},
+    contents=shapes.reduced_contents(extents.minimum),
 )
 _add("ReduceL1", _lower_reduce("add", _absolute), 2)
 _add("ReduceL2", _lower_reduce("add", square, _always(root), "float64"), 2)
@@ -459,23 +424,13 @@ def _lower_arg(operator: BinaryOperator) -> LowerFunction:
 
 OPERATORS.add(
     Operator(
-        "ArgMax",
-        frozenset({Trait.ROW_WISE}),
-        _lower_arg("max"),
-        per_input(2),
-        varies=anything,
-        shapes=_arg_shape,
+        "ArgMax", frozenset({Trait.ROW_WISE}), _lower_arg("max"), per_input(2), varies=anything, shapes=shapes.chosen,
         attributes=(check.AXIS,),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
-        "ArgMin",
-        frozenset({Trait.ROW_WISE}),
-        _lower_arg("min"),
-        per_input(2),
-        varies=anything,
-        shapes=_arg_shape,
+        "ArgMin", frozenset({Trait.ROW_WISE}), _lower_arg("min"), per_input(2), varies=anything, shapes=shapes.chosen,
         attributes=(check.AXIS,),
     )
-)
+)  # fmt: skip

@@ -8,6 +8,7 @@ from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.facts import Facts, Shape, normal_axis, replaced
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import OPERATORS, Operator
@@ -56,15 +57,13 @@ OPERATORS.add(Operator("Compress", shapes=_compress, attributes=(check.AXIS,)))
 OPERATORS.add(Operator("NonZero", shapes=_non_zero))
 OPERATORS.add(Operator("SplitToSequence", attributes=(check.AXIS,)))
 OPERATORS.add(Operator("Unique", shapes=_unique, attributes=(check.AXIS,)))
-OPERATORS.add(Operator("Scatter", shapes=LIKE_FIRST, attributes=(check.AXIS,)))
+OPERATORS.add(Operator("Scatter", shapes=LIKE_FIRST, attributes=(check.AXIS,), indices=index_bounds.along_axis))
 OPERATORS.add(
     Operator(
-        "MaxRoiPool",
-        demands=demand.counted(1, 1, 5),
-        shapes=_regions_of_interest,
+        "MaxRoiPool", demands=demand.counted(1, 1, 5), shapes=_regions_of_interest,
         attributes=(check.at_least(1, "pooled_shape"),),
     )
-)
+)  # fmt: skip
 OPERATORS.add(
     Operator(
         "NonMaxSuppression",

@@ -10,10 +10,10 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from examples.models.seed_weights import SeedWeights
 from graft.core.graph.view import ValueView
 from graft.core.importer.load import load
 from graft.core.passes.normalize import PASSES, normalize
-from graft.core.passes.seed_weights import SeedWeights
 from graft.core.shapes.inference import require_static
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -13,9 +13,9 @@ import onnx_ir as ir
 
 import graft
 from benchmarks.zoo import path_of
+from examples.models.seed_weights import SeedWeights
 from graft.core.graph.view import ValueView
 from graft.core.passes.eliminate_dead_code import EliminateDeadCode
-from graft.core.passes.seed_weights import SeedWeights
 
 
 @cache

@@ -11,7 +11,7 @@ import graft
 from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.lower import lower, lowering_of
-from graft.core.operators.products.fourier import LARGEST, SIDE_BY_SIDE, radices, roots
+from graft.core.operators.products.fast_fourier import LARGEST, SIDE_BY_SIDE, radices, roots
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Intrinsic
 from graft.core.tensor_ir.visit import walk_expressions

@@ -17,7 +17,7 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.operators.lower import buffer_of, lower, lowering_of
-from graft.core.operators.movement.manipulation import mirrored
+from graft.core.operators.movement.padding import mirrored
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.segments import MOST
 from graft.core.schedule.selection.select import schedule

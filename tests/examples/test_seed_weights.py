@@ -7,8 +7,8 @@ import onnx
 import onnx_ir as ir
 from onnx import parser
 
+from examples.models.seed_weights import SeedWeights
 from graft.core.importer.load import load
-from graft.core.passes.seed_weights import SeedWeights
 
 CONV = """<ir_version: 10, opset_import: ["" : 20]>
     g (float[1, 8, 9, 9] x) => (float[1, 64, 7, 7] y)

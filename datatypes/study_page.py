@@ -91,7 +91,7 @@ def _details(row: TypeRow) -> str:
 
 
 def _svg(parts: Sequence[str], labels: Sequence[str]) -> str:
-    """Return a plot with room for the turned labels below it."""
+    """Return a plot with room for the rotated labels below it."""
     height = HEIGHT + 26 + round(4.2 * max(map(len, labels), default=0))
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img">{"".join(parts)}</svg>'
 

@@ -64,11 +64,13 @@ def groupings(
     if explains and len(nests) <= FEW:
         possible = _is_there
     reached = _reachable(node, family, len(nests))
-    if not all(any(sign == turned and possible(leaf, at(place)) for place, turned in reached) for leaf, sign in leaves):
+    if not all(
+        any(sign == inverse and possible(leaf, at(place)) for place, inverse in reached) for leaf, sign in leaves
+    ):
         return
     for terms, nodes in _subtrees(node, family, len(nests)):
         rows = [
-            [number for number, (place, turned) in enumerate(terms) if turned == sign and possible(leaf, at(place))]
+            [number for number, (place, inverse) in enumerate(terms) if inverse == sign and possible(leaf, at(place))]
             for leaf, sign in leaves
         ]
         if commutes or all(leaf[1] == term[1] for leaf, term in zip(leaves, terms, strict=True)):
@@ -88,8 +90,8 @@ def _family(pattern: Operator, node: ir.Node, operators: OperatorTable) -> str |
 def _flatten(pattern: Operator, family: str, inverted: bool, leaves: list[_Leaf], nests: list[Operator]) -> None:
     nests.append(pattern)
     first, second = pattern.arguments or ()
-    turned = inverted != (pattern.names[0] != family)
-    for argument, sign in ((first, inverted), (second, turned)):
+    inverse = inverted != (pattern.names[0] != family)
+    for argument, sign in ((first, inverted), (second, inverse)):
         if isinstance(argument, Operator) and family_of(argument) == family:
             _flatten(argument, family, sign, leaves, nests)
         else:
@@ -136,11 +138,11 @@ def _reachable(root: ir.Node, family: str, count: int) -> dict[_Term, None]:
 
 def _subtrees(node: ir.Node, family: str, count: int) -> Iterator[tuple[list[_Term], list[ir.Node]]]:
     """Yield the terms and nodes of every nest of ``count`` nodes of the family whose root is ``node``."""
-    turned = node.op_type != family
+    inverse = node.op_type != family
     for left in range(count):
         for terms, nodes in _side(node, 0, family, left):
             for more, others in _side(node, 1, family, count - 1 - left):
-                yield [*terms, *((place, sign != turned) for place, sign in more)], [node, *nodes, *others]
+                yield [*terms, *((place, sign != inverse) for place, sign in more)], [node, *nodes, *others]
 
 
 def _side(node: ir.Node, index: int, family: str, count: int) -> Iterator[tuple[list[_Term], list[ir.Node]]]:

@@ -133,8 +133,8 @@ def cached_decoder() -> onnx.ModelProto:
 
     def rotated(value: str) -> str:
         left, right = net("Split", value, outputs=2, axis=3, num_outputs=2)
-        turned = net("Concat", net("Neg", right), left, axis=3)
-        return net("Add", net("Mul", value, cosine), net("Mul", turned, sine))  # type: ignore[no-any-return]
+        rotated = net("Concat", net("Neg", right), left, axis=3)
+        return net("Add", net("Mul", value, cosine), net("Mul", rotated, sine))  # type: ignore[no-any-return]
 
     caches = []
     for layer in range(4):

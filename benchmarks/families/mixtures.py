@@ -35,8 +35,8 @@ def cross_covariance() -> onnx.ModelProto:
 
 def _thirds(net: Net, parts: str) -> tuple[str, ...]:
     """Return queries, keys and values ``[1, 1, heads, size, length]`` of a joint product."""
-    turned = net("Transpose", parts, perm=[2, 0, 3, 4, 1])
-    return tuple(net("Split", turned, outputs=3, axis=0, num_outputs=3))
+    transposed = net("Transpose", parts, perm=[2, 0, 3, 4, 1])
+    return tuple(net("Split", transposed, outputs=3, axis=0, num_outputs=3))
 
 
 def spatial_gates() -> onnx.ModelProto:

@@ -296,13 +296,13 @@ def _part(steps: _Steps, conv: _Transposed, phase: Sequence[_Part]) -> ir.Value:
         return steps.constant("weights", _known_part(constant, conv.groups, phase))
     taps = [part.taps for part in phase]  # case 1
     split = [conv.groups, conv.shape[0] // conv.groups, conv.shape[1], *taps]
-    turned, whole = [0, 2, 1, *range(3, 3 + len(taps))], [conv.channels, split[1], *taps]
+    transposed, whole = [0, 2, 1, *range(3, 3 + len(taps))], [conv.channels, split[1], *taps]
     starts = [part.first + (part.taps - 1) * part.step for part in phase]
     ends = [part.first - 1 if part.first else -THE_END for part in phase]
     rows = (starts, ends, range(2, 2 + len(taps)), [-part.step for part in phase])
     bounds = [steps.constant("cut", np.array(row)) for row in rows]
     groups_apart = [steps.add("Slice", [conv.weights, *bounds]), steps.constant("split", np.array(split))]
-    outputs_first = steps.add("Transpose", [steps.add("Reshape", groups_apart)], {"perm": turned})
+    outputs_first = steps.add("Transpose", [steps.add("Reshape", groups_apart)], {"perm": transposed})
     return steps.add("Reshape", [outputs_first, steps.constant("whole", np.array(whole))])
 
 
@@ -354,16 +354,16 @@ def _interleaved(steps: _Steps, conv: _Transposed) -> ir.Value:
     order = [0, kept]
     for number in range(rank):
         order += [2 + 2 * rank + number, places[2 * number], places[2 * number + 1]]
-    turned = steps.add("Transpose", [steps.add("Reshape", [found, extents])], {"perm": order})
+    transposed = steps.add("Transpose", [steps.add("Reshape", [found, extents])], {"perm": order})
     if conv.has_gaps:  # case 3
         ends = [0, 0]
         for axis in conv.axes:
             ends += [0, axis.stride // axis.common - len(axis.reached), axis.common - 1]
-        turned = steps.add("Pad", [turned, steps.constant("gaps", np.array([0] * len(ends) + ends))])
+        transposed = steps.add("Pad", [transposed, steps.constant("gaps", np.array([0] * len(ends) + ends))])
     strides = np.array([axis.stride for axis in conv.axes])
     large = steps.add("Mul", [size, steps.constant("strides", strides)])
     shape = steps.add("Concat", [steps.constant("kept", np.array([0, channels])), large], {"axis": 0})
-    return steps.add("Reshape", [turned, shape])
+    return steps.add("Reshape", [transposed, shape])
 
 
 def _apart(steps: _Steps, conv: _Transposed, bias: ir.Value | None) -> ir.Value:

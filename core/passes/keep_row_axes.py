@@ -101,11 +101,11 @@ def _weights(node: ir.Node) -> np.ndarray | None:
     None, too, if a bias differs from row to row.
     """
     right, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
-    contents, turned = constant_of(right), bool(attribute_of(node, "transB", 0))
+    contents, transposed = constant_of(right), bool(attribute_of(node, "transB", 0))
     shape = () if bias is None else dimensions_of(bias)
-    if right is None or contents is None or shape is None or len(shape) > 1 or (turned and not sole_use(right)):
+    if right is None or contents is None or shape is None or len(shape) > 1 or (transposed and not sole_use(right)):
         return None
-    return contents.T if turned else contents
+    return contents.T if transposed else contents
 
 
 def _reshaped(node: ir.Node, source: ir.Value, target: np.ndarray, like: ir.Shape, names: Names) -> ir.Value:

@@ -56,8 +56,8 @@ def _split(node: ir.Node, names: Names) -> None:
     readers, name = list(output.uses()), output.name
     output.name = names.fresh(f"{name}_by_head")
     output.shape = None
-    turned = _step(node, names, "Transpose", output, after=True)
-    whole = _step(node, names, "Reshape", turned, np.array([0, 0, -1]), after=True)
+    transposed = _step(node, names, "Transpose", output, after=True)
+    whole = _step(node, names, "Reshape", transposed, np.array([0, 0, -1]), after=True)
     for use in readers:
         use.node.replace_input_with(use.idx, whole)
     graph = node.graph

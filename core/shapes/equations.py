@@ -74,11 +74,11 @@ class Asked:
         sides = (self.right, self.left) if turns else (self.left, self.right)
         return Equation(*sides, self.equation.kind)
 
-    def says(self, *, turned: bool = False) -> tuple[str, str, str]:
-        """Return the message of sides that do not agree, around their numbers; ``turned``: the right one first."""
+    def says(self, *, swapped: bool = False) -> tuple[str, str, str]:
+        """Return the message of sides that do not agree, around their numbers; ``swapped``: the right one first."""
         sides = (self.equation.left, self.equation.right)
         kind = self.equation.kind
-        left, right = (_side(side, self.names) for side in (reversed(sides) if turned else sides))
+        left, right = (_side(side, self.names) for side in (reversed(sides) if swapped else sides))
         if left.startswith(_COUNT) and right.startswith(_COUNT):
             right = "that" + right.removeprefix(_COUNT)
         where = self.view.where

@@ -84,14 +84,14 @@ def _solved(model: ir.Model) -> dict[str, _Solution]:
         for asked in asked_of(NodeView(node), ranges):
             if asked.equation.kind != "equal":
                 continue
-            for one, other, is_turned in ((asked.left, asked.right, False), (asked.right, asked.left, True)):
+            for one, other, is_swapped in ((asked.left, asked.right, False), (asked.right, asked.left, True)):
                 names = names_in([other])
                 is_free = isinstance(one, Symbol) and not any(one.name in taken for taken in (held, names, found))
                 if not is_free or not names or names & found.keys() or not names <= order.keys():
                     continue
                 assert isinstance(one, Symbol)
                 if one.name in order and max(map(order.__getitem__, names)) < order[one.name]:
-                    found[one.name] = _Solution(other, asked.says(turned=is_turned))
+                    found[one.name] = _Solution(other, asked.says(swapped=is_swapped))
                     held |= names
                     break
     return found

@@ -163,8 +163,8 @@ def llama(config: Config = Config()) -> onnx.ModelProto:
     def rotated(x: str) -> str:
         half = g.op("Slice", x, g.whole(0), g.whole(size // 2), g.whole(3))
         rest = g.op("Slice", x, g.whole(size // 2), g.whole(size), g.whole(3))
-        turned = g.op("Concat", g.op("Neg", rest), half, axis=-1)
-        return g.op("Add", g.op("Mul", x, cos), g.op("Mul", turned, sin))
+        rotated = g.op("Concat", g.op("Neg", rest), half, axis=-1)
+        return g.op("Add", g.op("Mul", x, cos), g.op("Mul", rotated, sin))
 
     def repeated(x: str) -> str:
         groups = config.heads // config.kv_heads

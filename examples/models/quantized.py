@@ -190,8 +190,8 @@ def _heads(net: Network, x: Tensor, heads: int, order: list[int]) -> Tensor:
     batch, rows, features = x.shape
     shape = (batch, rows, heads, features // heads)
     y = net.quantized(net.add("Reshape", x.numbers, net.constant(np.array(shape))), shape, x.scale, x.zero)
-    turned = tuple(shape[axis] for axis in order)
-    return net.quantized(net.add("Transpose", y.numbers, perm=order), turned, x.scale, x.zero)
+    moved = tuple(shape[axis] for axis in order)
+    return net.quantized(net.add("Transpose", y.numbers, perm=order), moved, x.scale, x.zero)
 
 
 def bert_tiny(seed: int = 0, rows: int = 64) -> onnx.ModelProto:
@@ -211,11 +211,11 @@ def bert_tiny(seed: int = 0, rows: int = 64) -> onnx.ModelProto:
         shares = net.add("Softmax", net.add("Mul", scores_q.numbers, net.constant(np.float32(width**-0.5))), axis=-1)
         shares_q = net.quantized(shares, (1, heads, rows, rows), 2.0**-8, -128)
         mixed = net.scaled(net.add("MatMul", shares_q.numbers, v.numbers), (1, heads, rows, width), v.scale * SPREAD)
-        turned = net.quantized(
+        moved = net.quantized(
             net.add("Transpose", mixed.numbers, perm=[0, 2, 1, 3]), (1, rows, heads, width), mixed.scale, mixed.zero
         )
         joined = net.quantized(
-            net.add("Reshape", turned.numbers, net.constant(np.array([1, rows, features]))), (1, rows, features),
+            net.add("Reshape", moved.numbers, net.constant(np.array([1, rows, features]))), (1, rows, features),
             mixed.scale, mixed.zero,
         )  # fmt: skip
         x = _normalized(net, net.plus(x, net.dense(joined, features)))

@@ -45,7 +45,7 @@ class DeviceText(Protocol):
     def barrier(self, builder: Builder, scope: str) -> None:
         """Wait for the threads of the ``block`` or of the ``warp``."""
 
-    def load_matrices(self, builder: Builder, row: str, count: int, *, is_turned: bool) -> list[str]:
+    def load_matrices(self, builder: Builder, row: str, count: int, *, is_transposed: bool) -> list[str]:
         """Return a word (i32) of each of ``count`` matrices of 8 rows of 16 bytes, which the warp's threads name.
 
         Turned, matrices are of elements of 16 bits, and rows become columns.
@@ -121,10 +121,10 @@ class Ptx:
         else:
             builder.intrinsic("nvvm.barrier0", "void", [], [])
 
-    def load_matrices(self, builder: Builder, row: str, count: int, *, is_turned: bool) -> list[str]:
+    def load_matrices(self, builder: Builder, row: str, count: int, *, is_transposed: bool) -> list[str]:
         """Load by ldmatrix."""
         near = builder.let(f"addrspacecast ptr {row} to ptr addrspace(3)")
-        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if is_turned else ''}.b16.p3"
+        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if is_transposed else ''}.b16.p3"
         words = "{ " + ", ".join(["i32"] * count) + " }"
         builder.module.declarations.setdefault(name, f"declare {words} @{name}(ptr addrspace(3))")
         loaded = builder.let_anew(f"call {words} @{name}(ptr addrspace(3) {near})")

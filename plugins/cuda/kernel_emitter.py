@@ -147,13 +147,23 @@ class KernelEmitter(StatementEmitter):
             case CallExtern("fence_async"):
                 self.device.fence_async(self)
             case CallExtern(
-                name, (Load() as sums, Load() as left, Load() as right, Constant(columns), Constant(terms), *turned)
+                name, (Load() as sums, Load() as left, Load() as right, Constant(columns), Constant(terms), *transposed)
             ) if name.startswith("wgmma_"):
-                self._multiply_group(name, sums, (left, right), (int(columns), int(terms)), [*map(_is_set, turned)])
+                self._multiply_group(name, sums, (left, right), (int(columns), int(terms)), [*map(_is_set, transposed)])
             case CallExtern(
-                name, (Load() as sums, Load() as left, Load() as right, Constant(turned_left), Constant(turned_right))
+                name,
+                (
+                    Load() as sums,
+                    Load() as left,
+                    Load() as right,
+                    Constant(swaps_left),
+                    Constant(swaps_right),
+                ),
             ) if name.startswith("mma_"):
-                factors = self._matrices(left, 4, bool(turned_left)), self._matrices(right, 2, bool(turned_right))
+                factors = (
+                    self._matrices(left, 4, bool(swaps_left)),
+                    self._matrices(right, 2, bool(swaps_right)),
+                )
                 self._multiply(name, sums, *factors)
             case _:
                 raise self._refused(f"a call of '{call.name}'")
@@ -189,16 +199,16 @@ class KernelEmitter(StatementEmitter):
             self.emit(f"store {kind} {result}, ptr {place}, align 4, !private !{{}}")
 
     def _multiply_group(
-        self, name: str, sums: Load, factors: Sequence[Load], extents: tuple[int, int], turned: Sequence[bool]
+        self, name: str, sums: Load, factors: Sequence[Load], extents: tuple[int, int], transposed: Sequence[bool]
     ) -> None:
         """Multiply by a warpgroup; ``extents`` are the columns of the sums and the terms."""
         instruction = self._instruction(name)
         described = []
-        for factor, is_turned in zip(factors, turned, strict=True):
-            lines = _number(factor.buffer.shape[-2]) if is_turned else 0
+        for factor, is_transposed in zip(factors, transposed, strict=True):
+            lines = _number(factor.buffer.shape[-2]) if is_transposed else 0
             address = self.device.shared_address(self, self._address(factor))
             start = self.let(f"lshr i32 {self.let(f'and i32 {address}, {DESCRIBED}')}, 4")
-            rest = descriptor(lines * LINE_BYTES if is_turned else ALIGNED, 8 * LINE_BYTES)
+            rest = descriptor(lines * LINE_BYTES if is_transposed else ALIGNED, 8 * LINE_BYTES)
             described.append(self.let(f"or i64 {self.let(f'zext i32 {start} to i64')}, {rest}"))
         kind, first = memory_type(Type(sums.buffer.dtype)), self._address(sums)
         count = extents[0] // 8 * 4
@@ -207,12 +217,12 @@ class KernelEmitter(StatementEmitter):
         steps = extents[1] * element_bits(factors[0].buffer.dtype) // 8 // STEP_BYTES
         text = instruction.text["llvm"].format(columns=extents[0])
         results = self.device.multiply_group(
-            self, GroupProduct(name, text, extents[0], steps, tuple(turned)), described, c
+            self, GroupProduct(name, text, extents[0], steps, tuple(transposed)), described, c
         )
         for place, result in zip(places, results, strict=True):
             self.emit(f"store {kind} {result}, ptr {place}, align 4, !private !{{}}")
 
-    def _matrices(self, place: Load, count: int, is_turned: bool) -> list[str]:
+    def _matrices(self, place: Load, count: int, is_transposed: bool) -> list[str]:
         """Return this thread's words of a factor: of 16 rows of 32 bytes (four matrices), or of 8 (two).
 
         Turned, the rows in memory are the terms, and the factor's own rows are 16 bits wide.
@@ -222,7 +232,7 @@ class KernelEmitter(StatementEmitter):
         if key not in self._words:
             lane = self._lane()
             pitch = element_bits(place.buffer.dtype) // 8 * _number(place.buffer.shape[-1])
-            if is_turned:  # lanes of a matrix: its terms; of the next one of four: 8 more rows, then 8 more terms
+            if is_transposed:  # lanes of a matrix: its terms; of the next one of four: 8 more rows, then 8 more terms
                 row, high = self._bits(lane, 0, 7), self._bits(lane, 4 if count == 4 else 3, 1)
                 row = self.let(f"add nuw nsw i64 {row}, {self.let(f'shl nuw nsw i64 {high}, 3')}")
                 half = self._bits(lane, 3, 1) if count == 4 else "0"
@@ -232,7 +242,7 @@ class KernelEmitter(StatementEmitter):
             ahead = self.let(f"mul nuw nsw i64 {row}, {pitch}")
             offset = self.let(f"add nuw nsw i64 {ahead}, {self.let(f'shl nuw nsw i64 {half}, 4')}")
             near = self.let(f"getelementptr i8, ptr {first}, i64 {offset}")
-            self._words[key] = self.device.load_matrices(self, near, count, is_turned=is_turned)
+            self._words[key] = self.device.load_matrices(self, near, count, is_transposed=is_transposed)
         return self._words[key]
 
     def _bits(self, number: str, shift: int, mask: int) -> str:

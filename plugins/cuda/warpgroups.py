@@ -15,7 +15,7 @@ LINE_BYTES = 128
 """Of a swizzled line."""
 STEP_BYTES = 32
 """Of a line that one instruction takes: its terms, of any type."""
-TURNED_TERMS = 16
+TRANSPOSED_TERMS = 16
 """Terms that it takes of a factor whose own rows or columns lie inside."""
 _SWIZZLE_128 = 1 << 62
 
@@ -31,13 +31,13 @@ def descriptor(leading: int, stride: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GroupProduct:
-    """A warpgroup's product of 64 x ``columns``: how many ``steps`` of terms, and which factors are turned."""
+    """A warpgroup's product of 64 x ``columns``: how many ``steps`` of terms, and which factors are transposed."""
 
     instruction: str
     ptx: str
     columns: int
     steps: int
-    turned: tuple[bool, ...]
+    transposed: tuple[bool, ...]
 
     @property
     def total(self) -> str:
@@ -46,7 +46,7 @@ class GroupProduct:
 
     def ahead(self, factor: int) -> int:
         """Return the bytes from the terms of a step to those of the next one."""
-        return TURNED_TERMS * LINE_BYTES if self.turned[factor] else STEP_BYTES
+        return TRANSPOSED_TERMS * LINE_BYTES if self.transposed[factor] else STEP_BYTES
 
 
 def multiplied(builder: Builder, product: GroupProduct, factors: Sequence[str], sums: Sequence[str]) -> list[str]:
@@ -55,7 +55,7 @@ def multiplied(builder: Builder, product: GroupProduct, factors: Sequence[str], 
     held = ", ".join(f"${number}" for number in range(count))
     scales = ", 1" if total == "i32" else ", 1, 1, 1"
     if product.ptx.endswith(("f16", "bf16")):
-        scales += "".join(f", {int(turned)}" for turned in product.turned)
+        scales += "".join(f", {int(transposed)}" for transposed in product.transposed)
     lines = ["{", ".reg .b64 %left, %right;", f"mov.b64 %left, ${count};", f"mov.b64 %right, ${count + 1};"]
     lines.append("wgmma.fence.sync.aligned;")
     for step in range(product.steps):

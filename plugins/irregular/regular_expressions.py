@@ -138,8 +138,8 @@ def _in_any_case(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
     if ranges and sum(high - low for low, high in ranges) > 0x8000:
         return ranges  # nearly everything, other cases among it
     codes = [chr(code) for low, high in ranges for code in range(low, high + 1)]
-    turned = [text for one in codes for text in (one.lower(), one.upper()) if len(text) == 1]
-    return united([*ranges, *((ord(one), ord(one)) for one in turned)])
+    other_case = [text for one in codes for text in (one.lower(), one.upper()) if len(text) == 1]
+    return united([*ranges, *((ord(one), ord(one)) for one in other_case)])
 
 
 # ---- Reading ----------------------------------------------------------------------------------------------------

@@ -65,11 +65,11 @@ def _convolution(kernel: CKernel, y: Sizes, attributes: Mapping[str, Any]) -> CC
 def _matmul(kernel: CKernel, y: Sizes, attributes: Mapping[str, Any]) -> CCall:
     """Return the call of a product, whose rows are one axis where the right side is a single matrix."""
     left, right = _sizes(kernel[0]), _sizes(kernel[1])
-    turned = attributes.get("transpose_a", 0), attributes.get("transpose_b", 0)
-    if len(right) == 2 and len(left) == len(y) and not turned[0]:
+    transposed = attributes.get("transpose_a", 0), attributes.get("transpose_b", 0)
+    if len(right) == 2 and len(left) == len(y) and not transposed[0]:
         left, y = (prod(left[:-1]), left[-1]), (prod(y[:-1]), y[-1])
     rank = len(y)
-    views = [_matrix(_padded(one, rank), number, turned[number]) for number, one in enumerate((left, right))]
+    views = [_matrix(_padded(one, rank), number, transposed[number]) for number, one in enumerate((left, right))]
     bias = _view(_padded(_sizes(kernel[2]), rank), 2) if attributes.get("bias") else "NULL"
     return _kept(f"graft_onednn_matmul({{kept}}, {', '.join(views)}, {bias}, {_result(y)}, {_post_ops(kernel, y)})")
 
@@ -117,8 +117,8 @@ def _result(sizes: Sizes) -> str:
     return _view(sizes, "Y")
 
 
-def _matrix(sizes: Sizes, place: int, is_turned: bool) -> str:
-    if not is_turned:
+def _matrix(sizes: Sizes, place: int, is_transposed: bool) -> str:
+    if not is_transposed:
         return _view(sizes, place)
-    strides, turned = _strides(sizes), (*sizes[:-2], sizes[-1], sizes[-2])
-    return _view(turned, place, [*strides[:-2], strides[-1], strides[-2]])
+    strides, transposed = _strides(sizes), (*sizes[:-2], sizes[-1], sizes[-2])
+    return _view(transposed, place, [*strides[:-2], strides[-1], strides[-2]])

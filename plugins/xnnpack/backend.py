@@ -25,7 +25,7 @@ class XnnpackBackend(CSourceBackend):
     """Operators in float32 by XNNPACK; the model for a library whose operators are made once and run often.
 
     A call makes its operator, which packs the weights, in its first run and keeps it. Between calls of a region images
-    lie with channels last, as XNNPACK has them; at its borders they are turned. XNNPACK takes subnormal numbers for
+    lie with channels last, as XNNPACK has them; at its borders they are transposed. XNNPACK takes subnormal numbers for
     zeros, and limits almost every result, if only by infinities: its maxima and minima take NaN for a number.
     """
 

@@ -66,13 +66,13 @@ static inline const float *graft_xnnpack_image(GraftXnnpack *self, const GraftIm
   return scratch;
 }
 
-/* The memory of the result, behind that of a source that was turned. */
+/* The memory of the result, behind that of a source that was transposed. */
 static inline float *graft_xnnpack_target(const GraftImage *image, float *scratch, float *y) {
   const int64_t before = (image->n * image->channels * image->h * image->w + 15) / 16 * 16 + 16;
   return image->turn_y ? scratch + (image->turn_x ? before : 0) : y;
 }
 
-static inline enum xnn_status graft_xnnpack_turned(const GraftImage *image, enum xnn_status status, const float *made,
+static inline enum xnn_status graft_xnnpack_transposed(const GraftImage *image, enum xnn_status status, const float *made,
                                                    float *y) {
   if (!status && image->turn_y) {
     graft_xnnpack_turn(image->n, image->y_h * image->y_w, image->y_channels, made, y);
@@ -99,7 +99,7 @@ static inline enum xnn_status graft_xnnpack_convolution(void **kept, const Graft
     status = xnn_setup_convolution2d_nhwc_f32(self->operator, (size_t)image->n, (size_t)image->h, (size_t)image->w,
                                               source, made, NULL);
   }
-  return graft_xnnpack_turned(image, graft_xnnpack_run(self, status), made, y);
+  return graft_xnnpack_transposed(image, graft_xnnpack_run(self, status), made, y);
 }
 
 /* A pool whose operator is made by CREATE and set up for so many values of each image by SETUP. */
@@ -114,7 +114,7 @@ static inline enum xnn_status graft_xnnpack_convolution(void **kept, const Graft
     const float *const source = graft_xnnpack_image(self, image, x, scratch, &status);                                 \
     float *const made = graft_xnnpack_target(image, scratch, y);                                                       \
     if (!status) status = SETUP;                                                                                       \
-    return graft_xnnpack_turned(image, graft_xnnpack_run(self, status), made, y);                                      \
+    return graft_xnnpack_transposed(image, graft_xnnpack_run(self, status), made, y);                                      \
   }
 GRAFT_XNNPACK_POOL(max_pooling,
                    xnn_create_max_pooling2d_nhwc_f32(image->above, image->right, image->below, image->left,

@@ -101,13 +101,13 @@ def _product(kernel: CKernel, operator: BodyOperator) -> CCall:
     if operator.op == "MatMul":
         adds = [one for one in kernel.body if one.op == "Add"]
         bias = next((one for add in adds for n in (0, 1) if (one := _operand(kernel, add, n)) is not None), None)
-    is_turned = bool(operator.attributes.get("transB", 0))
-    outputs, inputs = _sizes(w) if is_turned else _sizes(w)[::-1]
+    is_transposed = bool(operator.attributes.get("transB", 0))
+    outputs, inputs = _sizes(w) if is_transposed else _sizes(w)[::-1]
     low, high = _limits(kernel)
     return _call(
         "fully_connected", "{rows}, {inputs}, {outputs}, {x}, {w}, {bias}, {low}, {high}, {flags}, {Y}", kernel,
         rows=_rows(kernel[0]), inputs=inputs, outputs=outputs, w=w, bias=bias, low=low, high=high,
-        flags=C("0" if is_turned else "XNN_FLAG_TRANSPOSE_WEIGHTS"),
+        flags=C("0" if is_transposed else "XNN_FLAG_TRANSPOSE_WEIGHTS"),
     )  # fmt: skip
 
 
@@ -132,17 +132,19 @@ def _pool(kernel: CKernel, operator: BodyOperator) -> CCall:
 def _windowed(
     name: str, text: str, kernel: CKernel, size: Sizes, packed: dict[str, np.ndarray], **values: object
 ) -> CCall:
-    """Return a call on images: their extents, the windows, and scratch memory for those that are turned."""
+    """Return a call on images: their extents, the windows, and scratch memory for those that are transposed."""
     x, y = _sizes(kernel[0]), _sizes(kernel.outputs[0])
     layouts = kernel.node.attributes[LAYOUTS]
     planar = not layouts[0], not layouts[-1]
-    turned = [flag and shape[1] > 1 and prod(shape[2:]) > 1 for flag, shape in zip(planar, (x, y), strict=True)]
+    transposed = [flag and shape[1] > 1 and prod(shape[2:]) > 1 for flag, shape in zip(planar, (x, y), strict=True)]
     given = kernel.body[0].attributes
     strides, dilations = (tuple(given.get(one) or (1, 1)) for one in ("strides", "dilations"))
     pads = _pads(given, x, y, size, strides, dilations)
-    rows = [*x, *y[1:], *size, *strides, *dilations, *pads, *map(int, turned)]
+    rows = [*x, *y[1:], *size, *strides, *dilations, *pads, *map(int, transposed)]
     image = f"&(const GraftImage){{{', '.join(map(str, rows))}}}"
-    scratch = sum(-(-4 * prod(shape) // 64) * 64 + EXTRA for shape, flag in zip((x, y), turned, strict=True) if flag)
+    scratch = sum(
+        -(-4 * prod(shape) // 64) * 64 + EXTRA for shape, flag in zip((x, y), transposed, strict=True) if flag
+    )
     low, high = _limits(kernel)
     room = C("scratch" if scratch else "NULL")
     known = {"x": kernel[0], "low": low, "high": high, "room": room, **values}

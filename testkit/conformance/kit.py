@@ -213,10 +213,10 @@ def with_other_numbers(trial: Trial) -> Trial | None:
     """
     for name, array in trial.feeds.items():
         if array.dtype.name in BOUNDS and array.size > 1:
-            turned = np.ascontiguousarray(array.reshape(-1)[::-1]).reshape(array.shape)
-            if turned.tobytes() == np.ascontiguousarray(array).tobytes():
+            backwards = np.ascontiguousarray(array.reshape(-1)[::-1]).reshape(array.shape)
+            if backwards.tobytes() == np.ascontiguousarray(array).tobytes():
                 continue
-            return Trial(trial.proto, {**trial.feeds, name: turned}, None, trial.rtol, trial.atol)
+            return Trial(trial.proto, {**trial.feeds, name: backwards}, None, trial.rtol, trial.atol)
     return None
 
 

@@ -56,10 +56,10 @@ def rotated(draw: Draw, x: Value) -> Value:
     (front,) = draw.call("Slice", x, bounds[0], bounds[1], axes)
     (behind,) = draw.call("Slice", x, bounds[1], bounds[2], axes)
     (behind,) = draw.call("Neg", behind)
-    (turned,) = draw.call("Concat", behind, front, axis=-1)
+    (rotated,) = draw.call("Concat", behind, front, axis=-1)
     cos, sin = (draw.constant(draw.floats((1, 1, x.array.shape[2], size), -1, 1)) for _ in range(2))
     (left,) = draw.call("Mul", x, cos)
-    (right,) = draw.call("Mul", turned, sin)
+    (right,) = draw.call("Mul", rotated, sin)
     return draw.call("Add", left, right)[0]
 
 

@@ -13,7 +13,7 @@ from graft.errors import InputError, ModelError
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20]>'
 MODEL = f"""{HEADER} g (float[batch, seq, 4] x, float[rows, 1, columns] mask) => (float[b, s, t] y) {{
-  turned = Transpose <perm = [0, 2, 1]> (x) scores = MatMul (x, turned) masked = Add (scores, mask)
+  transposed = Transpose <perm = [0, 2, 1]> (x) scores = MatMul (x, transposed) masked = Add (scores, mask)
   y = Softmax (masked) }}"""
 RANDOM = np.random.default_rng(4)
 

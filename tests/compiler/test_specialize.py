@@ -28,8 +28,8 @@ MODEL = onnx.parser.parse_model(
     <float[8] bias = {1, 2, 3, 4, 5, 6, 7, 8}> {
       moved = Add(x, bias)
       keys = Concat <axis = 1> (cache, moved)
-      turned = Transpose <perm = [0, 2, 1]> (keys)
-      y = MatMul(moved, turned)
+      transposed = Transpose <perm = [0, 2, 1]> (keys)
+      y = MatMul(moved, transposed)
     }"""
 )
 BIAS = np.arange(1, 9, dtype=np.float32)

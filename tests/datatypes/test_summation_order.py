@@ -74,7 +74,7 @@ def convolution(group: int) -> Reference:
 
 
 def transposed(sums: Sums, x: np.ndarray, w: dict[str, np.ndarray]) -> np.ndarray:
-    """Stride 1: the convolution with the window turned; channels come first."""
+    """Stride 1: the convolution with the window transposed; channels come first."""
     weights, padded = w["w"], np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2)))
     channels, _, height, width = weights.shape
     rows, columns = x.shape[2] + height - 1, x.shape[3] + width - 1

@@ -104,16 +104,16 @@ def test_products_in_qdq_form_are_within_a_step(
     rows: int, depth: int, columns: int, form: str, axis: bool, dtype: str, zero: int, bias: str
 ) -> None:
     build = Quantized(rows * 41 + depth)
-    turned = form == "T"
-    shape = (columns, depth) if turned else (depth, columns)
+    transposed = form == "T"
+    shape = (columns, depth) if transposed else (depth, columns)
     if form == "M":
         x = build.activation(2, rows, depth, zero=zero, dtype=dtype)
         weights, _ = build.weights(*shape, axis=1 if axis else None)
         y = build.add("MatMul", x, weights)
     else:
         x = build.activation(rows, depth, zero=zero, dtype=dtype)
-        weights, scales = build.weights(*shape, axis=int(not turned) if axis else None)
-        y = build.add("Gemm", x, weights, *with_bias(build, bias, columns, scales), transB=int(turned))
+        weights, scales = build.weights(*shape, axis=int(not transposed) if axis else None)
+        y = build.add("Gemm", x, weights, *with_bias(build, bias, columns, scales), transB=int(transposed))
     check_steps(build.model(finished(build, y, "none", dtype), dtype), build)
 
 
@@ -380,7 +380,7 @@ def test_a_dequantized_column_is_broadcast_in_the_kernel_that_reads_it() -> None
     np.testing.assert_array_equal(got, [[-3] * 3, [11] * 3])
 
 
-def test_an_image_with_channels_first_is_turned_before_its_windows_are_copied() -> None:
+def test_an_image_with_channels_first_is_transposed_before_its_windows_are_copied() -> None:
     build = Quantized(5)
     x, weights = build.input(1, 16, 9, 11, dtype="uint8"), build.bytes("int8", 24, 16, 3, 3)
     y = build.add(

@@ -37,9 +37,9 @@ def new(operator: str, *inputs: ir.Value | None, domain: str = "", **attributes:
 def test_types_flow_from_producers_to_consumers() -> None:
     x = graph_of("y = Relu(x)").inputs[0]
     cast = new("Cast", x, to=11)
-    turned = new("Transpose", cast.outputs[0])
-    infer_types([cast, turned], {"": 21})
-    assert (turned.outputs[0].dtype, str(turned.outputs[0].shape)) == (ir.DataType.DOUBLE, "[3,2]")
+    transposed = new("Transpose", cast.outputs[0])
+    infer_types([cast, transposed], {"": 21})
+    assert (transposed.outputs[0].dtype, str(transposed.outputs[0].shape)) == (ir.DataType.DOUBLE, "[3,2]")
 
 
 def test_what_is_known_already_is_kept() -> None:

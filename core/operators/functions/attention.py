@@ -172,13 +172,13 @@ def _rotary(f: Body) -> None:
 
 def _rotated(f: Body, x: str, cos: str, sin: str, positions: str, count: int) -> str:
     given = {"num_heads": count} if f.rank(x) == 3 else {}
-    turned = f.attribute("rotary_embedding_dim", 0)
+    rotated = f.attribute("rotary_embedding_dim", 0)
     half = f.shape(cos)[-1]
     width = f.shape(x)[-1]
-    if not turned and isinstance(half, int) and isinstance(width, int) and 2 * half != width // max(count, 1):
-        turned = 2 * half
+    if not rotated and isinstance(half, int) and isinstance(width, int) and 2 * half != width // max(count, 1):
+        rotated = 2 * half
     interleaved = f.attribute("interleaved", f.attribute("rotary_interleaved", 0))
-    return f("RotaryEmbedding", x, cos, sin, positions, interleaved=interleaved, rotary_embedding_dim=turned, **given)
+    return f("RotaryEmbedding", x, cos, sin, positions, interleaved=interleaved, rotary_embedding_dim=rotated, **given)
 
 
 add("RotaryEmbedding", _rotary)

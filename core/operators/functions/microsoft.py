@@ -141,12 +141,12 @@ add("SkipGroupNorm", _group_norm)
 # ---- Products -----------------------------------------------------------------------------------------------------
 
 
-def _operand(f: Body, x: str, turned: int, batch_turned: int) -> str:
+def _operand(f: Body, x: str, transposed: int, batch_transposed: int) -> str:
     """``transBatch`` moves the first axis of a batch before the last but one."""
     rank = f.rank(x)
-    if batch_turned and rank > 2:
+    if batch_transposed and rank > 2:
         x = f.transposed(x, *range(1, rank - 1), 0, rank - 1)
-    return f.swapped(x) if turned and rank > 1 else x
+    return f.swapped(x) if transposed and rank > 1 else x
 
 
 def _matmul(f: Body) -> None:

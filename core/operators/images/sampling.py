@@ -67,9 +67,9 @@ class _Side:
         rest = b.subtract(beyond, b.multiply(times, length))
         even = b.equal(b.subtract(times, b.multiply(b.unary("floor", b.divide(times, 2.0)), 2.0)), 0.0)
         from_low = b.equal(even, b.less(place, low))
-        turned = b.select(from_low, b.add(low, rest), b.subtract(high, rest))
-        turned = b.select(b.equal(length, 0.0), low, turned)
-        return b.select(b.greater(beyond, 0.0), turned, place)
+        reflected = b.select(from_low, b.add(low, rest), b.subtract(high, rest))
+        reflected = b.select(b.equal(length, 0.0), low, reflected)
+        return b.select(b.greater(beyond, 0.0), reflected, place)
 
     def pixel(self, place: Expression) -> tuple[Expression, list[Expression]]:
         """Return the pixel at a whole position, an int64, and under which conditions there is one."""

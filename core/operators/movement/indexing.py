@@ -104,9 +104,9 @@ def _lower_reverse_sequence(lowering: Lowering) -> tuple[Stage, ...]:
     def value(axes: Indices) -> Expression:
         length = b.cast(b.load(lengths, axes[batch]), "int64")
         step = axes[time]
-        turned = b.select(b.less(step, length), b.subtract(b.subtract(length, 1), step), step)
+        reversed_step = b.select(b.less(step, length), b.subtract(b.subtract(length, 1), step), step)
         place = list(axes)
-        place[time] = b.clamp(turned, b.extents(source)[time])
+        place[time] = b.clamp(reversed_step, b.extents(source)[time])
         return b.load(source, *place)
 
     return (b.compute(lowering.output(), value),)

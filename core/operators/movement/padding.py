@@ -73,8 +73,8 @@ def mirrored(position: Expression, extent: int, padded: int, mode: str, begin: i
     if mode == "edge":
         return b.clamp(position, extent)
     if mode == "reflect" and begin is not None and max(begin, padded - extent - begin) < extent:  # at most once
-        turned = b.maximum(position, b.subtract(b.index(0), position))
-        return b.minimum(turned, b.subtract(b.index(2 * (extent - 1)), turned))
+        reflected = b.maximum(position, b.subtract(b.index(0), position))
+        return b.minimum(reflected, b.subtract(b.index(2 * (extent - 1)), reflected))
     period = extent if mode == "wrap" else max(2 * (extent - 1), 1)
     lift = -(-padded // period) * period
     rest = b.modulo(b.add(position, lift), period)

@@ -381,8 +381,8 @@ def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
     node, rank = lowering.node, len(source.shape)
     (features,) = b.numbers(source, rank - 1)
     size = features if rank == 4 else features // node.attribute("num_heads")
-    turned = node.attribute("rotary_embedding_dim", 0) or size
-    interleaved, half = bool(node.attribute("interleaved", 0)), turned // 2
+    rotated = node.attribute("rotary_embedding_dim", 0) or size
+    interleaved, half = bool(node.attribute("interleaved", 0)), rotated // 2
     kind = b.wide(source.dtype)
 
     def angle(cache: Buffer, i: Indices, pair: Expression) -> Expression:
@@ -394,7 +394,7 @@ def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
     def value(i: Indices) -> Expression:
         feature = i[3] if rank == 4 else b.modulo(i[2], size)
         start = b.subtract(i[-1], feature)
-        inside = b.minimum(feature, turned - 1)
+        inside = b.minimum(feature, rotated - 1)
         pair = b.divide(inside, 2) if interleaved else b.modulo(inside, half)
         second = b.equal(b.modulo(inside, 2), 1) if interleaved else b.greater_equal(inside, half)
         first_at = b.multiply(pair, 2) if interleaved else pair
@@ -407,7 +407,7 @@ def _lower_rotary(lowering: Lowering) -> tuple[Stage, ...]:
         real = b.subtract(b.multiply(cosine, x), b.multiply(sine, y))
         imaginary = b.add(b.multiply(sine, x), b.multiply(cosine, y))
         result = b.cast(b.select(second, imaginary, real), source.dtype)
-        return result if turned == size else b.select(b.less(feature, turned), result, b.load(source, *i))
+        return result if rotated == size else b.select(b.less(feature, rotated), result, b.load(source, *i))
 
     return (b.compute(lowering.output(), value),)
 
@@ -452,13 +452,13 @@ def _rotary_varies(node: NodeView) -> Reject | None:
 
 
 def _rotary_demands(node: NodeView) -> Iterator[Equation]:
-    """Cosines with sines, one for each pair of features that is turned; theirs or positions for each place, or all."""
+    """Cosines with sines, one for each pair of features that is rotated; theirs or positions for each place, or all."""
     yield from demand.alike(2, 1)(node)
     size = demand.operand(node, 0, -1)
-    turned, heads = int(node.attribute("rotary_embedding_dim", 0)), int(node.attribute("num_heads", 0))
+    rotated, heads = int(node.attribute("rotary_embedding_dim", 0)), int(node.attribute("num_heads", 0))
     pairs = demand.times(demand.operand(node, 1, -1), 2)
-    if turned or demand.rank_of(node.input(0)) == 4:
-        yield from demand.equation(pairs, turned or size)
+    if rotated or demand.rank_of(node.input(0)) == 4:
+        yield from demand.equation(pairs, rotated or size)
     elif heads:
         yield from demand.equation(demand.times(pairs, heads), size)
     for number in (3,) if node.input(3) is not None else (1, 2):

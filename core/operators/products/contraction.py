@@ -138,8 +138,8 @@ def _gemm_cost(node: NodeView) -> Cost:
 
 
 def _gemm_demands(node: NodeView) -> Iterator[Equation]:
-    turned = node.attribute("transA", 0), node.attribute("transB", 0)
-    yield from demand.same(0, 0 if turned[0] else 1, 1, 1 if turned[1] else 0)(node)
+    transposed = node.attribute("transA", 0), node.attribute("transB", 0)
+    yield from demand.same(0, 0 if transposed[0] else 1, 1, 1 if transposed[1] else 0)(node)
     yield from demand.expanding_to_result(2)(node)
 
 

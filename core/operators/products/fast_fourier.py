@@ -1,7 +1,7 @@
 """Discrete Fourier transforms: DFT and STFT, as sums over the factors of the length.
 
 With ``n = r m`` the transform is ``m`` of length ``r``, factors, and ``r`` of length ``m`` (Cooley and Tukey 1965, in
-the order of Stockham, which leaves nothing to turn back). The first stage sums along what lies apart and is turned, so
+the order of Stockham, which leaves nothing to turn back). The first stage sums along what lies apart and is rotated, so
 that in all others what is transformed already lies side by side: ``S'[j, K + |K| k] = w^(j k) sum over i < r of
 S[m i + j, K] u^(i k)``, ``w`` and ``u`` roots of unity, whose numbers are tables that are known. A length with a
 large prime factor is a convolution with a chirp, of a length that is a power of two (Bluestein 1970). Sums are in
@@ -58,8 +58,8 @@ def roots(length: int) -> tuple[np.ndarray, np.ndarray]:
     near = np.minimum(rest, length - rest) * (math.pi / 2 / length)
     is_low = 2 * rest <= length
     cosine, sine = np.where(is_low, np.cos(near), np.sin(near)), np.where(is_low, np.sin(near), np.cos(near))
-    turned = ((cosine, sine), (-sine, cosine), (-cosine, -sine), (sine, -cosine))
-    return tuple(np.choose(quarter, [one[part] for one in turned]) for part in range(2))  # type: ignore[return-value]
+    rotated = ((cosine, sine), (-sine, cosine), (-cosine, -sine), (sine, -cosine))
+    return tuple(np.choose(quarter, [one[part] for one in rotated]) for part in range(2))  # type: ignore[return-value]
 
 
 class _Transform:
@@ -158,10 +158,10 @@ class _Transform:
             sums = self._sums((*leading, first), first, lambda i, k: (*_at(parts, i[:-1], k), *_at(w, (k,), i[-1])))
             return sums
         sums = self._sums((*leading, first, left), first, summed)
-        turned = self.table((left, first), 1, length)
+        rotated = self.table((left, first), 1, length)
 
         def moved(i: Indices) -> Sequence[Expression | None]:
-            return *_at(sums, (*i[:-2], i[-1]), i[-2]), *_at(turned, (i[-2],), i[-1])
+            return *_at(sums, (*i[:-2], i[-1]), i[-2]), *_at(rotated, (i[-2],), i[-1])
 
         done, values = first, self._products((*leading, left, first), moved)
         for radix in others:
@@ -182,10 +182,10 @@ class _Transform:
         sums = self._sums((*leading, rest, done * radix), radix, summed)
         if rest == 1:
             return sums
-        turned = self.table((rest, radix), length // left, length)
+        rotated = self.table((rest, radix), length // left, length)
 
         def moved(i: Indices) -> Sequence[Expression | None]:
-            return *_at(sums, i[:-1], i[-1]), *_at(turned, (i[-2],), b.divide(i[-1], done))
+            return *_at(sums, i[:-1], i[-1]), *_at(rotated, (i[-2],), b.divide(i[-1], done))
 
         return self._products((*leading, rest, done * radix), moved)
 

@@ -34,10 +34,10 @@ def transposed(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.
         source = producer.inputs[0]
         if tuple(attribute_of(producer, "perm", ())) == inverse and source is not None:
             return source
-    return turned(emitter, value, order)
+    return moved_axes(emitter, value, order)
 
 
-def turned(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
+def moved_axes(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
     """Return the result of a new marked Transpose."""
     shape = known_shape(value)
     assert shape is not None, f"'{value.name}' has no known shape"
@@ -184,7 +184,7 @@ def _reduce(emitter: Emitter, source: ir.Value | None) -> bool:
     shape = [output[axis] for axis in NHWC] if keeps else output
     operands = [source, emitter.constant("axes", np.array(places, np.int64))]
     summed = emitter.emit("ReduceSum", operands, node.outputs[0].dtype, shape, keepdims=keeps)
-    emitter.replace(turned(emitter, summed, NCHW) if keeps else summed)
+    emitter.replace(moved_axes(emitter, summed, NCHW) if keeps else summed)
     return True
 
 
@@ -199,5 +199,5 @@ def _pool(emitter: Emitter) -> bool:
     assert maker is not None, pooled.name
     maker.domain = node.domain
     maker.attributes.update(node.attributes)
-    emitter.replace(turned(emitter, turned(emitter, pooled, NHWC), NCHW))
+    emitter.replace(moved_axes(emitter, moved_axes(emitter, pooled, NHWC), NCHW))
     return True

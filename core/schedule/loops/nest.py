@@ -17,7 +17,7 @@ from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, accesses,
 from graft.core.schedule.loops.loop_frames import TASKS, blocked, lanes_of, nested, outer_loops, taken
 from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.loops.periods import split_periods
-from graft.core.schedule.loops.segments import part, segments, turned_rows
+from graft.core.schedule.loops.segments import part, segments, transposed_rows
 from graft.core.schedule.loops.tiled_transpose import find_transposition, transposing_nest
 from graft.core.tensor_ir.ir import (
     Binary,
@@ -50,9 +50,9 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     if len(parts) > 1:
         return Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))
     threads = parallel and work(stage) >= machine.costs.task
-    turned = turned_rows(stage, simplifier)
-    if turned is not None:
-        innermost, rows = turned
+    transposed = transposed_rows(stage, simplifier)
+    if transposed is not None:
+        innermost, rows = transposed
         outer = tuple(other for other in stage.axes if other is not innermost)
         within = [replace(row, axes=tuple(own for own in row.axes if own not in outer)) for row in rows]
         body = Block(tuple(nest(row, simplifier, machine, parallel=False) for row in within))

@@ -37,7 +37,7 @@ def segments(stage: FlatStage, simplifier: Simplifier) -> tuple[FlatStage, ...]:
     return (stage,)
 
 
-def turned_rows(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis, tuple[FlatStage, ...]] | None:
+def transposed_rows(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis, tuple[FlatStage, ...]] | None:
     """Return the innermost axis and what an elementwise stage does in parts of it, cut where indices turn.
 
     None where none turns, or where no part is most of the axis.

@@ -39,7 +39,7 @@ from graft.core.types import Type
 
 PACKED_DTYPE = "int32"
 BYTES = {"uint8": 128, "int8": -128}
-"""By type: what an element grows by when its highest bit is turned and it is read as this type instead of the other."""
+"""By type: what an element grows by when its highest bit is flipped and it is read as this type, not the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ def group_bytes(stage: Stage, constants: Mapping[Buffer, np.ndarray]) -> Grouped
         if _is_constant(unsigned.value, constants) == (unsigned.value.type.dtype == "int8"):
             unsigned, signed = signed, unsigned
         if unsigned.value.type.dtype == "int8":
-            unsigned = turned(unsigned)
+            unsigned = flipped(unsigned)
         else:
-            signed = turned(signed)
+            signed = flipped(signed)
     return _grouped(stage, "dot4_u8s8", (unsigned, signed), constants)
 
 
@@ -158,7 +158,7 @@ def is_zero(value: Expression) -> bool:
     return isinstance(value, Constant) and value.value == 0
 
 
-def turned(factor: Factor) -> Factor:
+def flipped(factor: Factor) -> Factor:
     """Return a factor with its bytes in the other type, its zero point shifted as they are."""
     dtype = factor.value.type.dtype
     other = "int8" if dtype == "uint8" else "uint8"

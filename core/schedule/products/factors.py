@@ -92,7 +92,7 @@ class Factors:
         """So many elements behind each panel may be written while it is filled."""
         self.copied_rows: Buffer | None = None
         """The rows of the left factor at a better distance, if they are copied at run time."""
-        self.starts = Starts(sums, parts.multiply.turned)
+        self.starts = Starts(sums, parts.multiply.swapped)
         self.grouped_rows: CopiedRows | None = None
         """The rows of the left factor in groups, if they are copied at run time."""
 

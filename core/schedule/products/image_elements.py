@@ -130,7 +130,7 @@ def _inside(value: Expression) -> Expression:
 
 
 def _unsigned(value: Expression) -> Expression:
-    """Return an int8 with its highest bit turned: greater by 128."""
+    """Return an int8 with its highest bit transposed: greater by 128."""
     return b.binary("xor", Bitcast(value, "uint8"), b.constant(128, "uint8"))
 
 

@@ -86,7 +86,7 @@ def with_packed_operands(plain: Contraction, constants: Mapping[Buffer, np.ndarr
         return None
     small = None
     if len(plain.depth) == 1:
-        value = grouped.factors[int(parts.multiply.turned)].value
+        value = grouped.factors[int(parts.multiply.swapped)].value
         small = SmallRows(value, plain.depth[0].variable, plain.depth[0].extent)
     return Dots(parts, grouped.sums, small)
 
@@ -177,9 +177,9 @@ def copy_packed(
 class Starts:
     """Where the sums of elements are that the start of a sum reads: behind a packed constant, or summed at run time."""
 
-    def __init__(self, sums: Sequence[Sum], turned: bool) -> None:
+    def __init__(self, sums: Sequence[Sum], swapped: bool) -> None:
         self.sums = {one.buffer: one for one in sums}
-        self._left = int(turned)
+        self._left = int(swapped)
         self._places: dict[Buffer, tuple[Buffer, int]] = {}
         self.columns: Buffer | None = None
         """The sums of the right factor's columns, if they are made at run time."""

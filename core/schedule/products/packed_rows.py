@@ -92,8 +92,8 @@ def packed_rows(
         return None
     left, right, dot = factors
     column, term = stage.axes[-1], grouped.anchor.reduction.axes[0].variable
-    turned = column in free_variables(left)
-    if turned:
+    swapped = column in free_variables(left)
+    if swapped:
         left, right = right, left
     if column in free_variables(left) or free_variables(right) != {column, term}:
         return None
@@ -104,11 +104,11 @@ def packed_rows(
     if any(one.axes != (len(stage.axes) - 1,) for one in own):
         return None
     (axis,) = stage.reduction.axes
-    small = SmallRows(grouped.factors[int(turned)].value, grouped.variable, constant_extent(axis.extent))
+    small = SmallRows(grouped.factors[int(swapped)].value, grouped.variable, constant_extent(axis.extent))
     width = DOTS[dot].width
     left = small.packed_operand(term, width) if small.can_be_packed(width) else left
     made = {one.buffer: _in_memory(one) for one in grouped.sums if one.constants is None}
-    return PackedRows(grouped.anchor, left, right, Multiply(dot, turned), sources.pop(), grouped.sums, made)
+    return PackedRows(grouped.anchor, left, right, Multiply(dot, swapped), sources.pop(), grouped.sums, made)
 
 
 def rounded_rows(
@@ -123,9 +123,9 @@ def rounded_rows(
         return None
     left, right, dot = factors
     column, term = stage.axes[-1], grouped.anchor.reduction.axes[0].variable
-    turned = column in free_variables(left)
-    right = left if turned else right
-    small = grouped.factors[int(turned)].value
+    swapped = column in free_variables(left)
+    right = left if swapped else right
+    small = grouped.factors[int(swapped)].value
     own = free_variables(small)
     if column in own or free_variables(right) != {column, term}:
         return None
@@ -144,7 +144,7 @@ def rounded_rows(
         value = b.select(b.less(place, extent), value, b.constant(0, "bfloat16"))
     made = Stage(buffer, tuple(fresh.values()), value)
     read = Bitcast(Load(buffer, (*axes, Ramp(b.multiply(term, width), 1, width))), PACKED_DTYPE)
-    return PackedRows(grouped.anchor, read, right, Multiply(dot, turned), sources.pop(), (), {}, made)
+    return PackedRows(grouped.anchor, read, right, Multiply(dot, swapped), sources.pop(), (), {}, made)
 
 
 def _in_memory(made: Sum) -> Stage:

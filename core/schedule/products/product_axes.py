@@ -22,29 +22,29 @@ from graft.core.types import Type
 class Multiply:
     """How a left and a right factor are multiplied and added to a sum: fused, or as a dot product of packed operands.
 
-    ``dot`` is the intrinsic's name, "" for none, and ``turned`` whether the left factor is its second operand.
+    ``dot`` is the intrinsic's name, "" for none, and ``swapped`` whether the left factor is its second operand.
     """
 
     dot: str = ""
-    turned: bool = False
+    swapped: bool = False
 
     def __call__(self, left: Expression, right: Expression, addend: Expression) -> Expression:
         """Return ``addend + left * right``."""
         if not self.dot:
             return multiply_add(left, right, addend)
-        kinds, operands = DOTS[self.dot], (right, left) if self.turned else (left, right)
+        kinds, operands = DOTS[self.dot], (right, left) if self.swapped else (left, right)
         first, second = Bitcast(operands[0], kinds.left), Bitcast(operands[1], kinds.right)
         return Intrinsic(self.dot, (addend, first, second), addend.type)
 
     def kind(self, *, of_left: bool) -> str:
         """Return the type of the small elements of a factor."""
         kinds = DOTS[self.dot]
-        return kinds.left if of_left != self.turned else kinds.right
+        return kinds.left if of_left != self.swapped else kinds.right
 
     def summed(self, elements: Expression, addend: Expression, *, of_left: bool) -> Expression:
         """Return ``addend`` plus the small elements of one factor."""
         one = Constant(1, Type(self.kind(of_left=not of_left), elements.type.lanes))
-        operands = (elements, one) if of_left != self.turned else (one, elements)
+        operands = (elements, one) if of_left != self.swapped else (one, elements)
         return Intrinsic(self.dot, (addend, *operands), addend.type)
 
 
@@ -137,17 +137,17 @@ def analyse(epilogue: Epilogue) -> Contraction | None:
         if isinstance(axis.extent, Constant)
     )
     left, right, dot = operands
-    turned = False
+    swapped = False
     columns = max((axis for axis, extent in enumerate(shape) if extent > 1), default=len(shape) - 1)
     if stage.axes[columns] in free_variables(left):
-        left, right, turned = right, left, True
+        left, right, swapped = right, left, True
     in_left, in_right = free_variables(left), free_variables(right)
     if stage.axes[columns] in in_left or (shape[columns] > 1 and stage.axes[columns] not in in_right):
         return None
     own = [axis for axis, v in enumerate(stage.axes) if v in in_left and v not in in_right and shape[axis] > 1]
     rows = own[-1] if own else None
     outer = tuple(axis for axis in range(len(shape)) if axis not in (rows, columns))
-    return Contraction(epilogue, left, right, rows, columns, outer, shape, depth, Multiply(dot, turned))
+    return Contraction(epilogue, left, right, rows, columns, outer, shape, depth, Multiply(dot, swapped))
 
 
 def contraction_of(kernel: Kernel) -> Contraction | None:

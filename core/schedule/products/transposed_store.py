@@ -1,4 +1,4 @@
-"""A contraction with channels on the lanes whose output has pixels innermost: its sums are turned on their way out.
+"""A contraction with channels on the lanes whose output has pixels innermost: its sums are transposed on their way out.
 
 The sums of all rows of a panel wait in the first-level cache. From there squares of as many pixels as channels are
 transposed in registers, so that the epilogue reads and writes runs of pixels instead of single elements.
@@ -19,7 +19,7 @@ SUMS_SHARE = 1 / 8
 """What the sums of a panel may take up of the second-level cache: they are read again soon."""
 
 
-class TurnedScheduler(ContractionScheduler):
+class TransposedScheduler(ContractionScheduler):
     """A product of pixels (rows) and channels (columns)."""
 
     sums: Buffer | None = None
@@ -48,7 +48,7 @@ class TurnedScheduler(ContractionScheduler):
         self.first = self.split.begin(tiles.first)
         end = self.split.begin(b.add(tiles.first, tiles.count))
         sums = super()._rows(outer, panel, tiles, part)
-        return Allocate(self.sums, Block((sums, self._turned(outer, panel, self.sums, end))))
+        return Allocate(self.sums, Block((sums, self._transposed(outer, panel, self.sums, end))))
 
     def store(self, outer: Outer, place: Place, tile: RegisterTile, totals: Buffer) -> Statement:
         """Return the stores of a tile of sums, behind the epilogue or where they wait for it."""
@@ -61,7 +61,7 @@ class TurnedScheduler(ContractionScheduler):
 
         return store_into(tile, self.sums, waiting)(totals)
 
-    def _turned(self, outer: Outer, panel: Panel, sums: Buffer, end: Expression) -> Statement:
+    def _transposed(self, outer: Outer, panel: Panel, sums: Buffer, end: Expression) -> Statement:
         """Return the loops over squares of sums: the epilogue of a run of pixels for each channel of a square."""
         lanes, vector, number = self.tile.lanes, Variable("vector"), Variable("square")
         channel, row = b.multiply(vector, lanes), b.multiply(number, lanes)
@@ -87,14 +87,14 @@ class TurnedScheduler(ContractionScheduler):
     ) -> Statement:
         lanes, rows = self.tile.lanes, self.parts.rows
         assert rows is not None, "a product without rows"
-        turned, lane, own = scratch("turned", "float32", lanes, lanes), ramp(0, lanes), Variable("channel")
+        transposed, lane, own = scratch("transposed", "float32", lanes, lanes), ramp(0, lanes), Variable("channel")
         vectors: list[Expression] = [Load(sums, (b.add(row, n), ramp(channel, lanes))) for n in range(lanes)]
-        stores = [Store(turned, (b.index(n), lane), value) for n, value in enumerate(interleave(vectors))]
+        stores = [Store(transposed, (b.index(n), lane), value) for n, value in enumerate(interleave(vectors))]
         places = {
             **outer,
             rows: ramp(b.add(self.first, row), lanes),
             self.parts.columns: b.add(b.add(panel.begin, channel), own),
         }
         point = [places[axis] for axis in range(len(self.parts.shape))]
-        finish = Block(tuple(self.parts.epilogue.stores(point, Load(turned, (own, lane)), mask)))
-        return Allocate(turned, Block((*stores, For(own, b.index(lanes), "serial", finish))))
+        finish = Block(tuple(self.parts.epilogue.stores(point, Load(transposed, (own, lane)), mask)))
+        return Allocate(transposed, Block((*stores, For(own, b.index(lanes), "serial", finish))))

@@ -67,8 +67,8 @@ class _Finder:
             return None
         before = [*self._movements(scores, (0, 1)), *self._movements(product, (1,))]
         after = self._reader(product.outputs[0])
-        turned = [after] if after is not None and _is_transpose(after) else []  # case 3
-        return [*before, scores, *between, softmax, *cleared, product, *turned]
+        transposed = [after] if after is not None and _is_transpose(after) else []  # case 3
+        return [*before, scores, *between, softmax, *cleared, product, *transposed]
 
     def whole(self, attention: NodeView) -> list[NodeView]:
         """Return an operator Attention with the transpositions around it (cases 2 and 3).
@@ -127,8 +127,8 @@ class _Finder:
         """The transpositions and repetitions that only this product reads, in execution order (case 2)."""
         found: list[NodeView] = []
         for number in numbers:
-            turned = self._only(product.input(number))
-            moved = [turned] if turned is not None and _is_transpose(turned) else []
+            transposed = self._only(product.input(number))
+            moved = [transposed] if transposed is not None and _is_transpose(transposed) else []
             found += [*self._repetition(moved[0].input(0) if moved else product.input(number)), *moved]
         return list(dict.fromkeys(found))
 

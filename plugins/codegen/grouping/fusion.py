@@ -289,10 +289,10 @@ def _grown(group: Group, uses: Uses, table: OperatorTable) -> Group:
     uses.taken |= {node.node for node in group.nodes}
     if trait in (Trait.RECURRENT, Trait.ATTENTION):
         return group
-    turned = follows_integers(group.anchor, uses.readers, uses.outputs, table)
-    if turned is not None and turned.node not in uses.taken:
-        group.nodes.append(turned)
-        uses.taken.add(turned.node)
+    follower = follows_integers(group.anchor, uses.readers, uses.outputs, table)
+    if follower is not None and follower.node not in uses.taken:
+        group.nodes.append(follower)
+        uses.taken.add(follower.node)
     while len(outputs := uses.used_outputs(group.tail)) == 1:
         shape = squeezed(ValueView(outputs[0]))
 

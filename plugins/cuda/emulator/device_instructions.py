@@ -353,14 +353,14 @@ def _multiply(to: Emission, one: Instruction) -> None:
 def _multiply_group(to: Emission, one: Instruction) -> None:
     sums, left, right, scale, *flags = one.operands
     columns = int(one.parts[4].partition("n")[2].partition("k")[0])
-    turned = [int(flag) for flag in flags[2:]] or [0, 0]
+    transposed = [int(flag) for flag in flags[2:]] or [0, 0]
     if scale != "1" or any(flag != "1" for flag in flags[:2]) or one.parts[-1] not in _FACTORS:
         raise to.refused(
             one, "the emulator has warpgroups' products that are added to sums, of both factors as they are"
         )
     names, place = _names(sums), to.place(f"group{columns}", columns // 2)
     _stored(to, place, names)
-    numbers = to.numbers(_FACTORS[one.parts[-2]], _FACTORS[one.parts[-1]], columns, *turned)
+    numbers = to.numbers(_FACTORS[one.parts[-2]], _FACTORS[one.parts[-1]], columns, *transposed)
     factors = [f"i64 {to.bits(operand, 'b64')}" for operand in (left, right)]
     to.call("multiply_group", *factors, f"ptr {place}", f"ptr {numbers}", f"i32 {one.line}")
     _loaded(to, place, names)

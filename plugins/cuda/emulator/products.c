@@ -10,9 +10,9 @@
 
 enum { ROWS = 64, COLUMNS = 256, TERMS = 32 }; /* of a product, at the most */
 
-void graft_emulator_load_matrices(uint32_t row, uint32_t *words, uint32_t count, uint32_t is_turned, uint32_t line) {
+void graft_emulator_load_matrices(uint32_t row, uint32_t *words, uint32_t count, uint32_t is_transposed, uint32_t line) {
   Thread *thread = &emulated.threads[emulated.current];
-  thread->operands[0] = row, thread->operands[1] = count | is_turned << 8, thread->result = words;
+  thread->operands[0] = row, thread->operands[1] = count | is_transposed << 8, thread->result = words;
   suspend(AT_MATRICES, line);
 }
 
@@ -20,7 +20,7 @@ void graft_emulator_load_matrices(uint32_t row, uint32_t *words, uint32_t count,
  * it gets elements of 16 bits of column t / 4, those of rows 2 * (t % 4) and the next. */
 void load_matrices(int first) {
   Thread *warp = &emulated.threads[first];
-  const int count = (int)(warp->operands[1] & 255), is_turned = (int)(warp->operands[1] >> 8);
+  const int count = (int)(warp->operands[1] & 255), is_transposed = (int)(warp->operands[1] >> 8);
   uint16_t rows[32][8];
   for (int i = 0; i < 8 * count; ++i) {
     emulated.current = first + i;
@@ -29,7 +29,7 @@ void load_matrices(int first) {
   for (int lane = 0; lane < WARP; ++lane)
     for (int i = 0; i < count; ++i)
       for (int part = 0; part < 2; ++part) {
-        const uint16_t element = is_turned ? rows[i * 8 + lane % 4 * 2 + part][lane / 4] : rows[i * 8 + lane / 4][lane % 4 * 2 + part];
+        const uint16_t element = is_transposed ? rows[i * 8 + lane % 4 * 2 + part][lane / 4] : rows[i * 8 + lane / 4][lane % 4 * 2 + part];
         memcpy((char *)&((uint32_t *)warp[lane].result)[i] + 2 * part, &element, sizeof element);
       }
 }
@@ -109,11 +109,11 @@ void multiply_by_warp(int first) {
 /* The address that a matrix descriptor gives element `k` of row (or column) `row` (PTX ISA, "Matrix Descriptor Format"
  * and canonical layouts with 128-byte swizzle): bits 0-13 are the address, 16-29 the leading offset, 32-45 the stride, all
  * in units of 16 bytes, and 62-63 the swizzle, which exchanges bits 4-6 of an address by bits 7-9 of it. */
-static uint32_t described(uint64_t descriptor, int is_turned, int size, int row, int k) {
+static uint32_t described(uint64_t descriptor, int is_transposed, int size, int row, int k) {
   const uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4, leading = (uint32_t)(descriptor >> 16 & 0x3fff) << 4,
                  stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
   const uint32_t own = (uint32_t)row, term = (uint32_t)k, wide = LINE / (uint32_t)size;
-  const uint32_t place = is_turned ? own / wide * leading + term / 8 * stride + term % 8 * LINE + own % wide * (uint32_t)size
+  const uint32_t place = is_transposed ? own / wide * leading + term / 8 * stride + term % 8 * LINE + own % wide * (uint32_t)size
                                    : own / 8 * stride + own % 8 * LINE + term * (uint32_t)size;
   const uint32_t address = start + place;
   return address ^ (address >> 7 & 7) << 4;
@@ -130,16 +130,16 @@ static void check_fence(const char *at, uint32_t line) {
 }
 
 /* Reads what one instruction takes of a factor: it is there, is ordered before it, and was fenced by those who wrote it. */
-static void read_factor(uint64_t descriptor, int is_turned, uint32_t kind, int rows, double (*numbers)[TERMS], uint32_t line) {
+static void read_factor(uint64_t descriptor, int is_transposed, uint32_t kind, int rows, double (*numbers)[TERMS], uint32_t line) {
   const uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4;
   const int size = size_of(kind), depth = 32 / size;
   if (descriptor >> 62 != 1 || (descriptor >> 49 & 7) != 0)
     fail_launch(line, "it multiplies what a descriptor gives with another swizzle than of 128 bytes, or with a base offset");
-  if (start % PATTERN >= (is_turned ? 1 : LINE))
+  if (start % PATTERN >= (is_transposed ? 1 : LINE))
     fail_launch(line, "it multiplies what begins at byte %u of shared memory, within a pattern of %d bytes", start, PATTERN);
   for (int row = 0; row < rows; ++row)
     for (int k = 0; k < depth; ++k) {
-      const uint32_t at = described(descriptor, is_turned, size, row, k);
+      const uint32_t at = described(descriptor, is_transposed, size, row, k);
       uint32_t bits = 0;
       memcpy(&bits, checked(at, (uint32_t)size, SHARED_SPACE, line), (size_t)size);
       check_fence(emulated.shared + at, line);
@@ -156,7 +156,7 @@ void graft_emulator_multiply_group(uint64_t a, uint64_t b, void *sums, const uin
 }
 
 /* wgmma.mma_async: a warpgroup's sums of 64 rows, of which a warp has 16 as mma.sync lays them, eight columns after the
- * other. `numbers` are the kinds of the factors, the columns, and which factors are turned. */
+ * other. `numbers` are the kinds of the factors, the columns, and which factors are transposed. */
 void multiply_by_group(int first) {
   static double a[ROWS][TERMS], b[COLUMNS][TERMS];
   Thread *group = &emulated.threads[first];

@@ -11,7 +11,7 @@ void multiply_by_group(int first);
 #pragma GCC visibility pop
 
 /* What the PTX of a kernel becomes; `line` is the instruction's. */
-void graft_emulator_load_matrices(uint32_t row, uint32_t *words, uint32_t count, uint32_t is_turned, uint32_t line);
+void graft_emulator_load_matrices(uint32_t row, uint32_t *words, uint32_t count, uint32_t is_transposed, uint32_t line);
 void graft_emulator_multiply(const uint32_t *words, void *sums, const uint32_t *numbers, uint32_t line);
 void graft_emulator_multiply_group(uint64_t a, uint64_t b, void *sums, const uint32_t *numbers, uint32_t line);
 

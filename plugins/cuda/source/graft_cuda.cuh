@@ -331,21 +331,21 @@ template <int BYTES, bool IS_ALIGNED, class T> GRAFT_INLINE void copy_async(T *t
 
 /* A thread's words of a factor: of 16 rows of 32 bytes (four matrices of 8 rows of 16 bytes), or of 8 (two). Turned, the
  * rows in memory, `pitch` bytes apart, are the terms, and the factor's own rows are 16 bits wide. */
-template <int COUNT, bool IS_TURNED> GRAFT_INLINE Lanes<uint32_t, COUNT> matrices(const void *first, int64_t pitch) {
+template <int COUNT, bool IS_TRANSPOSED> GRAFT_INLINE Lanes<uint32_t, COUNT> matrices(const void *first, int64_t pitch) {
   const int64_t lane = THREAD(x) & 31, high = lane >> (COUNT == 4 ? 4 : 3) & 1;
-  const int64_t row = IS_TURNED ? (lane & 7) + 8 * high : lane & (COUNT == 4 ? 15 : 7);
-  const int64_t half = !IS_TURNED ? high : COUNT == 4 ? lane >> 3 & 1 : 0;
+  const int64_t row = IS_TRANSPOSED ? (lane & 7) + 8 * high : lane & (COUNT == 4 ? 15 : 7);
+  const int64_t half = !IS_TRANSPOSED ? high : COUNT == 4 ? lane >> 3 & 1 : 0;
   const char *const near = (const char *)first + row * pitch + 16 * half;
   Lanes<uint32_t, COUNT> result;
   const uint32_t at = (uint32_t)__cvta_generic_to_shared(near);
   uint32_t *const w = result.lane;
-  if (COUNT == 4 && IS_TURNED) {
+  if (COUNT == 4 && IS_TRANSPOSED) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(w[0]), "=r"(w[1]), "=r"(w[COUNT - 2]), "=r"(w[COUNT - 1]) : "r"(at) : "memory");
   } else if (COUNT == 4) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(w[0]), "=r"(w[1]), "=r"(w[COUNT - 2]), "=r"(w[COUNT - 1]) : "r"(at) : "memory");
-  } else if (IS_TURNED) {
+  } else if (IS_TRANSPOSED) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                  : "=r"(w[0]), "=r"(w[1]) : "r"(at) : "memory");
   } else {

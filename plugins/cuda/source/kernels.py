@@ -217,7 +217,7 @@ class _KernelWriter(CudaExpressions):
             case _:
                 raise self.refused(f"a call of '{call.name}'")
 
-    def _matrices(self, place: ir.Load, count: int, is_turned: bool) -> str:
+    def _matrices(self, place: ir.Load, count: int, is_transposed: bool) -> str:
         """Return the name of this thread's words of a factor, which are loaded once."""
         at = self.place(place.buffer, place.indices)
         key = (at, str(count))
@@ -227,7 +227,7 @@ class _KernelWriter(CudaExpressions):
             pitch = element_bits(place.buffer.dtype) // 8 * int(last.value)
             name = self.fresh("words")
             self.line(f"const Lanes<uint32_t, {count}> {name} = "
-                      f"matrices<{count}, {str(is_turned).lower()}>(&{at}, {pitch});")  # fmt: skip
+                      f"matrices<{count}, {str(is_transposed).lower()}>(&{at}, {pitch});")  # fmt: skip
             self._words[key] = name
         return self._words[key]
 

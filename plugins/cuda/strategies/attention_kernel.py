@@ -186,18 +186,18 @@ class Attention:
         of_values: At = dict(zip(self.values.axes[:-2], outer, strict=True))
         queries, steps = self.fills[0], self.steps
         first, slot = b.multiply(step, self.tiles.keys), b.modulo(step, self.tiles.stages)
-        turned = [one.is_turned for one in self.fills]
+        transposed = [one.is_transposed for one in self.fills]
         before, brought, behind = self._brought(step, steps, of_scores, of_values)
         loop = Block((
             *brought,
             self.score_sums.zeros(),
-            self.score_sums.added(self.shared[0], self.shared[1], (zero, slot), self.depth, turned[:2]),
+            self.score_sums.added(self.shared[0], self.shared[1], (zero, slot), self.depth, transposed[:2]),
             self.score_sums.each(lambda *sums: self._scored(outer, begin, first, *sums)),
             Barrier("warp"),
             self._weights(top, total),
             Barrier("warp"),
             self.value_sums.each(self._scaled),
-            self.value_sums.added(self.weight, self.shared[2], (zero, slot), self.tiles.keys, (False, turned[2])),
+            self.value_sums.added(self.weight, self.shared[2], (zero, slot), self.tiles.keys, (False, transposed[2])),
             *behind,
         ))  # fmt: skip
         body: Statement = Block((

@@ -116,7 +116,7 @@ class BulkFill:
     terms: int
     thread: Variable
     slots: int
-    is_turned: bool = False
+    is_transposed: bool = False
 
     @cached_property
     def arrived(self) -> Buffer:

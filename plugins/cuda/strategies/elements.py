@@ -161,7 +161,7 @@ def _through_tiles(stage: FlatStage, load: Load, store: LoopAxis, along: LoopAxi
     store_tile, along_tile = Variable(f"{store.variable.name}.tile"), Variable(f"{along.variable.name}.tile")
     column, line = b.modulo(thread, TILE), b.divide(thread, TILE)
 
-    def turned(step: Variable, own: Expression, other: Expression, body: Statement) -> Statement:
+    def transposed(step: Variable, own: Expression, other: Expression, body: Statement) -> Statement:
         """One turn: the places of both axes, and what is done where they exist."""
         values = [b.add(b.multiply(store_tile, TILE), own), b.add(b.multiply(along_tile, TILE), other)]
         inside = b.both(b.less(store.variable, store.extent), b.less(along.variable, along.extent))
@@ -174,9 +174,9 @@ def _through_tiles(stage: FlatStage, load: Load, store: LoopAxis, along: LoopAxi
 
     first, second = Variable("turn"), Variable("turn")
     row_in, row_out = b.add(b.multiply(first, LINES), line), b.add(b.multiply(second, LINES), line)
-    fill = turned(first, row_in, column, Store(tile, (row_in, column), load))
+    fill = transposed(first, row_in, column, Store(tile, (row_in, column), load))
     value = ExpressionMap(lambda node: Load(tile, (column, row_out)) if node is load else node)(stage.value)
-    empty = turned(second, column, row_out, Store(stage.target, (stage.place,), value))
+    empty = transposed(second, column, row_out, Store(stage.target, (stage.place,), value))
     body: Statement = Allocate(tile, Block((fill, Barrier("block"), empty)))
     body = bound([*(axis.variable for axis in outer), store_tile, along_tile],
                  places(block, [*(axis.extent for axis in outer), *tiles]), body)  # fmt: skip

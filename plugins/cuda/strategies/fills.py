@@ -63,31 +63,31 @@ class Fill:
     """For a warpgroup: lines of 128 bytes, 16-byte parts in the order of their number xor that of the line of eight."""
 
     @property
-    def is_turned(self) -> bool:
+    def is_transposed(self) -> bool:
         """Whether lines for tensor instructions lie together."""
-        return self.by_tensors and is_turned(self.factor, self.dtype)
+        return self.by_tensors and is_transposed(self.factor, self.dtype)
 
     def buffer(self) -> Buffer:
         """Return the shared memory: a pad behind each row keeps what is read at one time in different banks."""
         if self.is_swizzled:
             across = LINE * 8 // element_bits(self.dtype)
-            turned = (self.lines // across, self.terms, across)
-            places = (self.slots, *(turned if self.is_turned else (self.lines, across)))
+            transposed = (self.lines // across, self.terms, across)
+            places = (self.slots, *(transposed if self.is_transposed else (self.lines, across)))
             return Buffer(self.name, self.dtype, tuple(map(b.index, places)), memory="shared", alignment=PATTERN)
         pad = ACCESS * 8 // element_bits(self.dtype) if self.by_tensors else PAD
-        inner_lines = self.is_turned or not self.by_tensors
+        inner_lines = self.is_transposed or not self.by_tensors
         shape = (self.terms, self.lines + pad) if inner_lines else (self.lines, self.terms + pad)
         extents = tuple(map(b.index, (self.slots, *shape)))
         return Buffer(self.name, self.dtype, extents, memory="shared", alignment=ACCESS)
 
     def place(self, slot: Expression, line: Expression, term: Expression) -> tuple[Expression, ...]:
         """Return where an element lies."""
-        if self.is_swizzled and self.is_turned:
+        if self.is_swizzled and self.is_transposed:
             across = LINE * 8 // element_bits(self.dtype)
             return (slot, b.divide(line, across), term, self._swizzled(b.modulo(line, across), term))
         if self.is_swizzled:
             return (slot, line, self._swizzled(term, line))
-        return (slot, term, line) if self.is_turned or not self.by_tensors else (slot, line, term)
+        return (slot, term, line) if self.is_transposed or not self.by_tensors else (slot, line, term)
 
     def _swizzled(self, place: Expression, line: Expression) -> Expression:
         """Return where an element of a line of 128 bytes lies within it."""
@@ -98,7 +98,7 @@ class Fill:
     @property
     def _follows(self) -> bool:
         """Whether neighbours in memory are neighbours in shared memory."""
-        return self.factor.goes_by_terms == (self.by_tensors and not self.is_turned)
+        return self.factor.goes_by_terms == (self.by_tensors and not self.is_transposed)
 
     def statement(
         self,
@@ -171,7 +171,7 @@ class Fill:
         return lanes
 
 
-def is_turned(factor: Factor, dtype: str) -> bool:
+def is_transposed(factor: Factor, dtype: str) -> bool:
     """Whether a factor for tensor instructions lies in shared memory with its own lines inside."""
     return not factor.goes_by_terms and element_bits(dtype) == 16
 

@@ -109,8 +109,8 @@ class ProductTile:
         return (CallExtern("fence_async", ()),) if self.tiles.is_of_group else ()
 
     def _added(self, slot: Expression) -> Statement:
-        turned = [fill.is_turned for fill in self.fills]
-        return self.sums.added(self.shared[0], self.shared[1], (slot, slot), self.tiles.terms, turned)
+        transposed = [fill.is_transposed for fill in self.fills]
+        return self.sums.added(self.shared[0], self.shared[1], (slot, slot), self.tiles.terms, transposed)
 
     def _fill(self, slot: Expression, step: Expression, which: Variable, begin: Begin) -> Statement:
         batch, first = self.product.batch.at(which), b.multiply(step, self.tiles.terms)

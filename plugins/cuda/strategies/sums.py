@@ -50,7 +50,7 @@ class Sums(ABC):
         """The registers of a thread."""
 
     @abstractmethod
-    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, turned: Sequence[bool]) -> Statement:
+    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, transposed: Sequence[bool]) -> Statement:
         """Return what adds the products of two factors in shared memory, as `Fill` lays them."""
 
     @abstractmethod
@@ -86,7 +86,7 @@ class ScalarSums(Sums):
     def _row(self) -> Expression:
         return b.multiply(b.divide(self.thread, self._across), self.own_rows)
 
-    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, turned: Sequence[bool]) -> Statement:
+    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, transposed: Sequence[bool]) -> Statement:
         """Return products of columns of the left tile by rows of the right one."""
         held = min(4, self.own_rows)
         here = Buffer("left_here", left.dtype, (b.index(self.own_rows),), memory="register", alignment=ACCESS)
@@ -134,7 +134,7 @@ class TensorSums(Sums):
         row, column = b.divide(warp, across), b.modulo(warp, across)
         return b.multiply(row, self.own_rows), b.multiply(column, self.own_columns)
 
-    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, turned: Sequence[bool]) -> Statement:
+    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, transposed: Sequence[bool]) -> Statement:
         """Return the tensor instructions."""
         row, column = self._warp()
         depth = 32 * 8 // element_bits(left.dtype)
@@ -142,10 +142,10 @@ class TensorSums(Sums):
         first, lines = b.multiply(term, depth), (b.add(row, b.multiply(i, 16)), b.add(column, b.multiply(j, 8)))
         places = [
             (slot, first, line) if turn else (slot, line, first)
-            for slot, line, turn in zip(slots, lines, turned, strict=True)
+            for slot, line, turn in zip(slots, lines, transposed, strict=True)
         ]
         factors = Load(left, places[0]), Load(right, places[1])
-        how = (b.constant(int(turn), "int64") for turn in turned)
+        how = (b.constant(int(turn), "int64") for turn in transposed)
         call = CallExtern(self.instruction, (Load(self.buffer, (i, j, b.index(0))), *factors, *how))
         body = unrolled(i, self.shape[0], unrolled(j, self.shape[1], call))
         return unrolled(term, terms // depth, body)
@@ -179,17 +179,17 @@ class GroupSums(Sums):
         row, column = b.divide(group, across), b.modulo(group, across)
         return b.multiply(row, self.own_rows), b.multiply(column, self.own_columns)
 
-    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, turned: Sequence[bool]) -> Statement:
+    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, transposed: Sequence[bool]) -> Statement:
         """Return a call for each 64 rows: all terms of a stage, which is complete when it returns."""
         row, column = self._group()
         i, none = Variable("i"), b.index(0)
         lines = (b.add(row, b.multiply(i, ROWS)), column)
         factors = []
-        for buffer, slot, line, turn in zip((left, right), slots, lines, turned, strict=True):
+        for buffer, slot, line, turn in zip((left, right), slots, lines, transposed, strict=True):
             across = 1024 // element_bits(buffer.dtype)
             place = (slot, b.divide(line, across), none, none) if turn else (slot, line, none)
             factors.append(Load(buffer, place))
-        numbers = (self.own_columns, terms, *map(int, turned))
+        numbers = (self.own_columns, terms, *map(int, transposed))
         how = tuple(b.constant(number, "int64") for number in numbers)
         return unrolled(
             i, self.shape[0], CallExtern(self.instruction, (Load(self.buffer, (i, none, none)), *factors, *how))

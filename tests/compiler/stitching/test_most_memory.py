@@ -25,8 +25,8 @@ from graft.runtime.program import Program
 MODEL = """<ir_version: 10, opset_import: ["" : 20]>
 g (float[batch, seq, 8] x, float[batch, past, 8] cache) => (float[batch, rows, all] y) {
   keys = Concat <axis = 1> (cache, x)
-  turned = Transpose <perm = [0, 2, 1]> (keys)
-  scores = MatMul(x, turned)
+  transposed = Transpose <perm = [0, 2, 1]> (keys)
+  scores = MatMul(x, transposed)
   weights = Softmax(scores)
   bent = Exp(weights)
   y = Log(bent)
@@ -56,9 +56,9 @@ def test_every_shape_gives_what_it_gives_with_a_plan_for_each(backends: list[str
 def test_the_arena_has_the_size_of_the_largest_shapes() -> None:
     (procedure,) = compiled().description.procedures
     rooms = {tensor.name: tensor.room for tensor in procedure.tensors if tensor.storage == "arena"}
-    assert rooms["keys"] == rooms["turned"] == 4 * 48 * 8 * 4
+    assert rooms["keys"] == rooms["transposed"] == 4 * 48 * 8 * 4
     assert rooms["scores"] == 4 * 16 * 48 * 4
-    assert procedure.arena_bytes == rooms["turned"] + rooms["scores"] == procedure.arena_bound
+    assert procedure.arena_bytes == rooms["transposed"] + rooms["scores"] == procedure.arena_bound
 
 
 def test_an_artifact_keeps_the_plan(tmp_path: Path) -> None:

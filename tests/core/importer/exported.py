@@ -92,8 +92,8 @@ CAUSAL = Exported(
       from1 = Unsqueeze(from, first) total1 = Unsqueeze(total, first)
       rows = Slice(triangle, from1, total1, third, second)
       both = Slice(rows, first, total1, fourth, second)
-      turned = Transpose <perm = [0, 1, 3, 2]> (all)
-      scores = MatMul(q, turned)
+      transposed = Transpose <perm = [0, 1, 3, 2]> (all)
+      scores = MatMul(q, transposed)
       y = Where(both, scores, low)
     }""",
     {},

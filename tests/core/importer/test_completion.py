@@ -141,11 +141,11 @@ def quantised(kind: int, middle: list[onnx.NodeProto], last: str, *, as_node: bo
     return model_of(nodes, [output], [*constants, *([] if as_node else [weights])])
 
 
-TURNED = [helper.make_node("Transpose", ["w"], ["t"]), helper.make_node("Transpose", ["t"], ["u"])]
+TRANSPOSED = [helper.make_node("Transpose", ["w"], ["t"]), helper.make_node("Transpose", ["t"], ["u"])]
 
 
 @pytest.mark.parametrize("as_node", [False, True], ids=["initialiser", "node"])
-@pytest.mark.parametrize(("middle", "last"), [([], "w"), (TURNED, "u")], ids=["plain", "moved"])
+@pytest.mark.parametrize(("middle", "last"), [([], "w"), (TRANSPOSED, "u")], ids=["plain", "moved"])
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4], ids=["int4", "uint4"])
 def test_constants_of_four_bits_are_dequantised(
     kind: int, middle: list[onnx.NodeProto], last: str, as_node: bool

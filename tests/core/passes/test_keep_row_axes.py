@@ -20,7 +20,7 @@ def model_of(gemm: str, x: str = "float[a, b, 2] x", results: str = "float[k, l,
     return load(
         parser.parse_model(
             f"""<ir_version: 10, opset_import: ["" : 20]> g ({x}) => ({results})
-            <float[2, 3] w = {{1, 2, 3, 4, 5, 6}}, float[3, 2] turned = {{1, 2, 3, 4, 5, 6}}, float[3] c = {{1, 2, 3}},
+            <float[2, 3] w = {{1, 2, 3, 4, 5, 6}}, float[3, 2] wt = {{1, 2, 3, 4, 5, 6}}, float[3] c = {{1, 2, 3}},
              float[1, 3] row = {{1, 2, 3}}, int64[2] inner = {{-1, 2}}, int64[1] columns = {{3}}> {{
                 rows = Reshape(x, inner)
                 [product] p = {gemm}
@@ -42,7 +42,7 @@ def normalized(model: ir.Model, *shape: int) -> list[str]:
     return [node.op_type for node in model.graph]
 
 
-@pytest.mark.parametrize("gemm", [PLAIN, "Gemm <transB = 1> (rows, turned, c)"])
+@pytest.mark.parametrize("gemm", [PLAIN, "Gemm <transB = 1> (rows, wt, c)"])
 @pytest.mark.parametrize("shape", [(2, 5, 2), (1, 1, 2), (3, 0, 2)])
 def test_rows_keep_their_axes(gemm: str, shape: tuple[int, ...]) -> None:
     assert normalized(model_of(gemm), *shape) == KEPT
@@ -66,7 +66,7 @@ def test_what_comes_with_other_axes_is_reshaped_to_those_of_the_result() -> None
         (PLAIN, "z = Neg(p)"),  # two kernels would compute it
         ("Gemm <alpha = 0.5> (rows, w, c)", ""),
         ("Gemm(rows, w, row)", ""),
-        ("Gemm <transB = 1> (rows, turned, c)", "z = Neg(turned)"),  # it would be kept in both orders
+        ("Gemm <transB = 1> (rows, wt, c)", "z = Neg(wt)"),  # it would be kept in both orders
     ],
 )
 def test_other_gemms_stay(gemm: str, more: str) -> None:

@@ -373,9 +373,9 @@ def of_plugin(monkeypatch: pytest.MonkeyPatch, trait: Trait, graph: str) -> ir.M
 
 
 def test_passes_read_the_traits_of_a_plugins_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    turned = "a = Transpose <perm = [1, 0]> (x) b = Transpose <perm = [1, 0]> (z)"
+    before = "a = Transpose <perm = [1, 0]> (x) b = Transpose <perm = [1, 0]> (z)"
     same = "(float[3,2] x, float[3,2] z) => (float[2,3] y)"
-    model = of_plugin(monkeypatch, Trait.ELEMENTWISE, f"{same} {{ {turned} y = com.example.Own <alpha = 2> (a, b) }}")
+    model = of_plugin(monkeypatch, Trait.ELEMENTWISE, f"{same} {{ {before} y = com.example.Own <alpha = 2> (a, b) }}")
     assert MoveTransposes().run(model)
     own = next(node for node in model.graph if node.op_type == "Own")
     assert (own.domain, own.attributes["alpha"].value) == ("com.example", 2)

@@ -12,7 +12,7 @@ from graft.core.importer.load import load
 from graft.core.passes.weights_k_major import WeightsKMajor
 
 
-def turned(reader: str, more: str = "") -> tuple[bool, ir.Model]:
+def transposed(reader: str, more: str = "") -> tuple[bool, ir.Model]:
     """Run the pass on a product by weights ``[3, 4]`` of blocks of two terms; what it computes stays the same."""
     model = load(
         parser.parse_model(
@@ -39,8 +39,8 @@ def turned(reader: str, more: str = "") -> tuple[bool, ir.Model]:
         ("y = Gemm <transB = 1> (x, whole)", ["DequantizeLinear", "Gemm"]),
     ],
 )
-def test_constants_are_turned_where_all_readers_turn_them(reader: str, left: list[str]) -> None:
-    changed, model = turned(reader)
+def test_constants_are_transposed_where_all_readers_turn_them(reader: str, left: list[str]) -> None:
+    changed, model = transposed(reader)
     assert changed
     assert [node.op_type for node in model.graph] == left
     weights = model.graph.node(0).outputs[0].shape
@@ -48,6 +48,6 @@ def test_constants_are_turned_where_all_readers_turn_them(reader: str, left: lis
 
 
 def test_weights_that_are_read_as_they_are_stay() -> None:
-    changed, model = turned("y = Gemm <transB = 1> (x, whole)", "other = Abs(whole) e = Identity(other)")
+    changed, model = transposed("y = Gemm <transB = 1> (x, whole)", "other = Abs(whole) e = Identity(other)")
     assert not changed
     assert model.graph.node(0).attributes["axis"].value == -1

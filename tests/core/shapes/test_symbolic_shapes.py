@@ -171,8 +171,8 @@ def test_amounts_of_padding_are_followed_where_an_exporter_reverses_their_pairs(
             "g (float[h,w] x) => (float[m,n] y) <int64[2] pairs = {-1, 2}, int64[1] last = {-1}, int64[1] zero = {0},"
             " int64[1] begin = {-9223372036854775807}, int64[2] none = {0, 0}> {"
             " size = Shape (x) listed = Concat <axis = 0> (none, size) rows = Reshape (listed, pairs)"
-            " reversed = Slice (rows, last, begin, zero, last) turned = Transpose <perm = [1, 0]> (reversed)"
-            " pads = Reshape (turned, last) y = Pad (x, pads) }"
+            " reversed = Slice (rows, last, begin, zero, last) transposed = Transpose <perm = [1, 0]> (reversed)"
+            " pads = Reshape (transposed, last) y = Pad (x, pads) }"
         )
     )
     assert shapes_in(model)["y"] == ("2*h + w", "w")

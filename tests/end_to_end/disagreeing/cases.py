@@ -180,7 +180,7 @@ CASES = (
     Case("MatMul-stacks", "float[a,n,k] x, float[b,j,m] w", "float[?,?,?] y", "y = MatMul(x, w)", ("b ~ a", "j = k")),
     Case("MatMul-vector", "float[k] x, float[b,j,m] w", "float[?,?] y", "y = MatMul(x, w)", ("j = k",)),
     Case("Gemm", "float[n,k] x, float[j,m] w", "float[?,?] y", "y = Gemm(x, w)", ("j = k",)),
-    Case("Gemm-turned", "float[k,n] x, float[m,j] w, float[c] b", "float[?,?] y",
+    Case("Gemm-transposed", "float[k,n] x, float[m,j] w, float[c] b", "float[?,?] y",
          "y = Gemm<transA=1, transB=1>(x, w, b)", ("j = k", "c > m")),
     Case("Gemm-constant", "float[n,k] x", "float[?,?] y", "y = Gemm<transB=1>(x, w)", ("k = 4",),
          initial="float[2,4] w = {1,2,3,4,5,6,7,8}"),

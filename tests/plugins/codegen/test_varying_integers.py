@@ -30,7 +30,7 @@ def schedule_of(program: Program) -> list[dict[str, object]]:
     [
         ("uint8", "int8", 64, 48, 0),  # no zero point of the weights: no sums of rows
         ("uint8", "uint8", 20, 33, 3),  # rows are summed at run time
-        ("int8", "int8", 24, 16, 17),  # bytes are turned
+        ("int8", "int8", 24, 16, 17),  # bytes are transposed
         ("uint8", "int8", 13, 7, -2),  # the last word is not full
     ],
 )

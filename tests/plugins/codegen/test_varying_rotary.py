@@ -21,7 +21,7 @@ WHOLE = "g (float[b,3,s,8] x, float[b,s,4] c, float[b,s,4] n) => (float[b,3,s,8]
 
 
 @pytest.mark.parametrize("text", [PLACED, WHOLE], ids=["positions", "angles"])
-def test_any_length_is_turned_by_its_angles(text: str) -> None:
+def test_any_length_is_rotated_by_its_angles(text: str) -> None:
     model = onnx.parser.parse_model(f"{HEADER} {text}")
     program, evaluator = graft.compile(model, backends=["llvm"], threads=1), ReferenceEvaluator(model)
     random = np.random.default_rng(0)

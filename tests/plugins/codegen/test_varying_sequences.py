@@ -107,7 +107,7 @@ SCANS_AND_SCATTERS = {
         "(float[n,m] x, int64[k,m] i, float[k,m] u) => (float[n,m] y)",
         'y = ScatterElements<axis = 0, reduction = "max">(x, i, u)',
     ),
-    "turned": ("(float[n,m] x, int64[m] i) => (float[n,m] y)", "y = ReverseSequence(x, i)"),
+    "transposed": ("(float[n,m] x, int64[m] i) => (float[n,m] y)", "y = ReverseSequence(x, i)"),
     "sums by names": (
         "(float[n,m,8] x, float[k,8] u) => (float[n,m,k] y)",
         'y = Einsum<equation = "nmi,ki->nmk">(x, u)',

@@ -42,7 +42,7 @@ def test_weights_of_a_convolution_have_all_terms_of_a_channel_in_one_piece() -> 
     assert ran(model, {"x": weights(1, 16, 9, 9)}, precision="fp16").error < 2.0**-9
 
 
-def test_weights_of_bytes_are_turned_and_then_copied_in_stages() -> None:
+def test_weights_of_bytes_are_transposed_and_then_copied_in_stages() -> None:
     own = RANDOM.integers(-127, 127, (128, 72)).astype(np.int8)
     model = graph([node("MatMulInteger", "x w")], {"x": ("int8", [70, 128])}, {"w": own})
     (packed,) = constants(model)

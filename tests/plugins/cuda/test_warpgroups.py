@@ -59,11 +59,11 @@ def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
     return RANDOM.integers(0, 100, shape).astype(dtype)
 
 
-def gemm(rows: int, terms: int, columns: int, dtype: str, **turned: int) -> onnx.ModelProto:
-    left = [terms, rows] if turned.get("transA") else [rows, terms]
-    right = (columns, terms) if turned.get("transB") else (terms, columns)
+def gemm(rows: int, terms: int, columns: int, dtype: str, **transposed: int) -> onnx.ModelProto:
+    left = [terms, rows] if transposed.get("transA") else [rows, terms]
+    right = (columns, terms) if transposed.get("transB") else (terms, columns)
     weights = {"w": numbers(*right, dtype=dtype), "b": numbers(columns, dtype=dtype)}
-    return graph([node("Gemm", "x w b", "a", **turned), node("Relu", "a")], {"x": (dtype, left)}, weights)
+    return graph([node("Gemm", "x w b", "a", **transposed), node("Relu", "a")], {"x": (dtype, left)}, weights)
 
 
 def integers(left: str) -> onnx.ModelProto:
@@ -90,7 +90,7 @@ CASES = {
     "weights by columns": (gemm(70, 128, 200, "float16"), SMALL, "wgmma_float16", 1e-3),
     "weights by columns, several patterns": (gemm(130, 128, 300, "float16"), WIDE, "wgmma_float16", 1e-3),
     "weights by terms": (gemm(130, 128, 96, "float16", transB=1), TALL, "wgmma_float16", 1e-3),
-    "both turned": (gemm(128, 192, 64, "float16", transA=1), SMALL, "wgmma_float16", 1e-3),
+    "both transposed": (gemm(128, 192, 64, "float16", transA=1), SMALL, "wgmma_float16", 1e-3),
     "a rest of everything": (gemm(37, 45, 66, "float16"), SMALL, "wgmma_float16", 1e-3),
     "terms among blocks": (gemm(64, 1024, 64, "float16"), SPLIT, "wgmma_float16", 1e-3),
     "unsigned by signed": (integers("uint8"), SMALL, "wgmma_uint8_int8", 0),

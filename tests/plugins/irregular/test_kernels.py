@@ -186,7 +186,7 @@ def test_the_largest_pixel_of_each_bin_of_a_region_is_pooled() -> None:
         run(text, x, r + np.float32([2, 0, 0, 0, 0]))
 
 
-def test_determinants_of_singular_and_of_turned_matrices() -> None:
+def test_determinants_of_singular_and_of_transposed_matrices() -> None:
     x = np.array([[[0, 1], [1, 0]], [[1, 2], [2, 4]], [[3, 1], [4, 2]]], np.float64)
     np.testing.assert_allclose(run("g (double[3,2,2] x) => (double[3] y) { y = Det (x) }", x), [-1, 0, 2], atol=1e-15)
 

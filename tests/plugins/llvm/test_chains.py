@@ -78,12 +78,12 @@ def diamond(chain: Chain, value: str) -> str:
     return chain.add("Mul", chain.add("Add", chain.add("Mul", left, right), value), "half")
 
 
-def turned(chain: Chain, value: str) -> str:
+def transposed(chain: Chain, value: str) -> str:
     across = chain.add("Transpose", value, perm=[1, 0])
     return chain.add("Mul", chain.add("Add", across, value), "half")
 
 
-def turned_twice(chain: Chain, value: str) -> str:
+def transposed_twice(chain: Chain, value: str) -> str:
     across = chain.add("Tanh", chain.add("Transpose", value, perm=[1, 0]))
     return chain.add("Mul", across, across)
 
@@ -106,7 +106,7 @@ def normalised(chain: Chain, value: str) -> str:
 
 
 STEPS: tuple[Step, ...] = (
-    unary, twice, silu, gelu, diamond, turned, turned_twice, reshaped, rolled, product, normalised,
+    unary, twice, silu, gelu, diamond, transposed, transposed_twice, reshaped, rolled, product, normalised,
 )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ FORMS: dict[str, tuple[str, str, str, dict[str, np.ndarray], tuple[np.ndarray, .
     "many products": (
         "y = MatMul(x, z)", "float[2,3,5] x, float[2,5,4] z", "float[2,3,4] y", {}, (values(2, 3, 5), values(2, 5, 4)),
     ),
-    "gemm, both sides turned": (
+    "gemm, both sides transposed": (
         "y = Gemm<transA=1, transB=1>(x, w, c)", "float[5,3] x", "float[3,7] y", {"w": values(7, 5), "c": values(7)},
         (values(5, 3),),
     ),

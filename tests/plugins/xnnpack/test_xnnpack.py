@@ -60,7 +60,7 @@ FORMS: dict[str, tuple[str, str, str, dict[str, np.ndarray], tuple[np.ndarray, .
         "a = MatMul(x, w) b = Add(c, a) y = Relu(b)", "float[2,3,5] x", "float[2,3,7] y",
         {"w": values(5, 7), "c": values(7)}, (values(2, 3, 5),),
     ),
-    "gemm, turned": (
+    "gemm, transposed": (
         "y = Gemm<transB=1>(x, w, c)", "float[3,5] x", "float[3,7] y", {"w": values(7, 5), "c": values(1, 7)},
         (values(3, 5),),
     ),
@@ -101,14 +101,14 @@ def test_a_call_is_what_the_built_in_compiler_computes_in_each_run(form: str) ->
 
 
 @needs_xnnpack
-def test_images_are_turned_at_the_borders_of_a_region_alone() -> None:
+def test_images_are_transposed_at_the_borders_of_a_region_alone() -> None:
     (module,) = compiled("images between calls", "xnnpack").description.modules
     assert module.source is not None
     text = module.source.text
-    turned = [
+    transposed = [
         line.partition("{")[2].partition("}")[0].split(", ")[-2:] for line in text.splitlines() if "&(const" in line
     ]
-    assert turned == [["1", "0"], ["0", "1"], ["1", "0"], ["0", "0"]], "what is added to an input lies as this does"
+    assert transposed == [["1", "0"], ["0", "1"], ["1", "0"], ["0", "0"]], "what is added to an input lies as this does"
 
 
 @needs_xnnpack

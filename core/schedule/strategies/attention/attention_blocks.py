@@ -80,11 +80,11 @@ class Panels:
         return wide(vectorize_expression(self.scores.right, places, mask), self.lanes)
 
     def key_copies(self, keys: Keys) -> Statement:
-        """Return the copy of a block of keys into panels: turned in registers where they lie along the terms."""
+        """Return the copy of a block of keys into panels: transposed in registers where they lie along the terms."""
         along = all(moves_by_one(load.indices[-1], self.scores.term) for load in loads(self.scores.right))
         masked = any(load.mask is not None for load in loads(self.scores.right))
         if along and not masked and self.lanes >= 4 and self.terms % self.lanes == 0:
-            return self._turned(keys)
+            return self._transposed(keys)
         vector, term = Variable("vector"), Variable("term")
         whole, rest = divided(keys.count, self.lanes)
 
@@ -96,8 +96,8 @@ class Panels:
         tail = If(b.greater(rest, 0), copied(whole, mask_of(rest, self.lanes)))
         return Block((For(vector, whole, "serial", copied(vector, None)), tail))
 
-    def _turned(self, keys: Keys) -> Statement:
-        """Return square tiles read along the terms and turned; keys beyond the last repeat it."""
+    def _transposed(self, keys: Keys) -> Statement:
+        """Return square tiles read along the terms and transposed; keys beyond the last repeat it."""
         vector, block = Variable("vector"), Variable("terms")
         last = b.subtract(b.add(keys.begin, keys.count), 1)
         bindings: list[tuple[Variable, Expression]] = []
@@ -106,11 +106,11 @@ class Panels:
             column = b.minimum(b.add(keys.begin, b.add(b.multiply(vector, self.lanes), lane)), last)
             value = self._key(column, ramp(start, self.lanes))
             bindings.append((Variable(f"r{lane}", value.type), value))
-        turned = transpose([variable for variable, _ in bindings], bindings)
+        transposed = transpose([variable for variable, _ in bindings], bindings)
         body: Statement = Block(
             tuple(
                 Store(self.keys, (ramp(self._key_place(vector, b.add(start, step)), self.lanes),), value)
-                for step, value in enumerate(turned)
+                for step, value in enumerate(transposed)
             )
         )
         body = bind(bindings, body)

@@ -100,7 +100,7 @@ class Panels:
 
     def fill(self, outer: Outer) -> Statement:
         """Return the loops that copy the factor of one head into the panels."""
-        copy = self._turned if self._is_transposed() else self._copied
+        copy = self._transposed if self._is_transposed() else self._copied
         return self.columns.over("parallel", lambda panel: copy(outer, panel))
 
     def _is_transposed(self) -> bool:
@@ -127,8 +127,8 @@ class Panels:
             stores.append(Store(self.buffer, (self.place(panel, fresh, vector),), wide(value, lanes)))
         return For(fresh, b.index(self.terms), "serial", Block(tuple(stores)))
 
-    def _turned(self, outer: Outer, panel: Panel) -> Statement:
-        """Square tiles read along the terms and turned in registers; columns beyond the last repeat the last."""
+    def _transposed(self, outer: Outer, panel: Panel) -> Statement:
+        """Square tiles read along the terms and transposed in registers; columns beyond the last repeat the last."""
         lanes, block = self.tile.lanes, Variable("terms")
         run = 2 * lanes if self.packs else lanes
         statements = []
@@ -145,10 +145,10 @@ class Panels:
                 value = Bitcast(rounded(value), "int32") if self.packs else value
                 rows.append(Variable(f"r{lane}", value.type))
                 bindings.append((rows[-1], value))
-            turned = transpose(rows, bindings)
+            transposed = transpose(rows, bindings)
             stores = [
                 Store(self.buffer, (self.place(panel, b.add(b.multiply(block, lanes), step), vector),), value)
-                for step, value in enumerate(turned)
+                for step, value in enumerate(transposed)
             ]
             statements.append(bind(bindings, Block(tuple(stores))))
         return For(block, b.index(self.parts.terms // run), "serial", Block(tuple(statements)))

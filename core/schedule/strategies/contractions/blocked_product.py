@@ -45,7 +45,7 @@ def _scheduled(kernel: Kernel, target: Target, parameters: Parameters | None) ->
 
 
 def _copies_for_one_row(scheduler: ContractionScheduler) -> bool:
-    """Whether a factor would be turned for one row, though its terms lie side by side: sums of rows read it once."""
+    """Whether a factor would be transposed for one row, though its terms are contiguous: sums of rows read it once."""
     parts = scheduler.parts
     right, last = parts.right, parts.depth[-1].variable
     is_copied = parts.height == 1 and scheduler.mode not in ("in place", "packed before")

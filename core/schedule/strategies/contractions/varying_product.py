@@ -121,8 +121,8 @@ def _taken_apart(epilogue: Epilogue, constants: Container[Buffer]) -> Product | 
         return None
     along = [load for load in loads(right) if any(column in free_variables(index) for index in load.indices)]
     reduced = stage.reduction.axes
-    turned = len(reduced) == 1 and _is_matrix(right, column, reduced[0].variable, constants)
-    if not turned and not all(_is_contiguous(load, column) for load in along):
+    transposed = len(reduced) == 1 and _is_matrix(right, column, reduced[0].variable, constants)
+    if not transposed and not all(_is_contiguous(load, column) for load in along):
         return None
     if len(reduced) > 1 and not all(isinstance(axis.extent, Constant) for axis in reduced):
         return None

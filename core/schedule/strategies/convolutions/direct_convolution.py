@@ -33,7 +33,7 @@ from graft.core.schedule.products.factors import Outer
 from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
 from graft.core.schedule.products.tiling import lanes_of
-from graft.core.schedule.products.transposed_store import TurnedScheduler
+from graft.core.schedule.products.transposed_store import TransposedScheduler
 from graft.core.schedule.strategies.convolutions.depthwise_nchw import is_direct
 from graft.core.schedule.strategies.convolutions.flat_images import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.strategies.convolutions.winograd_cost import direct_cycles
@@ -90,8 +90,8 @@ def _product(
         return None
     flat, parts = found
     sums = flat.of(sums)
-    turned = _wants_channels_wide(parts, target, None if wanted is None else wanted.columns)
-    scheduled = _channels_wide(flat, parts, target, wanted, sums) if turned else None
+    transposed = _wants_channels_wide(parts, target, None if wanted is None else wanted.columns)
+    scheduled = _channels_wide(flat, parts, target, wanted, sums) if transposed else None
     is_wide = scheduled is not None
     if scheduled is None:
         apart = uses_pixels_apart(parts.right, parts.column)
@@ -135,7 +135,7 @@ def _channels_wide(
     assert parts.rows is not None, "a convolution without channels"
     if isinstance(parts.right, Load) and parts.right.mask is None:
         swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
-        return TurnedScheduler(flat.kernel, swapped, target, wanted).scheduled()
+        return TransposedScheduler(flat.kernel, swapped, target, wanted).scheduled()
     found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:
         return None
@@ -252,7 +252,7 @@ class _PatchScheduler(ContractionScheduler):
         return vectorize_expression(scalar, {self.flat.spatial[-1]: ramp(column, self.tile.lanes)}, mask)
 
 
-class _CopiedPatches(TurnedScheduler):
+class _CopiedPatches(TransposedScheduler):
     """A product of pixels and weights with channels as columns, behind a copy of all patches: a row for each term."""
 
     def __init__(
@@ -279,7 +279,7 @@ class _CopiedPatches(TurnedScheduler):
             rows=parts.columns,
             columns=parts.rows,
             depth=(Reduced(term, parts.terms),),
-            multiply=replace(parts.multiply, turned=not parts.multiply.turned),
+            multiply=replace(parts.multiply, swapped=not parts.multiply.swapped),
         )
         inputs = tuple(weights if buffer is source else buffer for buffer in flat.kernel.inputs)
         kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})

@@ -1,7 +1,7 @@
 """Convolutions of integers with their channels last as products of patches and weights.
 
 Patches (`graft.core.schedule.products.patches`) are runs of bytes here, all of which are copied into scratch memory
-first; what follows is a product of rows and a constant matrix. An image whose channels come first is turned before.
+first; what follows is a product of rows and a constant matrix. An image whose channels come first is transposed before.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _window(kernel: Kernel, stages: Sequence[Stage]) -> _Window | None:
     if not window.reads_channels_first:
         return None
     batch, channels, height, width = b.dims(source)
-    return _Window(*plain, scratch("turned", source.dtype, batch, height, width * channels))
+    return _Window(*plain, scratch("transposed", source.dtype, batch, height, width * channels))
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

@@ -94,8 +94,8 @@ def _ordered(key: Expression, largest: bool) -> Expression:
         bits = element_bits(key.type.dtype)
         number = Bitcast(b.select(b.equal(key, 0), 0.0, key), f"int{bits}")
         most = (1 << (bits - 1)) - 1
-        turned = b.binary("xor", number, b.binary("and", b.binary("shr", number, bits - 1), most))
-        key = b.select(b.is_nan(key), most, turned)
+        flipped = b.binary("xor", number, b.binary("and", b.binary("shr", number, bits - 1), most))
+        key = b.select(b.is_nan(key), most, flipped)
     dtype = key.type.dtype
     bits = element_bits(dtype)
     if dtype in SIGNED:

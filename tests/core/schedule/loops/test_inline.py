@@ -86,8 +86,8 @@ def test_a_transposition_before_or_behind_becomes_part_of_the_layout():
     source = element_of((image_and_weights(stage) or ())[0]).buffer
     n, h, w, c = (replace(axis) for axis in stage.axes)
     nhwc = buffer("nhwc", (2, 6, 5, 4))
-    turned = Stage(source, (n, c, h, w), Load(nhwc, (n, h, w, c)))
-    read = inline_into(stage, {source: turned})
+    transposed = Stage(source, (n, c, h, w), Load(nhwc, (n, h, w, c)))
+    read = inline_into(stage, {source: transposed})
     assert isinstance(read.structure, Window) and read.structure.layout == (0, 2, 3, 1)
     axes = tuple(replace(axis) for axis in stage.axes)
     out = replace(stage.buffer, shape=tuple(stage.buffer.shape[axis] for axis in (0, 2, 3, 1)))

@@ -127,8 +127,8 @@ def test_a_transposed_image_is_read_where_it_lies() -> None:
     image, *others = kernel.inputs
     n, c, h, w = image.shape
     source = replace(image, name="source", shape=(n, h, w, c))
-    turned = b.compute(image, lambda i: b.load(source, i[0], i[2], i[3], i[1]))
-    stages = tuple(reordered([turned, *kernel.stages]))
+    transposed = b.compute(image, lambda i: b.load(source, i[0], i[2], i[3], i[1]))
+    stages = tuple(reordered([transposed, *kernel.stages]))
     check(replace(kernel, inputs=(source, *others), stages=stages, anchor_stage=1), kind, MACHINES[-1])
 
 

@@ -194,9 +194,9 @@ def test_other_products_are_not_put_side_by_side() -> None:
     (longer, _), _ = kernels((4,), 5, [(16, ""), (16, "")])
     assert beside([first, longer], "kernel", WIDE) is None, "of longer sums"
     x, w, out = first.inputs[0], buffer("w", (16, 3)), buffer("out", (4, 16))
-    turned = b.reduce(out, "add", [3], lambda i, r: b.multiply(b.load(x, i[0], r[0]), b.load(w, i[1], r[0])))
+    transposed = b.reduce(out, "add", [3], lambda i, r: b.multiply(b.load(x, i[0], r[0]), b.load(w, i[1], r[0])))
     constants = {w: np.ones((16, 3), np.float32)}
-    kernel = Kernel("kernel", (x, w), (out,), (turned,), Trait.CONTRACTION, None, 0, constants)
+    kernel = Kernel("kernel", (x, w), (out,), (transposed,), Trait.CONTRACTION, None, 0, constants)
     assert beside([first, kernel], "kernel", WIDE) is None, "by a constant whose axes stand the other way"
 
 

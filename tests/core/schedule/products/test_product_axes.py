@@ -82,11 +82,11 @@ def test_plain_factors_are_fused_and_packed_ones_make_a_dot_product() -> None:
     x, w, total = (Variable(name, FLOAT32) for name in ("x", "w", "total"))
     assert Multiply()(x, w, total) == Intrinsic("fma", (x, w, total), FLOAT32)
     word, sums = Variable("word", Type("int32")), Variable("sums", Type("int32"))
-    for turned in (False, True):
-        made = Multiply("dot4_u8s8", turned)(word, word, sums)
+    for transposed in (False, True):
+        made = Multiply("dot4_u8s8", transposed)(word, word, sums)
         assert isinstance(made, Intrinsic)
         assert [one.type.dtype for one in made.arguments] == ["int32", "uint8", "int8"]
-        assert Multiply("dot4_u8s8", turned).kind(of_left=True) == ("int8" if turned else "uint8")
+        assert Multiply("dot4_u8s8", transposed).kind(of_left=True) == ("int8" if transposed else "uint8")
 
 
 def test_the_small_elements_of_a_factor_are_summed_by_a_dot_product_with_ones() -> None:

@@ -24,7 +24,7 @@ CHANNELS = ContractionParameters(columns="channels")
     residual=st.booleans(),
     threads=st.sampled_from([0, 1, 2]),
 )
-def test_sums_are_turned_and_finished_as_they_should_be(
+def test_sums_are_transposed_and_finished_as_they_should_be(
     batch: int,
     channels: int,
     outputs: int,
@@ -46,6 +46,6 @@ def test_sums_are_turned_and_finished_as_they_should_be(
 def test_pixels_are_stored_in_runs(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     kernel, _ = convolution((1, 8, 7, 7), (32, 8, 1, 1))
     target = replace(WIDE, threads=threads)
-    assert "turned" in str(schedule(kernel, target, CHANNELS).function)
+    assert "transposed" in str(schedule(kernel, target, CHANNELS).function)
     monkeypatch.setattr(transposed_store, "SUMS_SHARE", (1 << 10) / (1 << 20))
-    assert "turned" not in str(schedule(kernel, target, CHANNELS).function)
+    assert "transposed" not in str(schedule(kernel, target, CHANNELS).function)

@@ -92,8 +92,8 @@ def test_a_barrier_joins_the_threads_of_two_axes_and_leaves_each_its_own_memory(
     }
     """
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
-    turned = x[::-1, ::-1]
-    assert (run(text, x) == turned + (turned + x)).all()
+    transposed = x[::-1, ::-1]
+    assert (run(text, x) == transposed + (transposed + x)).all()
 
 
 def test_a_barrier_that_some_units_do_not_reach_is_divergent():

@@ -124,8 +124,8 @@ def test_in_bfloat16_all_convolutions_without_groups_keep_channels_last() -> Non
 def test_in_bfloat16_a_pool_passes_channels_last_on_and_may_change_the_order() -> None:
     pooled = network("o = MaxPool <kernel_shape = [1, 1]> (e)  f = Relu (o)")
     assert last_values(pooled, precision="bf16") == list("abcdefhinopqrst")
-    turned = network("o = Transpose <perm = [0, 1, 2, 3]> (e)  f = MaxPool <kernel_shape = [1, 1]> (o)")
-    assert last_values(turned, precision="bf16") == []
+    transposed = network("o = Transpose <perm = [0, 1, 2, 3]> (e)  f = MaxPool <kernel_shape = [1, 1]> (o)")
+    assert last_values(transposed, precision="bf16") == []
     alone = (
         f"g (float[2,3,11,13] x, {PARAMETERS}) => (float[2,20,11,13] y) {{ a = Conv <pads = [1, 1, 1, 1]> (x, w0)"
         " m = MaxPool <kernel_shape = [1, 1]> (a) n = Transpose <perm = [0, 1, 2, 3]> (m) y = Relu (n) }"

@@ -29,15 +29,15 @@ def buffer(name: str, *shape: int) -> Buffer:
     return Buffer(name, "float32", tuple(map(b.index, shape)))
 
 
-def attention_kernel(heads: int, queries: int, keys: int, size: int, features: int, turned: bool = False) -> Kernel:
-    """Scores, a mask, Softmax and the product with the values; keys are ``[keys, size]`` in memory if ``turned``."""
+def attention_kernel(heads: int, queries: int, keys: int, size: int, features: int, transposed: bool = False) -> Kernel:
+    """Scores, a mask, Softmax and the product with the values; keys are ``[keys, size]`` if ``transposed``."""
     q, v, mask = buffer("q", heads, queries, size), buffer("v", heads, keys, features), buffer("m", queries, keys)
-    k = buffer("k", heads, keys, size) if turned else buffer("k", heads, size, keys)
+    k = buffer("k", heads, keys, size) if transposed else buffer("k", heads, size, keys)
     turn = buffer("turn", heads, size, keys)
     scores, masked = buffer("scores", heads, queries, keys), buffer("masked", heads, queries, keys)
     top, total = buffer("top", heads, queries), buffer("total", heads, queries)
     weights, out = buffer("weights", heads, queries, keys), buffer("out", heads, queries, features)
-    before = [b.compute(turn, lambda i: b.load(k, i[0], i[2], i[1]))] if turned else []
+    before = [b.compute(turn, lambda i: b.load(k, i[0], i[2], i[1]))] if transposed else []
 
     def power(row: list, key: object) -> object:
         return b.intrinsic("exp", b.subtract(b.load(masked, *row, key), b.load(top, *row)))
@@ -47,7 +47,7 @@ def attention_kernel(heads: int, queries: int, keys: int, size: int, features: i
         product(
             scores,
             ((heads, queries, size), element(q, "float32")),
-            ((heads, size, keys), element(turn if turned else k, "float32")),
+            ((heads, size, keys), element(turn if transposed else k, "float32")),
             "float32",
         ),
         b.compute(masked, lambda i: b.add(b.load(scores, *i), b.load(mask, i[1], i[2]))),
@@ -79,12 +79,12 @@ extents = st.integers(2, 20)
 
 
 @settings(max_examples=6, deadline=None)
-@given(queries=extents, keys=extents, size=extents, features=extents, turned=st.booleans())
+@given(queries=extents, keys=extents, size=extents, features=extents, transposed=st.booleans())
 @pytest.mark.parametrize("target", [WIDE, MIDDLE, NARROW], ids=["wide", "middle", "narrow"])
 def test_attention_of_any_shape_is_computed(
-    queries: int, keys: int, size: int, features: int, turned: bool, target: Target
+    queries: int, keys: int, size: int, features: int, transposed: bool, target: Target
 ) -> None:
-    check(attention_kernel(2, queries, keys, size, features, turned), target)
+    check(attention_kernel(2, queries, keys, size, features, transposed), target)
 
 
 def rounded(array: np.ndarray) -> np.ndarray:
@@ -96,8 +96,8 @@ def check_bfloat16(kernel: Kernel, target: Target) -> None:
     random = np.random.default_rng(3)
     arrays = [random.standard_normal(b.dims(item)).astype(np.float32) for item in kernel.inputs]
     q, k, v, mask = arrays
-    turned = len(kernel.stages) == 7
-    scores = rounded(q) @ rounded(k.swapaxes(1, 2) if turned else k) + mask
+    transposed = len(kernel.stages) == 7
+    scores = rounded(q) @ rounded(k.swapaxes(1, 2) if transposed else k) + mask
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     expected = rounded(powers) @ rounded(v) / powers.sum(-1, keepdims=True)
     scheduled = schedule_attention(kernel, replace(target, precision="bf16"))
@@ -110,17 +110,17 @@ def check_bfloat16(kernel: Kernel, target: Target) -> None:
 
 
 @settings(max_examples=6, deadline=None)
-@given(queries=extents, keys=extents, size=extents, features=extents, turned=st.booleans())
+@given(queries=extents, keys=extents, size=extents, features=extents, transposed=st.booleans())
 @pytest.mark.parametrize("target", [WIDE, MIDDLE], ids=["wide", "middle"])
 def test_attention_in_bfloat16_rounds_its_factors(
-    queries: int, keys: int, size: int, features: int, turned: bool, target: Target
+    queries: int, keys: int, size: int, features: int, transposed: bool, target: Target
 ) -> None:
-    check_bfloat16(attention_kernel(2, queries, keys, size, features, turned), target)
+    check_bfloat16(attention_kernel(2, queries, keys, size, features, transposed), target)
 
 
-def test_keys_are_turned_in_registers() -> None:
-    check(attention_kernel(1, 3, 37, 16, 5, turned=True), WIDE)
-    check_bfloat16(attention_kernel(1, 3, 19, 32, 5, turned=True), WIDE)
+def test_keys_are_transposed_in_registers() -> None:
+    check(attention_kernel(1, 3, 37, 16, 5, transposed=True), WIDE)
+    check_bfloat16(attention_kernel(1, 3, 19, 32, 5, transposed=True), WIDE)
 
 
 @pytest.mark.parametrize("size", [1, 300, 1200])

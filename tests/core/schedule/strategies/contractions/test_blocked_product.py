@@ -104,20 +104,20 @@ def test_an_epilogue_is_applied_to_the_sums(shape: tuple[tuple[int, ...], tuple[
     check(*matmul(*shape, epilogue=epilogue), WIDE)
 
 
-@pytest.mark.parametrize("turned", ["left", "right", "both"])
+@pytest.mark.parametrize("transposed", ["left", "right", "both"])
 @pytest.mark.parametrize("constant", [True, False])
-def test_transposed_factors_are_read_as_they_lie(turned: str, constant: bool) -> None:
+def test_transposed_factors_are_read_as_they_lie(transposed: str, constant: bool) -> None:
     m, k, n = 17, 5, 35
-    x = buffer("x", (k, m) if turned != "right" else (m, k))
-    y = buffer("y", (n, k) if turned != "left" else (k, n))
+    x = buffer("x", (k, m) if transposed != "right" else (m, k))
+    y = buffer("y", (n, k) if transposed != "left" else (k, n))
     out = buffer("out", (m, n))
     stage = b.reduce(
         out,
         "add",
         [k],
         lambda i, r: b.multiply(
-            b.load(x, *((r[0], i[0]) if turned != "right" else (i[0], r[0]))),
-            b.load(y, *((i[1], r[0]) if turned != "left" else (r[0], i[1]))),
+            b.load(x, *((r[0], i[0]) if transposed != "right" else (i[0], r[0]))),
+            b.load(y, *((i[1], r[0]) if transposed != "left" else (r[0], i[1]))),
         ),
     )
     random = np.random.default_rng(3)

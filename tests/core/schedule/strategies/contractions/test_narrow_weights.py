@@ -80,12 +80,12 @@ class Form:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), whole
 
     def _products(self) -> list[onnx.NodeProto]:
-        turned = self.order == "nk"
+        transposed = self.order == "nk"
         if self.product == "Gemm":
-            nodes = [helper.make_node("Gemm", ["x", "whole"], ["product"], transB=int(turned))]
+            nodes = [helper.make_node("Gemm", ["x", "whole"], ["product"], transB=int(transposed))]
         else:
-            nodes = [helper.make_node("Transpose", ["whole"], ["turned"], perm=[1, 0])] if turned else []
-            nodes.append(helper.make_node("MatMul", ["x", "turned" if turned else "whole"], ["product"]))
+            nodes = [helper.make_node("Transpose", ["whole"], ["transposed"], perm=[1, 0])] if transposed else []
+            nodes.append(helper.make_node("MatMul", ["x", "transposed" if transposed else "whole"], ["product"]))
         return [*nodes, helper.make_node("Relu", ["product"], ["y"])]
 
 

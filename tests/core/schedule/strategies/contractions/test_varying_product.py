@@ -24,9 +24,9 @@ from tests.core.schedule.strategies.nests.test_varying_nest import kernel_of
 TARGET = Target(ROWS["x86-64-v4"])
 
 
-def product(terms: int, columns: int, turned: bool = False) -> Kernel:
-    """Return a product of ``m`` rows by a constant, which is given by columns if ``turned``."""
-    shape, place = ([columns, terms], "j, k") if turned else ([terms, columns], "k, j")
+def product(terms: int, columns: int, transposed: bool = False) -> Kernel:
+    """Return a product of ``m`` rows by a constant, which is given by columns if ``transposed``."""
+    shape, place = ([columns, terms], "j, k") if transposed else ([terms, columns], "k, j")
     text = f"""
 input a: float32[m, {terms}]
 input w: float32[{shape[0]}, {shape[1]}]
@@ -58,7 +58,7 @@ def test_rows_that_are_left_over_are_computed_once_or_twice_but_right(rows: int)
 
 @pytest.mark.parametrize("columns", [1, 16, 70])
 def test_a_constant_given_by_columns_is_packed_as_one_given_by_rows(columns: int) -> None:
-    check(product(5, columns, turned=True), 3)
+    check(product(5, columns, transposed=True), 3)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5, 7, 13])
@@ -71,11 +71,11 @@ def test_columns_are_cut_without_a_rest_where_that_costs_nothing() -> None:
     assert 768 // 16 % int(tile["vectors"]) == 0
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(("terms", "columns"), [(6, 64), (7, 70), (2100, 16)])
 @pytest.mark.parametrize("rows", [0, 1, 9])
-def test_rows_are_rounded_to_pairs_where_bfloat16_is_wanted(terms: int, columns: int, rows: int, turned: bool) -> None:
-    kernel = product(terms, columns, turned)
+def test_rows_are_rounded_to_pairs_for_bfloat16(terms: int, columns: int, rows: int, transposed: bool) -> None:
+    kernel = product(terms, columns, transposed)
     left, right = kernel.inputs
     whole = np.random.default_rng(2).integers(-3, 4, kernel.constants[right].shape).astype(np.float32)
     kernel = replace(kernel, constants={right: whole})  # whole numbers, which bfloat16 holds

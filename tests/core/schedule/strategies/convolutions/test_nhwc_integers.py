@@ -55,15 +55,15 @@ def convolution(
     node = ir.from_proto(proto)
     node.replace_input_with(1, first)
     view = NodeView(node)
-    source, turned = buffer("source", image, "uint8"), buffer("x", (n, channels, height, width), "uint8")
+    source, transposed = buffer("source", image, "uint8"), buffer("x", (n, channels, height, width), "uint8")
     w, y = buffer("w", weights, "int8"), buffer("y", (n, weights[0], *spatial), "int32")
     last, out = (buffer(name, (n, *spatial, weights[0]), kind) for name, kind in (("last", "int32"), ("out", "uint8")))
     operator = OPERATORS.get("ConvInteger")
     assert operator is not None
     assert operator.lower is not None
     stages = [
-        b.compute(turned, lambda i: b.load(source, i[0], i[2], i[3], i[1])),
-        *operator.lower(Lowering(view, (turned, w), (y,))),
+        b.compute(transposed, lambda i: b.load(source, i[0], i[2], i[3], i[1])),
+        *operator.lower(Lowering(view, (transposed, w), (y,))),
         b.compute(last, lambda i: b.load(y, i[0], i[3], i[1], i[2])),
         quantized_to(out, last),
     ]
@@ -146,10 +146,10 @@ def test_leading_axes_are_one_axis_of_rows(shape: list[int], depth: int, columns
 def test_stages_that_mix_rows_stay_apart() -> None:
     kernel, arrays = matmul((3, 4, 8), 5)
     x, w, other = kernel.inputs
-    turned = buffer("turned", (3, 4, 5), "int32")
-    mixed = b.compute(turned, lambda i: b.load(kernel.outputs[0], b.subtract(2, i[0]), i[1], i[2]))
+    transposed = buffer("transposed", (3, 4, 5), "int32")
+    mixed = b.compute(transposed, lambda i: b.load(kernel.outputs[0], b.subtract(2, i[0]), i[1], i[2]))
     changed = Kernel(
-        "kernel", (x, w, other), (turned,), (*kernel.stages, mixed), Trait.CONTRACTION, None, 0, kernel.constants
+        "kernel", (x, w, other), (transposed,), (*kernel.stages, mixed), Trait.CONTRACTION, None, 0, kernel.constants
     )
     assert collapse_rows(changed) is None
     check(changed, arrays, VNNI)

@@ -117,14 +117,14 @@ def test_several_threads_meet_less_often(threads: int, blocks: int) -> None:
 def test_the_order_of_the_factors_in_the_lowering_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     lowered = lowering.sliding_product
 
-    def turned(*arguments: object) -> Stage:
+    def transposed(*arguments: object) -> Stage:
         stage = lowered(*arguments)  # type: ignore[arg-type]
         value, window = stage.value, stage.structure
         assert isinstance(value, Binary) and isinstance(window, Window)
         swapped = Binary("mul", value.right, value.left)
         return replace(stage, value=swapped, structure=replace(window, image="right"))
 
-    monkeypatch.setattr(lowering, "sliding_product", turned)
+    monkeypatch.setattr(lowering, "sliding_product", transposed)
     kernel, arrays = convolution((1, 16, 12, 12), (16, 16, 3, 3), pads=[1] * 4)
     result = scheduled(kernel, WIDE, 4, 3)
     assert result is not None

@@ -48,7 +48,7 @@ class DeviceText(Protocol):
     def load_matrices(self, builder: Builder, row: str, count: int, *, is_transposed: bool) -> list[str]:
         """Return a word (i32) of each of ``count`` matrices of 8 rows of 16 bytes, which the warp's threads name.
 
-        Turned, matrices are of elements of 16 bits, and rows become columns.
+        Transposed, matrices are of elements of 16 bits, and rows become columns.
         """
 
     def multiply(

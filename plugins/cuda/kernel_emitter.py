@@ -225,7 +225,7 @@ class KernelEmitter(StatementEmitter):
     def _matrices(self, place: Load, count: int, is_transposed: bool) -> list[str]:
         """Return this thread's words of a factor: of 16 rows of 32 bytes (four matrices), or of 8 (two).
 
-        Turned, the rows in memory are the terms, and the factor's own rows are 16 bits wide.
+        Transposed, the rows in memory are the terms, and the factor's own rows are 16 bits wide.
         """
         first = self._address(place)
         key = (first, str(count))

@@ -16,7 +16,7 @@ void graft_emulator_load_matrices(uint32_t row, uint32_t *words, uint32_t count,
   suspend(AT_MATRICES, line);
 }
 
-/* ldmatrix: thread t names row t % 8 of matrix t / 8, and gets word t % 4 of row t / 4 of each. Turned,
+/* ldmatrix: thread t names row t % 8 of matrix t / 8, and gets word t % 4 of row t / 4 of each. Transposed,
  * it gets elements of 16 bits of column t / 4, those of rows 2 * (t % 4) and the next. */
 void load_matrices(int first) {
   Thread *warp = &emulated.threads[first];

@@ -8,11 +8,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from graft.partition.graph import IndexedGraph, index_graph
+from graft.partition.graph import IndexedGraph, bodies, captures, index_graph
 from graft.partition.merge_composite import MergeComposite, Table
 from graft.partition.placement.partitioner import partition
-from graft.partition.units import Units, make_units, strongly_connected
-from graft.patterns import Composite, is_op, wildcard
+from graft.partition.units import Units, crosses_bodies, make_units, strongly_connected
+from graft.patterns import Composite, is_op, outputs, wildcard
 from tests.partition.graphs import everything, model_of, run_reference, small, toy
 
 SEQUENCE = """<ir_version: 10, opset_import: ["" : 21]>
@@ -102,3 +102,58 @@ def test_nodes_that_share_a_sparse_value_are_one_opaque_unit_with_all_between_th
     units = make_units(graph, [])
     assert [(unit.nodes, unit.opaque) for unit in units.units] == [((0, 1, 2), True), ((3,), False)]
     assert units.predecessors == [[], [0]]
+
+
+SPARSE = ir.SparseTensorType(ir.DataType.FLOAT)
+IF = """y = If(c) <
+  then_branch = t () => (float[2,3] p) { p = Neg(x) },
+  else_branch = e () => (float[2,3] q) { q = Abs(x) }
+>"""
+
+
+def test_a_value_that_cannot_leave_keeps_bodies_with_their_node() -> None:
+    for place in range(4):
+        model = small(IF, inputs="float[2,3] x, bool c")
+        node = model.graph[0]
+        captured = captures(node)
+        assert not crosses_bodies(node, captured)
+        ends = (model.graph.inputs[0], node.outputs[0], node.inputs[0], bodies(node)[1][1].outputs[0])
+        ends[place].type = SPARSE  # type: ignore[union-attr]
+        assert crosses_bodies(node, captured)
+
+
+def test_control_flow_is_opened_unless_sparse_values_cross_it_and_other_bodies_never_are() -> None:
+    for operator, kind, opaque in (("If", None, False), ("If", SPARSE, True), ("Custom", None, True)):
+        model = small(IF, inputs="float[2,3] x, bool c")
+        node = model.graph[0]
+        node.op_type = operator
+        if kind is not None:
+            node.outputs[0].type = kind
+        (unit,) = make_units(index_graph(model.graph), []).units
+        assert unit.opaque == opaque
+
+
+def test_nodes_on_a_cycle_of_units_become_one_with_them() -> None:
+    model = small("a = Relu(x)\nb = Neg(a)\nc = Exp(b)\ny = Add(c, a)")
+    model.graph[0].outputs[0].type = SPARSE
+    units = make_units(index_graph(model.graph), [])
+    assert [(unit.nodes, unit.opaque) for unit in units.units] == [((0, 1, 2, 3), True)]
+
+
+def test_what_leads_from_a_unit_and_never_back_stays_apart() -> None:
+    shared = wildcard()
+    row = Composite("npu.pair", outputs(is_op("Exp")(shared), is_op("Relu")(shared)))
+    graph = index_graph(small("a = Relu(x)\nb = Exp(x)\nc = Neg(a)\ny = Add(b, c)").graph)
+    units = make_units(graph, MergeComposite((Table("npu", (row,)),)).run(graph).groups)
+    assert [unit.nodes for unit in units.units] == [(0, 1), (2,), (3,)]
+    assert units.predecessors == [[], [0], [0, 1]]
+
+
+def test_units_are_numbered_behind_what_they_read() -> None:
+    shared = wildcard()
+    row = Composite("npu.pair", outputs(is_op("Exp")(shared), is_op("Relu")(shared)))
+    graph = index_graph(small("a = Relu(x)\nc = Neg(a)\nb = Exp(x)\ny = Add(b, c)").graph)
+    units = make_units(graph, MergeComposite((Table("npu", (row,)),)).run(graph).groups)
+    assert [unit.nodes for unit in units.units] == [(0, 2), (1,), (3,)]
+    assert units.unit_of == [0, 1, 0, 2]
+    assert [sorted(before) for before in units.predecessors] == [[], [0], [0, 1]]

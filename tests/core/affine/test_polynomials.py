@@ -66,6 +66,10 @@ def test_terms_stand_highest_degree_first_and_then_by_name() -> None:
     assert str(extent) == "(((2 * (a * b)) + (3 * a)) + b) + 7"
 
 
+def test_numbers_are_computed_with_as_they_are() -> None:
+    assert (add(2, 3), subtract(2, 3), multiply(2, 3)) == (5, -1, 6)
+
+
 def test_what_is_added_stands_before_what_is_taken_away() -> None:
     assert str(of_terms([((A,), -2), ((), 1)])) == "1 - (2 * a)"
     assert str(of_terms([((A,), -1), ((B,), -3)])) == "(-1 * a) - (3 * b)"

@@ -62,6 +62,7 @@ def test_a_canonical_extent_is_read_back(seed: int) -> None:
         ("min()", None),
         ("min(a", None),
         ("a/b", None),
+        ("_a + 1", "1 + _a"),
         ("a//0", None),
         ("", None),
         ("1.5", None),

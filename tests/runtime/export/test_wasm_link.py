@@ -122,17 +122,6 @@ def test_a_symbol_that_is_not_there_is_named() -> None:
     assert refused(("f", "other", compiled(ADD))) == "no object defines 'other'"
 
 
-def test_what_is_no_object_is_refused() -> None:
-    assert refused(("f", "f", b"\x7fELF")) == "not a WebAssembly object"
-
-
-@pytest.mark.parametrize("length", range(9, 160, 13))
-def test_a_cut_off_object_is_refused(length: int) -> None:
-    assert refused(("f", "add", compiled(ADD)[:length])).startswith(
-        ("the WebAssembly object ends", "no object defines")
-    )
-
-
 def test_more_memory_than_webassembly_has_is_refused_with_how_much() -> None:
     linker = Linker([])
     linker.place(2**32)

@@ -13,13 +13,10 @@ from graft.errors import ArtifactError
 from graft.runtime.artifact import safetensors, save, write_archive
 from graft.runtime.constants import constant_key
 from graft.runtime.procedure import (
-    Call,
     Module,
     Procedure,
     ProgramDescription,
     TensorSpec,
-    procedure_from_json,
-    procedure_to_json,
 )
 
 
@@ -120,24 +117,6 @@ def test_safetensors_reads_what_was_written(rows):
     for name, array in arrays.items():
         assert read[name].dtype == array.dtype
         np.testing.assert_array_equal(read[name], array)
-
-
-def test_a_procedure_survives_its_json_form():
-    tensors = (
-        TensorSpec("x", "float32", (2, 3), "input", index=0),
-        TensorSpec("w", "float32", (3,), "constant", constant="abc"),
-        TensorSpec("t", "float32", (2, 3), "arena", offset=64),
-        TensorSpec("v", "float32", (6,), "view", of=2, offset=0),
-        TensorSpec("d", "int64", None, "dynamic"),
-        TensorSpec("y", "float32", (6,), "output", index=0),
-    )
-    calls = (
-        Call("call", (0, 1, -1), (2,), module=3, function="f", origin=("a", "b"), flops=12),
-        Call("scan", (2,), (4,), bodies=(1,), arguments=((0,),), attributes={"scan_inputs": 1}),
-        Call("copy", (3,), (5,)),
-    )
-    procedure = Procedure("main", tensors, (0,), (5,), calls, 128, 64)
-    assert procedure_from_json(json.loads(json.dumps(procedure_to_json(procedure)))) == procedure
 
 
 def test_an_unwritable_place_is_named(tmp_path):

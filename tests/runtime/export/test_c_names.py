@@ -1,0 +1,85 @@
+"""Names, types and extents as C has them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from graft.errors import ArtifactError
+from graft.runtime.dtypes import ELEMENT_TYPES
+from graft.runtime.export.c_names import TAKEN, TYPES, c_type, comment_text, count_text, extent_text, identifiers
+from graft.runtime.export.c_text import _HELPERS
+from graft.runtime.extents import Extent, Operation, Symbol, evaluate
+
+A, B = Symbol("a"), Symbol("b")
+SYMBOLS = {"a": "rows", "b": "(*columns)"}
+
+
+def test_every_real_element_type_has_a_type_of_its_width() -> None:
+    assert TYPES.keys() == ELEMENT_TYPES.keys() - {"complex64"}
+    for name, kind in TYPES.items():
+        bits = {"bool": 8, "float": 32, "double": 64}.get(kind) or int(re.sub(r"\D", "", kind))
+        assert bits == ELEMENT_TYPES[name].bits
+
+
+def test_a_type_that_c_does_not_have_is_refused_with_what_it_is_of() -> None:
+    assert c_type("float16", "'x'") == "uint16_t"
+    with pytest.raises(ArtifactError) as caught:
+        c_type("complex64", "'x'")
+    assert str(caught.value) == "'x' is complex64, which has no type in C; export the program as a library"
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (["x", "y"], ["x", "y"]),
+        (["a.b", "a b", "a_b"], ["a_b", "a_b_2", "a_b_3"]),
+        (["int", "arena"], ["int_2", "arena_2"]),
+        (["", "_", "1x"], ["v_", "v__2", "v1x"]),
+        (["graft_run", "_x", "\u00e9t\u00e9"], ["vgraft_run", "v_x", "v_t_"]),
+        (["taken"], ["taken_2"]),
+    ],
+)
+def test_identifiers_are_made_of_names_and_all_different(names: list[str], wanted: list[str]) -> None:
+    found = identifiers(names, ["taken"])
+    assert list(found) == names
+    assert len(set(found.values())) == len(names)
+    assert not TAKEN & set(found.values())
+    if "_" not in names:
+        assert list(found.values()) == wanted
+
+
+def test_extents_and_counts_are_expressions_over_the_identifiers() -> None:
+    whole = Operation("sub", Operation("mul", 2, A), Operation("floordiv", B, 3))
+    assert extent_text(whole, SYMBOLS) == "((2 * rows) - graft_floordiv((*columns), 3))"
+    assert extent_text(Operation("max", Operation("mod", A, 4), Operation("add", A, 1)), SYMBOLS) == (
+        "graft_most(graft_mod(rows, 4), (rows + 1))"
+    )
+    assert count_text((2, A, Operation("min", A, B)), SYMBOLS) == "2 * rows * graft_least(rows, (*columns))"
+    assert count_text((), SYMBOLS) == "1"
+
+
+def test_a_comment_is_never_ended_by_what_it_says() -> None:
+    assert comment_text("a */ b /* c\n\u00e9") == "a * / b / * c?\u00e9"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_c_computes_extents_as_the_runtime_does(tmp_path: Path) -> None:
+    operators = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
+    extents: list[Extent] = [Operation(operator, A, B) for operator in operators]  # type: ignore[arg-type]
+    rows = "".join(f'printf("%d ", (int){extent_text(one, {"a": "a", "b": "b"})});' for one in extents)
+    source = tmp_path / "extents.c"
+    source.write_text(
+        f"#include <stdint.h>\n#include <stdio.h>\n{_HELPERS}\nint main(void) {{\n"
+        "  for (int64_t a = -4; a <= 4; a++) for (int64_t b = -3; b <= 3; b++) if (b) {\n"
+        f"    {rows}\n  }}\n  return 0;\n}}\n"
+    )
+    subprocess.run(["cc", str(source), "-o", str(tmp_path / "extents")], check=True)
+    printed = subprocess.run([str(tmp_path / "extents")], check=True, capture_output=True, text=True).stdout
+    values = [{"a": a, "b": b} for a, b in product(range(-4, 5), range(-3, 4)) if b]
+    assert list(map(int, printed.split())) == [evaluate(one, value) for value in values for one in extents]

@@ -26,7 +26,20 @@ LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "BitCast"), "a view"),
     **dict.fromkeys(("Shape", "Size"), "reads no element"),
     **dict.fromkeys(
-        ("Det", "MaxRoiPool", "NonMaxSuppression", "RoiAlign", "Scan", "StringConcat"), "has no lowering"
+        (
+            "Compress",
+            "Det",
+            "MaxRoiPool",
+            "NonMaxSuppression",
+            "NonZero",
+            "RoiAlign",
+            "Scan",
+            "Scatter",
+            "SplitToSequence",
+            "StringConcat",
+            "Unique",
+        ),
+        "has no lowering",
     ),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow", "EyeLike", "Range", "ConstantOfShape"), "folds"),
     **dict.fromkeys(
@@ -35,14 +48,28 @@ LEFT_OUT: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "AffineGrid", "Attention", "CastLike", "CausalConvWithState", "CenterCropPad", "CumProd",
-            "GroupNormalization", "LinearAttention", "MeanVarianceNormalization", "RMSNormalization", "RotaryEmbedding",
-            "NegativeLogLikelihoodLoss", "SequenceMap", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish", "TensorScatter",
+            "AffineGrid",
+            "Attention",
+            "CastLike",
+            "CausalConvWithState",
+            "CenterCropPad",
+            "CumProd",
+            "GroupNormalization",
+            "LinearAttention",
+            "MeanVarianceNormalization",
+            "RMSNormalization",
+            "RotaryEmbedding",
+            "NegativeLogLikelihoodLoss",
+            "SequenceMap",
+            "SoftmaxCrossEntropyLoss",
+            "SwiGLU",
+            "Swish",
+            "TensorScatter",
             "Upsample",
         ),
         "becomes others, or is in no opset that all peers take",
     ),
-}  # fmt: skip
+}
 
 
 MATHEMATICS = "polynomials of its function, which are not counted, to 1 to 4 units in the last place"

@@ -13,6 +13,7 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Facts
 from graft.core.rewriting.node_rewrite import bypass, is_view
 from graft.core.shapes.symbolic_shapes import dimensions_of
+from graft.core.types import CUSTOM_DOMAIN
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,10 @@ class EliminateIdentity:
 
 def _is_identity(node: ir.Node) -> bool:
     row = OPERATORS.of(view := NodeView(node))
-    if row is None or (row.identity is None and not is_view(node)):
+    # in the domain of custom datatypes a value's type and a constant's elements are codes: there views alone are known
+    rule = None if row is None or node.domain == CUSTOM_DOMAIN else row.identity
+    if rule is None and not is_view(node):
         return False
     shapes = [None if value is None else dimensions_of(value) for value in node.inputs]
     facts = Facts(view, shapes, [None] * len(shapes), result=dimensions_of(node.outputs[0]))
-    return row.identity(facts) if row.identity is not None else facts.keeps_shape
+    return facts.keeps_shape if rule is None else rule(facts)

@@ -17,6 +17,7 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import MOST_CONTENTS, Contents, Facts, Shape
 from graft.core.operators.definition.table import Trait
 from graft.core.shapes.symbolic_shapes import constant_contents, dimensions_of
+from graft.core.types import CUSTOM_DOMAIN
 from graft.errors import ModelError
 
 WHOLE_NUMBERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
@@ -63,7 +64,7 @@ def comes_from_shapes(value: ir.Value) -> bool:
 def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | None:
     """Return the elements of a node's one result where shape arithmetic computes it."""
     row = OPERATORS.of(view := NodeView(node))
-    if row is None or row.contents is None or len(node.outputs) != 1:
+    if row is None or row.contents is None or len(node.outputs) != 1 or node.domain == CUSTOM_DOMAIN:
         return None
     reads_shape = Trait.SHAPE_ONLY in row.traits
     source = node.inputs[0] if reads_shape else None

@@ -28,7 +28,7 @@ static void check_error(const char *manifest, const char *expected) {
 #define TENSOR_2 "damaged manifest: procedure 0, tensor 2: "
 
 static void test_symbols(void) {
-  check_error(WITH("", "", "[1]", "[1]", "", ""), PLACE "'symbols' has 0 entries, not between 1 and 16384");
+  check_error(WITH("", "", "[1]", "[1]", "", ""), PLACE "'symbols' has 0 entries, not between 1 and 65536");
   check_error(WITH(SYMBOL("seq", -1, null, 0, 0), "", "[\"s0\"]", "[1]", "", ""),
               PLACE "symbol 0: 'low' is -1, not between 0 and 4611686018427387904");
   check_error(WITH(SYMBOL("seq", 5, 4, 0, 0), "", "[\"s0\"]", "[1]", "", ""),
@@ -38,7 +38,7 @@ static void test_symbols(void) {
   check_error(WITH(SYMBOL("seq", 0, 4, 2, 0), "", "[\"s0\"]", "[1]", "", ""),
               PLACE "symbol 0: 'tensor' is 2, not between 0 and 1");
   check_error(WITH(SEQ "," SEQ, "", "[\"s0\",\"s1\"]", "[1]", "", ""),
-              PLACE "symbol 1: another symbol is named 'seq' too");
+              PLACE "two symbols are named 'seq'");
   check_error(WITH(SYMBOL("seq", 0, 4, 0, 1), "", "[\"s0\"]", "[1]", "", ""),
               PLACE "symbol 'seq' is not axis 1 of tensor 'x'");
   check_error(WITH(SEQ, "[\"mul\",2,\"s0\"]", "[\"e0\"]", "[1]", "", ""),

@@ -41,7 +41,7 @@ def function_source(function: ir.Function, *, vectors: bool = False) -> KernelSo
     for rule in rules:
         function = replace(function, body=map_statement(function.body, rule))
     if not (vectors and has_vector_types(function)):
-        function = without_vectors(function, words=True)
+        function = without_vectors(function, packed=True)
     return _Program(function).source()
 
 

@@ -42,21 +42,21 @@ from graft.core.tensor_ir.visit import (
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
 
-WORDS = "dot4_u8s8"
-"""The dot product whose operands stay words of 32 bits."""
+PACKED_DOT = "dot4_u8s8"
+"""The dot product whose operands stay packed in 32 bits."""
 
 
-def without_vectors(function: Function, *, words: bool = False) -> Function:
+def without_vectors(function: Function, *, packed: bool = False) -> Function:
     """Return the function in scalars, the same where it has no vectors.
 
-    Lanes are reduced from the first to the last, and dot products become their meaning (`DOTS`). With ``words`` those
-    of four bytes become ``dot4_u8s8`` of two words of 32 bits, for who writes these as such; a word is then ``word_at``
-    of the load of the first of its bytes, where these are neighbours in memory. Raises CompileError for another
-    intrinsic that is no function of single lanes.
+    Lanes are reduced from the first to the last, and dot products become their meaning (`DOTS`). With ``packed`` those
+    of four bytes become ``dot4_u8s8`` of two packed operands, for languages that have it; one is then ``word_at`` of
+    the load of the first of its bytes, where these are contiguous in memory. Raises CompileError for another intrinsic
+    that is no function of single lanes.
     """
     if not any(map(_has_vectors, walk_statements(function.body))):
         return function
-    return replace(function, body=_Lanes(function.name, words).statement(function.body))
+    return replace(function, body=_Lanes(function.name, packed).statement(function.body))
 
 
 def _has_vectors(statement: Statement) -> bool:
@@ -68,8 +68,8 @@ def _has_vectors(statement: Statement) -> bool:
 class _Lanes:
     """One function's vectors, taken apart."""
 
-    def __init__(self, function: str, words: bool) -> None:
-        self.function, self.words = function, words
+    def __init__(self, function: str, packed: bool) -> None:
+        self.function, self.packed = function, packed
         self.variables: dict[Variable, tuple[Variable, ...]] = {}
         self._known: dict[tuple[int, int], tuple[Expression, Expression]] = {}
 
@@ -163,7 +163,7 @@ def _horizontal(self: _Lanes, node: Horizontal, lane: int) -> _Made:
 def _bitcast(self: _Lanes, node: Bitcast, lane: int) -> _Made:
     value, dtype = node.value, node.dtype
     before, after = value.type.lanes, node.type.lanes
-    if self.words and isinstance(value, Load) and value.mask is None and _is_word(node):
+    if self.packed and isinstance(value, Load) and value.mask is None and _is_contiguous(node):
         return [(index, 0) for index in value.indices], lambda *places: _word_at(value.buffer, places, lane, dtype)
     if before < after:
         return [(value, lane // (after // before))], lambda whole: _part(whole, lane, dtype)
@@ -183,9 +183,9 @@ def _intrinsic(self: _Lanes, node: Intrinsic, lane: int) -> _Made:
     kind, arguments = node.type.with_lanes(1), node.arguments
     if node.name in DOTS:
         (total, *sides), width = arguments, DOTS[node.name].width
-        words = [_word_of(side) for side in sides]
-        if self.words and node.name == WORDS and all(words):
-            operands = [(total, lane), *((word, lane) for side in words for word in side)]
+        packed = [_packed(side) for side in sides]
+        if self.packed and node.name == PACKED_DOT and all(packed):
+            operands = [(total, lane), *((one, lane) for side in packed for one in side)]
             return operands, lambda *scalars: Intrinsic(node.name, scalars, kind)
         places = range(lane * width, (lane + 1) * width)
         return [(total, lane), *((side, place) for side in sides for place in places)], partial(_dot, kind.dtype)
@@ -214,13 +214,13 @@ _ROWS: dict[type, Callable[..., _Made]] = {
 """How a lane is made, by expression; of all others by the same lane of the operands."""
 
 
-def _word_of(operand: Expression) -> tuple[Expression, ...]:
-    """The words of 32 bits whose bytes an operand is."""
+def _packed(operand: Expression) -> tuple[Expression, ...]:
+    """The packed operands whose bytes an operand is."""
     return (operand.value,) if isinstance(operand, Bitcast) and operand.value.type.dtype == "int32" else ()
 
 
-def _is_word(node: Bitcast) -> bool:
-    """Whether the lanes of a node are words of neighbouring bytes in memory."""
+def _is_contiguous(node: Bitcast) -> bool:
+    """Whether each lane of a node packs bytes that are contiguous in memory."""
     load = node.value
     if node.type.dtype != "int32" or not isinstance(load, Load) or load.type.lanes != 4 * node.type.lanes:
         return False

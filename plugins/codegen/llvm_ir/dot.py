@@ -1,6 +1,6 @@
 """Dot products of small numbers in LLVM IR: one instruction where the machine has it, else exact arithmetic.
 
-The operands are words of 32 bits, such as four uint8 with four int8, or two bfloat16. Bytes without an instruction of
+The operands are packed in 32 bits, such as four uint8 with four int8, or two bfloat16. Bytes without an instruction of
 their own are multiplied as 16-bit numbers, the even and the odd ones apart, where the machine adds neighbouring
 products; instructions on bytes that saturate are never used.
 """

@@ -69,7 +69,7 @@ def test_with_words_a_dot_product_takes_the_words_that_its_bytes_come_from() -> 
     }
     """
     function = parse_function(text)
-    made = str(without_vectors(function, words=True))
+    made = str(without_vectors(function, packed=True))
     assert "y[i] = dot4_u8s8(int32(3), a[i], b[i])" in made
     inputs = [np.array([0x04030201, 7], np.int32), np.array([0x01FF02FE, -1], np.int32)]
     plain = without_vectors(function)

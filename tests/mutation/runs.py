@@ -1,7 +1,7 @@
 """Runs of a module's tests with its mutants: each in a fork of a process that has collected the tests.
 
-In a fork, the functions of the loaded module get the mutant's code. What that lets live, because it changes what runs
-when modules are imported or tests are collected, is tried again in a process of its own (`plugin.py`).
+In a fork, the functions of the loaded module get the mutant's code. A mutant that changes what has run before, when
+modules were imported and tests collected, is tried in a process of its own (`plugin.py`) if it lives.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import CO_OPTIMIZED
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 
 import pytest
 from _pytest.main import pytest_runtestloop as run_all
@@ -33,9 +34,11 @@ SPARE, TIMES = 5.0, 5
 
 @dataclass
 class Outcome:
-    """How the tests of a module did: None of a run that took too long; `killer` is the test that failed."""
+    """How the tests of a module did: not in time is not passed; `killer` is the test that failed."""
 
-    passed: bool | None
+    passed: bool
+    is_certain: bool = True
+    """Whether what is changed had not run before."""
     killer: str = ""
     durations: dict[str, float] = field(default_factory=dict)
 
@@ -66,11 +69,16 @@ def measure(module: str, tests: list[str], count: int, seed: int) -> Measured:
     chosen = random.Random(f"{seed}:{module}").sample(found, min(count, len(found)))
     with tempfile.TemporaryDirectory() as folder:
         forks = _Forks(text, ROOT / module, chosen, Path(folder))
+        sys.setprofile(forks.see)
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             pytest.main(["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}/pytest", *tests], plugins=[forks])
         if not forks.seconds:
             return Measured(module, error="its tests fail, or are not there, without a mutant")
-        survivors = [mutant for mutant in forks.survivors if _passes(tests, forks, module, mutant, Path(folder))]
+        survivors = [
+            mutant
+            for mutant, is_certain in forks.survivors
+            if is_certain or _passes(tests, forks, module, mutant, Path(folder))
+        ]
     return Measured(module, len(chosen), tuple(f"{module}:{one.line}: {one.change}" for one in survivors))
 
 
@@ -83,14 +91,22 @@ class _Forks:
     mutants: list[Mutant]
     folder: Path
     seconds: float = 0.0
-    survivors: list[Mutant] = field(default_factory=list)
+    survivors: list[tuple[Mutant, bool]] = field(default_factory=list)
+    before: set[CodeType] = field(default_factory=set)
+    """The module's code that ran while modules were imported and tests collected."""
+
+    def see(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.endswith(self.path.name) and self.path.samefile(code.co_filename):
+            self.before.add(code)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        sys.setprofile(None)
         if session.testsfailed or not session.items:
             return True
         begun = time.monotonic()
-        whole = self._fork(session, lambda: True, 600)
+        whole = self._fork(session, lambda: (True, True), 600)
         if not whole.passed:
             return True
         self.seconds = time.monotonic() - begun
@@ -98,11 +114,11 @@ class _Forks:
         for mutant in self.mutants:
             done = self._fork(session, lambda mutant=mutant: self._change(mutant), SPARE + TIMES * self.seconds)
             if done.passed:
-                self.survivors.append(mutant)
+                self.survivors.append((mutant, done.is_certain))
             session.items.sort(key=lambda item: item.nodeid != done.killer)
         return True
 
-    def _fork(self, session: pytest.Session, change: Callable[[], bool], seconds: float) -> Outcome:
+    def _fork(self, session: pytest.Session, change: Callable[[], tuple[bool, bool]], seconds: float) -> Outcome:
         """Run the tests in a child; not at all where the change is none of functions."""
         result = self.folder / "outcome"
         result.unlink(missing_ok=True)
@@ -114,29 +130,33 @@ class _Forks:
                     engine.MAX_SHRINKS = 0  # type: ignore[attr-defined]  # that it fails is enough
                 recorder = _Recorder()
                 session.config.pluginmanager.register(recorder)
-                if change():
+                is_changed, is_certain = change()
+                if is_changed:
                     with contextlib.suppress(session.Failed):
                         run_all(session)
-                result.write_text(json.dumps([not session.testsfailed, recorder.killer, recorder.durations]))
+                result.write_text(
+                    json.dumps([not session.testsfailed, is_certain, recorder.killer, recorder.durations])
+                )
             os._exit(0)
         end = time.monotonic() + seconds
         while os.waitpid(child, os.WNOHANG) == (0, 0):
             if time.monotonic() > end:
                 os.killpg(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-                return Outcome(None)
+                return Outcome(False)
             time.sleep(0.01)
-        return Outcome(*json.loads(result.read_text())) if result.exists() else Outcome(None)
+        return Outcome(*json.loads(result.read_text())) if result.exists() else Outcome(False)
 
-    def _change(self, mutant: Mutant) -> bool:
-        """Give the functions of the loaded module the mutant's code; return whether there were any."""
+    def _change(self, mutant: Mutant) -> tuple[bool, bool]:
+        """Give the functions of the loaded module the mutant's code; return whether any, and none that ran before."""
         old = compile(self.text, str(self.path), "exec", dont_inherit=True)
         new = compile(mutant.module, str(self.path), "exec", dont_inherit=True)
         changed = {before: after for before, after in _pairs(old, new) if before != after}
         functions = [one for one in gc.get_objects() if isinstance(one, FunctionType) and one.__code__ in changed]
         for function in functions:
             function.__code__ = changed[function.__code__]
-        return bool(functions)
+        has_run = any(code in self.before for code in changed if code.co_flags & CO_OPTIMIZED)
+        return bool(functions), bool(functions) and not has_run
 
 
 @dataclass

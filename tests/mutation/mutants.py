@@ -48,9 +48,18 @@ def mutants_of(source: str) -> list[Mutant]:
         node = next(node for place, node in enumerate(_places(changed)) if place == number)
         before = ast.unparse(node)
         after = _mutate(node)
-        if after is not None:
-            found.append(Mutant(node.lineno, f"{before}  ->  {after}", ast.fix_missing_locations(changed)))
+        if after is not None and _is_python(ast.fix_missing_locations(changed)):
+            found.append(Mutant(node.lineno, f"{before}  ->  {after}", changed))
     return found
+
+
+def _is_python(module: ast.Module) -> bool:
+    """Whether a mutant compiles: patterns hold no arithmetic."""
+    try:
+        compile(module, "mutant", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _places(module: ast.Module) -> Iterator[ast.expr]:

@@ -46,17 +46,18 @@ def main() -> int:
     options = parser.parse_args()
     modules = [str(path.resolve().relative_to(ROOT)) for path in options.modules] or drawn(options.draw, options.seed)
     work = [(module, options.tests or [own_test(ROOT / module)], options.count, options.seed) for module in modules]
-    rows: list[Measured] = []
     with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=1) as pool:
-        for one in [pool.apply_async(measure, arguments) for arguments in work]:
-            row = one.get()
-            print("\n".join([*row.survivors, str(row)]), flush=True)
-            rows.append(row)
+        waiting = [pool.apply_async(measure, arguments, callback=_show) for arguments in work]
+        rows = [one.get() for one in waiting]
     print("\n| module | mutants | killed |\n| --- | --- | --- |")
     print("\n".join(f"| `{row.module}` | {row.drawn} | {row.killed} |" for row in rows))
     total, killed = sum(row.drawn for row in rows), sum(row.killed for row in rows)
     print(f"| all {len(rows)} | {total} | {killed} ({killed / max(1, total):.0%}) |")
     return int(any(row.error or row.killed < WANTED * row.drawn for row in rows))
+
+
+def _show(row: Measured) -> None:
+    print("\n".join([*row.survivors, str(row)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -187,11 +187,10 @@ def _compute(model: ir.Model, node: ir.Node) -> list[np.ndarray] | None:
     if (moved := _moved(node)) is not None:
         return [moved]
     feeds = {value.name or "": constant_of(value) for value in node.inputs if value is not None}
-    opsets = {domain: version for domain, version in model.graph.opset_imports.items() if version is not None}
     try:
         with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
             warnings.simplefilter("error")
-            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": 1, **opsets})
+            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": 1, **model.graph.opset_imports})
             results = [np.asarray(result) for result in evaluator.run(None, feeds)]
     except FAILURES:
         return None

@@ -190,7 +190,7 @@ def _compute(model: ir.Model, node: ir.Node) -> list[np.ndarray] | None:
     try:
         with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
             warnings.simplefilter("error")
-            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": 1, **model.graph.opset_imports})
+            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets=dict(model.graph.opset_imports))
             results = [np.asarray(result) for result in evaluator.run(None, feeds)]
     except FAILURES:
         return None
@@ -214,8 +214,9 @@ def _moved(node: ir.Node) -> np.ndarray | None:
         agrees = stated is not None and tuple(stated) == shape and value.size == 1
         return np.full(shape, value.reshape(())) if agrees and value.dtype == dtype.numpy() else None
     source = constant_of(node.inputs[0]) if is_operator(node, "Squeeze", "Unsqueeze") else None
-    agrees = source is not None and source.size == math.prod(shape) and source.dtype == dtype.numpy()
-    return source.reshape(shape) if source is not None and agrees else None
+    if source is None or source.size != math.prod(shape) or source.dtype != dtype.numpy():
+        return None
+    return source.reshape(shape)
 
 
 def put_constants(graph: ir.Graph, node: ir.Node, results: Sequence[np.ndarray]) -> None:

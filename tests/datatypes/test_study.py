@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -95,6 +96,21 @@ def test_a_model_in_float64_computes_as_float32_does_and_more_precisely():
     narrow = graft.compile(model, ["llvm"], threads=1)(image.astype(np.float32))
     assert wide.dtype == np.float64
     assert 0 < np.max(np.abs(wide - narrow)) < 1e-4
+
+
+def test_in_float64_casts_to_floats_of_any_width_are_to_float64_and_others_stay():
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[2] x) => (float[2] y) {
+        a = Cast <to = 10> (x) b = Cast <to = 16> (a) c = Cast <to = 6> (b) y = Cast <to = 1> (c) }"""
+    wide = in_float64(graft.load(onnx.parser.parse_model(text)))
+    assert [node.attributes["to"].value for node in wide.graph] == [11, 11, 6, 11]
+    assert [str(value.dtype) for value in (*wide.graph.inputs, *wide.graph.outputs)] == ["DOUBLE", "DOUBLE"]
+
+
+def test_batches_are_all_rows_in_their_order():
+    data = {"x": np.arange(12).reshape(6, 2), "z": np.arange(3)}
+    found = batches(data, {"x": [2, 2], "z": [1]})
+    assert [one["x"].tolist() for one in found] == [[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[8, 9], [10, 11]]]
+    assert [one["z"].tolist() for one in found] == [[0], [1], [2]]
 
 
 def test_observing_layers_changes_no_result():

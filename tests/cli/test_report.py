@@ -34,3 +34,9 @@ def test_a_truncated_artifact_is_an_error(graft, artifact):
     artifact.write_bytes(artifact.read_bytes()[:-30])
     outcome = graft("report", artifact)
     assert (outcome.code, outcome.err.startswith(f"graft: '{artifact}' is damaged: ")) == (1, True)
+
+
+def test_a_folder_is_no_page(graft, model, tmp_path):
+    outcome = graft("report", model, "-o", tmp_path)
+    assert outcome.code == 2
+    assert f"'{tmp_path}' is a directory" in outcome.err

@@ -125,7 +125,8 @@ def test_a_reproduction_has_the_tolerances_where_they_are_others_than_by_default
         graft.bisect(model(BODY), "npu,llvm", threads=1, output=tmp_path / f"cut{number}", manager=plugins, **limits)
         for number, limits in enumerate(({}, {"rtol": 1e-2, "atol": 1e-3}))
     )
-    assert "--rtol" not in plain.reproduction[1]
+    assert "--rtol" not in plain.reproduction[1] and "--threads 1" in plain.reproduction[1]
+    assert 0 < plain.seconds < 3600
     assert "--rtol 0.01 --atol 0.001" in loose.reproduction[1]
 
 

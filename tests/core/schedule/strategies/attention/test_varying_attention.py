@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,10 +15,12 @@ from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.strategies.attention import varying_attention
-from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import Buffer
+from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages, static_value
+from graft.core.tensor_ir.ir import Allocate, Buffer
 from graft.core.tensor_ir.verifying.verifier import verify
+from graft.core.tensor_ir.visit import walk_statements
 from graft.core.tuning.candidates import candidates
+from graft.core.types import element_bits
 from tests.core.schedule.strategies.nests.test_varying_nest import MACHINES, arrays_of, kernel_of
 
 TEXT = """
@@ -81,6 +84,18 @@ def test_several_blocks_of_keys_give_the_same_result(machine: str, monkeypatch: 
 def test_a_block_in_which_all_keys_are_hidden_has_no_weight(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(varying_attention, "KEYS", 1)
     check(TEXT, machine, [{"h": 1, "m": 1, "n": 35}], mask=-np.inf)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_blocks_need_beside_the_tensors_is_more_than_the_first_cache_and_at_most_half_the_second(
+    machine: str,
+) -> None:
+    statements = walk_statements(scheduled(TEXT, machine).function.body)
+    buffers = [one.buffer for one in statements if isinstance(one, Allocate) and one.buffer.memory == "scratch"]
+    shapes = [[static_value(extent, {}) for extent in one.shape] for one in buffers]
+    size = sum(math.prod(shape) * element_bits(one.dtype) // 8 for shape, one in zip(shapes, buffers, strict=True))
+    first, second, *_ = ROWS[machine].caches
+    assert first.bytes < size <= second.bytes // 2
 
 
 def test_heads_of_an_unknown_size_are_left_to_others() -> None:

@@ -148,7 +148,9 @@ def _accept_grid_sample(node: NodeView) -> Reject | None:
 def _grid_demands(node: NodeView) -> Iterator[Equation]:
     """A grid for each image, with as many coordinates as that has axes; without zeros around it, it has a pixel."""
     yield from demand.same(0, 0, 1, 0)(node)
-    rank = demand.rank_of(node.input(0)) or 2
+    rank = demand.rank_of(node.input(0))
+    if rank is None:
+        return
     yield from demand.counted(1, -1, rank - 2)(node)
     if node.attribute("padding_mode", "zeros") != "zeros":
         for axis in range(2, rank):

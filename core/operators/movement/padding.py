@@ -104,8 +104,8 @@ def _pad_demands(node: NodeView) -> Iterator[Equation]:
     rank, mode = demand.rank_of(node.input(0)), node.attribute("mode", "constant")
     if rank is None:
         return
-    named = demand.operand(node, 3, 0)
-    yield from demand.equation(demand.operand(node, 1, 0), 2 * rank if named is None else demand.times(named, 2))
+    padded = rank if node.input(3) is None else demand.operand(node, 3, 0)
+    yield from demand.equation(demand.operand(node, 1, 0), demand.times(padded, 2))
     axes = demand.numbers_in(node, 3) if node.input(3) is not None else [*range(rank)]
     amounts = demand.numbers_in(node, 1)
     if mode == "constant" or axes is None or amounts is None or len(amounts) != 2 * len(axes):

@@ -279,7 +279,7 @@ def _sum_of(left: int | str | None, right: int | str | None) -> int | str | None
 def _attention_demands(node: NodeView) -> Iterator[Equation]:
     """One batch, keys with values, heads of one size, shared by whole groups, and a mask that fits the scores."""
     whole = [demand.rank_of(node.input(number)) == 4 for number in range(3)]
-    heads = int(node.attribute("q_num_heads", 0)), int(node.attribute("kv_num_heads", 0))
+    heads = [node.attribute(name, 0) or None for name in ("q_num_heads", "kv_num_heads")]
     yield from _grouped(*(demand.operand(node, number, 1) if whole[number] else heads[number] for number in range(2)))
     yield from demand.all_of(demand.same(1, 0, 0, 0), demand.same(2, 0, 0, 0), demand.same(2, -2, 1, -2))(node)
     if all(whole):

@@ -224,7 +224,10 @@ def compile(
 
 
 def machine_wanted(cpu: str | None, target: str | None) -> str:
-    """Return the name of the machine to compile for, which either argument may give."""
+    """Return the name of the machine to compile for, which either argument may give.
+
+    Raise GraftError where they name two.
+    """
     if cpu is not None and target is not None and cpu != target:
         raise GraftError(f"cpu '{cpu}' and target '{target}' name two machines; give one of them", target=target)
     return target or cpu or NATIVE

@@ -117,7 +117,7 @@ class Pattern:
         return Constrained(self, ShapeIs(require_dimensions(shape)))
 
     def has_rank(self, *ranks: int) -> Constrained:
-        """Demand one of the ranks."""
+        """Demand one of the ranks; raise PatternError for what is no number of axes."""
         if not ranks or not all(isinstance(rank, int) and rank >= 0 for rank in ranks):
             raise PatternError(f"has_rank takes one or more numbers, as in has_rank(3, 4), got {_listed(ranks)}")
         return Constrained(self, RankIs(ranks))
@@ -127,7 +127,10 @@ class Pattern:
         return Constrained(self, SameShape(other))
 
     def where(self, predicate: ValuePredicate, text: str = "") -> Constrained:
-        """Demand that ``predicate(value)`` holds; ``text`` says it in words, for `explain`."""
+        """Demand that ``predicate(value)`` holds; ``text`` says it in words, for `explain`.
+
+        Raise PatternError where it is no function.
+        """
         if not callable(predicate):
             raise PatternError(f"where takes a function of a value, got {predicate!r}")
         return Constrained(self, Where(predicate, text))
@@ -163,6 +166,8 @@ class Wildcard(Pattern):
         """Make this wildcard stand for ``pattern``, which may contain it: a recursive pattern.
 
         Every unfolding is a scope of its own: the patterns in it match afresh.
+
+        Raise PatternError where it stands for a pattern already.
         """
         if self.target is not None:
             raise PatternError("this wildcard is already redirected; use a new wildcard() for another pattern")
@@ -366,7 +371,10 @@ def absent() -> Absent:
 
 
 def is_op(*names: str, domain: str = "") -> Operator:
-    """Return a pattern of a node by its ONNX operator, any of ``names``; call it to give patterns for the inputs."""
+    """Return a pattern of a node by its ONNX operator, any of ``names``; call it to give patterns for the inputs.
+
+    Raise PatternError where a name is none.
+    """
     if not names or not all(isinstance(name, str) and name for name in names):
         raise PatternError(f"is_op takes one or more operator names, got {names!r}")
     return Operator(names, "" if domain == "ai.onnx" else domain)

@@ -60,7 +60,10 @@ class CSourceBackend(Backend):
     """What calls return where nothing failed, in C: ``0``; any other value fails the run. "": they cannot fail."""
 
     def call(self, kernel: CKernel) -> CCall | str:
-        """Return the call that computes a kernel; here it is looked up in `calls`."""
+        """Return the call that computes a kernel; here it is looked up in `calls`.
+
+        Raise PluginError where it is not there.
+        """
         from graft.errors import PluginError
         from graft.plugins.c_calls import nearest
 

@@ -97,7 +97,10 @@ def _by_number(dividend: Polynomial, divisor: int) -> Extent:
 
 
 def extreme(operator: Extreme, extents: Iterable[Extent], ranges: Ranges, bounded: Bounded = bounds) -> Extent:
-    """Return the least or the greatest; operands that another one is never beyond within ``ranges`` are left out."""
+    """Return the least or the greatest; operands that another one is never beyond within ``ranges`` are left out.
+
+    Raise TooLargeError where more than `MOST_TERMS` operands are left.
+    """
     found = dict.fromkeys(part for extent in extents for part in flat(operator, extent))
 
     def beyond(one: Extent, other: Extent) -> bool:

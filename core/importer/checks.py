@@ -51,6 +51,8 @@ def check_header(model: ModelProto) -> None:
     """Check that names are text, and that there is a graph with outputs and an IR version that can be read.
 
     A newer IR version can be read where nothing new is used.
+
+    Raise ModelError where one of these is not so.
     """
     check_encoding(model)
     if not model.HasField("ir_version") or not model.HasField("graph"):
@@ -79,7 +81,10 @@ def _has_unknown_fields(message: Message) -> bool:
 
 
 def check_encoding(message: Message) -> None:
-    """Check that strings are UTF-8 (Python gives another one as bytes) and element types exist, in every part."""
+    """Check that strings are UTF-8 (Python gives another one as bytes) and element types exist, in every part.
+
+    Raise ModelError with the first that is not.
+    """
     if isinstance(message, TypeProto.Tensor | TypeProto.SparseTensor) and message.elem_type not in ELEMENT_TYPES:
         raise ModelError(f"a value of the model has the unknown element type {message.elem_type}")
     for descriptor, value in message.ListFields():
@@ -93,7 +98,10 @@ def check_encoding(message: Message) -> None:
 
 
 def opset_imports(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
-    """Return the imported operator sets by domain ("" for ai.onnx)."""
+    """Return the imported operator sets by domain ("" for ai.onnx).
+
+    Raise ModelError for an opset that onnx does not know.
+    """
     opsets: dict[str, int] = {}
     for entry in imports:
         opsets[canonical(entry.domain)] = entry.version
@@ -190,7 +198,10 @@ def check_names(
     where: str,
     outer: set[str] | None = None,
 ) -> None:
-    """Check that every value has one producer and every name one value, and that there is no cycle."""
+    """Check that every value has one producer and every name one value, and that there is no cycle.
+
+    Raise ModelError with the node where one has not.
+    """
     nodes = list(nodes)
     producers: dict[str, NodeProto] = {}
     for node in nodes:

@@ -172,7 +172,7 @@ def reference_of(tensor: onnx.TensorProto) -> Reference:
 
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:
-    """Return the number of bytes that a tensor's type and shape need."""
+    """Return the number of bytes that a tensor's type and shape need; raise ModelError where they need none."""
     if tensor.data_type not in set(ir.DataType) - {ir.DataType.UNDEFINED, ir.DataType.STRING}:
         raise ModelError(
             f"external data of tensor '{tensor.name}' has element type {tensor.data_type}, which cannot be external",

@@ -303,7 +303,7 @@ class SymbolicInference:
         return [*carried, *(None if row is None else (trips, *row) for row in rows)]
 
     def scan(self, node: ir.Node) -> list[Shape | None]:
-        """Return the shapes of the results of a Scan."""
+        """Return the shapes of the results of a Scan; raise ValueError where it counts more inputs than it has."""
         view, body = NodeView(node), node.attributes["body"].as_graph()
         count = view.attribute("num_scan_inputs")
         states = len(node.inputs) - count

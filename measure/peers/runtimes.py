@@ -56,7 +56,10 @@ def openvino_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int,
 
 
 def mnn_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
-    """MNN in full float32, from its own format; integers are 32 bits wide there."""
+    """MNN in full float32, from its own format; integers are 32 bits wide there.
+
+    Raise GraftError where MNN cannot convert it.
+    """
     import onnx_ir as ir
 
     with _quiet():

@@ -107,7 +107,10 @@ class Extents:
                         self._leaves.setdefault(extent, f"{letter}{number}.{axis}")
 
     def number(self, expression: Expression) -> Number:
-        """Return the number, or the name of what computes it."""
+        """Return the number, or the name of what computes it.
+
+        Raise CompileError where the runtime cannot compute it.
+        """
         match expression:
             case Constant(value, _):
                 return int(value)

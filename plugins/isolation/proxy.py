@@ -234,7 +234,10 @@ class RemoteBackend(Backend):
         return answer
 
     def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
-        """Compile a region in the other process."""
+        """Compile a region in the other process.
+
+        Raise PluginError where its modules cannot run in a process of their own.
+        """
         compiled: Module | CompiledRegion = self._ask(
             f"compile of region '{region.name}'", "ask_region", "compile", write_region(region), options,
             seconds=self._plugin.how.load_seconds,

@@ -117,7 +117,10 @@ class FunctionEmitter(StatementEmitter):
         self.serial_loop(loop)
 
     def called(self, call: CallExtern) -> None:
-        """Emit a prefetch or a failure; there is no other symbol to call."""
+        """Emit a prefetch or a failure; there is no other symbol to call.
+
+        Raise CompileError for another.
+        """
         match call:
             case CallExtern("prefetch", (Load() as place, Constant(level))):
                 address = ("ptr", addresses.address_of(self, place))

@@ -55,7 +55,10 @@ class Kernel:
         return source[1]
 
     def take(self, operator: BodyOperator, index: int) -> int:
-        """Let the primitive read input ``index`` of an operator; return the input of the kernel."""
+        """Let the primitive read input ``index`` of an operator; return the input of the kernel.
+
+        Raise CompileError where the operator lacks it.
+        """
         place = self.input(operator, index)
         if place is None:
             raise CompileError(f"{self.node.where}: oneDNN needs input {index} of {operator.op}", node=self.node.name)

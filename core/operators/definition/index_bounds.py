@@ -76,7 +76,7 @@ def extents(node: NodeView, number: int) -> tuple[int | str | None, ...]:
 
 
 def extent_of(node: NodeView, number: int, axis: int) -> Size:
-    """The extent of an axis of an input; it may be the only one that is known."""
+    """The extent of an axis of an input; it may be the only one that is known; raise UnknownError where none is."""
     shape = extents(node, number)
     extent = shape[axis]
     if extent is None:

@@ -164,7 +164,7 @@ class Writer:
                 raise Unwritable(f"the kit cannot write a {type(pattern).__name__} pattern")
 
     def node(self, pattern: Operator, shape: Shape, attributes: Mapping[str, Any], depth: int) -> str:
-        """Write an operator's node."""
+        """Write an operator's node; raise Unwritable where the kit knows too little of it."""
         if pattern.key or pattern.domain not in ("", "ai.onnx"):
             raise Unwritable(f"'{pattern.title}' is no operator of ONNX")
         chosen = self.choices.get(len(self.options), 0)
@@ -215,7 +215,10 @@ class Writer:
 
 
 def written(pattern: Pattern, shape: Shape, choices: Mapping[int, int]) -> tuple[Trial, list[int]]:
-    """Return a model that a pattern matches, with a result of a shape, and how many options each alternative has."""
+    """Return a model that a pattern matches, with a result of a shape, and how many options each alternative has.
+
+    Raise Unwritable where there is none.
+    """
     root = pattern.members[0] if isinstance(pattern, Together) else pattern
     if isinstance(pattern, Together):
         raise Unwritable("the pattern has several results")

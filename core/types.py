@@ -83,7 +83,7 @@ def parse_custom(dtype: str) -> tuple[str, int]:
 
 @cache
 def element_bits(dtype: str) -> int:
-    """Return the bits of one element as stored; raise GraftError for a type that there is not."""
+    """Return the bits of one element as stored; raise GraftError for an unknown type."""
     if is_custom(dtype):
         bits = parse_custom(dtype)[1]
         for storage in (8, 16, 32, 64):

@@ -148,7 +148,7 @@ def verify(
     With ``per_region`` every output of every region of the main graph is compared too, and the report names the first
     region that is at fault. No region is where a pass changed what the model computes.
 
-    Raise GraftError for a peer that there is not, and what compiling and running raise.
+    Raise GraftError for an unknown peer, and what compiling and running raise.
     """
     if against not in PEERS:
         raise GraftError(f"cannot verify against '{against}'; choose one of {', '.join(PEERS)}", against=against)

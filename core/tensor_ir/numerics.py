@@ -227,7 +227,7 @@ def intrinsic(name: str, arguments: tuple[Array, ...], dtype: str) -> Array:
     ``dot4_u8s8(sum, a, b)`` adds to each int32 lane the products of four neighbouring uint8 and int8 lanes;
     ``dot2_bf16(sum, a, b)`` adds to each float32 lane the products of two neighbouring bfloat16 lanes.
 
-    Raise GraftError for an intrinsic that there is not.
+    Raise GraftError for an unknown intrinsic.
     """
     if name == "round_bf16":
         return cast(arguments[0], "float32", "bfloat16")

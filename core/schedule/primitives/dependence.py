@@ -7,26 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from graft.core.affine.linear import Linear
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Binary,
-    Broadcast,
-    Buffer,
-    CallExtern,
-    Constant,
-    Expression,
-    For,
-    Let,
-    Load,
-    Ramp,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, loads, statement_expressions, substitute, walk_statements
 
-Distance: TypeAlias = Mapping[Variable, int | None]
+Distance: TypeAlias = Mapping[ir.Variable, int | None]
 """By loop, how many iterations lie between two accesses to one element; None for any number."""
 
 
@@ -34,11 +19,11 @@ Distance: TypeAlias = Mapping[Variable, int | None]
 class Access:
     """A read or a write of a buffer; ``indices`` is None where any element may be meant."""
 
-    buffer: Buffer
-    indices: tuple[Expression, ...] | None
+    buffer: ir.Buffer
+    indices: tuple[ir.Expression, ...] | None
     writes: bool
-    statement: Statement
-    mask: Expression | None = None
+    statement: ir.Statement
+    mask: ir.Expression | None = None
 
     def forms(self, simplifier: Simplifier) -> list[Linear[int]] | None:
         """Return the linear forms of the indices, of as many lanes as a mask of the first lanes leaves."""
@@ -46,7 +31,7 @@ class Access:
             return None
         forms = [simplifier.form(simplifier(place)) for place in self.indices]
         match None if self.mask is None else simplifier(self.mask):
-            case Binary("lt", Ramp(Constant(0), 1), Broadcast(Constant(count))):
+            case ir.Binary("lt", ir.Ramp(ir.Constant(0), 1), ir.Broadcast(ir.Constant(count))):
                 return [replace(form, lanes=min(form.lanes, int(count))) for form in forms]
         return forms
 
@@ -62,11 +47,13 @@ class Conflict:
     @property
     def reassociates(self) -> bool:
         """Whether the two are one accumulation whose order does not matter, not even in the last bit."""
-        if self.first.statement is not self.second.statement or not isinstance(self.first.statement, Store):
+        if self.first.statement is not self.second.statement or not isinstance(self.first.statement, ir.Store):
             return False
         store = self.first.statement
         match store.value:
-            case Binary(operator, Load(buffer, indices), term) if buffer is store.buffer and indices == store.indices:
+            case ir.Binary(operator, ir.Load(buffer, indices), term) if (
+                buffer is store.buffer and indices == store.indices
+            ):
                 exact = operator in ("min", "max") or (operator in ("add", "mul") and not store.value.type.is_float)
                 return exact and not store.value.type.is_custom and all(one.buffer is not buffer for one in loads(term))
         return False
@@ -75,37 +62,37 @@ class Conflict:
         return f"'{self.first.buffer.name}'"
 
 
-def accesses(body: Statement, of: Collection[Buffer] | None = None) -> list[Access]:
+def accesses(body: ir.Statement, of: Collection[ir.Buffer] | None = None) -> list[Access]:
     """Return the accesses in a statement to buffers that come from outside of it (those in ``of``, if it is given).
 
     ``let`` of sums is inlined.
     """
     parts = list(walk_statements(body))
-    own = {one.buffer for one in parts if isinstance(one, Allocate)}
-    values: dict[Variable, Expression] = {}
+    own = {one.buffer for one in parts if isinstance(one, ir.Allocate)}
+    values: dict[ir.Variable, ir.Expression] = {}
     found: list[Access] = []
     for one in parts:
-        if isinstance(one, Let) and not _is_division(one.value):
+        if isinstance(one, ir.Let) and not _is_division(one.value):
             values[one.variable] = substitute(one.value, values)
         for load in loads(*statement_expressions(one)):
             if of is not None and load.buffer not in of:
                 continue
             inlined = tuple(substitute(place, values) for place in load.indices)
-            called = isinstance(one, CallExtern) and load in one.arguments
+            called = isinstance(one, ir.CallExtern) and load in one.arguments
             found.append(Access(load.buffer, None if called else inlined, called, one))
-        if isinstance(one, Store):
+        if isinstance(one, ir.Store):
             places = tuple(substitute(place, values) for place in one.indices)
             found.append(Access(one.buffer, places, True, one, one.mask))
     return [one for one in found if one.buffer not in own]
 
 
-def conflicts(body: Statement, chain: Sequence[For], simplifier: Simplifier) -> Iterator[Conflict]:
+def conflicts(body: ir.Statement, chain: Sequence[ir.For], simplifier: Simplifier) -> Iterator[Conflict]:
     """Yield the pairs of accesses in a statement that may touch one element in different iterations of ``chain``.
 
     ``simplifier`` knows the bounds of all loops; those that are neither in ``chain`` nor in ``body`` stand still.
     """
     parts = list(walk_statements(body))
-    inner = {one.variable for one in parts if isinstance(one, For | Let)}
+    inner = {one.variable for one in parts if isinstance(one, ir.For | ir.Let)}
     divisions = _divisions(parts)
     known = [(one, one.forms(simplifier)) for one in accesses(body, _written(parts))]
     for number, (first, forms) in enumerate(known):
@@ -117,7 +104,7 @@ def conflicts(body: Statement, chain: Sequence[For], simplifier: Simplifier) -> 
                     yield Conflict(first, second, {loop.variable: distance[loop.variable] for loop in chain})
 
 
-def in_order(conflict: Conflict, before: Sequence[For], after: Sequence[For]) -> bool:
+def in_order(conflict: Conflict, before: Sequence[ir.For], after: Sequence[ir.For]) -> bool:
     """Whether two accesses stay in order when loops change theirs; both sequences have the same loops."""
     moved = [loop.variable for loop in before if conflict.distance[loop.variable] != 0]
     now = [loop.variable for loop in after if conflict.distance[loop.variable] != 0]
@@ -127,21 +114,21 @@ def in_order(conflict: Conflict, before: Sequence[For], after: Sequence[For]) ->
     return moved == now or conflict.reassociates
 
 
-def carried(body: Statement, loop: For, simplifier: Simplifier) -> Conflict | None:
+def carried(body: ir.Statement, loop: ir.For, simplifier: Simplifier) -> Conflict | None:
     """Return accesses in which two iterations of a loop meet, None if its iterations are independent."""
     return next((one for one in conflicts(body, [loop], simplifier) if one.distance[loop.variable] != 0), None)
 
 
-def _is_division(value: Expression) -> bool:
-    return isinstance(value, Binary) and value.operator in ("div", "mod")
+def _is_division(value: ir.Expression) -> bool:
+    return isinstance(value, ir.Binary) and value.operator in ("div", "mod")
 
 
-def _written(parts: Sequence[Statement]) -> set[Buffer]:
-    found: set[Buffer] = set()
+def _written(parts: Sequence[ir.Statement]) -> set[ir.Buffer]:
+    found: set[ir.Buffer] = set()
     for one in parts:
-        if isinstance(one, Store):
+        if isinstance(one, ir.Store):
             found.add(one.buffer)
-        elif isinstance(one, CallExtern):
+        elif isinstance(one, ir.CallExtern):
             found |= {load.buffer for load in loads(*one.arguments)}
     return found
 
@@ -149,13 +136,13 @@ def _written(parts: Sequence[Statement]) -> set[Buffer]:
 def _distance(
     first: Sequence[Linear[int]] | None,
     second: Sequence[Linear[int]] | None,
-    chain: Sequence[For],
-    inner: set[Variable],
+    chain: Sequence[ir.For],
+    inner: set[ir.Variable],
     simplifier: Simplifier,
-) -> dict[Variable, int | None] | None:
+) -> dict[ir.Variable, int | None] | None:
     """Return how far apart in each loop two accesses of one element are; None if they never meet."""
     moving = {loop.variable for loop in chain} | inner
-    found: dict[Variable, int | None] = dict.fromkeys(moving)
+    found: dict[ir.Variable, int | None] = dict.fromkeys(moving)
     for variable in moving:
         if (bounds := simplifier.ranges.get(variable)) is not None and bounds[0] == bounds[1]:
             found[variable] = 0
@@ -175,8 +162,8 @@ def _distance(
 def _solve(
     one: Linear[int],
     other: Linear[int],
-    moving: set[Variable],
-    found: dict[Variable, int | None],
+    moving: set[ir.Variable],
+    found: dict[ir.Variable, int | None],
     simplifier: Simplifier,
 ) -> bool:
     """Note what equal indices say of the distances in the loops; return whether they can be equal at all."""
@@ -187,10 +174,10 @@ def _solve(
     reach, other_reach = one.lane * (one.lanes - 1), other.lane * (other.lanes - 1)
     low = one.constant + min(0, reach) - other.constant - max(0, other_reach)
     high = one.constant + max(0, reach) - other.constant - min(0, other_reach)
-    unknown: dict[Variable, tuple[int, int]] = {}  # factor, largest distance
+    unknown: dict[ir.Variable, tuple[int, int]] = {}  # factor, largest distance
     for number in {**one.terms, **other.terms}:
         atom, factor, second = simplifier.atom(number), one.terms.get(number, 0), other.terms.get(number, 0)
-        if not isinstance(atom, Variable) or atom not in moving:
+        if not isinstance(atom, ir.Variable) or atom not in moving:
             if factor != second:
                 return True
             continue
@@ -217,32 +204,32 @@ def _solve(
     return low <= 0 <= high
 
 
-def _is_known(number: int, moving: set[Variable], simplifier: Simplifier) -> bool:
+def _is_known(number: int, moving: set[ir.Variable], simplifier: Simplifier) -> bool:
     """Whether an atom is a variable or stands still."""
     atom = simplifier.atom(number)
-    return isinstance(atom, Variable) or (free_variables(atom).isdisjoint(moving) and not loads(atom))
+    return isinstance(atom, ir.Variable) or (free_variables(atom).isdisjoint(moving) and not loads(atom))
 
 
-def _divisions(parts: Sequence[Statement]) -> list[tuple[Variable, Expression, int, int]]:
+def _divisions(parts: Sequence[ir.Statement]) -> list[tuple[ir.Variable, ir.Expression, int, int]]:
     """Return variables that are parts of a fused loop (`delinearize`), each with the whole, the divisor and the width.
 
     The width is 0 for all that is above the divisor.
     """
-    found: list[tuple[Variable, Expression, int, int]] = []
+    found: list[tuple[ir.Variable, ir.Expression, int, int]] = []
     for one in parts:
         match one:
-            case Let(variable, Binary("mod", Binary("div", whole, Constant(divisor)), Constant(width))):
+            case ir.Let(variable, ir.Binary("mod", ir.Binary("div", whole, ir.Constant(divisor)), ir.Constant(width))):
                 found.append((variable, whole, int(divisor), int(width)))
-            case Let(variable, Binary("mod", whole, Constant(width))):
+            case ir.Let(variable, ir.Binary("mod", whole, ir.Constant(width))):
                 found.append((variable, whole, 1, int(width)))
-            case Let(variable, Binary("div", whole, Constant(divisor))):
+            case ir.Let(variable, ir.Binary("div", whole, ir.Constant(divisor))):
                 found.append((variable, whole, int(divisor), 0))
     return found
 
 
 def _note_fused(
-    divisions: Sequence[tuple[Variable, Expression, int, int]],
-    found: dict[Variable, int | None],
+    divisions: Sequence[tuple[ir.Variable, ir.Expression, int, int]],
+    found: dict[ir.Variable, int | None],
     simplifier: Simplifier,
 ) -> None:
     """Note the distances in fused loops of which every part is known to be the same."""

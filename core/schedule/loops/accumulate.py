@@ -106,10 +106,8 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine)
         scalars.append(ir.Store(single, zero, identity_of(operator, stage.value.type)))
     before = [ir.Store(registers, _register(registers, number, lanes), neutral) for number in range(count)]
     others = [other for other in stage.reduced if other is not axis]
-    total = ir.Horizontal(
-        operator, _combined(operator, [ir.Load(registers, _register(registers, n, lanes)) for n in range(count)])
-    )
-    result = joined(operator, stage.initial, total)
+    sums: list[ir.Expression] = [ir.Load(registers, _register(registers, number, lanes)) for number in range(count)]
+    result = joined(operator, stage.initial, ir.Horizontal(operator, _combined(operator, sums)))
     if scalars:
         result = joined(operator, result, ir.Load(single, zero))
     loop = nested(others, ir.Block(tuple(inside)))

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import ParamSpec
 
 import numpy as np
 import onnx
@@ -290,3 +291,15 @@ def _canonical(domain: str) -> str:
 
 OPERATORS = OperatorTable()
 """The production table; `graft.core.operators.all` fills it."""
+Columns = ParamSpec("Columns")
+
+
+def _added(row: Callable[Columns, Operator]) -> Callable[Columns, Operator]:
+    def define(*args: Columns.args, **kwargs: Columns.kwargs) -> Operator:
+        return OPERATORS.add(row(*args, **kwargs))
+
+    return define
+
+
+define = _added(Operator)
+"""Adds a row of these columns to the production table, and returns it."""

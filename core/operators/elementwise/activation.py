@@ -14,7 +14,7 @@ from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import ContentsRule
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE, SELECTING, unary
 from graft.core.operators.elementwise.contents import rectified
 from graft.core.tensor_ir.ir import Expression, Stage
@@ -125,10 +125,8 @@ def _add(
     contents: ContentsRule | None = None,
     attributes: Sequence[check.Fault] = (),
 ) -> None:
-    OPERATORS.add(
-        Operator(
-            name, traits, _lower(rule), per_output(flops), shapes=LIKE_FIRST, contents=contents, attributes=attributes,
-        )
+    define(
+        name, traits, _lower(rule), per_output(flops), shapes=LIKE_FIRST, contents=contents, attributes=attributes,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import shape_rules
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import BoundsRule, ContentsRule, Facts, IdentityRule
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.elementwise import contents as known
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Stage
@@ -84,9 +84,7 @@ def _add_unary(
     traits: frozenset[Trait] = ELEMENTWISE,
     contents: ContentsRule | None = None,
 ) -> None:
-    OPERATORS.add(
-        Operator(name, traits, unary(function), per_output(flops), shapes=shape_rules.LIKE_FIRST, contents=contents)
-    )
+    define(name, traits, unary(function), per_output(flops), shapes=shape_rules.LIKE_FIRST, contents=contents)
 
 
 def _add_broadcasting(
@@ -98,11 +96,9 @@ def _add_broadcasting(
     bounds: BoundsRule = shape_rules.broadcasted_bounds,
     identity: IdentityRule | None = None,
 ) -> None:
-    OPERATORS.add(
-        Operator(
-            name, traits, lower, per_output(flops), demands=demand.broadcasting(),
-            shapes=shape_rules.broadcasted, contents=contents, bounds=bounds, identity=identity,
-        )
+    define(
+        name, traits, lower, per_output(flops), demands=demand.broadcasting(),
+        shapes=shape_rules.broadcasted, contents=contents, bounds=bounds, identity=identity,
     )  # fmt: skip
 
 
@@ -178,7 +174,7 @@ def _stages(result: object) -> tuple[Stage, ...]:
     return result
 
 
-OPERATORS.add(Operator("IsInf", ELEMENTWISE, _lower_is_inf, per_output(1), shapes=shape_rules.LIKE_FIRST))
+define("IsInf", ELEMENTWISE, _lower_is_inf, per_output(1), shapes=shape_rules.LIKE_FIRST)
 
 # ---- Two inputs ---------------------------------------------------------------------------------------------------
 
@@ -255,19 +251,15 @@ _add_binary("Less", b.less, contents=known.compared(known.less))
 _add_binary("Greater", b.greater, contents=known.compared(known.greater))
 _add_binary("LessOrEqual", b.less_equal, contents=known.compared(known.opposite(known.greater)))
 _add_binary("GreaterOrEqual", b.greater_equal, contents=known.compared(known.opposite(known.less)))
-OPERATORS.add(
-    Operator(
-        "PRelu", ELEMENTWISE, binary(prelu), per_output(1), demands=demand.expanding(1, 0),
-        shapes=shape_rules.LIKE_FIRST,
-    )
+define(
+    "PRelu", ELEMENTWISE, binary(prelu), per_output(1), demands=demand.expanding(1, 0),
+    shapes=shape_rules.LIKE_FIRST,
 )  # fmt: skip
 _add_broadcasting("Mod", _lower_mod, 4, contents=known.modulo, bounds=known.divisor)
-OPERATORS.add(
-    Operator(
-        "BitShift", ELEMENTWISE, _lower_bit_shift, per_output(1), demands=demand.broadcasting(),
-        shapes=shape_rules.broadcasted, bounds=shape_rules.broadcasted_bounds,
-        attributes=(check.one_of("direction", "LEFT", "RIGHT"),),
-    )
+define(
+    "BitShift", ELEMENTWISE, _lower_bit_shift, per_output(1), demands=demand.broadcasting(),
+    shapes=shape_rules.broadcasted, bounds=shape_rules.broadcasted_bounds,
+    attributes=(check.one_of("direction", "LEFT", "RIGHT"),),
 )  # fmt: skip
 
 # ---- Pow ----------------------------------------------------------------------------------------------------------
@@ -399,9 +391,7 @@ def scalar(array: np.ndarray, dtype: str) -> Constant:
 
 
 _add_broadcasting("Where", _lower_where, traits=SELECTING, contents=known.where)
-OPERATORS.add(
-    Operator("Clip", SELECTING, _lower_clip, per_output(2), shapes=shape_rules.LIKE_FIRST, contents=known.clip)
-)
+define("Clip", SELECTING, _lower_clip, per_output(2), shapes=shape_rules.LIKE_FIRST, contents=known.clip)
 
 # ---- Casts --------------------------------------------------------------------------------------------------------
 
@@ -432,14 +422,10 @@ def _keeps_type(facts: Facts) -> bool:
     return source is not None and source.dtype is not None and source.dtype == output.dtype
 
 
-OPERATORS.add(
-    Operator(
-        "Cast", ELEMENTWISE, _lower_cast, per_output(1),
-        shapes=shape_rules.LIKE_FIRST, contents=known.cast, identity=_keeps_type,
-        attributes=(check.one_of("round_mode", "up", "down", "nearest"),),
-    )
+define(
+    "Cast", ELEMENTWISE, _lower_cast, per_output(1),
+    shapes=shape_rules.LIKE_FIRST, contents=known.cast, identity=_keeps_type,
+    attributes=(check.one_of("round_mode", "up", "down", "nearest"),),
 )  # fmt: skip
-OPERATORS.add(
-    Operator("CastLike", ELEMENTWISE, _lower_cast, per_output(1), shapes=shape_rules.LIKE_FIRST, identity=_keeps_type)
-)
-OPERATORS.add(Operator("BitCast", ELEMENTWISE, _lower_bit_cast, per_output(0), _accept_bit_cast))
+define("CastLike", ELEMENTWISE, _lower_cast, per_output(1), shapes=shape_rules.LIKE_FIRST, identity=_keeps_type)
+define("BitCast", ELEMENTWISE, _lower_bit_cast, per_output(0), _accept_bit_cast)

@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 
 from graft.core.operators.definition.function_body import MICROSOFT, Body, Function
-from graft.core.operators.definition.table import OPERATORS, Operator, Trait
+from graft.core.operators.definition.table import Trait, define
 
 
 def add(name: str, function: Function, domain: str = MICROSOFT) -> None:
     """Add an operator that is expanded to the table."""
-    OPERATORS.add(Operator(name, frozenset({Trait.EXPANDED}), domain=domain, function=function))
+    define(name, frozenset({Trait.EXPANDED}), domain=domain, function=function)
 
 
 # ---- Activations --------------------------------------------------------------------------------------------------

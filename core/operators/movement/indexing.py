@@ -19,7 +19,7 @@ from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
+from graft.core.operators.definition.table import Lowering, define
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.movement import contents, shapes
 from graft.core.operators.movement import stated_extents as claims
@@ -159,36 +159,26 @@ def _chosen(node: NodeView) -> str | None:
     return None
 
 
-OPERATORS.add(
-    Operator(
-        "Gather", MOVEMENT, _lower_gather, moved, varies=anything, shapes=shapes.gather, contents=contents.gather,
-        attributes=(check.AXIS,), indices=index_bounds.along_axis,
-    )
+define(
+    "Gather", MOVEMENT, _lower_gather, moved, varies=anything, shapes=shapes.gather, contents=contents.gather,
+    attributes=(check.AXIS,), indices=index_bounds.along_axis,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
-        demands=demand.within(1, 0, but=demand.attribute("axis", 0)), shapes=like(1),
-        attributes=(check.AXIS,), operands=(_chosen,), indices=index_bounds.along_axis,
-    )
+define(
+    "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
+    demands=demand.within(1, 0, but=demand.attribute("axis", 0)), shapes=like(1),
+    attributes=(check.AXIS,), operands=(_chosen,), indices=index_bounds.along_axis,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth, demands=_gather_nd_demands,
-        shapes=shapes.gather_nd, attributes=(_batch_dimensions,), indices=index_bounds.tuples,
-    )
+define(
+    "GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth, demands=_gather_nd_demands,
+    shapes=shapes.gather_nd, attributes=(_batch_dimensions,), indices=index_bounds.tuples,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "OneHot", INJECTIVE, _lower_one_hot, moved, varies=anything, demands=demand.counted(2, 0, 2),
-        shapes=shapes.one_hot, attributes=(check.axis(more=1),), stated=Stated(claims.one_hot),
-    )
+define(
+    "OneHot", INJECTIVE, _lower_one_hot, moved, varies=anything, demands=demand.counted(2, 0, 2),
+    shapes=shapes.one_hot, attributes=(check.axis(more=1),), stated=Stated(claims.one_hot),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything,
-        demands=demand.same(1, 0, 0, demand.attribute("batch_axis", 1)), shapes=LIKE_FIRST,
-        attributes=(_reversed_axes,), operands=(check.agree(_length_for_each),),
-        indices=index_bounds.counts(1, lambda node: int(node.attribute("time_axis", 0))),
-    )
+define(
+    "ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything,
+    demands=demand.same(1, 0, 0, demand.attribute("batch_axis", 1)), shapes=LIKE_FIRST,
+    attributes=(_reversed_axes,), operands=(check.agree(_length_for_each),),
+    indices=index_bounds.counts(1, lambda node: int(node.attribute("time_axis", 0))),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from graft.core.operators.definition.cost import moved, per_input
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement import contents, shapes
@@ -76,17 +76,13 @@ def _along_a_computed_axis(
     return (*stages, b.compute(target, lambda i: b.load(current, *i)))
 
 
-OPERATORS.add(
-    Operator(
-        "CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.constant_axis(1),),
-    )
+define(
+    "CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.constant_axis(1),),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.constant_axis(1),),
-    )
+define(
+    "CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.constant_axis(1),),
 )  # fmt: skip
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
@@ -201,25 +197,19 @@ def _cache_starts(node: NodeView) -> Iterable[index_bounds.IndexBound]:
 _REDUCTION = check.one_of("reduction", "none", "add", "mul", "min", "max")
 
 
-OPERATORS.add(
-    Operator(
-        "ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS,
-        shapes=LIKE_FIRST, contents=contents.scatter,
-        attributes=(check.AXIS, _REDUCTION), operands=(check.agree(_updates),), indices=index_bounds.along_axis,
-    )
+define(
+    "ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS,
+    shapes=LIKE_FIRST, contents=contents.scatter,
+    attributes=(check.AXIS, _REDUCTION), operands=(check.agree(_updates),), indices=index_bounds.along_axis,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand,
-        shapes=LIKE_FIRST, contents=contents.scatter, attributes=(_REDUCTION,), indices=index_bounds.tuples,
-    )
+define(
+    "ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand,
+    shapes=LIKE_FIRST, contents=contents.scatter, attributes=(_REDUCTION,), indices=index_bounds.tuples,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "TensorScatter", SEQUENTIAL | {Trait.SELECTING}, _lower_tensor_scatter, moved, varies=anything,
-        demands=_window_demands, shapes=LIKE_FIRST,
-        attributes=(check.AXIS, check.one_of("mode", "linear", "circular")), indices=_cache_starts,
-    )
+define(
+    "TensorScatter", SEQUENTIAL | {Trait.SELECTING}, _lower_tensor_scatter, moved, varies=anything,
+    demands=_window_demands, shapes=LIKE_FIRST,
+    attributes=(check.AXIS, check.one_of("mode", "linear", "circular")), indices=_cache_starts,
 )  # fmt: skip
 
 # ---- TopK ---------------------------------------------------------------------------------------------------------
@@ -277,10 +267,8 @@ def _largest_count(node: NodeView) -> str | None:
     return None
 
 
-OPERATORS.add(
-    Operator(
-        "TopK", SEQUENTIAL | {Trait.SELECTING}, _lower_top_k, per_input(8), _accept_top_k, varies=anything,
-        demands=_top_k_demands, shapes=shapes.top_k,
-        attributes=(check.AXIS, _largest_count), indices=_ranks, stated=Stated(claims.top_k),
-    )
+define(
+    "TopK", SEQUENTIAL | {Trait.SELECTING}, _lower_top_k, per_input(8), _accept_top_k, varies=anything,
+    demands=_top_k_demands, shapes=shapes.top_k,
+    attributes=(check.AXIS, _largest_count), indices=_ranks, stated=Stated(claims.top_k),
 )  # fmt: skip

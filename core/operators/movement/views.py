@@ -18,7 +18,7 @@ from graft.core.operators.definition.cost import free
 from graft.core.operators.definition.facts import ContentsRule, Facts, IdentityRule, ShapeRule
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like, same
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.movement import contents, shapes
 from graft.core.operators.movement import stated_extents as claims
 from graft.core.reject import Reject
@@ -167,11 +167,9 @@ def _add(
     stated: Stated | None = None,
     identity: IdentityRule = _keeps_shape,
 ) -> None:
-    OPERATORS.add(
-        Operator(
-            name, VIEW | {Trait.DATA_MOVEMENT}, lower_view, free, demands=demands,
-            shapes=shape_rule, contents=contents_rule, attributes=attributes, stated=stated, identity=identity,
-        )
+    define(
+        name, VIEW | {Trait.DATA_MOVEMENT}, lower_view, free, demands=demands,
+        shapes=shape_rule, contents=contents_rule, attributes=attributes, stated=stated, identity=identity,
     )  # fmt: skip
 
 
@@ -215,6 +213,4 @@ def _is_inference(facts: Facts) -> bool:
     return _accept_dropout(facts.view) is None
 
 
-OPERATORS.add(
-    Operator("Dropout", VIEW, _lower_dropout, free, _accept_dropout, shapes=like(0, 0), identity=_is_inference)
-)
+define("Dropout", VIEW, _lower_dropout, free, _accept_dropout, shapes=like(0, 0), identity=_is_inference)

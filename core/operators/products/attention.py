@@ -21,7 +21,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.cost import elements, per_output, traffic
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
-from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.movement.indexing import position
 from graft.core.operators.movement.manipulation import INJECTIVE
@@ -353,23 +353,21 @@ def _cache_lengths(node: NodeView) -> Iterable[index_bounds.IndexBound]:
         yield index_bounds.IndexBound(6, -2 % len(index_bounds.extents(node, 1)), extent, 0, extent)
 
 
-OPERATORS.add(
-    Operator(
-        "Attention",
-        frozenset({Trait.ATTENTION}),
-        _lower_attention,
-        _attention_cost,
-        _accept_attention,
-        varies=_attention_varies,
-        demands=_attention_demands,
-        shapes=shapes.attention,
-        attributes=(
-            _heads("q_num_heads", "kv_num_heads", "kv_num_heads"),
-            check.one_of("qk_matmul_output_mode", 0, 1, 2, 3),
-        ),
-        operands=(check.agree(_attended),),
-        indices=_cache_lengths,
-    )
+define(
+    "Attention",
+    frozenset({Trait.ATTENTION}),
+    _lower_attention,
+    _attention_cost,
+    _accept_attention,
+    varies=_attention_varies,
+    demands=_attention_demands,
+    shapes=shapes.attention,
+    attributes=(
+        _heads("q_num_heads", "kv_num_heads", "kv_num_heads"),
+        check.one_of("qk_matmul_output_mode", 0, 1, 2, 3),
+    ),
+    operands=(check.agree(_attended),),
+    indices=_cache_lengths,
 )
 
 # ---- Rotary embedding ---------------------------------------------------------------------------------------------
@@ -473,10 +471,8 @@ def _positions(node: NodeView) -> Iterable[index_bounds.IndexBound]:
         yield index_bounds.IndexBound(3, 0, extent, 0, index_bounds.plus(extent, -1))
 
 
-OPERATORS.add(
-    Operator(
-        "RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), _accept_rotary, varies=_rotary_varies,
-        demands=_rotary_demands, shapes=LIKE_FIRST,
-        attributes=(check.at_least(0, "rotary_embedding_dim"), _heads("num_heads")), indices=_positions,
-    )
+define(
+    "RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), _accept_rotary, varies=_rotary_varies,
+    demands=_rotary_demands, shapes=LIKE_FIRST,
+    attributes=(check.at_least(0, "rotary_embedding_dim"), _heads("num_heads")), indices=_positions,
 )  # fmt: skip

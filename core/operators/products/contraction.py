@@ -18,7 +18,7 @@ from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.demands import Demand
-from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.products import shapes
 from graft.core.reject import Reject
@@ -91,11 +91,7 @@ def _inner(first: int, second: int) -> Demand:
 
 
 MATRICES = _inner(0, 1)
-OPERATORS.add(
-    Operator(
-        "MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul
-    )
-)
+define("MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul)
 
 # ---- Gemm ---------------------------------------------------------------------------------------------------------
 
@@ -162,11 +158,9 @@ def _sum_of_product(node: NodeView) -> str | None:
     return None
 
 
-OPERATORS.add(
-    Operator(
-        "Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
-        shapes=shapes.gemm, operands=(_sum_of_product,),
-    )
+define(
+    "Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
+    shapes=shapes.gemm, operands=(_sum_of_product,),
 )  # fmt: skip
 
 # ---- Einsum -------------------------------------------------------------------------------------------------------
@@ -313,11 +307,9 @@ def _einsum_demands(node: NodeView) -> Iterator[Equation]:
                 yield from demand.equation(demand.operand(node, *other), demand.operand(node, number, axis), kind)
 
 
-OPERATORS.add(
-    Operator(
-        "Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=anything, demands=_einsum_demands,
-        shapes=shapes.einsum,
-    )
+define(
+    "Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=anything, demands=_einsum_demands,
+    shapes=shapes.einsum,
 )  # fmt: skip
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
@@ -380,19 +372,15 @@ def _lower_qlinear_matmul(lowering: Lowering) -> tuple[Stage, ...]:
     return (product(sums, (b.extents(x), left), (b.extents(y), right), "int32"), b.compute(target, value))
 
 
-OPERATORS.add(
-    Operator(
-        "MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=anything,
-        demands=demand.all_of(MATRICES, demand.parameters(2, of=0, axis=-2), demand.parameters(3, of=1, axis=-1)),
-        shapes=shapes.matmul,
-    )
+define(
+    "MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=anything,
+    demands=demand.all_of(MATRICES, demand.parameters(2, of=0, axis=-2), demand.parameters(3, of=1, axis=-1)),
+    shapes=shapes.matmul,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost, varies=anything,
-        demands=demand.all_of(
-            _inner(0, 3), demand.parameters(1, 2, of=0, axis=-2), demand.parameters(4, 5, 6, 7, of=3, axis=-1)
-        ),
-        shapes=shapes.quantized_matmul,
-    )
+define(
+    "QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost, varies=anything,
+    demands=demand.all_of(
+        _inner(0, 3), demand.parameters(1, 2, of=0, axis=-2), demand.parameters(4, 5, 6, 7, of=3, axis=-1)
+    ),
+    shapes=shapes.quantized_matmul,
 )  # fmt: skip

@@ -17,7 +17,7 @@ from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.cost import traffic
-from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.products import shapes
 from graft.core.operators.products.contraction import shape_of
@@ -347,10 +347,8 @@ _CHECKS = (
 
 
 for _name, _gates in GATES.items():
-    OPERATORS.add(
-        Operator(
-            _name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands,
-            shapes=shapes.recurrent, attributes=_CHECKS, operands=(_layer_extents(_gates),),
-            indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))),
-        )
+    define(
+        _name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands,
+        shapes=shapes.recurrent, attributes=_CHECKS, operands=(_layer_extents(_gates),),
+        indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))),
     )  # fmt: skip

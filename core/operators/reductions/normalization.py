@@ -16,7 +16,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import ShapeRule, normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import Check, anything, fixed
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
 from graft.core.operators.reductions.reduction import Axes, mean_of, rows, square, trailing
@@ -108,23 +108,15 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
     )
 
 
-OPERATORS.add(
-    Operator(
-        "Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.AXIS,),
-    )
+define(
+    "Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.AXIS,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.AXIS,),
-    )
+define(
+    "LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.AXIS,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,)
-    )
-)
+define("Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,))
 
 # ---- Mean and variance --------------------------------------------------------------------------------------------
 
@@ -288,11 +280,9 @@ def _row_wise(
     attributes: Sequence[check.Fault] = (),
     operands: Sequence[check.Fault] = (),
 ) -> None:
-    OPERATORS.add(
-        Operator(
-            name, ROW_WISE, lower, per_output(8), varies=varies, demands=demands,
-            shapes=shapes, attributes=attributes, operands=operands,
-        )
+    define(
+        name, ROW_WISE, lower, per_output(8), varies=varies, demands=demands,
+        shapes=shapes, attributes=attributes, operands=operands,
     )  # fmt: skip
 
 
@@ -385,15 +375,11 @@ def power(base: Expression, exponent: float) -> Expression:
     return base if math.isclose(exponent, 1.0) else b.intrinsic("pow", base, exponent)
 
 
-OPERATORS.add(
-    Operator(
-        "BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything,
-        demands=demand.vectors(1, 2, 3, 4, of=0, axis=1), shapes=like(0, 3, 4), attributes=(check.EPSILON,),
-    )
+define(
+    "BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything,
+    demands=demand.vectors(1, 2, 3, 4, of=0, axis=1), shapes=like(0, 3, 4), attributes=(check.EPSILON,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.at_least(1, "size"),),
-    )
+define(
+    "LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.at_least(1, "size"),),
 )  # fmt: skip

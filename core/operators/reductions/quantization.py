@@ -14,7 +14,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
 from graft.core.operators.reductions.reduction import Axes, rows
@@ -196,21 +196,15 @@ def _scale_for_each(node: NodeView) -> str | None:
 _CHECKS = (_quantised_axis, check.at_least(0, "block_size"))
 
 
-OPERATORS.add(
-    Operator(
-        "QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept, varies=_varies, demands=_demands,
-        shapes=LIKE_FIRST, attributes=_CHECKS, operands=(_scale_for_each,),
-    )
+define(
+    "QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept, varies=_varies, demands=_demands,
+    shapes=LIKE_FIRST, attributes=_CHECKS, operands=(_scale_for_each,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept, varies=_varies, demands=_demands,
-        shapes=LIKE_FIRST, attributes=_CHECKS, operands=(_scale_for_each,),
-    )
+define(
+    "DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept, varies=_varies, demands=_demands,
+    shapes=LIKE_FIRST, attributes=_CHECKS, operands=(_scale_for_each,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything,
-        shapes=lambda facts: [facts.shape(0), (), ()],
-    )
+define(
+    "DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything,
+    shapes=lambda facts: [facts.shape(0), (), ()],
 )  # fmt: skip

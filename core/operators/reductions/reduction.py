@@ -15,7 +15,7 @@ from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import per_input
 from graft.core.operators.definition.facts import ContentsRule, normal_axis
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.movement.manipulation import constants_required, integers
 from graft.core.operators.reductions import shapes
@@ -361,11 +361,9 @@ def _add(
     traits: frozenset[Trait] = REDUCTION,
     contents: ContentsRule | None = None,
 ) -> None:
-    OPERATORS.add(
-        Operator(
-            name, traits, lower, per_input(flops), _accept_axes, varies=anything,
-            shapes=shapes.reduced, contents=contents, attributes=(check.axes(1),), stated=_STATED,
-        )
+    define(
+        name, traits, lower, per_input(flops), _accept_axes, varies=anything,
+        shapes=shapes.reduced, contents=contents, attributes=(check.axes(1),), stated=_STATED,
     )  # fmt: skip
 
 
@@ -422,15 +420,11 @@ def _lower_arg(operator: BinaryOperator) -> LowerFunction:
     return lower
 
 
-OPERATORS.add(
-    Operator(
-        "ArgMax", frozenset({Trait.ROW_WISE}), _lower_arg("max"), per_input(2), varies=anything, shapes=shapes.chosen,
-        attributes=(check.AXIS,),
-    )
+define(
+    "ArgMax", frozenset({Trait.ROW_WISE}), _lower_arg("max"), per_input(2), varies=anything, shapes=shapes.chosen,
+    attributes=(check.AXIS,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "ArgMin", frozenset({Trait.ROW_WISE}), _lower_arg("min"), per_input(2), varies=anything, shapes=shapes.chosen,
-        attributes=(check.AXIS,),
-    )
+define(
+    "ArgMin", frozenset({Trait.ROW_WISE}), _lower_arg("min"), per_input(2), varies=anything, shapes=shapes.chosen,
+    attributes=(check.AXIS,),
 )  # fmt: skip

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graft.core.graph.view import NodeView, ValueView, constant_tensor
+from graft.core.operators.definition.table import Trait
+from graft.core.rewriting.node_rewrite import has_trait
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ def growing_caches(
 ) -> Iterator[GrowingCache]:
     """Yield the caches that nodes grow: Concats of an input and one thing more whose result is an output."""
     for node in nodes:
-        if node.op_type != "Concat" or node.domain not in ("", "ai.onnx") or len(node.inputs) != 2:
+        if len(node.inputs) != 2 or node.domain not in ("", "ai.onnx") or not has_trait(node, Trait.JOINING):
             continue
         past, present = node.inputs[0], node.outputs[0]
         shape = ValueView(present).shape

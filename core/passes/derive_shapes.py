@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -14,6 +14,7 @@ from graft.core.graph.traversal import all_graphs, all_nodes
 from graft.core.graph.view import COPIES_ZERO, NodeView, constant_tensor
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Contents, Shape
+from graft.core.operators.definition.phrases import Phrases
 from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_rewrite import (
     Names,
@@ -39,8 +40,8 @@ class DeriveShapes:
     """Compute what is known of small integer tensors from the shapes of inputs, or write it down.
 
     1. elements that are all numbers, whatever the shapes of inputs: a constant
-    2. elements that are extents over the symbols of inputs: Shape of the inputs, sums, products and a Concat, before
-       all other nodes, the same for all that are alike
+    2. elements that are extents over the symbols of inputs: Shape of the inputs, sums and products, joined,
+       before all other nodes, the same for all that are alike
     3. the target of a Reshape that is no constant is the shape of its result, which may have an extent of 0;
        that this copied another extent of the input is remembered, for what the Reshape demands
 
@@ -163,7 +164,7 @@ def _is_writable(extent: Extent) -> bool:
 
 
 @dataclass
-class _Writer:
+class _Writer(Phrases[ir.Value]):
     """Writes extents as nodes at the beginning of the main graph, each once."""
 
     model: ir.Model
@@ -198,12 +199,14 @@ class _Writer:
 
     def _tensor(self, name: str, shape: tuple[int, ...], known: tuple[Extent, ...], dtype: ir.DataType) -> ir.Value:
         parts = [self._vector(one) for one in known]
-        result = parts[0] if len(parts) == 1 else self._node("Concat", parts, len(parts), f"{name}_shape", axis=0)
+        result = parts[0]
+        if len(parts) > 1:
+            result = self.concatenated(*parts, axis=0, count=len(parts), name=f"{name}_shape")
         if not shape:
-            axes = add_constant(self.model.graph, self.names.fresh("axes"), np.array([0], np.int64))
-            result = self._node("Squeeze", [result, axes], None, f"{name}_extent")
+            result = self("Squeeze", result, self.ints(0), count=None, name=f"{name}_extent")
         if dtype is not ir.DataType.INT64:
-            result = self._node("Cast", [result], len(parts) if shape else None, f"{name}_int32", to=int(dtype))
+            count = len(parts) if shape else None
+            result = self("Cast", result, count=count, name=f"{name}_int32", to=int(dtype))
             result.type = ir.TensorType(dtype)
         return result
 
@@ -212,17 +215,27 @@ class _Writer:
             return self.vectors[extent]
         match extent:
             case int():
-                result = add_constant(self.model.graph, self.names.fresh("extent"), np.array([extent], np.int64))
+                result = self.ints(extent)
             case Symbol(name):
                 source, axis = self.places[name]
-                result = self._node("Shape", [source], 1, f"extent_{name}", start=axis, end=axis + 1)
+                result = self("Shape", source, name=f"extent_{name}", start=axis, end=axis + 1)
             case Operation(operator, left, right):
-                operands = [self._vector(left), self._vector(right)]
-                result = self._node(WRITTEN_AS[operator], operands, 1, "extent")
+                result = self(WRITTEN_AS[operator], self._vector(left), self._vector(right))
         self.vectors[extent] = result
         return result
 
-    def _node(self, op_type: str, inputs: list[ir.Value], count: int | None, name: str, **attributes: int) -> ir.Value:
+    def ints(self, *values: int) -> ir.Value:
+        """Return a constant vector of int64."""
+        return add_constant(self.model.graph, self.names.fresh("extent"), np.array(values, np.int64))
+
+    def __call__(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        count: int | None = 1,
+        name: str = "extent",
+        **attributes: Any,
+    ) -> ir.Value:
         """Add a node that gives ``count`` elements, None for a scalar."""
         name = self.names.fresh(name)
         node = ir.node(op_type, inputs, attributes=attributes, name=name)

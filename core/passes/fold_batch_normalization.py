@@ -17,13 +17,14 @@ from graft.core.rewriting.node_rewrite import (
     Names,
     add_constant,
     attribute_of,
+    channels_of_weights,
     constant_of,
     is_operator,
-    origin_of,
     replace_node,
     sole_use,
     static_shape,
 )
+from graft.core.rewriting.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -143,9 +144,9 @@ def _fold(graph: ir.Graph, chain: _Chain, names: Names) -> bool:
 
 
 def _absorbs(node: ir.Node) -> bool:
-    if not is_operator(node, "Conv", "ConvTranspose", "Gemm") or any(
-        value is not None and value.const_value is None for value in node.inputs[1:]
-    ):
+    if channels_of_weights(node) is None or is_operator(node, "MatMul"):
+        return False
+    if any(value is not None and value.const_value is None for value in node.inputs[1:]):
         return False
     if node.op_type == "ConvTranspose":
         return bool(attribute_of(node, "group", 1) == 1)
@@ -158,9 +159,7 @@ def _absorbs(node: ir.Node) -> bool:
 def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: Names) -> None:
     weights, bias = constant_of(node.inputs[1]), constant_of(node.inputs[2]) if len(node.inputs) > 2 else None
     assert weights is not None, f"the weights of '{node.name}' are constant"
-    axis = 1 if node.op_type == "ConvTranspose" else 0
-    if node.op_type == "Gemm" and not attribute_of(node, "transB", 0):
-        axis = 1
+    axis = channels_of_weights(node)
     along = [-1 if index == axis else 1 for index in range(weights.ndim)]
     scaled = np.empty_like(weights, order="C")
     # Computed in float64 and rounded once, a few thousand elements at a time.
@@ -180,23 +179,16 @@ def _rewrite(graph: ir.Graph, chain: _Chain, names: Names) -> None:
     rank, dtype = len(chain.source.shape or ()), chain.source.dtype
     assert dtype is not None, f"'{chain.source.name}' has a type"
     along = (-1, *[1] * (rank - 2))
-    near, last = chain.nodes[-1].outputs[0].name, chain.nodes[-1]
+    *others, last = chain.nodes
+    near = last.outputs[0].name
     scale, shift = (array.astype(dtype.numpy()).reshape(along) for array in (chain.scale, chain.shift))
     value = chain.source
     if (shift == 0).all():
         _replace_chain(chain, "Mul", [value, add_constant(graph, names.fresh(f"{near}_scale"), scale)], chain.nodes)
         return
     if (scale != 1).any():
-        mul = ir.node(
-            "Mul",
-            [value, add_constant(graph, names.fresh(f"{near}_scale"), scale)],
-            name=names.fresh(f"{last.name}_scale"),
-        )
-        mul.outputs[0].name = names.fresh(f"{near}_scaled")
-        mul.outputs[0].type, mul.outputs[0].shape = value.type, value.shape
-        mul.metadata_props.update(origin_of(*chain.nodes))
-        graph.insert_before(last, mul)
-        value = mul.outputs[0]
+        factor = add_constant(graph, names.fresh(f"{near}_scale"), scale)
+        value = Writer(last, names, others).emit("Mul", [value, factor], dtype, value.shape)
     _replace_chain(chain, "Add", [value, add_constant(graph, names.fresh(f"{near}_shift"), shift)], chain.nodes)
 
 

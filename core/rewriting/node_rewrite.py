@@ -38,6 +38,24 @@ def has_trait(node: ir.Node, trait: Trait) -> bool:
     return operator is not None and trait in operator.traits
 
 
+def is_plain_gemm(node: ir.Node) -> bool:
+    """Whether a node is a Gemm without factors, its first matrix as it is."""
+    usual = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+    return is_operator(node, "Gemm") and all(attribute_of(node, name, value) == value for name, value in usual.items())
+
+
+def channels_of_weights(node: ir.Node) -> int | None:
+    """Return the axis of a product's weights along which the channels of its result lie, None for other operators."""
+    operator = OPERATORS.get(node.op_type, node.domain)
+    found = None if operator is None else operator.channels_of_weights
+    return None if found is None else found(NodeView(node))
+
+
+def moved_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
+    """Return the inputs whose elements an operator that moves data hands on: the first, or all that it joins."""
+    return node.inputs if has_trait(node, Trait.JOINING) else node.inputs[:1]
+
+
 def is_view(node: ir.Node) -> bool:
     """Whether a node gives its first input under another shape; Dropout does so in inference alone."""
     operator = OPERATORS.of(NodeView(node))
@@ -110,6 +128,12 @@ class Names:
         return name
 
 
+def graph_of(node: ir.Node) -> ir.Graph:
+    """Return the graph of a node that is in one."""
+    assert node.graph is not None, f"node '{node.name}' is in no graph"
+    return node.graph
+
+
 def add_constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
     """Add an initialiser called ``name`` and return its value."""
     tensor = ir.tensor(np.ascontiguousarray(array).reshape(array.shape), name=name)
@@ -129,14 +153,13 @@ def replace_node(
 
     ``origins`` are the nodes that it stands for besides ``old``; their names go into its metadata.
     """
-    graph, output = old.graph, old.outputs[0]
-    assert graph is not None, f"node '{old.name}' is in no graph"
+    graph, output = graph_of(old), old.outputs[0]
     new = ir.node(op_type, inputs, attributes=dict(attributes or {}), name=old.name)
     if origins or old.metadata_props:
         new.metadata_props.update(origin_of(*origins, old))
     graph.insert_before(old, new)
     new.outputs[0].type, new.outputs[0].shape = output.type, output.shape
-    _hand_over(output, new.outputs[0])
+    hand_over(output, new.outputs[0])
     graph.remove(old, safe=True)
     return new
 
@@ -146,8 +169,7 @@ def bypass(node: ir.Node) -> bool:
 
     It does where an output of the graph would become one of its inputs, a constant, or a value from outside.
     """
-    graph, source, output = node.graph, node.inputs[0], node.outputs[0]
-    assert graph is not None, f"node '{node.name}' is in no graph"
+    graph, source, output = graph_of(node), node.inputs[0], node.outputs[0]
     assert source is not None, f"node '{node.name}' reads nothing"
     source.type = source.type or output.type
     source.shape = source.shape if source.shape is not None else output.shape
@@ -164,7 +186,8 @@ def bypass(node: ir.Node) -> bool:
     return True
 
 
-def _hand_over(old: ir.Value, new: ir.Value) -> None:
+def hand_over(old: ir.Value, new: ir.Value) -> None:
+    """Let a value take uses, name and place among the graph's outputs of another."""
     name = old.name
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     old.name = f"{name}_replaced"

@@ -57,7 +57,9 @@ class Trait(Enum):
     ASSOCIATIVE = auto()
     """Nested uses may be regrouped (up to floating-point rounding)."""
     DATA_MOVEMENT = auto()
-    """Outputs are made of elements of the first input (Concat: of all), of whatever type they are."""
+    """Outputs are made of elements of the first input (if `JOINING`: of all), of whatever type they are."""
+    JOINING = auto()
+    """The output is all inputs, one behind the other along the attribute ``axis``."""
     SELECTING = auto()
     """Floats of the outputs are among those of the inputs, but for sign, fraction or 0 and 1: none is rounded."""
     SHAPE_ONLY = auto()
@@ -157,6 +159,7 @@ class Operator:
     whether a node hands on its first input; without it, views do so where they keep its shape. ``indices`` gives the
     ranges that the contents of index inputs must lie in, and ``stated`` what computed operands make of extents that a
     model states in numbers: both are checked before a node runs.
+    ``channels_of_weights`` gives the axis of the weights of a product along which the channels of the result lie.
     Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
     the trait `EXPANDED` where ONNX has no function of it. An operator that ONNX does not have (a plugin's, in a domain
     of its own) brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
@@ -183,6 +186,7 @@ class Operator:
     identity: IdentityRule | None = None
     indices: IndexRule | None = None
     stated: Stated | None = None
+    channels_of_weights: Callable[[NodeView], int] | None = None
 
 
 class OperatorTable:

@@ -69,7 +69,7 @@ def _group_normalization(f: Body) -> None:
     """Before opset 21 scale and bias were those of groups, not of channels."""
     x, groups = f.input(0), f.attribute("num_groups")
     share = f("Div", f.extent(x, 1), f.ints(groups))
-    shape = f("Concat", f.ints(groups), share, axis=0)
+    shape = f.concatenated(f.ints(groups), share, axis=0)
     given = [f.reshaped(f("Expand", f.reshaped(f.input(one), groups, 1), shape), -1) for one in (1, 2)]
     y = f("GroupNormalization", x, *given, num_groups=groups, **f.attributes("epsilon"))
     f.types[y] = f.types[x]

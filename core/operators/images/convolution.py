@@ -114,6 +114,7 @@ define(
     "Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies, demands=_windows_demand(1, 2),
     shapes=shapes.convolution(), bounds=shapes.convolution_bounds(),
     attributes=(*checks.WINDOWS, checks.groups()), operands=(checks.bias(2, 1),),
+    channels_of_weights=lambda node: 0,
 )  # fmt: skip
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
@@ -180,6 +181,7 @@ define(
     demands=demand.all_of(_windows_demand(3, 8), demand.parameters(4, 5, of=3, axis=0)),
     shapes=shapes.convolution(3), bounds=shapes.convolution_bounds(3),
     attributes=(*checks.WINDOWS, checks.groups(3)), operands=(checks.bias(8, 3),),
+    channels_of_weights=lambda node: 0,
 )  # fmt: skip
 
 # ---- ConvTranspose ------------------------------------------------------------------------------------------------
@@ -257,4 +259,5 @@ define(
     "ConvTranspose", TRANSPOSED, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies,
     demands=_transposed_demands, shapes=shapes.transposed_convolution,
     attributes=(*checks.WINDOWS, checks.groups(transposed=True)), operands=(checks.TRANSPOSED,),
+    channels_of_weights=lambda node: 1,
 )  # fmt: skip

@@ -91,7 +91,10 @@ def _inner(first: int, second: int) -> Demand:
 
 
 MATRICES = _inner(0, 1)
-define("MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul)
+define(
+    "MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul,
+    channels_of_weights=lambda node: -1,
+)  # fmt: skip
 
 # ---- Gemm ---------------------------------------------------------------------------------------------------------
 
@@ -161,6 +164,7 @@ def _sum_of_product(node: NodeView) -> str | None:
 define(
     "Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
     shapes=shapes.gemm, operands=(_sum_of_product,),
+    channels_of_weights=lambda node: 0 if node.attribute("transB", 0) else 1,
 )  # fmt: skip
 
 # ---- Einsum -------------------------------------------------------------------------------------------------------
@@ -383,4 +387,5 @@ define(
         _inner(0, 3), demand.parameters(1, 2, of=0, axis=-2), demand.parameters(4, 5, 6, 7, of=3, axis=-1)
     ),
     shapes=shapes.quantized_matmul,
+    channels_of_weights=lambda node: -1,
 )  # fmt: skip

@@ -5,6 +5,8 @@ They are ordinary Transpose nodes, marked in their metadata, so that a model's o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -53,7 +55,7 @@ def sink_transpositions(graph: ir.Graph, names: Names) -> bool:
 
     1. two that undo each other disappear
     2. elementwise operators of one tensor, the others constants of one element or one for each channel
-    3. elementwise operators of several tensors that all are transposed, and Concat
+    3. elementwise operators of several tensors that all are transposed, and what joins them
     4. pooling: a transposition to channels last follows it, for what reads its result
     5. Flatten and Reshape to a vector for each image where there is one pixel
     6. ReduceSum, over the same axes in their new places
@@ -98,14 +100,13 @@ def _sink(emitter: Emitter) -> bool:
     inputs = _inputs(emitter, sources, shape)
     if inputs is None:
         return False
-    attributes = dict(node.attributes)
-    if is_operator(node, "Concat"):
-        attributes["axis"] = ir.AttrInt64("axis", NHWC.index(attribute_of(node, "axis", 1) % 4))
-    moved = emitter.emit(node.op_type, inputs, node.outputs[0].dtype, [shape[axis] for axis in NHWC])
-    maker = moved.producer()
-    assert maker is not None, moved.name
-    maker.domain = node.domain
-    maker.attributes.update(attributes)
+    changed = {"axis": NHWC.index(attribute_of(node, "axis", 1) % 4)} if has_trait(node, Trait.JOINING) else {}
+    return _move_behind(emitter, inputs, shape, **changed)
+
+
+def _move_behind(emitter: Emitter, inputs: Sequence[ir.Value | None], shape: Dimensions, **changed: int) -> bool:
+    """Put the node over inputs with channels last, and a transposition behind it, in its place."""
+    moved = emitter.again(inputs, emitter.node.outputs[0].dtype, [shape[axis] for axis in NHWC], **changed)
     emitter.replace(transposed(emitter, moved, NCHW))
     return True
 
@@ -118,7 +119,7 @@ def _inputs(emitter: Emitter, sources: list[ir.Value | None], shape: Dimensions)
         found = quantization_of(node, node.op_type)
         per_tensor = found is not None and found.per_tensor
         return [sources[0], *node.inputs[1:]] if per_tensor and sources[0] is not None else None
-    if not elementwise and not is_operator(node, "Concat"):
+    if not elementwise and not has_trait(node, Trait.JOINING):
         return None
     inputs: list[ir.Value | None] = []
     for value, source in zip(node.inputs, sources, strict=True):
@@ -163,12 +164,7 @@ def _by_axis(emitter: Emitter, source: ir.Value | None) -> bool:
             return False
         else:
             inputs.append(emitter.constant("axes", array.reshape(-1, len(NHWC))[:, NHWC].reshape(-1)))
-    moved = emitter.emit(node.op_type, inputs, node.outputs[0].dtype, [shape[axis] for axis in NHWC])
-    maker = moved.producer()
-    assert maker is not None, moved.name
-    maker.attributes.update(node.attributes)
-    emitter.replace(transposed(emitter, moved, NCHW))
-    return True
+    return _move_behind(emitter, inputs, shape)
 
 
 def _reduce(emitter: Emitter, source: ir.Value | None) -> bool:
@@ -194,10 +190,6 @@ def _pool(emitter: Emitter) -> bool:
     users = [use.node for use in node.outputs[0].uses()]
     if shape is None or len(shape) != 4 or any(user.metadata_props.get(MARK) == "channels-last" for user in users):
         return False
-    pooled = emitter.emit(node.op_type, node.inputs, node.outputs[0].dtype, shape)
-    maker = pooled.producer()
-    assert maker is not None, pooled.name
-    maker.domain = node.domain
-    maker.attributes.update(node.attributes)
+    pooled = emitter.again(node.inputs, node.outputs[0].dtype, shape)
     emitter.replace(moved_axes(emitter, moved_axes(emitter, pooled, NHWC), NCHW))
     return True

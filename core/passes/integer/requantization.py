@@ -17,6 +17,7 @@ from graft.core.rewriting.node_rewrite import (
     has_trait,
     is_operator,
     known_shape,
+    moved_inputs,
     sole_use,
 )
 
@@ -49,22 +50,17 @@ def move_integers(node: ir.Node, names: Names) -> bool:
     hands_on = has_trait(node, Trait.DATA_MOVEMENT) or is_operator(node, "MaxPool")
     if not hands_on or len(node.outputs) != 1:
         return False
-    number = len(node.inputs) if node.op_type == "Concat" else 1
-    found = [activation(value) for value in node.inputs[:number]]
+    found = [activation(value) for value in moved_inputs(node)]
     first = found[0]
     if first is None:
         return False
     sources = [
         one[0] for one in found if one is not None and one[1].equals(first[1]) and one[0].dtype is first[0].dtype
     ]
-    if len(sources) < number:
+    if len(sources) < len(found):
         return False
     emitter = Emitter(node, names)
-    moved = emitter.emit(node.op_type, [*sources, *node.inputs[number:]], first[0].dtype, node.outputs[0].shape)
-    maker = moved.producer()
-    assert maker is not None, moved.name
-    maker.domain = node.domain
-    maker.attributes.update(node.attributes)
+    moved = emitter.again([*sources, *node.inputs[len(found) :]], first[0].dtype, node.outputs[0].shape)
     emitter.replace(emitter.dequantize(moved, first[1]))
     return True
 

@@ -16,15 +16,7 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Contents, Shape
 from graft.core.operators.definition.phrases import Phrases
 from graft.core.operators.definition.table import Trait
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    add_constant,
-    attribute_of,
-    constant_of,
-    has_trait,
-    is_operator,
-    origin_of,
-)
+from graft.core.rewriting import node_rewrite as rewrite
 from graft.core.shapes.shape_arithmetic import WHOLE_NUMBERS, shape_arithmetic
 from graft.core.shapes.symbolic_shapes import BODIES, SymbolicInference, dimensions_of
 from graft.runtime.extents import Extent, ExtentOperator, Operation, Symbol
@@ -66,13 +58,13 @@ class DeriveShapes:
                 contents = inference.contents.get(value)
                 if value in derived or contents is None or not _is_wanted(value, inference.contents, places):
                     continue
-                writer = writer or _Writer(model, places, Names(model))
+                writer = writer or _Writer(model, places, rewrite.Names(model))
                 ir.convenience.replace_all_uses_with(value, writer.value(graph, value, contents))
                 changed = True
         for node in all_nodes(model.graph):
             target = _target(node, inference.shapes, places)
             if target is not None:
-                writer = writer or _Writer(model, places, Names(model))
+                writer = writer or _Writer(model, places, rewrite.Names(model))
                 node.replace_input_with(1, writer.extents(node.outputs[0].name or "", (len(target),), target))
                 node.attributes["allowzero"] = ir.AttrInt64("allowzero", 1)
                 node.metadata_props[COPIES_ZERO] = inferred.get(node, "")
@@ -81,7 +73,7 @@ class DeriveShapes:
 
 
 def _reshapes(model: ir.Model) -> list[tuple[ir.Node, ir.Value]]:
-    nodes = (node for node in all_nodes(model.graph) if is_operator(node, "Reshape"))
+    nodes = (node for node in all_nodes(model.graph) if rewrite.is_operator(node, "Reshape"))
     return [(node, target) for node in nodes if (target := node.inputs[1]) is not None]
 
 
@@ -92,9 +84,9 @@ def _inferred(target: Contents | None) -> str:
 
 def _has_something(node: ir.Node) -> bool:
     """Whether the contents of a node's results may begin to be known there, or a Reshape waits for its target."""
-    if has_trait(node, Trait.SHAPE_ONLY) or is_operator(node, *BODIES):
+    if rewrite.has_trait(node, Trait.SHAPE_ONLY) or rewrite.is_operator(node, *BODIES):
         return True
-    if is_operator(node, "Reshape") and constant_of(node.inputs[1]) is None:
+    if rewrite.is_operator(node, "Reshape") and rewrite.constant_of(node.inputs[1]) is None:
         return True
     row = OPERATORS.of(NodeView(node))
     return (
@@ -119,9 +111,9 @@ def _target(
 ) -> tuple[Extent, ...] | None:
     """Return the extents to give a Reshape as its target (case 3), None where it has one that says the same."""
     if (
-        not is_operator(node, "Reshape")
-        or constant_of(node.inputs[1]) is not None
-        or attribute_of(node, "allowzero", 0)
+        not rewrite.is_operator(node, "Reshape")
+        or rewrite.constant_of(node.inputs[1]) is not None
+        or rewrite.attribute_of(node, "allowzero", 0)
     ):
         return None
     shape = shapes.get(node.outputs[0]) or ()
@@ -169,7 +161,7 @@ class _Writer(Phrases[ir.Value]):
 
     model: ir.Model
     places: Mapping[str, tuple[ir.Value, int]]
-    names: Names
+    names: rewrite.Names
     vectors: dict[Extent, ir.Value] = field(default_factory=dict)
     """Tensors of one element by extent."""
     written: dict[tuple[tuple[int, ...], tuple[Extent, ...], ir.DataType], ir.Value] = field(default_factory=dict)
@@ -183,8 +175,8 @@ class _Writer(Phrases[ir.Value]):
         assert known is not None and dtype is not None and node is not None, old
         if all(isinstance(one, int) for one in known):
             array = np.array(known, dtype.numpy()).reshape(contents.shape)
-            constant = add_constant(graph, self.names.fresh(f"{old.name}_known"), array)
-            constant.metadata_props.update(origin_of(node))
+            constant = rewrite.add_constant(graph, self.names.fresh(f"{old.name}_known"), array)
+            constant.metadata_props.update(rewrite.origin_of(node))
             return constant
         return self.extents(old.name or "", contents.shape, known, dtype)
 
@@ -226,7 +218,7 @@ class _Writer(Phrases[ir.Value]):
 
     def ints(self, *values: int) -> ir.Value:
         """Return a constant vector of int64."""
-        return add_constant(self.model.graph, self.names.fresh("extent"), np.array(values, np.int64))
+        return rewrite.add_constant(self.model.graph, self.names.fresh("extent"), np.array(values, np.int64))
 
     def __call__(
         self,

@@ -13,17 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.graph.traversal import all_graphs
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    add_constant,
-    attribute_of,
-    channels_of_weights,
-    constant_of,
-    is_operator,
-    replace_node,
-    sole_use,
-    static_shape,
-)
+from graft.core.rewriting import node_rewrite as rewrite
 from graft.core.rewriting.writer import Writer
 
 
@@ -43,7 +33,7 @@ class FoldBatchNormalization:
 
     def run(self, model: ir.Model) -> bool:
         """Change ``model`` in place and return whether anything changed."""
-        names, changed = Names(model), False
+        names, changed = rewrite.Names(model), False
         for graph in list(all_graphs(model)):
             done: set[ir.Node] = set()
             for node in list(graph):
@@ -72,7 +62,7 @@ class _Chain:
 
 def _affine(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
     """Return scale and shift, float64[channels], of a node that is affine in each channel, else None."""
-    if not is_operator(node, "BatchNormalization", "Mul", "Div", "Add", "Sub"):
+    if not rewrite.is_operator(node, "BatchNormalization", "Mul", "Div", "Add", "Sub"):
         return None
     source = node.inputs[0] if node.inputs else None
     shape = None if source is None else source.shape
@@ -83,9 +73,9 @@ def _affine(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     if source.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
         return None
-    if is_operator(node, "BatchNormalization"):
+    if rewrite.is_operator(node, "BatchNormalization"):
         return _normalization(node)
-    operand = _per_channel(constant_of(node.inputs[1]), len(shape), channels)
+    operand = _per_channel(rewrite.constant_of(node.inputs[1]), len(shape), channels)
     if operand is None:
         return None
     ones, zeros = np.ones_like(operand), np.zeros_like(operand)
@@ -97,15 +87,15 @@ def _affine(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _normalization(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
-    if attribute_of(node, "training_mode", 0) or any(value.uses() for value in node.outputs[1:]):
+    if rewrite.attribute_of(node, "training_mode", 0) or any(value.uses() for value in node.outputs[1:]):
         return None
-    arrays = [constant_of(value) for value in node.inputs[1:5]]
+    arrays = [rewrite.constant_of(value) for value in node.inputs[1:5]]
     if any(array is None for array in arrays):
         return None
     scale, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
     if (variance < 0).any():
         return None
-    factor = scale / np.sqrt(variance + attribute_of(node, "epsilon", 1e-5))
+    factor = scale / np.sqrt(variance + rewrite.attribute_of(node, "epsilon", 1e-5))
     return factor, bias - mean * factor
 
 
@@ -122,7 +112,7 @@ def _per_channel(operand: np.ndarray | None, rank: int, channels: int) -> np.nda
 
 def _chain(node: ir.Node, first: tuple[np.ndarray, np.ndarray]) -> _Chain:
     chain = _Chain([node], *first)
-    while sole_use(chain.nodes[-1].outputs[0]):
+    while rewrite.sole_use(chain.nodes[-1].outputs[0]):
         successor = next(iter(chain.nodes[-1].outputs[0].uses())).node
         step = _affine(successor) if successor.graph is node.graph else None
         if step is None or successor.inputs[0] is not chain.nodes[-1].outputs[0]:
@@ -132,9 +122,9 @@ def _chain(node: ir.Node, first: tuple[np.ndarray, np.ndarray]) -> _Chain:
     return chain
 
 
-def _fold(graph: ir.Graph, chain: _Chain, names: Names) -> bool:
+def _fold(graph: ir.Graph, chain: _Chain, names: rewrite.Names) -> bool:
     producer = chain.source.producer()
-    if producer is not None and producer.graph is graph and sole_use(chain.source) and _absorbs(producer):
+    if producer is not None and producer.graph is graph and rewrite.sole_use(chain.source) and _absorbs(producer):
         _fold_into(graph, producer, chain, names)  # case 1
         return True
     if len(chain.nodes) > 2 or any(node.op_type == "BatchNormalization" for node in chain.nodes):
@@ -144,22 +134,25 @@ def _fold(graph: ir.Graph, chain: _Chain, names: Names) -> bool:
 
 
 def _absorbs(node: ir.Node) -> bool:
-    if channels_of_weights(node) is None or is_operator(node, "MatMul"):
+    if rewrite.channels_of_weights(node) is None or rewrite.is_operator(node, "MatMul"):
         return False
     if any(value is not None and value.const_value is None for value in node.inputs[1:]):
         return False
     if node.op_type == "ConvTranspose":
-        return bool(attribute_of(node, "group", 1) == 1)
+        return bool(rewrite.attribute_of(node, "group", 1) == 1)
     if node.op_type == "Gemm":
-        bias = static_shape(node.inputs[2]) if len(node.inputs) > 2 else ()
-        return bool(bias is not None and len(bias) <= 1 and attribute_of(node, "beta", 1.0) == 1)
+        bias = rewrite.static_shape(node.inputs[2]) if len(node.inputs) > 2 else ()
+        return bool(bias is not None and len(bias) <= 1 and rewrite.attribute_of(node, "beta", 1.0) == 1)
     return True
 
 
-def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: Names) -> None:
-    weights, bias = constant_of(node.inputs[1]), constant_of(node.inputs[2]) if len(node.inputs) > 2 else None
+def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: rewrite.Names) -> None:
+    weights, bias = (
+        rewrite.constant_of(node.inputs[1]),
+        rewrite.constant_of(node.inputs[2]) if len(node.inputs) > 2 else None,
+    )
     assert weights is not None, f"the weights of '{node.name}' are constant"
-    axis = channels_of_weights(node)
+    axis = rewrite.channels_of_weights(node)
     along = [-1 if index == axis else 1 for index in range(weights.ndim)]
     scaled = np.empty_like(weights, order="C")
     # Computed in float64 and rounded once, a few thousand elements at a time.
@@ -167,15 +160,15 @@ def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: Names) -> N
     start = np.zeros(len(chain.scale)) if bias is None else bias.astype(np.float64)
     shifted = (start * chain.scale + chain.shift).astype(weights.dtype)
     base = node.inputs[1].name if node.inputs[1] is not None else node.name
-    inputs = [node.inputs[0], add_constant(graph, names.fresh(f"{base}_folded"), scaled)]
-    inputs.append(add_constant(graph, names.fresh(f"{node.name}_bias_folded"), shifted))
+    inputs = [node.inputs[0], rewrite.add_constant(graph, names.fresh(f"{base}_folded"), scaled)]
+    inputs.append(rewrite.add_constant(graph, names.fresh(f"{node.name}_bias_folded"), shifted))
     fused = _replace_chain(chain, node.op_type, inputs, [node, *chain.nodes])
     fused.attributes.update(node.attributes)
     fused.name = node.name
     graph.remove(node, safe=True)
 
 
-def _rewrite(graph: ir.Graph, chain: _Chain, names: Names) -> None:
+def _rewrite(graph: ir.Graph, chain: _Chain, names: rewrite.Names) -> None:
     rank, dtype = len(chain.source.shape or ()), chain.source.dtype
     assert dtype is not None, f"'{chain.source.name}' has a type"
     along = (-1, *[1] * (rank - 2))
@@ -184,18 +177,20 @@ def _rewrite(graph: ir.Graph, chain: _Chain, names: Names) -> None:
     scale, shift = (array.astype(dtype.numpy()).reshape(along) for array in (chain.scale, chain.shift))
     value = chain.source
     if (shift == 0).all():
-        _replace_chain(chain, "Mul", [value, add_constant(graph, names.fresh(f"{near}_scale"), scale)], chain.nodes)
+        _replace_chain(
+            chain, "Mul", [value, rewrite.add_constant(graph, names.fresh(f"{near}_scale"), scale)], chain.nodes
+        )
         return
     if (scale != 1).any():
-        factor = add_constant(graph, names.fresh(f"{near}_scale"), scale)
+        factor = rewrite.add_constant(graph, names.fresh(f"{near}_scale"), scale)
         value = Writer(last, names, others).emit("Mul", [value, factor], dtype, value.shape)
-    _replace_chain(chain, "Add", [value, add_constant(graph, names.fresh(f"{near}_shift"), shift)], chain.nodes)
+    _replace_chain(chain, "Add", [value, rewrite.add_constant(graph, names.fresh(f"{near}_shift"), shift)], chain.nodes)
 
 
 def _replace_chain(chain: _Chain, op_type: str, inputs: list[ir.Value | None], origins: list[ir.Node]) -> ir.Node:
     """Put one node in the place of the whole chain and return it."""
     *others, last = chain.nodes
-    new = replace_node(last, op_type, inputs, origins=origins)
+    new = rewrite.replace_node(last, op_type, inputs, origins=origins)
     for node in reversed(others):
         assert node.graph is not None, f"'{node.name}' was removed before"
         node.graph.remove(node, safe=True)

@@ -13,16 +13,7 @@ import onnx_ir as ir
 
 from graft.core.graph.traversal import all_nodes
 from graft.core.graph.view import ValueView
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    attribute_of,
-    constant_of,
-    is_operator,
-    known_shape,
-    origin_of,
-    replace_node,
-    static_shape,
-)
+from graft.core.rewriting import node_rewrite as rewrite
 from graft.core.rewriting.writer import Writer
 from graft.core.shapes.inference import infer_shapes
 from graft.core.types import FLOATS
@@ -61,8 +52,8 @@ class InterleaveConvolutions:
         """Change ``model`` in place and return whether anything changed."""
         names, changed = None, False
         for node in list(all_nodes(model.graph)):
-            if is_operator(node, "ConvTranspose") and (conv := _transposed(node)) is not None:
-                names = names or Names(model)
+            if rewrite.is_operator(node, "ConvTranspose") and (conv := _transposed(node)) is not None:
+                names = names or rewrite.Names(model)
                 _rewrite(_if_finite(node, conv, names) if conv.wants_finite_weights else node, conv, names)
                 changed = True
         if changed:
@@ -183,7 +174,7 @@ class _Transposed:
     @property
     def wants_finite_weights(self) -> bool:
         """Whether only a call can tell that no product with what is around the input is NaN."""
-        return self.reads_around and constant_of(self.weights) is None
+        return self.reads_around and rewrite.constant_of(self.weights) is None
 
     @property
     def has_gaps(self) -> bool:
@@ -194,15 +185,15 @@ class _Transposed:
 def _transposed(node: ir.Node) -> _Transposed | None:
     """Return the numbers of a node, None where it is left as it is."""
     source, weights = node.inputs[0], node.inputs[1]
-    shape = static_shape(weights)
+    shape = rewrite.static_shape(weights)
     if LEFT in node.metadata_props or source is None or weights is None or shape is None or 0 in shape:
         return None
-    if ValueView(source).dtype not in FLOATS or known_shape(source) is None:
+    if ValueView(source).dtype not in FLOATS or rewrite.known_shape(source) is None:
         return None
     rank = len(shape) - 2
     ones, none = (1,) * rank, (0,) * rank
-    strides, dilations = (tuple(attribute_of(node, key, None) or ones) for key in ("strides", "dilations"))
-    more = tuple(attribute_of(node, "output_padding", None) or none)
+    strides, dilations = (tuple(rewrite.attribute_of(node, key, None) or ones) for key in ("strides", "dilations"))
+    more = tuple(rewrite.attribute_of(node, "output_padding", None) or none)
     spans = [(size - 1) * one + 1 + extra for size, one, extra in zip(shape[2:], dilations, more, strict=True)]
     pads = _pads(node, strides, spans) if rank else None
     if pads is None:
@@ -210,14 +201,16 @@ def _transposed(node: ir.Node) -> _Transposed | None:
     ends = (end - extra for end, extra in zip(pads[rank:], more, strict=True))
     rows = zip(shape[2:], strides, dilations, pads, ends, strict=False)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    conv = _Transposed(source, weights, bias, shape, attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows))
+    conv = _Transposed(
+        source, weights, bias, shape, rewrite.attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows)
+    )
     few = conv.is_even or len(conv.phases) <= MOST_PARTS
     return conv if few and all(axis.fits for axis in conv.axes) and _may_read_around(conv) else None
 
 
 def _may_read_around(conv: _Transposed) -> bool:
     """Whether weights are finite, or a call asks whether they are; or the input has nothing around it."""
-    constant = constant_of(conv.weights)
+    constant = rewrite.constant_of(conv.weights)
     if constant is not None:
         return not conv.reads_around or bool(np.isfinite(constant.astype(np.float64)).all())
     return any(axis.stride > 1 for axis in conv.axes) or not conv.reads_around
@@ -225,12 +218,12 @@ def _may_read_around(conv: _Transposed) -> bool:
 
 def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[int, ...] | None:
     """Return the pads in front, then behind; None where they follow from a shape that is not known."""
-    mode = attribute_of(node, "auto_pad", "NOTSET")
-    if mode in ("NOTSET", "VALID") and not attribute_of(node, "output_shape", None):
-        stated = attribute_of(node, "pads", None) if mode == "NOTSET" else None
+    mode = rewrite.attribute_of(node, "auto_pad", "NOTSET")
+    if mode in ("NOTSET", "VALID") and not rewrite.attribute_of(node, "output_shape", None):
+        stated = rewrite.attribute_of(node, "pads", None) if mode == "NOTSET" else None
         return tuple(stated or [0] * (2 * len(spans)))
     totals = []
-    sizes = [(known_shape(value) or ())[2:] for value in (node.inputs[0], node.outputs[0])]
+    sizes = [(rewrite.known_shape(value) or ())[2:] for value in (node.inputs[0], node.outputs[0])]
     for stride, span, size, wanted in zip(strides, spans, *sizes, strict=False):
         if not isinstance(size, int) or not isinstance(wanted, int):
             return None
@@ -242,7 +235,7 @@ def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[
     return pads if min(pads) >= 0 else None
 
 
-def _if_finite(node: ir.Node, conv: _Transposed, names: Names) -> ir.Node:
+def _if_finite(node: ir.Node, conv: _Transposed, names: rewrite.Names) -> ir.Node:
     """Put an If in the place of a node, which is in both branches, and return that of finite weights."""
     steps = Writer(node, names)
     magnitude = steps("ReduceL1", steps("Cast", conv.weights, to=FLOAT), keepdims=0)
@@ -253,22 +246,22 @@ def _if_finite(node: ir.Node, conv: _Transposed, names: Names) -> ir.Node:
         ir.Graph([], copy.outputs, nodes=[copy], name=names.fresh(f"{node.name}_{branch}"))
         for copy, branch in zip(copies, ("finite", "infinite"), strict=True)
     ]
-    replace_node(node, "If", [is_finite], dict(zip(("then_branch", "else_branch"), branches, strict=True)))
+    rewrite.replace_node(node, "If", [is_finite], dict(zip(("then_branch", "else_branch"), branches, strict=True)))
     return copies[0]
 
 
-def _copied(node: ir.Node, names: Names) -> ir.Node:
+def _copied(node: ir.Node, names: rewrite.Names) -> ir.Node:
     """Return a node of the same inputs and attributes, in no graph."""
     copy = ir.node(
         node.op_type, list(node.inputs), attributes=dict(node.attributes), name=names.fresh(f"{node.name}_if")
     )
-    copy.metadata_props.update(origin_of(node))
+    copy.metadata_props.update(rewrite.origin_of(node))
     copy.outputs[0].name = names.fresh(f"{node.outputs[0].name}_if")
     copy.outputs[0].type, copy.outputs[0].shape = node.outputs[0].type, node.outputs[0].shape
     return copy
 
 
-def _rewrite(node: ir.Node, conv: _Transposed, names: Names) -> None:
+def _rewrite(node: ir.Node, conv: _Transposed, names: rewrite.Names) -> None:
     """Put convolutions, and what interleaves and cuts their results, in the place of a node."""
     steps = Writer(node, names)
     if all(axis.stride == 1 for axis in conv.axes):
@@ -283,12 +276,12 @@ def _rewrite(node: ir.Node, conv: _Transposed, names: Names) -> None:
         found = steps("Add", found, steps.reshaped(conv.bias, conv.channels, *[1] * len(cuts)))
     last = found.producer()
     assert last is not None
-    replace_node(node, last.op_type, list(last.inputs), dict(last.attributes))
+    rewrite.replace_node(node, last.op_type, list(last.inputs), dict(last.attributes))
 
 
 def _part(steps: Writer, conv: _Transposed, phase: Sequence[_Part]) -> ir.Value:
     """Return the weights of the convolution for one phase: ``[channels out, channels in / groups, *taps]``."""
-    constant = constant_of(conv.weights)
+    constant = rewrite.constant_of(conv.weights)
     if constant is not None:
         return steps.constant("weights", _known_part(constant, conv.groups, phase))
     taps = [part.taps for part in phase]  # case 1
@@ -331,7 +324,7 @@ def _interleaved(steps: Writer, conv: _Transposed) -> ir.Value:
     phases, rank, channels = conv.phases, len(conv.axes), conv.channels
     bias = None if conv.has_gaps else conv.bias
     is_depthwise = conv.groups > 1 and conv.shape[0] == conv.groups
-    weights, shift = constant_of(conv.weights), None if bias is None else constant_of(bias)
+    weights, shift = rewrite.constant_of(conv.weights), None if bias is None else rewrite.constant_of(bias)
     is_known = weights is not None and (bias is None or shift is not None)
     counts = [extent for axis in conv.axes for extent in (len(axis.reached), 1)]
     if weights is not None and is_known and conv.is_even and not is_depthwise:

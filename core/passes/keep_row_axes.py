@@ -12,15 +12,7 @@ from graft.core.affine.expressions import Ranges
 from graft.core.graph.dimensions import ranges_of
 from graft.core.graph.traversal import all_nodes
 from graft.core.passes.canonicalize_shapes import symbolic_target
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    attribute_of,
-    constant_of,
-    is_operator,
-    is_plain_gemm,
-    replace_node,
-    sole_use,
-)
+from graft.core.rewriting import node_rewrite as rewrite
 from graft.core.rewriting.writer import Writer
 from graft.core.shapes.symbolic_shapes import dimensions_of
 
@@ -40,18 +32,18 @@ class KeepRowAxes:
         """Change ``model`` in place and return whether anything changed."""
         ranges, names, changed = ranges_of(model), None, False
         for node in list(all_nodes(model.graph)):
-            if is_plain_gemm(node):
-                names = names or Names(model)
+            if rewrite.is_plain_gemm(node):
+                names = names or rewrite.Names(model)
                 changed |= _rewrite(node, names, ranges)
         return changed
 
 
-def _rewrite(node: ir.Node, names: Names, ranges: Ranges) -> bool:
+def _rewrite(node: ir.Node, names: rewrite.Names, ranges: Ranges) -> bool:
     """Replace a Gemm between two Reshapes, and the second of them; False where it is something else."""
     rows, graph = node.inputs[0], node.graph
     before, after = None if rows is None else rows.producer(), _reader(node.outputs[0])
     weights, writer = _weights(node), Writer(node, names)
-    if not is_operator(before, "Reshape") or not is_operator(after, "Reshape") or weights is None:
+    if not rewrite.is_operator(before, "Reshape") or not rewrite.is_operator(after, "Reshape") or weights is None:
         return False
     assert before is not None
     assert after is not None
@@ -71,21 +63,21 @@ def _rewrite(node: ir.Node, names: Names, ranges: Ranges) -> bool:
         rows_apart = [*list(result.shape)[:-1], target[-1]]
         source = writer.emit("Reshape", [source, writer.ints(*target)], source.dtype, rows_apart)
     right = node.inputs[1]
-    if attribute_of(node, "transB", 0):
+    if rewrite.attribute_of(node, "transB", 0):
         right = writer.constant("weights", weights)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
-        replace_node(after, "MatMul", [source, right], origins=[node])
+        rewrite.replace_node(after, "MatMul", [source, right], origins=[node])
         return True
     product = writer.emit("MatMul", [source, right], result.dtype, result.shape)
-    replace_node(after, "Add", [product, bias], origins=[node])
+    rewrite.replace_node(after, "Add", [product, bias], origins=[node])
     return True
 
 
 def _reader(value: ir.Value) -> ir.Node | None:
     """Return the only node that reads a value, as its first input; None if there is no such node."""
     uses = list(value.uses())
-    return uses[0].node if sole_use(value) and uses[0].idx == 0 else None
+    return uses[0].node if rewrite.sole_use(value) and uses[0].idx == 0 else None
 
 
 def _weights(node: ir.Node) -> np.ndarray | None:
@@ -94,8 +86,14 @@ def _weights(node: ir.Node) -> np.ndarray | None:
     None, too, if a bias differs from row to row.
     """
     right, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
-    contents, transposed = constant_of(right), bool(attribute_of(node, "transB", 0))
+    contents, transposed = rewrite.constant_of(right), bool(rewrite.attribute_of(node, "transB", 0))
     shape = () if bias is None else dimensions_of(bias)
-    if right is None or contents is None or shape is None or len(shape) > 1 or (transposed and not sole_use(right)):
+    if (
+        right is None
+        or contents is None
+        or shape is None
+        or len(shape) > 1
+        or (transposed and not rewrite.sole_use(right))
+    ):
         return None
     return contents.T if transposed else contents

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graft.core.affine.expressions import (
-    Range,
-    Ranges,
-    add,
-    ceildiv,
-    floordiv,
-    is_at_least,
-    maximum,
-    minimum,
-    multiply,
-    subtract,
-)
+from graft.core.affine import expressions as affine
 from graft.core.operators.definition.facts import (
     Dimension,
     Facts,
@@ -58,7 +47,7 @@ def reshaped(shape: Shape | None, target: Sequence[Dimension], *, copies_zero: b
     copied = {axis for axis, extent in enumerate(target) if extent == 0 and copies_zero}
     whole = None if shape is None else product([one for axis, one in enumerate(shape) if axis not in copied])
     others = product([one for axis, one in enumerate(found) if axis != place and axis not in copied])
-    found[place] = None if whole is None or others in (None, 0) else floordiv(whole, others)
+    found[place] = None if whole is None or others in (None, 0) else affine.floordiv(whole, others)
     return tuple(found)
 
 
@@ -110,7 +99,7 @@ def expand(facts: Facts) -> list[Shape | None]:
     return [broadcast(facts.shape(0), target, ranges=facts.ranges)]
 
 
-def expand_bounds(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
+def expand_bounds(facts: Facts, ranges: affine.Ranges) -> dict[Extent, affine.Range]:
     """The ranges that are narrower because the input broadcasts to the shape that is asked for, where that is known."""
     target = facts.content(1)
     return {} if target is None else broadcast_bounds([facts.shape(0), target.elements], ranges)
@@ -149,8 +138,11 @@ def split(facts: Facts) -> list[Shape | None]:
     axis = normal_axis(facts.attribute("axis", 0), len(shape))
     sizes = facts.elements(1, "split")
     if sizes is None and not facts.has(1) and (whole := shape[axis]) is not None:
-        part = ceildiv(whole, facts.outputs)
-        sizes = (*(part for _ in range(facts.outputs - 1)), subtract(whole, multiply(facts.outputs - 1, part)))
+        part = affine.ceildiv(whole, facts.outputs)
+        sizes = (
+            *(part for _ in range(facts.outputs - 1)),
+            affine.subtract(whole, affine.multiply(facts.outputs - 1, part)),
+        )
     return [replaced(shape, axis, one) for one in sizes or (None,) * facts.outputs]
 
 
@@ -173,28 +165,28 @@ def slice_(facts: Facts) -> list[Shape | None]:
 
 
 def sliced(
-    extent: Dimension, start: Dimension, end: Dimension, step: int | None, ranges: Ranges | None = None
+    extent: Dimension, start: Dimension, end: Dimension, step: int | None, ranges: affine.Ranges | None = None
 ) -> Dimension:
     """Return how many of ``extent`` elements a Slice takes, its bounds clamped; None for a step back but of all."""
     if extent is None or start is None or end is None or not step:
         return None
     if step < 0:
         last = (isinstance(start, int) and start >= THE_END) or start == -1
-        return ceildiv(extent, -step) if last and isinstance(end, int) and end <= -THE_END else None
+        return affine.ceildiv(extent, -step) if last and isinstance(end, int) and end <= -THE_END else None
     first, behind = _bound(extent, start, ranges), _bound(extent, end, ranges)
-    return ceildiv(maximum(0, subtract(behind, first)), step)
+    return affine.ceildiv(affine.maximum(0, affine.subtract(behind, first)), step)
 
 
-def _bound(extent: Extent, bound: Extent, ranges: Ranges | None) -> Extent:
+def _bound(extent: Extent, bound: Extent, ranges: affine.Ranges | None) -> Extent:
     """Return a bound counted from the front and within the axis; it may count from either side."""
     if isinstance(bound, int) and bound >= THE_END:
         return extent
-    if is_at_least(bound, 0, ranges):
-        return minimum(bound, extent)
-    if is_at_least(multiply(-1, bound), 1, ranges):
-        return maximum(0, add(extent, bound))
-    is_from_behind = minimum(1, maximum(0, multiply(-1, bound)))
-    return maximum(0, minimum(extent, add(bound, multiply(extent, is_from_behind))))
+    if affine.is_at_least(bound, 0, ranges):
+        return affine.minimum(bound, extent)
+    if affine.is_at_least(affine.multiply(-1, bound), 1, ranges):
+        return affine.maximum(0, affine.add(extent, bound))
+    is_from_behind = affine.minimum(1, affine.maximum(0, affine.multiply(-1, bound)))
+    return affine.maximum(0, affine.minimum(extent, affine.add(bound, affine.multiply(extent, is_from_behind))))
 
 
 def gather(facts: Facts) -> list[Shape | None]:
@@ -238,11 +230,11 @@ def range_(facts: Facts) -> list[Shape | None]:
     if start is None or limit is None or step is None or step == 0:
         return [(None,)]
     if isinstance(step, int) and step < 0:
-        return [(maximum(0, ceildiv(subtract(start, limit), -step)),)]
-    if not is_at_least(step, 0, facts.ranges):  # of 0 there is no Range
+        return [(affine.maximum(0, affine.ceildiv(affine.subtract(start, limit), -step)),)]
+    if not affine.is_at_least(step, 0, facts.ranges):  # of 0 there is no Range
         return [(None,)]
-    distance = subtract(limit, start)
-    return [(maximum(0, floordiv(add(distance, step, -1), step)),)]
+    distance = affine.subtract(limit, start)
+    return [(affine.maximum(0, affine.floordiv(affine.add(distance, step, -1), step)),)]
 
 
 def shape_of(facts: Facts) -> list[Shape | None]:
@@ -290,7 +282,7 @@ def space_to_depth(facts: Facts) -> list[Shape | None]:
     if shape is None or any(extent is None for extent in shape):
         return []
     n, c, h, w = (extent for extent in shape if extent is not None)
-    return [(n, multiply(c, block * block), floordiv(h, block), floordiv(w, block))]
+    return [(n, affine.multiply(c, block * block), affine.floordiv(h, block), affine.floordiv(w, block))]
 
 
 def depth_to_space(facts: Facts) -> list[Shape | None]:
@@ -299,7 +291,7 @@ def depth_to_space(facts: Facts) -> list[Shape | None]:
     if shape is None or any(extent is None for extent in shape):
         return []
     n, c, h, w = (extent for extent in shape if extent is not None)
-    return [(n, floordiv(c, block * block), multiply(h, block), multiply(w, block))]
+    return [(n, affine.floordiv(c, block * block), affine.multiply(h, block), affine.multiply(w, block))]
 
 
 def top_k(facts: Facts) -> list[Shape | None]:

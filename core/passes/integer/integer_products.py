@@ -25,18 +25,7 @@ from graft.core.passes.integer.quantized_tensors import (
     dequantized,
     quantization,
 )
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    attribute_of,
-    channels_of_weights,
-    constant_of,
-    has_trait,
-    image_shape,
-    is_operator,
-    is_plain_gemm,
-    known_shape,
-    static_shape,
-)
+from graft.core.rewriting import node_rewrite as rewrite
 from graft.core.tensor_ir.anchors import Windows
 
 SLIDING = ("group", "strides", "dilations", "pads", "auto_pad")
@@ -63,25 +52,29 @@ class Product:
     result: tuple[Quantization, ir.DataType] | None = None
 
 
-def rewrite_product(node: ir.Node, names: Names) -> bool:
+def rewrite_product(node: ir.Node, names: rewrite.Names) -> bool:
     """Replace a product of quantised operands by one of integers; return whether that was possible."""
     if not _has_shape(node, node.outputs[0]):
         return False
-    product = _of_qlinear(node) if is_operator(node, *QLINEAR) else _of_floats(node)
+    product = _of_qlinear(node) if rewrite.is_operator(node, *QLINEAR) else _of_floats(node)
     if product is None or not _has_shape(node, product.x):
         return False
     emitter = Emitter(node, names)
     if product.x.dtype is ir.DataType.INT8:
         _shift(product, emitter)
-    result = _convolve(product, emitter) if has_trait(node, Trait.CONVOLUTION) else _multiply(product, emitter)
+    result = _convolve(product, emitter) if rewrite.has_trait(node, Trait.CONVOLUTION) else _multiply(product, emitter)
     emitter.replace(result)
     return True
 
 
 def _has_shape(node: ir.Node, value: ir.Value) -> bool:
     """Whether enough is known of a value's shape: all but the channels may be symbols."""
-    shape = known_shape(value)
-    return bool(shape) and shape is not None and isinstance(shape[1 if has_trait(node, Trait.CONVOLUTION) else -1], int)
+    shape = rewrite.known_shape(value)
+    return (
+        bool(shape)
+        and shape is not None
+        and isinstance(shape[1 if rewrite.has_trait(node, Trait.CONVOLUTION) else -1], int)
+    )
 
 
 # ---- Operands -----------------------------------------------------------------------------------------------------
@@ -91,7 +84,7 @@ def _weights(found: tuple[ir.Value, Quantization] | None, axis: int) -> tuple[np
     """Return constant weights as int8 of zero point 0 with ``axis`` first, and their scales."""
     if found is None or found[0].dtype not in RANGES:
         return None
-    array, meaning = constant_of(found[0]), found[1]
+    array, meaning = rewrite.constant_of(found[0]), found[1]
     if array is None or array.ndim < 2:
         return None
     if not meaning.per_tensor and meaning.axis % array.ndim != axis % array.ndim:
@@ -110,7 +103,11 @@ def _with_bias(product: Product, value: ir.Value | None) -> Product | None:
         return product
     channels, found = len(product.weights), dequantized(value)
     scale = product.x_quantized.factor * product.scale
-    if found is not None and found[0].dtype is ir.DataType.INT32 and (whole := constant_of(found[0])) is not None:
+    if (
+        found is not None
+        and found[0].dtype is ir.DataType.INT32
+        and (whole := rewrite.constant_of(found[0])) is not None
+    ):
         same = np.allclose(found[1].scale.reshape(-1), scale, rtol=1e-5, atol=0) and not found[1].zero.any()
         if same and whole.size in (1, channels):
             product.whole_bias = np.broadcast_to(whole.reshape(-1), (channels,))
@@ -119,7 +116,7 @@ def _with_bias(product: Product, value: ir.Value | None) -> Product | None:
             numbers = (whole - found[1].zero).astype(np.float32) * found[1].scale
             product.bias = numbers.reshape(-1)
     else:
-        constant = constant_of(value)
+        constant = rewrite.constant_of(value)
         product.bias = None if constant is None else constant.reshape(-1)
     if product.bias is None or product.bias.dtype != np.float32 or product.bias.size not in (1, channels):
         return None
@@ -128,22 +125,22 @@ def _with_bias(product: Product, value: ir.Value | None) -> Product | None:
 
 def _of_floats(node: ir.Node) -> Product | None:
     """Conv, MatMul and Gemm of dequantised operands."""
-    axis = None if is_operator(node, "ConvTranspose") else channels_of_weights(node)
-    if axis is None or (is_operator(node, "Gemm") and not is_plain_gemm(node)):
+    axis = None if rewrite.is_operator(node, "ConvTranspose") else rewrite.channels_of_weights(node)
+    if axis is None or (rewrite.is_operator(node, "Gemm") and not rewrite.is_plain_gemm(node)):
         return None
     x, weights = activation(node.inputs[0]), _weights(dequantized(node.inputs[1]), axis)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if x is None or weights is None or any(extent != 1 for extent in (static_shape(bias) or ())[:-1]):
+    if x is None or weights is None or any(extent != 1 for extent in (rewrite.static_shape(bias) or ())[:-1]):
         return None
     is_matrix = weights[0].ndim == 2 and x[0].shape is not None and x[0].shape.rank() > 1
-    return _with_bias(Product(*x, *weights), bias) if is_matrix or has_trait(node, Trait.CONVOLUTION) else None
+    return _with_bias(Product(*x, *weights), bias) if is_matrix or rewrite.has_trait(node, Trait.CONVOLUTION) else None
 
 
 def _of_qlinear(node: ir.Node) -> Product | None:
     """QLinearConv and QLinearMatMul: each operand with scale and zero point behind it."""
     inputs = node.inputs
     x, y = quantization(inputs[1], inputs[2], 0), quantization(inputs[6], inputs[7], 0)
-    axis, dtype = channels_of_weights(node), node.outputs[0].dtype
+    axis, dtype = rewrite.channels_of_weights(node), node.outputs[0].dtype
     meaning = None if axis is None else quantization(inputs[4], inputs[5], axis)
     if x is None or y is None or axis is None or meaning is None or not (x.per_tensor and y.per_tensor):
         return None
@@ -151,7 +148,7 @@ def _of_qlinear(node: ir.Node) -> Product | None:
         return None
     weights = _weights((inputs[3], meaning), axis)
     bias = inputs[8] if len(inputs) > 8 else None
-    whole = constant_of(bias)
+    whole = rewrite.constant_of(bias)
     if weights is None or (bias is not None and whole is None) or (axis and weights[0].ndim != 2):
         return None
     return Product(inputs[0], x, *weights, whole_bias=whole, result=(y, dtype))
@@ -177,12 +174,12 @@ def _multiply(product: Product, emitter: Emitter) -> ir.Value:
 
 def _convolve(product: Product, emitter: Emitter) -> ir.Value:
     """A convolution in the plane has its channels last: they are what a processor multiplies and adds together."""
-    source, result = image_shape(product.x), image_shape(emitter.node.outputs[0])
+    source, result = rewrite.image_shape(product.x), rewrite.image_shape(emitter.node.outputs[0])
     if source is None or result is None:
         return _convolve_any(product, emitter)
     shape = (result[0], *result[1])
     windows = windows_of(NodeView(emitter.node), source[1][1:], product.weights.shape[2:], result[1][1:])
-    group = attribute_of(emitter.node, "group", 1)
+    group = rewrite.attribute_of(emitter.node, "group", 1)
     if len(shape) != 4:
         x = _padded(product, emitter, product.x, windows, 2)
         sums = _slide(emitter, x, product.weights, windows, shape, group)
@@ -203,10 +200,10 @@ def _convolve(product: Product, emitter: Emitter) -> ir.Value:
 
 def _convolve_any(product: Product, emitter: Emitter) -> ir.Value:
     """A convolution of images whose height or width is a symbol: what lies around them is for its kernel to see."""
-    node, shape = emitter.node, known_shape(emitter.node.outputs[0])
+    node, shape = emitter.node, rewrite.known_shape(emitter.node.outputs[0])
     assert shape is not None, f"'{node.name}' has no known shape"
     attributes: dict[str, Any] = {
-        name: value for name in SLIDING if (value := attribute_of(node, name, None)) is not None
+        name: value for name in SLIDING if (value := rewrite.attribute_of(node, name, None)) is not None
     }
     moves = max((*attributes.get("strides", ()), *attributes.get("pads", (0,)), attributes.get("group", 1)))
     window = product.weights.shape[2:]
@@ -229,7 +226,7 @@ def _convolve_any(product: Product, emitter: Emitter) -> ir.Value:
 
 def _image(x: ir.Value) -> tuple[int | ir.SymbolicDim, tuple[int, ...]]:
     """Return the batch and the other extents of an image whose batch alone may vary."""
-    shape = image_shape(x)
+    shape = rewrite.image_shape(x)
     assert shape is not None, f"more than the batch of '{x.name}' varies"
     return shape
 

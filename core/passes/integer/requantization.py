@@ -10,21 +10,12 @@ import onnx_ir as ir
 
 from graft.core.operators.definition.table import Trait
 from graft.core.passes.integer.quantized_tensors import RANGES, Emitter, Quantization, activation, quantization_of
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    attribute_of,
-    constant_of,
-    has_trait,
-    is_operator,
-    known_shape,
-    moved_inputs,
-    sole_use,
-)
+from graft.core.rewriting import node_rewrite as rewrite
 
 SIGNED_SHIFT = 128
 
 
-def make_unsigned(node: ir.Node, names: Names) -> bool:
+def make_unsigned(node: ir.Node, names: rewrite.Names) -> bool:
     """Let a QuantizeLinear to int8 give uint8, every number and the zero point 128 more, if only dequantised again."""
     found, output = quantization_of(node, "QuantizeLinear"), node.outputs[0]
     if found is None or not found.per_tensor or output.dtype is not ir.DataType.INT8 or output.is_graph_output():
@@ -45,12 +36,12 @@ def make_unsigned(node: ir.Node, names: Names) -> bool:
     return True
 
 
-def move_integers(node: ir.Node, names: Names) -> bool:
+def move_integers(node: ir.Node, names: rewrite.Names) -> bool:
     """Let an operator that hands elements on, or the largest of some, do so before they are dequantised."""
-    hands_on = has_trait(node, Trait.DATA_MOVEMENT) or is_operator(node, "MaxPool")
+    hands_on = rewrite.has_trait(node, Trait.DATA_MOVEMENT) or rewrite.is_operator(node, "MaxPool")
     if not hands_on or len(node.outputs) != 1:
         return False
-    found = [activation(value) for value in moved_inputs(node)]
+    found = [activation(value) for value in rewrite.moved_inputs(node)]
     first = found[0]
     if first is None:
         return False
@@ -65,10 +56,10 @@ def move_integers(node: ir.Node, names: Names) -> bool:
     return True
 
 
-def pool_integers(node: ir.Node, names: Names) -> bool:
+def pool_integers(node: ir.Node, names: rewrite.Names) -> bool:
     """Let the mean over some axes of a quantised tensor be a sum of integers, rescaled."""
     axes, found = _mean_axes(node), activation(node.inputs[0]) if node.inputs else None
-    shape, output = known_shape(node.inputs[0]) if node.inputs else None, known_shape(node.outputs[0])
+    shape, output = rewrite.known_shape(node.inputs[0]) if node.inputs else None, rewrite.known_shape(node.outputs[0])
     if not axes or found is None or shape is None or output is None or 0 in shape:
         return False
     extents = [extent for axis in axes if isinstance(extent := shape[axis], int)]
@@ -90,17 +81,19 @@ def pool_integers(node: ir.Node, names: Names) -> bool:
 
 def _mean_axes(node: ir.Node) -> list[int]:
     """Return the axes over which a node takes the mean; none if it does not, or not of all along an axis."""
-    shape, output = known_shape(node.inputs[0]) if node.inputs else None, known_shape(node.outputs[0])
+    shape, output = rewrite.known_shape(node.inputs[0]) if node.inputs else None, rewrite.known_shape(node.outputs[0])
     if shape is None or output is None:
         return []
-    if is_operator(node, "GlobalAveragePool"):
+    if rewrite.is_operator(node, "GlobalAveragePool"):
         return list(range(2, len(shape)))
-    if is_operator(node, "AveragePool"):
-        whole = tuple(attribute_of(node, "kernel_shape", ())) == shape[2:] and all(one == 1 for one in output[2:])
-        return list(range(2, len(shape))) if whole and not any(attribute_of(node, "pads", ())) else []
-    if not is_operator(node, "ReduceMean") or len(node.inputs) < 2:
+    if rewrite.is_operator(node, "AveragePool"):
+        whole = tuple(rewrite.attribute_of(node, "kernel_shape", ())) == shape[2:] and all(
+            one == 1 for one in output[2:]
+        )
+        return list(range(2, len(shape))) if whole and not any(rewrite.attribute_of(node, "pads", ())) else []
+    if not rewrite.is_operator(node, "ReduceMean") or len(node.inputs) < 2:
         return []
-    axes = constant_of(node.inputs[1])
+    axes = rewrite.constant_of(node.inputs[1])
     return [] if axes is None else sorted(int(axis) % len(shape) for axis in axes.reshape(-1))
 
 
@@ -122,12 +115,14 @@ def may_stay_in_floats(node: ir.Node, order: Mapping[ir.Node, int]) -> bool:
 
 def _stays_in_floats(node: ir.Node) -> bool:
     """Whether a node is the last of what `stay_in_floats` makes."""
-    clipped = node.inputs[0].producer() if is_operator(node, "Mul") and node.inputs[0] is not None else None
-    rounded = clipped.inputs[0].producer() if is_operator(clipped, "Clip") and clipped and clipped.inputs[0] else None
-    return is_operator(rounded, "Round")
+    clipped = node.inputs[0].producer() if rewrite.is_operator(node, "Mul") and node.inputs[0] is not None else None
+    rounded = (
+        clipped.inputs[0].producer() if rewrite.is_operator(clipped, "Clip") and clipped and clipped.inputs[0] else None
+    )
+    return rewrite.is_operator(rounded, "Round")
 
 
-def stay_in_floats(node: ir.Node, names: Names) -> None:
+def stay_in_floats(node: ir.Node, names: rewrite.Names) -> None:
     """Let numbers that are quantised and only dequantised again be rounded and clamped as floats.
 
     ``(saturate(round(x) + zero) - zero) * factor`` is ``clip(round(x), low - zero, high - zero) * factor``.
@@ -150,9 +145,9 @@ def stay_in_floats(node: ir.Node, names: Names) -> None:
 
 def _quantizer(node: ir.Node) -> ir.Node | None:
     """The QuantizeLinear whose numbers only this DequantizeLinear reads."""
-    whole = node.inputs[0] if is_operator(node, "DequantizeLinear") else None
-    maker = None if whole is None or not sole_use(whole) else whole.producer()
-    return maker if maker is not None and is_operator(maker, "QuantizeLinear") else None
+    whole = node.inputs[0] if rewrite.is_operator(node, "DequantizeLinear") else None
+    maker = None if whole is None or not rewrite.sole_use(whole) else whole.producer()
+    return maker if maker is not None and rewrite.is_operator(maker, "QuantizeLinear") else None
 
 
 def _product_behind(node: ir.Node) -> ir.Node | None:
@@ -164,10 +159,10 @@ def _product_behind(node: ir.Node) -> ir.Node | None:
     if before.factor != 1 or before.point != after.point or maker.outputs[0].dtype not in RANGES:
         return None
     scaled = None if maker.inputs[0] is None else maker.inputs[0].producer()
-    return scaled if scaled is not None and is_operator(scaled, "Mul", "Add") else None
+    return scaled if scaled is not None and rewrite.is_operator(scaled, "Mul", "Add") else None
 
 
-def simplify_quantization(node: ir.Node, names: Names) -> bool:
+def simplify_quantization(node: ir.Node, names: rewrite.Names) -> bool:
     """Simplify what comes before a QuantizeLinear of one scale.
 
     1. numbers dequantised by the same scale and zero point are what they were
@@ -194,10 +189,10 @@ def simplify_quantization(node: ir.Node, names: Names) -> bool:
 
 def _saturates(node: ir.Node, meaning: Quantization, limits: tuple[int, int]) -> bool:
     """Whether numbers that the node changes are quantised as what it changes them to."""
-    if is_operator(node, "Relu"):
+    if rewrite.is_operator(node, "Relu"):
         low, high = np.float32(0), np.float32(np.inf)
-    elif is_operator(node, "Clip"):
-        bounds = [constant_of(value) for value in node.inputs[1:3]]
+    elif rewrite.is_operator(node, "Clip"):
+        bounds = [rewrite.constant_of(value) for value in node.inputs[1:3]]
         present = [value is not None for value in node.inputs[1:3]]
         if any(there and (bound is None or bound.size != 1) for there, bound in zip(present, bounds, strict=True)):
             return False
@@ -209,18 +204,18 @@ def _saturates(node: ir.Node, meaning: Quantization, limits: tuple[int, int]) ->
     return bool(least <= limits[0] and most >= limits[1])
 
 
-def _take_in(node: ir.Node, value: ir.Value, meaning: Quantization, names: Names) -> bool:
+def _take_in(node: ir.Node, value: ir.Value, meaning: Quantization, names: rewrite.Names) -> bool:
     """Divide the factor, and a bias behind it, by the scale that their result is quantised with."""
     scaled, bias = value.producer(), None
-    if scaled is not None and is_operator(scaled, "Add") and sole_use(value):
-        bias = constant_of(scaled.inputs[1])
+    if scaled is not None and rewrite.is_operator(scaled, "Add") and rewrite.sole_use(value):
+        bias = rewrite.constant_of(scaled.inputs[1])
         product = scaled.inputs[0]
-        scaled = None if bias is None or product is None or not sole_use(product) else product.producer()
-    if scaled is None or not is_operator(scaled, "Mul") or not sole_use(scaled.outputs[0]):
+        scaled = None if bias is None or product is None or not rewrite.sole_use(product) else product.producer()
+    if scaled is None or not rewrite.is_operator(scaled, "Mul") or not rewrite.sole_use(scaled.outputs[0]):
         return False
-    whole, factor = scaled.inputs[0], constant_of(scaled.inputs[1])
+    whole, factor = scaled.inputs[0], rewrite.constant_of(scaled.inputs[1])
     cast = None if whole is None else whole.producer()
-    if factor is None or factor.dtype != np.float32 or cast is None or not is_operator(cast, "Cast"):
+    if factor is None or factor.dtype != np.float32 or cast is None or not rewrite.is_operator(cast, "Cast"):
         return False
     if cast.inputs[0] is None or cast.inputs[0].dtype is not ir.DataType.INT32:
         return False
@@ -234,10 +229,10 @@ def _take_in(node: ir.Node, value: ir.Value, meaning: Quantization, names: Names
     return True
 
 
-def _take_in_sum(node: ir.Node, value: ir.Value, meaning: Quantization, names: Names) -> bool:
+def _take_in_sum(node: ir.Node, value: ir.Value, meaning: Quantization, names: rewrite.Names) -> bool:
     """Divide the scales of the tensors that are added by the scale that the sum is quantised with."""
     adding = value.producer()
-    if adding is None or not is_operator(adding, "Add", "Sub") or not sole_use(value):
+    if adding is None or not rewrite.is_operator(adding, "Add", "Sub") or not rewrite.sole_use(value):
         return False
     found = [activation(operand) for operand in adding.inputs]
     operands = [one for one in found if one is not None]

@@ -12,7 +12,8 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import Lanes, block, let, loop
-from graft.core.operators.definition.index_bounds import IndexBound, Size, UnknownError
+from graft.core.operators.definition.facts import UnknownError
+from graft.core.operators.definition.index_bounds import IndexBound, Size
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import loops_over
 

@@ -33,6 +33,7 @@ from graft.core.operators.definition.facts import (
     Dimension,
     Facts,
     Shape,
+    UnknownError,
 )
 from graft.core.operators.definition.implied_bounds import natural_bounds
 from graft.core.operators.definition.table import Operator
@@ -198,7 +199,7 @@ class SymbolicInference:
         for number, value in enumerate(node.outputs):
             try:
                 one = rule(replace(known, output=number) if number else known)
-            except (affine.TooLargeError, ModelError):
+            except (affine.TooLargeError, ModelError, UnknownError):
                 return
             if one is not None and self.shapes.get(value) in (None, one.shape):
                 kept = (None if each is None or is_large(each) else each for each in one.elements)
@@ -374,7 +375,7 @@ def _asked(row: Operator | None, facts: Facts) -> Sequence[Shape | None] | None:
         if row is not None and row.shapes is not None:
             return row.shapes(facts)
         return _by_onnx(facts) if facts.view.domain in ONNX_DOMAINS else None
-    except affine.TooLargeError:
+    except (affine.TooLargeError, UnknownError):
         return None
 
 

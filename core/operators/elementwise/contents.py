@@ -116,9 +116,8 @@ def opposite(answer: Callable[[float, float], bool | None]) -> Callable[[float, 
 
 def clip(facts: Facts) -> Contents | None:
     """The elements within bounds."""
-    source = facts.content(0)
     bounds = [facts.elements(index) for index in (1, 2)]
-    if source is None or any(facts.has(index) and bound is None for index, bound in zip((1, 2), bounds, strict=True)):
+    if any(facts.has(index) and bound is None for index, bound in zip((1, 2), bounds, strict=True)):
         return None
     low, high = (None if bound is None else bound[0] for bound in bounds)
     return each(lambda one: _limited(one, low, high))(facts.only(0))

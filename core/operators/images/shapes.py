@@ -20,9 +20,7 @@ def convolution(weights: int = 1) -> ShapeRule:
     """Return the rule of a convolution with weights in this input: the places of a window, for each output channel."""
 
     def rule(facts: Facts) -> list[Shape | None]:
-        image, kernels = facts.shape(0), facts.shape(weights)
-        if image is None or kernels is None:
-            return []
+        image, kernels = facts.known(0), facts.known(weights)
         sizes = facts.attribute("kernel_shape") or kernels[2:]
         return [(image[0], kernels[0], *_places(facts, image[2:], sizes, _always_down))]
 
@@ -55,9 +53,7 @@ def pool(facts: Facts) -> list[Shape | None]:
     A window that is wider than its image by less than a stride counts, as in onnx and ONNX Runtime, whose quotients are
     rounded towards 0. Where the extent has one symbol no such image is taken (`pool_bounds`).
     """
-    image = facts.shape(0)
-    if image is None:
-        return []
+    image = facts.known(0)
     shape = (*image[:2], *_places(facts, image[2:], facts.attribute("kernel_shape"), _as_pools_round))
     return [shape, shape]
 
@@ -157,9 +153,7 @@ def _rounded_up(facts: Facts, extent: Extent, steps: Extent, stride: int, pads: 
 
 def transposed_convolution(facts: Facts) -> list[Shape | None]:
     """The extents that a convolution has to be given for these."""
-    image, weights = facts.shape(0), facts.shape(1)
-    if image is None or weights is None:
-        return []
+    image, weights = facts.known(0), facts.known(1)
     count = len(image) - 2
     kernel = facts.attribute("kernel_shape") or weights[2:]
     strides, dilations, pads = _sliding(facts, count)
@@ -195,9 +189,7 @@ def upsample(facts: Facts) -> list[Shape | None]:
 
 
 def _resized(facts: Facts, sizes: Sequence[Dimension] | None, scales: Sequence[Fraction] | None) -> list[Shape | None]:
-    image = facts.shape(0)
-    if image is None:
-        return []
+    image = facts.known(0)
     axes = [axis % len(image) for axis in facts.attribute("axes") or range(len(image))]
     found: list[Dimension] = list(image)
     for place, axis in enumerate(axes):
@@ -244,8 +236,8 @@ def affine_grid(facts: Facts) -> list[Shape | None]:
 
 def fold_columns(facts: Facts) -> list[Shape | None]:
     """The image that blocks are put together to."""
-    columns, image, block = facts.shape(0), facts.elements(1), facts.numbers(2)
-    if columns is None or image is None or block is None or columns[1] is None:
+    columns, image, block = facts.known(0), facts.elements(1), facts.numbers(2)
+    if image is None or block is None or columns[1] is None:
         return []
     size = 1
     for extent in block:
@@ -255,9 +247,7 @@ def fold_columns(facts: Facts) -> list[Shape | None]:
 
 def deformed_convolution(facts: Facts) -> list[Shape | None]:
     """The places of the offsets, for each output channel."""
-    image, weights, offsets = facts.shape(0), facts.shape(1), facts.shape(2)
-    if image is None or weights is None or offsets is None:
-        return []
+    image, weights, offsets = facts.known(0), facts.known(1), facts.known(2)
     return [(image[0], weights[0], *offsets[2:])]
 
 

@@ -62,8 +62,8 @@ def flatten(facts: Facts) -> list[Shape | None]:
 
 def squeeze(facts: Facts) -> list[Shape | None]:
     """The shape without axes of extent 1."""
-    shape, axes = facts.shape(0), facts.numbers(1, "axes")
-    if shape is None or (axes is None and (facts.has(1) or not all(isinstance(one, int) for one in shape))):
+    shape, axes = facts.known(0), facts.numbers(1, "axes")
+    if axes is None and (facts.has(1) or not all(isinstance(one, int) for one in shape)):
         return []
     gone = {normal_axis(axis, len(shape)) for axis in axes} if axes is not None else None
     return [tuple(one for axis, one in enumerate(shape) if (one != 1 if gone is None else axis not in gone))]
@@ -71,8 +71,8 @@ def squeeze(facts: Facts) -> list[Shape | None]:
 
 def unsqueeze(facts: Facts) -> list[Shape | None]:
     """The shape with axes of extent 1 more."""
-    shape, axes = facts.shape(0), facts.numbers(1, "axes")
-    if shape is None or axes is None:
+    shape, axes = facts.known(0), facts.numbers(1, "axes")
+    if axes is None:
         return []
     rank = len(shape) + len(axes)
     new, rest = {normal_axis(axis, rank) for axis in axes}, iter(shape)
@@ -81,9 +81,7 @@ def unsqueeze(facts: Facts) -> list[Shape | None]:
 
 def transpose(facts: Facts) -> list[Shape | None]:
     """The axes in another order."""
-    shape = facts.shape(0)
-    if shape is None:
-        return []
+    shape = facts.known(0)
     order = facts.attribute("perm") or list(reversed(range(len(shape))))
     return [tuple(shape[axis] for axis in order)]
 
@@ -107,17 +105,13 @@ def expand_bounds(facts: Facts, ranges: affine.Ranges) -> dict[Extent, affine.Ra
 
 def tile(facts: Facts) -> list[Shape | None]:
     """Each extent as often as is asked for."""
-    shape, repeats = facts.shape(0), facts.elements(1)
-    if shape is None:
-        return []
+    shape, repeats = facts.known(0), facts.elements(1)
     return [tuple(product(pair) for pair in zip(shape, repeats or (None,) * len(shape), strict=True))]
 
 
 def concat(facts: Facts) -> list[Shape | None]:
     """The sum of extents along an axis."""
-    if any(shape is None for shape in facts.shapes):
-        return []
-    shapes = [shape for shape in facts.shapes if shape is not None]
+    shapes = [facts.known(number) for number in range(len(facts.shapes))]
     axis = normal_axis(facts.attribute("axis"), len(shapes[0]))
     joint = tuple(_same(column) for column in zip(*shapes, strict=True))
     return [replaced(joint, axis, total([shape[axis] for shape in shapes]))]
@@ -132,9 +126,7 @@ def _same(extents: Sequence[Dimension]) -> Dimension:
 
 def split(facts: Facts) -> list[Shape | None]:
     """The parts along an axis: those that are given, or equal ones."""
-    shape = facts.shape(0)
-    if shape is None:
-        return []
+    shape = facts.known(0)
     axis = normal_axis(facts.attribute("axis", 0), len(shape))
     sizes = facts.elements(1, "split")
     if sizes is None and not facts.has(1) and (whole := shape[axis]) is not None:
@@ -148,9 +140,7 @@ def split(facts: Facts) -> list[Shape | None]:
 
 def slice_(facts: Facts) -> list[Shape | None]:
     """What is cut out along each axis."""
-    shape, starts, ends = facts.shape(0), facts.elements(1, "starts"), facts.elements(2, "ends")
-    if shape is None:
-        return []
+    shape, starts, ends = facts.known(0), facts.elements(1, "starts"), facts.elements(2, "ends")
     axes, steps = facts.numbers(3, "axes"), facts.numbers(4)
     count = facts.shape(1)
     if axes is None and (facts.has(3) or not count or not isinstance(count[0], int)):
@@ -191,26 +181,22 @@ def _bound(extent: Extent, bound: Extent, ranges: affine.Ranges | None) -> Exten
 
 def gather(facts: Facts) -> list[Shape | None]:
     """The shape of the indices in the place of an axis."""
-    shape, indices = facts.shape(0), facts.shape(1)
-    if shape is None or indices is None:
-        return []
+    shape, indices = facts.known(0), facts.known(1)
     axis = normal_axis(facts.attribute("axis", 0), len(shape))
     return [(*shape[:axis], *indices, *shape[axis + 1 :])]
 
 
 def gather_nd(facts: Facts) -> list[Shape | None]:
     """The shape of the tuples of indices, and what each chooses."""
-    shape, indices = facts.shape(0), facts.shape(1)
-    if shape is None or not indices or not isinstance(indices[-1], int):
+    shape, indices = facts.known(0), facts.shape(1)
+    if not indices or not isinstance(indices[-1], int):
         return []
     return [(*indices[:-1], *shape[facts.attribute("batch_dims", 0) + indices[-1] :])]
 
 
 def one_hot(facts: Facts) -> list[Shape | None]:
     """The shape of the indices with an axis more."""
-    shape, depth = facts.shape(0), facts.elements(1)
-    if shape is None:
-        return []
+    shape, depth = facts.known(0), facts.elements(1)
     axis = normal_axis(facts.attribute("axis", -1), len(shape) + 1)
     return [(*shape[:axis], depth[0] if depth else None, *shape[axis:])]
 
@@ -252,9 +238,7 @@ def size_of(facts: Facts) -> list[Shape | None]:
 
 def pad(facts: Facts) -> list[Shape | None]:
     """Each extent with what is added on both sides."""
-    shape, pads, axes = facts.shape(0), facts.elements(1, "pads"), facts.numbers(3)
-    if shape is None:
-        return []
+    shape, pads, axes = facts.known(0), facts.elements(1, "pads"), facts.numbers(3)
     if pads is None or (facts.has(3) and axes is None):
         return [(None,) * len(shape)]
     result, count = shape, len(pads) // 2
@@ -266,9 +250,7 @@ def pad(facts: Facts) -> list[Shape | None]:
 
 def center_crop_pad(facts: Facts) -> list[Shape | None]:
     """The extents that are asked for."""
-    shape, target = facts.shape(0), facts.elements(1)
-    if shape is None:
-        return []
+    shape, target = facts.known(0), facts.elements(1)
     result = shape
     axes = facts.attribute("axes") or range(len(shape))
     for place, axis in enumerate(axes):
@@ -278,26 +260,18 @@ def center_crop_pad(facts: Facts) -> list[Shape | None]:
 
 def space_to_depth(facts: Facts) -> list[Shape | None]:
     """A block of pixels becomes channels."""
-    shape, block = facts.shape(0), facts.attribute("blocksize")
-    if shape is None or any(extent is None for extent in shape):
-        return []
-    n, c, h, w = (extent for extent in shape if extent is not None)
+    (n, c, h, w), block = facts.extents(0), facts.attribute("blocksize")
     return [(n, affine.multiply(c, block * block), affine.floordiv(h, block), affine.floordiv(w, block))]
 
 
 def depth_to_space(facts: Facts) -> list[Shape | None]:
     """Channels become a block of pixels."""
-    shape, block = facts.shape(0), facts.attribute("blocksize")
-    if shape is None or any(extent is None for extent in shape):
-        return []
-    n, c, h, w = (extent for extent in shape if extent is not None)
+    (n, c, h, w), block = facts.extents(0), facts.attribute("blocksize")
     return [(n, affine.floordiv(c, block * block), affine.multiply(h, block), affine.multiply(w, block))]
 
 
 def top_k(facts: Facts) -> list[Shape | None]:
     """The number that is asked for, along an axis."""
-    shape, count = facts.shape(0), facts.elements(1, "k")
-    if shape is None:
-        return []
+    shape, count = facts.known(0), facts.elements(1, "k")
     axis = normal_axis(facts.attribute("axis", -1), len(shape))
     return [replaced(shape, axis, count[0] if count else None)] * 2

@@ -21,9 +21,7 @@ def _determinant(facts: Facts) -> list[Shape | None]:
 
 def _regions_of_interest(facts: Facts) -> list[Shape | None]:
     """A pooled image for each region."""
-    image, regions = facts.shape(0), facts.shape(1)
-    if image is None or regions is None:
-        return []
+    image, regions = facts.known(0), facts.known(1)
     pooled = facts.attribute("pooled_shape") or [facts.attribute(f"output_{side}", 1) for side in ("height", "width")]
     return [(regions[0], image[1], *pooled)]
 

@@ -113,7 +113,7 @@ def _windows_demand(weight: int, *bias: int) -> demand.Demand:
 define(
     "Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies, demands=_windows_demand(1, 2),
     shapes=shapes.convolution(), bounds=shapes.convolution_bounds(),
-    attributes=(*checks.WINDOWS, checks.groups()), operands=(checks.bias(2, 1),),
+    attributes=(*checks.WINDOWS, checks.groups()), asked_when_loaded=True,
     channels_of_weights=lambda node: 0,
 )  # fmt: skip
 
@@ -180,7 +180,7 @@ define(
     varies=lambda node: _convolution_varies(node, 3),
     demands=demand.all_of(_windows_demand(3, 8), demand.parameters(4, 5, of=3, axis=0)),
     shapes=shapes.convolution(3), bounds=shapes.convolution_bounds(3),
-    attributes=(*checks.WINDOWS, checks.groups(3)), operands=(checks.bias(8, 3),),
+    attributes=(*checks.WINDOWS, checks.groups(3)), asked_when_loaded=True,
     channels_of_weights=lambda node: 0,
 )  # fmt: skip
 
@@ -250,7 +250,7 @@ def _transposed_varies(node: NodeView) -> Reject | None:
 
 def _transposed_demands(node: NodeView) -> Iterator[Equation]:
     per_group = demand.operand(node, 1, 1)
-    yield from demand.same(0, 1, 1, 0)(node)
+    yield from demand.all_of(demand.same(0, 1, 1, 0), demand.ranked({2: 1}))(node)
     yield from demand.equation(demand.operand(node, 2, 0), demand.times(per_group, int(node.attribute("group", 1))))
 
 
@@ -258,6 +258,6 @@ TRANSPOSED = frozenset({Trait.REDUCTION})
 define(
     "ConvTranspose", TRANSPOSED, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies,
     demands=_transposed_demands, shapes=shapes.transposed_convolution,
-    attributes=(*checks.WINDOWS, checks.groups(transposed=True)), operands=(checks.TRANSPOSED,),
+    attributes=(*checks.WINDOWS, checks.groups(transposed=True)), asked_when_loaded=True,
     channels_of_weights=lambda node: 1,
 )  # fmt: skip

@@ -294,6 +294,7 @@ def _deform_demands(node: NodeView) -> Iterator[Equation]:
     groups, sets = int(node.attribute("group", 1)), int(node.attribute("offset_group", 1))
     yield from demand.equation(demand.operand(node, 0, 1), demand.times(demand.operand(node, 1, 1), groups))
     yield from demand.vectors(3, of=1, axis=0)(node)
+    yield from demand.ranked(dict.fromkeys((2, 4), demand.rank_of(node.input(0)) or 4))(node)
     taps = demand.times(demand.operand(node, 1, 2), demand.operand(node, 1, 3))
     for number, each in ((2, 2), (4, 1)):
         yield from demand.same(number, 0, 0, 0)(node)
@@ -305,7 +306,7 @@ def _deform_demands(node: NodeView) -> Iterator[Equation]:
 define(
     "DeformConv", frozenset({Trait.CONTRACTION}), _lower_deform_conv, per_output(64), _accept_deform_conv,
     demands=_deform_demands, shapes=shapes.deformed_convolution,
-    attributes=(*checks.WINDOWS, check.at_least(1, "group", "offset_group")), operands=(checks.DEFORMED,),
+    attributes=(*checks.WINDOWS, check.at_least(1, "group", "offset_group")), asked_when_loaded=True,
 )  # fmt: skip
 
 # ---- Col2Im and MaxUnpool -----------------------------------------------------------------------------------------

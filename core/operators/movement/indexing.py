@@ -142,23 +142,6 @@ def _reversed_axes(node: NodeView) -> str | None:
     return f"batch_axis {found[0]} and time_axis {found[1]}; one of them is 0, the other 1"
 
 
-def _length_for_each(node: NodeView) -> Iterator[check.Wanted]:
-    """There is a length for each of the batch."""
-    if len(shape := check.shape_of(node, 0)) > 1:
-        yield 1, (shape[node.attribute("batch_axis", 1)],)
-
-
-def _chosen(node: NodeView) -> str | None:
-    """Indices of GatherElements reach no further than the data along any axis but its own."""
-    data, places = check.shape_of(node, 0), check.shape_of(node, 1)
-    axis = node.attribute("axis", 0) % max(len(data), 1)
-    for number, (extent, most) in enumerate(zip(places, data, strict=False)):
-        if number != axis and isinstance(extent, int) and isinstance(most, int) and extent > most:
-            own, other = check.text_of(places), check.text_of(data)
-            return f"its indices have shape {own}, more along axis {number} than the data, {other}"
-    return None
-
-
 define(
     "Gather", MOVEMENT, _lower_gather, moved, varies=anything, shapes=shapes.gather, contents=contents.gather,
     attributes=(check.AXIS,), indices=index_bounds.along_axis,
@@ -166,7 +149,7 @@ define(
 define(
     "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
     demands=demand.within(1, 0, but=demand.attribute("axis", 0)), shapes=like(1),
-    attributes=(check.AXIS,), operands=(_chosen,), indices=index_bounds.along_axis,
+    attributes=(check.AXIS,), asked_when_loaded=True, indices=index_bounds.along_axis,
 )  # fmt: skip
 define(
     "GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth, demands=_gather_nd_demands,
@@ -178,7 +161,7 @@ define(
 )  # fmt: skip
 define(
     "ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything,
-    demands=demand.same(1, 0, 0, demand.attribute("batch_axis", 1)), shapes=LIKE_FIRST,
-    attributes=(_reversed_axes,), operands=(check.agree(_length_for_each),),
+    demands=demand.vectors(1, of=0, axis=demand.attribute("batch_axis", 1)), shapes=LIKE_FIRST,
+    attributes=(_reversed_axes,), asked_when_loaded=True,
     indices=index_bounds.counts(1, lambda node: int(node.attribute("time_axis", 0))),
 )  # fmt: skip

@@ -177,12 +177,6 @@ def _window_demands(node: NodeView) -> Iterator[Equation]:
     yield from demand.same(2, 0, 0, 0)(node)
 
 
-def _updates(node: NodeView) -> Iterator[check.Wanted]:
-    """There is an update for each index."""
-    if shape := check.shape_of(node, 1):
-        yield 2, shape
-
-
 def _cache_starts(node: NodeView) -> Iterable[index_bounds.IndexBound]:
     """The window that is written lies in the cache, or begins there where that is circular."""
     if node.input(2) is not None:
@@ -200,7 +194,7 @@ _REDUCTION = check.one_of("reduction", "none", "add", "mul", "min", "max")
 define(
     "ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS,
     shapes=LIKE_FIRST, contents=contents.scatter,
-    attributes=(check.AXIS, _REDUCTION), operands=(check.agree(_updates),), indices=index_bounds.along_axis,
+    attributes=(check.AXIS, _REDUCTION), asked_when_loaded=True, indices=index_bounds.along_axis,
 )  # fmt: skip
 define(
     "ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand,

@@ -334,17 +334,6 @@ def _heads(*names: str) -> check.Fault:
     return rule
 
 
-def _attended(node: NodeView) -> Iterator[check.Wanted]:
-    """Batches of queries, keys and values agree, and so do heads and lengths of keys and values."""
-    queries, keys = check.shape_of(node, 0), check.shape_of(node, 1)
-    if len(queries) == len(keys) == 4:
-        yield 1, (queries[0], None, None, queries[3])
-        yield 2, (queries[0], keys[1], keys[2], None)
-    elif len(queries) == len(keys) == 3:
-        yield 1, (queries[0], None, None)
-        yield 2, (queries[0], keys[1], None)
-
-
 def _cache_lengths(node: NodeView) -> Iterable[index_bounds.IndexBound]:
     """The lengths of caches are within them."""
     if node.input(6) is not None:
@@ -366,7 +355,7 @@ define(
         _heads("q_num_heads", "kv_num_heads", "kv_num_heads"),
         check.one_of("qk_matmul_output_mode", 0, 1, 2, 3),
     ),
-    operands=(check.agree(_attended),),
+    asked_when_loaded=True,
     indices=_cache_lengths,
 )
 

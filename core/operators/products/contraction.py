@@ -14,7 +14,6 @@ from itertools import combinations
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition import build as b
-from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.demands import Demand
@@ -139,7 +138,7 @@ def _gemm_cost(node: NodeView) -> Cost:
 def _gemm_demands(node: NodeView) -> Iterator[Equation]:
     transposed = node.attribute("transA", 0), node.attribute("transB", 0)
     yield from demand.same(0, 0 if transposed[0] else 1, 1, 1 if transposed[1] else 0)(node)
-    yield from demand.expanding_to_result(2)(node)
+    yield from demand.all_of(demand.ranked({2: 2}, "at most"), demand.expanding_to_result(2))(node)
 
 
 def _accept_gemm(node: NodeView) -> Reject | None:
@@ -149,21 +148,9 @@ def _accept_gemm(node: NodeView) -> Reject | None:
     return None
 
 
-def _sum_of_product(node: NodeView) -> str | None:
-    """The third operand of Gemm broadcasts to the product of the others."""
-    a, c, shape = check.shape_of(node, 0), check.shape_of(node, 1), check.shape_of(node, 2)
-    if len(a) != 2 or len(c) != 2 or node.input(2) is None:
-        return None
-    product = (a[1 if node.attribute("transA", 0) else 0], c[0 if node.attribute("transB", 0) else 1])
-    tail = product[2 - len(shape) :] if len(shape) <= 2 else ()
-    if len(shape) > 2 or any(one != 1 and check.differ(one, other) for one, other in zip(shape, tail, strict=True)):
-        return f"its third input has shape {check.text_of(shape)}, which does not broadcast to {check.text_of(product)}"
-    return None
-
-
 define(
     "Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
-    shapes=shapes.gemm, operands=(_sum_of_product,),
+    shapes=shapes.gemm, asked_when_loaded=True,
     channels_of_weights=lambda node: 0 if node.attribute("transB", 0) else 1,
 )  # fmt: skip
 

@@ -304,7 +304,8 @@ def _demands(node: NodeView) -> Iterator[Equation]:
     gates, batch = GATES[node.op_type], 0 if node.attribute("layout", 0) else 1
     units = demand.operand(node, 2, 2)
     all_gates = demand.times(units, gates)
-    yield from demand.same(1, 2, 0, 2)(node)
+    ranks = {0: 3, 1: 3, 2: 3, 3: 2, 4: 1, 5: 3, 6: 3, 7: 2}
+    yield from demand.all_of(demand.ranked(ranks), demand.same(1, 2, 0, 2))(node)
     wanted = {1: (1, all_gates), 2: (1, all_gates), 3: (1, demand.times(all_gates, 2)), 7: (1, demand.times(units, 3))}
     for number, (axis, extent) in {**wanted, 5: (2, units), 6: (2, units)}.items():
         yield from demand.equation(demand.operand(node, number, axis), extent)
@@ -316,28 +317,6 @@ def _demands(node: NodeView) -> Iterator[Equation]:
         yield from demand.equation(demand.operand(node, number, axis), demand.operand(node, 0, batch))
 
 
-def _layer_extents(gates: int) -> check.Fault:
-    """Weights, bias, lengths, states and peepholes of a recurrent layer."""
-
-    def wanted(node: NodeView) -> Iterator[check.Wanted]:
-        image, weights = check.shape_of(node, 0), check.shape_of(node, 1)
-        if len(image) != 3 or len(weights) != 3:
-            return
-        by_batch = bool(node.attribute("layout", 0))
-        batch, directions = image[0 if by_batch else 1], weights[0]
-        rows, hidden = weights[1], weights[1] // gates if isinstance(weights[1], int) else None
-        state = (batch, directions, hidden) if by_batch else (directions, batch, hidden)
-        yield 1, (directions, check.times(hidden, gates), image[2])
-        yield 2, (directions, rows, hidden)
-        yield 3, (directions, check.times(rows, 2))
-        yield 4, (batch,)
-        yield 5, state
-        yield 6, state
-        yield 7, (directions, check.times(hidden, 3))
-
-    return check.agree(wanted)
-
-
 _CHECKS = (
     check.at_least(1, "hidden_size"),
     check.at_least(0, "clip"),
@@ -346,9 +325,9 @@ _CHECKS = (
 )
 
 
-for _name, _gates in GATES.items():
+for _name in GATES:
     define(
         _name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands,
-        shapes=shapes.recurrent, attributes=_CHECKS, operands=(_layer_extents(_gates),),
+        shapes=shapes.recurrent, attributes=_CHECKS, asked_when_loaded=True,
         indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))),
     )  # fmt: skip

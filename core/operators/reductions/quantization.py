@@ -182,27 +182,16 @@ def _quantised_axis(node: NodeView) -> str | None:
     return None if scale is not None and scale.static_shape in ((), (1,)) else check.AXIS(node)
 
 
-def _scale_for_each(node: NodeView) -> str | None:
-    """A scale for each position along an axis has as many elements as that."""
-    data, scale = check.shape_of(node, 0), check.shape_of(node, 1)
-    if len(scale) != 1 or scale[0] == 1 or not data or node.attribute("block_size", 0):
-        return None
-    axis = node.attribute("axis", 1) % len(data)
-    if check.differ(scale[0], data[axis]):
-        return f"it has {scale[0]} scales for axis {axis} of extent {data[axis]}"
-    return None
-
-
 _CHECKS = (_quantised_axis, check.at_least(0, "block_size"))
 
 
 define(
     "QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept, varies=_varies, demands=_demands,
-    shapes=LIKE_FIRST, attributes=_CHECKS, operands=(_scale_for_each,),
+    shapes=LIKE_FIRST, attributes=_CHECKS, asked_when_loaded=True,
 )  # fmt: skip
 define(
     "DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept, varies=_varies, demands=_demands,
-    shapes=LIKE_FIRST, attributes=_CHECKS, operands=(_scale_for_each,),
+    shapes=LIKE_FIRST, attributes=_CHECKS, asked_when_loaded=True,
 )  # fmt: skip
 define(
     "DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything,

@@ -15,6 +15,7 @@ from graft.core.graph.dimensions import (
     forget_stated,
     keep_ranges,
     name_dimensions,
+    unique,
 )
 from graft.core.graph.exception_translation import CONTRADICTIONS, readable, tidy
 from graft.core.graph.traversal import all_nodes
@@ -107,13 +108,7 @@ def _name_nodes(model: ir.Model) -> None:
     nodes = list(all_nodes(model.graph))
     taken: set[str] = set()
     for node in nodes:
-        wanted = node.name or node.outputs[0].name or node.op_type
-        name, number = wanted, 1
-        while name in taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        taken.add(name)
-        node.name = name
+        node.name = unique(node.name or node.outputs[0].name or node.op_type, taken)
 
 
 def _shown(name: str, shape: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.graph.dimensions import unique
 from graft.core.graph.traversal import all_graphs
 from graft.core.graph.view import NodeView, constant_tensor
 from graft.core.operators.all import OPERATORS
@@ -120,12 +121,7 @@ class Names:
 
     def fresh(self, near: str) -> str:
         """Return ``near``, with a number where that name is taken, and take it."""
-        name, number = near, 1
-        while name in self._taken:
-            number += 1
-            name = f"{near}_{number}"
-        self._taken.add(name)
-        return name
+        return unique(near, self._taken)
 
 
 def graph_of(node: ir.Node) -> ir.Graph:

@@ -5,10 +5,12 @@ Those that ONNX 1.4 called experimental ONNX Runtime kept; converters of CoreML 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from onnx import TensorProto
 
-from graft.core.operators.definition.function_body import Body
+from graft.core.operators.definition.function_body import Body, Function
 from graft.core.operators.functions.microsoft import add
 
 LEGACY = "graft.legacy"
@@ -24,16 +26,14 @@ def _scale(f: Body) -> None:
     f.give(0, f.scaled(f.input(0), f.attribute("scale", 1.0)))
 
 
-def _scaled_tanh(f: Body) -> None:
-    f.give(0, f.scaled(f("Tanh", f.scaled(f.input(0), f.attribute("beta", 1.0))), f.attribute("alpha", 1.0)))
+def _between_factors(op_type: str) -> Function:
+    """``alpha * function(beta * x)``."""
 
+    def function(f: Body) -> None:
+        inner = f(op_type, f.scaled(f.input(0), f.attribute("beta", 1.0)))
+        f.give(0, f.scaled(inner, f.attribute("alpha", 1.0)))
 
-def _parametric_softplus(f: Body) -> None:
-    f.give(0, f.scaled(f("Softplus", f.scaled(f.input(0), f.attribute("beta", 1.0))), f.attribute("alpha", 1.0)))
-
-
-def _thresholded_relu(f: Body) -> None:
-    f.give(0, f("ThresholdedRelu", f.input(0), alpha=f.attribute("alpha", 1.0)))
+    return function
 
 
 def _image_scaler(f: Body) -> None:
@@ -50,10 +50,6 @@ def _crop(f: Body) -> None:
     else:
         ends = [-bottom or np.iinfo(np.int64).max, -right or np.iinfo(np.int64).max]
     f.give(0, f("Slice", x, f.ints(top, left), f.ints(*ends), f.ints(2, 3)))
-
-
-def _dynamic_slice(f: Body) -> None:
-    f.give(0, f("Slice", *f.inputs))
 
 
 def _mean_variance(f: Body) -> None:
@@ -109,19 +105,19 @@ def _train_batch_normalization(f: Body) -> None:
         f.give(number, f("Add", f.scaled(old, kept), share))
 
 
-add("Affine", _affine, LEGACY)
-add("Scale", _scale, LEGACY)
-add("ScaledTanh", _scaled_tanh, LEGACY)
-add("ParametricSoftplus", _parametric_softplus, LEGACY)
-add("ThresholdedRelu", _thresholded_relu, LEGACY)
-add("ImageScaler", _image_scaler, LEGACY)
-add("Crop", _crop, LEGACY)
-add("DynamicSlice", _dynamic_slice, LEGACY)
-add("MeanVarianceNormalization", _mean_variance, LEGACY)
+EXPERIMENTAL: Mapping[str, Function] = {
+    "Affine": _affine,
+    "Scale": _scale,
+    "ScaledTanh": _between_factors("Tanh"),
+    "ParametricSoftplus": _between_factors("Softplus"),
+    "ThresholdedRelu": lambda f: f.give(0, f("ThresholdedRelu", f.input(0), alpha=f.attribute("alpha", 1.0))),
+    "ImageScaler": _image_scaler,
+    "Crop": _crop,
+    "DynamicSlice": lambda f: f.give(0, f("Slice", *f.inputs)),
+    "MeanVarianceNormalization": _mean_variance,
+}
+"""Those that stood among ai.onnx's before it had them, or that it never had."""
+for _name, _function in EXPERIMENTAL.items():
+    add(_name, _function, LEGACY)
 add("GroupNormalization", _group_normalization, LEGACY)
 add("BatchNormalization", _batch_normalization, LEGACY)
-EXPERIMENTAL = frozenset({
-    "Affine", "Scale", "ScaledTanh", "ParametricSoftplus", "ThresholdedRelu", "ImageScaler", "Crop", "DynamicSlice",
-    "MeanVarianceNormalization",
-})  # fmt: skip
-"""Those that stood among ai.onnx's before it had them, or that it never had."""

@@ -15,15 +15,8 @@ from graft.core.graph.view import COPIES_ZERO, NodeView, constant_tensor
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Contents, Shape
 from graft.core.operators.definition.table import Trait
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    add_constant,
-    attribute_of,
-    constant_of,
-    has_trait,
-    is_operator,
-    origin_of,
-)
+from graft.core.rewriting.node_pass import Names
+from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, has_trait, is_operator, origin_of
 from graft.core.shapes.shape_arithmetic import WHOLE_NUMBERS, shape_arithmetic
 from graft.core.shapes.symbolic_shapes import BODIES, SymbolicInference, dimensions_of
 from graft.runtime.extents import Extent, ExtentOperator, Operation, Symbol

@@ -12,9 +12,8 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_graphs
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
 from graft.core.rewriting.node_rewrite import (
-    Names,
     add_constant,
     attribute_of,
     constant_of,
@@ -27,7 +26,7 @@ from graft.core.rewriting.node_rewrite import (
 
 
 @dataclass(frozen=True)
-class FoldBatchNormalization:
+class FoldBatchNormalization(NodePass):
     """Compose chains of BatchNormalization, Mul, Div, Add and Sub that are affine in each channel.
 
     1. after a Conv, ConvTranspose (of one group) or Gemm with constant weights that nobody else reads: into its
@@ -40,18 +39,10 @@ class FoldBatchNormalization:
 
     name: ClassVar[str] = "fold-batch-normalization"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        names, changed = Names(model), False
-        for graph in list(all_graphs(model)):
-            done: set[ir.Node] = set()
-            for node in list(graph):
-                if node in done or (first := _affine(node)) is None:
-                    continue
-                chain = _chain(node, first)
-                done.update(chain.nodes)
-                changed |= _fold(graph, chain, names)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        first = _affine(node)
+        return first is not None and _fold(_chain(node, first), rewriter.names)
 
 
 @dataclass(slots=True)
@@ -61,6 +52,12 @@ class _Chain:
     nodes: list[ir.Node]
     scale: np.ndarray
     shift: np.ndarray
+
+    @property
+    def graph(self) -> ir.Graph:
+        graph = self.nodes[-1].graph
+        assert isinstance(graph, ir.Graph), f"'{self.nodes[-1].name}' is in no graph"
+        return graph
 
     @property
     def source(self) -> ir.Value:
@@ -131,13 +128,13 @@ def _chain(node: ir.Node, first: tuple[np.ndarray, np.ndarray]) -> _Chain:
     return chain
 
 
-def _fold(graph: ir.Graph, chain: _Chain, names: Names) -> bool:
+def _fold(chain: _Chain, names: Names) -> bool:
     producer = chain.source.producer()
-    if producer is not None and producer.graph is graph and sole_use(chain.source) and _absorbs(producer):
-        _fold_into(graph, producer, chain, names)  # case 1
+    if producer is not None and producer.graph is chain.graph and sole_use(chain.source) and _absorbs(producer):
+        _fold_into(producer, chain, names)  # case 1
         return True
     if len(chain.nodes) > 2 or any(node.op_type == "BatchNormalization" for node in chain.nodes):
-        _rewrite(graph, chain, names)  # case 2
+        _rewrite(chain, names)  # case 2
         return True
     return False
 
@@ -155,8 +152,12 @@ def _absorbs(node: ir.Node) -> bool:
     return True
 
 
-def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: Names) -> None:
-    weights, bias = constant_of(node.inputs[1]), constant_of(node.inputs[2]) if len(node.inputs) > 2 else None
+def _fold_into(node: ir.Node, chain: _Chain, names: Names) -> None:
+    graph, weights, bias = (
+        chain.graph,
+        constant_of(node.inputs[1]),
+        constant_of(node.inputs[2]) if len(node.inputs) > 2 else None,
+    )
     assert weights is not None, f"the weights of '{node.name}' are constant"
     axis = 1 if node.op_type == "ConvTranspose" else 0
     if node.op_type == "Gemm" and not attribute_of(node, "transB", 0):
@@ -176,8 +177,8 @@ def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: Names) -> N
     graph.remove(node, safe=True)
 
 
-def _rewrite(graph: ir.Graph, chain: _Chain, names: Names) -> None:
-    rank, dtype = len(chain.source.shape or ()), chain.source.dtype
+def _rewrite(chain: _Chain, names: Names) -> None:
+    graph, rank, dtype = chain.graph, len(chain.source.shape or ()), chain.source.dtype
     assert dtype is not None, f"'{chain.source.name}' has a type"
     along = (-1, *[1] * (rank - 2))
     near, last = chain.nodes[-1].outputs[0].name, chain.nodes[-1]

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_nodes
 from graft.core.graph.view import ValueView
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
 from graft.core.rewriting.node_rewrite import (
-    Names,
     add_constant,
     attribute_of,
     constant_of,
@@ -24,7 +23,6 @@ from graft.core.rewriting.node_rewrite import (
     replace_node,
     static_shape,
 )
-from graft.core.shapes.inference import infer_shapes
 from graft.core.types import FLOATS
 
 LEFT = "graft.convolves-transposed"
@@ -36,7 +34,7 @@ THE_END = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class InterleaveConvolutions:
+class InterleaveConvolutions(NodePass):
     """Write ConvTranspose as Conv.
 
     With stride s, element ``s*q + r`` of the result (padding included) is a convolution of the input around q with
@@ -56,18 +54,16 @@ class InterleaveConvolutions:
     """
 
     name: ClassVar[str] = "interleave-convolutions"
+    infers: ClassVar[bool] = True
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        names, changed = None, False
-        for node in list(all_nodes(model.graph)):
-            if is_operator(node, "ConvTranspose") and (conv := _transposed(node)) is not None:
-                names = names or Names(model)
-                _rewrite(_if_finite(node, conv, names) if conv.wants_finite_weights else node, conv, names)
-                changed = True
-        if changed:
-            infer_shapes(model)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        conv = _transposed(node) if is_operator(node, "ConvTranspose") else None
+        if conv is None:
+            return False
+        names = rewriter.names
+        _rewrite(_if_finite(node, conv, names) if conv.wants_finite_weights else node, conv, names)
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.affine.expressions import Ranges
-from graft.core.graph.dimensions import ranges_of
-from graft.core.graph.traversal import all_nodes
 from graft.core.passes.canonicalize_shapes import symbolic_target
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
 from graft.core.rewriting.node_rewrite import (
-    Names,
     add_constant,
     attribute_of,
     constant_of,
@@ -29,7 +27,7 @@ USUAL: Mapping[str, int | float] = {"alpha": 1.0, "beta": 1.0, "transA": 0}
 
 
 @dataclass(frozen=True)
-class KeepRowAxes:
+class KeepRowAxes(NodePass):
     """Write ``Reshape(Gemm(Reshape(x)))`` with a varying number of rows as MatMul and Add over the axes of the result.
 
     Gemm takes matrices, so exporters write ``[batch, length]`` as one axis before it and as two behind it. Where the
@@ -39,16 +37,12 @@ class KeepRowAxes:
 
     name: ClassVar[str] = "keep-row-axes"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        ranges, names, changed = ranges_of(model), None, False
-        for node in list(all_nodes(model.graph)):
-            if is_operator(node, "Gemm") and all(
-                attribute_of(node, name, usual) == usual for name, usual in USUAL.items()
-            ):
-                names = names or Names(model)
-                changed |= _rewrite(node, names, ranges)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        is_plain = is_operator(node, "Gemm") and all(
+            attribute_of(node, name, usual) == usual for name, usual in USUAL.items()
+        )
+        return is_plain and _rewrite(node, rewriter.names, rewriter.ranges)
 
 
 def _rewrite(node: ir.Node, names: Names, ranges: Ranges) -> bool:

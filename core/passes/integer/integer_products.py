@@ -23,7 +23,8 @@ from graft.core.passes.integer.quantized_tensors import (
     dequantized,
     quantization,
 )
-from graft.core.rewriting.node_rewrite import Names, attribute_of, constant_of, image_shape, known_shape, static_shape
+from graft.core.rewriting.node_pass import Names
+from graft.core.rewriting.node_rewrite import attribute_of, constant_of, image_shape, known_shape, static_shape
 from graft.core.tensor_ir.anchors import Windows
 
 SLIDING = ("group", "strides", "dilations", "pads", "auto_pad")

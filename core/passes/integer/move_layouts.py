@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from graft.core.operators.definition.table import Trait
 from graft.core.passes.integer.quantized_tensors import Emitter, quantization_of
+from graft.core.rewriting.node_pass import Names
 from graft.core.rewriting.node_rewrite import (
-    Names,
     attribute_of,
     constant_of,
     has_trait,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.rewriting.node_rewrite import Names, add_constant, attribute_of, constant_of, is_operator, origin_of
+from graft.core.rewriting.node_pass import Names
+from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, is_operator, origin_of
 
 RANGES = {ir.DataType.UINT8: (0, 255), ir.DataType.INT8: (-128, 127)}
 """The least and the largest number of the types that integer arithmetic is for."""

@@ -32,7 +32,6 @@ from graft.runtime.arguments import DIMS, SHAPES, optional, takes
 
 
 @takes(source=SOURCE, shapes=optional(SHAPES), dims=optional(DIMS))
-@collection_paused()
 def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, dims: Dims | None = None) -> ir.Model:
     """Return a model, checked, brought to opset `OPSET`, with shapes inferred and every node named.
 
@@ -43,6 +42,12 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
     input becomes a constant. What was done stands in ``record_of(model)``. A model that `load` returned is returned as
     it is. Raises ModelError.
     """
+    return imported(source, shapes, dims)
+
+
+@collection_paused()
+def imported(source: Source, shapes: Mapping[str, Sequence[int]] | None, dims: Dims | None) -> ir.Model:
+    """Return what `load` does, of arguments that were checked where they came in."""
     if isinstance(source, ir.Model) and RECORD in source.meta and not shapes and not dims:
         return source
     proto, constants = opened(source)

@@ -9,16 +9,15 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.affine.expressions import Ranges, is_at_least
-from graft.core.graph.dimensions import ranges_of
-from graft.core.graph.traversal import all_nodes
 from graft.core.operators.definition.facts import Shape
 from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
 from graft.core.shapes.shape_arithmetic import comes_from_shapes
 from graft.core.shapes.symbolic_shapes import dimensions_of
 
 
 @dataclass(frozen=True)
-class CanonicalizeShapes:
+class CanonicalizeShapes(NodePass):
     """Give shape operands as literal constants.
 
     1. Reshape and Expand whose output shape is known take it as a constant, without 0 and -1: not where data decide it
@@ -30,18 +29,15 @@ class CanonicalizeShapes:
 
     name: ClassVar[str] = "canonicalize-shapes"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        names, ranges, changed = rewrite.Names(model), ranges_of(model), False
-        for node in list(all_nodes(model.graph)):
-            if rewrite.is_operator(node, "Reshape", "Expand"):
-                changed |= _write_shape(node, names) or _write_symbolic(node, names, ranges)
-            if rewrite.is_operator(node, "Reshape"):
-                changed |= _skip_view(node)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        if not rewrite.is_operator(node, "Reshape", "Expand"):
+            return False
+        changed = _write_shape(node, rewriter.names) or _write_symbolic(node, rewriter)
+        return (node.op_type == "Reshape" and _skip_view(node)) or changed
 
 
-def _write_shape(node: ir.Node, names: rewrite.Names) -> bool:  # case 1
+def _write_shape(node: ir.Node, names: Names) -> bool:  # case 1
     shape, graph = rewrite.static_shape(node.outputs[0]), node.graph
     if shape is None or 0 in shape or not isinstance(graph, ir.Graph):
         return False
@@ -57,17 +53,17 @@ def _write_shape(node: ir.Node, names: rewrite.Names) -> bool:  # case 1
     return True
 
 
-def _write_symbolic(node: ir.Node, names: rewrite.Names, ranges: Ranges) -> bool:  # case 2
+def _write_symbolic(node: ir.Node, rewriter: Rewriter) -> bool:  # case 2
     source, output, graph = node.inputs[0], node.outputs[0], node.graph
     before = None if source is None else dimensions_of(source)
     after = dimensions_of(output)
     if not rewrite.is_operator(node, "Reshape") or after is None or before is None or not isinstance(graph, ir.Graph):
         return False
-    target = symbolic_target(before, after, ranges)
+    target = symbolic_target(before, after, rewriter.ranges)
     stated = rewrite.constant_of(node.inputs[1])
     if target is None or (stated is not None and stated.tolist() == target):
         return False
-    name = names.fresh(f"{output.name}_shape")
+    name = rewriter.names.fresh(f"{output.name}_shape")
     node.replace_input_with(1, rewrite.add_constant(graph, name, np.array(target, np.int64)))
     node.attributes.pop("allowzero", None)
     return True

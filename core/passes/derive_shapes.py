@@ -17,6 +17,7 @@ from graft.core.operators.definition.facts import Contents, Shape
 from graft.core.operators.definition.phrases import Phrases
 from graft.core.operators.definition.table import Trait
 from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names
 from graft.core.shapes.shape_arithmetic import WHOLE_NUMBERS, shape_arithmetic
 from graft.core.shapes.symbolic_shapes import BODIES, SymbolicInference, dimensions_of
 from graft.runtime.extents import Extent, ExtentOperator, Operation, Symbol
@@ -58,13 +59,13 @@ class DeriveShapes:
                 contents = inference.contents.get(value)
                 if value in derived or contents is None or not _is_wanted(value, inference.contents, places):
                     continue
-                writer = writer or _Writer(model, places, rewrite.Names(model))
+                writer = writer or _Writer(model, places, Names(model))
                 ir.convenience.replace_all_uses_with(value, writer.value(graph, value, contents))
                 changed = True
         for node in all_nodes(model.graph):
             target = _target(node, inference.shapes, places)
             if target is not None:
-                writer = writer or _Writer(model, places, rewrite.Names(model))
+                writer = writer or _Writer(model, places, Names(model))
                 node.replace_input_with(1, writer.extents(node.outputs[0].name or "", (len(target),), target))
                 node.attributes["allowzero"] = ir.AttrInt64("allowzero", 1)
                 node.metadata_props[COPIES_ZERO] = inferred.get(node, "")
@@ -161,7 +162,7 @@ class _Writer(Phrases[ir.Value]):
 
     model: ir.Model
     places: Mapping[str, tuple[ir.Value, int]]
-    names: rewrite.Names
+    names: Names
     vectors: dict[Extent, ir.Value] = field(default_factory=dict)
     """Tensors of one element by extent."""
     written: dict[tuple[tuple[int, ...], tuple[Extent, ...], ir.DataType], ir.Value] = field(default_factory=dict)

@@ -7,15 +7,14 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_nodes
 from graft.core.graph.view import ValueView
-from graft.core.rewriting.node_rewrite import Names, attribute_of, hand_over, is_operator
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
+from graft.core.rewriting.node_rewrite import attribute_of, hand_over, is_operator
 from graft.core.rewriting.writer import Writer
-from graft.core.shapes.inference import infer_shapes
 
 
 @dataclass(frozen=True)
-class ExplicitCaches:
+class ExplicitCaches(NodePass):
     """Write Attention that gives its caches with the new keys and values back as Concats and Attention over these.
 
     The caches are needed in memory anyway. So attention has one result, and is one kernel; and growing caches look
@@ -25,17 +24,14 @@ class ExplicitCaches:
     """
 
     name: ClassVar[str] = "explicit-caches"
+    infers: ClassVar[bool] = True
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        nodes = [node for node in all_nodes(model.graph) if _grows(node)]
-        names = Names(model) if nodes else None
-        for node in nodes:
-            assert names is not None
-            _rewrite(node, names)
-        if nodes:
-            infer_shapes(model)
-        return bool(nodes)
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        grows = _grows(node)
+        if grows:
+            _rewrite(node, rewriter.names)
+        return grows
 
 
 def _grows(node: ir.Node) -> bool:

@@ -12,13 +12,13 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_graphs
 from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
 from graft.core.rewriting.writer import Writer
 
 
 @dataclass(frozen=True)
-class FoldBatchNormalization:
+class FoldBatchNormalization(NodePass):
     """Compose chains of BatchNormalization, Mul, Div, Add and Sub that are affine in each channel.
 
     1. after a Conv, ConvTranspose (of one group) or Gemm with constant weights that nobody else reads: into its
@@ -31,18 +31,10 @@ class FoldBatchNormalization:
 
     name: ClassVar[str] = "fold-batch-normalization"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        names, changed = rewrite.Names(model), False
-        for graph in list(all_graphs(model)):
-            done: set[ir.Node] = set()
-            for node in list(graph):
-                if node in done or (first := _affine(node)) is None:
-                    continue
-                chain = _chain(node, first)
-                done.update(chain.nodes)
-                changed |= _fold(graph, chain, names)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        first = _affine(node)
+        return first is not None and _fold(_chain(node, first), rewriter.names)
 
 
 @dataclass(slots=True)
@@ -52,6 +44,12 @@ class _Chain:
     nodes: list[ir.Node]
     scale: np.ndarray
     shift: np.ndarray
+
+    @property
+    def graph(self) -> ir.Graph:
+        graph = self.nodes[-1].graph
+        assert isinstance(graph, ir.Graph), f"'{self.nodes[-1].name}' is in no graph"
+        return graph
 
     @property
     def source(self) -> ir.Value:
@@ -122,13 +120,13 @@ def _chain(node: ir.Node, first: tuple[np.ndarray, np.ndarray]) -> _Chain:
     return chain
 
 
-def _fold(graph: ir.Graph, chain: _Chain, names: rewrite.Names) -> bool:
+def _fold(chain: _Chain, names: Names) -> bool:
     producer = chain.source.producer()
-    if producer is not None and producer.graph is graph and rewrite.sole_use(chain.source) and _absorbs(producer):
-        _fold_into(graph, producer, chain, names)  # case 1
+    if producer is not None and producer.graph is chain.graph and rewrite.sole_use(chain.source) and _absorbs(producer):
+        _fold_into(producer, chain, names)  # case 1
         return True
     if len(chain.nodes) > 2 or any(node.op_type == "BatchNormalization" for node in chain.nodes):
-        _rewrite(graph, chain, names)  # case 2
+        _rewrite(chain, names)  # case 2
         return True
     return False
 
@@ -146,8 +144,9 @@ def _absorbs(node: ir.Node) -> bool:
     return True
 
 
-def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: rewrite.Names) -> None:
-    weights, bias = (
+def _fold_into(node: ir.Node, chain: _Chain, names: Names) -> None:
+    graph, weights, bias = (
+        chain.graph,
         rewrite.constant_of(node.inputs[1]),
         rewrite.constant_of(node.inputs[2]) if len(node.inputs) > 2 else None,
     )
@@ -168,8 +167,8 @@ def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: rewrite.Nam
     graph.remove(node, safe=True)
 
 
-def _rewrite(graph: ir.Graph, chain: _Chain, names: rewrite.Names) -> None:
-    rank, dtype = len(chain.source.shape or ()), chain.source.dtype
+def _rewrite(chain: _Chain, names: Names) -> None:
+    graph, rank, dtype = chain.graph, len(chain.source.shape or ()), chain.source.dtype
     assert dtype is not None, f"'{chain.source.name}' has a type"
     along = (-1, *[1] * (rank - 2))
     *others, last = chain.nodes

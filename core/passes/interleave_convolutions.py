@@ -11,11 +11,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_nodes
 from graft.core.graph.view import ValueView
 from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
 from graft.core.rewriting.writer import Writer
-from graft.core.shapes.inference import infer_shapes
 from graft.core.types import FLOATS
 
 LEFT = "graft.convolves-transposed"
@@ -27,7 +26,7 @@ THE_END = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class InterleaveConvolutions:
+class InterleaveConvolutions(NodePass):
     """Write ConvTranspose as Conv.
 
     With stride s, element ``s*q + r`` of the result (padding included) is a convolution of the input around q with
@@ -47,18 +46,16 @@ class InterleaveConvolutions:
     """
 
     name: ClassVar[str] = "interleave-convolutions"
+    infers: ClassVar[bool] = True
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        names, changed = None, False
-        for node in list(all_nodes(model.graph)):
-            if rewrite.is_operator(node, "ConvTranspose") and (conv := _transposed(node)) is not None:
-                names = names or rewrite.Names(model)
-                _rewrite(_if_finite(node, conv, names) if conv.wants_finite_weights else node, conv, names)
-                changed = True
-        if changed:
-            infer_shapes(model)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        conv = _transposed(node) if rewrite.is_operator(node, "ConvTranspose") else None
+        if conv is None:
+            return False
+        names = rewriter.names
+        _rewrite(_if_finite(node, conv, names) if conv.wants_finite_weights else node, conv, names)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +232,7 @@ def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[
     return pads if min(pads) >= 0 else None
 
 
-def _if_finite(node: ir.Node, conv: _Transposed, names: rewrite.Names) -> ir.Node:
+def _if_finite(node: ir.Node, conv: _Transposed, names: Names) -> ir.Node:
     """Put an If in the place of a node, which is in both branches, and return that of finite weights."""
     steps = Writer(node, names)
     magnitude = steps("ReduceL1", steps("Cast", conv.weights, to=FLOAT), keepdims=0)
@@ -250,7 +247,7 @@ def _if_finite(node: ir.Node, conv: _Transposed, names: rewrite.Names) -> ir.Nod
     return copies[0]
 
 
-def _copied(node: ir.Node, names: rewrite.Names) -> ir.Node:
+def _copied(node: ir.Node, names: Names) -> ir.Node:
     """Return a node of the same inputs and attributes, in no graph."""
     copy = ir.node(
         node.op_type, list(node.inputs), attributes=dict(node.attributes), name=names.fresh(f"{node.name}_if")
@@ -261,7 +258,7 @@ def _copied(node: ir.Node, names: rewrite.Names) -> ir.Node:
     return copy
 
 
-def _rewrite(node: ir.Node, conv: _Transposed, names: rewrite.Names) -> None:
+def _rewrite(node: ir.Node, conv: _Transposed, names: Names) -> None:
     """Put convolutions, and what interleaves and cuts their results, in the place of a node."""
     steps = Writer(node, names)
     if all(axis.stride == 1 for axis in conv.axes):

@@ -9,16 +9,15 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.affine.expressions import Ranges
-from graft.core.graph.dimensions import ranges_of
-from graft.core.graph.traversal import all_nodes
 from graft.core.passes.canonicalize_shapes import symbolic_target
 from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
 from graft.core.rewriting.writer import Writer
 from graft.core.shapes.symbolic_shapes import dimensions_of
 
 
 @dataclass(frozen=True)
-class KeepRowAxes:
+class KeepRowAxes(NodePass):
     """Write ``Reshape(Gemm(Reshape(x)))`` with a varying number of rows as MatMul and Add over the axes of the result.
 
     Gemm takes matrices, so exporters write ``[batch, length]`` as one axis before it and as two behind it. Where the
@@ -28,17 +27,12 @@ class KeepRowAxes:
 
     name: ClassVar[str] = "keep-row-axes"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        ranges, names, changed = ranges_of(model), None, False
-        for node in list(all_nodes(model.graph)):
-            if rewrite.is_plain_gemm(node):
-                names = names or rewrite.Names(model)
-                changed |= _rewrite(node, names, ranges)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        return rewrite.is_plain_gemm(node) and _rewrite(node, rewriter.names, rewriter.ranges)
 
 
-def _rewrite(node: ir.Node, names: rewrite.Names, ranges: Ranges) -> bool:
+def _rewrite(node: ir.Node, names: Names, ranges: Ranges) -> bool:
     """Replace a Gemm between two Reshapes, and the second of them; False where it is something else."""
     rows, graph = node.inputs[0], node.graph
     before, after = None if rows is None else rows.producer(), _reader(node.outputs[0])

@@ -8,16 +8,16 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_nodes
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition.table import Trait
 from graft.core.operators.lower import window_of
-from graft.core.rewriting.node_rewrite import Names, graph_of, has_trait, is_operator, replace_node, sole_use
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
+from graft.core.rewriting.node_rewrite import graph_of, has_trait, is_operator, replace_node, sole_use
 from graft.core.rewriting.writer import Writer
 
 
 @dataclass(frozen=True)
-class MoveTransposes:
+class MoveTransposes(NodePass):
     """Compute on tensors before they are transposed: a network that normalises channels keeps them last.
 
     A depthwise convolution between a Transpose and its inverse is the same convolution of another layout, which a
@@ -32,25 +32,25 @@ class MoveTransposes:
 
     name: ClassVar[str] = "move-transposes"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        changed, names = False, Names(model)
-        for node in list(all_nodes(model.graph)):
-            order = _order(node)
-            before = None if order is None else _order(_producer(node.inputs[0]))
-            if order is not None and before is not None:  # case 1
-                if not _feeds_depthwise(node.outputs[0], _inverse(order), alone=True):
-                    _merge(node, [before[axis] for axis in order])
-                    changed = True
-            elif has_trait(node, Trait.ELEMENTWISE) and any(
-                is_operator(_producer(one), "Transpose") for one in node.inputs
-            ):
-                for value, wanted in _plain_inputs(node):  # case 3
-                    _transpose_twice(value, wanted, names)
-                if (common := _common_order(node)) is not None:  # case 2
-                    _compute_before(node, common, names)
-                    changed = True
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        order = _order(node)
+        before = None if order is None else _order(_producer(node.inputs[0]))
+        if order is not None and before is not None:  # case 1
+            if _feeds_depthwise(node.outputs[0], _inverse(order), alone=True):
+                return False
+            _merge(node, [before[axis] for axis in order])
+            return True
+        if not has_trait(node, Trait.ELEMENTWISE) or not any(
+            is_operator(_producer(one), "Transpose") for one in node.inputs
+        ):
+            return False
+        for value, wanted in _plain_inputs(node):  # case 3
+            _transpose_twice(value, wanted, rewriter.names)
+        if (common := _common_order(node)) is None:
+            return False
+        _compute_before(node, common, rewriter.names)  # case 2
+        return True
 
 
 def _producer(value: ir.Value | None) -> ir.Node | None:

@@ -7,16 +7,15 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_nodes
-from graft.core.rewriting.node_rewrite import Names, attribute_of, hand_over, is_operator
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
+from graft.core.rewriting.node_rewrite import attribute_of, hand_over, is_operator
 from graft.core.rewriting.writer import Writer
-from graft.core.shapes.inference import infer_shapes
 
 HEADS_SECOND = (0, 2, 1, 3)
 
 
 @dataclass(frozen=True)
-class SplitHeads:
+class SplitHeads(NodePass):
     """Write Attention over ``[batch, position, head * feature]`` as one over ``[batch, head, position, feature]``.
 
     Its inputs are split by Reshape and Transpose, its result is put together again; so there is one form of Attention
@@ -24,17 +23,14 @@ class SplitHeads:
     """
 
     name: ClassVar[str] = "split-heads"
+    infers: ClassVar[bool] = True
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        nodes = [node for node in all_nodes(model.graph) if _is_flat(node)]
-        names = Names(model) if nodes else None
-        for node in nodes:
-            assert names is not None
-            _split(node, names)
-        if nodes:
-            infer_shapes(model)
-        return bool(nodes)
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        is_flat = _is_flat(node)
+        if is_flat:
+            _split(node, rewriter.names)
+        return is_flat
 
 
 def _is_flat(node: ir.Node) -> bool:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.graph.dimensions import unique
-from graft.core.graph.traversal import all_graphs
 from graft.core.graph.view import NodeView, constant_tensor
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.table import Trait
@@ -102,26 +99,6 @@ def attribute_of(node: ir.Node, name: str, default: Any) -> Any:
 def sole_use(value: ir.Value) -> bool:
     """Whether exactly one node input reads ``value`` and it is no output of a graph."""
     return len(value.uses()) == 1 and not value.is_graph_output()
-
-
-class Names:
-    """The names of all values and nodes of a model, its subgraphs included, and fresh ones besides them."""
-
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
-
-    @cached_property
-    def _taken(self) -> set[str]:
-        """The names that are taken; most passes over most models want no fresh one."""
-        taken: set[str] = set()
-        for graph in all_graphs(self._model):
-            values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
-            taken.update(part.name or "" for part in (*values, *graph))
-        return taken
-
-    def fresh(self, near: str) -> str:
-        """Return ``near``, with a number where that name is taken, and take it."""
-        return unique(near, self._taken)
 
 
 def graph_of(node: ir.Node) -> ir.Graph:

@@ -10,7 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.definition.phrases import Phrases
-from graft.core.rewriting.node_rewrite import Names, add_constant, graph_of, origin_of
+from graft.core.rewriting.node_pass import Names
+from graft.core.rewriting.node_rewrite import add_constant, graph_of, origin_of
 
 Dimensions: TypeAlias = "Sequence[int | ir.SymbolicDim] | ir.Shape"
 

@@ -45,7 +45,7 @@ def reduced_contents(function: Callable[..., Extent]) -> ContentsRule:
 
     def rule(facts: Facts) -> Contents | None:
         source = facts.held(0)
-        known = None if source is None else source.known
+        known = source.known
         axes = facts.numbers(1, "axes")
         if not known or len(source.shape) != 1 or (axes is None and facts.has(1)):
             return None

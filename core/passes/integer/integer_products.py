@@ -26,6 +26,7 @@ from graft.core.passes.integer.quantized_tensors import (
     quantization,
 )
 from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names
 from graft.core.tensor_ir.anchors import Windows
 
 SLIDING = ("group", "strides", "dilations", "pads", "auto_pad")
@@ -52,7 +53,7 @@ class Product:
     result: tuple[Quantization, ir.DataType] | None = None
 
 
-def rewrite_product(node: ir.Node, names: rewrite.Names) -> bool:
+def rewrite_product(node: ir.Node, names: Names) -> bool:
     """Replace a product of quantised operands by one of integers; return whether that was possible."""
     if not _has_shape(node, node.outputs[0]):
         return False

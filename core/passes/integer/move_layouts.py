@@ -13,6 +13,7 @@ import onnx_ir as ir
 from graft.core.operators.definition.table import Trait
 from graft.core.passes.integer.quantized_tensors import Emitter, quantization_of
 from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names
 
 NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 """The order of axes of a Transpose to channels first, and to channels last."""
@@ -42,7 +43,7 @@ def moved_axes(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.
     return result
 
 
-def sink_transpositions(graph: ir.Graph, names: rewrite.Names) -> bool:
+def sink_transpositions(graph: ir.Graph, names: Names) -> bool:
     """Move the marked transpositions to channels first behind what reads them, in the graph's order.
 
     1. two that undo each other disappear

@@ -11,11 +11,12 @@ import onnx_ir as ir
 from graft.core.operators.definition.table import Trait
 from graft.core.passes.integer.quantized_tensors import RANGES, Emitter, Quantization, activation, quantization_of
 from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names
 
 SIGNED_SHIFT = 128
 
 
-def make_unsigned(node: ir.Node, names: rewrite.Names) -> bool:
+def make_unsigned(node: ir.Node, names: Names) -> bool:
     """Let a QuantizeLinear to int8 give uint8, every number and the zero point 128 more, if only dequantised again."""
     found, output = quantization_of(node, "QuantizeLinear"), node.outputs[0]
     if found is None or not found.per_tensor or output.dtype is not ir.DataType.INT8 or output.is_graph_output():
@@ -36,7 +37,7 @@ def make_unsigned(node: ir.Node, names: rewrite.Names) -> bool:
     return True
 
 
-def move_integers(node: ir.Node, names: rewrite.Names) -> bool:
+def move_integers(node: ir.Node, names: Names) -> bool:
     """Let an operator that hands elements on, or the largest of some, do so before they are dequantised."""
     hands_on = rewrite.has_trait(node, Trait.DATA_MOVEMENT) or rewrite.is_operator(node, "MaxPool")
     if not hands_on or len(node.outputs) != 1:
@@ -56,7 +57,7 @@ def move_integers(node: ir.Node, names: rewrite.Names) -> bool:
     return True
 
 
-def pool_integers(node: ir.Node, names: rewrite.Names) -> bool:
+def pool_integers(node: ir.Node, names: Names) -> bool:
     """Let the mean over some axes of a quantised tensor be a sum of integers, rescaled."""
     axes, found = _mean_axes(node), activation(node.inputs[0]) if node.inputs else None
     shape, output = rewrite.known_shape(node.inputs[0]) if node.inputs else None, rewrite.known_shape(node.outputs[0])
@@ -122,7 +123,7 @@ def _stays_in_floats(node: ir.Node) -> bool:
     return rewrite.is_operator(rounded, "Round")
 
 
-def stay_in_floats(node: ir.Node, names: rewrite.Names) -> None:
+def stay_in_floats(node: ir.Node, names: Names) -> None:
     """Let numbers that are quantised and only dequantised again be rounded and clamped as floats.
 
     ``(saturate(round(x) + zero) - zero) * factor`` is ``clip(round(x), low - zero, high - zero) * factor``.
@@ -162,7 +163,7 @@ def _product_behind(node: ir.Node) -> ir.Node | None:
     return scaled if scaled is not None and rewrite.is_operator(scaled, "Mul", "Add") else None
 
 
-def simplify_quantization(node: ir.Node, names: rewrite.Names) -> bool:
+def simplify_quantization(node: ir.Node, names: Names) -> bool:
     """Simplify what comes before a QuantizeLinear of one scale.
 
     1. numbers dequantised by the same scale and zero point are what they were
@@ -204,7 +205,7 @@ def _saturates(node: ir.Node, meaning: Quantization, limits: tuple[int, int]) ->
     return bool(least <= limits[0] and most >= limits[1])
 
 
-def _take_in(node: ir.Node, value: ir.Value, meaning: Quantization, names: rewrite.Names) -> bool:
+def _take_in(node: ir.Node, value: ir.Value, meaning: Quantization, names: Names) -> bool:
     """Divide the factor, and a bias behind it, by the scale that their result is quantised with."""
     scaled, bias = value.producer(), None
     if scaled is not None and rewrite.is_operator(scaled, "Add") and rewrite.sole_use(value):
@@ -229,7 +230,7 @@ def _take_in(node: ir.Node, value: ir.Value, meaning: Quantization, names: rewri
     return True
 
 
-def _take_in_sum(node: ir.Node, value: ir.Value, meaning: Quantization, names: rewrite.Names) -> bool:
+def _take_in_sum(node: ir.Node, value: ir.Value, meaning: Quantization, names: Names) -> bool:
     """Divide the scales of the tensors that are added by the scale that the sum is quantised with."""
     adding = value.producer()
     if adding is None or not rewrite.is_operator(adding, "Add", "Sub") or not rewrite.sole_use(value):

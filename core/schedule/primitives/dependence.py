@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
 from typing import TypeAlias
 
 from graft.core.affine.linear import Linear
 from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.interpreting.interpreter import static_value
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, loads, statement_expressions, substitute, walk_statements
 
 Distance: TypeAlias = Mapping[ir.Variable, int | None]
 """By loop, how many iterations lie between two accesses to one element; None for any number."""
+MOST_POINTS = 256
+"""Points at which an index that is no sum of loops, such as ``min(8 * i, 25)``, is looked at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,8 @@ def accesses(body: ir.Statement, of: Collection[ir.Buffer] | None = None) -> lis
     values: dict[ir.Variable, ir.Expression] = {}
     found: list[Access] = []
     for one in parts:
-        if isinstance(one, ir.Let) and not _is_division(one.value):
-            values[one.variable] = substitute(one.value, values)
+        if isinstance(one, ir.Let):
+            _inline(one.variable, one.value, values)
         for load in loads(*statement_expressions(one)):
             if of is not None and load.buffer not in of:
                 continue
@@ -92,15 +97,15 @@ def conflicts(body: ir.Statement, chain: Sequence[ir.For], simplifier: Simplifie
     ``simplifier`` knows the bounds of all loops; those that are neither in ``chain`` nor in ``body`` stand still.
     """
     parts = list(walk_statements(body))
-    inner = {one.variable for one in parts if isinstance(one, ir.For | ir.Let)}
+    moving = _Moving.of([*chain, *parts], simplifier)
     divisions = _divisions(parts)
     known = [(one, one.forms(simplifier)) for one in accesses(body, _written(parts))]
     for number, (first, forms) in enumerate(known):
         for second, others in known[number:]:
             if first.buffer is second.buffer and (first.writes or second.writes):
-                distance = _distance(forms, others, chain, inner, simplifier)
+                distance = _distance(forms, others, moving)
                 if distance is not None:
-                    _note_fused(divisions, distance, simplifier)
+                    _note_fused(divisions, distance, moving)
                     yield Conflict(first, second, {loop.variable: distance[loop.variable] for loop in chain})
 
 
@@ -119,8 +124,10 @@ def carried(body: ir.Statement, loop: ir.For, simplifier: Simplifier) -> Conflic
     return next((one for one in conflicts(body, [loop], simplifier) if one.distance[loop.variable] != 0), None)
 
 
-def _is_division(value: ir.Expression) -> bool:
-    return isinstance(value, ir.Binary) and value.operator in ("div", "mod")
+def _inline(variable: ir.Variable, value: ir.Expression, values: dict[ir.Variable, ir.Expression]) -> None:
+    """Note what a variable stands for, unless that is a part of a fused loop."""
+    if not isinstance(value, ir.Binary) or value.operator not in ("div", "mod"):
+        values[variable] = substitute(value, values)
 
 
 def _written(parts: Sequence[ir.Statement]) -> set[ir.Buffer]:
@@ -133,81 +140,141 @@ def _written(parts: Sequence[ir.Statement]) -> set[ir.Buffer]:
     return found
 
 
+@dataclass(slots=True)
+class _Moving:
+    """The variables that differ between two iterations, and the values that expressions over them take."""
+
+    extents: Mapping[ir.Variable, ir.Expression | None]
+    """Of loops; None for what is no loop, or where several have one variable."""
+    simplifier: Simplifier
+    _values: dict[int, list[tuple[int, Mapping[ir.Variable, int]]] | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: Sequence[ir.Statement], simplifier: Simplifier) -> _Moving:
+        """Return what moves where loops and bindings are among these statements."""
+        extents: dict[ir.Variable, ir.Expression | None] = {}
+        values: dict[ir.Variable, ir.Expression] = {}
+        for one in parts:
+            match one:
+                case ir.Let(variable, value):
+                    extents[variable] = None
+                    _inline(variable, value, values)
+                case ir.For(variable, extent):
+                    extents[variable] = None if variable in extents else substitute(extent, values)
+        return cls(extents, simplifier)
+
+    def values(self, number: int) -> list[tuple[int, Mapping[ir.Variable, int]]] | None:
+        """Return the values of an atom, each with the point where it has it; None where these are many or not known."""
+        if number not in self._values:
+            self._values[number] = self._values_of(self.simplifier.atom(number))
+        return self._values[number]
+
+    def _values_of(self, atom: ir.Expression) -> list[tuple[int, Mapping[ir.Variable, int]]] | None:
+        variables = sorted(free_variables(atom), key=lambda one: one.name)
+        ranges = [self.simplifier.ranges.get(one) for one in variables if one in self.extents]
+        spans = [range(known[0], known[1] + 1) for known in ranges if known is not None]
+        if (
+            len(spans) < len(variables)
+            or prod(map(len, spans)) > MOST_POINTS
+            or atom.type.lanes > 1
+            or any(loads(atom))
+        ):
+            return None
+        points = [dict(zip(variables, numbers, strict=True)) for numbers in product(*spans)]
+        return [(static_value(atom, point), point) for point in points if self._is_inside(point)]
+
+    def _is_inside(self, point: Mapping[ir.Variable, int]) -> bool:
+        """Whether the loops come to a point, as far as it says."""
+        for variable, number in point.items():
+            extent = self.extents[variable]
+            is_told = extent is not None and free_variables(extent) <= point.keys() and not any(loads(extent))
+            if extent is not None and is_told and number >= static_value(extent, point):
+                return False
+        return True
+
+
 def _distance(
-    first: Sequence[Linear[int]] | None,
-    second: Sequence[Linear[int]] | None,
-    chain: Sequence[ir.For],
-    inner: set[ir.Variable],
-    simplifier: Simplifier,
+    first: Sequence[Linear[int]] | None, second: Sequence[Linear[int]] | None, moving: _Moving
 ) -> dict[ir.Variable, int | None] | None:
     """Return how far apart in each loop two accesses of one element are; None if they never meet."""
-    moving = {loop.variable for loop in chain} | inner
-    found: dict[ir.Variable, int | None] = dict.fromkeys(moving)
-    for variable in moving:
-        if (bounds := simplifier.ranges.get(variable)) is not None and bounds[0] == bounds[1]:
+    ranges = moving.simplifier.ranges
+    found: dict[ir.Variable, int | None] = dict.fromkeys(moving.extents)
+    for variable in found:
+        if (bounds := ranges.get(variable)) is not None and bounds[0] == bounds[1]:
             found[variable] = 0
     if first is None or second is None:
         return found
     for _ in range(2):  # what one dimension says of a loop helps with another
         for one, other in zip(first, second, strict=True):
-            if not _solve(one, other, moving, found, simplifier):
+            if not _solve(one, other, found, moving):
                 return None
     for variable, distance in found.items():
-        bounds = simplifier.ranges.get(variable)
+        bounds = ranges.get(variable)
         if distance and bounds and abs(distance) > bounds[1] - bounds[0]:
             return None
     return found
 
 
-def _solve(
-    one: Linear[int],
-    other: Linear[int],
-    moving: set[ir.Variable],
-    found: dict[ir.Variable, int | None],
-    simplifier: Simplifier,
-) -> bool:
+def _solve(one: Linear[int], other: Linear[int], found: dict[ir.Variable, int | None], moving: _Moving) -> bool:
     """Note what equal indices say of the distances in the loops; return whether they can be equal at all."""
-    known = all(_is_known(number, moving, simplifier) for number in {*one.terms, *other.terms})
-    if not known:
-        return True
     # The distances must make up for what the accesses differ by: sum(factor * distance) in [low, high].
     reach, other_reach = one.lane * (one.lanes - 1), other.lane * (other.lanes - 1)
     low = one.constant + min(0, reach) - other.constant - max(0, other_reach)
     high = one.constant + max(0, reach) - other.constant - min(0, other_reach)
-    unknown: dict[ir.Variable, tuple[int, int]] = {}  # factor, largest distance
+    unknown: dict[int, tuple[int, int]] = {}  # by atom: factor, largest distance
     for number in {**one.terms, **other.terms}:
-        atom, factor, second = simplifier.atom(number), one.terms.get(number, 0), other.terms.get(number, 0)
-        if not isinstance(atom, ir.Variable) or atom not in moving:
-            if factor != second:
+        atom, factor, second = moving.simplifier.atom(number), one.terms.get(number, 0), other.terms.get(number, 0)
+        if not isinstance(atom, ir.Variable) or atom not in found:
+            still = free_variables(atom).isdisjoint(found) and not any(loads(atom))
+            values = None if still else moving.values(number)
+            if factor != second or not (still or values):
                 return True
+            if values:
+                ends = [value for value, _ in values]
+                unknown[number] = (factor, max(ends) - min(ends))
             continue
-        distance, bounds = found[atom], simplifier.ranges.get(atom)
+        distance, bounds = found[atom], moving.simplifier.ranges.get(atom)
         if factor == second and distance is not None:
             low, high = low - factor * distance, high - factor * distance
         elif bounds is None:
             return True
         elif factor == second:
-            unknown[atom] = (factor, bounds[1] - bounds[0])
+            unknown[number] = (factor, bounds[1] - bounds[0])
         else:
             ends = [left * factor - right * second for left in bounds for right in bounds]
             low, high = low + min(ends), high + max(ends)
     while unknown:
-        variable = max(unknown, key=lambda one: abs(unknown[one][0]))
-        factor, most = unknown.pop(variable)
+        number = max(unknown, key=lambda one: abs(unknown[one][0]))
+        factor, most = unknown.pop(number)
         rest = sum(abs(size) * other for size, other in unknown.values())
         near, far = (low - rest, high + rest) if factor > 0 else (-high - rest, rest - low)
         possible = range(max(-most, -(-near // abs(factor))), min(most, far // abs(factor)) + 1)
+        atom = moving.simplifier.atom(number)
+        if not possible or (
+            not isinstance(atom, ir.Variable) and not _note(moving.values(number) or (), possible, found)
+        ):
+            return False
         if len(possible) != 1:
-            return bool(possible)
-        found[variable] = possible[0]
+            return True
+        if isinstance(atom, ir.Variable):
+            found[atom] = possible[0]
         low, high = low - factor * possible[0], high - factor * possible[0]
     return low <= 0 <= high
 
 
-def _is_known(number: int, moving: set[ir.Variable], simplifier: Simplifier) -> bool:
-    """Whether an atom is a variable or stands still."""
-    atom = simplifier.atom(number)
-    return isinstance(atom, ir.Variable) or (free_variables(atom).isdisjoint(moving) and not loads(atom))
+def _note(
+    values: Sequence[tuple[int, Mapping[ir.Variable, int]]], possible: range, found: dict[ir.Variable, int | None]
+) -> bool:
+    """Note the distances between points whose values are ``possible`` numbers apart; False if there are no such."""
+    met: dict[ir.Variable, set[int]] = {}
+    for first, one in values:
+        for second, other in values:
+            distances = {variable: other[variable] - number for variable, number in one.items()}
+            if second - first in possible and all(found[each] in (None, apart) for each, apart in distances.items()):
+                for variable, distance in distances.items():
+                    met.setdefault(variable, set()).add(distance)
+    found.update({variable: min(distances) for variable, distances in met.items() if len(distances) == 1})
+    return bool(met)
 
 
 def _divisions(parts: Sequence[ir.Statement]) -> list[tuple[ir.Variable, ir.Expression, int, int]]:
@@ -230,7 +297,7 @@ def _divisions(parts: Sequence[ir.Statement]) -> list[tuple[ir.Variable, ir.Expr
 def _note_fused(
     divisions: Sequence[tuple[ir.Variable, ir.Expression, int, int]],
     found: dict[ir.Variable, int | None],
-    simplifier: Simplifier,
+    moving: _Moving,
 ) -> None:
     """Note the distances in fused loops of which every part is known to be the same."""
     widths = {
@@ -243,5 +310,5 @@ def _note_fused(
         while width := widths.get((whole, divisor), 0):
             divisor *= width
         if (whole, divisor) in widths:
-            form = simplifier.form(simplifier(whole))
-            _solve(form, form, set(found), found, simplifier)
+            form = moving.simplifier.form(moving.simplifier(whole))
+            _solve(form, form, found, moving)

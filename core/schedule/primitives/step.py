@@ -161,8 +161,8 @@ def bounded(body: ir.Statement) -> Simplifier:
     """Return a simplifier that knows the bounds of the loops in a statement, and of what they bind."""
     simplifier = Simplifier()
     for one in walk_statements(body):
-        if isinstance(one, ir.For) and isinstance(one.extent, ir.Constant):
-            simplifier.with_range(one.variable, (0, max(0, int(one.extent.value) - 1)))
+        if isinstance(one, ir.For) and (extent := simplifier.interval(simplifier(one.extent))) is not None:
+            simplifier.with_range(one.variable, (0, max(0, extent[1] - 1)))
         elif isinstance(one, ir.Let) and one.value.type == INT64:
             simplifier.with_range(one.variable, simplifier.interval(simplifier(one.value)))
     return simplifier

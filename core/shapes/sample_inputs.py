@@ -37,7 +37,8 @@ def typical_dimensions(model: ir.Model, dims: Mapping[str, int] | None = None) -
     """Return a number for each symbol of a model's inputs: what ``dims`` says, else what is usual for its axis."""
     shapes = {value.name or "": _extents(value) for value in _free_inputs(model)}
     ranges = {one.name: (known.low, known.high) for one, known in ranges_of(model).items() if isinstance(one, Symbol)}
-    return typical_values(shapes, ranges, dims or {}, equations_of(model.graph, ranges_of(model)))
+    varies = any(not isinstance(extent, int) for shape in shapes.values() for extent in shape or ())
+    return typical_values(shapes, ranges, dims or {}, equations_of(model.graph, ranges_of(model)) if varies else ())
 
 
 def typical_numbers(model: ir.Model) -> dict[str, int]:

@@ -71,7 +71,7 @@ def test_a_random_model_means_the_same_whichever_way_it_is_compiled(group: int) 
 
 def test_every_operator_without_a_domain_has_a_row_or_a_reason() -> None:
     rows = Path(graft.testkit.models.table.__file__).parent.glob("*.py")
-    named = set(re.findall(r'"([A-Z]\w+)"', "".join(path.read_text() for path in rows)))
+    named = set(re.findall(r'(?:"|draw\.)([A-Z]\w+)["(]', "".join(path.read_text() for path in rows)))
     assert {operator.name for operator in OPERATORS if not operator.domain} - named == set(UNROWED)
 
 

@@ -27,7 +27,7 @@ def test_unknown_operator_names_the_nearest_one() -> None:
         Net(opset=21).Swish("x")
     assert str(caught.value).startswith("ONNX has no operator 'Swish' in opset 21")
     with pytest.raises(AttributeError) as caught:
-        Net().shapes  # noqa: B018  an attribute that there is not
+        Net().shapes  # noqa: B018  an unknown name
     assert str(caught.value) == "'Net' has no attribute 'shapes'"
 
 

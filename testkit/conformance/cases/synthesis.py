@@ -33,6 +33,7 @@ from graft.patterns.language import (
 )
 from graft.patterns.value_constraints import Attributes, DtypeIs
 from graft.testkit.conformance.cases.outcome import Trial
+from graft.testkit.models.net import model_proto, typed
 
 Shape = tuple[int, ...]
 OPSET = 24
@@ -223,14 +224,9 @@ def written(pattern: Pattern, shape: Shape, choices: Mapping[int, int]) -> tuple
     result = writer.value(root, shape, ("", 0), {}, 0)
     if not writer.nodes:
         raise Unwritable("the pattern matches no operator")
-    graph = helper.make_graph(
-        writer.nodes,
-        "instance",
-        [_info(name, array) for name, array in writer.inputs.items()],
-        [helper.make_empty_tensor_value_info(result)],
-        [numpy_helper.from_array(array, name) for name, array in writer.constants.items()],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    inputs = [typed(name, array) for name, array in writer.inputs.items()]
+    constants = (numpy_helper.from_array(array, name) for name, array in writer.constants.items())
+    proto = model_proto(writer.nodes, inputs, [helper.make_empty_tensor_value_info(result)], constants, OPSET)
     try:
         proto = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
         onnx.checker.check_model(proto)
@@ -266,7 +262,3 @@ def instances(pattern: Pattern, most: int = 24) -> Iterator[tuple[str, Trial]]:
                     continue
     if given == 0:
         raise reason or Unwritable("no shape fits")
-
-
-def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)

@@ -1,13 +1,23 @@
-"""Products as libraries take them, for tables of plugins: ``anchor`` is the product, ``bias`` what is added."""
+"""Products as libraries take them, for tables of plugins: ``anchor`` is the product, ``bias`` what is added.
+
+An operand that is not given may be any value.
+"""
 
 from __future__ import annotations
+
+from types import EllipsisType
 
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.language import Pattern
 
 
+def conv(weights: Pattern, *bias: Pattern | EllipsisType) -> Pattern:
+    """Return a convolution by such weights."""
+    return is_op("Conv")(wildcard(), weights, *bias).named("anchor")
+
+
 def matmul(right: Pattern | None = None) -> Pattern:
-    """Return a product of matrices, by any right factor or by such a one."""
+    """Return a product of matrices."""
     return is_op("MatMul")(wildcard(), wildcard() if right is None else right).named("anchor")
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from graft.core.affine.expressions import multiply
 from graft.core.reject import Reject
 from graft.core.shapes.symbolic_shapes import dimensions_of
-from graft.patterns import is_constant, is_op, wildcard
+from graft.patterns import is_op
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
 from graft.plugins.c_calls import C, CCall, CKernel, COperand
 from graft.plugins.json_graph import BodyOperator
+from graft.plugins.product_patterns import gemm, matmul, matmul_bias
 from graft.runtime.extents import Extent
 
 if TYPE_CHECKING:
@@ -29,21 +30,6 @@ GEMM = (
 
 
 # ---- What it takes ----
-
-
-def matmul() -> Pattern:
-    """Return a product of matrices."""
-    return is_op("MatMul")(wildcard().named("a"), wildcard().named("b")).named("anchor")
-
-
-def matmul_bias() -> Pattern:
-    """Return a product and an addition of one value per column."""
-    return is_op("Add")(matmul(), is_constant().named("bias"))
-
-
-def gemm() -> Pattern:
-    """Return a Gemm, with or without its third operand."""
-    return is_op("Gemm")(wildcard().named("a"), wildcard().named("b"), ...).named("anchor")
 
 
 def refused(node: NodeView) -> Reject | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
+from graft.plugins import product_patterns
 from graft.plugins.onednn.checks import match_supported, scale_shift_supported, written_out_supported
 from graft.plugins.product_patterns import gemm, matmul, matmul_bias
 
@@ -17,12 +18,12 @@ ACTIVATIONS = ("Sigmoid", "Tanh", "Elu", "LeakyRelu", "HardSwish", "HardSigmoid"
 
 def conv() -> Pattern:
     """Return a convolution without bias."""
-    return is_op("Conv")(wildcard(), is_constant()).named("anchor")
+    return product_patterns.conv(is_constant())
 
 
 def conv_bias() -> Pattern:
     """Return a convolution with a bias: its third input, or an addition of one value per channel."""
-    inside = is_op("Conv")(wildcard(), is_constant(), is_constant().named("bias")).named("anchor")
+    inside = product_patterns.conv(is_constant(), is_constant().named("bias"))
     return inside | is_op("Add")(conv(), is_constant().named("bias"))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graft.plugins.c_source_backend import CSourceBackend
 from graft.plugins.xnnpack import library
-from graft.plugins.xnnpack.limits import LIMITED
+from graft.plugins.xnnpack.operators import LIMITED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,13 +42,13 @@ class XnnpackBackend(CSourceBackend):
     @property
     def patterns(self) -> Sequence[Composite]:
         """The composites in order of preference."""
-        from graft.plugins.xnnpack.operators import PATTERNS
+        from graft.plugins.xnnpack.patterns import PATTERNS
 
         return PATTERNS
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True if an operator of XNNPACK computes the node, or why none does."""
-        from graft.plugins.xnnpack.operators import refused
+        from graft.plugins.xnnpack.patterns import refused
 
         refusal = refused(node)
         return True if refusal is None else refusal

@@ -5,15 +5,8 @@ An operand that is not given may be any value.
 
 from __future__ import annotations
 
-from types import EllipsisType
-
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.language import Pattern
-
-
-def conv(weights: Pattern, *bias: Pattern | EllipsisType) -> Pattern:
-    """Return a convolution by such weights."""
-    return is_op("Conv")(wildcard(), weights, *bias).named("anchor")
 
 
 def matmul(right: Pattern | None = None) -> Pattern:

@@ -101,11 +101,17 @@ class Leaf:
             assert start == 0, self.statement
         return found
 
-    def inside(self, extents: Values, at: Values) -> dict[Variable, tuple[int, int]]:
-        """Return, by loop, from where to where the mask holds; loops that it says nothing of are left out."""
+    def inside(self, extents: Values, at: Values) -> dict[Variable, tuple[int, int]] | None:
+        """Return, by loop, from where to where the mask holds; loops that it says nothing of are left out.
+
+        None if it holds nowhere, whatever the loops.
+        """
         found: dict[Variable, tuple[int, int]] = {}
         for one in self.mask:
-            assert one.variable is not None, self.statement
+            if one.variable is None:
+                if not one.limits(1, at)[1]:
+                    return None
+                continue
             first, last = found.get(one.variable, (0, extents[one.variable]))
             start, stop = one.limits(extents[one.variable], at)
             found[one.variable] = max(first, start), min(last, stop)

@@ -270,12 +270,17 @@ class Emitter:
         read, pad = (value.on_true, value.on_false) if isinstance(value, Select) else (value, None)
         assert isinstance(read, Read), value
         inside = leaf.inside(extents, at)
+        is_padding = inside is None
+        if inside is None:
+            inside = dict.fromkeys(extents, (0, 0))
         if pad is None:
             extents = {**extents, **{variable: stop for variable, (_, stop) in inside.items()}}
             inside = {}
         far, axes = self._far(leaf, read.buffer, read.indices, _inner(write.buffer)), []
         for one in leaf.order(write.indices[: -_inner(write.buffer)]):
             axes.append(Axis(extents[one], *inside.get(one, (0, extents[one])), far.terms.get(one, 0)))
+        if is_padding and not axes:
+            axes = [Axis(1, 0, 0, 1)]
         return tuple(windows_of(value_at(far, at), axes)), extents, int(pad.value) if isinstance(pad, Constant) else 0
 
     def _load(self, leaf: Leaf, write: Write, windows: Sequence[Window], extents: Values, pad_value: int) -> None:

@@ -9,21 +9,22 @@ from __future__ import annotations
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
-from graft.plugins import product_patterns
 from graft.plugins.onednn.checks import match_supported, scale_shift_supported, written_out_supported
+from graft.plugins.onednn.operators import ROWS
 from graft.plugins.product_patterns import gemm, matmul, matmul_bias
 
 ACTIVATIONS = ("Sigmoid", "Tanh", "Elu", "LeakyRelu", "HardSwish", "HardSigmoid", "Mish", "Softplus", "Gelu", "Swish")
+CONVOLUTION = is_op(*(name for name, row in ROWS.items() if row.kind == "convolution"))
 
 
 def conv() -> Pattern:
     """Return a convolution without bias."""
-    return product_patterns.conv(is_constant())
+    return CONVOLUTION(wildcard(), is_constant()).named("anchor")
 
 
 def conv_bias() -> Pattern:
     """Return a convolution with a bias: its third input, or an addition of one value per channel."""
-    inside = product_patterns.conv(is_constant(), is_constant().named("bias"))
+    inside = CONVOLUTION(wildcard(), is_constant(), is_constant().named("bias")).named("anchor")
     return inside | is_op("Add")(conv(), is_constant().named("bias"))
 
 

@@ -9,8 +9,8 @@ from graft.core.operators.images.windows import windows_of
 from graft.core.reject import Reject, first
 from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
-from graft.patterns.language import Pattern
-from graft.plugins.product_patterns import conv, gemm, matmul, matmul_bias
+from graft.patterns.language import Operator, Pattern
+from graft.plugins.product_patterns import gemm, matmul, matmul_bias
 from graft.plugins.xnnpack.operators import NO_ROW, ROWS
 
 if TYPE_CHECKING:
@@ -23,9 +23,13 @@ LARGEST_RANK = 6
 # ---- Composites ----
 
 
-CONV = conv(is_constant(), ...)
+def _of(kind: str) -> Operator:
+    return is_op(*(name for name, row in ROWS.items() if row.kind == kind))
+
+
+CONV = _of("convolution")(wildcard(), is_constant(), ...).named("anchor")
 MATMUL, MATMUL_BIAS, GEMM = matmul(is_constant()), matmul_bias(is_constant()), gemm(is_constant())
-BINARY = is_op(*(name for name, row in ROWS.items() if row.kind == "binary"))(wildcard(), wildcard()).named("anchor")
+BINARY = _of("binary")(wildcard(), wildcard()).named("anchor")
 
 
 def _relu(x: Pattern) -> Pattern:

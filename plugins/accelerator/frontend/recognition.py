@@ -8,7 +8,7 @@ is rounded: products of bytes and their sums are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,7 @@ from graft.plugins.accelerator.frontend.operands import (
     shift,
     weights_of,
 )
+from graft.plugins.accelerator.frontend.operators import ALONE, KINDS, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,10 @@ def read(root: ir.Node, scope: Scope) -> Layer:
     if is_operator(root, *ALONE):
         return _alone(root, scope)
     tail = _tail(root)
-    reader = READERS.get(tail.core.op_type)
-    if reader is None or tail.core.domain not in ("", "ai.onnx"):
+    kind = KINDS.get(tail.core.op_type) if tail.core.domain in ("", "ai.onnx") else None
+    if kind is None:
         raise Refusal("no-pattern", f"no instruction computes {tail.core.op_type}")
-    return reader(tail, scope)
+    return READERS[kind](tail, scope)
 
 
 def _tail(root: ir.Node) -> Tail:
@@ -230,7 +231,7 @@ def _pooling(tail: Tail, scope: Scope) -> Layer:
 
 
 def _pooled(node: ir.Node, x: Activation, y: Activation, limits: tuple[int, int]) -> Layer:
-    kind = PoolingKind.MAX if "Max" in node.op_type else PoolingKind.AVERAGE
+    kind = PoolingKind.MAX if KINDS[node.op_type] == "maximum" else PoolingKind.AVERAGE
     if len(node.outputs) > 1:
         raise Refusal("no-pattern", "where the largest numbers were is not computed")
     if node.op_type.startswith("Global"):
@@ -296,11 +297,12 @@ def _alone(node: ir.Node, scope: Scope) -> Layer:
     values = (*node.inputs, node.outputs[0])
     if any(value is None or value.dtype not in RANGES for value in values):
         raise Refusal("no-pattern", f"{node.op_type} is computed on bytes: as they are, or as numbers that they mean")
-    form = Form.CHANNELS if node.op_type == "MaxPool" else _form_of_concatenation(node)
+    is_maximum = KINDS[node.op_type] == "maximum"
+    form = Form.CHANNELS if is_maximum else _form_of_concatenation(node)
     *given, y = (activation_of(value, AS_THEY_ARE, scope, form) for value in values if value is not None)
     if any(constant_of(value) is not None for value in node.inputs):
         raise Refusal("no-pattern", "a constant is moved")
-    if node.op_type == "MaxPool":
+    if is_maximum:
         return _pooled(node, given[0], y, (LOWEST, HIGHEST))
     return Concatenation(y.name, tuple(given), y)
 
@@ -338,19 +340,15 @@ def _qlinear(node: ir.Node, scope: Scope) -> Layer:
     return Product(y.name, x, np.ascontiguousarray(kernel.T), y, requantize)
 
 
-READERS: dict[str, Callable[[Tail, Scope], Layer]] = {
-    "Conv": _convolution,
-    "MatMul": _product,
-    "Gemm": _gemm,
-    "Add": _addition,
-    "MaxPool": _pooling,
-    "GlobalMaxPool": _pooling,
-    "AveragePool": _pooling,
-    "GlobalAveragePool": _pooling,
-    "ReduceMean": _mean,
-    "Concat": _concatenation,
-    "DequantizeLinear": _requantization,
+READERS: Mapping[Kind, Callable[[Tail, Scope], Layer]] = {
+    "convolution": _convolution,
+    "product": _product,
+    "gemm": _gemm,
+    "addition": _addition,
+    "maximum": _pooling,
+    "average": _pooling,
+    "mean": _mean,
+    "concatenation": _concatenation,
+    "requantization": _requantization,
 }
 """What reads the node before a layer's limits."""
-ALONE = ("MaxPool", "Concat")
-"""What takes bytes as they are, too: nothing is computed of what they mean."""

@@ -22,6 +22,7 @@ from onnx import TensorProto
 import graft
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import host_target
+from graft.measure.peers.runtimes import onnxruntime_call
 from graft.measure.roofline_kernels import peak_flops
 from graft.plugins.llvm.backend import LlvmBackend
 from graft.testkit.models.net import Net
@@ -153,15 +154,6 @@ def best_in_turns(calls: list[Callable[[], object]]) -> list[float]:
     return best
 
 
-def peer(model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int) -> Callable[[], object]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, inputs)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
@@ -178,7 +170,9 @@ def main() -> None:
         inputs, limit = case.inputs(), limits[case.dot]
         precision = "bf16" if case.dot == "dot2_bf16" else "float32"
         program = graft.compile(case.model, backends=[LlvmBackend()], threads=threads, precision=precision)
-        ours, theirs = best_in_turns([partial(program.run, inputs), peer(case.model, inputs, threads)])
+        ours, theirs = best_in_turns(
+            [partial(program.run, inputs), partial(onnxruntime_call(case.model, threads), inputs)]
+        )
         print(
             f"| {case.name} | {case.flops / ours / 1e9:.1f} | {case.flops / theirs / 1e9:.1f} | {ours / theirs:.2f} "
             f"| {case.flops / ours / limit:.0%} |",

@@ -56,7 +56,9 @@ class Trait(Enum):
     ASSOCIATIVE = auto()
     """Nested uses may be regrouped (up to floating-point rounding)."""
     DATA_MOVEMENT = auto()
-    """Outputs are made of elements of the first input (Concat: of all), of whatever type they are."""
+    """Outputs are made of elements of the first input (if `JOINING`: of all), of whatever type they are."""
+    JOINING = auto()
+    """The output is all inputs, one behind the other along the attribute ``axis``."""
     SELECTING = auto()
     """Floats of the outputs are among those of the inputs, but for sign, fraction or 0 and 1: none is rounded."""
     SHAPE_ONLY = auto()

@@ -13,7 +13,7 @@ from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import Facts, normal_axis
 from graft.core.operators.definition.shape_rules import is_alone, is_filled_with
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
+from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.movement import contents, shapes
 from graft.core.operators.movement import stated_extents as claims
@@ -188,7 +188,7 @@ def _takes_everything(facts: Facts) -> bool:
 
 OPERATORS.add(
     Operator(
-        "Concat", MOVEMENT, _lower_concat, moved, varies=anything, demands=_concat_demands,
+        "Concat", MOVEMENT | {Trait.JOINING}, _lower_concat, moved, varies=anything, demands=_concat_demands,
         shapes=shapes.concat, contents=contents.concat, identity=is_alone, attributes=(check.AXIS,),
     )
 )  # fmt: skip

@@ -8,6 +8,10 @@ int32_t kernel_fail(const Kernel *kernel, const char *what, DnnlStatus status) {
   return onednn_fail(kernel->binding, kernel->node, what, status);
 }
 
+int32_t kernel_check(const Kernel *kernel, DnnlStatus status, const char *what) {
+  return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, what, status);
+}
+
 const Shape *kernel_shape(const Kernel *kernel, int32_t input) {
   return &kernel->binding->nodes[kernel->self->inputs[input]].shape;
 }
@@ -32,17 +36,17 @@ void kernel_pad_rank(const Kernel *kernel, const Shape *shape, Shape *result) {
 int32_t kernel_unary(Kernel *kernel, int32_t axis) {
   const Binding *binding = kernel->binding;
   DnnlConstDesc current = onednn_current(binding, kernel->self->inputs[0])->desc;
-  int32_t code = GRAFT_OK;
-  if (kernel->copied) {
-    code = onednn_innermost(kernel->binding, kernel->node, kernel_shape(kernel, 0), axis, &kernel->source);
-  } else {
-    DnnlStatus status = binding->dnnl->memory_desc_clone(&kernel->source, current);
-    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a tensor", status);
-  }
-  if (code != GRAFT_OK) {
-    return code;
-  }
-  return onednn_any_layout(kernel->binding, kernel->node, &kernel->self->shape, &kernel->target);
+  bool failed =
+      (kernel->copied
+           ? onednn_innermost(kernel->binding, kernel->node, kernel_shape(kernel, 0), axis, &kernel->source)
+           : kernel_check(kernel, binding->dnnl->memory_desc_clone(&kernel->source, current), "describing a tensor")) ||
+      onednn_any_layout(kernel->binding, kernel->node, &kernel->self->shape, &kernel->target) ||
+      kernel_attributes(kernel);
+  return failed ? GRAFT_ERROR_RUN : GRAFT_OK;
+}
+
+int32_t kernel_described(Kernel *kernel, DnnlStatus status, const char *what) {
+  return kernel_check(kernel, status, what) || kernel_operand(kernel, ARG_SRC, 0, NULL) ? GRAFT_ERROR_RUN : GRAFT_OK;
 }
 
 int32_t kernel_integers(const Kernel *kernel, const char *name, int32_t count, int64_t least, int64_t *values) {
@@ -59,6 +63,10 @@ int32_t kernel_integers(const Kernel *kernel, const char *name, int32_t count, i
 
 float kernel_number(const Kernel *kernel, const char *name, double fallback) {
   return (float)graft_json_number(graft_json_member(kernel->self->attributes, name), fallback);
+}
+
+const char *kernel_text(const Kernel *kernel, const char *name) {
+  return graft_json_string(graft_json_member(kernel->self->attributes, name), "");
 }
 
 bool kernel_flag(const Kernel *kernel, const char *name) {

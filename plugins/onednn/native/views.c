@@ -10,14 +10,6 @@ static int32_t keep(Binding *binding, int32_t node, int32_t buffer, DnnlDesc des
   return code;
 }
 
-static int64_t elements(const Shape *shape) {
-  int64_t total = 1;
-  for (int32_t i = 0; i < shape->rank; i++) {
-    total *= shape->sizes[i];
-  }
-  return total;
-}
-
 /* The bytes to describe anew, with their strides: as they lie, or row-major where the layout has inner blocks, which
  * only oneDNN's own tags may have. */
 static int32_t plain_source(Binding *binding, int32_t node, int64_t *strides, int32_t *buffer) {
@@ -26,10 +18,9 @@ static int32_t plain_source(Binding *binding, int32_t node, int64_t *strides, in
   const Stored *source = onednn_current(binding, value);
   const int64_t *found = NULL;
   bool plain = onednn_strides(binding, source->desc, &found);
-  int64_t step = 1;
-  for (int32_t i = shape->rank - 1; i >= 0; i--) {
-    strides[i] = plain ? found[i] : step;
-    step *= shape->sizes[i];
+  onednn_row_major_strides(shape, strides);
+  for (int32_t i = 0; plain && i < shape->rank; i++) {
+    strides[i] = found[i];
   }
   *buffer = source->buffer;
   return plain ? GRAFT_OK : onednn_fetch_row_major(binding, node, value, buffer);
@@ -42,7 +33,7 @@ int32_t onednn_reshape(Binding *binding, int32_t node) {
   const int64_t *strides = NULL;
   DnnlDesc desc = NULL;
   int32_t buffer = source->buffer;
-  if (elements(&binding->nodes[value].shape) != elements(&self->shape)) {
+  if (onednn_elements(&binding->nodes[value].shape) != onednn_elements(&self->shape)) {
     return onednn_fail(binding, node, "the shapes before and after have different sizes", DNNL_SUCCESS);
   }
   if (onednn_strides(binding, source->desc, &strides) &&

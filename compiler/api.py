@@ -10,7 +10,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graft.compiler.backend_passes import prepare_for
-from graft.compiler.driver import CompiledModel, Compiler, prepare
+from graft.compiler.compiled_model import CompiledModel
+from graft.compiler.driver import Compiler, prepare
 from graft.compiler.faults import without_faulty
 from graft.compiler.last_resort import warn_of
 from graft.compiler.precision import with_precision

@@ -32,7 +32,7 @@ from graft.runtime.isolation.options import ISOLATION, Isolations
 from graft.runtime.program import Program
 
 if TYPE_CHECKING:
-    from graft.compiler.driver import CompiledModel
+    from graft.compiler.compiled_model import CompiledModel
     from graft.partition.region import Region
     from graft.plugins.backend import Backend
     from graft.plugins.registry.manager import PluginManager

@@ -38,7 +38,7 @@ from graft.report.quantities import size
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graft.compiler.driver import CompiledModel
+    from graft.compiler.compiled_model import CompiledModel
     from graft.compiler.specialize import Specialize
     from graft.compiler.stitching.most_memory import Memory
     from graft.core.tuning.options import TuneReport

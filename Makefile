@@ -44,7 +44,7 @@ test-kit: $(STAMP)
 
 # Plugins as users have them, each in a clean environment: those of examples/plugins, and what the scaffold writes.
 test-plugins: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests/examples/test_plugins.py tests/testkit/test_scaffold.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests/examples/test_plugins.py tests/testkit/scaffold/test_project.py
 
 # Other machines, emulated: installs emulators and compilers where it may, tests skip and say what is missing otherwise.
 test-targets: $(STAMP)

@@ -102,11 +102,9 @@ def _neighbours(
     links = {link for source, chain in chains.items() for link in zip([source, *chain], chain, strict=False)}
     for source, target in edges:
         before = [source, *chains.get(source, [])]
-        nearest = [vertex for vertex in before[-1:] if layer[vertex] == layer[target] - 1]
         place = layer[target] - layer[source] - 1
-        if not nearest and place < len(before):
-            nearest = [before[place]]
-        links.update((vertex, target) for vertex in nearest)
+        if place < len(before):
+            links.add((before[place], target))
     for source, target in sorted(links):
         below[source].append(target)
         above[target].append(source)

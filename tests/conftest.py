@@ -66,7 +66,7 @@ SHARES = {
     "plugins/c_source/test_operators.py": 8,
     "plugins/codegen/test_varying_extents.py": 16,
     "plugins/cuda/test_operators.py": 25,
-    "plugins/cuda/test_ptxas.py": 12,
+    "plugins/cuda/test_ptx.py": 12,
     "plugins/cuda/test_strategies.py": 4,
     "plugins/cuda/test_tuning.py": 4,
     "plugins/cuda/test_warpgroups.py": 8,

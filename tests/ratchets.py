@@ -151,11 +151,19 @@ def modules_without_importer() -> list[Path]:
     return [path for path in modules if named(path) not in seen and f".{path.stem}" not in texts]
 
 
+def own_test(path: Path) -> str:
+    """The path that a module's own tests have: `tests/`, its folders, ``test_`` and its name."""
+    relative = path.relative_to(ROOT)
+    folders = relative.parts[2 if relative.parts[:2] == ("src", "graft") else 0 : -1]
+    return Path("tests", *folders, f"test_{path.name}").as_posix()
+
+
 def tested_modules() -> list[Path]:
-    """Modules of `SMALL_MODULE` lines or more with a test of their name."""
-    tests = {path.stem.removeprefix("test_") for path in files(".py") if path.name.startswith("test_")}
+    """Modules of `SMALL_MODULE` lines or more with a test of their own."""
     return [
-        path for path in product(".py") if len(path.read_text().splitlines()) >= SMALL_MODULE and path.stem in tests
+        path
+        for path in product(".py")
+        if ROOT / own_test(path) in files(".py") and len(path.read_text().splitlines()) >= SMALL_MODULE
     ]
 
 

@@ -62,7 +62,7 @@ def _has_value(extent: Extent, ranges: Ranges) -> bool:
     """Whether no divisor in an extent can be 0: one of its cases alone may divide by what is 0 in others."""
     if not isinstance(extent, Operation):
         return True
-    if extent.operator == "floordiv" and not isinstance(extent.right, int) and bounds(extent.right, ranges)[0] < 1:
+    if extent.operator == "floordiv" and bounds(extent.right, ranges)[0] < 1:
         return False
     return _has_value(extent.left, ranges) and _has_value(extent.right, ranges)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir.ir import BinaryOperator, UnaryOperator
-from graft.core.types import FLOATS, INTEGERS, element_bits, storage_dtype
+from graft.core.types import INTEGERS, element_bits, storage_dtype
 from graft.errors import GraftError
 from graft.runtime.dtypes import numpy_dtype
 
@@ -37,7 +37,7 @@ def constant(value: int | float | bool, dtype: str) -> Array:
     if dtype in INTEGERS:
         bits = element_bits(dtype)
         return np.array(int(value) & ((1 << bits) - 1), f"uint{bits}").astype(dtype)
-    if dtype not in FLOATS and storage_dtype(dtype) != dtype:
+    if storage_dtype(dtype) != dtype:
         raise GraftError(f"a constant of '{dtype}' has no meaning in the interpreter; lower the datatype first")
     return np.array(value, storage(dtype))
 
@@ -73,10 +73,6 @@ def unary(operator: UnaryOperator, value: Array, dtype: str) -> Array:
 
 def binary(operator: BinaryOperator, left: Array, right: Array) -> Array:
     """Apply a `Binary` operator; both sides have one dtype and shapes that broadcast."""
-    if operator in _LOGIC and left.dtype == np.bool_:
-        return np.asarray(_LOGIC[operator][0](left, right))
-    if operator in _LOGIC:
-        return np.asarray(_LOGIC[operator][1](left, right))
     if operator == "div" and left.dtype.kind in "iu":
         return _divide_integers(left, right)
     if operator == "mod":
@@ -89,12 +85,6 @@ def _divide_integers(left: Array, right: Array) -> Array:
     divisor = np.where(right == 0, np.ones_like(right), right)
     return np.asarray(np.floor_divide(left - np.fmod(left, divisor), divisor))
 
-
-_LOGIC: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "and": (np.logical_and, np.bitwise_and),
-    "or": (np.logical_or, np.bitwise_or),
-    "xor": (np.logical_xor, np.bitwise_xor),
-}
 
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": np.add,
@@ -113,16 +103,15 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "le": np.less_equal,
     "gt": np.greater,
     "ge": np.greater_equal,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
 }
 
 
 def reduce(operator: BinaryOperator, value: Array, axes: tuple[int, ...]) -> Array:
     """Reduce ``axes`` of an array that is not empty along them; the order is NumPy's."""
-    if operator in ("and", "or"):
-        operators = _LOGIC[operator]
-        function: Any = operators[0] if value.dtype == np.bool_ else operators[1]
-    else:
-        function = _BINARY[operator]
+    function: Any = _BINARY[operator]
     return np.asarray(function.reduce(value, axis=axes, dtype=value.dtype))
 
 

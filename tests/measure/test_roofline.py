@@ -6,9 +6,11 @@ from onnx import parser
 
 import graft
 from graft.core.machine.instructions import DOTS
-from graft.core.machine.target import target_named
-from graft.measure.roofline import Roofline, Traffic, achieved, traffic_of
+from graft.core.machine.target import Target, host_target, target_named
+from graft.measure import roofline_kernels
+from graft.measure.roofline import SIZES, Roofline, Traffic, achieved, measure_roofline, traffic_of
 from graft.measure.roofline_kernels import peak_flops, read_bandwidth
+from graft.runtime.extents import Symbol
 from graft.runtime.procedure import Call, Procedure, ProgramDescription, TensorSpec
 
 ROOFLINE = Roofline(2, 100e9, ((1000, 80e9), (100_000, 20e9), (10_000_000, 10e9)))
@@ -43,6 +45,32 @@ def test_the_traffic_of_a_call_is_that_of_its_tensors() -> None:
     assert traffic_of(description, description.procedures[0]) == [
         Traffic(flops=7, weights=32, others=64 + 128, footprint=64)
     ]
+
+
+def test_a_tensor_of_unknown_extents_counts_nothing() -> None:
+    tensors = (
+        TensorSpec("x", "float32", (Symbol("batch"), 8), "input", index=0),
+        TensorSpec("s", "float32", None, "dynamic"),
+        TensorSpec("y", "float32", (2,), "output", index=0),
+    )
+    procedure = Procedure("main", tensors, (0,), (2,), (Call("call", (0, 1), (2,), module=0, function="f", flops=1),))
+    assert [one.others for one in traffic_of(ProgramDescription((procedure,), (), {}), procedure)] == [8]
+
+
+def test_a_roofline_is_of_the_target_asked_for_and_else_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Target] = []
+    monkeypatch.setattr(roofline_kernels, "peak_flops", lambda target: asked.append(target) or 5.0)
+    monkeypatch.setattr(roofline_kernels, "read_bandwidth", lambda size, target: asked.append(target) or 1.0 * size)
+    other = target_named("x86-64-v3")
+    found = measure_roofline(3, other)
+    assert (found.threads, found.flops) == (3, 5.0)
+    assert [limit for limit, _ in found.bandwidth] == sorted(SIZES) and all(
+        limit == rate for limit, rate in found.bandwidth
+    )
+    assert all(target is other for target in asked)
+    asked.clear()
+    measure_roofline()
+    assert {*asked} == {host_target()}
 
 
 PRODUCT = """<ir_version: 10, opset_import: ["" : 20]>

@@ -1,76 +1,63 @@
-"""``python -m tests.mutation MODULE [--tests FILE ...] [--count 40] [--seed 0]``: which mutants the tests let live.
+"""``python -m tests.mutation MODULE ... | --draw 40 [--seed 27] [--count 15]``: which mutants the tests let live.
 
-Without ``--tests`` they are the module's own: `tests/` and its path, ``test_`` and its name. A mutant is killed if
-pytest fails or takes ten times as long as without. Survivors are printed; the exit status is 1 if fewer than 85 % are
-killed.
+The tests of a module are its own: `tests/` and its path, ``test_`` and its name; `--tests` names others. `--draw` takes
+so many modules that have a test, by the seed, room by room. A mutant is killed if pytest fails or takes much longer
+than without. Survivors and a table are printed; the exit status is 1 if of a module fewer than 85 % are killed.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import random
-import subprocess
+import hashlib
+import multiprocessing
 import sys
-import tempfile
-import time
+from collections import Counter
 from pathlib import Path
 
-from .mutants import Mutant, mutants_of
+from tests.ratchets import own_test, tested_modules
 
-ROOT = Path(__file__).parents[2]
+from .runs import ROOT, Measured, measure
+
 WANTED = 0.85
 
 
-def passes(tests: list[str], seconds: float, mutant: str = "") -> bool:
-    """Whether the tests pass, in time, with a mutant."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "tests.mutation.plugin",
-        *tests,
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **({"GRAFT_MUTANT": mutant} if mutant else {})}
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+def drawn(count: int, seed: int) -> list[str]:
+    """Modules with a test of their own, each room in turn, in an order that a module more or less leaves as it is."""
+    paths = [path.relative_to(ROOT) for path in tested_modules()]
+    paths.sort(key=lambda path: hashlib.sha256(f"{seed}:{path}".encode()).digest())
+    turns: Counter[tuple[str, ...]] = Counter()
+    ranked = []
+    for place, path in enumerate(paths):
+        room = path.parent.parts[: 1 + (path.parts[0] == "core")]
+        ranked.append((turns[room], place, str(path)))
+        turns[room] += 1
+    return [path for _, _, path in sorted(ranked)[:count]]
 
 
 def main() -> int:
     """Try mutants drawn by a seed and print the survivors."""
     parser = argparse.ArgumentParser(description="Which mutants of a module its tests let live.")
-    parser.add_argument("module", type=Path)
+    parser.add_argument("modules", type=Path, nargs="*")
+    parser.add_argument("--draw", type=int, default=0)
     parser.add_argument("--tests", nargs="+")
-    parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=27)
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    path = options.module.resolve().relative_to(ROOT)
-    tests = options.tests or [str(Path("tests", *path.parent.parts, f"test_{path.name}"))]
-    begun = time.monotonic()
-    if not passes(tests, 600):
-        parser.error(f"{' '.join(tests)}: fail, or are not there, without a mutant")
-    seconds = 10 * (time.monotonic() - begun) + 5
-    found = mutants_of((ROOT / path).read_text(encoding="utf-8"))
-    chosen = random.Random(options.seed).sample(found, min(options.count, len(found)))
-    survivors: list[Mutant] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for mutant in chosen:
-            source = Path(folder, "mutant.py")
-            source.write_text(mutant.source, encoding="utf-8")
-            if passes(tests, seconds, f"{ROOT / path}{os.pathsep}{source}"):
-                survivors.append(mutant)
-                print(f"{path}:{mutant.line}: {mutant.change}", flush=True)
-    killed = len(chosen) - len(survivors)
-    print(f"{path}: {killed} of {len(chosen)} killed ({killed / max(1, len(chosen)):.0%}), of {len(found)} there are")
-    return int(killed < WANTED * len(chosen))
+    modules = [str(path.resolve().relative_to(ROOT)) for path in options.modules] or drawn(options.draw, options.seed)
+    work = [(module, options.tests or [own_test(ROOT / module)], options.count, options.seed) for module in modules]
+    with multiprocessing.get_context("spawn").Pool(options.jobs, maxtasksperchild=1) as pool:
+        waiting = [pool.apply_async(measure, arguments, callback=_show) for arguments in work]
+        rows = [one.get() for one in waiting]
+    print("\n| module | mutants | killed |\n| --- | --- | --- |")
+    print("\n".join(f"| `{row.module}` | {row.drawn} | {row.killed} |" for row in rows))
+    total, killed = sum(row.drawn for row in rows), sum(row.killed for row in rows)
+    print(f"| all {len(rows)} | {total} | {killed} ({killed / max(1, total):.0%}) |")
+    return int(any(row.error or row.killed < WANTED * row.drawn for row in rows))
+
+
+def _show(row: Measured) -> None:
+    print("\n".join([*row.survivors, str(row)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -28,3 +28,24 @@ def test_a_mutant_is_another_program() -> None:
         names: dict[str, object] = {}
         exec(mutant.source, names)
         assert mutant.line in (2, 4)
+
+
+SAME = '''
+from dataclasses import dataclass
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A docstring, and the number of it."""
+
+    least: int | None = None
+    __slots__ = (1, 2)
+
+def held(x: "int | None"):
+    assert x != 3, x + 1
+    if isinstance(x, list | Pair):
+        raise ValueError(f"{x} is {4 + 5}")
+'''
+
+
+def test_what_changes_no_behaviour_is_left_alone() -> None:
+    assert not mutants_of(SAME)

@@ -28,6 +28,23 @@ def test_a_node_counts_with_a_typical_number_of_each_symbol_within_its_range(dim
     assert Work.of_model(OPERATORS, model).flops(NodeView(model.graph[0])) == 2 * rows * 8 * 4
 
 
+def test_a_node_whose_row_has_no_cost_or_that_has_no_row_counts_nothing() -> None:
+    text = '<ir_version: 10, opset_import: ["" : 20, "own" : 1]> g (float[n, 4] x) => (float[a, b] y)'
+    for operator in ("Identity", "own.Unheard"):
+        model = ir.from_proto(parser.parse_model(f"{text} {{ y = {operator} (x) }}"))
+        assert Work(OPERATORS, {}).flops(NodeView(model.graph[0])) == 0
+
+
+def test_a_node_of_numbers_counts_with_these_though_an_input_is_absent() -> None:
+    text = '<ir_version: 10, opset_import: ["" : 20]> g (float[3, 4] x) => (float[3, 4] y) { y = Clip (x, , m) }'
+    proto = parser.parse_model(text.replace("g (float", "g (float m, float"))
+    model = prepare(proto)
+    view = NodeView(model.graph[0])
+    row = OPERATORS.of(view)
+    assert row is not None and row.cost is not None
+    assert Work(OPERATORS, {}).flops(view) == row.cost(view).flops > 0
+
+
 def test_regions_are_priced_at_the_ranges_of_the_symbols() -> None:
     costs = []
     for dims in ({"seq": (1, 512)}, {"seq": (128, 512)}):

@@ -50,6 +50,20 @@ def test_the_layout_is_the_same_every_time(graph: tuple[int, list[tuple[int, int
     assert layered([WIDTH] * count, edges) == layered([WIDTH] * count, edges + edges[:1])
 
 
+def test_vertices_of_a_layer_keep_their_order_and_a_gap_between_them() -> None:
+    assert layered([50.0, 80.0, 30.0], []).x == (25.0, 25.0 + 65.0 + GAP, 25.0 + 65.0 + 55.0 + 2 * GAP)
+    x = layered([WIDTH] * 5, [(0, 3), (1, 3), (2, 4)]).x
+    assert x[0] < x[1] < x[2] and x[3] < x[4]
+    assert (x[3], x[4]) == ((x[0] + x[1]) / 2, x[2])
+
+
+def test_edges_from_one_vertex_share_their_bends() -> None:
+    layout = layered([WIDTH] * 6, [(0, 1), (1, 2), (2, 3), (3, 4), (0, 3), (0, 4), (5, 4)])
+    short, long = layout.bends[0, 3], layout.bends[0, 4]
+    assert [layer for _, layer in long] == [1, 2, 3] and short == long[:2]
+    assert layout.bends[5, 4] == layout.bends[0, 1] == ()
+
+
 def test_a_chain_is_straight() -> None:
     layout = layered([50.0, 80.0, 50.0], [(0, 1), (1, 2)])
     assert set(layout.x) == {40.0}

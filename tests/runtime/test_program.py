@@ -5,15 +5,19 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from graft.errors import ArtifactError, InputError, RunError
+from graft.errors import ArtifactError, CancelledError, DeadlineError, InputError, RunError
+from graft.runtime._native import CancelToken
 from graft.runtime.dtypes import ELEMENT_TYPES, numpy_dtype
+from graft.runtime.extents import Symbol
 from graft.runtime.loaders import PythonLoader
-from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription
+from graft.runtime.packed_values import METADATA
+from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, SymbolSpec, TensorSpec
 from graft.runtime.program import Program
 
 from .programs import call, describe, elementwise, loader, tensor
@@ -506,3 +510,59 @@ def test_a_scalar_of_numpy_is_an_array_of_rank_0() -> None:
         lambda: double()(np.float32(1)),
         "input 'x' must be float32[2,3], got float32[]; compile the model for this shape, or pass that one",
     )
+
+
+# ---- Where results go, when runs end, values that are no tensors ----------------------------------------------------
+
+
+def test_a_call_that_may_end_early_or_says_where_its_results_go_gives_the_same() -> None:
+    program, token = double(), CancelToken()
+    for options in ({"outputs_on": "cpu"}, {"deadline": 60}, {"cancel": token}):
+        np.testing.assert_array_equal(program(X, **options), 2 * X)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(program.run({"x": X}, **options)["y"], 2 * X)  # type: ignore[arg-type]
+    token.cancel()
+    for late, error in (({"cancel": token}, CancelledError), ({"deadline": 1e-9}, DeadlineError)):
+        for run in (lambda late=late: program(X, **late), lambda late=late: program.run({"x": X}, **late)):
+            with pytest.raises(error):
+                run()
+
+
+def test_a_place_that_the_program_does_not_compute_on_is_told() -> None:
+    for place, shown in (("npu", "'npu'"), (3, "3")):
+        with pytest.raises(InputError) as caught:
+            double()(X, outputs_on=place)  # type: ignore[arg-type]
+        assert str(caught.value) == f"outputs_on is {shown}; the program computes on 'cpu'"
+
+
+def test_a_run_names_its_results() -> None:
+    found = two_outputs().run({"x": np.array([0, 3], np.float32)})
+    assert [*found] == ["copied", "found"] and found["found"].tolist() == [1]
+    assert [*double().run({"x": X})] == ["y"]
+
+
+def packed(results: int, inputs: tuple[str, ...] = ("words",)) -> Program:
+    """A program of text and a number: it returns its first inputs."""
+    words = TensorSpec("words", "uint8", (Symbol("n"),), "input", index=0)
+    tensors = [words, tensor("x", "float32", (2, 3), "input", index=1)]
+    outputs = [tensor("said", "uint8", None, "output", index=0), tensor("y", "float32", (2, 3), "output", index=1)]
+    numbers = tuple(range(2, 2 + results))
+    procedure = Procedure(
+        "main", (*tensors, *outputs[:results]), (0, 1), numbers, (call("f", [0, 1], numbers),),
+        symbols=(SymbolSpec("n", 0, None, 0, 0),),
+    )  # fmt: skip
+    rows = {"inputs": dict.fromkeys(inputs, "string"), "outputs": {"said": "string"}}
+    description = replace(describe(procedure, ["f"]), metadata={METADATA: rows})
+    return Program.from_description(description, loaders=[loader({"f": lambda given: list(given[:results])})])
+
+
+@pytest.mark.parametrize("results", [1, 2])
+def test_text_goes_in_and_comes_out(results: int) -> None:
+    program, words = packed(results), np.array(["a", "bc"], object)
+    for found in (program(words, X), program(words, X, outputs_on="cpu"), program(words, X, deadline=60)):
+        first = found if results == 1 else found[0]
+        assert first.tolist() == ["a", "bc"]
+        if results == 2:
+            np.testing.assert_array_equal(found[1], X)
+    assert program.run({"words": words, "x": X})["said"].tolist() == ["a", "bc"]
+    with pytest.raises(InputError, match="2"):
+        program(words, X, X)

@@ -172,7 +172,7 @@ BAD = {
         "0/registration",
     ),
 }  # fmt: skip
-"""What hangs, and what is called by itself, stands in test_apart.py and tests/plugins/test_hanging_plugins.py."""
+"""What hangs, or is called by itself: conformance/test_apart.py, tests/plugins/test_hanging_plugins.py."""
 
 
 @pytest.mark.slow

@@ -13,7 +13,10 @@ import graft
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
 from graft.compiler.stitching.procedure_builder import ProcedureBuilder
+from graft.compiler.stitching.stitch import Stitcher, captured_values
 from graft.core.machine.target import CompileOptions
+from graft.errors import UnsupportedError
+from graft.plugins.backend import CompiledRegion
 from graft.plugins.reference.backend import ReferenceBackend
 from graft.runtime.dtypes import element_type
 from graft.runtime.procedure import Call, Procedure, TensorSpec, contiguous_bytes
@@ -89,6 +92,107 @@ def test_every_ownership_of_constants_gives_the_same(ownership: Any) -> None:
     check(program, proto)
     call = next(call for call in program.description.procedures[0].calls if call.function.startswith("vendor"))
     assert len(call.inputs) == (2 if ownership == "passed" else 1)
+
+
+CONTROL = {
+    "branches that read from outside": (
+        "k = Constant <value = float[2] {1, 2}> ()\n h = Exp(x)\n"
+        "y = If(c) <then_branch = t () => (float[2] a) { a = Add(h, k) }, else_branch = e () => (float[2] b) "
+        "{ n = Neg(k) b = Mul(n, x) }>",
+        "bool c, float[2] x", "float[2] y",
+    ),
+    "a branch that is a value from outside": (
+        "h = Exp(x)\n y = If(c) <then_branch = t () => (float[2] a) { a = Neg(h) }, else_branch = e () => (float[2] b) "
+        "{ b = If(c) <then_branch = tt () => (float[2] d) { d = Exp(h) }, else_branch = ee () => (float[2] f) "
+        "{ f = Identity(x) }> }>",
+        "bool c, float[2] x", "float[2] y",
+    ),
+    "a loop with state and a scanned output": (
+        "n = Constant <value = int64 {3}> ()\n always = Constant <value = bool {1}> ()\n h = Exp(x)\n"
+        "y, z = Loop(n, always, x) <body = l (int64 i, bool go, float[2] s) => (bool on, float[2] next, float[2] seen) "
+        "{ on = Identity(go) next = Add(s, h) seen = Neg(next) }>",
+        "float[2] x", "float[2] y, float[3,2] z",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backends", [["llvm"], ["reference"]], ids=["inlined", "module"])
+@pytest.mark.parametrize("name", CONTROL)
+def test_bodies_are_procedures_that_get_what_they_read_from_outside(name: str, backends: list[str]) -> None:
+    check(graft.compile(model(*CONTROL[name]), backends, threads=1), model(*CONTROL[name]))
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("is_backwards", [False, True])
+def test_a_scan_reads_and_writes_along_its_axes_in_their_directions(is_last: bool, is_backwards: bool) -> None:
+    axis, shape = int(is_last), "[2,3]" if is_last else "[3,2]"
+    given = {"x": np.array([1, 2], np.float32), "m": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    given["m"] = given["m"] if is_last else given["m"].T.copy()
+    for backwards in ("input", "output"):
+        attributes = f"scan_input_axes = [{axis}], scan_output_axes = [{axis}], " if is_last else ""
+        attributes += f"scan_{backwards}_directions = [1], " if is_backwards else ""
+        body = "(float[2] s, float[2] row) => (float[2] next, float[2] seen) { next = Add(s, row) seen = Mul(next, x) }"
+        text = f"y, z = Scan <num_scan_inputs = 1, {attributes} body = l {body}> (x, m)"
+        program = graft.compile(model(text, f"float[2] x, float{shape} m", f"float[2] y, float{shape} z"), ["llvm"])
+        rows = np.moveaxis(given["m"], axis, 0)
+        sums = given["x"] + np.cumsum(rows[::-1] if is_backwards and backwards == "input" else rows, 0)
+        seen = (sums[::-1] if is_backwards and backwards == "output" else sums) * given["x"]
+        found = program.run(given)
+        np.testing.assert_array_equal(found["y"], sums[-1])
+        np.testing.assert_array_equal(found["z"], np.moveaxis(seen, 0, axis))
+
+
+def test_values_that_a_body_reads_from_outside_are_in_the_order_of_their_use() -> None:
+    text = """
+    y = If(c) <then_branch = t () => (float[2] a) <float[2] k = {1, 2}> {
+        m = Mul(w, k) n = If(d) <then_branch = tt () => (float[2] g) { g = Add(v, m) },
+        else_branch = ee () => (float[2] u) {}> a = Add(n, w) }, else_branch = e () => (float[2] v) {}>"""
+    head = '<ir_version: 10, opset_import: ["" : 21]> g (bool c, bool d, float[2] u, float[2] v, float[2] w)'
+    proto = onnx.parser.parse_model(f"{head} => (float[2] y) {{ {text} }}")
+    node = ir.from_proto(proto).graph[0]
+    branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    assert [[value.name for value in captured_values(branch)] for branch in branches] == [["w", "d", "v", "u"], ["v"]]
+
+
+def test_a_node_that_no_backend_took_is_refused_by_its_name() -> None:
+    graph = ir.from_proto(model("y = Neg(x)", "float[2] x", "float[2] y")).graph
+    with pytest.raises(UnsupportedError) as caught:
+        Stitcher({}, {}).stitch(graph)
+    assert str(caught.value) == "Neg (node 'y'): no backend takes this node; add one that does"
+
+
+@pytest.mark.parametrize("ownership", ["embedded", "passed"])
+@pytest.mark.parametrize("backend", ["vendor", "llvm"])
+def test_the_functions_of_a_regions_modules_can_be_asked_for_alone(backend: str, ownership: Any) -> None:
+    owner = Vendor("MatMul", "Exp")
+    owner.constants = ownership
+    text = "k = Constant <value = float[3,1] {1, 2, 3}> ()\n h = MatMul(x, k)\n y = Exp(h)"
+    passed = frozenset({"vendor"} if ownership == "passed" else ())
+    backends = [owner, "llvm"] if backend == "vendor" else ["llvm"]
+    compiled = compile_model(model(text, "float[2,3] x", "float[2,1] y"), Request(backends, threads=1))
+    (region,) = compiled.regions.values()
+    stitcher = Stitcher(compiled.regions, compiled.modules, passed)
+    description = stitcher.stitch_modules(region)
+    (procedure,) = description.procedures
+    own = compiled.modules[region.name]
+    wanted = [call for call in compiled.description.procedures[0].calls if call.kind == "call"]
+    assert [(call.function, len(call.inputs), call.module) for call in procedure.calls] == [
+        (call.function, len(call.inputs), call.module) for call in wanted
+    ]
+    assert all(number == -1 for call in procedure.calls for number in call.inputs)
+    assert [number for call in procedure.calls for number in call.outputs] == list(range(len(procedure.tensors)))
+    assert description.modules == (own.modules if isinstance(own, CompiledRegion) else (own,))
+    graft.runtime.program.Program.from_description(description)
+
+
+def test_a_region_alone_has_numbers_for_the_symbols_that_its_inputs_do_not_tell() -> None:
+    proto = model("h = MatMul(x, w)\n y = Neg(h)", "float[n,3] x, float[3,4] w", "float[n,4] y")
+    compiled = compile_model(proto, Request(["llvm"], threads=1))
+    (region,) = compiled.regions.values()
+    (bound,) = Stitcher(compiled.regions, compiled.modules).stitch_region(region, {"n": 5}).procedures
+    assert [one.shape for one in bound.tensors if one.storage in ("input", "output")] == [(5, 3), (3, 4), (5, 4)]
+    (free,) = Stitcher(compiled.regions, compiled.modules).stitch_region(region).procedures
+    assert [one.name for one in free.symbols] == ["n"]
 
 
 def test_more_outputs_can_be_asked_of_a_compiled_model() -> None:

@@ -7,8 +7,9 @@ import pytest
 
 import graft
 from graft.compiler.stitching.procedure_builder import ProcedureBuilder
-from graft.runtime.extents import Operation, Symbol
-from graft.runtime.procedure import Call, SymbolSpec, TensorSpec
+from graft.compiler.stitching.symbol_binding import Unbound, bound_symbols, bounds_of, checkable
+from graft.runtime.extents import ExtentEquation, Operation, Symbol
+from graft.runtime.procedure import Call, ExtentBound, SymbolSpec, TensorSpec
 
 BATCH, SEQ, FOUND = Symbol("batch"), Symbol("seq"), Symbol("found")
 
@@ -37,6 +38,31 @@ def test_what_a_call_finds_out_is_bound_by_its_result():
     procedure = builder.finish([y, nonzero], ["y", "n"])
     assert procedure.symbols == (SymbolSpec("seq", 0, None, 0, 0), SymbolSpec("found", 0, None, 1, 1))
     assert [tensor.storage for tensor in procedure.tensors] == ["input", "output", "output"]
+
+
+def test_what_is_said_of_operations_and_equations_is_kept_where_all_their_symbols_are_bound():
+    of_two, of_one, other = Operation("add", BATCH, SEQ), Operation("mul", 2, SEQ), Operation("mul", 2, FOUND)
+    ranges = {of_two: (2, 9), SEQ: (1, 8), other: (0, 4), of_one: (2, None)}
+    symbols = [SymbolSpec("seq", 1, 8, 0, 0), SymbolSpec("batch", 1, 1, 0, 1), SymbolSpec("free", 0, None, 0, 2)]
+    assert bounds_of(symbols, ranges) == (ExtentBound(of_two, 2, 9), ExtentBound(of_one, 2, None))
+    assert [one.extent for one in bounds_of(symbols[:2], ranges)] == [of_two, of_one]
+    says = ("", " and ", "")
+    both, again, foreign = (
+        ExtentEquation(left, BATCH, "equal", (place, *says[1:]))
+        for left, place in ((SEQ, "first "), (SEQ, "second "), (FOUND, "third "))
+    )
+    assert checkable([both, again, foreign], symbols[:2]) == (both,)
+    assert checkable([both, again, foreign], symbols) == (both,)
+
+
+def test_a_result_that_is_left_out_binds_nothing_and_the_first_tensor_may_be_one():
+    tensors = [TensorSpec("found", "float32", (FOUND,), "output"), TensorSpec("other", "float32", (SEQ,), "output")]
+    calls = [call([], [0, -1]), call([], [1])]
+    assert bound_symbols(tensors, (), calls, {}) == (
+        SymbolSpec("found", 0, None, 0, 0), SymbolSpec("seq", 0, None, 1, 0)
+    )  # fmt: skip
+    with pytest.raises(Unbound, match="seq"):
+        bound_symbols(tensors, (), calls[:1], {})
 
 
 def test_a_symbol_that_nothing_binds_is_a_bug():

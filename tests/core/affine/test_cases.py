@@ -69,6 +69,65 @@ def test_intervals_are_the_hull_of_all_cases(extent: Extent, wanted: Interval) -
     assert interval(extent) == wanted
 
 
+@pytest.mark.parametrize(
+    ("text", "of_s", "of_t", "wanted", "simple"),
+    [
+        ("min(s, 3)", (0, 40), (0, None), (0, 3), None),
+        ("min(-s + 4, -18)", (0, 9), (0, None), (-18, -18), None),
+        ("max(s, 2) - 9", (0, 9), (0, None), (-7, 0), None),
+        ("-min(s + t, 6)", (0, 40), (0, None), (-6, 0), None),
+        ("min(t, 8)//max(t//3, 1)", (0, 9), (1, 3), (1, 3), "t"),
+        ("min(s, t)//min(t, 4) - s//t", (0, 9), (1, 3), (-8, 0), None),
+        ("min(max(s, 1), s)", (0, 9), (0, None), (0, 9), "s"),
+        ("max(min(t, 2), s)", (0, 40), (0, None), (0, 40), None),
+        ("min(t, 1) + s//2", (2, 6), (0, 5), (1, 4), None),
+        ("min((t - 1)//s, max(s, 5), t)", (2, 6), (0, 5), (-1, 2), None),
+        ("-2*t + (-2)//min(t, 4) - 2", (0, 9), (1, 3), (-9, -6), None),
+        ("max(s, 4)*min(-s + 2, s)", (0, 40), (0, None), (-1520, 4), None),
+        ("3*s*t + 12*t - max(s, 6)", (0, 9), (1, 3), (6, 108), None),
+        ("s*min(s, 4) - max(s, 1)*min(s, 3) - min(s, 4)", (0, 9), (0, None), (-3, 5), None),
+        ("-2*s + min(t//2, 3) + 4", (0, 40), (0, None), (-76, 7), None),
+        ("min(max(min(s, 2), s*t), -s + t, 24)", (2, 6), (0, 5), (-6, 3), "min(max(min(s, 2), s*t), -s + t)"),
+        ("-max(s, 2) + max(s, t)//(s*s)", (2, 6), (0, 5), (-6, -1), None),
+        ("min(t//4, 1)", (0, 40), (0, None), (0, 1), None),
+        ("-min(s, 3) + s//max(t, 1)", (0, 9), (0, 3), (-2, 6), None),
+        ("-min(s//2 + s//max(t, 1) - 3, s*(s//2)) - s//2 + 1", (0, 40), (0, None), (-76, 4), None),
+        ("min(-((s + 2)//3) - s//max(t, 1) + 3, max(min(s, t), s//2))", (0, 19), (0, 1), (-23, 1), None),
+        ("max(-(s//3) + 1, -(s//2) + 3, min(s//2, 6))", (0, 16), (0, None), (2, 6), None),
+        (
+            "max(-((s + 2)//3) + 3, min(-((s + 2)//3) + 3, max(s//max(t, 1), 2)))",
+            (0, 19),
+            (0, 1),
+            (-4, 3),
+            "-((s + 2)//3) + 3",
+        ),
+        ("min(-(s//2) + 1, s//2, s//max(t, 1))", (0, 40), (0, None), (-19, 0), "min(-(s//2) + 1, s//2)"),
+        ("min(s//3, 1) + s//max(t, 1)", (0, 40), (0, None), (0, 41), None),
+        ("min(max(-(s//3) + 5, s//max(t, 1)), max(s - 2, s//max(t, 1)))", (0, 19), (0, 1), (0, 19), "s"),
+        ("min(-s + t + s//3, max(-(s//4) + 1, -((s + 2)//3) + 3, s//max(t, 1)))", (0, 9), (0, 3), (-6, 3), None),
+        ("max(-(s//2) + 2, s//2)", (0, 16), (0, None), (1, 8), None),
+        ("max(-(s//4) + 4, min(-(s//4) + 4, s//2))", (0, 9), (0, 3), (2, 4), "-(s//4) + 4"),
+        ("max(min(-(s//4) + 3, s//max(t, 1), 2), s)", (0, 19), (0, 1), (0, 19), "s"),
+        ("min(-min(s//max(t, 1), 3) + s//4, max(s, 4))", (0, 9), (0, 3), (-3, 0), None),
+        ("min(-(s//2) + 1, max(-((s + 2)//3) + 3, -1))", (0, 19), (0, None), (-8, 1), "-(s//2) + 1"),
+        ("max(-(s//2) + 5, 2) - min(-(s//2) + 1, s - s//4)", (0, 9), (0, None), (4, 5), None),
+        ("min(s//max(t, 1), t*(s//max(t, 1)))", (0, 19), (0, 1), (0, 19), None),
+    ],
+)
+def test_cases_are_as_exact_as_the_ranges_let_them_be(
+    text: str, of_s: tuple[int, int], of_t: tuple[int, int | None], wanted: Interval, simple: str | None
+) -> None:
+    ranges: dict[Extent, Range] = {S: Range(*of_s), T: Range(*of_t)}
+    extent = read(text)
+    assert interval(extent, ranges) == wanted
+    assert simplified(extent, ranges) == read(simple or text)
+    numbers = [
+        evaluate(extent, {"s": s, "t": t})
+        for s, t in product(range(of_s[0], of_s[1] + 1), range(of_t[0], 10 if of_t[1] is None else of_t[1] + 1))
+    ]
+    assert (min(numbers), max(numbers)) == wanted
+
+
 def test_an_extent_becomes_the_case_that_it_is_equal_to_in_all() -> None:
     one = least(S, 1)
     nested = Operation("add", Operation("sub", S, least(Operation("add", S, one), 1)), one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,17 +107,24 @@ def test_what_may_be_negative_or_is_bounded_by_nothing_is_not_divided() -> None:
     assert divide(Linear(0, {"a": 1}), 4, lambda name: None) is None
 
 
-def test_divisions_are_taken_apart_by_what_divides_the_coefficients() -> None:
-    within = divide(Linear(1, {"a": 1}), 8, lambda name: (0, 6))
-    assert within is not None
-    assert (within.quotient, within.rest) == (Linear(), Linear(1, {"a": 1}))
-    whole = divide(Linear(2, {"a": 8}), 8, lambda name: (0, 6))
-    assert whole is not None
-    assert (whole.quotient, whole.rest) == (Linear(0, {"a": 1}), Linear(2))
-    common = divide(Linear(1, {"a": 4}), 8, lambda name: (0, 6))
-    assert common is not None
-    assert (common.pending, common.pending_divisor, common.scale) == (Linear(0, {"a": 1}), 2, 4)
-    apart = divide(Linear(0, {"a": 8, "b": 1}), 8, lambda name: (0, 20))
-    assert apart is not None
-    assert (apart.quotient, apart.pending, apart.pending_divisor) == (Linear(0, {"a": 1}), Linear(0, {"b": 1}), 8)
-    assert divide(Linear(0, {"a": 1}), 8, lambda name: (0, 20)) is None
+NONE, A, B = Linear[str](), Linear(0, {"a": 1}), Linear(0, {"b": 1})
+
+
+@pytest.mark.parametrize(
+    ("form", "wanted"),
+    [
+        (Linear(1, {"a": 1}), Division(NONE, Linear(1, {"a": 1}), NONE, 1, 1)),
+        (Linear(2, {"a": 8}), Division(A, Linear(2), NONE, 1, 1)),
+        (Linear(0, {"a": 8}), Division(A, NONE, NONE, 1, 1)),
+        (Linear(1, {"a": 4}), Division(NONE, Linear(1), A, 2, 4)),
+        (Linear(0, {"a": 8, "b": 1}), Division(A, NONE, B, 8, 1)),
+        (Linear(8, {"b": 1}), Division(Linear(1), NONE, B, 8, 1)),
+        (Linear(24, {"b": -1}), None),
+        (Linear(0, {"a": -8, "c": 1}), None),
+        (Linear(0, {"b": 1}), None),
+    ],
+)
+def test_divisions_by_8_are_taken_apart_by_what_divides_the_coefficients(
+    form: Linear[str], wanted: Division[str] | None
+) -> None:
+    assert divide(form, 8, lambda name: {"a": (0, 6), "b": (0, 20), "c": (50, 60)}[name]) == wanted

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, parser
 
 from graft.core.graph.view import ValueView
+from graft.core.importer.external_data import ModelDirectory, Reference
 from graft.core.importer.load import load
 from graft.errors import ModelError
 
@@ -181,3 +182,19 @@ def test_a_model_in_memory_that_refers_to_files_is_checked_alike(tmp_path: Path)
         "external data of tensor 'w' in '../w.bin': the path leaves the model's directory; "
         "use a relative path without '..'"
     )
+
+
+def test_a_tensor_without_elements_needs_no_bytes_and_an_attribute_without_an_offset_begins_at_0(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "w.bin").write_bytes(b"1234")
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[0], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="w.bin")
+    assert Reference("w", "w.bin") == Reference("w", "w.bin", offset=0)
+    directory = ModelDirectory(tmp_path)
+    assert bytes(directory.read(tensor)) == b""
+    tensor.external_data.add(key="offset", value="4")
+    assert bytes(directory.read(tensor)) == b""
+    tensor.dims[:] = [1]
+    with pytest.raises(ModelError, match="has 0 bytes but its type needs 4"):
+        directory.read(tensor)

@@ -116,3 +116,20 @@ def test_a_constant_index_out_of_range_is_refused(indices: list[int]) -> None:
         "legal"
     )
     assert (caught.value.axis, caught.value.extent) == (0, 5)  # type: ignore[attr-defined]
+
+
+POOLS = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[1,1,2,2] x, bool c) => (float[n,m,h,w] y) { %s }"""
+POOL = "y = MaxPool<kernel_shape = [5, 4]>(x)"
+
+
+def test_a_result_of_negative_extents_is_refused_but_in_a_branch_that_may_not_be_taken() -> None:
+    with pytest.raises(ModelError) as caught:
+        load(onnx.parser.parse_model(POOLS % POOL))
+    assert str(caught.value).endswith(
+        "its result 'y' would have the shape [1,1,-2,-1]; a window is wider than the padded image, or more is cut off "
+        "than there is"
+    )
+    branches = f"then_branch = a () => (float[n,m,h,w] t) {{ {POOL.replace('y', 't', 1)} }}"
+    branches += ", else_branch = b () => (float[n,m,h,w] e) { e = Relu(x) }"
+    load(onnx.parser.parse_model(POOLS % f"y = If(c) <{branches}>"))

@@ -1,5 +1,6 @@
 """What the system says of a machine, on trees that look like its own."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,31 @@ def test_caches_that_shrink_outward_are_not_believed(tmp_path: Path) -> None:
 
 def test_the_machine_here_has_as_many_threads_as_may_be_used() -> None:
     assert host_machine().levels[0].count == available_threads() >= 1
+
+
+@pytest.mark.parametrize(
+    ("quota", "threads"),
+    [
+        ("max 100000", 8),
+        ("150000 100000", 2),
+        ("200000 100000", 2),
+        ("50000 100000", 1),
+        ("0 1", 1),
+        ("900 100", 8),
+        ("odd", 8),
+    ],
+)
+def test_threads_are_the_processors_within_the_quota_rounded_up(
+    monkeypatch: pytest.MonkeyPatch, quota: str, threads: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {process, *range(8)}, raising=False)
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: quota)
+    assert available_threads() == threads
+
+
+def test_a_system_that_does_not_tell_its_processors_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: "max 100000")
+    for count, threads in ((6, 6), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        assert available_threads() == threads

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+import pytest
 from onnx import helper, numpy_helper
 
 from graft.core.importer.load import load
-from graft.core.rewriting.fold_constants import FoldConstants
+from graft.core.rewriting.fold_constants import FoldConstants, widens_weights
 
 COUNT, BYTES = 6, 256
 
@@ -46,3 +48,92 @@ def test_what_has_no_room_is_left_for_the_run() -> None:
     model = unpacking()
     FoldConstants(limit=0, total=-COUNT * BYTES).run(model)
     assert "BitShift" in {node.op_type for node in model.graph}
+
+
+def folded(body: str, output: str, constants: dict[str, np.ndarray], limit: int = 1 << 20) -> list[str]:
+    """The operators that are left of nodes between an input x of [2, 3] and an output y."""
+    text = f'<ir_version: 10, opset_import: ["" : 21]> g (float[2, 3] x) => ({output} y) {{ {body} }}'
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto, strict_mode=True))
+    FoldConstants(limit).run(model)
+    return [node.op_type for node in model.graph]
+
+
+FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("body", "output", "left"),
+    [
+        ("s = Shape (x) y = Identity (s)", "int64[2]", ["Identity"]),
+        ("a = Neg (w) y = Add (x, a)", "float[2, 3]", ["Add"]),
+        ("a = Unsqueeze (w, axes) y = Add (x, a)", "float[1, 2, 3]", ["Add"]),
+        ("a = ConstantOfShape <value = float[1] {2}> (sizes) y = Add (x, a)", "float[2, 3]", ["Add"]),
+        ("a = ConstantOfShape (sizes) y = Add (x, a)", "float[2, 3]", ["Add"]),
+        ("a = MatMul (w, square) y = Add (x, a)", "float[2, 3]", ["Add"]),
+        ("a = Gemm <transA = 1> (v, square) y = Add (x, a)", "float[2, 3]", ["Add"]),
+        ("a = MatMul (x, square) y = Add (x, a)", "float[2, 3]", ["MatMul", "Add"]),
+        ("a = Div (one, zero) b = Cast <to = 1> (a) y = Add (x, b)", "float[2, 3]", ["Div", "Cast", "Add"]),
+        ("a, i = TopK (w, one) y = Add (x, a)", "float[2, 3]", ["TopK", "Add"]),
+    ],
+)
+def test_nodes_of_constants_become_constants(body: str, output: str, left: list[str]) -> None:
+    constants = {
+        "w": FLOATS, "v": np.ones((3, 2), np.float32), "axes": np.array([0]), "sizes": np.array([2, 3]),
+        "square": np.ones((3, 3), np.float32), "one": np.array([1]), "zero": np.array([0]),
+    }  # fmt: skip
+    assert folded(body, output, constants) == left
+
+
+def test_a_result_is_at_most_the_limit_or_four_times_what_it_is_computed_from() -> None:
+    tiled = "a = Expand (w, sizes) b = ReduceSum <keepdims = 1> (a) y = Add (x, b)"
+    for repeats, left in ((3, ["Add"]), (5, ["Expand", "ReduceSum", "Add"])):
+        constants = {"w": np.ones((1, 64), np.float32), "sizes": np.array([repeats, 64])}
+        assert folded(tiled, "float[2, 3]", constants, limit=0) == left
+        assert folded(tiled, "float[2, 3]", constants, limit=4 * 64 * repeats) == ["Add"]
+
+
+def widening(
+    *, columns: int = 16, blocks: int = 2, scales: tuple[int, ...] | None = None, body: str = "y = MatMul (x, d)",
+    kind: str = "uint8", attributes: str = "axis = 0, block_size = 32", constant: bool = True, output: str = "y",
+) -> ir.Node:  # fmt: skip
+    """A DequantizeLinear of weights [64, columns] in front of products of 3 rows."""
+    scales = (blocks, columns) if scales is None else scales
+    inputs = "float[3, 64] x, float[64, 64] v" + ("" if constant else f", float[{','.join(map(str, scales))}] s")
+    text = f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => (float[m, n] {output}) {{'
+    proto = onnx.parser.parse_model(f"{text} d = DequantizeLinear <{attributes}> (w, s) {body} }}")
+    proto.graph.initializer.append(numpy_helper.from_array(np.zeros((64, columns), kind), "w"))
+    if constant:
+        proto.graph.initializer.append(numpy_helper.from_array(np.ones(scales, np.float32), "s"))
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+    return next(node for node in model.graph if node.op_type == "DequantizeLinear")
+
+
+def test_weights_that_products_read_as_bytes_are_widened_by_blocks_columns_or_as_a_whole() -> None:
+    assert widens_weights(widening())
+    assert widens_weights(widening(kind="int8", body="y = Gemm (x, d)"))
+    assert widens_weights(widening(scales=(16,), attributes="axis = 1"))
+    assert widens_weights(widening(scales=(16,), attributes="axis = -1"))
+    assert widens_weights(widening(scales=(), attributes="axis = 1"))
+    assert widens_weights(widening(body="a = MatMul (x, d) b = MatMul (x, d) y = Add (a, b)"))
+    assert widens_weights(widening(), most=3) and not widens_weights(widening(), most=2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"columns": 17}, {"scales": (64,), "attributes": "axis = 0"}, {"constant": False},
+        {"scales": (64, 1), "attributes": "axis = 1, block_size = 16"}, {"body": "y = Neg (d)"},
+        {"body": "y = Gemm <transB = 1> (v, d)", "columns": 64}, {"body": "y = Gemm <transA = 1> (x, d)"},
+        {"body": "y = MatMul (d, v)", "columns": 64}, {"body": "a = MatMul (x, d) y = Neg (d)"},
+        {"body": "y = MatMul (x, d)", "output": "d"}, {"body": ""}, {"kind": "uint16"},
+    ],
+)  # fmt: skip
+def test_other_weights_are_not_read_as_bytes(changes: dict[str, object]) -> None:
+    assert not widens_weights(widening(**changes))  # type: ignore[arg-type]
+
+
+def test_what_is_no_dequantisation_widens_nothing() -> None:
+    (user, _), *_ = widening().outputs[0].uses()
+    assert not widens_weights(user)

@@ -67,6 +67,8 @@ def test_ranges_meet() -> None:
     text = "(float[n, k] x, float[j, m] w) => (float[?, ?] y) { y = MatMul (x, w) }"
     model = loaded(text, dims={"k": (2, 8), "j": (4, 16)})
     assert {str(extent): str(one) for extent, one in ranges_of(model).items()} == {"k": "4..8"}
+    model = loaded(text, dims={"k": (2, 4), "j": (4, 16)})
+    assert {str(extent): str(one) for extent, one in ranges_of(model).items()} == {"k": "4..4"}
     with pytest.raises(ModelError) as caught:
         loaded(text, dims={"k": (2, 3), "j": (4, 16)})
     assert caught.value.message == ("MatMul (node 'y'): axis 1 of 'x' is k and axis 0 of 'w' is j; they must be equal")

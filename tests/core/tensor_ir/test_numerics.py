@@ -1,5 +1,6 @@
 """What operators and intrinsics mean, held against exact arithmetic and NumPy."""
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -8,6 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graft.core.tensor_ir import numerics
+from graft.errors import GraftError
+from graft.runtime.dtypes import numpy_dtype
+
+TINY = 2.0**-80
 
 
 def array(*values: float, dtype: str = "int32") -> numerics.Array:
@@ -22,6 +27,14 @@ def test_integer_constants_wrap_into_their_type(value: int, dtype: str, expected
     assert (int(found), found.dtype) == (expected, np.dtype(dtype))
 
 
+def test_a_constant_has_its_type_and_one_of_a_custom_datatype_has_no_meaning() -> None:
+    for value, dtype in ((True, "bool"), (1.5, "bfloat16"), (-2.5, "float64")):
+        assert (numerics.constant(value, dtype), numerics.constant(value, dtype).dtype) == (value, numpy_dtype(dtype))
+    message = "a constant of 'custom[posit]16' has no meaning in the interpreter; lower the datatype first"
+    with pytest.raises(GraftError, match=f"^{re.escape(message)}$"):
+        numerics.constant(1, "custom[posit]16")
+
+
 @given(st.integers(-100, 100), st.integers(-100, 100).filter(bool))
 def test_integers_are_divided_as_in_c(left: int, right: int) -> None:
     quotient = int(numerics.binary("div", array(left), array(right))[0])
@@ -29,6 +42,16 @@ def test_integers_are_divided_as_in_c(left: int, right: int) -> None:
     assert quotient == int(Fraction(left, right))  # towards zero
     assert quotient * right + rest == left
     assert rest == 0 or (rest < 0) == (left < 0)
+
+
+def test_logic_is_bit_by_bit_and_a_bool_has_one() -> None:
+    bits, truth = (array(12), array(10)), (np.array([True, True, False, False]), np.array([True, False, True, False]))
+    for operator, of_bits, of_truth in (("and", 8, 8), ("or", 14, 14), ("xor", 6, 6)):
+        assert numerics.binary(operator, *bits).tolist() == [of_bits]  # type: ignore[arg-type]
+        found = numerics.binary(operator, *truth)  # type: ignore[arg-type]
+        assert found.dtype == np.bool_ and int("".join(map(str, found.astype(int))), 2) == of_truth
+    assert [bool(numerics.reduce(one, truth[0], (0,))) for one in ("and", "or")] == [False, True]  # type: ignore[arg-type]
+    assert [int(numerics.reduce(one, array(12, 10), (0,))) for one in ("and", "or")] == [8, 14]  # type: ignore[arg-type]
 
 
 def test_the_larger_of_a_number_and_nan_is_nan() -> None:
@@ -71,6 +94,30 @@ def test_a_fused_multiply_add_in_float64_is_rounded_once(values: tuple[float, fl
     exact = Fraction(values[0]) * Fraction(values[1]) + Fraction(values[2])
     if exact == 0 or abs(exact) > Fraction(1, 2**900):
         assert found == float(exact)
+
+
+@pytest.mark.parametrize("factor", [1 + 2**-12, 1 + 3 * 2**-12])
+def test_what_lies_beside_the_middle_of_two_floats_goes_to_its_own_side(factor: float) -> None:
+    values = [np.array([one], np.float32) for one in (factor, factor)]
+    middle = Fraction(factor) ** 2
+    below, above = (
+        numerics.intrinsic("fma", (*values, np.array([one], np.float32)), "float32")[0] for one in (-TINY, TINY)
+    )
+    assert Fraction(float(below)) < middle < Fraction(float(above)) and above == np.nextafter(below, np.float32(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "wanted"),
+    [
+        ("rsqrt", (4.0,), 0.5), ("pow", (2.0, 3.0), 8.0), ("exp2", (3.0,), 8.0), ("log2", (8.0,), 3.0),
+        ("sigmoid", (0.0,), 0.5), ("sigmoid", (-800.0,), 0.0), ("sigmoid", (800.0,), 1.0), ("erf", (0.0,), 0.0),
+        ("log1p", (0.0,), 0.0), ("expm1", (0.0,), 0.0), ("muladd", (2.0, 3.0, 4.0), 10.0),
+    ],
+)  # fmt: skip
+def test_functions_are_of_as_many_arguments_as_is_said(name: str, arguments: tuple[float, ...], wanted: float) -> None:
+    assert numerics.INTRINSIC_ARGUMENTS[name] == len(arguments)
+    found = numerics.intrinsic(name, tuple(np.array([one], np.float32) for one in arguments), "float32")
+    assert (found.tolist(), found.dtype) == ([wanted], np.float32)
 
 
 def test_a_dot_product_adds_groups_of_products() -> None:

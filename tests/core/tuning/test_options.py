@@ -49,9 +49,10 @@ def test_what_is_left_of_a_budget_is_its_rest_until_there_is_none() -> None:
 
 def test_a_report_sums_up_in_a_line() -> None:
     assert TuneReport(2, 2, (), 1.0).summary() == "tuned 0 of 2 workloads in 1.0 s: 0 faster"
-    tuned = (Tuned("a", 2, None, 1.0, 1.0), Tuned("b", 1, object(), 1.0, 2.0))  # type: ignore[arg-type]
+    changed = Tuned("b", 1, object(), 1.0, 2.0)  # type: ignore[arg-type]
+    tuned = (Tuned("a", 2, None, 1.0, 1.0), Tuned("c", 1, None, 1.0, 1.0), changed)
     whole = TuneReport(3, 2, tuned, 2.25, varying=1) + TuneReport(1, 1, (), 1.0)
     assert whole.summary() == (
-        "tuned 2 of 4 workloads in 3.2 s: 1 faster, together 1.33x; 1 to go on with;"
+        "tuned 3 of 4 workloads in 3.2 s: 1 faster, together 1.25x; 1 to go on with;"
         " 1 more have extents that are known only when they run"
     )

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
 
 from graft.core.collection import collection_paused
 from graft.core.operators.all import OPERATORS
 from graft.core.reject import Reject
+from graft.partition.placement import problem as problem_module
 from graft.partition.placement.partitioner import partition
 from graft.partition.placement.problem import Problem
 from graft.partition.policy import Policy
@@ -47,6 +52,51 @@ def test_a_later_backends_composite_takes_no_node_that_an_earlier_backend_takes(
     assert [row.backend for row in plan.placements] == ["first", "first"]
     assert all(row.reasons["fused"].code == "lost-to:first" for row in plan.placements)
     assert [row.backend for row in partition(model, [fused, everything("first")]).plan.placements] == ["fused"] * 2
+
+
+FUSED = Composite("fused.mul_relu", is_op("Relu")(is_op("Mul")(wildcard(), wildcard())))
+
+
+def test_a_later_backends_composite_has_nodes_that_no_earlier_backend_takes() -> None:
+    model = small("z = Mul(x, x)\ny = Relu(z)")
+    fused = toy("fused", patterns=[FUSED])
+    assert [row.backend for row in partition(model, [toy("first", "Exp"), fused]).plan.placements] == ["fused"] * 2
+    refused = {(node, "first"): Reject("compile-failed", "no") for node in ("z", "y")}
+    plan = partition(model, [everything("first"), fused], refusals=refused).plan
+    assert [row.composite for row in plan.placements] == ["fused.mul_relu"] * 2
+    half = {key: why for key, why in refused.items() if key[0] == "y"}
+    plan = partition(model, [everything("first"), fused], refusals=half).plan
+    assert [row.backend for row in plan.placements] == ["first", ""]
+
+
+def test_a_composite_that_is_dropped_is_refused_for_its_cost_and_others_stay() -> None:
+    model = small("a = Add(x, x)\nb = Relu(a)\nc = Mul(b, b)\ny = Relu(c)")
+    npu = toy("npu", patterns=[Composite("npu.add_relu", ADD_RELU), replace(FUSED, name="npu.mul_relu")])
+    problem = Problem(model, (npu, everything()), Policy(), {}, OPERATORS)
+    plan = problem.solve(dropped={("npu", "npu.add_relu")}).plan
+    assert [plan[node].backend for node in "abcy"] == ["rest", "rest", "npu", "npu"]
+    assert plan["b"].reasons["npu"].code == "cost"
+    assert plan.dropped == (("npu", "npu.add_relu"),)
+    assert [one.backend for one in problem.solve().plan.placements] == ["npu"] * 4
+
+
+def test_a_backend_is_a_fallback_only_where_it_says_so() -> None:
+    silent = SimpleNamespace(name="npu", patterns=(), supports=lambda node: True, available=lambda: None)
+    backends = (silent, toy("other", "Relu"), everything("rest", fallback=True))
+    assert Problem(small("y = Relu(x)"), backends, Policy(), {}, OPERATORS).fallbacks == ("rest",)
+
+
+def test_plans_that_were_kept_are_freed_once_enough_operators_were_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small("a = Relu(x)\ny = Exp(a)")
+    monkeypatch.setattr(problem_module, "COLLECT_ALL", 2)
+    problem = Problem(model, (toy("npu", "Relu"), everything()), Policy(), {}, OPERATORS)
+    with collection_paused():
+        kept = problem.solve().model
+        seen = weakref.ref(kept.graph)
+        problem.solve()
+        del kept
+        problem.solve()
+        assert seen() is None
 
 
 def test_plans_that_a_search_drops_are_freed() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from graft.core.machine.target import target_named
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import Lanes, block, let, loop, tiles
 from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
@@ -58,11 +59,17 @@ def test_tiles_of_a_known_row_cover_it_once_with_a_smaller_one_at_its_end(length
     assert counted(length, 4, lambda body: body) == ([1] * length + [0] * (16 - length), sizes)
 
 
+@pytest.mark.parametrize(("step", "sizes"), [(6, [6, 4, 2, 1]), (8, [8, 4, 2, 1]), (1, [1])])
 @pytest.mark.parametrize("length", [0, 1, 5, 6, 12, 13])
-def test_tiles_of_a_row_that_varies_halve_until_one_is_left(length: int) -> None:
+def test_tiles_of_a_row_that_varies_halve_until_one_is_left(length: int, step: int, sizes: list[int]) -> None:
     extent = Variable("extent")
-    found = counted(extent, 6, lambda body: Let(extent, b.index(length), body))
-    assert found == ([1] * length + [0] * (16 - length), [6, 4, 2, 1])
+    found = counted(extent, step, lambda body: Let(extent, b.index(length), body))
+    assert found == ([1] * length + [0] * (16 - length), sizes)
+
+
+@pytest.mark.parametrize(("target", "count"), [("x86-64", 4), ("x86-64-v3", 8), ("x86-64-v4", 16)])
+def test_a_vector_has_as_many_lanes_as_a_register_has_float32(target: str, count: int) -> None:
+    assert Lanes.of(target_named(target)) == Lanes(count)
 
 
 def test_the_lanes_behind_the_end_of_a_row_are_masked() -> None:
@@ -88,11 +95,11 @@ def test_a_tile_of_sums_is_what_its_rows_and_columns_multiply_to() -> None:
     lanes, rows, depth = Lanes(4), 2, 3
     left, right, target = (
         Buffer(name, "float32", tuple(map(b.index, shape)))
-        for name, shape in (("l", (rows, depth)), ("r", (depth, 4)), ("y", (rows, 4)))
+        for name, shape in (("l", (rows, depth)), ("r", (depth, 8)), ("y", (rows, 8)))
     )
     body = lanes.tile(
         range(rows),
-        [0],
+        [0, 4],
         depth,
         lambda line, k: Load(left, (b.index(line), k)),
         lambda k, place: lanes.vector(right, (k,), b.index(place)),
@@ -100,6 +107,6 @@ def test_a_tile_of_sums_is_what_its_rows_and_columns_multiply_to() -> None:
         lambda line, place, total: lanes.set_vector(target, (b.index(line),), b.index(place), total),
     )
     random = np.random.default_rng(0)
-    x, w = (random.integers(-3, 4, shape).astype("float32") for shape in ((rows, depth), (depth, 4)))
+    x, w = (random.integers(-3, 4, shape).astype("float32") for shape in ((rows, depth), (depth, 8)))
     (result,) = run_function(Function("f", (left, right, target), 1, body), [x, w])
     np.testing.assert_array_equal(result, x @ w)

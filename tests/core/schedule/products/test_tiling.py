@@ -76,6 +76,28 @@ def test_a_step_takes_as_long_as_its_products_its_loads_or_its_latency() -> None
     assert found[4, 2] == 2 * (3 + 0.25 * 5)  # two of three rows
 
 
+def test_columns_that_are_left_over_are_a_narrower_tile() -> None:
+    costs = Costs(fused=2, loads=4, latency=1, load=0.5)
+    target = replace(WIDE, machine=replace(WIDE.machine, costs=costs))
+    found = {(tile.rows, tile.vectors): cycles for cycles, tile in ranked_tiles(8, 5 * 16 - 3, "float32", target)}
+    wide, rest = 8 * 2 / 2 + 0.5 * 10, 8 * 1 / 2 + 0.5 * 9
+    assert found[8, 2] == 2 * wide + rest
+    assert found[8, 1] == 5 * rest
+    assert max(vectors for _, vectors in found) == 5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "registers", "unroll"), [("float32", 32 - 3, WIDE.machine.unroll), ("custom[p]16", 11, 1)]
+)
+def test_tiles_use_all_registers_that_they_may(dtype: str, registers: int, unroll: int) -> None:
+    tiles = [tile for _, tile in ranked_tiles(100, 1000, dtype, WIDE, 3)]
+    for vectors in {tile.vectors for tile in tiles}:
+        highest = max(tile.rows for tile in tiles if tile.vectors == vectors)
+        assert highest == max((registers - 2 - vectors) // vectors, 1)
+    assert {tile.unroll for tile in tiles} == {unroll}
+    assert {tile.columns // tile.lanes for tile in tiles} <= set(range(1, 9))
+
+
 def test_of_equal_tiles_the_wider_and_then_the_higher_is_taken() -> None:
     free = replace(WIDE, machine=replace(WIDE.machine, costs=Costs(fused=1e9, loads=1e9, latency=1, load=0)))
     (_, first), (_, second), *_ = ranked_tiles(2, 32, "float32", free)

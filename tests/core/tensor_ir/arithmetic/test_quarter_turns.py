@@ -4,7 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from graft.core.tensor_ir.arithmetic.quarter_turns import pi
+from graft.core.tensor_ir.arithmetic.quarter_turns import half_pi, pi
 from tests.core.tensor_ir.arithmetic.test_vector_math import evaluate
 
 PLACES = 1400
@@ -34,6 +34,13 @@ def hard_angles() -> np.ndarray:
     near = [float(Fraction(int(count) * pi(200), 1 << 201)) for count in counts]
     # The float64 that is nearest to a multiple of pi/2 (Kahan): 2^-60.9 of it.
     return np.array([*spread, *near, 6381956970095103 * 2.0**797, 1e20, 1e22, np.finfo(np.float64).max])
+
+
+def test_half_pi_is_the_sum_of_two_float64_and_pi_known_to_as_many_bits_as_asked() -> None:
+    high, low = half_pi()
+    assert high == math.pi / 2
+    assert abs(Fraction(high) + Fraction(low) - Fraction(pi(400), 1 << 401)) < Fraction(1, 1 << 106)
+    assert pi(60) == PI >> (PLACES - 60) and str(pi(0)) == "3"
 
 
 @pytest.mark.parametrize(("name", "limit"), [("sin", 0.85), ("cos", 0.85), ("tan", 2.0)])

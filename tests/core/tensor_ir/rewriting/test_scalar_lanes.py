@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.rewriting.scalar_lanes import without_vectors
 from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import statement_expressions, walk_expressions, walk_statements
+from graft.core.types import INT64
 from graft.errors import CompileError
+from tests.core.tensor_ir.kinds import PLACE, X, expressions, operations
 
 BODIES = {
     "copy": "y[ramp(0, 1, 4)] = x[ramp(4, 1, 4)]",
@@ -23,10 +26,10 @@ BODIES = {
 }
 
 
-def scalar_lanes(text: str) -> int:
-    """The most lanes of an expression in what is left of a function."""
-    body = without_vectors(parse_function(text)).body
-    nodes = walk_expressions(*(one for statement in walk_statements(body) for one in statement_expressions(statement)))
+def most_lanes(function: ir.Function) -> int:
+    """The most lanes of an expression of a function."""
+    statements = walk_statements(function.body)
+    nodes = walk_expressions(*(one for statement in statements for one in statement_expressions(statement)))
     return max(node.type.lanes for node in nodes)
 
 
@@ -37,7 +40,7 @@ def test_scalars_compute_what_the_vectors_did(name: str) -> None:
     function = parse_function(text)
     scalars = without_vectors(function)
     verify(scalars)
-    assert scalar_lanes(text) == 1
+    assert most_lanes(scalars) == 1
     x = np.arange(8, dtype=np.float32) ** 2
     np.testing.assert_array_equal(run_function(scalars, [x])[0], run_function(function, [x])[0])
 
@@ -84,3 +87,22 @@ def test_an_unknown_instruction_of_vectors_on_scalars_is_an_error() -> None:
     """
     with pytest.raises(CompileError, match=r"^function 'f' has the vector instruction 'extern:widen' on scalars$"):
         without_vectors(parse_function(text))
+
+
+@pytest.mark.parametrize("node", [*expressions(4).values(), *operations(4)], ids=str)
+def test_every_kind_of_expression_and_every_operator_is_taken_apart_into_lanes(node: ir.Expression) -> None:
+    lanes = node.type.lanes
+    out = ir.Buffer("out", node.type.dtype, (ir.Constant(4 + lanes, INT64),))
+    place = PLACE if lanes == 1 else ir.Ramp(PLACE, 1, lanes)
+    body: ir.Statement = ir.For(PLACE, ir.Constant(5, INT64), "serial", ir.Store(out, (place,), node))
+    operands = {one for one in walk_expressions(node) if isinstance(one, ir.Variable) and one is not PLACE}
+    given = [ir.Buffer(f"given_{one.name}", one.type.dtype, (ir.Constant(4, INT64),)) for one in operands]
+    for variable, buffer in zip(operands, given, strict=True):
+        body = ir.Let(variable, ir.Load(buffer, (ir.Ramp(ir.Constant(0, INT64), 1, 4),)), body)
+    function = ir.Function("f", (X, *given, out), 1, body)
+    verify(function)
+    scalars = without_vectors(function)
+    verify(scalars)
+    assert most_lanes(scalars) == 1
+    arrays = [np.arange(-4, 4, dtype=np.float32), *(np.arange(1, 5).astype(one.dtype) for one in given)]
+    np.testing.assert_array_equal(run_function(scalars, arrays)[0], run_function(function, arrays)[0])

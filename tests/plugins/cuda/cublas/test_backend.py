@@ -20,7 +20,7 @@ from graft.plugins.cuda.cublas import library
 from tests.plugins.cuda.fake_driver import build
 from tests.plugins.cuda.graphs import graph, node
 
-SOURCE = Path(__file__).parents[3] / "plugins" / "cuda" / "native" / "tests" / "lt.c"
+SOURCE = Path(__file__).parents[4] / "plugins" / "cuda" / "native" / "tests" / "lt.c"
 RANDOM = np.random.default_rng(3)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from graft.testkit.conformance.cases.onnx_cases import tests_of as cases_of
@@ -24,6 +25,14 @@ def test_an_operator_has_its_tests(operator: str, count: int, one: str | None) -
     assert len(found) >= count if count else not found
     assert one is None or one in found
     assert all(trial.proto.graph.node[0].op_type == operator.rpartition("::")[2] for trial in found.values())
+
+
+def test_a_test_of_what_is_no_tensor_of_numbers_is_left_out() -> None:
+    assert cases_of("SequenceLength") == {} == cases_of("StringSplit")
+    assert "test_identity" in cases_of("Identity")
+    assert not {"test_identity_sequence", "test_identity_opt"} & cases_of("Identity").keys()
+    for trial in cases_of("Identity").values():
+        assert all(isinstance(array, np.ndarray) for array in (*trial.feeds.values(), *trial.expected.values()))
 
 
 def test_functions_of_one_node_are_tests_of_that() -> None:

@@ -43,7 +43,7 @@ def test_a_project_is_whole(kind: str) -> None:
 
 
 def test_every_template_is_in_the_distribution() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     patterns = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     folder = root / "testkit" / "scaffold"
     found = {path for one in patterns["graft.testkit.scaffold"] for path in glob(str(folder / one), recursive=True)}

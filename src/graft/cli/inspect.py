@@ -104,7 +104,7 @@ def _print_artifact(state: State, path: Path) -> None:
 def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     from graft.report.arena import arena_text, peak_text
     from graft.runtime.caches import caches_of
-    from graft.runtime.procedure import SECRET, procedure_from_json, shape_texts
+    from graft.runtime.procedure import procedure_from_json, shape_texts
 
     entry, members = manifest["procedures"][0], manifest["members"]
     procedure = procedure_from_json(entry)
@@ -149,6 +149,13 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
             f"{one.name} {shape(shape_texts(one))}" for one in map(variant.tensors.__getitem__, variant.inputs)
         )
         click.echo(f"variant    {variant.name}: {inputs}; {len(variant.calls)} calls")
+    _print_modules(manifest)
+
+
+def _print_modules(manifest: dict[str, Any]) -> None:
+    from graft.runtime.procedure import SECRET
+
+    members = manifest["members"]
     rows = [
         (one["name"], one["kind"], len(one["functions"]), size(members[one["member"]]["size"]), one["plugin"],
          one["install"])

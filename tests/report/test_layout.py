@@ -57,6 +57,12 @@ def test_vertices_of_a_layer_keep_their_order_and_a_gap_between_them() -> None:
     assert (x[3], x[4]) == ((x[0] + x[1]) / 2, x[2])
 
 
+def test_a_long_edge_and_what_it_passes_are_straight_between_its_ends() -> None:
+    layout = layered([WIDTH] * 4, [(0, 1), (1, 2), (2, 3), (0, 3)])
+    (first, _), (second, _) = layout.bends[0, 3]
+    assert layout.x[1] == layout.x[2] < layout.x[0] == layout.x[3] < first == second
+
+
 def test_edges_from_one_vertex_share_their_bends() -> None:
     layout = layered([WIDTH] * 6, [(0, 1), (1, 2), (2, 3), (3, 4), (0, 3), (0, 4), (5, 4)])
     short, long = layout.bends[0, 3], layout.bends[0, 4]

@@ -11,10 +11,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graft.errors import ArtifactError, CancelledError, DeadlineError, InputError, RunError
+from graft.errors import ArtifactError, CancelledError, DeadlineError, GraftError, InputError, RunError
 from graft.runtime._native import CancelToken
 from graft.runtime.dtypes import ELEMENT_TYPES, numpy_dtype
+from graft.runtime.export import c_check, c_project
 from graft.runtime.extents import Symbol
+from graft.runtime.inputs import inputs_of
 from graft.runtime.loaders import PythonLoader
 from graft.runtime.packed_values import METADATA
 from graft.runtime.procedure import Call, Module, Procedure, ProgramDescription, SymbolSpec, TensorSpec
@@ -532,6 +534,30 @@ def test_a_place_that_the_program_does_not_compute_on_is_told() -> None:
         with pytest.raises(InputError) as caught:
             double()(X, outputs_on=place)  # type: ignore[arg-type]
         assert str(caught.value) == f"outputs_on is {shown}; the program computes on 'cpu'"
+        with pytest.raises(InputError, match=r"^outputs_on is"):
+            double().run({"x": X}, outputs_on=place)  # type: ignore[arg-type]
+
+
+def test_a_project_is_recorded_with_seeded_inputs_and_has_one_thread_unless_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[dict[str, object]] = []
+    monkeypatch.setattr(c_check.Recorded, "of", lambda program, inputs: inputs)
+    monkeypatch.setattr(
+        c_project, "export_c_project", lambda *given, **options: seen.append({"given": given, **options})
+    )
+    program = double()
+    program.export_c_project("folder")
+    description, path, inputs = seen[0].pop("given")  # type: ignore[misc]
+    assert (description, path) == (program.description, "folder")
+    np.testing.assert_array_equal(inputs["x"], inputs_of(program, (), 0)["x"])
+    assert seen[0] == {"name": None, "profile": "hosted", "ram": None, "threads": 1}
+    program.export_c_project("folder", {"x": X}, name="net", profile="bare-metal", ram=0, threads=1)
+    assert seen[1].pop("given")[2]["x"] is X  # type: ignore[index]
+    assert seen[1] == {"name": "net", "profile": "bare-metal", "ram": 0, "threads": 1}
+    for wrong in ({"threads": 0}, {"ram": -1}, {"profile": "other"}):
+        with pytest.raises(GraftError):
+            program.export_c_project("folder", **wrong)  # type: ignore[arg-type]
 
 
 def test_a_run_names_its_results() -> None:

@@ -37,8 +37,8 @@ def _wrap(value: int) -> int:
 
 
 def _truncating(left: int, right: int) -> int:
-    if right == 0:
-        return 0
+    if right == 0:  # divides as 1, as in generated code
+        return left
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 

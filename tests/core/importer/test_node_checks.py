@@ -85,6 +85,9 @@ IMAGE, WEIGHTS = (1, 4, 8, 8), (6, 2, 3, 3)
          "strides is [1, 0], where at least 1 is expected"),
         ("Conv", [IMAGE, WEIGHTS], {"group": 2, "auto_pad": "SAME"},
          "auto_pad is 'SAME', where one of 'NOTSET', 'SAME_UPPER', 'SAME_LOWER', 'VALID' is expected"),
+        ("Conv", [IMAGE, WEIGHTS, (5,)], {"group": 2}, "'x2' has shape [5] where its other inputs want [6]"),
+        ("Gemm", [(2, 3), (3, 4), (5,)], {}, "its third input has shape [5], which does not broadcast to [2,4]"),
+        ("DequantizeLinear", [(2, 3), (4,)], {}, "it has 4 scales for axis 1 of extent 3"),
         ("Relu", [(2, 3)], {}, None),
         ("MeanVarianceNormalization", [(2, 3, 4, 5)], {"axes": [0, -4]}, "axes [0, -4] name one axis twice"),
         ("GroupNormalization", [(2, 6, 4), (6,), (6,)], {"num_groups": 4},
@@ -130,6 +133,7 @@ def test_a_result_of_negative_extents_is_refused_but_in_a_branch_that_may_not_be
         "its result 'y' would have the shape [1,1,-2,-1]; a window is wider than the padded image, or more is cut off "
         "than there is"
     )
+    load(onnx.parser.parse_model(POOLS % POOL.replace("[5, 4]", "[3, 2]")))  # no rows are rows
     branches = f"then_branch = a () => (float[n,m,h,w] t) {{ {POOL.replace('y', 't', 1)} }}"
     branches += ", else_branch = b () => (float[n,m,h,w] e) { e = Relu(x) }"
     load(onnx.parser.parse_model(POOLS % f"y = If(c) <{branches}>"))

@@ -6,9 +6,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from graft.core.importer.load import load
+from graft.core.rewriting import fold_constants
 from graft.core.rewriting.fold_constants import FoldConstants, widens_weights
 
 COUNT, BYTES = 6, 256
@@ -74,6 +75,8 @@ FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
         ("a = MatMul (w, square) y = Add (x, a)", "float[2, 3]", ["Add"]),
         ("a = Gemm <transA = 1> (v, square) y = Add (x, a)", "float[2, 3]", ["Add"]),
         ("a = MatMul (x, square) y = Add (x, a)", "float[2, 3]", ["MatMul", "Add"]),
+        ("a = ReduceSum <keepdims = 0> (w, axes) y = Add (x, a)", "float[2, 3]", ["Add"]),
+        ("a = MatMul (cube, square) y = Add (x, a)", "float[2, 2, 3]", ["Add"]),
         ("a = Div (one, zero) b = Cast <to = 1> (a) y = Add (x, b)", "float[2, 3]", ["Div", "Cast", "Add"]),
         ("a, i = TopK (w, one) y = Add (x, a)", "float[2, 3]", ["TopK", "Add"]),
     ],
@@ -81,9 +84,35 @@ FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 def test_nodes_of_constants_become_constants(body: str, output: str, left: list[str]) -> None:
     constants = {
         "w": FLOATS, "v": np.ones((3, 2), np.float32), "axes": np.array([0]), "sizes": np.array([2, 3]),
-        "square": np.ones((3, 3), np.float32), "one": np.array([1]), "zero": np.array([0]),
+        "square": np.ones((3, 3), np.float32), "cube": np.ones((2, 2, 3), np.float32),
+        "one": np.array([1]), "zero": np.array([0]),
     }  # fmt: skip
     assert folded(body, output, constants) == left
+
+
+def test_a_product_of_many_multiplications_is_left_for_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = {"w": np.ones((2, 5), np.float32), "v": np.ones((5, 3), np.float32), "u": np.ones((5, 2), np.float32)}
+    for most, products in ((30, []), (29, ["MatMul", "Gemm"])):
+        monkeypatch.setattr(fold_constants, "MOST_MULTIPLICATIONS", most)
+        body = "a = MatMul (w, v) b = Gemm <transA = 1> (u, v) c = Add (a, b) y = Add (x, c)"
+        left = folded(body, "float[2, 3]", constants)
+        assert [operator for operator in left if operator != "Add"] == products
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told", "value"),
+    [([2, 3], [2, 4], "float[1] {2}"), ([2, 3], [2, 3], "int64[1] {2}"), (None, [2, 3], "float[1] {2}")],
+)
+def test_a_result_that_is_not_what_was_inferred_stays(sizes: list[int] | None, told: list[int], value: str) -> None:
+    given = "float[2, 3] x" + ("" if sizes else ", int64[2] sizes")
+    text = f'<ir_version: 10, opset_import: ["" : 21]> g ({given}) => (float[2, 3] y)'
+    proto = onnx.parser.parse_model(f"{text} {{ a = ConstantOfShape <value = {value}> (sizes) y = Add (x, a) }}")
+    if sizes:
+        proto.graph.initializer.append(numpy_helper.from_array(np.array(sizes), "sizes"))
+    proto.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, told))
+    model = ir.from_proto(proto)
+    assert not FoldConstants().run(model)
+    assert len(model.graph) == 2
 
 
 def test_a_result_is_at_most_the_limit_or_four_times_what_it_is_computed_from() -> None:
@@ -115,6 +144,7 @@ def test_weights_that_products_read_as_bytes_are_widened_by_blocks_columns_or_as
     assert widens_weights(widening(kind="int8", body="y = Gemm (x, d)"))
     assert widens_weights(widening(scales=(16,), attributes="axis = 1"))
     assert widens_weights(widening(scales=(16,), attributes="axis = -1"))
+    assert widens_weights(widening(scales=(16,), attributes="block_size = 0"))
     assert widens_weights(widening(scales=(), attributes="axis = 1"))
     assert widens_weights(widening(body="a = MatMul (x, d) b = MatMul (x, d) y = Add (a, b)"))
     assert widens_weights(widening(), most=3) and not widens_weights(widening(), most=2)

@@ -1,5 +1,6 @@
 """What operators and intrinsics mean, held against exact arithmetic and NumPy."""
 
+import math
 import re
 from fractions import Fraction
 
@@ -74,6 +75,38 @@ def test_a_float_that_becomes_an_integer_saturates_and_truncates(value: float, e
     assert int(numerics.cast(np.array([value], np.float64), "float64", "int32")[0]) == expected
 
 
+@pytest.mark.parametrize(
+    ("target", "numbers"),
+    [
+        ("uint8", {-1.0: 0, -0.9: 0, 254.9: 254, 255.9: 255, 256.0: 255}),
+        ("int8", {-129.0: -128, -128.9: -128, 127.9: 127, 128.0: 127}),
+        ("int64", {2.0**63: 2**63 - 1, -(2.0**63): -(2**63), -(2.0**64): -(2**63), 2.0**62: 2**62}),
+        ("uint64", {2.0**64: 2**64 - 1, 2.0**63: 2**63, -1.0: 0}),
+    ],
+)
+def test_every_integer_type_saturates_at_its_own_ends(target: str, numbers: dict[float, int]) -> None:
+    found = numerics.cast(np.array([*numbers]), "float64", target)
+    assert (found.tolist(), found.dtype) == ([*numbers.values()], np.dtype(target))
+
+
+def test_a_cast_to_bool_tests_for_zero_and_one_to_its_own_type_does_nothing() -> None:
+    values = np.array([0, 1, 0.5, -0.0, np.nan], np.float32)
+    assert numerics.cast(values, "float32", "bool").tolist() == [False, True, True, False, True]
+    assert numerics.cast(array(0, 1, 256), "int32", "bool").tolist() == [False, True, True]
+    assert numerics.cast(values, "float32", "float32") is values
+    assert numerics.cast(array(1, 300), "int32", "uint8").tolist() == [1, 44]
+    assert numerics.cast(np.array([True, False]), "bool", "int32").tolist() == [1, 0]
+
+
+def test_zero_divides_as_one_and_the_least_number_by_minus_one_wraps() -> None:
+    assert numerics.binary("div", array(7, -7, 7), array(0, 0, 1)).tolist() == [7, -7, 7]
+    with np.errstate(all="ignore"):
+        assert numerics.binary("div", array(-128, 100, dtype="int8"), array(-1, -1, dtype="int8")).tolist() == [
+            -128,
+            -100,
+        ]
+
+
 def test_the_same_bits_are_regrouped_from_the_lowest() -> None:
     word = array(0x04030201)
     assert numerics.regroup(word, "uint8").reshape(-1).tolist() == [1, 2, 3, 4]
@@ -110,7 +143,9 @@ def test_what_lies_beside_the_middle_of_two_floats_goes_to_its_own_side(factor: 
     ("name", "arguments", "wanted"),
     [
         ("rsqrt", (4.0,), 0.5), ("pow", (2.0, 3.0), 8.0), ("exp2", (3.0,), 8.0), ("log2", (8.0,), 3.0),
-        ("sigmoid", (0.0,), 0.5), ("sigmoid", (-800.0,), 0.0), ("sigmoid", (800.0,), 1.0), ("erf", (0.0,), 0.0),
+        ("sigmoid", (0.0,), 0.5), ("sigmoid", (-800.0,), 0.0),
+        ("sigmoid", (0.5,), float(np.float32(1 / (1 + math.exp(-0.5))))), ("sigmoid", (800.0,), 1.0),
+        ("erf", (0.0,), 0.0),
         ("log1p", (0.0,), 0.0), ("expm1", (0.0,), 0.0), ("muladd", (2.0, 3.0, 4.0), 10.0),
     ],
 )  # fmt: skip
@@ -127,6 +162,18 @@ def test_a_dot_product_adds_groups_of_products() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+def test_dot_products_of_the_machine_are_of_groups_of_the_last_axis() -> None:
+    left, right = np.arange(24, dtype=np.uint8), np.arange(-12, 12, dtype=np.int8)
+    groups = (left.astype(np.int32) * right).reshape(6, 4).sum(1)
+    found = numerics.intrinsic("dot4_u8s8", (array(*range(6)), left, right), "int32")
+    assert (found.tolist(), found.dtype) == ((np.arange(6) + groups).tolist(), np.int32)
+    cube = numerics.dot(array(*[0] * 6).reshape(2, 3), left.reshape(2, 3, 4), right.reshape(2, 3, 4))
+    assert cube.tolist() == groups.reshape(2, 3).tolist()
+    message = "unknown intrinsic 'dot9' of type int32; the interpreter knows those that `verify` accepts"
+    with pytest.raises(GraftError, match=f"^{re.escape(message)}$"):
+        numerics.intrinsic("dot9", (array(0), left, right), "int32")
+
+
 def test_a_reduction_keeps_its_type() -> None:
     found = numerics.reduce("add", np.full((2, 3), 100, np.int8), (1,))
     assert found.dtype == np.int8 and found.tolist() == [44, 44]
@@ -134,8 +181,10 @@ def test_a_reduction_keeps_its_type() -> None:
 
 
 def test_a_place_outside_is_named_with_its_buffer() -> None:
-    numerics.check_bounds("x", [np.array([0, 3])], (4,))
-    with pytest.raises(AssertionError, match="'x'"):
-        numerics.check_bounds("x", [np.array([0, 4])], (4,))
-    with pytest.raises(AssertionError, match="'x'"):
-        numerics.check_bounds("x", [np.array([-1])], (4,))
+    numerics.check_bounds("x", [np.array([0, 3]), np.array([], np.int64), np.array([0, 1])], (4, 0, 2))
+    for places, message in (
+        ([[0], [4, 1]], "index 4 is outside dimension 1 of 'x' (4)"),
+        ([[3, -1], [0]], "index -1 is outside dimension 0 of 'x' (4)"),
+    ):
+        with pytest.raises(AssertionError, match=f"^{re.escape(message)}$"):
+            numerics.check_bounds("x", [np.array(place) for place in places], (4, 4))

@@ -51,6 +51,19 @@ def test_the_slower_half_drops_out_after_each_round() -> None:
     assert [runner.runs for runner in runners] == [sum(ROUNDS), sum(ROUNDS), ROUNDS[0], ROUNDS[0]]
 
 
+def test_of_an_odd_number_the_larger_half_stays_and_two_always() -> None:
+    runners = [Runner(1.0 + number / 10) for number in range(5)]
+    race(runners, never)
+    first, second = ROUNDS[0], ROUNDS[0] + ROUNDS[1]
+    assert [runner.runs for runner in runners] == [sum(ROUNDS), sum(ROUNDS), second, first, first]
+
+
+def test_one_that_is_just_not_hopeless_stays() -> None:
+    runners = [Runner(HOPELESS), Runner(1.0)]
+    race(runners[::-1], never)
+    assert [runner.runs for runner in runners] == [sum(ROUNDS)] * 2
+
+
 def test_a_hopeless_one_drops_out_and_the_first_stays() -> None:
     runners = [Runner(2 * HOPELESS), Runner(1.0), Runner(1.1 * HOPELESS)]
     assert race(runners, never).winner == 1

@@ -15,7 +15,7 @@ from graft.partition.placement import problem as problem_module
 from graft.partition.placement.partitioner import partition
 from graft.partition.placement.problem import Problem
 from graft.partition.policy import Policy
-from graft.patterns import Composite, is_op, wildcard
+from graft.patterns import Composite, is_constant, is_op, wildcard
 from tests.partition.graphs import Toy, everything, small, toy
 
 ADD_RELU = is_op("Relu")(is_op("Add")(wildcard(), wildcard()))
@@ -80,6 +80,15 @@ def test_a_composite_that_is_dropped_is_refused_for_its_cost_and_others_stay() -
     assert [one.backend for one in problem.solve().plan.placements] == ["npu"] * 4
 
 
+def test_a_backend_that_got_nothing_for_want_of_a_pattern_says_what_came_nearest() -> None:
+    model = small("m = MatMul(x, w)\ny = Relu(m)", "float[3,3] x, float[3,3] w", "float[3,3] y")
+    pattern = is_op("Relu")(is_op("MatMul")(wildcard(), is_constant()))
+    other = toy("other", patterns=[Composite("other.add_relu", ADD_RELU)])
+    plan = partition(model, [toy("npu", patterns=[Composite("npu.group", pattern)]), other, everything()]).plan
+    assert [row.reasons["npu"].code for row in plan.placements] == ["constant-required"] * 2
+    assert [row.reasons["other"].code for row in plan.placements] == ["no-pattern"] * 2
+
+
 def test_a_backend_is_a_fallback_only_where_it_says_so() -> None:
     silent = SimpleNamespace(name="npu", patterns=(), supports=lambda node: True, available=lambda: None)
     backends = (silent, toy("other", "Relu"), everything("rest", fallback=True))
@@ -88,7 +97,7 @@ def test_a_backend_is_a_fallback_only_where_it_says_so() -> None:
 
 def test_plans_that_were_kept_are_freed_once_enough_operators_were_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small("a = Relu(x)\ny = Exp(a)")
-    monkeypatch.setattr(problem_module, "COLLECT_ALL", 2)
+    monkeypatch.setattr(problem_module, "COLLECT_ALL", 4)
     problem = Problem(model, (toy("npu", "Relu"), everything()), Policy(), {}, OPERATORS)
     with collection_paused():
         kept = problem.solve().model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graft.core.tensor_ir import ir
+from graft.core.tensor_ir import ir, numerics
 from graft.core.tensor_ir.interpreting.machine_operations import (
     INDEX_OPERATIONS,
     active_lanes,
@@ -14,6 +14,7 @@ from graft.core.tensor_ir.interpreting.machine_operations import (
     elements,
     pure,
 )
+from graft.core.tensor_ir.ir import BinaryOperator
 from graft.core.types import BOOL, FLOAT32, INT64
 from tests.core.tensor_ir.kinds import KINDS, expressions, operations
 
@@ -50,7 +51,7 @@ def test_every_operator_is_a_function_on_arrays() -> None:
     [
         ("add", 2**63 - 1, 1, -(2**63)), ("sub", -(2**63), 1, 2**63 - 1), ("mul", 2**62, 2, -(2**63)),
         ("add", 2**63 - 2, 1, 2**63 - 1), ("sub", 1 - 2**63, 1, -(2**63)), ("mul", 3, -5, -15),
-        ("div", -7, 2, -3), ("div", 7, -2, -3), ("div", -7, -2, 3), ("div", 7, 0, 0), ("div", -(2**63), -1, -(2**63)),
+        ("div", -7, 2, -3), ("div", 7, -2, -3), ("div", -7, -2, 3), ("div", 7, 0, 7), ("div", -(2**63), -1, -(2**63)),
         ("div", 0, -3, 0), ("mod", -7, 2, -1), ("mod", 7, -2, 1), ("mod", 7, 0, 0), ("min", -1, 2, -1),
         ("max", -1, 2, 2),
         ("eq", 1, 1, True), ("ne", 1, 1, False), ("lt", 1, 1, False), ("le", 1, 1, True), ("gt", 1, 1, False),
@@ -59,6 +60,16 @@ def test_every_operator_is_a_function_on_arrays() -> None:
 )  # fmt: skip
 def test_indices_are_int64_of_c(operator: str, left: int, right: int, wanted: int | bool) -> None:
     assert INDEX_OPERATIONS[operator](left, right) == wanted
+
+
+@pytest.mark.parametrize("operator", INDEX_OPERATIONS)
+def test_indices_are_what_arrays_of_int64_are(operator: BinaryOperator) -> None:
+    numbers = [-(2**63), -7, -1, 0, 1, 2, 7, 2**63 - 1]
+    for left in numbers:
+        for right in numbers:
+            with np.errstate(all="ignore"):
+                array = numerics.binary(operator, np.array([left]), np.array([right]))
+            assert INDEX_OPERATIONS[operator](left, right) == array[0], (left, right)
 
 
 def test_lanes_that_are_off_have_no_place() -> None:

@@ -34,7 +34,7 @@ from graft.compiler.unloaded import UnloadedProgram
 from graft.core.collection import collection_paused
 from graft.core.graph.dimensions import Dims, ranges_of
 from graft.core.graph.save import save_with_data
-from graft.core.importer.load import load
+from graft.core.importer.load import imported
 from graft.core.importer.source import Source
 from graft.core.machine.rows import COMPILED_FOR, GENERIC
 from graft.core.machine.target import (
@@ -175,7 +175,7 @@ def prepare(
     The passes of the manager's plugins run too: ``import`` ones with the standard ones, the others after them.
     Passes named in ``without`` are left out, those of plugins too.
     """
-    return simplified(load(source, shapes=shapes, dims=dims), source, shapes, manager, without, dims)
+    return simplified(imported(source, shapes, dims), source, shapes, manager, without, dims)
 
 
 @collection_paused()
@@ -203,7 +203,7 @@ def simplified(
     try:
         verify_model(model, "normalize")
     except AssertionError:
-        again = load(source, shapes=shapes, dims=dims).clone()
+        again = imported(source, shapes, dims).clone()
         normalize(again, disable=disable, more=more)  # checked after every pass, this names the one that is wrong
         raise
     require_values(model)
@@ -274,7 +274,7 @@ class Compiler:
         if self._options.tuned is not None:
             Tunings(self._options.tuned).check()
         with self._timed("load"):
-            loaded = load(source, shapes=shapes, dims=dims)
+            loaded = imported(source, shapes, dims)
         with self._timed("normalize"):
             model = simplified(loaded, source, shapes, self._manager, self._options.target.without, dims)
             prepare_for(model, list(self._backends.values()), self._options.target.without)

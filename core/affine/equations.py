@@ -26,6 +26,8 @@ class Equation:
 
     def holds(self, ranges: Ranges | None = None) -> bool | None:
         """Whether it holds for all values of its symbols, for none, or (None) for some, or that is not known."""
+        if isinstance(self.left, int) and isinstance(self.right, int):
+            return agree(self.kind, self.left, self.right)
         agreed = {agree(self.kind, *sides) for sides in sampled((self.left, self.right), ranges)}
         if len(agreed) > 1:
             return None

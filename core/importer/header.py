@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from graft.core.graph.protos import canonical, every_graph, every_node, nodes_of_model, subgraphs
+from graft.core.graph.protos import canonical, every_graph, every_node, nodes_of_model, put_nodes, subgraphs
 from graft.core.operators.definition.function_body import MICROSOFT
 
 OLDEST_IR = 4
@@ -69,9 +69,7 @@ def state_conditions(graph: onnx.GraphProto) -> None:
                 true = onnx.helper.make_tensor("", onnx.TensorProto.BOOL, [], [True])
                 nodes.append(onnx.helper.make_node("Constant", [], [node.input[1]], node.input[1], value=true))
         if nodes:
-            kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in (*nodes, *one.node)]
-            del one.node[:]
-            one.node.extend(kept)
+            put_nodes(one, (*nodes, *one.node))
 
 
 def complete_imports(proto: onnx.ModelProto) -> list[str]:

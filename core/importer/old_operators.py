@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from graft.core.graph.protos import canonical, every_graph, where_of
+from graft.core.graph.protos import canonical, constants_of, every_graph, where_of
 from graft.core.operators.functions.legacy import EXPERIMENTAL, LEGACY
 from graft.errors import ModelError
 
@@ -112,12 +112,7 @@ def resizes_of(graph: onnx.GraphProto) -> dict[str, str]:
     """
     found = {}
     for one in every_graph(graph):
-        constants = {tensor.name: tensor for tensor in (*graph.initializer, *one.initializer)}
-        constants |= {
-            node.output[0]: node.attribute[0].t
-            for node in one.node
-            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value"
-        }
+        constants = {**constants_of(graph), **constants_of(one)}
         for node in one.node:
             if node.op_type in ("Upsample", "Resize") and not node.domain:
                 found[node.output[0]] = _nearest_of(node, constants.get)

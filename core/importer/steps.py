@@ -14,7 +14,7 @@ import onnx.inliner
 import onnx_ir as ir
 
 from graft.core.graph.exception_translation import CONTRADICTIONS, REFUSALS, readable, tidy
-from graft.core.graph.protos import every_graph, order, subgraphs
+from graft.core.graph.protos import every_graph, order, put_nodes, subgraphs
 from graft.core.importer.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains, say_halves
 from graft.core.importer.function_bodies import expand_functions, has_functions
 from graft.core.importer.gradients import write_gradients
@@ -105,9 +105,7 @@ def _sort_graph(graph: onnx.GraphProto) -> bool:
         changed |= _sort_graph(inner)
     sequence = order(nodes)
     if any(old is not new for old, new in zip(nodes, sequence, strict=True)):
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in sequence]
-        del graph.node[:]
-        graph.node.extend(copies)
+        put_nodes(graph, sequence)
         return True
     return changed
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from graft.core.graph.view import NodeView
+from graft.core.operators.definition.facts import UnknownError
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,6 @@ class IndexBound:
 
 IndexRule: TypeAlias = Callable[[NodeView], Iterable[IndexBound]]
 """What a node asks of its index inputs."""
-
-
-class UnknownError(Exception):
-    """A shape that a rule needs is not known: nothing can be asked."""
 
 
 def extents(node: NodeView, number: int) -> tuple[int | str | None, ...]:

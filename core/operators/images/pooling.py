@@ -9,7 +9,7 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import elements, per_input, traffic
-from graft.core.operators.definition.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Cost, LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.images import shapes
 from graft.core.operators.images.checks import WINDOWS
@@ -119,23 +119,17 @@ def _window_cost(node: NodeView) -> Cost:
     return Cost(elements(node.outputs[0]) * math.prod(node.attribute("kernel_shape")), traffic(node))
 
 
-OPERATORS.add(
-    Operator(
-        "MaxPool", POOLING | {Trait.SELECTING}, _lower_max_pool, _window_cost, varies=known_pads,
-        shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)),
-    )
+define(
+    "MaxPool", POOLING | {Trait.SELECTING}, _lower_max_pool, _window_cost, varies=known_pads,
+    shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "AveragePool", POOLING, _lower_average_pool, _window_cost, varies=known_pads,
-        shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=WINDOWS,
-    )
+define(
+    "AveragePool", POOLING, _lower_average_pool, _window_cost, varies=known_pads,
+    shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=WINDOWS,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "LpPool", POOLING, _lower_lp_pool, _window_cost, varies=known_pads,
-        shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=(*WINDOWS, check.at_least(1, "p")),
-    )
+define(
+    "LpPool", POOLING, _lower_lp_pool, _window_cost, varies=known_pads,
+    shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=(*WINDOWS, check.at_least(1, "p")),
 )  # fmt: skip
 
 # ---- Over all positions -------------------------------------------------------------------------------------------
@@ -166,11 +160,9 @@ _MAX = _lower_global("max", lambda node: _same, lambda node, count: _same)
 _NORM = _lower_global(
     "add", lambda node: _powered(node.attribute("p", 2)), lambda node, count: _rooted(node.attribute("p", 2))
 )
-OPERATORS.add(Operator("GlobalAveragePool", REDUCTION, _MEAN, per_input(1), varies=anything, shapes=shapes.global_pool))
-OPERATORS.add(Operator("GlobalMaxPool", REDUCTION, _MAX, per_input(1), varies=anything, shapes=shapes.global_pool))
-OPERATORS.add(
-    Operator(
-        "GlobalLpPool", REDUCTION, _NORM, per_input(2), varies=anything, shapes=shapes.global_pool,
-        attributes=(check.at_least(1, "p"),),
-    )
+define("GlobalAveragePool", REDUCTION, _MEAN, per_input(1), varies=anything, shapes=shapes.global_pool)
+define("GlobalMaxPool", REDUCTION, _MAX, per_input(1), varies=anything, shapes=shapes.global_pool)
+define(
+    "GlobalLpPool", REDUCTION, _NORM, per_input(2), varies=anything, shapes=shapes.global_pool,
+    attributes=(check.at_least(1, "p"),),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.stated_extents import Claim, Operands, Stated, StatedShape, each
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.images import shapes
 from graft.core.operators.images.resize_positions import (
@@ -325,11 +325,9 @@ _CHECKS = (
 )
 
 
-OPERATORS.add(
-    Operator(
-        "Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies, demands=_resize_demands,
-        shapes=shapes.resize, attributes=_CHECKS, stated=Stated(_resized_extents, (2, 3)),
-    )
+define(
+    "Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies, demands=_resize_demands,
+    shapes=shapes.resize, attributes=_CHECKS, stated=Stated(_resized_extents, (2, 3)),
 )  # fmt: skip
 
 
@@ -355,9 +353,7 @@ def _accept_upsample(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(
-    Operator(
-        "Upsample", RESIZE, _lower_upsample, per_output(1), _accept_upsample, demands=_scales_demand(1),
-        shapes=shapes.upsample, attributes=(check.one_of("mode", "nearest", "linear"),),
-    )
+define(
+    "Upsample", RESIZE, _lower_upsample, per_output(1), _accept_upsample, demands=_scales_demand(1),
+    shapes=shapes.upsample, attributes=(check.one_of("mode", "nearest", "linear"),),
 )  # fmt: skip

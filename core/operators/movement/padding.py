@@ -13,7 +13,7 @@ from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import is_filled_with
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
+from graft.core.operators.definition.table import Lowering, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement import shapes
@@ -116,13 +116,11 @@ def _pad_demands(node: NodeView) -> Iterator[Equation]:
             yield from demand.equation(least, demand.operand(node, 0, axis), "at most")
 
 
-OPERATORS.add(
-    Operator(
-        "Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything, demands=_pad_demands,
-        shapes=shapes.pad, identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 0),
-        attributes=(check.one_of("mode", "constant", "reflect", "edge", "wrap"), check.axes(3)),
-        stated=Stated(claims.pad, (1, 3)),
-    )
+define(
+    "Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything, demands=_pad_demands,
+    shapes=shapes.pad, identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 0),
+    attributes=(check.one_of("mode", "constant", "reflect", "edge", "wrap"), check.axes(3)),
+    stated=Stated(claims.pad, (1, 3)),
 )  # fmt: skip
 
 
@@ -135,10 +133,8 @@ def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:
     return (_padded(lowering, begins, "constant"),)
 
 
-OPERATORS.add(
-    Operator(
-        "CenterCropPad", INJECTIVE, _lower_center_crop_pad, moved, varies=anything,
-        demands=demand.counted(1, 0, lambda node: len(node.attribute("axes") or ()) or demand.rank_of(node.input(0))),
-        shapes=shapes.center_crop_pad, attributes=(check.axes("axes"),), stated=Stated(claims.crop_or_pad),
-    )
+define(
+    "CenterCropPad", INJECTIVE, _lower_center_crop_pad, moved, varies=anything,
+    demands=demand.counted(1, 0, lambda node: len(node.attribute("axes") or ()) or demand.rank_of(node.input(0))),
+    shapes=shapes.center_crop_pad, attributes=(check.axes("axes"),), stated=Stated(claims.crop_or_pad),
 )  # fmt: skip

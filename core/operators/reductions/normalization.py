@@ -7,17 +7,17 @@ A row is what one reduction sees. Temporaries of one value per row have the shap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
-from graft.core.operators.definition.facts import ShapeRule, normal_axis
+from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.definition.varying import Check, anything, fixed
+from graft.core.operators.definition.table import Lowering, Trait, define
+from graft.core.operators.definition.varying import anything, fixed
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
 from graft.core.operators.reductions.reduction import Axes, mean_of, rows, square, trailing
 from graft.core.operators.reductions.shapes import statistics
@@ -108,23 +108,15 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
     )
 
 
-OPERATORS.add(
-    Operator(
-        "Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.AXIS,),
-    )
+define(
+    "Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.AXIS,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.AXIS,),
-    )
+define(
+    "LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.AXIS,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,)
-    )
-)
+define("Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,))
 
 # ---- Mean and variance --------------------------------------------------------------------------------------------
 
@@ -273,63 +265,31 @@ def _lower_lp_norm(lowering: Lowering) -> tuple[Stage, ...]:
     return (stage, b.compute(lowering.output(), value))
 
 
-def _for_each_channel(node: NodeView) -> Iterator[check.Wanted]:
-    """Scale and bias of a normalisation have an element for each channel."""
-    if len(shape := check.shape_of(node, 0)) > 1:
-        yield from ((1, (shape[1],)), (2, (shape[1],)))
-
-
-def _row_wise(
-    name: str,
-    lower: LowerFunction,
-    varies: Check | None = None,
-    demands: demand.Demand | None = None,
-    shapes: ShapeRule = LIKE_FIRST,
-    attributes: Sequence[check.Fault] = (),
-    operands: Sequence[check.Fault] = (),
-) -> None:
-    OPERATORS.add(
-        Operator(
-            name, ROW_WISE, lower, per_output(8), varies=varies, demands=demands,
-            shapes=shapes, attributes=attributes, operands=operands,
-        )
-    )  # fmt: skip
-
-
-_row_wise(
-    "LayerNormalization",
-    _lower_layer_norm,
-    anything,
-    demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)),
-    shapes=statistics,
-    attributes=(check.AXIS, check.EPSILON),
-)
-_row_wise(
-    "RMSNormalization",
-    _lower_rms_norm,
-    anything,
-    demand.expanding(1, 0),
-    shapes=statistics,
-    attributes=(check.AXIS, check.EPSILON),
-)
-_row_wise(
-    "InstanceNormalization",
-    _lower_instance_norm,
-    fixed(1),
-    demand.vectors(1, 2, of=0, axis=1),
-    attributes=(check.EPSILON,),
-    operands=(check.agree(_for_each_channel),),
-)
-_row_wise(
-    "GroupNormalization",
-    _lower_group_norm,
-    fixed(1),
-    demand.vectors(1, 2, of=0, axis=1),
-    attributes=(check.divides("num_groups", 1), check.EPSILON),
-    operands=(check.agree(_for_each_channel),),
-)
-_row_wise("MeanVarianceNormalization", _lower_mean_variance, anything, attributes=(check.axes("axes"),))
-_row_wise("LpNormalization", _lower_lp_norm, anything, attributes=(check.AXIS, check.one_of("p", 1, 2)))
+EACH_CHANNEL = demand.vectors(1, 2, of=0, axis=1)
+define(
+    "LayerNormalization", ROW_WISE, _lower_layer_norm, per_output(8), varies=anything, shapes=statistics,
+    demands=demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)), attributes=(check.AXIS, check.EPSILON),
+)  # fmt: skip
+define(
+    "RMSNormalization", ROW_WISE, _lower_rms_norm, per_output(8), varies=anything, shapes=statistics,
+    demands=demand.expanding(1, 0), attributes=(check.AXIS, check.EPSILON),
+)  # fmt: skip
+define(
+    "InstanceNormalization", ROW_WISE, _lower_instance_norm, per_output(8), varies=fixed(1), shapes=LIKE_FIRST,
+    demands=EACH_CHANNEL, attributes=(check.EPSILON,), asked_when_loaded=True,
+)  # fmt: skip
+define(
+    "GroupNormalization", ROW_WISE, _lower_group_norm, per_output(8), varies=fixed(1), shapes=LIKE_FIRST,
+    demands=EACH_CHANNEL, attributes=(check.divides("num_groups", 1), check.EPSILON), asked_when_loaded=True,
+)  # fmt: skip
+define(
+    "MeanVarianceNormalization", ROW_WISE, _lower_mean_variance, per_output(8), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.axes("axes"),),
+)  # fmt: skip
+define(
+    "LpNormalization", ROW_WISE, _lower_lp_norm, per_output(8), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.AXIS, check.one_of("p", 1, 2)),
+)  # fmt: skip
 
 # ---- Batch and local response normalisation -----------------------------------------------------------------------
 
@@ -385,15 +345,11 @@ def power(base: Expression, exponent: float) -> Expression:
     return base if math.isclose(exponent, 1.0) else b.intrinsic("pow", base, exponent)
 
 
-OPERATORS.add(
-    Operator(
-        "BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything,
-        demands=demand.vectors(1, 2, 3, 4, of=0, axis=1), shapes=like(0, 3, 4), attributes=(check.EPSILON,),
-    )
+define(
+    "BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything,
+    demands=demand.vectors(1, 2, 3, 4, of=0, axis=1), shapes=like(0, 3, 4), attributes=(check.EPSILON,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.at_least(1, "size"),),
-    )
+define(
+    "LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.at_least(1, "size"),),
 )  # fmt: skip

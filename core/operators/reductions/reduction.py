@@ -13,9 +13,9 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import per_input
-from graft.core.operators.definition.facts import ContentsRule, normal_axis
+from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.movement.manipulation import constants_required, integers
 from graft.core.operators.reductions import shapes
@@ -350,45 +350,21 @@ def _accept_axes(node: NodeView) -> Reject | None:
     return constants_required(1)(node)
 
 
-_STATED = Stated(shapes.reduced_extents)
-
-
-def _add(
-    name: str,
-    lower: LowerFunction,
-    flops: int = 1,
-    *,
-    traits: frozenset[Trait] = REDUCTION,
-    contents: ContentsRule | None = None,
-) -> None:
-    OPERATORS.add(
-        Operator(
-            name, traits, lower, per_input(flops), _accept_axes, varies=anything,
-            shapes=shapes.reduced, contents=contents, attributes=(check.axes(1),), stated=_STATED,
-        )
-    )  # fmt: skip
-
-
-_add("ReduceSum", _lower_reduce("add"), contents=shapes.reduced_contents(extents.add))
-_add("ReduceMean", _lower_reduce("add", after=mean_of, integers_in="int64"))
-_add("ReduceProd", _lower_reduce("mul"), contents=shapes.reduced_contents(extents.multiply))
-_add(
-    "ReduceMax",
-    _lower_reduce("max"),
-    traits=REDUCTION | {Trait.SELECTING},
-    contents=shapes.reduced_contents(extents.maximum),
-)
-_add(
-    "ReduceMin",
-    _lower_reduce("min"),
-    traits=REDUCTION | {Trait.SELECTING},
-    contents=shapes.reduced_contents(extents.minimum),
-)
-_add("ReduceL1", _lower_reduce("add", _absolute), 2)
-_add("ReduceL2", _lower_reduce("add", square, _always(root), "float64"), 2)
-_add("ReduceSumSquare", _lower_reduce("add", square), 2)
-_add("ReduceLogSum", _lower_reduce("add", after=_always(logarithm), integers_in="float64"))
-_add("ReduceLogSumExp", _lower_log_sum_exp, 10, traits=frozenset({Trait.ROW_WISE}))
+_add = functools.partial(
+    define, traits=REDUCTION, cost=per_input(1), accepts=_accept_axes, varies=anything, shapes=shapes.reduced,
+    attributes=(check.axes(1),), stated=Stated(shapes.reduced_extents),
+)  # fmt: skip
+_choose = functools.partial(_add, traits=REDUCTION | {Trait.SELECTING})
+_add("ReduceSum", lower=_lower_reduce("add"), contents=shapes.reduced_contents(extents.add))
+_add("ReduceMean", lower=_lower_reduce("add", after=mean_of, integers_in="int64"))
+_add("ReduceProd", lower=_lower_reduce("mul"), contents=shapes.reduced_contents(extents.multiply))
+_choose("ReduceMax", lower=_lower_reduce("max"), contents=shapes.reduced_contents(extents.maximum))
+_choose("ReduceMin", lower=_lower_reduce("min"), contents=shapes.reduced_contents(extents.minimum))
+_add("ReduceL1", lower=_lower_reduce("add", _absolute), cost=per_input(2))
+_add("ReduceL2", lower=_lower_reduce("add", square, _always(root), "float64"), cost=per_input(2))
+_add("ReduceSumSquare", lower=_lower_reduce("add", square), cost=per_input(2))
+_add("ReduceLogSum", lower=_lower_reduce("add", after=_always(logarithm), integers_in="float64"))
+_add("ReduceLogSumExp", traits=frozenset({Trait.ROW_WISE}), lower=_lower_log_sum_exp, cost=per_input(10))
 
 # ---- ArgMax and ArgMin --------------------------------------------------------------------------------------------
 
@@ -422,15 +398,9 @@ def _lower_arg(operator: BinaryOperator) -> LowerFunction:
     return lower
 
 
-OPERATORS.add(
-    Operator(
-        "ArgMax", frozenset({Trait.ROW_WISE}), _lower_arg("max"), per_input(2), varies=anything, shapes=shapes.chosen,
-        attributes=(check.AXIS,),
-    )
+_place = functools.partial(
+    define, traits=frozenset({Trait.ROW_WISE}), cost=per_input(2), varies=anything, shapes=shapes.chosen,
+    attributes=(check.AXIS,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "ArgMin", frozenset({Trait.ROW_WISE}), _lower_arg("min"), per_input(2), varies=anything, shapes=shapes.chosen,
-        attributes=(check.AXIS,),
-    )
-)  # fmt: skip
+_place("ArgMax", lower=_lower_arg("max"))
+_place("ArgMin", lower=_lower_arg("min"))

@@ -9,8 +9,6 @@ units of the machine could do.
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -20,14 +18,13 @@ import onnx
 from onnx import TensorProto
 
 import graft
+from benchmarks.peers import best_turns
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import host_target
 from graft.measure.peers.runtimes import onnxruntime_call
 from graft.measure.roofline_kernels import peak_flops
 from graft.plugins.llvm.backend import LlvmBackend
 from graft.testkit.models.net import Net
-
-ROUNDS, SECONDS = 15, 0.02
 
 
 @dataclass(frozen=True)
@@ -136,24 +133,6 @@ CASES = (
 )
 
 
-def best_in_turns(calls: list[Callable[[], object]]) -> list[float]:
-    """Return the shortest time of each call, in seconds; they take turns, so that all see the same machine."""
-    repeats = []
-    for call in calls:
-        call()
-        start = time.perf_counter()
-        call()
-        repeats.append(max(1, int(SECONDS / max(time.perf_counter() - start, 1e-7))))
-    best = [float("inf")] * len(calls)
-    for _ in range(ROUNDS):
-        for number, (call, count) in enumerate(zip(calls, repeats, strict=True)):
-            start = time.perf_counter()
-            for _ in range(count):
-                call()
-            best[number] = min(best[number], (time.perf_counter() - start) / count)
-    return best
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
@@ -170,7 +149,7 @@ def main() -> None:
         inputs, limit = case.inputs(), limits[case.dot]
         precision = "bf16" if case.dot == "dot2_bf16" else "float32"
         program = graft.compile(case.model, backends=[LlvmBackend()], threads=threads, precision=precision)
-        ours, theirs = best_in_turns(
+        ours, theirs = best_turns(
             [partial(program.run, inputs), partial(onnxruntime_call(case.model, threads), inputs)]
         )
         print(

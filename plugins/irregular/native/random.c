@@ -140,9 +140,7 @@ static int32_t random_normal(Call *call) {
 static int32_t multinomial(Call *call) {
   Array source;
   Twister twister;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   if (source.rank != 2 || source.shape[1] < 1) {
     return irregular_fail(call, "the input has no shape [batch, class]");
   }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "dnnl_abi.h"
+#include "base/error.h"
 #include "base/extent_arithmetic.h"
 #include "graft/runtime.h"
 #include "base/json.h"

@@ -7,9 +7,7 @@ int32_t describe_eltwise(Kernel *kernel) {
   if (algorithm == 0) {
     return kernel_fail(kernel, "unknown elementwise algorithm", DNNL_SUCCESS);
   }
-  if (kernel_unary(kernel, kernel->shape.rank - 1)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(kernel_unary(kernel, kernel->shape.rank - 1));
   DnnlStatus status = binding->dnnl->eltwise_forward_primitive_desc_create(
       &kernel->recipe, binding->engine, DNNL_INFERENCE, algorithm, kernel->source, kernel->target,
       kernel_number(kernel, "alpha", 0), kernel_number(kernel, "beta", 0), kernel->attr);
@@ -32,8 +30,8 @@ static int32_t add_source(Kernel *kernel, int32_t input, const Shape *seen, Dnnl
   Binding *binding = kernel->binding;
   DnnlDesc view = NULL;
   if (leader != NULL && whole(kernel, input)) {
-    int32_t code = kernel_check(kernel, binding->dnnl->memory_desc_clone(desc, leader), "describing a tensor");
-    return code == GRAFT_OK ? kernel_operand(kernel, arg, input, NULL) : code;
+    GRAFT_TRY(kernel_check(kernel, binding->dnnl->memory_desc_clone(desc, leader), "describing a tensor"));
+    return kernel_operand(kernel, arg, input, NULL);
   }
   bool failed = (leader != NULL && input == 1 ? onednn_any_layout(binding, kernel->node, seen, desc)
                                               : onednn_row_major(binding, kernel->node, seen, desc)) ||
@@ -118,9 +116,7 @@ int32_t describe_binary(Kernel *kernel) {
   if (algorithm == 0) {
     return kernel_fail(kernel, "unknown binary algorithm", DNNL_SUCCESS);
   }
-  if (source_shapes(kernel, sources)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(source_shapes(kernel, sources));
   DnnlConstDesc leader = leading_layout(kernel);
   bool failed = add_source(kernel, 0, &sources[0], leader, &kernel->source) ||
                 add_source(kernel, 1, &sources[1], leader, &second) ||
@@ -144,9 +140,7 @@ int32_t describe_softmax(Kernel *kernel) {
   if (algorithm == 0 || axis < 0 || axis >= kernel->shape.rank) {
     return kernel_fail(kernel, "'algorithm' or 'axis' is out of range", DNNL_SUCCESS);
   }
-  if (kernel_unary(kernel, (int32_t)axis)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(kernel_unary(kernel, (int32_t)axis));
   DnnlStatus status =
       binding->dnnl->softmax_forward_primitive_desc_create(&kernel->recipe, binding->engine, DNNL_INFERENCE, algorithm,
                                                          kernel->source, kernel->target, (int)axis, kernel->attr);
@@ -182,9 +176,7 @@ int32_t describe_lrn(Kernel *kernel) {
   if (size < 1 || size > INT32_MAX || kernel->shape.rank < 2) {
     return kernel_fail(kernel, "'size' is out of range", DNNL_SUCCESS);
   }
-  if (kernel_unary(kernel, 1)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(kernel_unary(kernel, 1));
   DnnlStatus status = binding->dnnl->lrn_forward_primitive_desc_create(
       &kernel->recipe, binding->engine, DNNL_INFERENCE, DNNL_LRN_ACROSS_CHANNELS, kernel->source, kernel->target, size,
       kernel_number(kernel, "alpha", 1e-4), kernel_number(kernel, "beta", 0.75), kernel_number(kernel, "k", 1),

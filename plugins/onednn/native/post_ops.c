@@ -52,25 +52,20 @@ static int32_t append_operand(Kernel *kernel, DnnlPostOps post_ops, DnnlEnum alg
   Binding *binding = kernel->binding;
   const Shape *shape = kernel_shape(kernel, input);
   Shape seen;
-  int32_t code = operand_shape(kernel, shape, &seen);
-  if (code != GRAFT_OK) {
-    return code;
-  }
+  GRAFT_TRY(operand_shape(kernel, shape, &seen));
   DnnlDesc view = NULL;
   DnnlDesc wanted = NULL;
   if (!equal_shapes(shape, &seen)) {
-    code = onednn_row_major(binding, kernel->node, &seen, &view);
+    GRAFT_TRY(onednn_row_major(binding, kernel->node, &seen, &view));
   }
-  if (code == GRAFT_OK && algorithm == DNNL_BINARY_ADD && equal_shapes(&seen, &kernel->shape) &&
+  if (algorithm == DNNL_BINARY_ADD && equal_shapes(&seen, &kernel->shape) &&
       may_replace(kernel, input)) {
     kernel->replaced = kernel->self->inputs[input];
     kernel->replaced_view = view;
     return kernel_check(kernel, binding->dnnl->post_ops_append_sum(post_ops, 1.0f, 0, DNNL_F32), "appending a sum");
   }
-  if (code == GRAFT_OK) {
-    code = kernel->reshaped ? onednn_row_major(binding, kernel->node, &seen, &wanted)
-                            : onednn_any_layout(binding, kernel->node, &seen, &wanted);
-  }
+  int32_t code = kernel->reshaped ? onednn_row_major(binding, kernel->node, &seen, &wanted)
+                                  : onednn_any_layout(binding, kernel->node, &seen, &wanted);
   if (code != GRAFT_OK) {
     binding->dnnl->memory_desc_destroy(view);
     return code;

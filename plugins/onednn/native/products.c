@@ -103,8 +103,8 @@ static int32_t add_matrix(Kernel *kernel, int32_t arg, int32_t input, Product *p
     return add_zeros(kernel, arg, input, shape, desc);
   }
   if (!constant && !transposed && shape->rank == given->rank && !kernel->copied) {
-    int32_t code = kernel_check(kernel, binding->dnnl->memory_desc_clone(desc, current->desc), "describing a matrix");
-    return code == GRAFT_OK ? kernel_operand(kernel, arg, input, NULL) : code;
+    GRAFT_TRY(kernel_check(kernel, binding->dnnl->memory_desc_clone(desc, current->desc), "describing a matrix"));
+    return kernel_operand(kernel, arg, input, NULL);
   }
   if (matrix_view(kernel, shape, transposed, &view) ||
       (constant ? onednn_any_layout(binding, kernel->node, shape, desc)
@@ -125,10 +125,9 @@ static int32_t add_bias(Kernel *kernel, DnnlDesc *desc) {
     return kernel_fail(kernel, "the bias has too many axes", DNNL_SUCCESS);
   }
   pad_rank(kernel_shape(kernel, 2), kernel->shape.rank, &shape);
-  bool failed = onednn_row_major(kernel->binding, kernel->node, &shape, desc) ||
-                onednn_row_major(kernel->binding, kernel->node, &shape, &view) ||
-                kernel_operand(kernel, ARG_BIAS, 2, view);
-  return failed ? GRAFT_ERROR_RUN : GRAFT_OK;
+  GRAFT_TRY(onednn_row_major(kernel->binding, kernel->node, &shape, desc));
+  GRAFT_TRY(onednn_row_major(kernel->binding, kernel->node, &shape, &view));
+  return kernel_operand(kernel, ARG_BIAS, 2, view);
 }
 
 int32_t describe_matmul(Kernel *kernel) {

@@ -40,11 +40,9 @@ int32_t onednn_reshape(Binding *binding, int32_t node) {
       binding->dnnl->memory_desc_reshape(&desc, source->desc, self->shape.rank, self->shape.sizes) == DNNL_SUCCESS) {
     return keep(binding, node, buffer, desc);
   }
-  int32_t code = onednn_fetch_row_major(binding, node, value, &buffer);
-  if (code == GRAFT_OK) {
-    code = onednn_row_major(binding, node, &self->shape, &desc);
-  }
-  return code == GRAFT_OK ? keep(binding, node, buffer, desc) : code;
+  GRAFT_TRY(onednn_fetch_row_major(binding, node, value, &buffer));
+  GRAFT_TRY(onednn_row_major(binding, node, &self->shape, &desc));
+  return keep(binding, node, buffer, desc);
 }
 
 int32_t onednn_transpose(Binding *binding, int32_t node) {
@@ -65,25 +63,21 @@ int32_t onednn_transpose(Binding *binding, int32_t node) {
   if (!valid) {
     return onednn_fail(binding, node, "'permutation' does not fit the shapes", DNNL_SUCCESS);
   }
-  int32_t code = plain_source(binding, node, before, &buffer);
+  GRAFT_TRY(plain_source(binding, node, before, &buffer));
   for (int32_t i = 0; i < shape->rank; i++) {
     strides[i] = before[graft_json_integer(graft_json_item(list, (size_t)i), 0)];
   }
   DnnlDesc desc = NULL;
-  if (code == GRAFT_OK) {
-    code = onednn_strided(binding, node, &self->shape, strides, &desc);
-  }
-  return code == GRAFT_OK ? keep(binding, node, buffer, desc) : code;
+  GRAFT_TRY(onednn_strided(binding, node, &self->shape, strides, &desc));
+  return keep(binding, node, buffer, desc);
 }
 
 static int32_t new_part(Binding *binding, int32_t of, uint64_t offset, uint64_t bytes, int32_t *part) {
   Buffer whole = binding->buffers[of];
-  int32_t code = onednn_new_buffer(binding, BUFFER_PART, bytes, part);
-  if (code == GRAFT_OK) {
-    binding->buffers[*part].index = whole.kind == BUFFER_PART ? whole.index : of;
-    binding->buffers[*part].offset = offset + (whole.kind == BUFFER_PART ? whole.offset : 0);
-  }
-  return code;
+  GRAFT_TRY(onednn_new_buffer(binding, BUFFER_PART, bytes, part));
+  binding->buffers[*part].index = whole.kind == BUFFER_PART ? whole.index : of;
+  binding->buffers[*part].offset = offset + (whole.kind == BUFFER_PART ? whole.offset : 0);
+  return GRAFT_OK;
 }
 
 int32_t onednn_slice(Binding *binding, int32_t node) {
@@ -100,20 +94,14 @@ int32_t onednn_slice(Binding *binding, int32_t node) {
   if (!valid) {
     return onednn_fail(binding, node, "'offsets' does not fit the shapes", DNNL_SUCCESS);
   }
-  int32_t code = plain_source(binding, node, strides, &buffer);
-  if (code != GRAFT_OK) {
-    return code;
-  }
+  GRAFT_TRY(plain_source(binding, node, strides, &buffer));
   uint64_t start = 0;
   for (int32_t i = 0; i < shape->rank; i++) {
     start += (uint64_t)(onednn_integer(binding, graft_json_item(offsets, (size_t)i), 0) * strides[i]);
   }
   DnnlDesc desc = NULL;
-  code = onednn_strided(binding, node, &self->shape, strides, &desc);
-  if (code != GRAFT_OK) {
-    return code;
-  }
-  code = new_part(binding, buffer, start * sizeof(float), binding->dnnl->memory_desc_get_size(desc), &buffer);
+  GRAFT_TRY(onednn_strided(binding, node, &self->shape, strides, &desc));
+  int32_t code = new_part(binding, buffer, start * sizeof(float), binding->dnnl->memory_desc_get_size(desc), &buffer);
   if (code != GRAFT_OK) {
     binding->dnnl->memory_desc_destroy(desc);
     return code;

@@ -12,11 +12,10 @@ static int32_t read_window(const Kernel *kernel, Window *window) {
   if (spatial < 1 || spatial > 3 || kernel_shape(kernel, 0)->rank != kernel->self->shape.rank) {
     return kernel_fail(kernel, "one to three spatial axes are needed", DNNL_SUCCESS);
   }
-  bool failed = kernel_integers(kernel, "strides", spatial, 1, window->strides) ||
-                kernel_integers(kernel, "dilates", spatial, 0, window->dilates) ||
-                kernel_integers(kernel, "padding_l", spatial, 0, window->left) ||
-                kernel_integers(kernel, "padding_r", spatial, 0, window->right);
-  return failed ? GRAFT_ERROR_RUN : GRAFT_OK;
+  GRAFT_TRY(kernel_integers(kernel, "strides", spatial, 1, window->strides));
+  GRAFT_TRY(kernel_integers(kernel, "dilates", spatial, 0, window->dilates));
+  GRAFT_TRY(kernel_integers(kernel, "padding_l", spatial, 0, window->left));
+  return kernel_integers(kernel, "padding_r", spatial, 0, window->right);
 }
 
 /* ONNX's weights [m, c / groups, ...] as oneDNN's [groups, m / groups, c / groups, ...]: the same bytes. */
@@ -87,10 +86,9 @@ int32_t describe_pooling(Kernel *kernel) {
   if (algorithm == 0) {
     return kernel_fail(kernel, "unknown pooling algorithm", DNNL_SUCCESS);
   }
-  if (read_window(kernel, &window) || kernel_integers(kernel, "kernel", kernel->self->shape.rank - 2, 1, size) ||
-      kernel_unary(kernel, kernel_shape(kernel, 0)->rank - 1)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(read_window(kernel, &window));
+  GRAFT_TRY(kernel_integers(kernel, "kernel", kernel->self->shape.rank - 2, 1, size));
+  GRAFT_TRY(kernel_unary(kernel, kernel_shape(kernel, 0)->rank - 1));
   DnnlStatus status = binding->dnnl->pooling_forward_primitive_desc_create(
       &kernel->recipe, binding->engine, DNNL_INFERENCE, algorithm, kernel->source, kernel->target, window.strides, size,
       window.dilates, window.left, window.right, kernel->attr);

@@ -148,8 +148,8 @@ class Binary:
     """Arithmetic, logic and comparison.
 
     Integers wrap. Integer ``div`` truncates and ``mod`` has the sign of the dividend (C), 0 divides as 1; ``shr`` is
-    arithmetic for signed types. ``min`` and ``max`` of floats give NaN if either operand is NaN. ``fmod`` is C's. ``and or xor`` are
-    logical on bool and bitwise on integers.
+    arithmetic for signed types. ``min`` and ``max`` of floats give NaN if either operand is NaN. ``fmod`` is C's.
+    ``and or xor`` are logical on bool and bitwise on integers.
     """
 
     operator: BinaryOperator

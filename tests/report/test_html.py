@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -15,9 +17,9 @@ from graft.errors import ArtifactError, GraftError
 from graft.partition.placement.partitioner import partition
 from graft.plugins.discovery import PluginSource
 from graft.plugins.registry.manager import PluginManager
-from graft.report.facts import INPUT, OUTPUT, Boundary, Report
+from graft.report.facts import INPUT, OUTPUT, Boundary, Drawing, Link, Report, Tensor, Vertex
 from graft.report.gathering import report_on_artifact, report_on_model
-from graft.report.html import html, write_html
+from graft.report.html import html, type_text, write_html
 from tests.partition.graphs import everything, small, toy
 
 CHAIN = "a = Relu(x)\nb = Exp(a)\nc = Add(b, a)\ny = Relu(c)"
@@ -103,6 +105,54 @@ def test_control_flow_of_the_runtime_shows_its_bodies() -> None:
     links = {(names[one.source], names[one.target]) for one in found.graph.links}
     assert {("x", "start"), ("start", "loop"), ("start", "add"), ("add", "norm"), ("norm", "loop")} <= links
     assert html(found) == html(found)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "text"),
+    [
+        ("float32", (1, 3), "float32[1,3]"), ("int8", ("n", None), "int8[n,?]"), ("bool", (), "bool[]"),
+        ("float32", None, "float32[?]"), ("", (2,), "?[2]"), ("", None, "?[?]"),
+    ],
+)  # fmt: skip
+def test_types_are_shown_as_far_as_they_are_known(
+    dtype: str, shape: tuple[int | str | None, ...] | None, text: str
+) -> None:
+    assert type_text(Tensor("x", dtype, shape, None)) == text
+
+
+def drawn(report: Report) -> tuple[list[list[Any]], list[list[Any]]]:
+    """The vertices and edges of the graph of regions on the page of a report."""
+    view: Any = data(html(report))["views"]
+    return view["regions"]["vertices"], view["regions"]["edges"]
+
+
+def test_vertices_are_as_wide_as_their_text_and_long_text_is_cut_in_its_middle() -> None:
+    long, most = "abcdefghij" * 4, 29
+    names = ("x", long[:most], long[: most + 1])
+    vertices = tuple(Vertex("region", name, "llvm", (0,) * (number + 1)) for number, name in enumerate(names))
+    short = Vertex("input", "x", "", outputs=(Tensor("x", "float32", (1, 3, 224, 224), 4),))
+    found, _ = drawn(replace(report(), regions=Drawing((*vertices, short), ())))
+    assert [(one[6], one[7]) for one in found] == [
+        ("x", "1 operator"), (names[1], "2 operators"), (f"{long[:14]}…{long[16:30]}", "3 operators"),
+        ("x", "float32[1,3,224,224]"),
+    ]  # fmt: skip
+    assert [one[5] for one in found] == [round(30 + 7.4 * 10 * 0.92, 1), 250.0, 250.0, round(30 + 7.4 * 20 * 0.92, 1)]
+    least = Vertex("input", "x", "", outputs=(Tensor("x", "bool", (), 1),))
+    assert drawn(replace(report(), regions=Drawing((least,), ())))[0][0][5] == 96.0
+
+
+def test_edges_have_the_bytes_of_their_values_unless_some_are_unknown() -> None:
+    vertices = tuple(Vertex("region", name, "llvm") for name in "ab")
+    known, unknown = (Tensor("x", "float32", (size,), size) for size in (8, None))
+    for values, size in (((known, known), 16), ((known, unknown), None), ((), 0)):
+        _, edges = drawn(replace(report(), regions=Drawing(vertices, (Link(0, 1, values),))))
+        assert edges == [[0, 1, [], size]]
+
+
+def test_a_page_starts_with_regions_where_there_are_several() -> None:
+    region, given = Vertex("region", "a", "llvm"), Vertex("input", "x", "", outputs=(Tensor("x", "bool", (), 1),))
+    for vertices, start in (((region, region), "regions"), ((region, given, given), "operators"), ((), "operators")):
+        assert data(html(replace(report(), regions=Drawing(vertices, ()))))["start"] == start
 
 
 def test_equal_reports_give_equal_pages() -> None:

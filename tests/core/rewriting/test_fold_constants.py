@@ -97,6 +97,11 @@ def test_a_product_of_many_multiplications_is_left_for_the_run(monkeypatch: pyte
         body = "a = MatMul (w, v) b = Gemm <transA = 1> (u, v) c = Add (a, b) y = Add (x, c)"
         left = folded(body, "float[2, 3]", constants)
         assert [operator for operator in left if operator != "Add"] == products
+    constants = {"w": np.ones((2, 2, 5), np.float32), "v": np.ones((5, 3), np.float32)}
+    for most, products in ((60, []), (59, ["MatMul"])):
+        monkeypatch.setattr(fold_constants, "MOST_MULTIPLICATIONS", most)
+        left = folded("a = MatMul (w, v) y = Add (x, a)", "float[2, 2, 3]", constants)
+        assert left == [*products, "Add"]
 
 
 @pytest.mark.parametrize(

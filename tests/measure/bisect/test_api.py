@@ -119,6 +119,16 @@ def test_a_wrong_operator_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monk
     assert json.loads((tmp_path / "cut" / "report.json").read_text())["nodes"] == ["e"]
 
 
+def test_a_reproduction_has_the_tolerances_where_they_are_others_than_by_default(tmp_path: Path) -> None:
+    plugins = manager(tmp_path, WRONG_OPERATOR)
+    plain, loose = (
+        graft.bisect(model(BODY), "npu,llvm", threads=1, output=tmp_path / f"cut{number}", manager=plugins, **limits)
+        for number, limits in enumerate(({}, {"rtol": 1e-2, "atol": 1e-3}))
+    )
+    assert "--rtol" not in plain.reproduction[1]
+    assert "--rtol 0.01 --atol 0.001" in loose.reproduction[1]
+
+
 def test_a_composite_that_is_wrong_where_its_nodes_are_right_is_left_whole(tmp_path: Path) -> None:
     report = graft.bisect(model(BODY), "npu,llvm", threads=1, manager=manager(tmp_path, WRONG_COMPOSITE))
     assert (report.nodes, report.operators) == (("d", "e"), ("Add", "Abs"))

@@ -9,9 +9,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from graft.core.graph.view import NodeView
-from graft.core.machine.target import CompileOptions, host_target
+from graft.core.machine.target import CompileOptions, host_target, target_named
 from graft.core.reject import Reject
+from graft.core.tensor_ir.parser import parse_function
 from graft.plugins.llvm.backend import LlvmBackend
+from graft.runtime import objects
 from tests.plugins.llvm.execute import execute
 from tests.plugins.llvm.graphs import HEADER, region_of
 
@@ -203,3 +205,12 @@ def test_random_graphs_compute_what_the_reference_computes(seed: int, load_image
         load_image,
         {"s": weights(6), "n": np.array([6, 6], np.int64), "i": np.array([3, 1, -1, 0, 0, 2], np.int64)},
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"), [("x86-64-v3", "native"), ("wasm32", objects.KIND), ("thumbv7em", objects.KIND)]
+)
+def test_functions_of_a_machine_without_a_runtime_are_objects_for_another_linker(target: str, kind: str) -> None:
+    copy = parse_function("function copy(x: float32[4]) -> (y: float32[4]) { serial i < 4 { y[i] = x[i] } }")
+    module = LlvmBackend().emit([copy], target_named(target))
+    assert (module.kind, module.functions) == (kind, ("copy",))

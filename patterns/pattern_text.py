@@ -10,15 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from graft.patterns import language
-from graft.patterns.value_constraints import (
-    Attributes,
-    AttributeValue,
-    Constraint,
-    DtypeIs,
-    RankIs,
-    ShapeIs,
-    Where,
-)
+from graft.patterns import value_constraints as constraints
 from graft.patterns.walk import parts, walk
 
 
@@ -151,19 +143,19 @@ class _Writer:
             terms.insert(0, f"outputs({', '.join(self.use(member) for member in pattern.members)})")
         return " & ".join(terms)
 
-    def _constraint(self, constraint: Constraint | language.SameShape) -> str:
+    def _constraint(self, constraint: constraints.Constraint | language.SameShape) -> str:
         match constraint:
-            case Attributes(wanted=wanted):
+            case constraints.Attributes(wanted=wanted):
                 return f"has_attr({', '.join(f'{name}={_attribute(value)}' for name, value in wanted)})"
-            case DtypeIs(dtypes=dtypes):
+            case constraints.DtypeIs(dtypes=dtypes):
                 return f"has_dtype({', '.join(map(_quoted, dtypes))})"
-            case ShapeIs(shape=shape):
+            case constraints.ShapeIs(shape=shape):
                 return f"has_shape({', '.join('...' if d is ... else _attribute(d) for d in shape)})"
-            case RankIs(ranks=ranks):
+            case constraints.RankIs(ranks=ranks):
                 return f"has_rank({', '.join(map(str, ranks))})"
             case language.SameShape(other=other):
                 return f"same_shape_as({self.use(other)})"
-            case Where(predicate=predicate, text=text):
+            case constraints.Where(predicate=predicate, text=text):
                 more = f", {_quoted(text)}" if text else ""
                 return f"where({_predicate(predicate)}{more})"
 
@@ -199,7 +191,7 @@ def _constant(pattern: language.ConstantPattern) -> str:
     return f"is_constant({', '.join(arguments)})"
 
 
-def _attribute(value: AttributeValue) -> str:
+def _attribute(value: constraints.AttributeValue) -> str:
     if callable(value):
         return _predicate(value)
     return _quoted(value) if isinstance(value, str) else repr(value)

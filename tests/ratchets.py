@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import ast
 import io
-import re
 import subprocess
 import sys
 import tokenize

@@ -25,6 +25,11 @@ def where_of(node: NodeProto) -> str:
     return f"{node.op_type} (node '{node.name or next(iter(node.output), '')}')"
 
 
+def fault_of(node: NodeProto, fault: str) -> ModelError:
+    """Return the error that says what is wrong with a node."""
+    return ModelError(f"{where_of(node)}: {fault}", node=node.name)
+
+
 def subgraphs(node: NodeProto) -> list[GraphProto]:
     """Return the graphs among a node's attributes: branches and loop bodies."""
     found: list[GraphProto] = []

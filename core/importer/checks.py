@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from graft.core.graph.protos import canonical, every_node, order, subgraphs, where_of
+from graft.core.graph.protos import canonical, every_node, fault_of, order, subgraphs, where_of
 from graft.core.importer.external_data import tensor_bytes
 from graft.core.operators.definition.table import OPERATORS
 from graft.errors import ModelError
@@ -131,25 +131,21 @@ def _check_operator(node: NodeProto, domain: str, opsets: dict[str, int]) -> Non
     names = own or _operator_sets().get(domain)
     if names is None:
         known = ", ".join(sorted(name or "ai.onnx" for name in _operator_sets()))
-        raise ModelError(
-            f"{where_of(node)}: unknown domain '{shown}'; known are {known}, the model's own functions and what "
-            f"plugins register",
-            node=node.name,
+        raise fault_of(
+            node, f"unknown domain '{shown}'; known are {known}, the model's own functions and what plugins register"
         )
     if domain not in opsets:
-        raise ModelError(f"{where_of(node)}: the model does not import operator set '{shown}'", node=node.name)
+        raise fault_of(node, f"the model does not import operator set '{shown}'")
     version = opsets[domain]
     if node.op_type not in names:
         near = difflib.get_close_matches(node.op_type, names, 1)
         hint = f"; did you mean '{near[0]}'" if near else ""
-        raise ModelError(
-            f"{where_of(node)}: operator set '{shown}' has no operator '{node.op_type}'{hint}", node=node.name
-        )
+        raise fault_of(node, f"operator set '{shown}' has no operator '{node.op_type}'{hint}")
     if names[node.op_type] > version:
-        raise ModelError(
-            f"{where_of(node)}: '{node.op_type}' came with opset {names[node.op_type]} of '{shown}' but the "
+        raise fault_of(
+            node,
+            f"'{node.op_type}' came with opset {names[node.op_type]} of '{shown}' but the "
             f"model imports opset {version}",
-            node=node.name,
         )
 
 
@@ -196,7 +192,7 @@ def check_names(
     for node in nodes:
         for name in filter(None, node.output):
             if name in producers or name in defined:
-                raise ModelError(f"{where_of(node)}: value '{name}' is computed twice in {where}", node=node.name)
+                raise fault_of(node, f"value '{name}' is computed twice in {where}")
             producers[name] = node
     known = set() if outer is None else outer  # not a copy: there may be thousands of bodies in a graph of thousands
     own = (defined | producers.keys()) - known
@@ -247,10 +243,8 @@ def _check_attributes(node: NodeProto, known: set[str]) -> None:
     least = _LEAST.get(node.op_type, {})
     for attribute in node.attribute:
         if attribute.i < least.get(attribute.name, attribute.i):
-            raise ModelError(
-                f"{where_of(node)}: {attribute.name} is {attribute.i}, where at least {least[attribute.name]} is "
-                "expected",
-                node=node.name,
+            raise fault_of(
+                node, f"{attribute.name} is {attribute.i}, where at least {least[attribute.name]} is expected"
             )
         if attribute.type == TENSOR:
             check_tensor(attribute.t, f"{where_of(node)}: attribute '{attribute.name}'")

@@ -12,10 +12,9 @@ from functools import partial
 import onnx
 
 from graft.core.graph.dimensions import unique
-from graft.core.graph.protos import constants_of, put_nodes, types_of, where_of
+from graft.core.graph.protos import constants_of, fault_of, put_nodes, types_of, where_of
 from graft.core.operators.definition.function_body import Body
 from graft.core.shapes.inference import infer_proto
-from graft.errors import ModelError
 
 DOMAIN = "ai.onnx.preview.training"
 Rule = Callable[[Body, onnx.NodeProto, Sequence[str], str, str], Sequence[str]]
@@ -47,10 +46,10 @@ def _differentiated(f: Body, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     steps = []
     for node in _path(graph, set(fixed), set(xs), y):
         if node.op_type not in RULES or node.domain:
-            raise ModelError(
-                f"{where_of(node)}: it stands between the inputs and the result '{y}' of "
+            raise fault_of(
+                node,
+                f"it stands between the inputs and the result '{y}' of "
                 f"{where_of(f.node)}, and no derivative of it is known; known are those of {', '.join(sorted(RULES))}",
-                node=node.name,
             )
         given = [here.get(name, name) for name in node.input]
         attributes = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graft.core.affine.equations import Equation
-from graft.core.affine.expressions import Ranges, TooLargeError, multiply
+from graft.core.affine.expressions import Ranges, TooLargeError, multiply, substituted
 from graft.core.affine.text import parsed, text
 from graft.core.graph.dimensions import ranges_of
 from graft.core.graph.exception_translation import sound
@@ -102,23 +102,29 @@ def asked_of(view: NodeView, ranges: Ranges) -> Iterator[Asked]:
         equations = list(operator.demands(view))
         extents = {place: extent for place, _, extent in _axes(view)} if equations else {}
     for equation in equations:
-        sides = (equation.left, equation.right)
-        if any(symbol.name not in extents for side in sides for symbol in symbols_of(side)):
-            continue
         try:
-            over = equation.over(extents)
+            left, right = _over(equation.left, extents), _over(equation.right, extents)
         except TooLargeError:
             continue
+        if left is None or right is None or left == right:
+            continue
         try:
-            holds = over.holds(ranges)
+            holds = Equation(left, right, equation.kind).holds(ranges)
         except TooLargeError:  # of the difference: it is compared at the call
             holds = None
-        asked = Asked(view, equation, over.left, over.right)
+        asked = Asked(view, equation, left, right)
         if holds is False:
             before, between, behind = asked.says()
-            raise ModelError(f"{before}{over.left}{between}{over.right}{behind}", node=view.name)
+            raise ModelError(f"{before}{left}{between}{right}{behind}", node=view.name)
         if holds is None:
             yield asked
+
+
+def _over(side: Extent, extents: Mapping[str, Extent]) -> Extent | None:
+    """Return a side of an equation over the extents that a node's axes have, None where an axis is not there."""
+    if isinstance(side, Symbol):
+        return extents.get(side.name)
+    return substituted(side, extents) if all(one.name in extents for one in symbols_of(side)) else None
 
 
 def refuse_contradictions(view: NodeView, ranges: Ranges) -> None:

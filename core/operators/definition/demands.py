@@ -92,8 +92,8 @@ def ranked(ranks: Mapping[int, int], kind: Agreement = "equal") -> Demand:
 
     def demand(node: NodeView) -> Iterator[Equation]:
         for number, wanted in ranks.items():
-            value, rank = node.input(number), rank_of(node.input(number))
-            if value is not None and rank is not None:
+            value = node.input(number)
+            if value is not None and (rank := rank_of(value)) not in (None, wanted):
                 says = f"'{value.name}' has rank ", f", where {'at most ' if kind == 'at most' else ''}", " is expected"
                 yield Equation(rank, wanted, kind, says)
 

@@ -29,7 +29,7 @@ def _of_spatial_rank(*names: str) -> check.Fault:
 
 
 def groups(number: int = 1, *, transposed: bool = False) -> check.Fault:
-    """The channels fall into ``group`` equal parts, and the weights, in this input, are for such a part."""
+    """The channels, and those of the result, which the weights in this input have first, fall into equal parts."""
 
     def rule(node: NodeView) -> str | None:
         group = node.attribute("group", 1)
@@ -38,14 +38,11 @@ def groups(number: int = 1, *, transposed: bool = False) -> check.Fault:
             return f"group is {group}, where at least 1 is expected"
         if image is None or weights is None or not image.shape or not weights.shape or len(image.shape) < 2:
             return None
-        channels, parts, each = image.shape[1], weights.shape[0], weights.shape[1]
+        channels, parts = image.shape[1], weights.shape[0]
         if isinstance(channels, int) and channels % group:
             return f"group {group} does not divide the {channels} channels of its input"
         if not transposed and isinstance(parts, int) and parts % group:
             return f"group {group} does not divide the {parts} channels of its result"
-        needed = parts if transposed else each * group if isinstance(each, int) else None
-        if isinstance(channels, int) and isinstance(needed, int) and channels != needed:
-            return f"its weights are for {needed} channels, its input has {channels}"
         return None
 
     return rule

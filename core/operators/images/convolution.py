@@ -174,6 +174,7 @@ define(
     "ConvInteger", CONVOLUTION, _lower_conv_integer, _conv_cost(1), varies=_convolution_varies,
     demands=demand.all_of(_windows_demand(1), demand.parameters(3, of=1, axis=0)),
     shapes=shapes.convolution(), bounds=shapes.convolution_bounds(), attributes=(*checks.WINDOWS, checks.groups()),
+    asked_when_loaded=True,
 )  # fmt: skip
 define(
     "QLinearConv", CONVOLUTION, _lower_qlinear_conv, _conv_cost(3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
@@ -76,14 +77,12 @@ def _along_a_computed_axis(
     return (*stages, b.compute(target, lambda i: b.load(current, *i)))
 
 
-define(
-    "CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything, shapes=LIKE_FIRST,
+_cumulative = partial(
+    define, traits=SEQUENTIAL, cost=per_input(1), varies=anything, shapes=LIKE_FIRST,
     attributes=(check.constant_axis(1),),
 )  # fmt: skip
-define(
-    "CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything, shapes=LIKE_FIRST,
-    attributes=(check.constant_axis(1),),
-)  # fmt: skip
+_cumulative("CumSum", lower=_lower_cumulative(b.add, 0))
+_cumulative("CumProd", lower=_lower_cumulative(b.multiply, 1))
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 

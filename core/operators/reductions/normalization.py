@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
@@ -16,7 +17,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
-from graft.core.operators.definition.table import Lowering, Trait, define
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, fixed
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
 from graft.core.operators.reductions.reduction import Axes, mean_of, rows, square, trailing
@@ -68,24 +69,16 @@ def _exponentials(lowering: Lowering, axes: Axes) -> tuple[list[Stage], Source, 
     return stages, difference, total
 
 
-def _lower_softmax(lowering: Lowering) -> tuple[Stage, ...]:
-    axes = _one_axis(lowering, -1)
-    stages, difference, total = _exponentials(lowering, axes)
+def _over_the_row(share: Callable[[Expression, Expression], Expression]) -> LowerFunction:
+    """Lower to ``share(x - maximum, sum of exponentials)`` of each element."""
 
-    def value(position: Indices) -> Expression:
-        return b.divide(exp_of_nonpositive(difference(position)), b.load(total, *axes.row(position)))
+    def lower(lowering: Lowering) -> tuple[Stage, ...]:
+        axes = _one_axis(lowering, -1)
+        stages, difference, total = _exponentials(lowering, axes)
+        result = b.compute(lowering.output(), lambda i: share(difference(i), b.load(total, *axes.row(i))))
+        return (*stages, result)
 
-    return (*stages, b.compute(lowering.output(), value))
-
-
-def _lower_log_softmax(lowering: Lowering) -> tuple[Stage, ...]:
-    axes = _one_axis(lowering, -1)
-    stages, difference, total = _exponentials(lowering, axes)
-
-    def value(position: Indices) -> Expression:
-        return b.subtract(difference(position), b.intrinsic("log", b.load(total, *axes.row(position))))
-
-    return (*stages, b.compute(lowering.output(), value))
+    return lower
 
 
 def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
@@ -108,15 +101,12 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
     )
 
 
-define(
-    "Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
-    attributes=(check.AXIS,),
+_softmax = partial(
+    define, traits=ROW_WISE, cost=per_output(20), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,),
 )  # fmt: skip
-define(
-    "LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
-    attributes=(check.AXIS,),
-)  # fmt: skip
-define("Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,))
+_softmax("Softmax", lower=_over_the_row(lambda difference, total: b.divide(exp_of_nonpositive(difference), total)))
+_softmax("LogSoftmax", lower=_over_the_row(lambda difference, total: b.subtract(difference, b.intrinsic("log", total))))
+_softmax("Hardmax", lower=_lower_hardmax, cost=per_output(3))
 
 # ---- Mean and variance --------------------------------------------------------------------------------------------
 
@@ -265,31 +255,20 @@ def _lower_lp_norm(lowering: Lowering) -> tuple[Stage, ...]:
     return (stage, b.compute(lowering.output(), value))
 
 
-EACH_CHANNEL = demand.vectors(1, 2, of=0, axis=1)
-define(
-    "LayerNormalization", ROW_WISE, _lower_layer_norm, per_output(8), varies=anything, shapes=statistics,
-    demands=demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)), attributes=(check.AXIS, check.EPSILON),
+_normalise = partial(define, traits=ROW_WISE, cost=per_output(8), varies=anything, shapes=LIKE_FIRST)
+_by_channel = partial(_normalise, varies=fixed(1), demands=demand.vectors(1, 2, of=0, axis=1), asked_when_loaded=True)
+_normalise(
+    "LayerNormalization", lower=_lower_layer_norm, shapes=statistics, attributes=(check.AXIS, check.EPSILON),
+    demands=demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)),
 )  # fmt: skip
-define(
-    "RMSNormalization", ROW_WISE, _lower_rms_norm, per_output(8), varies=anything, shapes=statistics,
-    demands=demand.expanding(1, 0), attributes=(check.AXIS, check.EPSILON),
+_normalise(
+    "RMSNormalization", lower=_lower_rms_norm, shapes=statistics, attributes=(check.AXIS, check.EPSILON),
+    demands=demand.expanding(1, 0),
 )  # fmt: skip
-define(
-    "InstanceNormalization", ROW_WISE, _lower_instance_norm, per_output(8), varies=fixed(1), shapes=LIKE_FIRST,
-    demands=EACH_CHANNEL, attributes=(check.EPSILON,), asked_when_loaded=True,
-)  # fmt: skip
-define(
-    "GroupNormalization", ROW_WISE, _lower_group_norm, per_output(8), varies=fixed(1), shapes=LIKE_FIRST,
-    demands=EACH_CHANNEL, attributes=(check.divides("num_groups", 1), check.EPSILON), asked_when_loaded=True,
-)  # fmt: skip
-define(
-    "MeanVarianceNormalization", ROW_WISE, _lower_mean_variance, per_output(8), varies=anything, shapes=LIKE_FIRST,
-    attributes=(check.axes("axes"),),
-)  # fmt: skip
-define(
-    "LpNormalization", ROW_WISE, _lower_lp_norm, per_output(8), varies=anything, shapes=LIKE_FIRST,
-    attributes=(check.AXIS, check.one_of("p", 1, 2)),
-)  # fmt: skip
+_by_channel("InstanceNormalization", lower=_lower_instance_norm, attributes=(check.EPSILON,))
+_by_channel("GroupNormalization", lower=_lower_group_norm, attributes=(check.divides("num_groups", 1), check.EPSILON))
+_normalise("MeanVarianceNormalization", lower=_lower_mean_variance, attributes=(check.axes("axes"),))
+_normalise("LpNormalization", lower=_lower_lp_norm, attributes=(check.AXIS, check.one_of("p", 1, 2)))
 
 # ---- Batch and local response normalisation -----------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -182,17 +183,12 @@ def _quantised_axis(node: NodeView) -> str | None:
     return None if scale is not None and scale.static_shape in ((), (1,)) else check.AXIS(node)
 
 
-_CHECKS = (_quantised_axis, check.at_least(0, "block_size"))
-
-
-define(
-    "QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept, varies=_varies, demands=_demands,
-    shapes=LIKE_FIRST, attributes=_CHECKS, asked_when_loaded=True,
+_linear = partial(
+    define, traits=ELEMENTWISE, accepts=_accept, varies=_varies, demands=_demands, shapes=LIKE_FIRST,
+    attributes=(_quantised_axis, check.at_least(0, "block_size")), asked_when_loaded=True,
 )  # fmt: skip
-define(
-    "DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept, varies=_varies, demands=_demands,
-    shapes=LIKE_FIRST, attributes=_CHECKS, asked_when_loaded=True,
-)  # fmt: skip
+_linear("QuantizeLinear", lower=_lower_quantize, cost=per_output(4))
+_linear("DequantizeLinear", lower=_lower_dequantize, cost=per_output(3))
 define(
     "DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything,
     shapes=lambda facts: [facts.shape(0), (), ()],

@@ -68,6 +68,21 @@ class Axes:
             return list(axes)
         return [axis for dimension, axis in enumerate(axes) if dimension not in self.reduced]
 
+    last = end = row
+    """Where what a row comes to lies, of an element of the source and of the result: see `ComputedAxes`."""
+
+    def fold(
+        self,
+        lowering: Lowering,
+        operator: BinaryOperator,
+        kind: str,
+        value: Callable[[list[Expression]], Expression],
+        epilogue: Map | None = None,
+    ) -> tuple[list[Stage], Callable[[list[Expression]], Expression]]:
+        """Return the stage that reduces rows, and what a row comes to at a place of a temporary of shape `kept`."""
+        total = lowering.temporary(kind, self.kept)
+        return [rows(total, operator, self, value, epilogue)], lambda place: b.load(total, *place)
+
 
 def trailing(shape: tuple[b.Count, ...], first: int) -> Axes:
     """Return the axes that reduce all dimensions from ``first`` on."""
@@ -122,7 +137,7 @@ class ComputedAxes:
         triples = zip(self.is_reduced, self.shape, place, strict=True)
         return [b.select(reduced, b.subtract(b.extent(extent), 1), at) for reduced, extent, at in triples]
 
-    def source(self, place: Indices) -> list[Expression]:
+    def end(self, place: Indices) -> list[Expression]:
         """Return where the fold of an element of the result ends."""
         if self.keeps:
             return self.last(place)
@@ -137,8 +152,13 @@ class ComputedAxes:
         return self.last(chosen)
 
     def fold(
-        self, lowering: Lowering, operator: BinaryOperator, kind: str, value: Callable[[Indices], Expression]
-    ) -> tuple[list[Stage], Callable[[Sequence[Expression]], Expression]]:
+        self,
+        lowering: Lowering,
+        operator: BinaryOperator,
+        kind: str,
+        value: Callable[[list[Expression]], Expression],
+        epilogue: Map | None = None,
+    ) -> tuple[list[Stage], Callable[[list[Expression]], Expression]]:
         """Return the stages, and what they come to at an end: of no elements, what the operator starts from."""
         stages: list[Stage] = []
         current: Buffer | None = None
@@ -147,18 +167,18 @@ class ComputedAxes:
             axes, total = b.variables(len(self.shape)), lowering.temporary(kind, self.shape)
             scan = Scan(axes[axis], start)
             before = b.load(total, *axes[:axis], scan.previous, *axes[axis + 1 :])
-            own = value(axes) if current is None else b.load(current, *axes)
+            own = value([*axes]) if current is None else b.load(current, *axes)
             stages.append(Stage(total, axes, b.select(reduced, b.binary(operator, before, own), own), order=scan))
             current = total
 
-        def end(place: Sequence[Expression]) -> Expression:
+        def end(place: list[Expression]) -> Expression:
             if current is None:
                 return value(place)
             inside = [one for at, extent in zip(place, self.shape, strict=True) for one in b.inside(at, extent)]
             condition = b.all_of(inside)
             return b.select(condition, b.masked_load(current, place, inside), start) if condition else start
 
-        return stages, end
+        return stages, end if epilogue is None else lambda place: epilogue(end(place))
 
 
 def computed_axes(lowering: Lowering) -> ComputedAxes | None:
@@ -240,9 +260,9 @@ def _lower_reduce(
 
         computed = computed_axes(lowering)
         if computed is not None:
-            stages, end = computed.fold(lowering, operator, kind, value)
+            stages, total = computed.fold(lowering, operator, kind, value)
             finish = after(computed.count) if after is not None else lambda x: x
-            return (*stages, b.compute(target, lambda i: finish(end(computed.source(i)))))
+            return (*stages, b.compute(target, lambda i: finish(total(computed.end(i)))))
         axes = reduced_axes(lowering)
         if axes is None or not axes.reduced:
             finish = after(1) if after is not None else lambda x: x
@@ -296,48 +316,25 @@ def _lower_log_sum_exp(lowering: Lowering) -> tuple[Stage, ...]:
     """``m + log(sum(exp(x - m)))`` with m the maximum; of integers in float64."""
     source, target, computed = lowering.input(0), lowering.output(), computed_axes(lowering)
     kind = "float64" if source.dtype in INTEGERS else b.wide(source.dtype)
-    if computed is not None:
-        return _log_sum_exp_along(computed, lowering, kind)
-    axes = reduced_axes(lowering)
+    axes = computed or reduced_axes(lowering)
     if axes is None:
         return (b.compute(target, lambda i: b.load(source, *i)),)
-    top, total = lowering.temporary(kind, axes.kept), lowering.temporary(kind, axes.kept)
-
-    def x(position: Indices) -> Expression:
-        return b.cast(b.load(source, *position), kind)
-
-    def exponential(position: list[Expression]) -> Expression:
-        return b.intrinsic("exp", b.subtract(x(position), b.load(top, *axes.row(position))))
-
-    def value(i: Indices) -> Expression:
-        place = axes.row(i)
-        return b.add(b.intrinsic("log", b.load(total, *place)), b.load(top, *place))
-
-    return (
-        rows(top, "max", axes, x, shifted),
-        rows(total, "add", axes, exponential),
-        b.compute(target, value),
-    )
-
-
-def _log_sum_exp_along(axes: ComputedAxes, lowering: Lowering, kind: str) -> tuple[Stage, ...]:
-    source, target = lowering.input(0), lowering.output()
 
     def x(place: Indices) -> Expression:
         return b.cast(b.load(source, *place), kind)
 
-    first, top = axes.fold(lowering, "max", kind, x)
+    tops, top = axes.fold(lowering, "max", kind, x, shifted)
 
     def exponential(place: Indices) -> Expression:
-        return b.intrinsic("exp", b.subtract(x(place), shifted(top(axes.last(place)))))
+        return b.intrinsic("exp", b.subtract(x(place), top(axes.last(place))))
 
-    second, total = axes.fold(lowering, "add", kind, exponential)
+    sums, total = axes.fold(lowering, "add", kind, exponential)
 
     def value(i: Indices) -> Expression:
-        place = axes.source(i)
-        return b.add(b.intrinsic("log", total(place)), shifted(top(place)))
+        place = axes.end(i)
+        return b.add(b.intrinsic("log", total(place)), top(place))
 
-    return (*first, *second, b.compute(target, value))
+    return (*tops, *sums, b.compute(target, value))
 
 
 def _accept_axes(node: NodeView) -> Reject | None:

@@ -22,15 +22,8 @@ from graft.core.schedule.primitives.step import (
     with_body,
     with_loop,
 )
-from graft.core.tensor_ir import ir
+from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import (
-    free_variables,
-    map_accesses,
-    map_statement,
-    substitution,
-    walk_statements,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +60,7 @@ def region_of(
     step: Step, body: ir.Statement, buffer: ir.Buffer, simplifier: Simplifier, moving: Collection[ir.Variable] = ()
 ) -> Region:
     """Return the region of a buffer that a statement touches while the loops around it, but ``moving``, stand still."""
-    inner = {one.variable for one in walk_statements(body) if isinstance(one, ir.For | ir.Let)} | set(moving)
+    inner = {one.variable for one in visit.walk_statements(body) if isinstance(one, ir.For | ir.Let)} | set(moving)
     touched = [one.indices for one in accesses(body) if one.buffer is buffer]
     if not touched:
         step.fail(f"'{buffer.name}' is not used there")
@@ -96,7 +89,7 @@ def _parted(
     step: Step, form: Linear[int], inner: Collection[ir.Variable], simplifier: Simplifier, buffer: ir.Buffer
 ) -> tuple[Linear[int], int, int]:
     """Return the part of an index that stands still, and the bounds of the rest."""
-    still = {n: f for n, f in form.terms.items() if free_variables(simplifier.atom(n)).isdisjoint(inner)}
+    still = {n: f for n, f in form.terms.items() if visit.free_variables(simplifier.atom(n)).isdisjoint(inner)}
     moving = {number: factor for number, factor in form.terms.items() if number not in still}
     bounds = simplifier.interval(simplifier.build(Linear(0, moving))) if moving else (0, 0)
     if bounds is None or form.lanes != 1:
@@ -111,7 +104,7 @@ def redirected(body: ir.Statement, region: Region, cache: ir.Buffer, simplifier:
         pairs = zip(indices, region.begin, strict=True)
         return cache, tuple(simplifier(combine("sub", place, begin)) for place, begin in pairs)
 
-    return map_accesses(body, {region.buffer}, own)
+    return visit.map_accesses(body, {region.buffer}, own)
 
 
 def copied(names: str, region: Region, cache: ir.Buffer, simplifier: Simplifier, back: bool = False) -> ir.Statement:
@@ -137,7 +130,7 @@ def _copy(
 
 def buffer_named(step: Step, function: ir.Function, name: str) -> ir.Buffer:
     """Return the buffer of a name."""
-    own = [one.buffer for one in walk_statements(function.body) if isinstance(one, ir.Allocate)]
+    own = [one.buffer for one in visit.walk_statements(function.body) if isinstance(one, ir.Allocate)]
     known = [buffer for buffer in (*function.parameters, *own) if buffer.name == name]
     if len(known) != 1:
         names = ", ".join(buffer.name for buffer in (*function.parameters, *own))
@@ -256,7 +249,9 @@ class CacheWrite(Step):
         for place in inner.indices:
             terms = simplifier.form(simplifier(place)).terms.items()
             moving = [
-                (simplifier.atom(n), f) for n, f in terms if not free_variables(simplifier.atom(n)).isdisjoint(own)
+                (simplifier.atom(n), f)
+                for n, f in terms
+                if not visit.free_variables(simplifier.atom(n)).isdisjoint(own)
             ]
             if len(moving) > 1 or any(step not in [(variable, 1) for variable in own] for step in moving):
                 return False
@@ -364,7 +359,9 @@ class ComputeAt(Step):
         for offset, size in zip(offsets, region.size, strict=True):
             simplifier.with_range(offset, (0, size - 1))
         places = dict(zip(inner.indices, region.place(offsets), strict=True))
-        body = map_statement(inner, substitution({v: p for v, p in places.items() if isinstance(v, ir.Variable)}))
+        body = visit.map_statement(
+            inner, visit.substitution({v: p for v, p in places.items() if isinstance(v, ir.Variable)})
+        )
         inside = region.inside(offsets, simplifier)
         body = body if inside is None else ir.If(inside, body)
         for loop in reversed(chain):

@@ -161,10 +161,17 @@ def bounded(body: ir.Statement) -> Simplifier:
     """Return a simplifier that knows the bounds of the loops in a statement, and of what they bind."""
     simplifier = Simplifier()
     for one in walk_statements(body):
-        if isinstance(one, ir.For) and (extent := simplifier.interval(simplifier(one.extent))) is not None:
-            simplifier.with_range(one.variable, (0, max(0, extent[1] - 1)))
+        if isinstance(one, ir.For):
+            extent = simplifier.interval(simplifier(one.extent))
+            bounds = None if extent is None else (0, max(0, extent[1] - 1))
         elif isinstance(one, ir.Let) and one.value.type == INT64:
-            simplifier.with_range(one.variable, simplifier.interval(simplifier(one.value)))
+            bounds = simplifier.interval(simplifier(one.value))
+        else:
+            continue
+        if one.variable in simplifier.ranges:  # of another loop: it runs over both
+            known = simplifier.ranges[one.variable]
+            bounds = (min(known[0], bounds[0]), max(known[1], bounds[1])) if known and bounds else None
+        simplifier = simplifier.with_range(one.variable, bounds)
     return simplifier
 
 

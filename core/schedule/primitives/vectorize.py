@@ -10,17 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from graft.core.tensor_ir import ir
+from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.algebra import splat_value
 from graft.core.tensor_ir.rewriting.simplify import simplify
-from graft.core.tensor_ir.visit import (
-    ExpressionMap,
-    children,
-    in_lanes,
-    map_statement,
-    statement_expressions,
-    with_parts,
-)
 from graft.core.types import INT64, Type
 
 
@@ -35,7 +27,7 @@ def vectorize_expression(
     return vectorizer(values, mask)(expression)
 
 
-def vectorizer(values: Mapping[ir.Variable, ir.Expression], mask: ir.Expression | None = None) -> ExpressionMap:
+def vectorizer(values: Mapping[ir.Variable, ir.Expression], mask: ir.Expression | None = None) -> visit.ExpressionMap:
     """Return the map behind `vectorize_expression`, to be applied to several expressions that share parts."""
 
     def rule(node: ir.Expression) -> ir.Expression:
@@ -45,12 +37,12 @@ def vectorizer(values: Mapping[ir.Variable, ir.Expression], mask: ir.Expression 
             return vector_load(node, mask)
         return align(node)
 
-    return ExpressionMap(rule)
+    return visit.ExpressionMap(rule)
 
 
 def align(node: ir.Expression) -> ir.Expression:
     """Broadcast the scalar operands of an operation that has a vector operand."""
-    operands = children(node)
+    operands = visit.children(node)
     lanes = max((operand.type.lanes for operand in operands), default=1)
     if lanes == 1:
         return node
@@ -59,7 +51,7 @@ def align(node: ir.Expression) -> ir.Expression:
             f"a {type(node).__name__} cannot become wider"
         )
         operands = tuple(broadcast(operand, lanes) for operand in operands)
-    return in_lanes(node, operands, lanes)
+    return visit.in_lanes(node, operands, lanes)
 
 
 def broadcast(expression: ir.Expression, lanes: int) -> ir.Expression:
@@ -111,9 +103,9 @@ class _Lanes:
         self.values: dict[ir.Variable, ir.Expression] = {variable: self.lanes}
         self.private: dict[ir.Buffer, tuple[ir.Buffer, ir.Expression | None]] = {}
         """What lanes have for themselves: the buffer with a place for each, and the mask where it is allocated."""
-        self.maps: dict[int, tuple[ir.Expression | None, ExpressionMap]] = {}
+        self.maps: dict[int, tuple[ir.Expression | None, visit.ExpressionMap]] = {}
 
-    def _map(self, mask: ir.Expression | None) -> ExpressionMap:
+    def _map(self, mask: ir.Expression | None) -> visit.ExpressionMap:
         """Return the map of expressions that are evaluated under a mask."""
 
         def rule(node: ir.Expression) -> ir.Expression:
@@ -124,7 +116,7 @@ class _Lanes:
                 return vector_load(ir.Load(buffer, indices, node.mask), self._mask(node.buffer, mask))
             return align(node)
 
-        return self.maps.setdefault(id(mask), (mask, ExpressionMap(rule)))[1]
+        return self.maps.setdefault(id(mask), (mask, visit.ExpressionMap(rule)))[1]
 
     def _place(self, access: ir.Load | ir.Store) -> tuple[ir.Buffer, tuple[ir.Expression, ...]]:
         if access.buffer not in self.private:
@@ -144,7 +136,7 @@ class _Lanes:
         vector = self._map(mask)
         match statement:
             case ir.Store():
-                mapped = with_parts(statement, vector, self.statement)
+                mapped = visit.with_parts(statement, vector, self.statement)
                 assert isinstance(mapped, ir.Store), mapped
                 home, places = self._place(mapped)
                 return _vector_store(replace(mapped, buffer=home, indices=places), self._mask(mapped.buffer, mask))
@@ -165,7 +157,7 @@ class _Lanes:
                 return ir.Allocate(row, self.statement(body, mask))
         if isinstance(statement, ir.CallExtern | ir.Barrier | ir.Issue | ir.Push | ir.Pop):
             raise AssertionError(f"a {type(statement).__name__} cannot be vectorised")
-        return with_parts(statement, vector, lambda inner: self.statement(inner, mask))
+        return visit.with_parts(statement, vector, lambda inner: self.statement(inner, mask))
 
 
 def _vector_store(store: ir.Store, mask: ir.Expression | None) -> ir.Store:
@@ -196,7 +188,7 @@ def lower_loops(statement: ir.Statement) -> ir.Statement:
             return ir.Block(tuple(copies))
         return inner
 
-    return map_statement(statement, lambda expression: expression, rule)
+    return visit.map_statement(statement, lambda expression: expression, rule)
 
 
 def instantiate(
@@ -226,8 +218,8 @@ def instantiate(
             homes = {**homes, buffer: replace(buffer, shape=tuple(map(expression, buffer.shape)))}
         return homes.get(buffer, buffer)
 
-    expression = ExpressionMap(rule)
-    return with_parts(statement, expression, lambda inner: instantiate(inner, values, homes), bound, home)
+    expression = visit.ExpressionMap(rule)
+    return visit.with_parts(statement, expression, lambda inner: instantiate(inner, values, homes), bound, home)
 
 
 def jammed(statement: ir.Statement, variable: ir.Variable, count: int) -> ir.Statement:
@@ -241,7 +233,7 @@ def jammed(statement: ir.Statement, variable: ir.Variable, count: int) -> ir.Sta
 class _Jam:
     def __init__(self, variable: ir.Variable, count: int) -> None:
         self.values: list[dict[ir.Variable, ir.Expression]] = [{variable: ir.Constant(n, INT64)} for n in range(count)]
-        self.maps = [ExpressionMap(partial(self._rule, number)) for number in range(count)]
+        self.maps = [visit.ExpressionMap(partial(self._rule, number)) for number in range(count)]
         self.private: dict[ir.Buffer, ir.Buffer] = {}
 
     def _rule(self, number: int, node: ir.Expression) -> ir.Expression:
@@ -260,15 +252,15 @@ class _Jam:
                 return replace(inner, buffer=self.private[inner.buffer], indices=place)
             return inner
 
-        copy = map_statement(statement, self.maps[number], rule)
+        copy = visit.map_statement(statement, self.maps[number], rule)
         return copy if isinstance(copy, ir.Store) else instantiate(copy, {})
 
     def statement(self, statement: ir.Statement) -> ir.Statement:
         """Return the copies of a statement."""
         if isinstance(statement, ir.Block | ir.For) and all(
-            copy(one) is one for one in statement_expressions(statement) for copy in self.maps
+            copy(one) is one for one in visit.statement_expressions(statement) for copy in self.maps
         ):
-            return with_parts(statement, lambda expression: expression, self.statement)
+            return visit.with_parts(statement, lambda expression: expression, self.statement)
         match statement:
             case ir.Allocate(buffer, body):
                 places = (ir.Constant(len(self.maps), INT64), *buffer.shape)

@@ -80,7 +80,7 @@ IMAGE, WEIGHTS = (1, 4, 8, 8), (6, 2, 3, 3)
         ("LayerNormalization", [(2, 3), (3,)], {"epsilon": -1.0}, "epsilon is -1.0, where at least 0 is expected"),
         ("Conv", [IMAGE, WEIGHTS], {"group": 3}, "group 3 does not divide the 4 channels of its input"),
         ("Conv", [IMAGE, (5, 2, 3, 3)], {"group": 2}, "group 2 does not divide the 5 channels of its result"),
-        ("Conv", [IMAGE, WEIGHTS], {}, "its weights are for 2 channels, its input has 4"),
+        ("Conv", [IMAGE, WEIGHTS], {}, "axis 1 of 'x0' is 4 and axis 1 of 'x1' is 2; they must be equal"),
         ("Conv", [IMAGE, WEIGHTS], {"group": 2, "strides": [1, 0]},
          "strides is [1, 0], where at least 1 is expected"),
         ("Conv", [IMAGE, WEIGHTS], {"group": 2, "auto_pad": "SAME"},

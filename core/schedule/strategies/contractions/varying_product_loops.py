@@ -14,18 +14,7 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.primitives.statements import ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.schedule.products.accumulation import (
-    Begin,
-    Partial,
-    Reduced,
-    Span,
-    accumulate,
-    begin_with,
-    clear,
-    continued,
-    finish_tile,
-    part_span,
-)
+from graft.core.schedule.products import accumulation
 from graft.core.schedule.products.blocking import BLOCK_SHARE, SPAN_SHARE
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.products.packed_rows import PackedRows
@@ -63,10 +52,10 @@ class Product:
         return height
 
     @property
-    def loops(self) -> list[Reduced] | None:
+    def loops(self) -> list[accumulation.Reduced] | None:
         """The loops over the terms; None if their number varies."""
         loops = [
-            Reduced(axis.variable, int(axis.extent.value))
+            accumulation.Reduced(axis.variable, int(axis.extent.value))
             for axis in self.depth
             if isinstance(axis.extent, ir.Constant)
         ]
@@ -327,12 +316,14 @@ class Loops:
             return indices
 
         def finish(totals: ir.Buffer) -> ir.Statement:
-            return finish_tile(product.epilogue, tile, totals, point, lambda vector: place.mask(vector, lanes))
+            return accumulation.finish_tile(
+                product.epilogue, tile, totals, point, lambda vector: place.mask(vector, lanes)
+            )
 
-        done: Begin = finish
+        done: accumulation.Begin = finish
         packed = product.packed
         if packed is None:
-            start = clear(tile, product.epilogue.initial)
+            start = accumulation.clear(tile, product.epilogue.initial)
         else:
 
             def begin(number: int, vector: int) -> ir.Expression:
@@ -340,16 +331,18 @@ class Loops:
                 places[product.axes[product.columns]] = ramp(b.add(column, vector * lanes), lanes)
                 return packed.start(places, lanes, place.mask(vector, lanes), self.starts)
 
-            start = begin_with(tile, begin)
+            start = accumulation.begin_with(tile, begin)
         terms, span = product.loops, None
         if terms is None:
-            tile, terms = replace(tile, unroll=1), [Reduced(product.depth[0].variable, 1)]
-            span = Span(b.index(0), product.depth[0].extent, 0)
+            tile, terms = replace(tile, unroll=1), [accumulation.Reduced(product.depth[0].variable, 1)]
+            span = accumulation.Span(b.index(0), product.depth[0].extent, 0)
         elif place.part is not None:
-            sums = Partial(place.part.sums, b.multiply(slot, self.tile.columns), tile)
-            start, done = continued(sums, self.kind.dtype, place.part.ends, start, finish)
-            span = part_span(terms[0].extent, self.span, tile.unroll, place.part.number)
+            sums = accumulation.Partial(place.part.sums, b.multiply(slot, self.tile.columns), tile)
+            start, done = accumulation.continued(sums, self.kind.dtype, place.part.ends, start, finish)
+            span = accumulation.part_span(terms[0].extent, self.span, tile.unroll, place.part.number)
         known = [left(number) for number in range(tile.rows)]
         multiply = None if packed is None else packed.multiply
-        body = accumulate(tile, self.kind, start, terms, known.__getitem__, right, done, span, ahead, multiply)
+        body = accumulation.accumulate(
+            tile, self.kind, start, terms, known.__getitem__, right, done, span, ahead, multiply
+        )
         return bind(bound, body)

@@ -28,18 +28,10 @@ from graft.core.schedule.strategies.nests.clipped_windows import cut_windows
 from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
 from graft.core.schedule.strategies.nests.generic_nest import CHEAP, with_epilogues
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
-from graft.core.tensor_ir import ir
+from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.statements import allocate
-from graft.core.tensor_ir.visit import (
-    ExpressionMap,
-    free_variables,
-    loads,
-    map_statement,
-    substitution,
-    walk_expressions,
-)
 
 GATHERED, SCATTERED = 1.5, 4.0
 """What each element of a strided load and store costs, where a whole vector of neighbours costs 1."""
@@ -88,7 +80,7 @@ def _is_cheap(stages: Sequence[ir.Stage]) -> Callable[[ir.Stage], bool]:
     """Whether a stage is rather repeated than kept: it is short, or one stage of its shape reads it once."""
 
     def wanted(stage: ir.Stage) -> bool:
-        reads = [one for one in stages for load in loads(*stage_expressions(one)) if load.buffer is stage.buffer]
+        reads = [one for one in stages for load in visit.loads(*stage_expressions(one)) if load.buffer is stage.buffer]
         once = len(reads) == 1 and reads[0].reduction is None
         return once or operations(stage.value) <= CHEAP
 
@@ -113,7 +105,7 @@ def _stays(stage: ir.Stage, made: set[ir.Buffer], rows: int) -> bool:
     """Whether a stage reads what others make only in the row that it writes."""
     return all(
         all(index is axis for index, axis in zip(load.indices[:rows], stage.axes, strict=False))
-        for load in loads(*stage_expressions(stage))
+        for load in visit.loads(*stage_expressions(stage))
         if load.buffer in made
     )
 
@@ -138,7 +130,7 @@ class Nests:
         }
         parts = []
         for stage in stages:
-            moved = substitution(dict(zip(stage.axes[:rows], axes, strict=True)))
+            moved = visit.substitution(dict(zip(stage.axes[:rows], axes, strict=True)))
             renamed = replace(_mapped(stage, moved), axes=(*axes, *stage.axes[rows:]))
             parts.append(_in_row(self.nest(renamed, rows), own, rows))
         body = allocate([own[buffer] for buffer in between], ir.Block(tuple(parts)))
@@ -166,7 +158,7 @@ class Nests:
             return _around(own, self._across(stage, rest, axis, lanes), kind, terms)
 
         cut = cut_windows(stage) if reduced else None
-        if cut is not None and axis.variable in free_variables(cut.inside):
+        if cut is not None and axis.variable in visit.free_variables(cut.inside):
             cut = None
 
         def place(index: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
@@ -196,7 +188,9 @@ class Nests:
             is_short = loop in reduced and isinstance(loop.extent, ir.Constant) and int(loop.extent.value) < lanes
             if lanes < SHORTEST_VECTOR or is_short:
                 continue
-            costs = [_cost(load.indices, loop.variable, GATHERED * lanes) for load in loads(*stage_expressions(stage))]
+            costs = [
+                _cost(load.indices, loop.variable, GATHERED * lanes) for load in visit.loads(*stage_expressions(stage))
+            ]
             if loop in own and not reduced:  # a sum is stored once
                 costs.append(_cost(stage.axes, loop.variable, SCATTERED * lanes))
             cost = (sum(costs) / len(costs) + (1.0 if loop in reduced else 0.0)) / lanes
@@ -301,10 +295,10 @@ def _ends(stage: ir.Stage, loop: _Loop) -> list[int]:
         return []
     extent = int(loop.extent.value)
     found = {0, extent}
-    for node in walk_expressions(stage.value):
+    for node in visit.walk_expressions(stage.value):
         match node:
             case ir.Select(ir.Binary("lt", ir.Variable() as variable, ir.Constant(value)), left, right):
-                if variable is loop.variable and loads(left) and loads(right):
+                if variable is loop.variable and visit.loads(left) and visit.loads(right):
                     found.add(min(max(int(value), 0), extent))
     return sorted(found)
 
@@ -323,7 +317,7 @@ def _decided(value: ir.Expression, axis: ir.Variable, begin: int, end: int) -> i
                     return right
         return node
 
-    return ExpressionMap(rule)(value)
+    return visit.ExpressionMap(rule)(value)
 
 
 def _loops_of(stage: ir.Stage) -> list[_Loop]:
@@ -341,7 +335,7 @@ def divided(extent: ir.Expression, lanes: int) -> tuple[ir.Expression, ir.Expres
 
 def _cost(indices: Sequence[ir.Expression], variable: ir.Variable, apart: float) -> float:
     """Return what one access costs if a variable becomes vectors: 1 for neighbours in memory, ``apart`` for others."""
-    used = [place for place, index in enumerate(indices) if variable in free_variables(index)]
+    used = [place for place, index in enumerate(indices) if variable in visit.free_variables(index)]
     if not used:
         return 0.5
     is_last = used == [len(indices) - 1]
@@ -354,10 +348,10 @@ def moves_by_one(index: ir.Expression, variable: ir.Variable) -> bool:
         return True
     match index:
         case ir.Binary("add", left, right):
-            sides = [side for side in (left, right) if variable in free_variables(side)]
+            sides = [side for side in (left, right) if variable in visit.free_variables(side)]
             return len(sides) == 1 and moves_by_one(sides[0], variable)
         case ir.Binary("sub", left, right):
-            return variable not in free_variables(right) and moves_by_one(left, variable)
+            return variable not in visit.free_variables(right) and moves_by_one(left, variable)
     return False
 
 
@@ -436,7 +430,7 @@ def _in_row(body: ir.Statement, new: dict[ir.Buffer, ir.Buffer], rows: int) -> i
             return replace(statement, buffer=new[statement.buffer], indices=statement.indices[rows:])
         return statement
 
-    return map_statement(body, ExpressionMap(rule), change)
+    return visit.map_statement(body, visit.ExpressionMap(rule), change)
 
 
 STRATEGY = Strategy("varying_nest", frozenset(Trait), of_kernel(schedule_varying), varies=True)

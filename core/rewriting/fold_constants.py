@@ -184,7 +184,7 @@ def _compute(node: ir.Node, opsets: Mapping[str, int]) -> list[np.ndarray] | Non
     try:
         with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
             warnings.simplefilter("error")
-            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": 1, **model.graph.opset_imports})
+            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": 1, **opsets})
             results = [np.asarray(result) for result in evaluator.run(None, feeds)]
     except FAILURES:
         return None

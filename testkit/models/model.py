@@ -8,7 +8,7 @@ than rounding is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import ml_dtypes
@@ -17,7 +17,7 @@ import onnx
 from onnx import numpy_helper
 
 from graft.testkit.models.control import CONTROL
-from graft.testkit.models.draw import OPSET, Draw, Unfit, opset_of, reads
+from graft.testkit.models.draw import OPSET, Draw, Unfit, bodies, opset_of, reads
 from graft.testkit.models.net import model_proto, typed
 from graft.testkit.models.options import PLAIN, Options
 from graft.testkit.models.reference import quietly
@@ -199,11 +199,8 @@ def pruned(model: RandomModel) -> RandomModel:
     )
 
 
-def _all_nodes(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    found = []
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     for node in nodes:
-        found.append(node)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                found += _all_nodes(attribute.g.node)
-    return found
+        yield node
+        for body in bodies(node):
+            yield from _all_nodes(body.node)

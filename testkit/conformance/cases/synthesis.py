@@ -79,9 +79,7 @@ CONTENTS: dict[tuple[str, int], Callable[[Shape], npt.ArrayLike]] = {
 def attributes_of(op_type: str, shape: Shape) -> dict[str, Any]:
     """Return the attributes with which the operands of `OPERANDS` give the result's shape."""
     spatial = len(shape) - 2
-    if op_type == "Conv":
-        return {"pads": [1] * (2 * spatial), "kernel_shape": [3] * spatial}
-    if op_type in ("MaxPool", "AveragePool"):
+    if op_type in ("Conv", "MaxPool", "AveragePool"):
         return {"pads": [1] * (2 * spatial), "kernel_shape": [3] * spatial}
     if op_type == "Transpose":
         return {"perm": list(range(len(shape)))[::-1]}

@@ -65,11 +65,12 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m tests.ratchets
-	$(BIN)/python -m pytest -q -n 0 tests/docs/test_words.py
+	$(BIN)/python -m pytest -q -n 0 tests/docs/test_words.py tests/docs/test_rooms.py
 	$(MAKE) native-check
 
 ratchets: $(STAMP)
 	$(BIN)/python -m tests.ratchets --write
+	$(BIN)/python -m pytest -q -n 0 tests/docs/test_rooms.py --update-golden
 
 format: $(STAMP)
 	$(BIN)/ruff format .

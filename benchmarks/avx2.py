@@ -16,7 +16,8 @@ from functools import partial
 os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"  # read once, when the library is loaded
 
 import graft
-from benchmarks.kernels import CASES, Case, best_in_turns
+from benchmarks.kernels import CASES, Case
+from benchmarks.peers import best_turns
 
 
 def library_line() -> str:
@@ -55,7 +56,7 @@ def main() -> None:
             ),
             theirs(case, arguments.threads),
         )
-        own, peer = best_in_turns([partial(program.run, inputs) for program in programs])
+        own, peer = best_turns([partial(program.run, inputs) for program in programs])
         print(f"| {case.name} | {case.flops / own / 1e9:.1f} | {case.flops / peer / 1e9:.1f} | {own / peer:.2f} |")
 
 

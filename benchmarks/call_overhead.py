@@ -66,11 +66,11 @@ def chain_program(length: int) -> Program:
 def onnxruntime_session() -> Callable[[np.ndarray], object]:
     """Return a call of the same in ONNX Runtime (a Relu: ONNX Runtime removes an Identity)."""
     import onnxruntime
-    from onnx import TensorProto, helper
 
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "one", [x], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    from graft.testkit.models.net import Net
+
+    net = Net(opset=20)
+    model = net.model(net.Relu(net.input("x", 1)))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

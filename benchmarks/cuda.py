@@ -17,19 +17,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
-from itertools import pairwise
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
 import graft
 from graft.errors import GraftError
+from graft.testkit.models.net import Net
 
 RUNS = 20
+Y = ("y",)
+"""The output of every model."""
 LAUNCHES = 10
 TYPES = {
     "float32": onnx.TensorProto.FLOAT, "float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16,
@@ -88,13 +89,11 @@ class Case:
     """Whether warpgroups have instructions for it."""
 
 
-def model(nodes: list[onnx.NodeProto], inputs: Inputs, **constants: np.ndarray) -> onnx.ModelProto:
-    """Return a model of nodes with the output ``y``."""
-    given = [helper.make_tensor_value_info(name, TYPES[dtype], shape) for name, (dtype, shape) in inputs.items()]
-    fixed = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "g", given, [onnx.ValueInfoProto(name="y")], fixed)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
-    return onnx.shape_inference.infer_shapes(made)
+def model(inputs: Inputs, build: Callable[..., object]) -> onnx.ModelProto:
+    """Return a model of what a function of a net and its inputs builds; its output is ``y``."""
+    net = Net(opset=22)
+    build(net, *(net.input(name, *shape, dtype=TYPES[dtype]) for name, (dtype, shape) in inputs.items()))
+    return net.model("y")
 
 
 # ---- Rows -----------------------------------------------------------------------------------------------------------
@@ -102,34 +101,33 @@ def model(nodes: list[onnx.NodeProto], inputs: Inputs, **constants: np.ndarray) 
 
 def products(sizes: Sizes) -> Iterator[Case]:
     """Yield square products; those of floats by the backend `cublas` as well."""
-    node = helper.make_node
     wide = [(size, "bfloat16", 0.6, 0.9, 2e-2, True) for size in sizes.bfloat16]
     for size, dtype, bar, aim, tolerance, has_groups in ((sizes.float32, "float32", 0.8, 0.95, 1e-4, False), *wide):
         square: Inputs = {name: (dtype, [size, size]) for name in ("a", "b")}
-        made = partial(model, [node("MatMul", ["a", "b"], ["y"])], square)
+        made = partial(model, square, lambda net, a, b: net.MatMul(a, b, outputs=Y))
         case = Case(f"product {dtype} {size}", made, square, lambda torch: torch.matmul, bar, aim, tolerance=tolerance)
         yield replace(case, has_groups=has_groups)
         yield replace(case, name=f"cublas {dtype} {size}", bar=0.95, aim=1.0, backends=("cublas",))
     square = {name: ("int8", [sizes.int8, sizes.int8]) for name in ("a", "b")}
-    made = partial(model, [node("MatMulInteger", ["a", "b"], ["y"])], square)
+    made = partial(model, square, lambda net, a, b: net.MatMulInteger(a, b, outputs=Y))
     case = Case(f"product int8 {sizes.int8}", made, square, lambda torch: torch._int_mm, 0.5, 0.8, tolerance=0.0)
     yield replace(case, has_groups=True)
 
 
 def attention(sizes: Sizes) -> Iterator[Case]:
     """Yield attention beside FlashAttention-2 as PyTorch has it."""
-    node = helper.make_node
     for features in sizes.features:
         heads: dict[str, tuple[str, list[int]]] = {
             name: ("bfloat16", [1, sizes.heads, sizes.length, features]) for name in ("q", "v")
         }
         heads["k"] = ("bfloat16", [1, sizes.heads, features, sizes.length])
-        nodes = [
-            node("MatMul", ["q", "k"], ["s"]), node("Cast", ["c"], ["d"], to=TYPES["bfloat16"]),
-            node("Mul", ["s", "d"], ["t"]), node("Softmax", ["t"], ["p"]), node("MatMul", ["p", "v"], ["y"]),
-        ]  # fmt: skip
-        made = partial(model, nodes, heads, c=np.array(features**-0.5, np.float32))
+        made = partial(model, heads, partial(_attention, features**-0.5))
         yield Case(f"attention bfloat16 {features}", made, heads, _flash, 0.5, 0.8, tolerance=2e-2)
+
+
+def _attention(scale: float, net: Net, q: str, v: str, k: str) -> None:
+    scores = net.Mul(net.MatMul(q, k), net.Cast(net.constant(scale), to=TYPES["bfloat16"]))
+    net.MatMul(net.Softmax(scores), v, outputs=Y)
 
 
 def _flash(torch: Any) -> Callable[..., Any]:
@@ -144,17 +142,15 @@ def _flash(torch: Any) -> Callable[..., Any]:
 
 def memory_bound(sizes: Sizes) -> Iterator[Case]:
     """Yield what moves as much as a copy: beside a copy of its input."""
-    node = helper.make_node
     rows: Inputs = {"x": ("float32", list(sizes.rows))}
-    scale = {name: np.ones(sizes.rows[1], np.float32) for name in ("s", "b")}
-    chain = [node("Add", ["x", "b"], ["t"]), node("Sigmoid", ["t"], ["u"]), node("Mul", ["t", "u"], ["y"])]
-    cases: dict[str, Callable[[], onnx.ModelProto]] = {
-        "softmax": partial(model, [node("Softmax", ["x"], ["y"])], rows),
-        "layernorm": partial(model, [node("LayerNormalization", ["x", "s", "b"], ["y"])], rows, **scale),
-        "elementwise chain": partial(model, chain, rows, b=scale["b"]),
-        "transpose": partial(model, [node("Transpose", ["x"], ["y"])], rows),
+    cases = {
+        "softmax": lambda net, x: net.Softmax(x, outputs=Y),
+        "layernorm": lambda net, x: net.LayerNormalization(x, *(_ones(net, x) for _ in range(2)), outputs=Y),
+        "elementwise chain": lambda net, x: net.Mul(t := net.Add(x, _ones(net, x)), net.Sigmoid(t), outputs=Y),
+        "transpose": lambda net, x: net.Transpose(x, outputs=Y),
     }
-    for name, made in cases.items():
+    for name, build in cases.items():
+        made = partial(model, rows, build)
         yield Case(f"{name} beside a copy", made, rows, lambda torch: torch.clone, 0.85, 0.95)
 
 
@@ -234,6 +230,10 @@ def cases(sizes: Sizes = Sizes()) -> Iterator[Case]:
         yield from rows(sizes)
 
 
+def _ones(net: Net, x: str) -> str:
+    return net.constant(np.ones(net.shape(x)[-1]))
+
+
 # ---- Measuring ------------------------------------------------------------------------------------------------------
 
 
@@ -289,9 +289,13 @@ def _compare(ours: Any, theirs: Any, tolerance: float, torch: Any) -> None:
 
 def launches(size: int = 256) -> onnx.ModelProto:
     """Return a model of `LAUNCHES` short kernels that nothing makes one."""
-    names = ["x", *(f"t{number}" for number in range(LAUNCHES - 1)), "y"]
-    nodes = [helper.make_node("CumSum", [one, "a"], [two]) for one, two in pairwise(names)]
-    return model(nodes, {"x": ("float32", [size])}, a=np.array(0))
+
+    def build(net: Net, x: str) -> None:
+        axis = net.constant(0, np.int64)
+        for number in range(LAUNCHES):
+            x = net.CumSum(x, axis, outputs=Y if number == LAUNCHES - 1 else 1)
+
+    return model({"x": ("float32", [size])}, build)
 
 
 def overhead(torch: Any, target: str) -> str:

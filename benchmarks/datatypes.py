@@ -22,7 +22,7 @@ from onnx import helper
 
 import graft
 from benchmarks.data.softposit import SoftPosit
-from benchmarks.kernels import best_in_turns
+from benchmarks.peers import best_turns
 from benchmarks.zoo import model
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.core.types import storage_dtype
@@ -77,7 +77,7 @@ def operations(peer: SoftPosit) -> None:
             program = graft.compile(elementwise(operation, dtype), ["llvm"], threads=1)
             theirs = np.empty_like(x)
             scalar = partial(peer.each, f"{prefix}_{operation.lower()}", x, y, theirs)
-            ours, other = best_in_turns([partial(program, x, y), scalar])
+            ours, other = best_turns([partial(program, x, y), scalar])
             different = int(np.count_nonzero(program(x, y) != theirs))
             rates = f"{SIZE / ours / 1e6:.0f} | {SIZE / other / 1e6:.0f} | {other / ours:.1f}"
             print(f"| {title} | {operation.lower()} | {kind} | {rates} | {different} |", flush=True)

@@ -24,6 +24,7 @@ from benchmarks.peers import machine
 from examples.decoders.models import Config, gpt2, llama
 from examples.decoders.weight_only import llama_4bit
 from graft.measure.latency import Run, measure
+from graft.measure.peers.runtimes import onnxruntime_call
 from graft.runtime.program import Program
 
 CHUNK = 128
@@ -34,16 +35,6 @@ MODELS: Mapping[str, tuple[Callable[[Config], onnx.ModelProto], Config]] = {
     "llama_4bit": (llama_4bit, LLAMA),
     "gpt2": (gpt2, Config(width=768, heads=12, inner=3072, vocabulary=50257, positions=2048)),
 }
-
-
-def onnxruntime(proto: onnx.ModelProto, threads: int) -> Callable[[Mapping[str, np.ndarray]], object]:
-    """Return a call of ONNX Runtime."""
-    import onnxruntime as peer
-
-    options = peer.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 4
-    session = peer.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return lambda feeds: session.run(None, dict(feeds))
 
 
 def cells(
@@ -87,7 +78,7 @@ def main() -> None:
         make, config = MODELS[name]
         proto = make(Config(**{**vars(config), "layers": options.layers}))
         program = graft.compile(proto, ["llvm", "reference"], threads=options.threads, cache=False)
-        peer = onnxruntime(proto, options.threads)
+        peer = onnxruntime_call(proto, options.threads)
         for length in options.lengths:
             print(line([name, *cells(program, peer, length, options.seconds)], options.markdown), flush=True)
 

@@ -34,6 +34,7 @@ from graft.core.importer.load import load
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.measure.latency import Run, measure, program_run
 from graft.measure.peers.peer_table import installed
+from graft.measure.peers.runtimes import onnxruntime_call
 from graft.runtime.program import Program
 
 NAMES = ("bert_base", "distilbert", "gpt2", "vit_base", "whisper_tiny_encoder")
@@ -68,16 +69,6 @@ def bindings(name: str, count: int, batches: Sequence[int], images: bool) -> lis
     low, high = dims(name)[LENGTH]
     lengths = sorted(random.Random(name).sample(range(max(low, 4), high + 1), count))
     return [{BATCH: batch, LENGTH: length} for batch in batches for length in lengths]
-
-
-def onnxruntime(proto: onnx.ModelProto, threads: int) -> Callable[[Mapping[str, np.ndarray]], object]:
-    """Return a call of ONNX Runtime, made once for every shape."""
-    import onnxruntime as peer
-
-    options = peer.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 4
-    session = peer.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return lambda feeds: session.run(None, dict(feeds))
 
 
 def openvino(proto: onnx.ModelProto, threads: int) -> Callable[[Mapping[str, np.ndarray]], object]:
@@ -142,7 +133,7 @@ def measured(name: str, options: argparse.Namespace) -> None:
     proto = with_symbols(name, source_of(name, options.reduced), images=options.images)
     compiled(onnx.parser.parse_model(WARMUP), options)  # what the first compilation loads is not this model's
     program, seconds = compiled(proto, options, dims=dims(name))
-    makers = {"onnxruntime": onnxruntime, "openvino": openvino}
+    makers = {"onnxruntime": onnxruntime_call, "openvino": openvino}
     peers = {peer: makers[peer](proto, options.threads) for peer in options.against}
     columns = ("model", "shape", "symbolic ms", "static ms", *(f"{peer} ms" for peer in peers), "of static", "of best",
                "first ms")  # fmt: skip

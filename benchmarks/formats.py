@@ -33,6 +33,7 @@ from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import GraftError
 from graft.measure.latency import measure, program_run
 from graft.measure.peers.peer_table import Run, installed, peer
+from graft.measure.peers.runtimes import onnxruntime_call
 
 CHOSEN = (
     "mobilenet_v2", "light_squeezenet", "efficientnet", "regnet", "unet", "deeplab", "yolo", "monodepth", "mixer",
@@ -174,14 +175,7 @@ def with_batch(source: onnx.ModelProto) -> onnx.ModelProto:
 
 def unoptimized(source: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return what ONNX Runtime computes without its optimisations."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    text = source.SerializeToString()
-    session = onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, dict(feeds)))
+    return list(onnxruntime_call(source, is_optimised=False)(feeds))
 
 
 def _distance(found: object, right: Sequence[np.ndarray]) -> float:

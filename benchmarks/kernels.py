@@ -9,22 +9,22 @@ units of the machine could do.
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 import graft
+from benchmarks.peers import best_turns
 from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import host_target
+from graft.measure.peers.runtimes import onnxruntime_call
 from graft.measure.roofline_kernels import peak_flops
 from graft.plugins.llvm.backend import LlvmBackend
-
-ROUNDS, SECONDS = 15, 0.02
+from graft.testkit.models.net import Net
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,19 @@ class Case:
 
 
 def matmul(name: str, left: tuple[int, ...], right: tuple[int, ...], constant: bool = True) -> Case:
-    shape = (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1])
-    weights = {"y": right} if constant else {}
-    inputs = {"x": left} if constant else {"x": left, "y": right}
-    nodes = [helper.make_node("MatMul", ["x", "y"], ["z"])]
-    return Case(name, _model(nodes, inputs, weights, shape), inputs, 2 * int(np.prod(shape)) * left[-1])
+    net, inputs = Net(), {"x": left} if constant else {"x": left, "y": right}
+    x = net.input("x", *left)
+    product = net.MatMul(x, _normal(net, *right) if constant else net.input("y", *right))
+    return Case(name, net.model(product), inputs, 2 * prod(net.shape(product)) * left[-1])
 
 
 def conv(name: str, channels: int, size: int, outputs: int, kernel: int, stride: int = 1, group: int = 1) -> Case:
-    pad = kernel // 2
-    extent = (size + 2 * pad - kernel) // stride + 1
-    weights = {"w": (outputs, channels // group, kernel, kernel), "b": (outputs,)}
-    attributes = {"strides": [stride] * 2, "pads": [pad] * 4, "group": group}
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["y"], **attributes), helper.make_node("Relu", ["y"], ["z"])]
-    inputs, shape = {"x": (1, channels, size, size)}, (1, outputs, extent, extent)
-    flops = 2 * int(np.prod(shape)) * int(np.prod(weights["w"][1:]))
-    return Case(name, _model(nodes, inputs, weights, shape), inputs, flops)
+    net, extents = Net(), (outputs, channels // group, kernel, kernel)
+    weights = _normal(net, *extents), _normal(net, outputs)
+    x = net.input("x", 1, channels, size, size)
+    made = net.Conv(x, *weights, strides=[stride] * 2, pads=[kernel // 2] * 4, group=group)
+    flops = 2 * prod(net.shape(made)) * prod(extents[1:])
+    return Case(name, net.model(net.Relu(made)), {x: net.shape(x)}, flops)
 
 
 def in_bfloat16(case: Case) -> Case:
@@ -72,69 +69,32 @@ def in_bfloat16(case: Case) -> Case:
 
 def matmul_bytes(name: str, m: int, k: int, n: int) -> Case:
     """Return a MatMulInteger with constant weights."""
-    tensors = {"y": _bytes((k, n)), "point": np.uint8(3)}
-    nodes = [helper.make_node("MatMulInteger", ["x", "y", "point"], ["z"])]
-    return Case(
-        name,
-        _model_of_bytes(nodes, (m, k), (m, n), TensorProto.INT32, tensors),
-        {"x": (m, k)},
-        2 * m * k * n,
-        "dot4_u8s8",
-    )
+    net = Net()
+    x = net.input("x", m, k, dtype=TensorProto.UINT8)
+    product = net.MatMulInteger(x, _bytes(net, k, n), net.constant(3, np.uint8))
+    return Case(name, net.model(product), {x: (m, k)}, 2 * m * k * n, "dot4_u8s8")
 
 
 def conv_bytes(name: str, channels: int, size: int, outputs: int, kernel: int, stride: int = 1) -> Case:
     """Return a QLinearConv with a scale for each channel."""
-    pad = kernel // 2
-    extent = (size + 2 * pad - kernel) // stride + 1
-    weights = (outputs, channels, kernel, kernel)
-    tensors = {
-        "xs": np.float32(0.02), "xz": np.uint8(3), "w": _bytes(weights), "wz": np.int8(0), "ys": np.float32(0.5),
-        "ws": np.linspace(0.001, 0.002, outputs, dtype=np.float32), "yz": np.uint8(120),
-        "b": np.arange(outputs, dtype=np.int32),
-    }  # fmt: skip
-    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
-    nodes = [helper.make_node("QLinearConv", names, ["z"], strides=[stride] * 2, pads=[pad] * 4)]
-    given, shape = (1, channels, size, size), (1, outputs, extent, extent)
-    flops = 2 * int(np.prod(shape)) * int(np.prod(weights[1:]))
-    return Case(
-        name, _model_of_bytes(nodes, given, shape, TensorProto.UINT8, tensors), {"x": given}, flops, "dot4_u8s8"
-    )
+    net, extents = Net(), (outputs, channels, kernel, kernel)
+    x = net.input("x", 1, channels, size, size, dtype=TensorProto.UINT8)
+    scales = net.constant(np.linspace(0.001, 0.002, outputs, dtype=np.float32))
+    made = net.QLinearConv(
+        x, net.constant(0.02), net.constant(3, np.uint8), _bytes(net, *extents), scales, net.constant(0, np.int8),
+        net.constant(0.5), net.constant(120, np.uint8), net.constant(np.arange(outputs), np.int32),
+        strides=[stride] * 2, pads=[kernel // 2] * 4,
+    )  # fmt: skip
+    flops = 2 * prod(net.shape(made)) * prod(extents[1:])
+    return Case(name, net.model(made), {x: net.shape(x)}, flops, "dot4_u8s8")
 
 
-def _bytes(shape: tuple[int, ...]) -> np.ndarray:
-    return np.random.default_rng(0).integers(-127, 128, shape).astype(np.int8)
+def _normal(net: Net, *shape: int) -> str:
+    return net.constant(net.random.standard_normal(shape, np.float32))
 
 
-def _model_of_bytes(
-    nodes: list[onnx.NodeProto],
-    given: tuple[int, ...],
-    shape: tuple[int, ...],
-    kind: int,
-    tensors: dict[str, np.ndarray],
-) -> onnx.ModelProto:
-    x = helper.make_tensor_value_info("x", TensorProto.UINT8, given)
-    z = helper.make_tensor_value_info("z", kind, shape)
-    constants = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in tensors.items()]
-    graph = helper.make_graph(nodes, "kernel", [x], [z], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-
-
-def _model(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, tuple[int, ...]],
-    weights: dict[str, tuple[int, ...]],
-    shape: tuple[int, ...],
-) -> onnx.ModelProto:
-    random = np.random.default_rng(0)
-    tensors = [
-        onnx.numpy_helper.from_array(random.standard_normal(extents, np.float32), name)
-        for name, extents in weights.items()
-    ]
-    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, extents) for name, extents in inputs.items()]
-    result = helper.make_tensor_value_info("z", TensorProto.FLOAT, shape)
-    graph = helper.make_graph(nodes, "kernel", given, [result], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+def _bytes(net: Net, *shape: int) -> str:
+    return net.constant(net.random.integers(-127, 128, shape), np.int8)
 
 
 CASES = (
@@ -173,33 +133,6 @@ CASES = (
 )
 
 
-def best_in_turns(calls: list[Callable[[], object]]) -> list[float]:
-    """Return the shortest time of each call, in seconds; they take turns, so that all see the same machine."""
-    repeats = []
-    for call in calls:
-        call()
-        start = time.perf_counter()
-        call()
-        repeats.append(max(1, int(SECONDS / max(time.perf_counter() - start, 1e-7))))
-    best = [float("inf")] * len(calls)
-    for _ in range(ROUNDS):
-        for number, (call, count) in enumerate(zip(calls, repeats, strict=True)):
-            start = time.perf_counter()
-            for _ in range(count):
-                call()
-            best[number] = min(best[number], (time.perf_counter() - start) / count)
-    return best
-
-
-def peer(model: onnx.ModelProto, inputs: dict[str, np.ndarray], threads: int) -> Callable[[], object]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, inputs)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
@@ -216,7 +149,9 @@ def main() -> None:
         inputs, limit = case.inputs(), limits[case.dot]
         precision = "bf16" if case.dot == "dot2_bf16" else "float32"
         program = graft.compile(case.model, backends=[LlvmBackend()], threads=threads, precision=precision)
-        ours, theirs = best_in_turns([partial(program.run, inputs), peer(case.model, inputs, threads)])
+        ours, theirs = best_turns(
+            [partial(program.run, inputs), partial(onnxruntime_call(case.model, threads), inputs)]
+        )
         print(
             f"| {case.name} | {case.flops / ours / 1e9:.1f} | {case.flops / theirs / 1e9:.1f} | {ours / theirs:.2f} "
             f"| {case.flops / ours / limit:.0%} |",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +24,7 @@ import onnx_ir as ir
 
 import graft
 from benchmarks.families.operator_cases import CASES, LEFT_OUT, REASONS, Shape, model_of
-from benchmarks.peers import machine
+from benchmarks.peers import best_turns, machine
 from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.shapes.sample_inputs import sample_inputs
@@ -40,24 +40,6 @@ SHORT, ENTERED = 6.0, 1.2
 """Microseconds of a call in which entering it shows, and of one that is little else."""
 FLOPS_A_BYTE = 4
 """Operations for each byte beyond which a row says the rate of operations."""
-
-
-def best_turns(runs: Sequence[Callable[[], object]], seconds: float) -> list[float]:
-    """Return the least seconds per call of each, in turns that share ``seconds``."""
-    counts = []
-    for run in runs:
-        run()
-        started = perf_counter()
-        run()
-        counts.append(max(1, int(seconds / TURNS / len(runs) / max(1e-7, perf_counter() - started))))
-    best = [math.inf] * len(runs)
-    for _ in range(TURNS):
-        for number, (run, count) in enumerate(zip(runs, counts, strict=True)):
-            started = perf_counter()
-            for _ in range(count):
-                run()
-            best[number] = min(best[number], (perf_counter() - started) / count)
-    return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +99,7 @@ def row(operator: str, shape: Shape, seconds: float, roofline: Roofline, *, agai
             runs.append(peer("onnxruntime", source, feeds, 1))
         except Exception as error:  # it has no kernel for some types
             print(f"onnxruntime cannot run {operator}: {error}"[:200])
-    times = best_turns(runs, seconds)
+    times = best_turns(runs, seconds, TURNS)
     results = runs[0]()
     outputs = results if isinstance(results, list | tuple) else [results]
     constants = [one.const_value for one in source.graph.initializers.values() if one.const_value is not None]

@@ -18,7 +18,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from time import perf_counter
 
@@ -34,6 +34,24 @@ from graft.measure.latency import measure, program_run
 from graft.measure.peers.peer_table import COMPARE, PACKAGES, Run, installed, peer
 
 ROUNDS = 30
+
+
+def best_turns(runs: Sequence[Callable[[], object]], seconds: float = 0.6, turns: int = 15) -> list[float]:
+    """Return the least seconds per call of each, in turns that share ``seconds``: all see the same machine."""
+    counts = []
+    for run in runs:
+        run()
+        started = perf_counter()
+        run()
+        counts.append(max(1, int(seconds / turns / len(runs) / max(1e-7, perf_counter() - started))))
+    best = [math.inf] * len(runs)
+    for _ in range(turns):
+        for number, (run, count) in enumerate(zip(runs, counts, strict=True)):
+            started = perf_counter()
+            for _ in range(count):
+                run()
+            best[number] = min(best[number], (perf_counter() - started) / count)
+    return best
 
 
 def machine(peers: Sequence[str]) -> str:

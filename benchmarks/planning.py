@@ -23,8 +23,6 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 import graft
 from graft.compiler import driver
@@ -34,6 +32,7 @@ from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.merge_composite import MergeComposite
 from graft.patterns import Composite, absent, is_constant, is_op, wildcard
 from graft.plugins.backend import Backend
+from graft.testkit.models.net import Net
 
 SIZES = (1_000, 10_000, 100_000)
 CONV = is_op("Conv")(wildcard(), is_constant().named("w"), is_constant() | absent())
@@ -80,56 +79,51 @@ class Vector(Backend):
         return node.dtype == "float32" or Reject("dtype", f"float32 only, got {node.dtype}")
 
 
-class Drawn:
+class Drawn(Net):
     """A model that is being drawn: ``rows`` are float32[batch,16], ``images`` float32[1,4,6,6]."""
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.nodes: list[onnx.NodeProto] = []
-        generator = np.random.default_rng(seed)
+        super().__init__(seed, 23)
+        self.choices = random.Random(seed)
         weights = {
-            "w": generator.standard_normal((16, 16)), "b": generator.standard_normal(16), "half": np.full(1, 0.5),
-            "k": generator.standard_normal((4, 4, 3, 3)), "kb": generator.standard_normal(4),
+            "w": self.random.standard_normal((16, 16)), "b": self.random.standard_normal(16), "half": np.full(1, 0.5),
+            "k": self.random.standard_normal((4, 4, 3, 3)), "kb": self.random.standard_normal(4),
         }  # fmt: skip
-        self.weights = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
-        self.weights.append(numpy_helper.from_array(np.array([0, -1]), "flat"))
-        self.rows = ["x"]
-        self.images = ["image"]
-
-    def op(self, operator: str, *inputs: str, **attributes: object) -> str:
-        """Add a node and return its output."""
-        name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], name=f"n{len(self.nodes)}", **attributes))
-        return name
+        for name, value in weights.items():
+            self.constant(value, name=name)
+        self.constant([0, -1], np.int64, "flat")
+        self.rows = [self.input("x", "batch", 16)]
+        self.images = [self.input("image", 1, 4, 6, 6)]
 
     def earlier(self, values: list[str]) -> str:
         """Return one of the latest values."""
-        return values[-self.random.randint(1, min(8, len(values)))]
+        return values[-self.choices.randint(1, min(8, len(values)))]
 
     def block(self) -> None:
         """Add a few nodes of one kind."""
-        op, x, image = self.op, self.rows[-1], self.images[-1]
-        match self.random.choice(("linear", "gelu", "swish", "norm", "softmax", "conv", "residual", "moves", "rest")):
+        x, image = self.rows[-1], self.images[-1]
+        kinds = ("linear", "gelu", "swish", "norm", "softmax", "conv", "residual", "moves", "rest")
+        match self.choices.choice(kinds):
             case "linear":
-                self.rows.append(op("Relu", op("Add", op("MatMul", x, "w"), "b")))
+                self.rows.append(self.Relu(self.Add(self.MatMul(x, "w"), "b")))
             case "gelu":
-                self.rows.append(op("Gelu", op("Add", op("MatMul", x, "w"), "b")))
+                self.rows.append(self.Gelu(self.Add(self.MatMul(x, "w"), "b")))
             case "swish":
-                self.rows.append(op("Mul", x, op("Sigmoid", x)))
+                self.rows.append(self.Mul(x, self.Sigmoid(x)))
             case "norm":
-                self.rows.append(op("LayerNormalization", op("Add", x, self.earlier(self.rows)), "b", "b"))
+                self.rows.append(self.LayerNormalization(self.Add(x, self.earlier(self.rows)), "b", "b"))
             case "softmax":
-                self.rows.append(op("Softmax", op("Mul", x, "half"), axis=1))
+                self.rows.append(self.Softmax(self.Mul(x, "half"), axis=1))
             case "conv":
-                self.images.append(op("Relu", op("Conv", image, "k", "kb", pads=[1, 1, 1, 1])))
+                self.images.append(self.Relu(self.Conv(image, "k", "kb", pads=[1] * 4)))
             case "residual":
-                conv = op("Conv", image, "k", "kb", pads=[1, 1, 1, 1])
-                self.images.append(op("Relu", op("Add", conv, self.earlier(self.images))))
+                sums = self.Add(self.Conv(image, "k", "kb", pads=[1] * 4), self.earlier(self.images))
+                self.images.append(self.Relu(sums))
             case "moves":
-                moved = op("Transpose", op("MatMul", op("Transpose", x, perm=[1, 0]), x), perm=[1, 0])
-                self.rows.append(op("MatMul", x, moved))
+                moved = self.Transpose(self.MatMul(self.Transpose(x, perm=[1, 0]), x), perm=[1, 0])
+                self.rows.append(self.MatMul(x, moved))
             case _:
-                self.rows.append(op("Tanh", op("Cos", op("Add", x, self.earlier(self.rows)))))
+                self.rows.append(self.Tanh(self.Cos(self.Add(x, self.earlier(self.rows)))))
 
 
 def mixed(nodes: int, seed: int = 0) -> bytes:
@@ -137,17 +131,7 @@ def mixed(nodes: int, seed: int = 0) -> bytes:
     drawn = Drawn(seed)
     while len(drawn.nodes) < nodes:
         drawn.block()
-    inputs = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16]),
-        helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 4, 6, 6]),
-    ]
-    outputs = [
-        helper.make_tensor_value_info(drawn.rows[-1], TensorProto.FLOAT, ["batch", 16]),
-        helper.make_tensor_value_info(drawn.images[-1], TensorProto.FLOAT, [1, 4, 6, 6]),
-    ]
-    graph = helper.make_graph(drawn.nodes, "mixed", inputs, outputs, drawn.weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
-    return model.SerializeToString()
+    return drawn.model(drawn.rows[-1], drawn.images[-1]).SerializeToString()
 
 
 def user_seconds() -> float:

@@ -10,7 +10,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from graft.compiler.backend_passes import prepare_for
-from graft.compiler.driver import CompiledModel, Compiler, prepare
+from graft.compiler.compiled_model import CompiledModel
+from graft.compiler.driver import Compiler, prepare
 from graft.compiler.faults import without_faulty
 from graft.compiler.last_resort import warn_of
 from graft.compiler.precision import with_precision
@@ -224,7 +225,10 @@ def compile(
 
 
 def machine_wanted(cpu: str | None, target: str | None) -> str:
-    """Return the name of the machine to compile for, which either argument may give."""
+    """Return the name of the machine to compile for, which either argument may give.
+
+    Raise GraftError where they name two.
+    """
     if cpu is not None and target is not None and cpu != target:
         raise GraftError(f"cpu '{cpu}' and target '{target}' name two machines; give one of them", target=target)
     return target or cpu or NATIVE

@@ -38,6 +38,8 @@ def compile_options(
 
     With ``cache``, compiled kernels are kept in the user's cache directory; with ``tuned``, what tuning has found is
     used and kept there. ``without`` names optimisations and passes, those of plugins in ``passes`` too, to do without.
+
+    Raise GraftError where a number of threads is below 1 or an option is unknown.
     """
     if threads is not None and threads < 1:
         raise GraftError(f"threads must be at least 1, got {threads}", threads=threads)

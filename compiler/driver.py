@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -23,38 +23,32 @@ from graft.compiler.artifact_weights import kept_weights, model_without_weights
 from graft.compiler.backend_passes import prepare_for
 from graft.compiler.cache_facts import cache_facts
 from graft.compiler.compile_options import compile_options
-from graft.compiler.constant_subgraphs import fold_constant_subgraphs
-from graft.compiler.exchanged_values import packed_types, require_values
+from graft.compiler.compiled_model import CompiledModel
+from graft.compiler.constant_subgraphs import Evaluate
+from graft.compiler.exchanged_values import packed_types
 from graft.compiler.faults import last_line, without_faulty
 from graft.compiler.precision import with_precision
+from graft.compiler.preparation import simplified
 from graft.compiler.stitching.most_memory import Memory
 from graft.compiler.stitching.stitch import Stitcher
 from graft.compiler.tuned_dims import check_dims
-from graft.compiler.unloaded import UnloadedProgram
-from graft.core.collection import collection_paused
 from graft.core.graph.dimensions import Dims, ranges_of
 from graft.core.graph.save import save_with_data
-from graft.core.importer.load import load
+from graft.core.importer.load import imported
 from graft.core.importer.source import Source
 from graft.core.machine.rows import COMPILED_FOR, GENERIC
-from graft.core.machine.target import (
-    CompileOptions,
-)
+from graft.core.machine.target import CompileOptions
 from graft.core.operators.all import OPERATORS
-from graft.core.passes.normalize import PASSES, normalize
-from graft.core.passes.pipeline import Pipeline, record_of, verify_model
 from graft.core.reject import Reject
-from graft.core.shapes.equations import note_equations
 from graft.core.tuning.options import TuneOptions, TuneReport, remaining
 from graft.core.tuning.tunings import Tunings
 from graft.errors import DatabaseError, GraftError, InternalError
 from graft.partition.placement.partitioner import Partitioned, partition
 from graft.partition.policy import Policy
-from graft.partition.region import REGION_DOMAIN, Region, regions
+from graft.partition.region import Region, regions
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.runtime.caches import Cache, caches_to_json
 from graft.runtime.isolation.options import Isolation
-from graft.runtime.objects import require_runtime
 from graft.runtime.packed_values import METADATA
 from graft.runtime.procedure import Device, Module, ProgramDescription
 from graft.runtime.system.files import make_folder, write
@@ -65,102 +59,9 @@ if TYPE_CHECKING:
     from graft.partition.placement.estimators import Estimator
     from graft.partition.plan import Plan
     from graft.plugins.registry.manager import PluginManager
-    from graft.runtime.program import Program
 
 
 log = logging.getLogger("graft.compiler.driver")
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledModel:
-    """The outcome of a compilation: everything the way of the model went through, down to the program."""
-
-    description: ProgramDescription
-    plan: Plan
-    partitioned: ir.Model
-    normalized: ir.Model
-    regions: Mapping[str, Region]
-    modules: Mapping[str, Module | CompiledRegion]
-    passed: frozenset[str]
-    """The backends whose constants go along with every call."""
-    seconds: Mapping[str, float]
-    """Time spent, by stage (``load normalize partition stitch describe``) and by region (``region:<name>``), of which
-    ``region:<name>/<stage>`` are parts, in a thread of their own where they come to more."""
-    tuning: TuneReport | None = None
-    """What tuning has found, where it was asked for and a backend has something to tune."""
-    reuse: bool = True
-    """Whether results that are not live at the same time may have the same memory."""
-    memory: Memory = "binding"
-    """When memory is planned where shapes vary."""
-    devices: Mapping[str, Device] = field(default_factory=dict)
-    """The memories that backends compute in, where it is not main memory."""
-    without: Callable[[Sequence[tuple[Region, GraftError]]], CompiledModel] | None = None
-    """Compiles again where some regions' modules cannot be loaded, or raises why they cannot."""
-
-    device_faults: Mapping[str, str] = field(default_factory=dict)
-    """Why backends' devices cannot be used here, by backend."""
-
-    def load(self, load: Callable[[ProgramDescription], Program]) -> Program:
-        """Return what ``load`` makes of the program, regions that cannot be loaded here going to the next backend.
-
-        Where there is none, and only devices are missing, it is an `UnloadedProgram`, which can be saved.
-        """
-        require_runtime(self.description)
-        try:
-            return load(self.description)
-        except GraftError as error:
-            failures = self._unloadable(load)
-            if self.without is None or not failures:
-                raise
-            try:
-                other = self.without(failures)
-            except GraftError:
-                faults = {self.device_faults.get(region.backend, "") for region, _ in failures}
-                if "" in faults:
-                    raise
-                return UnloadedProgram(self.description, error)
-        return other.load(load)
-
-    def loadable(self, load: Callable[[ProgramDescription], Program]) -> CompiledModel:
-        """Return the model with the regions that cannot be loaded here compiled by other backends; itself if none."""
-        failures = self._unloadable(load)
-        return self if self.without is None or not failures else self.without(failures)
-
-    def _unloadable(self, load: Callable[[ProgramDescription], Program]) -> list[tuple[Region, GraftError]]:
-        """Return the regions that cannot be loaded, each tried by itself."""
-        failures: list[tuple[Region, GraftError]] = []
-        for region in self.regions.values():
-            try:
-                load(replace(self._stitcher().stitch_modules(region), targets=self.description.targets))
-            except GraftError as error:
-                failures.append((region, error))
-        return failures
-
-    @property
-    def total_seconds(self) -> float:
-        """The time of the whole compilation."""
-        return sum(seconds for stage, seconds in self.seconds.items() if "/" not in stage)
-
-    def region_calls(self) -> list[tuple[ir.Node, Region]]:
-        """Return the nodes of the main graph that call a region, with the region."""
-        return [(node, self.regions[node.op_type]) for node in self.partitioned.graph if node.domain == REGION_DOMAIN]
-
-    def stitch(self, outputs: Sequence[str]) -> ProgramDescription:
-        """Return the program with further values of the main graph as outputs, after the model's own."""
-        values = {value.name: value for node in self.partitioned.graph for value in node.outputs}
-        more = [values[name] for name in outputs if values[name] not in self.partitioned.graph.outputs]
-        return self._stitcher().stitch(self.partitioned.graph, more)
-
-    def stitch_region(self, region: Region, binding: Mapping[str, int] | None = None) -> ProgramDescription:
-        """Return a program that is one region alone; its inputs and outputs have the region's names.
-
-        ``binding`` are numbers for symbols.
-        """
-        return self._stitcher().stitch_region(region, binding)
-
-    def _stitcher(self) -> Stitcher:
-        ranges = ranges_of(self.partitioned)
-        return Stitcher(self.regions, self.modules, self.passed, self.reuse, ranges, self.memory, self.devices)
 
 
 def prepare(
@@ -175,43 +76,11 @@ def prepare(
     The passes of the manager's plugins run too: ``import`` ones with the standard ones, the others after them.
     Passes named in ``without`` are left out, those of plugins too.
     """
-    return simplified(load(source, shapes=shapes, dims=dims), source, shapes, manager, without, dims)
+    return simplified(imported(source, shapes, dims), source, shapes, manager, _evaluation(manager), without, dims)
 
 
-@collection_paused()
-def simplified(
-    loaded: ir.Model,
-    source: Source,
-    shapes: Mapping[str, Sequence[int]] | None,
-    manager: PluginManager | None,
-    without: Collection[str] = (),
-    dims: Dims | None = None,
-) -> ir.Model:
-    """Return what `prepare` does of a model that was loaded from ``source``; it is changed unless it is ``source``.
-
-    The passes that ``without`` names are left out.
-    """
-    model = loaded
-    if loaded is source:
-        model = loaded.clone()
-        record_of(model)[:] = record_of(loaded)  # a copy: the loaded model's own record stays what it was
-    more = [row for row in manager.passes("import") if row.name not in without] if manager else ()
-    disable = PASSES.keys() & without
-    normalize(model, disable=disable, more=more, verify=False)
-    if manager and "constant-subgraphs" not in without and fold_constant_subgraphs(model, partial(_run_once, manager)):
-        normalize(model, disable=disable, more=more, verify=False)
-    try:
-        verify_model(model, "normalize")
-    except AssertionError:
-        again = load(source, shapes=shapes, dims=dims).clone()
-        normalize(again, disable=disable, more=more)  # checked after every pass, this names the one that is wrong
-        raise
-    require_values(model)
-    last = manager.passes("before-partition") if manager else ()
-    if kept := tuple(row for row in last if row.name not in without):
-        Pipeline(kept).run(model)
-    note_equations(model)
-    return model
+def _evaluation(manager: PluginManager | None) -> Evaluate | None:
+    return None if manager is None else partial(_run_once, manager)
 
 
 def _run_once(manager: PluginManager, model: ir.Model) -> Mapping[str, np.ndarray]:
@@ -274,9 +143,11 @@ class Compiler:
         if self._options.tuned is not None:
             Tunings(self._options.tuned).check()
         with self._timed("load"):
-            loaded = load(source, shapes=shapes, dims=dims)
+            loaded = imported(source, shapes, dims)
         with self._timed("normalize"):
-            model = simplified(loaded, source, shapes, self._manager, self._options.target.without, dims)
+            model = simplified(
+                loaded, source, shapes, self._manager, _evaluation(self._manager), self._options.target.without, dims
+            )
             prepare_for(model, list(self._backends.values()), self._options.target.without)
         self._write("01_normalized.onnx", model)
         return self._compiled(model, {})

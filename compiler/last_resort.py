@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-from graft.compiler.driver import CompiledModel
+from graft.compiler.compiled_model import CompiledModel
 from graft.partition.placement.estimators import Estimator
 
 log = logging.getLogger("graft")

@@ -22,7 +22,7 @@ from graft.core.shapes.sample_inputs import sample_inputs, typical_numbers
 from graft.core.tuning.database import usable
 from graft.errors import DatabaseError, GraftError
 from graft.partition.placement.region_structure import structure
-from graft.partition.region import calls_of, region_as_it_stands, regions
+from graft.partition.region import region_calls, regions
 from graft.partition.times import TimesDatabase
 from graft.runtime.system.cache_directory import cache_directory
 
@@ -149,9 +149,8 @@ class MeasuredPlans:
 
     def _key(self, model: ir.Model) -> str:
         digest = hashlib.sha256()
-        typical = typical_numbers(model)
-        for call in calls_of(model.graph):
-            with region_as_it_stands(model, call, typical) as region:
+        for call in region_calls(model, typical_numbers(model)):
+            with call.as_it_stands() as region:
                 fingerprint = self.backends[region.backend].fingerprint()
                 digest.update(f"{region.backend} {fingerprint} {structure(region)}\n".encode())
         return f"plan {self.machine} {digest.hexdigest()[:32]}"

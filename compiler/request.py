@@ -97,7 +97,10 @@ def _named(text: str, manager: PluginManager) -> list[Backend]:
 
 
 def listed(backends: str | Backend | Iterable[str | Backend]) -> list[str | Backend]:
-    """Return the user's choice as a list: one text, with commas between backends, one backend, or several of both."""
+    """Return the user's choice as a list: one text, with commas between backends, one backend, or several of both.
+
+    Raise PlanError for anything else.
+    """
     given: list[object]
     if isinstance(backends, str):
         given = list(texts_of(backends))

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
-from graft.compiler.driver import CompiledModel
+from graft.compiler.compiled_model import CompiledModel
 from graft.core.affine.expressions import ANY, Range, names_in
 from graft.core.affine.text import parsed as parsed_extent
 from graft.core.graph.dimensions import Dims, identifier, ranges_of

@@ -54,7 +54,10 @@ def texts_of(text: str) -> tuple[str, ...]:
 
 
 def split_list(text: str) -> list[str]:
-    """Return what stands between commas, those in brackets and quotes not counted."""
+    """Return what stands between commas, those in brackets and quotes not counted.
+
+    Raise OptionError where one of these has no partner.
+    """
     found, at = [], 0
     while at <= len(text):
         end = at

@@ -71,7 +71,10 @@ def is_custom(dtype: str) -> bool:
 
 @cache
 def parse_custom(dtype: str) -> tuple[str, int]:
-    """Return name and bits of a custom datatype: ``custom[posit]16`` gives ``("posit", 16)``."""
+    """Return name and bits of a custom datatype: ``custom[posit]16`` gives ``("posit", 16)``.
+
+    Raise GraftError for the name of another type.
+    """
     match = _CUSTOM.fullmatch(dtype)
     if match is None:
         raise GraftError(f"'{dtype}' is not a custom datatype; write custom[name]bits, as in custom[posit]16")
@@ -80,7 +83,7 @@ def parse_custom(dtype: str) -> tuple[str, int]:
 
 @cache
 def element_bits(dtype: str) -> int:
-    """Return the bits of one element as stored."""
+    """Return the bits of one element as stored; raise GraftError for an unknown type."""
     if is_custom(dtype):
         bits = parse_custom(dtype)[1]
         for storage in (8, 16, 32, 64):

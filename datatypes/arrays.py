@@ -49,7 +49,10 @@ def _as_float32(numbers: np.ndarray) -> np.ndarray:
 def decode(
     bits: np.ndarray, dtype: str, *, registry: DatatypeRegistry = DATATYPES, backend: str | None = None
 ) -> np.ndarray:
-    """Return the numbers (float64) that storage bits of ``custom[name]bits`` stand for."""
+    """Return the numbers (float64) that storage bits of ``custom[name]bits`` stand for.
+
+    Raise DatatypeError where ``bits`` are no unsigned integers of the type's storage.
+    """
     format = registry.format(dtype)
     bits = np.asarray(bits)
     if bits.dtype.kind not in "ui":

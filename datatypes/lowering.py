@@ -102,7 +102,10 @@ def create_lower_func(symbols: Mapping[int | tuple[int, int], str], library: str
 
 @takes(carrier=TEXT)
 def via(carrier: str) -> Via:
-    """Return the lowering that computes in ``float32`` or ``float64`` and rounds once more."""
+    """Return the lowering that computes in ``float32`` or ``float64`` and rounds once more.
+
+    Raise DatatypeError for another carrier.
+    """
     if carrier not in ("float32", "float64"):
         raise DatatypeError(f"an operation can go through float32 or float64, not through '{carrier}'", carrier=carrier)
     return Via(carrier)

@@ -49,7 +49,10 @@ class Datatype:
     """The codes of constants that were asked for (`graft.datatypes.constants`), by type, backend and number."""
 
     def format(self, bits: int) -> Format | None:
-        """Return the format of this width, None if the datatype has only registered lowerings."""
+        """Return the format of this width, None if the datatype has only registered lowerings.
+
+        Raise DatatypeError for a width that the datatype does not have.
+        """
         found = None if self.formats is None else self.formats(bits)
         if self.formats is not None and found is None:
             known = ", ".join(f"custom[{self.name}]{width}" for width in self.widths)
@@ -104,7 +107,10 @@ class DatatypeRegistry:
         return self._rows[name]
 
     def admit(self, datatype: object, owner: str) -> None:
-        """Register a whole `Datatype` that a plugin brings; one that it has brought before is kept."""
+        """Register a whole `Datatype` that a plugin brings; one that it has brought before is kept.
+
+        Raise DatatypeError for anything else than a `Datatype`, and for a name that another owner has.
+        """
         if not isinstance(datatype, Datatype):
             raise DatatypeError(
                 f"{owner}: graft_datatypes gave {type(datatype).__name__}; give graft.datatypes.Datatype objects",

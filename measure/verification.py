@@ -32,7 +32,7 @@ from graft.runtime.isolation.options import ISOLATION, Isolations
 from graft.runtime.program import Program
 
 if TYPE_CHECKING:
-    from graft.compiler.driver import CompiledModel
+    from graft.compiler.compiled_model import CompiledModel
     from graft.partition.region import Region
     from graft.plugins.backend import Backend
     from graft.plugins.registry.manager import PluginManager
@@ -147,6 +147,8 @@ def verify(
 
     With ``per_region`` every output of every region of the main graph is compared too, and the report names the first
     region that is at fault. No region is where a pass changed what the model computes.
+
+    Raise GraftError for an unknown peer, and what compiling and running raise.
     """
     if against not in PEERS:
         raise GraftError(f"cannot verify against '{against}'; choose one of {', '.join(PEERS)}", against=against)

@@ -27,7 +27,7 @@ def compose(
     require_composites("", rows)
     step = MergeComposite((Table("", tuple(rows)),), longest, operators=operators)
     cuts = _cuts(index_tree(model.graph, set()), step)
-    name_regions(model, cuts)
+    name_regions(model.functions, cuts)
     return PartitionGraph().run(model, cuts)
 
 

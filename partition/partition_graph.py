@@ -48,12 +48,12 @@ class GraphCuts:
     """The symbol of every composite by the number of its unit, which `name_regions` gives."""
 
 
-def name_regions(model: ir.Model, cuts: GraphCuts) -> None:
-    """Give every region and composite its symbol, and bring cuts into the order of execution, in bodies, too.
+def name_regions(functions: Iterable[ir.OperatorIdentifier], cuts: GraphCuts) -> None:
+    """Give every region and composite a symbol that no function has, and order cuts for execution, in bodies, too.
 
     Raises ModelError for a graph with a cycle.
     """
-    _Names({name for _, name, _ in model.functions}).graph(cuts)
+    _Names({name for _, name, _ in functions}).graph(cuts)
 
 
 @dataclass(slots=True)

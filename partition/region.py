@@ -14,10 +14,11 @@ from graft.core.graph.traversal import bodies_of
 from graft.core.graph.view import NodeView, ValueView, constant_tensor
 from graft.core.shapes.sample_inputs import typical_numbers
 from graft.errors import ModelError
-from graft.partition.growing_caches import caches_of_region
+from graft.partition.growing_caches import caches_of_regions
 
 REGION_DOMAIN = "graft.region"
 COMPOSITE_DOMAIN = "graft.composite"
+Functions = Mapping[ir.OperatorIdentifier, ir.Function]
 OPERANDS = "Operands"
 """The metadata of a composite that names its operands, those that are absent included."""
 
@@ -91,83 +92,105 @@ class Region:
         return self.constants[name].numpy()
 
 
+@dataclass(frozen=True, slots=True)
+class RegionCall:
+    """A region where a partitioned model calls it."""
+
+    call: ir.Node
+    functions: Functions
+    """The model's."""
+    caches: Mapping[str, int]
+    typical: Mapping[str, int]
+
+    def region(self) -> Region:
+        """Return the region, a fresh clone."""
+        body = self._function(self.call).clone()
+        return self._described(body, {one: inner.clone() for one, inner in self._composites(body).items()})
+
+    @contextmanager
+    def as_it_stands(self) -> Iterator[Region]:
+        """Give the region with the functions of the model, to look at and not to keep or change."""
+        body = self._function(self.call)
+        composites = self._composites(body)
+        ends = [value for one in (body, *composites.values()) for value in (*one.inputs, *one.outputs)]
+        before = [(value, value.type, value.shape, value.const_value) for value in ends]
+        try:
+            yield self._described(body, composites)
+        finally:
+            for value, kind, shape, tensor in before:
+                value.type, value.shape, value.const_value = kind, shape, tensor
+
+    def _function(self, call: ir.Node) -> ir.Function:
+        function = self.functions.get(call.op_identifier())
+        if function is None:
+            raise ModelError(
+                f"{NodeView(call).where} calls function '{call.domain}.{call.op_type}', which the model does not have",
+                node=call.name,
+            )
+        return function
+
+    def _composites(self, body: ir.Function) -> dict[str, ir.Function]:
+        return {node.op_type: self._function(node) for node in body if node.domain == COMPOSITE_DOMAIN}
+
+    def _described(self, function: ir.Function, bodies: dict[str, ir.Function]) -> Region:
+        """Return the region, its functions told the types and constants of their arguments."""
+        constants: dict[str, ir.TensorProtocol] = {}
+        inputs: list[ValueView] = []
+        for value, argument in zip(function.inputs, self.call.inputs, strict=True):
+            assert argument is not None, f"region '{function.name}': input '{value.name}' is absent"
+            _type_like(value, argument)
+            tensor = None if argument.is_graph_input() else constant_tensor(argument)
+            if tensor is None:
+                inputs.append(ValueView(value))
+            else:
+                value.const_value = tensor
+                constants[value.name or ""] = tensor
+        for value, result in zip(function.outputs, self.call.outputs, strict=True):
+            _type_like(value, result)
+        origin: list[str] = []
+        for node in function:
+            if node.domain == COMPOSITE_DOMAIN:
+                body = bodies[node.op_type]
+                _tell(body, node)
+                origin.extend(NodeView(inner).name for inner in body)
+            else:
+                origin.append(NodeView(node).name)
+        return Region(
+            name=function.metadata_props["global_symbol"],
+            backend=function.metadata_props["Compiler"],
+            function=function,
+            composites=bodies,
+            inputs=tuple(inputs),
+            outputs=tuple(ValueView(value) for value in function.outputs),
+            constants=constants,
+            origin=tuple(origin),
+            caches=self.caches,
+            typical=self.typical,
+        )
+
+
 def regions(model: ir.Model) -> tuple[Region, ...]:
     """Return the regions of a partitioned model in order of execution, those of control-flow bodies in place.
 
     Every region is a fresh clone: a backend may change it. Raises ModelError if a call has no function.
     """
-    typical = typical_numbers(model)
-    return tuple(region_of(model, call, typical) for call in calls_of(model.graph))
+    return tuple(one.region() for one in region_calls(model, typical_numbers(model)))
 
 
-def calls_of(graph: ir.Graph) -> Iterator[ir.Node]:
-    """Yield the calls of regions in a graph in order of execution, those in control-flow bodies in place."""
+def region_calls(model: ir.Model, typical: Mapping[str, int]) -> tuple[RegionCall, ...]:
+    """Return the calls of regions as `regions` does; ``typical`` numbers of the model's symbols."""
+    calls = tuple(_calls_of(model.graph))
+    caches = caches_of_regions(model)
+    return tuple(RegionCall(call, model.functions, caches.get(call, {}), typical) for call in calls)
+
+
+def _calls_of(graph: ir.Graph) -> Iterator[ir.Node]:
     for node in graph:
         if node.domain == REGION_DOMAIN:
             yield node
         elif node.attributes:
             for body in bodies_of(node):
-                yield from calls_of(body)
-
-
-def region_of(model: ir.Model, call: ir.Node, typical: Mapping[str, int]) -> Region:
-    """Return the region that a node of a partitioned model calls; ``typical`` numbers of the model's symbols."""
-    function = _function(model, call).clone()
-    bodies = {node.op_type: _function(model, node).clone() for node in function if node.domain == COMPOSITE_DOMAIN}
-    return _described(model, call, function, bodies, typical)
-
-
-@contextmanager
-def region_as_it_stands(model: ir.Model, call: ir.Node, typical: Mapping[str, int]) -> Iterator[Region]:
-    """Give a region whose functions are those of the model, to look at and not to keep or change."""
-    function = _function(model, call)
-    bodies = {node.op_type: _function(model, node) for node in function if node.domain == COMPOSITE_DOMAIN}
-    ends = [value for one in (function, *bodies.values()) for value in (*one.inputs, *one.outputs)]
-    before = [(value, value.type, value.shape, value.const_value) for value in ends]
-    try:
-        yield _described(model, call, function, bodies, typical)
-    finally:
-        for value, kind, shape, tensor in before:
-            value.type, value.shape, value.const_value = kind, shape, tensor
-
-
-def _described(
-    model: ir.Model, call: ir.Node, function: ir.Function, bodies: dict[str, ir.Function], typical: Mapping[str, int]
-) -> Region:
-    """Return the region of a call, its functions told the types and constants of their arguments."""
-    constants: dict[str, ir.TensorProtocol] = {}
-    inputs: list[ValueView] = []
-    for value, argument in zip(function.inputs, call.inputs, strict=True):
-        assert argument is not None, f"region '{function.name}': input '{value.name}' is absent"
-        _type_like(value, argument)
-        tensor = None if argument.is_graph_input() else constant_tensor(argument)
-        if tensor is None:
-            inputs.append(ValueView(value))
-        else:
-            value.const_value = tensor
-            constants[value.name or ""] = tensor
-    for value, result in zip(function.outputs, call.outputs, strict=True):
-        _type_like(value, result)
-    origin: list[str] = []
-    for node in function:
-        if node.domain == COMPOSITE_DOMAIN:
-            body = bodies[node.op_type]
-            _tell(body, node)
-            origin.extend(NodeView(inner).name for inner in body)
-        else:
-            origin.append(NodeView(node).name)
-    return Region(
-        name=function.metadata_props["global_symbol"],
-        backend=function.metadata_props["Compiler"],
-        function=function,
-        composites=bodies,
-        inputs=tuple(inputs),
-        outputs=tuple(ValueView(value) for value in function.outputs),
-        constants=constants,
-        origin=tuple(origin),
-        caches=caches_of_region(model, call, function),
-        typical=typical,
-    )
+                yield from _calls_of(body)
 
 
 def _tell(body: ir.Function, call: ir.Node) -> None:
@@ -178,16 +201,6 @@ def _tell(body: ir.Function, call: ir.Node) -> None:
         value.const_value = constant_tensor(argument)
     for value, result in zip(body.outputs, call.outputs, strict=True):
         _type_like(value, result)
-
-
-def _function(model: ir.Model, call: ir.Node) -> ir.Function:
-    function = model.functions.get(call.op_identifier())
-    if function is None:
-        raise ModelError(
-            f"{NodeView(call).where} calls function '{call.domain}.{call.op_type}', which the model does not have",
-            node=call.name,
-        )
-    return function
 
 
 def _type_like(value: ir.Value, other: ir.Value) -> None:

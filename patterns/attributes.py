@@ -9,11 +9,6 @@ import onnx_ir as ir
 from graft.core.graph.view import NodeView, ValueView
 from graft.patterns.value_constraints import AttributeValue
 
-WEIGHTS = {
-    "Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "DeformConv": 1, "QLinearConv": 3,
-    "MaxPool": None, "AveragePool": None, "LpPool": None, "MaxUnpool": None,
-}  # fmt: skip
-"""Operators that slide a window, with the input that holds their weights; a pooling has none."""
 ONES = ("strides", "dilations")
 ZEROS = {"pads": 2, "output_padding": 1}
 """Attributes that are zeros, with how many numbers there are per axis."""
@@ -60,10 +55,10 @@ def _derived(node: ir.Node, name: str) -> AttributeValue:
     rank = NodeView(node).inputs[0].rank if node.inputs and node.inputs[0] is not None else None  # type: ignore[union-attr]
     if node.op_type == "Transpose" and name == "perm":
         return None if rank is None else list(range(rank))[::-1]
-    if node.domain or node.op_type not in WEIGHTS:
+    inputs = _inputs_of_window(node.domain, node.op_type)
+    if inputs is None:
         return None
-    place = WEIGHTS[node.op_type]
-    weights = None if place is None else NodeView(node).input(place)
+    weights = NodeView(node).input(inputs.index("W")) if "W" in inputs else None
     if name == "kernel_shape":
         return None if weights is None or weights.static_shape is None else list(weights.static_shape[2:])
     axes = (rank or (0 if weights is None else weights.rank) or 0) - 2
@@ -73,6 +68,17 @@ def _derived(node: ir.Node, name: str) -> AttributeValue:
         return [1] * axes
     padded = attribute_of(node, "auto_pad") in ("SAME_UPPER", "SAME_LOWER")
     return [0] * (axes * ZEROS[name]) if name in ZEROS and not (padded and name == "pads") else None
+
+
+@cache
+def _inputs_of_window(domain: str, op_type: str) -> list[str] | None:
+    """Return the names of inputs of an operator of ONNX that slides a window, ``W`` for its weights; None of others."""
+    import onnx
+
+    if domain or not onnx.defs.has(op_type):
+        return None
+    schema = onnx.defs.get_schema(op_type)
+    return [one.name.upper() for one in schema.inputs] if "kernel_shape" in schema.attributes else None
 
 
 @cache

@@ -13,19 +13,9 @@ from types import EllipsisType
 from typing import ClassVar
 
 from graft.errors import PatternError
+from graft.patterns import value_constraints as constraints
 from graft.patterns.arguments import listed as _listed
 from graft.patterns.arguments import require_dimensions, require_dtypes
-from graft.patterns.value_constraints import (
-    Attributes,
-    AttributeValue,
-    Constraint,
-    Dimension,
-    DtypeIs,
-    RankIs,
-    ShapeIs,
-    ValuePredicate,
-    Where,
-)
 
 
 class Pattern:
@@ -97,40 +87,45 @@ class Pattern:
         """Capture the value: ``match[name]``. One name stands for one value in a match."""
         return Named(self, name)
 
-    def has_attr(self, attributes: dict[str, AttributeValue] | None = None, **more: AttributeValue) -> Constrained:
+    def has_attr(
+        self, attributes: dict[str, constraints.AttributeValue] | None = None, **more: constraints.AttributeValue
+    ) -> Constrained:
         """Demand attributes of the producing node; an attribute left out has its schema default.
 
         A value may be a predicate: ``has_attr(group=lambda group: group > 1)``.
         """
-        return Constrained(self, Attributes(tuple({**(attributes or {}), **more}.items())))
+        return Constrained(self, constraints.Attributes(tuple({**(attributes or {}), **more}.items())))
 
     def has_dtype(self, *dtypes: str) -> Constrained:
         """Demand one of the element types, by name: ``float32``, ``int8``, ``custom[posit]16``."""
-        return Constrained(self, DtypeIs(require_dtypes(dtypes)))
+        return Constrained(self, constraints.DtypeIs(require_dtypes(dtypes)))
 
-    def has_shape(self, *shape: Dimension | EllipsisType) -> Constrained:
+    def has_shape(self, *shape: constraints.Dimension | EllipsisType) -> Constrained:
         """Demand a shape: numbers, names, None for any dimension, ``...`` for any number of them.
 
         A name stands for the extent that it meets first, the same in all shapes of a match: ``has_shape("n", "n")`` is
         square. ``"2*n"`` is an expression of names that other places give.
         """
-        return Constrained(self, ShapeIs(require_dimensions(shape)))
+        return Constrained(self, constraints.ShapeIs(require_dimensions(shape)))
 
     def has_rank(self, *ranks: int) -> Constrained:
-        """Demand one of the ranks."""
+        """Demand one of the ranks; raise PatternError for what is no number of axes."""
         if not ranks or not all(isinstance(rank, int) and rank >= 0 for rank in ranks):
             raise PatternError(f"has_rank takes one or more numbers, as in has_rank(3, 4), got {_listed(ranks)}")
-        return Constrained(self, RankIs(ranks))
+        return Constrained(self, constraints.RankIs(ranks))
 
     def same_shape_as(self, other: Pattern) -> Constrained:
         """Demand the shape of what ``other``, a pattern of the same match, stands for."""
         return Constrained(self, SameShape(other))
 
-    def where(self, predicate: ValuePredicate, text: str = "") -> Constrained:
-        """Demand that ``predicate(value)`` holds; ``text`` says it in words, for `explain`."""
+    def where(self, predicate: constraints.ValuePredicate, text: str = "") -> Constrained:
+        """Demand that ``predicate(value)`` holds; ``text`` says it in words, for `explain`.
+
+        Raise PatternError where it is no function.
+        """
         if not callable(predicate):
             raise PatternError(f"where takes a function of a value, got {predicate!r}")
-        return Constrained(self, Where(predicate, text))
+        return Constrained(self, constraints.Where(predicate, text))
 
     def has_body(self, name: str, body: Pattern, output: int = 0) -> Body:
         """Demand that an output of the node's body ``name`` (``then_branch``, ``body``) matches a pattern."""
@@ -163,6 +158,8 @@ class Wildcard(Pattern):
         """Make this wildcard stand for ``pattern``, which may contain it: a recursive pattern.
 
         Every unfolding is a scope of its own: the patterns in it match afresh.
+
+        Raise PatternError where it stands for a pattern already.
         """
         if self.target is not None:
             raise PatternError("this wildcard is already redirected; use a new wildcard() for another pattern")
@@ -295,7 +292,7 @@ class Constrained(Pattern):
     """A pattern with a demand on its value."""
 
     pattern: Pattern
-    constraint: Constraint | SameShape
+    constraint: constraints.Constraint | SameShape
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -366,7 +363,10 @@ def absent() -> Absent:
 
 
 def is_op(*names: str, domain: str = "") -> Operator:
-    """Return a pattern of a node by its ONNX operator, any of ``names``; call it to give patterns for the inputs."""
+    """Return a pattern of a node by its ONNX operator, any of ``names``; call it to give patterns for the inputs.
+
+    Raise PatternError where a name is none.
+    """
     if not names or not all(isinstance(name, str) and name for name in names):
         raise PatternError(f"is_op takes one or more operator names, got {names!r}")
     return Operator(names, "" if domain == "ai.onnx" else domain)

@@ -43,7 +43,10 @@ class Match:
         return value
 
     def get(self, name: str) -> ValueView | None:
-        """Return a captured value, None where an optional part or input is not there."""
+        """Return a captured value, None where an optional part or input is not there.
+
+        Raise PatternError for a name that the pattern does not have.
+        """
         value = self.captures.get(name)
         if value is None and name not in self.captures and name not in _names(self.pattern):
             raise PatternError(self._unbound(name), name=name)

@@ -17,27 +17,11 @@ import onnx_ir as ir
 from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.table import OperatorTable, Trait
+from graft.patterns import language
 from graft.patterns.assignment import Assignment
 from graft.patterns.associative import Place, at, groupings
 from graft.patterns.backtracking import Found, Goal, Goals, Machine, Scope, Step, Subject
 from graft.patterns.dimensions import Misfit, fit_shape, judged, shape_misfit
-from graft.patterns.language import (
-    Absent,
-    Alternative,
-    Body,
-    Both,
-    ConstantPattern,
-    Constrained,
-    InputPattern,
-    Named,
-    Not,
-    Operator,
-    Optional,
-    Output,
-    Pattern,
-    SameShape,
-    Wildcard,
-)
 from graft.patterns.match import Match
 from graft.patterns.operands import Read, operands_of
 from graft.patterns.value_checks import constant_violation, violation
@@ -66,7 +50,7 @@ class Matcher(Machine):
         """Demands that can only be judged when the whole is matched."""
         self._facts = _Facts(Counter(), frozenset())
 
-    def matches(self, pattern: Pattern, node: ir.Node) -> Iterator[Match]:
+    def matches(self, pattern: language.Pattern, node: ir.Node) -> Iterator[Match]:
         """Yield every way in which the pattern fits with ``node`` as its root, preferred ones first.
 
         One search of a matcher at a time: a new one ends those before. Raises StepLimitError for an endless one.
@@ -79,8 +63,8 @@ class Matcher(Machine):
                 if all(demand() for demand in self.pending):
                     yield self._match(pattern, node)
 
-    def _match(self, pattern: Pattern, node: ir.Node) -> Match:
-        bindings: dict[Pattern, Found] = {}
+    def _match(self, pattern: language.Pattern, node: ir.Node) -> Match:
+        bindings: dict[language.Pattern, Found] = {}
         repeated: dict[str, list[ir.Value]] = {}
         members = set(self.more)
         for scope in self.scopes:
@@ -97,13 +81,13 @@ class Matcher(Machine):
         dimensions = dict(self.scopes[0].dimensions)
         return Match(pattern, NodeView(node), bindings, captures, inside, repeated, operands, dimensions)
 
-    def miss(self, pattern: Pattern, subject: Found, text: str, code: str = "") -> None:
+    def miss(self, pattern: language.Pattern, subject: Found, text: str, code: str = "") -> None:
         """Take note of a pattern that does not fit; `graft.patterns.explain` overrides it.
 
         ``code`` is the reason's, where it does not follow from the kind of pattern.
         """
 
-    def goal(self, pattern: Pattern, value: Subject, scope: Scope) -> Goal:
+    def goal(self, pattern: language.Pattern, value: Subject, scope: Scope) -> Goal:
         """Return the goal that a pattern fits a value (None: an absent input)."""
         return _fits, pattern, value, scope
 
@@ -113,11 +97,11 @@ class Matcher(Machine):
             if node.inputs[index] is not None:
                 self.push(self.reads, Read(node, index, None, scope))
 
-    def stands_alone(self, pattern: Pattern) -> bool:
+    def stands_alone(self, pattern: language.Pattern) -> bool:
         """Whether an argument is a wildcard without a name that stands nowhere else: like any other one of its kind."""
-        return isinstance(pattern, Wildcard) and pattern.target is None and self._facts.mentions[pattern] == 1
+        return isinstance(pattern, language.Wildcard) and pattern.target is None and self._facts.mentions[pattern] == 1
 
-    def regroups(self, pattern: Operator) -> bool:
+    def regroups(self, pattern: language.Operator) -> bool:
         """Whether a nest is tried in other groupings: not where it is part of a larger one, which tries them all."""
         return pattern in self._facts.nests
 
@@ -126,16 +110,16 @@ class Matcher(Machine):
 class _Facts:
     """What is known of a whole pattern: how often its parts are mentioned, and the nests that have other groupings."""
 
-    mentions: Counter[Pattern]
-    nests: frozenset[Operator]
+    mentions: Counter[language.Pattern]
+    nests: frozenset[language.Operator]
 
 
 @lru_cache(maxsize=4096)
-def _facts_of(pattern: Pattern) -> _Facts:
+def _facts_of(pattern: language.Pattern) -> _Facts:
     """Return what is known of a pattern, kept by its identity as `root_operators` is."""
     owners = walk(pattern)
     mentions = Counter(part for owner in owners for part in parts(owner))
-    nests = [part for part in owners if isinstance(part, Operator) and nest_family(part) is not None]
+    nests = [part for part in owners if isinstance(part, language.Operator) and nest_family(part) is not None]
     inner = {
         argument
         for nest in nests
@@ -145,9 +129,9 @@ def _facts_of(pattern: Pattern) -> _Facts:
     return _Facts(mentions, frozenset(nest for nest in nests if nest not in inner))
 
 
-def _fits(matcher: Matcher, pattern: Pattern, value: Subject, scope: Scope) -> Goals | Ways | None:
+def _fits(matcher: Matcher, pattern: language.Pattern, value: Subject, scope: Scope) -> Goals | Ways | None:
     bound = scope.bound
-    if pattern in bound and not isinstance(pattern, Operator):
+    if pattern in bound and not isinstance(pattern, language.Operator):
         if bound[pattern] is value:
             return ()
         matcher.miss(pattern, value, "the pattern already stands for another value")
@@ -155,14 +139,14 @@ def _fits(matcher: Matcher, pattern: Pattern, value: Subject, scope: Scope) -> G
     return HANDLERS[type(pattern)](matcher, pattern, value, scope)
 
 
-def _holds(matcher: Matcher, pattern: Pattern, value: Found, scope: Scope) -> Goals | None:
+def _holds(matcher: Matcher, pattern: language.Pattern, value: Found, scope: Scope) -> Goals | None:
     """Bind a pattern whose parts are matched."""
     if pattern not in scope.bound:
         matcher.bind(scope.bound, pattern, value)
     return ()
 
 
-def fits_node(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope) -> Goals | Ways | None:
+def fits_node(matcher: Matcher, pattern: language.Operator, node: ir.Node, scope: Scope) -> Goals | Ways | None:
     """Match an operator's pattern with a node."""
     bound = scope.bound
     if pattern in bound:
@@ -185,7 +169,7 @@ def fits_node(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope) 
     return _arrangements(matcher, pattern, node, scope)
 
 
-def _argument(matcher: Matcher, pattern: Pattern, place: Place, scope: Scope) -> Goals | Ways | None:
+def _argument(matcher: Matcher, pattern: language.Pattern, place: Place, scope: Scope) -> Goals | Ways | None:
     """Match one argument with the input at a place, and note the place."""
     node, index = place
     matcher.push(matcher.reads, Read(node, index, pattern, scope))
@@ -197,7 +181,7 @@ def _rest(matcher: Matcher, first: int, node: ir.Node, scope: Scope) -> Goals | 
     return ()
 
 
-def _arrangements(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope) -> Goals | Ways | None:
+def _arrangements(matcher: Matcher, pattern: language.Operator, node: ir.Node, scope: Scope) -> Goals | Ways | None:
     """Match the arguments with the node's inputs, in every order in which they may meet."""
     arguments = pattern.arguments or ()
     given, count = _given(node), len(arguments)
@@ -221,12 +205,12 @@ def _given(node: ir.Node) -> int:
     return given
 
 
-def _in_order(arguments: tuple[Pattern, ...], node: ir.Node, order: Any, scope: Scope) -> Goals:
+def _in_order(arguments: tuple[language.Pattern, ...], node: ir.Node, order: Any, scope: Scope) -> Goals:
     return tuple((_argument, argument, (node, index), scope) for argument, index in zip(arguments, order, strict=True))
 
 
 def _any_order(
-    matcher: Matcher, arguments: tuple[Pattern, ...], node: ir.Node, inputs: int, scope: Scope
+    matcher: Matcher, arguments: tuple[language.Pattern, ...], node: ir.Node, inputs: int, scope: Scope
 ) -> Goals | None:
     """Match arguments with inputs in any order, one argument after the other."""
     places = [(node, index) for index in range(inputs)]
@@ -237,7 +221,7 @@ def _any_order(
 
 def _assigned(
     matcher: Matcher,
-    arguments: tuple[Pattern, ...],
+    arguments: tuple[language.Pattern, ...],
     node: ir.Node,
     given: tuple[list[list[int]], list[Place]],
     scope: Scope,
@@ -282,18 +266,18 @@ def _choose(matcher: Matcher, state: tuple[Any, ...], places: list[Place], scope
     return ways()
 
 
-def _possible(pattern: Pattern, value: Subject) -> bool:
+def _possible(pattern: language.Pattern, value: Subject) -> bool:
     """Whether a pattern may fit a value, as far as can be told without looking at anything else."""
     match pattern:
-        case Absent():
+        case language.Absent():
             return value is None
-        case ConstantPattern():
+        case language.ConstantPattern():
             return value is not None and constant_violation(pattern, value) is None
-        case Wildcard(target=None):
+        case language.Wildcard(target=None):
             return value is not None
-        case Named(pattern=inner):
+        case language.Named(pattern=inner):
             return _possible(inner, value)
-        case Operator() | Output():
+        case language.Operator() | language.Output():
             roots = root_operators(pattern)
             producer = None if value is None else value.producer()
             return producer is not None and (roots is None or (producer.domain, producer.op_type) in roots)
@@ -301,7 +285,7 @@ def _possible(pattern: Pattern, value: Subject) -> bool:
             return True
 
 
-def _groupings(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope, named: bool) -> Ways:
+def _groupings(matcher: Matcher, pattern: language.Operator, node: ir.Node, scope: Scope, named: bool) -> Ways:
     """Yield the ways in which a nest of one associative operator fits, as it is written and in other groupings."""
     if named:
         found = _arrangements(matcher, pattern, node, scope)
@@ -325,7 +309,7 @@ def _groupings(matcher: Matcher, pattern: Operator, node: ir.Node, scope: Scope,
             yield tuple((_argument, leaf, place, scope) for leaf, place in zip(leaves, places, strict=True))
 
 
-def named_so(pattern: Operator, node: ir.Node) -> bool:
+def named_so(pattern: language.Operator, node: ir.Node) -> bool:
     """Whether the node has one of the pattern's operator names (or, for a call, composite or backend names)."""
     if node.domain != pattern.domain:
         return False
@@ -334,14 +318,14 @@ def named_so(pattern: Operator, node: ir.Node) -> bool:
     return node.op_type in pattern.names
 
 
-def unfold(matcher: Matcher, pattern: Pattern, value: Subject, scope: Scope) -> Goals:
+def unfold(matcher: Matcher, pattern: language.Pattern, value: Subject, scope: Scope) -> Goals:
     """Match a pattern in a scope of its own, in which all its parts match afresh."""
     inner = Scope(scope.graph)
     matcher.push(matcher.scopes, inner)
     return ((_fits, pattern, value, inner),)
 
 
-def _wildcard(matcher: Matcher, pattern: Wildcard, value: Subject, scope: Scope) -> Goals | None:
+def _wildcard(matcher: Matcher, pattern: language.Wildcard, value: Subject, scope: Scope) -> Goals | None:
     if pattern.target is not None:
         return unfold(matcher, pattern.target, value, scope)
     if value is None:
@@ -351,14 +335,14 @@ def _wildcard(matcher: Matcher, pattern: Wildcard, value: Subject, scope: Scope)
     return ()
 
 
-def _absent(matcher: Matcher, pattern: Absent, value: Subject, scope: Scope) -> Goals | None:
+def _absent(matcher: Matcher, pattern: language.Absent, value: Subject, scope: Scope) -> Goals | None:
     if value is None:
         return ()
     matcher.miss(pattern, value, f"the input is '{value.name}', wanted none")
     return None
 
 
-def _constant(matcher: Matcher, pattern: ConstantPattern, value: Subject, scope: Scope) -> Goals | None:
+def _constant(matcher: Matcher, pattern: language.ConstantPattern, value: Subject, scope: Scope) -> Goals | None:
     wrong = "the input is absent, wanted a constant" if value is None else constant_violation(pattern, value)
     if wrong is not None:
         matcher.miss(pattern, value, wrong)
@@ -367,7 +351,7 @@ def _constant(matcher: Matcher, pattern: ConstantPattern, value: Subject, scope:
     return ()
 
 
-def _input(matcher: Matcher, pattern: InputPattern, value: Subject, scope: Scope) -> Goals | None:
+def _input(matcher: Matcher, pattern: language.InputPattern, value: Subject, scope: Scope) -> Goals | None:
     if value is None or not value.is_graph_input() or (pattern.name and value.name != pattern.name):
         wanted = f"the graph's input '{pattern.name}'" if pattern.name else "an input of the graph"
         found = "the input is absent" if value is None else f"'{value.name}' is something else"
@@ -377,15 +361,17 @@ def _input(matcher: Matcher, pattern: InputPattern, value: Subject, scope: Scope
     return ()
 
 
-def _operator(matcher: Matcher, pattern: Operator, value: Subject, scope: Scope) -> Goals | Ways | None:
+def _operator(matcher: Matcher, pattern: language.Operator, value: Subject, scope: Scope) -> Goals | Ways | None:
     return _produced(matcher, pattern, value, 0, scope)
 
 
-def _output(matcher: Matcher, pattern: Output, value: Subject, scope: Scope) -> Goals | Ways | None:
+def _output(matcher: Matcher, pattern: language.Output, value: Subject, scope: Scope) -> Goals | Ways | None:
     return _produced(matcher, pattern.node, value, pattern.index, scope)
 
 
-def _produced(matcher: Matcher, pattern: Operator, value: Subject, index: int, scope: Scope) -> Goals | Ways | None:
+def _produced(
+    matcher: Matcher, pattern: language.Operator, value: Subject, index: int, scope: Scope
+) -> Goals | Ways | None:
     node = None if value is None else value.producer()
     if node is None or value is None:
         found = "the input is absent" if value is None else f"'{value.name}' is not computed by a node"
@@ -399,27 +385,27 @@ def _produced(matcher: Matcher, pattern: Operator, value: Subject, index: int, s
     return None
 
 
-def _alternative(matcher: Matcher, pattern: Alternative, value: Subject, scope: Scope) -> Ways:
+def _alternative(matcher: Matcher, pattern: language.Alternative, value: Subject, scope: Scope) -> Ways:
     return (((_fits, option, value, scope), (_holds, pattern, value, scope)) for option in pattern.options)
 
 
-def _both(matcher: Matcher, pattern: Both, value: Subject, scope: Scope) -> Goals:
+def _both(matcher: Matcher, pattern: language.Both, value: Subject, scope: Scope) -> Goals:
     return (_fits, pattern.left, value, scope), (_fits, pattern.right, value, scope)
 
 
-def _not(matcher: Matcher, pattern: Not, value: Subject, scope: Scope) -> Ways:
+def _not(matcher: Matcher, pattern: language.Not, value: Subject, scope: Scope) -> Ways:
     height = len(matcher.choices)
     return iter((((_fits, pattern.pattern, value, scope), (_excluded, (pattern, height), value, scope)), ()))
 
 
-def _excluded(matcher: Matcher, state: tuple[Not, int], value: Subject, scope: Scope) -> None:
+def _excluded(matcher: Matcher, state: tuple[language.Not, int], value: Subject, scope: Scope) -> None:
     """Fail where an excluded pattern fits, whatever other ways there are."""
     pattern, height = state
     matcher.miss(pattern, value, "the pattern that is excluded here matches")
     del matcher.choices[height:]
 
 
-def _named(matcher: Matcher, pattern: Named, value: Subject, scope: Scope) -> Goals | None:
+def _named(matcher: Matcher, pattern: language.Named, value: Subject, scope: Scope) -> Goals | None:
     captures = scope.captures
     if pattern.name not in captures:
         matcher.bind(captures, pattern.name, value)
@@ -429,19 +415,19 @@ def _named(matcher: Matcher, pattern: Named, value: Subject, scope: Scope) -> Go
     return ((_fits, pattern.pattern, value, scope),)
 
 
-def _constrained(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals:
+def _constrained(matcher: Matcher, pattern: language.Constrained, value: Subject, scope: Scope) -> Goals:
     step: Step = _meets
     match pattern.constraint:
-        case SameShape():
+        case language.SameShape():
             step = _same_shape
         case ShapeIs():
             step = _has_shape
     return (_fits, pattern.pattern, value, scope), (step, pattern, value, scope)
 
 
-def _meets(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals | None:
+def _meets(matcher: Matcher, pattern: language.Constrained, value: Subject, scope: Scope) -> Goals | None:
     constraint = pattern.constraint
-    assert not isinstance(constraint, SameShape | ShapeIs)
+    assert not isinstance(constraint, language.SameShape | ShapeIs)
     wrong = "the input is absent" if value is None else violation(constraint, value)
     if wrong is None:
         return ()
@@ -449,7 +435,7 @@ def _meets(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope)
     return None
 
 
-def _has_shape(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals | None:
+def _has_shape(matcher: Matcher, pattern: language.Constrained, value: Subject, scope: Scope) -> Goals | None:
     constraint = pattern.constraint
     assert isinstance(constraint, ShapeIs)
     if value is None:
@@ -466,9 +452,9 @@ def _has_shape(matcher: Matcher, pattern: Constrained, value: Subject, scope: Sc
     return ()
 
 
-def _same_shape(matcher: Matcher, pattern: Constrained, value: Subject, scope: Scope) -> Goals:
+def _same_shape(matcher: Matcher, pattern: language.Constrained, value: Subject, scope: Scope) -> Goals:
     constraint = pattern.constraint
-    assert isinstance(constraint, SameShape)
+    assert isinstance(constraint, language.SameShape)
 
     def misfit() -> Misfit | None:
         other = value_of(constraint.other, scope.bound)
@@ -480,7 +466,7 @@ def _same_shape(matcher: Matcher, pattern: Constrained, value: Subject, scope: S
     return ()
 
 
-def _demand(matcher: Matcher, pattern: Pattern, value: Subject, misfit: Callable[[], Misfit | None]) -> None:
+def _demand(matcher: Matcher, pattern: language.Pattern, value: Subject, misfit: Callable[[], Misfit | None]) -> None:
     """Demand something of shapes that is judged when the whole is matched."""
 
     def holds() -> bool:
@@ -492,11 +478,11 @@ def _demand(matcher: Matcher, pattern: Pattern, value: Subject, misfit: Callable
     matcher.push(matcher.pending, holds)
 
 
-def _body(matcher: Matcher, pattern: Body, value: Subject, scope: Scope) -> Goals:
+def _body(matcher: Matcher, pattern: language.Body, value: Subject, scope: Scope) -> Goals:
     return (_fits, pattern.pattern, value, scope), (_has_body, pattern, value, scope)
 
 
-def _has_body(matcher: Matcher, pattern: Body, value: Subject, scope: Scope) -> Goals | None:
+def _has_body(matcher: Matcher, pattern: language.Body, value: Subject, scope: Scope) -> Goals | None:
     node = None if value is None else value.producer()
     attribute = None if node is None else node.attributes.get(pattern.name)
     if attribute is None or attribute.type != ir.AttributeType.GRAPH:
@@ -510,15 +496,15 @@ def _has_body(matcher: Matcher, pattern: Body, value: Subject, scope: Scope) -> 
     return ((_fits, pattern.body, body.outputs[pattern.output], inner),)
 
 
-def value_of(pattern: Pattern, bound: Mapping[Pattern, Found]) -> Subject:
+def value_of(pattern: language.Pattern, bound: Mapping[language.Pattern, Found]) -> Subject:
     """Return the value that a pattern stands for: its own binding, or that of the pattern it wraps."""
     match pattern:
-        case Output(node=node, index=index):
+        case language.Output(node=node, index=index):
             found = bound.get(node)
             return found.outputs[index] if isinstance(found, ir.Node) else None
-        case Named(pattern=inner) | Constrained(pattern=inner) | Body(pattern=inner):
+        case language.Named(pattern=inner) | language.Constrained(pattern=inner) | language.Body(pattern=inner):
             return value_of(inner, bound)
-        case Both(left=left, right=right):
+        case language.Both(left=left, right=right):
             first = value_of(left, bound)
             return value_of(right, bound) if first is None else first
         case _:
@@ -526,19 +512,19 @@ def value_of(pattern: Pattern, bound: Mapping[Pattern, Found]) -> Subject:
             return found.outputs[0] if isinstance(found, ir.Node) else found
 
 
-HANDLERS: dict[type[Pattern], Step] = {
-    Wildcard: _wildcard,
-    Absent: _absent,
-    ConstantPattern: _constant,
-    InputPattern: _input,
-    Operator: _operator,
-    Output: _output,
-    Alternative: _alternative,
-    Optional: _alternative,
-    Both: _both,
-    Not: _not,
-    Named: _named,
-    Constrained: _constrained,
-    Body: _body,
+HANDLERS: dict[type[language.Pattern], Step] = {
+    language.Wildcard: _wildcard,
+    language.Absent: _absent,
+    language.ConstantPattern: _constant,
+    language.InputPattern: _input,
+    language.Operator: _operator,
+    language.Output: _output,
+    language.Alternative: _alternative,
+    language.Optional: _alternative,
+    language.Both: _both,
+    language.Not: _not,
+    language.Named: _named,
+    language.Constrained: _constrained,
+    language.Body: _body,
 }
 """The handler of every kind of pattern; `graft.patterns.graph_matching` adds those that look at users."""

@@ -9,52 +9,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from graft.patterns.language import (
-    Absent,
-    Alternative,
-    Body,
-    Both,
-    ConstantPattern,
-    Constrained,
-    Dominator,
-    InputPattern,
-    Named,
-    Not,
-    Operator,
-    Optional,
-    Output,
-    Pattern,
-    SameShape,
-    Together,
-    Wildcard,
-)
-from graft.patterns.value_constraints import (
-    Attributes,
-    AttributeValue,
-    Constraint,
-    DtypeIs,
-    RankIs,
-    ShapeIs,
-    Where,
-)
+from graft.patterns import language
+from graft.patterns import value_constraints as constraints
 from graft.patterns.walk import parts, walk
 
 
-def pattern_text(pattern: Pattern) -> str:
+def pattern_text(pattern: language.Pattern) -> str:
     """Return the text of a pattern: one expression, after a line for every part that stands in several places."""
     return _Writer(pattern).text()
 
 
 class _Writer:
-    def __init__(self, root: Pattern) -> None:
+    def __init__(self, root: language.Pattern) -> None:
         self.root = root
         everything = walk(root)
         uses = Counter(part for owner in everything for part in _mentions(owner))
         for owner in everything:
-            if isinstance(owner, Optional):
+            if isinstance(owner, language.Optional):
                 extended, base = owner.options
                 uses[base] -= sum(parts(inner).count(base) for inner in _below(extended, base))
-        self.aliases = [part for part in everything if isinstance(part, Wildcard) and part.target is not None]
+        self.aliases = [part for part in everything if isinstance(part, language.Wildcard) and part.target is not None]
         shared = [part for part in everything if uses[part] > 1 and part not in self.aliases and part is not root]
         self.names = {part: f"p{number}" for number, part in enumerate([*self.aliases, *shared], 1)}
         self.shared = shared
@@ -70,9 +44,9 @@ class _Writer:
             lines.append(f"{self.names[alias]}.redirect_to({self.use(alias.target)})")
         return "\n".join([*lines, self.use(self.root)])
 
-    def _in_order(self) -> Iterator[Pattern]:
+    def _in_order(self) -> Iterator[language.Pattern]:
         """Yield the shared parts, inner ones first."""
-        done: set[Pattern] = set(self.aliases)
+        done: set[language.Pattern] = set(self.aliases)
         for part in self.shared:
             stack = [(part, False)]
             while stack:
@@ -85,52 +59,56 @@ class _Writer:
                     stack.append((current, True))
                     stack.extend((inner, False) for inner in reversed(parts(current)))
 
-    def use(self, pattern: Pattern) -> str:
+    def use(self, pattern: language.Pattern) -> str:
         """Return a pattern's name, or its text where it has none."""
         return self.names.get(pattern) or self.define(pattern)
 
-    def operand(self, pattern: Pattern) -> str:
+    def operand(self, pattern: language.Pattern) -> str:
         """Return a pattern as a method or an operator can follow it."""
         text = self.use(pattern)
-        return f"({text})" if pattern not in self.names and isinstance(pattern, Alternative | Both | Not) else text
+        return (
+            f"({text})"
+            if pattern not in self.names and isinstance(pattern, language.Alternative | language.Both | language.Not)
+            else text
+        )
 
-    def define(self, pattern: Pattern) -> str:
+    def define(self, pattern: language.Pattern) -> str:
         """Return the expression that builds a pattern."""
         match pattern:
-            case Wildcard():
+            case language.Wildcard():
                 return "wildcard()"
-            case Absent():
+            case language.Absent():
                 return "absent()"
-            case ConstantPattern():
+            case language.ConstantPattern():
                 return _constant(pattern)
-            case InputPattern(name=name):
+            case language.InputPattern(name=name):
                 return f"is_input({_quoted(name)})" if name else "is_input()"
-            case Operator():
+            case language.Operator():
                 return self._operator(pattern)
-            case Output(node=node, index=index):
+            case language.Output(node=node, index=index):
                 return f"{self.operand(node)}.output({index})"
-            case Optional():
+            case language.Optional():
                 return self._optional(pattern)
-            case Alternative(options=options):
+            case language.Alternative(options=options):
                 return " | ".join(self.operand(option) for option in options)
-            case Both(left=left, right=right):
+            case language.Both(left=left, right=right):
                 return f"{self.operand(left)} & {self.operand(right)}"
-            case Not(pattern=inner):
+            case language.Not(pattern=inner):
                 return f"~{self.operand(inner)}"
-            case Named(pattern=inner, name=name):
+            case language.Named(pattern=inner, name=name):
                 return f"{self.operand(inner)}.named({_quoted(name)})"
-            case Constrained(pattern=inner, constraint=constraint):
+            case language.Constrained(pattern=inner, constraint=constraint):
                 return f"{self.operand(inner)}.{self._constraint(constraint)}"
-            case Body(pattern=inner, name=name, body=body, output=output):
+            case language.Body(pattern=inner, name=name, body=body, output=output):
                 more = f", {output}" if output else ""
                 return f"{self.operand(inner)}.has_body({_quoted(name)}, {self.use(body)}{more})"
-            case Dominator(parent=parent, path=path, child=child):
+            case language.Dominator(parent=parent, path=path, child=child):
                 return f"dominates({self.use(parent)}, {self.use(path)}, {self.use(child)})"
-            case Together():
+            case language.Together():
                 return self._together(pattern)
         raise AssertionError(f"unknown kind of pattern {type(pattern).__name__}")
 
-    def _operator(self, pattern: Operator) -> str:
+    def _operator(self, pattern: language.Operator) -> str:
         kind = {"": "is_op", "Composite": "is_composite", "Compiler": "is_region"}[pattern.key]
         names = [_quoted(name) for name in pattern.names]
         if pattern.domain and not pattern.key:
@@ -141,7 +119,7 @@ class _Writer:
             text += f"({', '.join([*arguments, '...'] if pattern.prefix else arguments)})"
         return f"{text}.in_any_order()" if pattern.any_order else text
 
-    def _optional(self, pattern: Optional) -> str:
+    def _optional(self, pattern: language.Optional) -> str:
         extended, base = pattern.options
         before = self.operand(base)
         self.lambdas += 1
@@ -155,7 +133,7 @@ class _Writer:
             self.names[base] = outer
         return text
 
-    def _together(self, pattern: Together) -> str:
+    def _together(self, pattern: language.Together) -> str:
         terms: list[str] = []
         for edge in pattern.edges:
             method = "only_used_by" if edge.only else "used_by"
@@ -165,38 +143,38 @@ class _Writer:
             terms.insert(0, f"outputs({', '.join(self.use(member) for member in pattern.members)})")
         return " & ".join(terms)
 
-    def _constraint(self, constraint: Constraint | SameShape) -> str:
+    def _constraint(self, constraint: constraints.Constraint | language.SameShape) -> str:
         match constraint:
-            case Attributes(wanted=wanted):
+            case constraints.Attributes(wanted=wanted):
                 return f"has_attr({', '.join(f'{name}={_attribute(value)}' for name, value in wanted)})"
-            case DtypeIs(dtypes=dtypes):
+            case constraints.DtypeIs(dtypes=dtypes):
                 return f"has_dtype({', '.join(map(_quoted, dtypes))})"
-            case ShapeIs(shape=shape):
+            case constraints.ShapeIs(shape=shape):
                 return f"has_shape({', '.join('...' if d is ... else _attribute(d) for d in shape)})"
-            case RankIs(ranks=ranks):
+            case constraints.RankIs(ranks=ranks):
                 return f"has_rank({', '.join(map(str, ranks))})"
-            case SameShape(other=other):
+            case language.SameShape(other=other):
                 return f"same_shape_as({self.use(other)})"
-            case Where(predicate=predicate, text=text):
+            case constraints.Where(predicate=predicate, text=text):
                 more = f", {_quoted(text)}" if text else ""
                 return f"where({_predicate(predicate)}{more})"
 
 
-def _is_pair(pattern: Together) -> bool:
+def _is_pair(pattern: language.Together) -> bool:
     """Whether the pattern is one edge and nothing else."""
     return len(pattern.edges) == 1 and pattern.members == (pattern.edges[0].consumer, pattern.edges[0].producer)
 
 
-def _mentions(pattern: Pattern) -> tuple[Pattern, ...]:
+def _mentions(pattern: language.Pattern) -> tuple[language.Pattern, ...]:
     """Return the parts that the text of a pattern names, as often as it does."""
-    if not isinstance(pattern, Together) or _is_pair(pattern):
+    if not isinstance(pattern, language.Together) or _is_pair(pattern):
         return parts(pattern)
     return (*pattern.members, *(end for edge in pattern.edges for end in (edge.producer, edge.consumer)))
 
 
-def _below(pattern: Pattern, stop: Pattern) -> list[Pattern]:
+def _below(pattern: language.Pattern, stop: language.Pattern) -> list[language.Pattern]:
     """Return the pattern and its parts, those of ``stop`` left out."""
-    seen: dict[Pattern, None] = {}
+    seen: dict[language.Pattern, None] = {}
     stack = [pattern]
     while stack:
         part = stack.pop()
@@ -206,14 +184,14 @@ def _below(pattern: Pattern, stop: Pattern) -> list[Pattern]:
     return list(seen)
 
 
-def _constant(pattern: ConstantPattern) -> str:
+def _constant(pattern: language.ConstantPattern) -> str:
     arguments = [] if pattern.value is None else [_attribute(pattern.value)]
     if pattern.predicate is not None:
         arguments.append(f"where={_predicate(pattern.predicate)}")
     return f"is_constant({', '.join(arguments)})"
 
 
-def _attribute(value: AttributeValue) -> str:
+def _attribute(value: constraints.AttributeValue) -> str:
     if callable(value):
         return _predicate(value)
     return _quoted(value) if isinstance(value, str) else repr(value)

@@ -11,33 +11,29 @@ import onnx_ir as ir
 
 from graft.core.graph.view import NodeView, ValueView
 from graft.errors import GraftError, PatternError
+from graft.patterns import value_constraints as constraints
 from graft.patterns.attributes import attribute_of, from_front
 from graft.patterns.language import ConstantPattern
-from graft.patterns.value_constraints import (
-    Attributes,
-    AttributeValue,
-    DtypeIs,
-    RankIs,
-    Where,
-)
 
 RELATIVE_TOLERANCE = 1e-6
 
 
-def violation(constraint: Attributes | DtypeIs | RankIs | Where, value: ir.Value) -> str | None:
+def violation(
+    constraint: constraints.Attributes | constraints.DtypeIs | constraints.RankIs | constraints.Where, value: ir.Value
+) -> str | None:
     """Return None if the value meets the demand, else what was wanted and what is there."""
     view = ValueView(value)
     match constraint:
-        case Attributes(wanted=wanted):
+        case constraints.Attributes(wanted=wanted):
             return _attribute_violation(wanted, value)
-        case DtypeIs(dtypes=dtypes):
+        case constraints.DtypeIs(dtypes=dtypes):
             return None if view.dtype in dtypes else f"dtype {view.dtype or 'unknown'}, wanted {' or '.join(dtypes)}"
-        case RankIs(ranks=ranks):
+        case constraints.RankIs(ranks=ranks):
             if view.rank in ranks:
                 return None
             rank = "unknown" if view.rank is None else view.rank
             return f"rank {rank}, wanted {' or '.join(map(str, ranks))}"
-        case Where(predicate=predicate, text=text):
+        case constraints.Where(predicate=predicate, text=text):
             if answer_of(predicate, view, f"'{view.name}'"):
                 return None
             return f"'{view.name}' does not satisfy {text or getattr(predicate, '__name__', 'the predicate')}"
@@ -81,7 +77,7 @@ def answer_of(predicate: Callable[..., object], subject: object, where: str) -> 
         ) from error
 
 
-def _attribute_violation(wanted: Sequence[tuple[str, AttributeValue]], value: ir.Value) -> str | None:
+def _attribute_violation(wanted: Sequence[tuple[str, constraints.AttributeValue]], value: ir.Value) -> str | None:
     node = value.producer()
     if node is None:
         return f"'{value.name}' is not computed by a node, so it has no attribute {wanted[0][0] if wanted else ''}"

@@ -58,7 +58,10 @@ def compiled_calls(
     labels: Mapping[str, str],
     options: CompileOptions,
 ) -> Module:
-    """Return the module of a region's functions; ``labels`` say for messages which kernels they are of."""
+    """Return the module of a region's functions; ``labels`` say for messages which kernels they are of.
+
+    Raise CompileError for another machine than this one, and where the C compiler refuses.
+    """
     machine, here = options.target.machine, host_target().arch
     if machine.arch not in (GENERIC.arch, here):
         raise CompileError(

@@ -176,7 +176,10 @@ class KernelWriter:
         raise PluginError(f"{where}{nearest(field['name'], known)}")
 
     def literal(self, value: Any, kind: str = "") -> str:
-        """Return a value in C; ``kind`` is the element type of a list."""
+        """Return a value in C; ``kind`` is the element type of a list.
+
+        Raise PluginError for a value that C cannot say.
+        """
         match value:
             case C():
                 return str(value)

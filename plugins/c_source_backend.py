@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
-from graft.plugins.backend import Backend, CompiledRegion, ShapeSupport
+from graft.plugins.backend import CompiledRegion
+from graft.plugins.c_vendor import CVendor
 from graft.plugins.options.default_object import OfDefaults
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from graft.core.machine.target import CompileOptions
     from graft.partition.region import Region
-    from graft.plugins.c_calls import CCall, CKernel
-    from graft.plugins.json_graph import JsonGraph
     from graft.runtime.loaders import Loader
 
 
-class CSourceBackend(Backend):
+class CSourceBackend(CVendor):
     """A backend whose kernels are functions of a C library: say what it supports, and the call of each; that is all.
 
     The plugin of a library with one function::
@@ -42,41 +37,6 @@ class CSourceBackend(Backend):
     Where the library takes extents as arguments, its functions are compiled for shapes that vary
     (``shapes = "symbolic"``): ``{X.shape[0]}`` is then read from the shape that the function is given.
     """
-
-    shapes: ClassVar[ShapeSupport] = "static"
-    headers: ClassVar[tuple[str, ...]] = ()
-    """What the calls need declared, as in ``#include <...>``."""
-    includes: ClassVar[tuple[str | Path, ...]] = ()
-    """Folders of headers besides the system's."""
-    libraries: ClassVar[tuple[str, ...]] = ()
-    """Shared libraries by soname, or by path, which ties a program to this machine."""
-    link: ClassVar[tuple[str, ...]] = ()
-    """The flags of a linker in a C project; without it, ``-l`` and the name of each library."""
-    helpers: ClassVar[str] = ""
-    """C functions of the backend's own, ``static inline``, that calls may call: after the headers, before the calls."""
-    calls: ClassVar[Mapping[str, Any]] = {}
-    """By composite or operator: the call as a text, as a `CCall`, or a function from `CKernel` to one of these."""
-    success: ClassVar[str] = ""
-    """What calls return where nothing failed, in C: ``0``; any other value fails the run. "": they cannot fail."""
-
-    def call(self, kernel: CKernel) -> CCall | str:
-        """Return the call that computes a kernel; here it is looked up in `calls`."""
-        from graft.errors import PluginError
-        from graft.plugins.c_calls import nearest
-
-        if kernel.name not in self.calls:
-            known = nearest(kernel.name, self.calls)
-            raise PluginError(f"{kernel.where} is supported, but calls have no '{kernel.name}'{known}")
-        said = self.calls[kernel.name]
-        found: CCall | str = said(kernel) if callable(said) else said
-        return found
-
-    def kernels(self, region: Region) -> tuple[JsonGraph, Mapping[str, np.ndarray]]:
-        """Return the region as a graph, whose kernels `call` is asked for, and its constants by name."""
-        from graft.plugins.graph_symbols import ModelSymbols
-        from graft.plugins.json_codegen import serialize
-
-        return serialize(region, ModelSymbols())
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Return the region as native code of kind ``c_source``, with a call for each kernel.

@@ -1,10 +1,12 @@
-"""What is asked of a backend whose kernels are C functions (`graft.plugins.c_source_backend`)."""
+"""What a backend says whose kernels are C functions: how its calls are written and compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from graft.plugins.backend import Backend, ShapeSupport
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,53 +16,40 @@ if TYPE_CHECKING:
     from graft.plugins.json_graph import JsonGraph
 
 
-class CVendor(Protocol):
-    """The backend, as far as its calls are written and compiled; `CSourceBackend` says what each means."""
+class CVendor(Backend):
+    """The backend, as far as its calls are written and compiled; `CSourceBackend` is the whole of it."""
 
-    @property
-    def name(self) -> str:
-        """The backend's name."""
-        ...
-
-    @property
-    def install(self) -> str:
-        """The command that installs the library."""
-        ...
-
-    @property
-    def headers(self) -> Sequence[str]:
-        """What is included."""
-        ...
-
-    @property
-    def includes(self) -> Sequence[str | Path]:
-        """Where headers are besides."""
-        ...
-
-    @property
-    def libraries(self) -> Sequence[str]:
-        """Shared libraries."""
-        ...
-
-    @property
-    def link(self) -> Sequence[str]:
-        """The flags of a linker instead."""
-        ...
-
-    @property
-    def helpers(self) -> str:
-        """C functions of its own."""
-        ...
-
-    @property
-    def success(self) -> str:
-        """What calls return where nothing failed."""
-        ...
+    shapes: ClassVar[ShapeSupport] = "static"
+    headers: ClassVar[tuple[str, ...]] = ()
+    """What the calls need declared, as in ``#include <...>``."""
+    includes: ClassVar[tuple[str | Path, ...]] = ()
+    """Folders of headers besides the system's."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Shared libraries by soname, or by path, which ties a program to this machine."""
+    link: ClassVar[tuple[str, ...]] = ()
+    """The flags of a linker in a C project; without it, ``-l`` and the name of each library."""
+    helpers: ClassVar[str] = ""
+    """C functions of the backend's own, ``static inline``, that calls may call: after the headers, before the calls."""
+    calls: ClassVar[Mapping[str, Any]] = {}
+    """By composite or operator: the call as a text, as a `CCall`, or a function from `CKernel` to one of these."""
+    success: ClassVar[str] = ""
+    """What calls return where nothing failed, in C: ``0``; any other value fails the run. "": they cannot fail."""
 
     def call(self, kernel: CKernel) -> CCall | str:
-        """Return the call of a kernel."""
-        ...
+        """Return the call that computes a kernel; here it is looked up in `calls`; raise PluginError without one."""
+        from graft.errors import PluginError
+        from graft.plugins.c_calls import nearest
+
+        if kernel.name not in self.calls:
+            known = nearest(kernel.name, self.calls)
+            raise PluginError(f"{kernel.where} is supported, but calls have no '{kernel.name}'{known}")
+        said = self.calls[kernel.name]
+        found: CCall | str = said(kernel) if callable(said) else said
+        return found
 
     def kernels(self, region: Region) -> tuple[JsonGraph, Mapping[str, np.ndarray]]:
-        """Return the kernels of a region, and the contents of its constants."""
-        ...
+        """Return the region as a graph, whose kernels `call` is asked for, and its constants by name."""
+        from graft.plugins.graph_symbols import ModelSymbols
+        from graft.plugins.json_codegen import serialize
+
+        return serialize(region, ModelSymbols())

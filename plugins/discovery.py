@@ -64,7 +64,10 @@ class PluginSource:
         return "" if light is None else str(importlib.import_module(light).missing())
 
     def load(self) -> object:
-        """Import and return what the source names; any exception of the plugin's code passes through."""
+        """Import and return what the source names; any exception of the plugin's code passes through.
+
+        Raise ImportError where it names nothing that can be imported.
+        """
         if self.damage:
             raise ImportError(self.damage)
         if self.is_file:

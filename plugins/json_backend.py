@@ -48,6 +48,8 @@ class JsonBackend(Backend):
         ``self.options`` are those of the compilation. ``constants`` holds read-only arrays by the names of
         ``graph.constants``. The engine takes the arrays of
         ``graph.inputs``, read-only, in order, and returns one array per head of the dtype that the graph states.
+
+        A subclass defines it; this one raises TypeError.
         """
         raise TypeError(f"backend '{self.name}' does not define load(graph, constants)")
 

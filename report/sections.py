@@ -107,7 +107,10 @@ def environment_section(report: Report) -> str:
 
 
 def artifact_section(report: Report) -> str:
-    """Return modules, members and interface of an artifact; "" for a model that was only planned."""
+    """Return modules, members and interface of an artifact; "" for a model that was only planned.
+
+    Raise ArtifactError for a damaged manifest.
+    """
     if report.manifest is None:
         return ""
     try:

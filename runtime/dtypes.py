@@ -75,7 +75,10 @@ def element_type(name: str) -> ElementType:
 
 @cache
 def numpy_dtype(name: str) -> np.dtype:
-    """Return the NumPy dtype of the element type ``name`` (the small floats come from ml_dtypes)."""
+    """Return the NumPy dtype of the element type ``name`` (the small floats come from ml_dtypes).
+
+    Raise GraftError where these are not installed.
+    """
     element_type(name)
     if name in _ML_DTYPES:
         try:

@@ -83,7 +83,7 @@ class ExtentReader:
         return self._sizes[int(str(dimension)[1:])] if isinstance(extent, Operation) else (0, 0)
 
     def extent(self, dimension: Dimension) -> Extent:
-        """Return the extent of a dimension."""
+        """Return the extent of a dimension; raise ValueError where it is neither a number nor a row."""
         if isinstance(dimension, int) and not isinstance(dimension, bool):
             return dimension
         entries: dict[str, Sequence[Extent]] = {"s": self._symbols, "e": self._operations}

@@ -273,7 +273,10 @@ def _missing(module: Module, reason: str) -> ArtifactError:
 
 
 def entry_point(kind: str, plugin: str) -> EntryPoint | None:
-    """Return the plugin's entry point; the plugins in Graft's own tree need not be installed."""
+    """Return the plugin's entry point; the plugins in Graft's own tree need not be installed.
+
+    Raise ArtifactError where two distributions claim the name.
+    """
     from importlib.metadata import EntryPoint, entry_points  # 40 ms, which programs without vendors' modules do without
 
     found = {entry.value: entry for entry in entry_points(group=GROUP, name=plugin)} if plugin else {}

@@ -318,7 +318,10 @@ def native_program(
 
 
 def manifest_of(description: ProgramDescription) -> bytes:
-    """Return the manifest that the native runtime reads, for a program whose modules and constants are in memory."""
+    """Return the manifest that the native runtime reads, for a program whose modules and constants are in memory.
+
+    Raise ArtifactError for an attribute that JSON cannot hold.
+    """
     data = {
         "abi": ABI_VERSION,
         **procedures_to_json(description, schedules=False),

@@ -22,6 +22,9 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.cortex_m.tiny import INSTRUCTIONS_A_TICK, LIMIT, measured, missing
 from benchmarks.zoo import TINY, model
+from graft.core.graph.view import NodeView
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.table import Trait
 
 VARIABLE = "GRAFT_CMSIS_NN"
 BOARD = Path(__file__).parents[2] / "measure" / "device" / "mps2_an386"
@@ -112,12 +115,13 @@ def _dims(extents: Sequence[int]) -> str:
 def layers(name: str) -> Iterator[Layer]:
     """Yield the convolutions and products of a model."""
     for node in model(name).graph:
-        if node.op_type not in ("Conv", "Gemm", "MatMul"):
+        is_convolution = OPERATORS.has(NodeView(node), Trait.CONVOLUTION)
+        if not is_convolution and not OPERATORS.has(NodeView(node), Trait.CONTRACTION):
             continue
         source, weights, target = (
             [int(extent) for extent in value.shape] for value in (*node.inputs[:2], node.outputs[0])
         )
-        if node.op_type != "Conv":
+        if not is_convolution:
             yield Layer((1, 1, 1, source[-1]), (1, 1), (1, 1, 1, target[-1]), (1, 1), (0, 0), is_product=True)
             continue
         given = {key: value.value for key, value in node.attributes.items()}

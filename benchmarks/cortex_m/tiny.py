@@ -57,7 +57,10 @@ def missing() -> str:
 
 
 def measured(name: str, folder: Path, *, without: Collection[str] = ()) -> Measured:
-    """Write the project of a model in 8-bit integers to a folder, run it on the board and return what it took."""
+    """Write the project of a model in 8-bit integers to a folder, run it on the board and return what it took.
+
+    Raise RuntimeError with its output where it does not run.
+    """
     source, short = model(f"int8_{name}"), name.removeprefix("tiny_")
     feeds = sample_inputs(source)
     wanted = graft.compile(source, ["llvm"], threads=1)(**feeds)

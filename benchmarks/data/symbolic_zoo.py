@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from graft.core.importer.upgrade import OPSET
+from graft.core.operators.definition.table import Trait
 from graft.core.passes.eliminate_dead_code import EliminateDeadCode
+from graft.core.rewriting.node_rewrite import has_trait
+from graft.testkit.models.net import Operators
 
 BATCH, LENGTH, HEIGHT, WIDTH = "batch", "length", "height", "width"
 IMAGES = ("light_resnet50", "mobilenet_v2", "convnext_tiny")
@@ -81,7 +86,7 @@ def _free_sizes(graph: ir.Graph) -> None:
     image.shape = ir.Shape([BATCH, image.shape[1], HEIGHT, WIDTH])
 
 
-class _Generalizer:
+class _Generalizer(Operators):
     """What is done to one model; shapes of values are those of the export throughout."""
 
     def __init__(self, model: ir.Model, axes: Axes) -> None:
@@ -121,10 +126,10 @@ class _Generalizer:
                 self._expand(node, bool(varies))
             case "Gather" | "GatherND" if varies:
                 self._gather(node)
-            case "And" | "Concat" | "LSTM" | "Where":
+            case "And" | "LSTM" | "Where":
                 self._constant_operands(node)
-            case _:
-                pass
+            case _ if has_trait(node, Trait.JOINING):
+                self._constant_operands(node)
 
     def _reshape(self, node: ir.Node) -> None:
         """Copy the dimensions in front that stay; of the others, the length or else the first is what is left."""
@@ -135,7 +140,7 @@ class _Generalizer:
         length = self.axes.longest
         if same == 0 and length and given[0] == length and wanted[:2] == (1, length):
             parts = [self.extents[BATCH], self.extents[LENGTH], self._numbers(wanted[2:])]
-            target = self._node("Concat", parts, axis=0)
+            target = self.Concat(*parts, axis=0)
         else:
             rest = list(wanted[same:])
             if length in rest or (rest and same == 0):
@@ -162,9 +167,9 @@ class _Generalizer:
         array, wanted = indices.const_value.numpy(), _shape(node.outputs[0])
         if node.op_type == "GatherND":
             if np.array_equal(array.reshape(-1, 2).T, np.indices(_shape(data)).reshape(2, -1)):
-                self._replace(node, self._node("Unsqueeze", [data, self._numbers([1, 2])]))
+                self._replace(node, self.Unsqueeze(data, self._numbers([1, 2])))
         elif array.ndim > 1 and np.array_equal(array.ravel(), np.arange(array.size)):
-            self._replace(node, self._node("Reshape", [data, self._numbers((-1, *wanted[1:]))]))
+            self._replace(node, self.Reshape(data, self._numbers((-1, *wanted[1:]))))
 
     def _constant_operands(self, node: ir.Node) -> None:
         """Widen constants that stand for the whole batch; let those that repeat one element be that one."""
@@ -174,28 +179,28 @@ class _Generalizer:
             array = value.const_value.numpy()
             if node.op_type in ("And", "Where") and (array == array.flat[0]).all():
                 node.replace_input_with(position, self._constant(array.flat[0].reshape((1,) * array.ndim)))
-            elif node.op_type == "Concat" and array.ndim == 3 and len(array) == 1:
+            elif has_trait(node, Trait.JOINING) and array.ndim == 3 and len(array) == 1:
                 target = self._with_batch((), array.shape[1:])
-                node.replace_input_with(position, self._node("Expand", [value, target]))
+                node.replace_input_with(position, self.Expand(value, target))
             elif node.op_type == "LSTM" and position in (5, 6):
                 target = self._with_batch(array.shape[:1], array.shape[2:])
-                node.replace_input_with(position, self._node("Expand", [value, target]))
+                node.replace_input_with(position, self.Expand(value, target))
 
     def _cut(self, value: ir.Value, axes: Sequence[int]) -> None:
         uses = tuple(value.uses())
         ends = self.extents[LENGTH]
         if len(axes) > 1:
-            ends = self._node("Concat", [ends] * len(axes), axis=0)
-        cut = self._node("Slice", [value, self._numbers([0] * len(axes)), ends, self._numbers(axes)])
+            ends = self.Concat(*[ends] * len(axes), axis=0)
+        cut = self.Slice(value, self._numbers([0] * len(axes)), ends, self._numbers(axes))
         for user, position in uses:
             user.replace_input_with(position, cut)
 
     def _with_batch(self, front: Sequence[int], rest: Sequence[int]) -> ir.Value:
         parts = [self.extents[BATCH], self._numbers(rest)]
-        return self._node("Concat", [self._numbers(front), *parts] if front else parts, axis=0)
+        return self.Concat(*([self._numbers(front)] if front else ()), *parts, axis=0)
 
     def _extent(self, value: ir.Value, axis: int) -> ir.Value:
-        return self._node("Shape", [value], start=axis, end=axis + 1)
+        return self.Shape(value, start=axis, end=axis + 1)
 
     def _numbers(self, numbers: Sequence[int]) -> ir.Value:
         return self._constant(np.array(numbers, np.int64))
@@ -207,12 +212,18 @@ class _Generalizer:
         self.graph.register_initializer(value)
         return value
 
-    def _node(self, kind: str, inputs: Sequence[ir.Value], **attributes: int) -> ir.Value:
+    @property
+    def opset(self) -> int:
+        """That of an imported model."""
+        return OPSET
+
+    def call(self, operator: str, *inputs: Any, **settings: Any) -> Any:
+        """Add a node before the one that is changed."""
         self.made += 1
-        node = ir.node(kind, inputs, attributes, name=f"general_{self.made}")
+        node = ir.node(operator, inputs, settings, name=f"general_{self.made}")
         node.outputs[0].name = f"general_{self.made}_of"
         self.new.append(node)
-        if kind != "Shape" and self.varying.intersection(inputs):
+        if operator != "Shape" and self.varying.intersection(inputs):
             self.varying.update(node.outputs)
         return node.outputs[0]
 

@@ -1,4 +1,4 @@
-"""A graph under construction, as short as the code of a framework, with shapes known at once."""
+"""A graph under construction, as short as the code of a framework: operators with their weights."""
 
 from __future__ import annotations
 
@@ -6,62 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, defs, helper, numpy_helper, shape_inference
 
-OPSET = 21
-IR_VERSION = 10
+from graft.testkit.models import net
 
 
-class Net:
-    """An ONNX graph that grows by calls: ``y = net("Relu", x)``.
+class Net(net.Net):
+    """An ONNX graph with the layers that networks are made of.
 
-    A value is its name; `shape` knows its extents, since the shape of every result is inferred when it is made.
     Weights are normal numbers over the root of how many of them make a sum, from a generator with a seed.
     """
-
-    def __init__(self, seed: int = 0) -> None:
-        self.random = np.random.default_rng(seed)
-        self.nodes: list[onnx.NodeProto] = []
-        self.inputs: list[onnx.ValueInfoProto] = []
-        self.constants: dict[str, TensorProto] = {}
-        self.types: dict[str, onnx.TypeProto] = {}
-
-    def __call__(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
-        """Add a node and return its result, or a tuple where there are several ``outputs``; "" is no input."""
-        number = len(self.nodes)
-        names = [f"{operator.lower()}_{number}" + (f"_{one}" if one else "") for one in range(outputs)]
-        node = helper.make_node(operator, inputs, names, name=f"{operator.lower()}_{number}", **attributes)
-        given = {one: self.types[one] for one in inputs if one}
-        known = {one: self.constants[one] for one in inputs if one in self.constants}
-        schema, opsets = defs.get_schema(operator, OPSET), [helper.make_opsetid("", OPSET)]
-        self.types |= shape_inference.infer_node_outputs(
-            schema, node, given, known, opset_imports=opsets, ir_version=IR_VERSION
-        )
-        self.nodes.append(node)
-        return names[0] if outputs == 1 else tuple(names)
-
-    def shape(self, value: str) -> tuple[int, ...]:
-        """Return the extents of a value."""
-        return tuple(one.dim_value for one in self.types[value].tensor_type.shape.dim)
-
-    def input(self, name: str, *shape: int, dtype: int = TensorProto.FLOAT) -> str:
-        """Return an input of the graph."""
-        info = helper.make_tensor_value_info(name, dtype, shape)
-        self.inputs.append(info)
-        self.types[name] = info.type
-        return name
-
-    def constant(self, array: Any, dtype: type = np.float32) -> str:
-        """Return a constant."""
-        name = f"constant_{len(self.constants)}"
-        self.constants[name] = numpy_helper.from_array(np.asarray(array, dtype), name)
-        self.types[name] = helper.make_tensor_type_proto(self.constants[name].data_type, self.constants[name].dims)
-        return name
-
-    def integers(self, *numbers: int) -> str:
-        """Return a vector of int64."""
-        return self.constant(numbers, np.int64)  # type: ignore[arg-type]
 
     def weights(self, *shape: int, terms: int | None = None) -> str:
         """Return random weights, as large as keeps the size of a sum of ``terms`` (all but the first axis)."""
@@ -71,8 +24,6 @@ class Net:
     def positive(self, *shape: int) -> str:
         """Return weights around one, such as the scales of a normalisation."""
         return self.constant(self.random.uniform(0.5, 1.5, shape))
-
-    # operators with their weights
 
     def conv(
         self, x: str, channels: int, kernel: int | Sequence[int] = 3, stride: int = 1, *, group: int = 1,
@@ -87,7 +38,7 @@ class Net:
         inputs = [x, self.weights(channels, shape[1] // group, *sizes)]
         if bias:
             inputs.append(self.weights(channels))
-        return self("Conv", *inputs, strides=[stride] * rank, dilations=[dilation] * rank, group=group, pads=pads)  # type: ignore[no-any-return]
+        return self.Conv(*inputs, strides=[stride] * rank, dilations=[dilation] * rank, group=group, pads=pads)
 
     def transposed(
         self, x: str, channels: int, kernel: int, stride: int, pad: int = 0, *, group: int = 1, more: int = 0
@@ -98,12 +49,12 @@ class Net:
         terms = max(1, shape[1] * kernel**rank // (stride**rank * group))
         inputs = [x, self.weights(shape[1], channels // group, *[kernel] * rank, terms=terms), self.weights(channels)]
         settings = {"strides": [stride] * rank, "pads": [pad] * 2 * rank, "output_padding": [more] * rank}
-        return self("ConvTranspose", *inputs, group=group, **settings)  # type: ignore[no-any-return]
+        return self.ConvTranspose(*inputs, group=group, **settings)
 
     def dense(self, x: str, features: int, *, bias: bool = True) -> str:
         """Return a product over the last axis, and a bias."""
-        product: str = self("MatMul", x, self.weights(self.shape(x)[-1], features, terms=self.shape(x)[-1]))
-        return self("Add", product, self.weights(features)) if bias else product  # type: ignore[no-any-return]
+        product: str = self.MatMul(x, self.weights(self.shape(x)[-1], features, terms=self.shape(x)[-1]))
+        return self.Add(product, self.weights(features)) if bias else product
 
     def normed(self, x: str, kind: str = "batch", groups: int = 8) -> str:
         """Return a value normalised as a ``batch``, ``instance``, ``group``, ``layer`` or by ``rms``."""
@@ -111,30 +62,30 @@ class Net:
         channels = shape[-1] if kind in ("layer", "rms") else shape[1]
         scale, bias = self.positive(channels), self.weights(channels)
         if kind == "batch":
-            return self("BatchNormalization", x, scale, bias, self.weights(channels), self.positive(channels))  # type: ignore[no-any-return]
+            return self.BatchNormalization(x, scale, bias, self.weights(channels), self.positive(channels))
         if kind == "instance":
-            return self("InstanceNormalization", x, scale, bias)  # type: ignore[no-any-return]
+            return self.InstanceNormalization(x, scale, bias)
         if kind == "group":  # as exporters write it, by instances
             flat = self.reshape(x, 0, groups, -1)
             ones = self.constant(np.ones(groups)), self.constant(np.zeros(groups))
-            split = self("Reshape", self("InstanceNormalization", flat, *ones), self.integers(*shape))
+            split = self.Reshape(self.InstanceNormalization(flat, *ones), self.integers(*shape))
             per = (channels, *(1,) * (len(shape) - 2))
-            return self("Add", self("Mul", split, self.reshape(scale, *per)), self.reshape(bias, *per))  # type: ignore[no-any-return]
+            return self.Add(self.Mul(split, self.reshape(scale, *per)), self.reshape(bias, *per))
         if kind == "layer":
-            return self("LayerNormalization", x, scale, bias, axis=-1)  # type: ignore[no-any-return]
+            return self.LayerNormalization(x, scale, bias, axis=-1)
         assert kind == "rms", kind
-        mean = self("ReduceMean", self("Mul", x, x), self.integers(-1), keepdims=1)
-        root = self("Sqrt", self("Add", mean, self.constant(1e-6)))
-        return self("Mul", self("Div", x, root), scale)  # type: ignore[no-any-return]
+        mean = self.ReduceMean(self.Mul(x, x), self.integers(-1), keepdims=1)
+        root = self.Sqrt(self.Add(mean, self.constant(1e-6)))
+        return self.Mul(self.Div(x, root), scale)
 
     def swish(self, x: str) -> str:
         """Return ``x * sigmoid(x)`` as exporters write it."""
-        return self("Mul", x, self("Sigmoid", x))  # type: ignore[no-any-return]
+        return self.Mul(x, self.Sigmoid(x))
 
     def gelu(self, x: str) -> str:
         """Return Gelu in pieces, as exporters write it."""
-        inner = self("Add", self("Erf", self("Div", x, self.constant(np.sqrt(2)))), self.constant(1))
-        return self("Mul", self("Mul", x, inner), self.constant(0.5))  # type: ignore[no-any-return]
+        inner = self.Add(self.Erf(self.Div(x, self.constant(np.sqrt(2)))), self.constant(1))
+        return self.Mul(self.Mul(x, inner), self.constant(0.5))
 
     def resized(self, x: str, scale: float, mode: str = "linear", **attributes: Any) -> str:
         """Return images of another size."""
@@ -142,15 +93,15 @@ class Net:
         scales = self.constant([1.0, 1.0] + [scale] * (rank - 2))
         if mode == "nearest":
             attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        return self("Resize", x, "", scales, mode=mode, **attributes)  # type: ignore[no-any-return]
+        return self.Resize(x, "", scales, mode=mode, **attributes)
 
     def reshape(self, x: str, *shape: int) -> str:
         """Return a value in another shape."""
-        return self("Reshape", x, self.integers(*shape))  # type: ignore[no-any-return]
+        return self.Reshape(x, self.integers(*shape))
 
     def mean(self, x: str, *axes: int, keep: bool = True) -> str:
         """Return means along axes."""
-        return self("ReduceMean", x, self.integers(*axes), keepdims=int(keep))  # type: ignore[no-any-return]
+        return self.ReduceMean(x, self.integers(*axes), keepdims=int(keep))
 
     def attention(self, x: str, heads: int, *, memory: str = "", bias: str = "", is_masked: bool = False) -> str:
         """Return multi-head attention over ``[batch, length, features]``, without what it is added to.
@@ -161,27 +112,20 @@ class Net:
         size = features // heads
         source = memory or x
         count = self.shape(source)[1]
-        q = self("Transpose", self.reshape(self.dense(x, features), batch, length, heads, size), perm=[0, 2, 1, 3])
-        k = self("Transpose", self.reshape(self.dense(source, features), batch, count, heads, size), perm=[0, 2, 3, 1])
-        v = self("Transpose", self.reshape(self.dense(source, features), batch, count, heads, size), perm=[0, 2, 1, 3])
-        scores = self("Mul", self("MatMul", q, k), self.constant(1 / np.sqrt(size)))
+        q = self.Transpose(self.reshape(self.dense(x, features), batch, length, heads, size), perm=[0, 2, 1, 3])
+        k = self.Transpose(self.reshape(self.dense(source, features), batch, count, heads, size), perm=[0, 2, 3, 1])
+        v = self.Transpose(self.reshape(self.dense(source, features), batch, count, heads, size), perm=[0, 2, 1, 3])
+        scores = self.Mul(self.MatMul(q, k), self.constant(1 / np.sqrt(size)))
         if bias:
-            scores = self("Add", scores, bias)
-        shares = self("Softmax", scores, axis=-1)
+            scores = self.Add(scores, bias)
+        shares = self.Softmax(scores, axis=-1)
         if is_masked:
-            shares = self("Where", self("IsNaN", shares), self.constant(0), shares)
-        joined = self("Transpose", self("MatMul", shares, v), perm=[0, 2, 1, 3])
+            shares = self.Where(self.IsNaN(shares), self.constant(0), shares)
+        joined = self.Transpose(self.MatMul(shares, v), perm=[0, 2, 1, 3])
         return self.dense(self.reshape(joined, batch, length, features), features)
 
     def block(self, x: str, heads: int, wide: int = 4, **settings: Any) -> str:
         """Return a layer of a Transformer, normalised before its parts."""
-        x = self("Add", x, self.attention(self.normed(x, "layer"), heads, **settings))
+        x = self.Add(x, self.attention(self.normed(x, "layer"), heads, **settings))
         features = self.shape(x)[-1]
-        return self("Add", x, self.dense(self.gelu(self.dense(self.normed(x, "layer"), wide * features)), features))  # type: ignore[no-any-return]
-
-    def model(self, *outputs: str) -> onnx.ModelProto:
-        """Return the model with these outputs."""
-        results = [helper.make_value_info(one, self.types[one]) for one in outputs]
-        graph = helper.make_graph(self.nodes, "g", self.inputs, results, list(self.constants.values()))
-        opsets = [helper.make_opsetid("", OPSET)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+        return self.Add(x, self.dense(self.gelu(self.dense(self.normed(x, "layer"), wide * features)), features))

@@ -26,19 +26,8 @@ LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "BitCast"), "a view"),
     **dict.fromkeys(("Shape", "Size"), "reads no element"),
     **dict.fromkeys(
-        (
-            "Compress",
-            "Det",
-            "MaxRoiPool",
-            "NonMaxSuppression",
-            "NonZero",
-            "RoiAlign",
-            "Scan",
-            "Scatter",
-            "SplitToSequence",
-            "StringConcat",
-            "Unique",
-        ),
+        ("Compress", "Det", "MaxRoiPool", "NonMaxSuppression", "NonZero", "RoiAlign", "Scan", "Scatter",
+         "SplitToSequence", "StringConcat", "Unique"),
         "has no lowering",
     ),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow", "EyeLike", "Range", "ConstantOfShape"), "folds"),
@@ -47,29 +36,13 @@ LEFT_OUT: Mapping[str, str] = {
         "draws other numbers than the peer",
     ),
     **dict.fromkeys(
-        (
-            "AffineGrid",
-            "Attention",
-            "CastLike",
-            "CausalConvWithState",
-            "CenterCropPad",
-            "CumProd",
-            "GroupNormalization",
-            "LinearAttention",
-            "MeanVarianceNormalization",
-            "RMSNormalization",
-            "RotaryEmbedding",
-            "NegativeLogLikelihoodLoss",
-            "SequenceMap",
-            "SoftmaxCrossEntropyLoss",
-            "SwiGLU",
-            "Swish",
-            "TensorScatter",
-            "Upsample",
-        ),
+        ("AffineGrid", "Attention", "CastLike", "CausalConvWithState", "CenterCropPad", "CumProd",
+         "GroupNormalization", "LinearAttention", "MeanVarianceNormalization", "RMSNormalization", "RotaryEmbedding",
+         "NegativeLogLikelihoodLoss", "SequenceMap", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish", "TensorScatter",
+         "Upsample"),
         "becomes others, or is in no opset that all peers take",
     ),
-}
+}  # fmt: skip
 
 
 MATHEMATICS = "polynomials of its function, which are not counted, to 1 to 4 units in the last place"
@@ -106,48 +79,48 @@ def floats(net: Net, shape: Shape, name: str = "x") -> str:
 
 
 def unary(operator: str, kind: int = FLOAT, **attributes: Any) -> Build:
-    return lambda net, shape: net(operator, net.input("x", *shape, dtype=kind), **attributes)  # type: ignore[no-any-return]
+    return lambda net, shape: net.call(operator, net.input("x", *shape, dtype=kind), **attributes)
 
 
 def binary(operator: str, kind: int = FLOAT, **attributes: Any) -> Build:
-    return lambda net, s: net(  # type: ignore[no-any-return]
+    return lambda net, s: net.call(
         operator, net.input("x", *s, dtype=kind), net.input("y", *s, dtype=kind), **attributes
     )
 
 
 def reduced(operator: str) -> Build:
-    return lambda net, shape: net(operator, floats(net, shape), net.integers(-1))  # type: ignore[no-any-return]
+    return lambda net, shape: net.call(operator, floats(net, shape), net.integers(-1))
 
 
 def with_integers(operator: str, *numbers: int, **attributes: Any) -> Build:
-    return lambda net, shape: net(operator, floats(net, shape), net.integers(*numbers), **attributes)  # type: ignore[no-any-return]
+    return lambda net, shape: net.call(operator, floats(net, shape), net.integers(*numbers), **attributes)
 
 
 def split(net: Net, shape: Shape) -> str:
-    parts = net("Split", floats(net, shape), outputs=2, axis=1, num_outputs=2)
-    return net("Concat", *parts[::-1], axis=1)  # type: ignore[no-any-return]
+    parts = net.Split(floats(net, shape), outputs=2, axis=1, num_outputs=2)
+    return net.Concat(*parts[::-1], axis=1)
 
 
 def quantized(operator: str, kind: int) -> Build:
-    return lambda net, shape: net(  # type: ignore[no-any-return]
+    return lambda net, shape: net.call(
         operator, net.input("x", *shape, dtype=kind), net.constant(0.02), net.constant(128, np.uint8)
     )
 
 
 def matmul(net: Net, shape: Shape) -> str:
     m, k, n = shape
-    return net("MatMul", net.input("x", m, k), net.weights(k, n))  # type: ignore[no-any-return]
+    return net.MatMul(net.input("x", m, k), net.weights(k, n))
 
 
 def gemm(net: Net, shape: Shape) -> str:
     m, k, n = shape
-    return net("Gemm", net.input("x", m, k), net.weights(n, k), net.weights(n), transB=1)  # type: ignore[no-any-return]
+    return net.Gemm(net.input("x", m, k), net.weights(n, k), net.weights(n), transB=1)
 
 
 def integer_product(net: Net, shape: Shape) -> str:
     m, k, n = shape
     weights = net.constant(net.random.integers(-127, 128, (k, n)), np.int8)
-    return net("MatMulInteger", net.input("x", m, k, dtype=UINT8), weights)  # type: ignore[no-any-return]
+    return net.MatMulInteger(net.input("x", m, k, dtype=UINT8), weights)
 
 
 def quantized_product(net: Net, shape: Shape) -> str:
@@ -155,13 +128,13 @@ def quantized_product(net: Net, shape: Shape) -> str:
     zero, scale = net.constant(0, np.int8), net.constant(0.01)
     weights = net.constant(net.random.integers(-127, 128, (k, n)), np.int8)
     left = (net.input("x", m, k, dtype=onnx.TensorProto.INT8), scale, zero)
-    return net("QLinearMatMul", *left, weights, scale, zero, net.constant(0.5), zero)  # type: ignore[no-any-return]
+    return net.QLinearMatMul(*left, weights, scale, zero, net.constant(0.5), zero)
 
 
 def integer_convolution(net: Net, shape: Shape) -> str:
     channels = shape[1]
     weights = net.constant(net.random.integers(-127, 128, (channels, channels, 3, 3)), np.int8)
-    return net("ConvInteger", net.input("x", *shape, dtype=UINT8), weights, pads=[1] * 4)  # type: ignore[no-any-return]
+    return net.ConvInteger(net.input("x", *shape, dtype=UINT8), weights, pads=[1] * 4)
 
 
 def quantized_convolution(net: Net, shape: Shape) -> str:
@@ -169,7 +142,7 @@ def quantized_convolution(net: Net, shape: Shape) -> str:
     zero, scale = net.constant(0, np.int8), net.constant(0.01)
     weights = net.constant(net.random.integers(-127, 128, (channels, channels, 3, 3)), np.int8)
     left = (net.input("x", *shape, dtype=onnx.TensorProto.INT8), scale, zero)
-    return net("QLinearConv", *left, weights, scale, zero, net.constant(0.5), zero, pads=[1] * 4)  # type: ignore[no-any-return]
+    return net.QLinearConv(*left, weights, scale, zero, net.constant(0.5), zero, pads=[1] * 4)
 
 
 def recurrent(operator: str, gates: int) -> Build:
@@ -177,57 +150,57 @@ def recurrent(operator: str, gates: int) -> Build:
         steps, batch, size = shape
         weights = [net.weights(1, gates * size, size, terms=size) for _ in range(2)]
         outputs = 3 if operator == "LSTM" else 2
-        return net(operator, floats(net, (steps, batch, size)), *weights, outputs=outputs, hidden_size=size)[0]  # type: ignore[no-any-return]
+        return net.call(operator, floats(net, (steps, batch, size)), *weights, outputs=outputs, hidden_size=size)[0]
 
     return build
 
 
 def gathered(net: Net, shape: Shape) -> str:
     index = net.random.integers(0, shape[0], shape[0])
-    return net("Gather", floats(net, shape), net.integers(*index), axis=0)  # type: ignore[no-any-return]
+    return net.Gather(floats(net, shape), net.integers(*index), axis=0)
 
 
 def gathered_elements(net: Net, shape: Shape) -> str:
     index = net.constant(net.random.integers(0, shape[1], shape), np.int64)
-    return net("GatherElements", floats(net, shape), index, axis=1)  # type: ignore[no-any-return]
+    return net.GatherElements(floats(net, shape), index, axis=1)
 
 
 def gathered_places(net: Net, shape: Shape) -> str:
     index = net.constant(net.random.integers(0, shape[0], (shape[0], 1)), np.int64)
-    return net("GatherND", floats(net, shape), index)  # type: ignore[no-any-return]
+    return net.GatherND(floats(net, shape), index)
 
 
 def scattered_elements(net: Net, shape: Shape) -> str:
     index = net.constant(net.random.integers(0, shape[1], shape), np.int64)
-    return net("ScatterElements", floats(net, shape), index, floats(net, shape, "y"), axis=1, reduction="add")  # type: ignore[no-any-return]
+    return net.ScatterElements(floats(net, shape), index, floats(net, shape, "y"), axis=1, reduction="add")
 
 
 def scattered_places(net: Net, shape: Shape) -> str:
     index = net.constant(net.random.permutation(shape[0])[: shape[0] // 2, None], np.int64)
-    return net("ScatterND", floats(net, shape), index, floats(net, (shape[0] // 2, *shape[1:]), "y"))  # type: ignore[no-any-return]
+    return net.ScatterND(floats(net, shape), index, floats(net, (shape[0] // 2, *shape[1:]), "y"))
 
 
 def one_hot(net: Net, shape: Shape) -> str:
     index = net.constant(net.random.integers(0, shape[1], shape[0]), np.int64)
-    return net("OneHot", index, net.integers(shape[1]), net.input("values", 2))  # type: ignore[no-any-return]
+    return net.OneHot(index, net.integers(shape[1]), net.input("values", 2))
 
 
 def reversed_sequences(net: Net, shape: Shape) -> str:
     lengths = net.integers(*net.random.integers(1, shape[0] + 1, shape[1]))
-    return net("ReverseSequence", floats(net, (*shape, 32)), lengths)  # type: ignore[no-any-return]
+    return net.ReverseSequence(floats(net, (*shape, 32)), lengths)
 
 
 def where(net: Net, shape: Shape) -> str:
-    return net("Where", net.input("c", *shape, dtype=BOOL), floats(net, shape), floats(net, shape, "y"))  # type: ignore[no-any-return]
+    return net.Where(net.input("c", *shape, dtype=BOOL), floats(net, shape), floats(net, shape, "y"))
 
 
 def clipped(net: Net, shape: Shape) -> str:
-    return net("Clip", floats(net, shape), net.constant(-0.5), net.constant(0.5))  # type: ignore[no-any-return]
+    return net.Clip(floats(net, shape), net.constant(-0.5), net.constant(0.5))
 
 
 def sliced(net: Net, shape: Shape) -> str:
     ends = net.integers(*(one - 1 for one in shape[2:]))
-    return net("Slice", floats(net, shape), net.integers(1, 1), ends, net.integers(2, 3), net.integers(1, 2))  # type: ignore[no-any-return]
+    return net.Slice(floats(net, shape), net.integers(1, 1), ends, net.integers(2, 3), net.integers(1, 2))
 
 
 def normed_layer(net: Net, shape: Shape) -> str:
@@ -236,34 +209,34 @@ def normed_layer(net: Net, shape: Shape) -> str:
 
 def sampled(net: Net, shape: Shape) -> str:
     grid = net.constant(net.random.uniform(-1, 1, (shape[0], shape[2], shape[3], 2)))
-    return net("GridSample", floats(net, shape), grid)  # type: ignore[no-any-return]
+    return net.GridSample(floats(net, shape), grid)
 
 
 def spectra(net: Net, shape: Shape) -> str:
-    return net("DFT", floats(net, (*shape, 1)), "", net.constant(1, np.int64))  # type: ignore[no-any-return]
+    return net.DFT(floats(net, (*shape, 1)), "", net.constant(1, np.int64))
 
 
 def windowed_spectra(net: Net, shape: Shape) -> str:
     window = net.constant(np.hanning(64))
-    return net("STFT", floats(net, (*shape, 1)), net.constant(32, np.int64), window)  # type: ignore[no-any-return]
+    return net.STFT(floats(net, (*shape, 1)), net.constant(32, np.int64), window)
 
 
 def columns(net: Net, shape: Shape) -> str:
     n, c, h, w = shape
     source = floats(net, (n, 9 * c, (h - 2) * (w - 2)))
-    return net("Col2Im", source, net.integers(h, w), net.integers(3, 3))  # type: ignore[no-any-return]
+    return net.Col2Im(source, net.integers(h, w), net.integers(3, 3))
 
 
 def deformed(net: Net, shape: Shape) -> str:
     n, c, h, w = shape
     offsets = net.constant(net.random.uniform(-1, 1, (n, 18, h - 2, w - 2)))
-    return net("DeformConv", floats(net, shape), net.weights(c, c, 3, 3), offsets)  # type: ignore[no-any-return]
+    return net.DeformConv(floats(net, shape), net.weights(c, c, 3, 3), offsets)
 
 
 def unpooled(net: Net, shape: Shape) -> str:
     settings: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
-    most, places = net("MaxPool", floats(net, shape), outputs=2, **settings)
-    return net("MaxUnpool", most, places, **settings)  # type: ignore[no-any-return]
+    most, places = net.MaxPool(floats(net, shape), outputs=2, **settings)
+    return net.MaxUnpool(most, places, **settings)
 
 
 UNARY = (
@@ -301,12 +274,12 @@ CASES: Mapping[str, tuple[Build, Sequence[Shape]]] = {
     "Where": (where, IMAGES),
     "QuantizeLinear": (quantized("QuantizeLinear", FLOAT), IMAGES),
     "DequantizeLinear": (quantized("DequantizeLinear", UINT8), IMAGES),
-    "DynamicQuantizeLinear": (lambda net, s: net("DynamicQuantizeLinear", floats(net, s), outputs=3)[0], IMAGES),
+    "DynamicQuantizeLinear": (lambda net, s: net.DynamicQuantizeLinear(floats(net, s), outputs=3)[0], IMAGES),
     "MatMul": (matmul, PRODUCTS),
     "Gemm": (gemm, PRODUCTS),
     "MatMulInteger": (integer_product, PRODUCTS),
     "QLinearMatMul": (quantized_product, PRODUCTS),
-    "Einsum": (lambda net, s: net("Einsum", floats(net, s), net.weights(*s), equation="bik,bjk->bij"),
+    "Einsum": (lambda net, s: net.Einsum(floats(net, s), net.weights(*s), equation="bik,bjk->bij"),
                ((4, 32, 32), (4, 128, 64), (12, 256, 64))),
     "Conv": (lambda net, s: net.conv(floats(net, s), s[1], 3), FILTERED),
     "ConvInteger": (integer_convolution, FILTERED),
@@ -320,8 +293,8 @@ CASES: Mapping[str, tuple[Build, Sequence[Shape]]] = {
     "LayerNormalization": (normed_layer, ROWS),
     "LpNormalization": (unary("LpNormalization", axis=-1), ROWS),
     "LRN": (unary("LRN", size=5), IMAGES),
-    "CumSum": (lambda net, s: net("CumSum", floats(net, s), net.constant(1, np.int64)), ROWS),
-    "TopK": (lambda net, s: net("TopK", floats(net, s), net.integers(5), outputs=2)[0], ROWS),
+    "CumSum": (lambda net, s: net.CumSum(floats(net, s), net.constant(1, np.int64)), ROWS),
+    "TopK": (lambda net, s: net.TopK(floats(net, s), net.integers(5), outputs=2)[0], ROWS),
     "Gather": (gathered, ROWS),
     "GatherElements": (gathered_elements, ROWS),
     "GatherND": (gathered_places, ROWS),
@@ -336,7 +309,7 @@ CASES: Mapping[str, tuple[Build, Sequence[Shape]]] = {
     "Slice": (sliced, IMAGES),
     "Pad": (with_integers("Pad", 0, 0, 1, 2, 0, 0, 1, 2, mode="reflect"), IMAGES),
     "Tile": (with_integers("Tile", 1, 2, 1, 1), IMAGES),
-    "Expand": (lambda net, s: net("Expand", floats(net, (*s[:2], 1, s[3])), net.integers(*s)), IMAGES),
+    "Expand": (lambda net, s: net.Expand(floats(net, (*s[:2], 1, s[3])), net.integers(*s)), IMAGES),
     "GridSample": (sampled, IMAGES),
     "DFT": (spectra, ((1, 256), (16, 256), (16, 1000))),
     "STFT": (windowed_spectra, ((1, 1024), (1, 16384), (16, 16384))),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from graft.core.affine.counterexamples import sampled
-from graft.core.affine.expressions import Ranges, equal, interval, substituted, subtract
+from graft.core.affine.expressions import Ranges, equal, interval, subtract
 from graft.runtime.extents import Agreement, Extent, agree
 
 
@@ -20,12 +19,10 @@ class Equation:
     says: tuple[str, str, str] | None = field(default=None, compare=False)
     """The message where they do not agree: what stands before, between and behind the two numbers; or as the kind."""
 
-    def over(self, values: Mapping[str, Extent]) -> Equation:
-        """Return the equation, canonical, with symbols replaced."""
-        return Equation(substituted(self.left, values), substituted(self.right, values), self.kind)
-
     def holds(self, ranges: Ranges | None = None) -> bool | None:
         """Whether it holds for all values of its symbols, for none, or (None) for some, or that is not known."""
+        if isinstance(self.left, int) and isinstance(self.right, int):
+            return agree(self.kind, self.left, self.right)
         agreed = {agree(self.kind, *sides) for sides in sampled((self.left, self.right), ranges)}
         if len(agreed) > 1:
             return None

@@ -14,19 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import TypeAlias
 
-from graft.core.affine.polynomials import (
-    CACHED,
-    Monomial,
-    TooLargeError,
-    add,
-    divided,
-    multiply,
-    of_terms,
-    shared,
-    subtract,
-    terms,
-    without,
-)
+from graft.core.affine import polynomials
 from graft.runtime.extents import Extent, Operation, Symbol, symbols_of
 
 DIVISIONS = 3
@@ -81,7 +69,7 @@ def relevant(extent: Extent, ranges: Ranges) -> tuple[tuple[Extent, Range], ...]
     return tuple((one, ranges[one]) for one in found if one in ranges)
 
 
-@lru_cache(CACHED)
+@lru_cache(polynomials.CACHED)
 def _bounds(extent: Extent, known: tuple[tuple[Extent, Range], ...], divisions: int) -> Interval:
     ranges = dict(known)
     found = _sum_bounds(extent, ranges)
@@ -99,8 +87,8 @@ def _bounds(extent: Extent, known: tuple[tuple[Extent, Range], ...], divisions: 
 def _with_sum(extent: Extent, whole: Extent, factor: int, ranges: Ranges) -> Interval:
     """Return bounds of ``factor`` times a sum whose range is known and of what is left."""
     try:
-        rest = subtract(extent, multiply(factor, whole))
-    except TooLargeError:
+        rest = polynomials.subtract(extent, polynomials.multiply(factor, whole))
+    except polynomials.TooLargeError:
         return OPEN
     of_symbols: Ranges = {
         one: known for one, known in ranges.items() if isinstance(one, Symbol)
@@ -110,20 +98,20 @@ def _with_sum(extent: Extent, whole: Extent, factor: int, ranges: Ranges) -> Int
 
 def _multiples(extent: Extent, whole: Extent) -> set[int]:
     """Return the numbers of times that a sum may stand in another: once, taken away once, by its leading term."""
-    (leading, lead), *_ = terms(whole)
-    factor = dict(terms(extent)).get(leading, 0)
+    (leading, lead), *_ = polynomials.terms(whole)
+    factor = dict(polynomials.terms(extent)).get(leading, 0)
     return {1, -1, factor // lead} - {0} if factor % lead == 0 else {1, -1}
 
 
 def _sum_bounds(extent: Extent, ranges: Ranges) -> Interval:
     """Return bounds of a sum of products from those of its atoms alone."""
     result: Interval = (0, 0)
-    for monomial, factor in terms(extent):
+    for monomial, factor in polynomials.terms(extent):
         result = _plus(result, _times(_product_bounds(monomial, ranges), (factor, factor)))
     return result
 
 
-def _product_bounds(monomial: Monomial, ranges: Ranges) -> Interval:
+def _product_bounds(monomial: polynomials.Monomial, ranges: Ranges) -> Interval:
     result: Interval = (1, 1)
     for atom in monomial:
         result = _times(result, _atom_bounds(atom, ranges))
@@ -149,13 +137,13 @@ def _atom_bounds(atom: Symbol | Operation, ranges: Ranges) -> Interval:
 
 def _factored(extent: Extent, ranges: Ranges) -> Interval:
     """Return bounds of a sum whose products have atoms in common: ``b*s - 8*b`` is ``b*(s - 8)``."""
-    products = terms(extent)
+    products = polynomials.terms(extent)
     if len(products) < 2:
         return OPEN
-    common = reduce(shared, (monomial for monomial, _ in products))
+    common = reduce(polynomials.shared, (monomial for monomial, _ in products))
     if not common:
         return OPEN
-    rest = of_terms((without(monomial, common) or (), factor) for monomial, factor in products)
+    rest = polynomials.of_terms((polynomials.without(monomial, common) or (), factor) for monomial, factor in products)
     return _times(_product_bounds(common, ranges), _sum_bounds(rest, ranges))
 
 
@@ -164,7 +152,7 @@ def _factored(extent: Extent, ranges: Ranges) -> Interval:
 
 def _quotients(extent: Extent) -> Iterator[Operation]:
     """Yield the floor divisions that a sum of products has as factors."""
-    found = {atom: None for monomial, _ in terms(extent) for atom in monomial}
+    found = {atom: None for monomial, _ in polynomials.terms(extent) for atom in monomial}
     for atom in found:
         if isinstance(atom, Operation) and atom.operator == "floordiv":
             yield atom
@@ -174,22 +162,25 @@ def _without_quotient(
     extent: Extent, quotient: Operation, known: tuple[tuple[Extent, Range], ...], divisions: int
 ) -> Interval:
     """Return bounds of ``a*(e//d) + b`` from ``d*(e//d) == e - rest``, times d where that is a number."""
-    inside = [(monomial, factor) for monomial, factor in terms(extent) if quotient in monomial]
-    shares = [(without(monomial, (quotient,)) or (), factor) for monomial, factor in inside]
+    inside = [(monomial, factor) for monomial, factor in polynomials.terms(extent) if quotient in monomial]
+    shares = [(polynomials.without(monomial, (quotient,)) or (), factor) for monomial, factor in inside]
     if any(quotient in share for share, _ in shares) or (isinstance(quotient.right, int) and quotient.right < 1):
         return OPEN
-    factor, other = of_terms(shares), subtract(extent, of_terms(inside))
+    factor, other = polynomials.of_terms(shares), polynomials.subtract(extent, polynomials.of_terms(inside))
     dividend, divisor = quotient.left, quotient.right
     ranges = dict(known)
     try:
         if isinstance(divisor, int):
-            whole, scale = add(multiply(factor, dividend), multiply(divisor, other)), divisor
+            whole, scale = (
+                polynomials.add(polynomials.multiply(factor, dividend), polynomials.multiply(divisor, other)),
+                divisor,
+            )
         else:
-            share = divided(terms(factor), terms(divisor))
+            share = polynomials.divided(polynomials.terms(factor), polynomials.terms(divisor))
             if share is None:
                 return OPEN
-            factor, whole, scale = share, add(multiply(share, dividend), other), 1
-    except TooLargeError:
+            factor, whole, scale = share, polynomials.add(polynomials.multiply(share, dividend), other), 1
+    except polynomials.TooLargeError:
         return OPEN
     rest = _times(bounds(factor, ranges), _rest_bounds(bounds(divisor, ranges)))
     low, high = _plus(_bounds(whole, known, divisions), (-rest[1], -rest[0]))

@@ -15,7 +15,11 @@ from graft.errors import ModelError
 from graft.runtime.extents import Extent, Operation, Symbol
 
 MOST_TERMS = 64
-CACHED = 1 << 15
+CACHED = 1 << 18
+"""Results that each function remembers: those of a model of 10,000 operators with three symbols of its own for each.
+
+With fewer than a model has extents, every walk over it computes them all again.
+"""
 
 Monomial: TypeAlias = tuple["Symbol | Operation", ...]
 """Atoms multiplied with each other, sorted; the empty one is 1."""

@@ -140,7 +140,7 @@ def _atom_text(atom: Symbol | Operation, *, inner: bool) -> str:
     if atom.operator in ("min", "max"):
         return f"{atom.operator}({', '.join(map(text, flat(atom.operator, atom)))})"
     parts = [f"({text(side)})" if _is_compound(side) else text(side) for side in (atom.left, atom.right)]
-    shown = f"{parts[0]}//{parts[1]}"
+    shown = ("%" if atom.operator == "mod" else "//").join(parts)
     return f"({shown})" if inner else shown
 
 

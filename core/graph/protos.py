@@ -6,7 +6,8 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+from onnx.helper import make_tensor_type_proto
 
 from graft.errors import ModelError
 
@@ -22,6 +23,11 @@ def canonical(domain: str) -> str:
 def where_of(node: NodeProto) -> str:
     """``Conv (node 'conv1')``: how messages name a node."""
     return f"{node.op_type} (node '{node.name or next(iter(node.output), '')}')"
+
+
+def fault_of(node: NodeProto, fault: str) -> ModelError:
+    """Return the error that says what is wrong with a node."""
+    return ModelError(f"{where_of(node)}: {fault}", node=node.name)
 
 
 def subgraphs(node: NodeProto) -> list[GraphProto]:
@@ -58,6 +64,29 @@ def every_graph(graph: GraphProto) -> Iterator[GraphProto]:
         if node.attribute:
             for inner in subgraphs(node):
                 yield from every_graph(inner)
+
+
+def constants_of(graph: GraphProto) -> dict[str, TensorProto]:
+    """Return the constants of a graph whose contents are at hand, by name."""
+    found = {one.name: one for one in graph.initializer if one.data_location != TensorProto.EXTERNAL}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            found[node.output[0]] = node.attribute[0].t
+    return found
+
+
+def types_of(graph: GraphProto) -> dict[str, TypeProto]:
+    """Return the types that a graph states of its values, by name."""
+    values = (*graph.input, *graph.output, *graph.value_info)
+    types = {value.name: value.type for value in values if value.HasField("type")}
+    return types | {one.name: make_tensor_type_proto(one.data_type, list(one.dims)) for one in graph.initializer}
+
+
+def put_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
+    """Let these be the nodes of a graph; its own may be among them."""
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
 
 
 def order(nodes: Sequence[NodeProto]) -> list[NodeProto]:

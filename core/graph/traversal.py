@@ -31,6 +31,11 @@ def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
                 yield from all_nodes(body)
 
 
+def count_nodes(model: ir.Model) -> int:
+    """Return the number of nodes, those in bodies included."""
+    return sum(1 for _ in all_nodes(model.graph))
+
+
 def all_graphs(model: ir.Model) -> Iterator[ir.Graph]:
     """Yield the main graph of a model, then the bodies that it had then, outer ones first."""
     yield model.graph

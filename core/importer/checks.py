@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from graft.core.graph.protos import canonical, every_node, order, subgraphs, where_of
+from graft.core.graph.protos import canonical, every_node, fault_of, order, subgraphs, where_of
 from graft.core.importer.external_data import tensor_bytes
 from graft.core.operators.definition.table import OPERATORS
 from graft.errors import ModelError
@@ -51,6 +51,8 @@ def check_header(model: ModelProto) -> None:
     """Check that names are text, and that there is a graph with outputs and an IR version that can be read.
 
     A newer IR version can be read where nothing new is used.
+
+    Raise ModelError where one of these is not so.
     """
     check_encoding(model)
     if not model.HasField("ir_version") or not model.HasField("graph"):
@@ -79,7 +81,10 @@ def _has_unknown_fields(message: Message) -> bool:
 
 
 def check_encoding(message: Message) -> None:
-    """Check that strings are UTF-8 (Python gives another one as bytes) and element types exist, in every part."""
+    """Check that strings are UTF-8 (Python gives another one as bytes) and element types exist, in every part.
+
+    Raise ModelError with the first that is not.
+    """
     if isinstance(message, TypeProto.Tensor | TypeProto.SparseTensor) and message.elem_type not in ELEMENT_TYPES:
         raise ModelError(f"a value of the model has the unknown element type {message.elem_type}")
     for descriptor, value in message.ListFields():
@@ -93,7 +98,10 @@ def check_encoding(message: Message) -> None:
 
 
 def opset_imports(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
-    """Return the imported operator sets by domain ("" for ai.onnx)."""
+    """Return the imported operator sets by domain ("" for ai.onnx).
+
+    Raise ModelError for an opset that onnx does not know.
+    """
     opsets: dict[str, int] = {}
     for entry in imports:
         opsets[canonical(entry.domain)] = entry.version
@@ -131,25 +139,21 @@ def _check_operator(node: NodeProto, domain: str, opsets: dict[str, int]) -> Non
     names = own or _operator_sets().get(domain)
     if names is None:
         known = ", ".join(sorted(name or "ai.onnx" for name in _operator_sets()))
-        raise ModelError(
-            f"{where_of(node)}: unknown domain '{shown}'; known are {known}, the model's own functions and what "
-            f"plugins register",
-            node=node.name,
+        raise fault_of(
+            node, f"unknown domain '{shown}'; known are {known}, the model's own functions and what plugins register"
         )
     if domain not in opsets:
-        raise ModelError(f"{where_of(node)}: the model does not import operator set '{shown}'", node=node.name)
+        raise fault_of(node, f"the model does not import operator set '{shown}'")
     version = opsets[domain]
     if node.op_type not in names:
         near = difflib.get_close_matches(node.op_type, names, 1)
         hint = f"; did you mean '{near[0]}'" if near else ""
-        raise ModelError(
-            f"{where_of(node)}: operator set '{shown}' has no operator '{node.op_type}'{hint}", node=node.name
-        )
+        raise fault_of(node, f"operator set '{shown}' has no operator '{node.op_type}'{hint}")
     if names[node.op_type] > version:
-        raise ModelError(
-            f"{where_of(node)}: '{node.op_type}' came with opset {names[node.op_type]} of '{shown}' but the "
+        raise fault_of(
+            node,
+            f"'{node.op_type}' came with opset {names[node.op_type]} of '{shown}' but the "
             f"model imports opset {version}",
-            node=node.name,
         )
 
 
@@ -190,13 +194,16 @@ def check_names(
     where: str,
     outer: set[str] | None = None,
 ) -> None:
-    """Check that every value has one producer and every name one value, and that there is no cycle."""
+    """Check that every value has one producer and every name one value, and that there is no cycle.
+
+    Raise ModelError with the node where one has not.
+    """
     nodes = list(nodes)
     producers: dict[str, NodeProto] = {}
     for node in nodes:
         for name in filter(None, node.output):
             if name in producers or name in defined:
-                raise ModelError(f"{where_of(node)}: value '{name}' is computed twice in {where}", node=node.name)
+                raise fault_of(node, f"value '{name}' is computed twice in {where}")
             producers[name] = node
     known = set() if outer is None else outer  # not a copy: there may be thousands of bodies in a graph of thousands
     own = (defined | producers.keys()) - known
@@ -247,10 +254,8 @@ def _check_attributes(node: NodeProto, known: set[str]) -> None:
     least = _LEAST.get(node.op_type, {})
     for attribute in node.attribute:
         if attribute.i < least.get(attribute.name, attribute.i):
-            raise ModelError(
-                f"{where_of(node)}: {attribute.name} is {attribute.i}, where at least {least[attribute.name]} is "
-                "expected",
-                node=node.name,
+            raise fault_of(
+                node, f"{attribute.name} is {attribute.i}, where at least {least[attribute.name]} is expected"
             )
         if attribute.type == TENSOR:
             check_tensor(attribute.t, f"{where_of(node)}: attribute '{attribute.name}'")

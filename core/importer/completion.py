@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from graft.core.graph.exception_translation import readable
-from graft.core.graph.protos import canonical, every_graph
+from graft.core.graph.protos import canonical, constants_of, every_graph
 from graft.core.importer.checks import is_early
 from graft.core.operators.definition.function_body import MICROSOFT
 from graft.core.shapes.inference import infer_proto, infer_shapes
@@ -97,11 +97,7 @@ def say_halves(graph: onnx.GraphProto) -> list[str]:
 def _frame_length(node: onnx.NodeProto, graphs: Sequence[onnx.GraphProto]) -> int | None:
     """Return the points of the frames of an STFT, as given or those of the window; None where they are not known."""
     window, given = (node.input[place] if len(node.input) > place else "" for place in (2, 3))
-    tensors = {tensor.name: tensor for inner in graphs for tensor in inner.initializer}
-    for other in (other for inner in graphs for other in inner.node if other.op_type == "Constant"):
-        for one in other.attribute:
-            if one.name == "value" and one.HasField("t"):
-                tensors |= dict.fromkeys(other.output[:1], one.t)
+    tensors = {name: tensor for inner in graphs for name, tensor in constants_of(inner).items()}
     if given:
         with readable():
             array = onnx.numpy_helper.to_array(tensors[given]) if given in tensors else np.zeros(0)

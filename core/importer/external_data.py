@@ -9,6 +9,7 @@ model hubs keep both); it is then opened like any other.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import re
@@ -37,10 +38,13 @@ class Reference:
     offset: int = 0
     length: int | None = None
 
-    @property
-    def where(self) -> str:
-        """How messages name this reference."""
-        return f"external data of tensor '{self.tensor}' in '{self.location}'"
+    def fault(self, what: str) -> ModelError:
+        """Return the error that says what is wrong with this reference."""
+        return _fault(self.tensor, f"in '{self.location}'{what}")
+
+
+def _fault(tensor: str, what: str) -> ModelError:
+    return ModelError(f"external data of tensor '{tensor}' {what}", tensor=tensor)
 
 
 @dataclass(slots=True)
@@ -64,15 +68,9 @@ class ModelDirectory:
         length = reference.length or min(left, needed)
         if reference.offset + length > size or length < 0:
             end = reference.offset + max(length, 0)
-            raise ModelError(
-                f"{reference.where} ends at byte {end} but the file has {size} bytes; is the download complete?",
-                tensor=reference.tensor,
-            )
+            raise reference.fault(f" ends at byte {end} but the file has {size} bytes; is the download complete?")
         if length != needed:
-            raise ModelError(
-                f"{reference.where} has {length} bytes but its type needs {needed}; export the model again",
-                tensor=reference.tensor,
-            )
+            raise reference.fault(f" has {length} bytes but its type needs {needed}; export the model again")
         return memoryview(data)[reference.offset : reference.offset + length]
 
     def tensor(self, tensor: onnx.TensorProto) -> ir.TensorProtocol:
@@ -88,12 +86,10 @@ class ModelDirectory:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ModelError(f"{reference.where}: that is not a regular file", tensor=reference.tensor)
+                raise reference.fault(": that is not a regular file")
             if status.st_nlink > 1:
-                raise ModelError(
-                    f"{reference.where}: the file has {status.st_nlink} hard links, so it may belong to somebody "
-                    f"else; copy it",
-                    tensor=reference.tensor,
+                raise reference.fault(
+                    f": the file has {status.st_nlink} hard links, so it may belong to somebody else; copy it"
                 )
             return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if status.st_size else b""
         finally:
@@ -113,10 +109,7 @@ class ModelDirectory:
         except OSError as error:
             os.close(descriptor)
             reason = "it is a symbolic link" if _is_link(base, parts) else error.strerror
-            raise ModelError(
-                f"{reference.where}: cannot open '{self.path / reference.location}': {reason}",
-                tensor=reference.tensor,
-            ) from error
+            raise reference.fault(f": cannot open '{self.path / reference.location}': {reason}") from error
         return descriptor
 
     def _resolved(self, reference: Reference, parts: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
@@ -128,10 +121,9 @@ class ModelDirectory:
         for root in roots:
             if target.is_relative_to(root):
                 return root, target.relative_to(root).parts
-        raise ModelError(
-            f"{reference.where}: cannot open '{self.path / reference.location}': it is a symbolic link that leads out "
-            "of the model's directory; copy the file there",
-            tensor=reference.tensor,
+        raise reference.fault(
+            f": cannot open '{self.path / reference.location}': it is a symbolic link that leads out "
+            "of the model's directory; copy the file there"
         )
 
 
@@ -154,14 +146,10 @@ def reference_of(tensor: onnx.TensorProto) -> Reference:
     for entry in tensor.external_data:
         if entry.key not in KEYS or entry.key in entries:
             fault = "unknown" if entry.key not in KEYS else "repeated"
-            raise ModelError(
-                f"external data of tensor '{tensor.name}' has the {fault} key '{entry.key}'; "
-                f"known keys are {', '.join(KEYS)}",
-                tensor=tensor.name,
-            )
+            raise _fault(tensor.name, f"has the {fault} key '{entry.key}'; known keys are {', '.join(KEYS)}")
         entries[entry.key] = entry.value
     if not entries.get("location"):
-        raise ModelError(f"external data of tensor '{tensor.name}' has no location", tensor=tensor.name)
+        raise _fault(tensor.name, "has no location")
     length = entries.get("length")
     return Reference(
         tensor.name,
@@ -172,29 +160,17 @@ def reference_of(tensor: onnx.TensorProto) -> Reference:
 
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:
-    """Return the number of bytes that a tensor's type and shape need."""
+    """Return the number of bytes that a tensor's type and shape need; raise ModelError where they need none."""
     if tensor.data_type not in set(ir.DataType) - {ir.DataType.UNDEFINED, ir.DataType.STRING}:
-        raise ModelError(
-            f"external data of tensor '{tensor.name}' has element type {tensor.data_type}, which cannot be external",
-            tensor=tensor.name,
-        )
+        raise _fault(tensor.name, f"has element type {tensor.data_type}, which cannot be external")
     if any(dimension < 0 for dimension in tensor.dims):
-        raise ModelError(
-            f"external data of tensor '{tensor.name}' has the shape {list(tensor.dims)}; dimensions are at least 0",
-            tensor=tensor.name,
-        )
-    elements = 1
-    for dimension in tensor.dims:
-        elements *= dimension
-    return -(-elements * ir.DataType(tensor.data_type).bitwidth // 8)
+        raise _fault(tensor.name, f"has the shape {list(tensor.dims)}; dimensions are at least 0")
+    return -(-int(math.prod(tensor.dims)) * ir.DataType(tensor.data_type).bitwidth // 8)
 
 
 def _byte_count(tensor: onnx.TensorProto, key: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ModelError(
-            f"external data of tensor '{tensor.name}' has {key} '{text}', which is not a number of bytes",
-            tensor=tensor.name,
-        )
+        raise _fault(tensor.name, f"has {key} '{text}', which is not a number of bytes")
     return int(text)
 
 
@@ -210,10 +186,7 @@ def _safe_parts(reference: Reference) -> tuple[str, ...]:
         else:
             is_outside = True
     if is_outside:
-        raise ModelError(
-            f"{reference.where}: the path leaves the model's directory; use a relative path without '..'",
-            tensor=reference.tensor,
-        )
+        raise reference.fault(": the path leaves the model's directory; use a relative path without '..'")
     return tuple(parts)
 
 

@@ -11,7 +11,16 @@ from typing import Any
 
 import onnx
 
-from graft.core.graph.protos import canonical, every_node, nodes_of_model, subgraphs
+from graft.core.graph.dimensions import unique
+from graft.core.graph.protos import (
+    canonical,
+    constants_of,
+    every_node,
+    nodes_of_model,
+    put_nodes,
+    subgraphs,
+    types_of,
+)
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.function_body import Body, Function, learn
 from graft.core.operators.definition.table import Trait
@@ -62,9 +71,9 @@ def _expand(graph: onnx.GraphProto, opsets: Opsets, outer: Types) -> list[str]:
     """Write bodies in the place of the nodes of a graph and of its subgraphs; return the operators that went."""
     if not _is_anywhere(graph):
         return []
-    types = {**outer, **_types(graph)}
+    types = {**outer, **types_of(graph)}
     taken = {name for node in every_node(graph.node) for name in (node.name, *node.input, *node.output)} | types.keys()
-    data = _data(graph)
+    data = constants_of(graph)
     names: list[str] = []
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
@@ -79,9 +88,7 @@ def _expand(graph: onnx.GraphProto, opsets: Opsets, outer: Types) -> list[str]:
         for one in [node] if written is None else written:
             if any(name and name not in types for name in one.output):
                 learn(one, types, data, opsets)
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
+    put_nodes(graph, nodes)
     return names
 
 
@@ -101,7 +108,7 @@ def _own_body(
 ) -> list[onnx.NodeProto] | None:
     if any(name and (name not in types or not types[name].tensor_type.HasField("shape")) for name in node.input):
         return None
-    body = Body(node, types, data, lambda name: _fresh(name, taken))
+    body = Body(node, types, data, lambda name: unique(name, taken))
     try:
         function(body)
     except ModelError:
@@ -109,23 +116,6 @@ def _own_body(
             return None
         raise
     return body.nodes
-
-
-def _data(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    """Return the constants of a graph whose contents are at hand, by name."""
-    data = {one.name: one for one in graph.initializer if one.data_location != onnx.TensorProto.EXTERNAL}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            data[node.output[0]] = node.attribute[0].t
-    return data
-
-
-def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
-    values = (*graph.input, *graph.output, *graph.value_info)
-    types = {value.name: value.type for value in values if value.HasField("type")}
-    for tensor in graph.initializer:
-        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
-    return types
 
 
 def _body(node: onnx.NodeProto, opsets: Opsets, types: Types) -> onnx.FunctionProto | None:
@@ -189,7 +179,7 @@ def _renamed(
 ) -> onnx.NodeProto:  # fmt: skip
     """Return a copy of a body's node in its new names; those of its outputs join ``renamed``."""
     result = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
-    result.name = _fresh(f"{stem}/{node.name or node.op_type}", taken)
+    result.name = unique(f"{stem}/{node.name or node.op_type}", taken)
     result.input.extend(renamed.get(name, name) for name in node.input)
     for attribute in node.attribute:
         source = attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
@@ -202,7 +192,7 @@ def _renamed(
             _rename_graph(graph, renamed, attributes, stem, taken)
     for name in node.output:
         if name not in renamed:
-            renamed[name] = _fresh(f"{stem}/{name}", taken)
+            renamed[name] = unique(f"{stem}/{name}", taken)
         result.output.append(renamed[name])
     return result
 
@@ -217,20 +207,10 @@ def _rename_graph(
     """Give all values of a body's subgraph new names, in place."""
     renamed = dict(outer)
     for value in (*graph.input, *graph.initializer):
-        renamed[value.name] = value.name = _fresh(f"{stem}/{value.name}", taken)
+        renamed[value.name] = value.name = unique(f"{stem}/{value.name}", taken)
     nodes = [_renamed(node, renamed, attributes, stem, taken) for node in graph.node]
     del graph.node[:]
     graph.node.extend(nodes)
     del graph.value_info[:]
     for value in graph.output:
         value.name = renamed[value.name]
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    """Return a name, with a number where it is taken, and take it."""
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}_{number}"
-    taken.add(found)
-    return found

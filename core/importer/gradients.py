@@ -11,10 +11,10 @@ from functools import partial
 
 import onnx
 
-from graft.core.graph.protos import where_of
+from graft.core.graph.dimensions import unique
+from graft.core.graph.protos import constants_of, fault_of, put_nodes, types_of, where_of
 from graft.core.operators.definition.function_body import Body
 from graft.core.shapes.inference import infer_proto
-from graft.errors import ModelError
 
 DOMAIN = "ai.onnx.preview.training"
 Rule = Callable[[Body, onnx.NodeProto, Sequence[str], str, str], Sequence[str]]
@@ -29,33 +29,13 @@ def write_gradients(proto: onnx.ModelProto) -> list[str]:
     wanted = [node for node in proto.graph.node if node.op_type == "Gradient" and node.domain == DOMAIN]
     for node in wanted:
         inferred = infer_proto(proto).graph
-        types = {value.name: value.type for value in (*inferred.input, *inferred.value_info, *inferred.output)}
-        types |= {
-            one.name: onnx.helper.make_tensor_type_proto(one.data_type, one.dims) for one in proto.graph.initializer
-        }
-        data = {one.name: one for one in proto.graph.initializer}
-        data |= {
-            one.output[0]: one.attribute[0].t
-            for one in proto.graph.node
-            if one.op_type == "Constant" and one.attribute and one.attribute[0].name == "value"
-        }
+        types = types_of(inferred)
+        data = constants_of(proto.graph)
         taken = {name for other in proto.graph.node for name in (other.name, *other.input, *other.output)}
-        written = _differentiated(Body(node, types, data, partial(_fresh, taken)), proto.graph)
+        written = _differentiated(Body(node, types, data, partial(unique, taken=taken)), proto.graph)
         place = list(proto.graph.node).index(node)
-        nodes = [*proto.graph.node[:place], *written, *proto.graph.node[place + 1 :]]
-        copies = [onnx.NodeProto.FromString(one.SerializeToString()) for one in nodes]
-        del proto.graph.node[:]
-        proto.graph.node.extend(copies)
+        put_nodes(proto.graph, [*proto.graph.node[:place], *written, *proto.graph.node[place + 1 :]])
     return [node.name for node in wanted]
-
-
-def _fresh(taken: set[str], name: str) -> str:
-    number, found = 1, name
-    while found in taken:
-        number += 1
-        found = f"{name}_{number}"
-    taken.add(found)
-    return found
 
 
 def _differentiated(f: Body, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -66,10 +46,10 @@ def _differentiated(f: Body, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     steps = []
     for node in _path(graph, set(fixed), set(xs), y):
         if node.op_type not in RULES or node.domain:
-            raise ModelError(
-                f"{where_of(node)}: it stands between the inputs and the result '{y}' of "
+            raise fault_of(
+                node,
+                f"it stands between the inputs and the result '{y}' of "
                 f"{where_of(f.node)}, and no derivative of it is known; known are those of {', '.join(sorted(RULES))}",
-                node=node.name,
             )
         given = [here.get(name, name) for name in node.input]
         attributes = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}

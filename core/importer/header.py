@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx
 
-from graft.core.graph.protos import canonical, every_graph, every_node, nodes_of_model, subgraphs
+from graft.core.graph.protos import canonical, every_graph, every_node, nodes_of_model, put_nodes, subgraphs
 from graft.core.operators.definition.function_body import MICROSOFT
 
 OLDEST_IR = 4
@@ -29,10 +29,14 @@ def complete_header(proto: onnx.ModelProto, ir_version: int) -> None:
 
 
 def complete_names(proto: onnx.ModelProto) -> None:
-    """Give nodes names and the short domain, and drop initialisers without a name and dimensions below 0."""
+    """Give nodes names and the short domain, and drop what says nothing.
+
+    That is: inputs without a name at the end of a node's, initialisers without a name, dimensions below 0.
+    """
     for node in nodes_of_model(proto):
         node.domain = canonical(node.domain)
         node.name = node.name or next(iter(node.output), "")
+        _drop_absent_inputs(node)
     for graph in every_graph(proto.graph):
         for place in reversed(range(len(graph.initializer))):
             if not graph.initializer[place].name:
@@ -41,6 +45,14 @@ def complete_names(proto: onnx.ModelProto) -> None:
             for dimension in value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ():
                 if dimension.dim_value < 0:
                     dimension.Clear()
+
+
+def _drop_absent_inputs(node: onnx.NodeProto) -> None:
+    """End a node's inputs with the last that is there: rules of inference in onnx count those without a name."""
+    while node.input and not node.input[-1] and onnx.defs.has(node.op_type, node.domain):
+        if len(node.input) == onnx.defs.get_schema(node.op_type, node.domain).min_input:
+            return
+        del node.input[-1]
 
 
 def compute_results(graph: onnx.GraphProto) -> None:
@@ -69,9 +81,7 @@ def state_conditions(graph: onnx.GraphProto) -> None:
                 true = onnx.helper.make_tensor("", onnx.TensorProto.BOOL, [], [True])
                 nodes.append(onnx.helper.make_node("Constant", [], [node.input[1]], node.input[1], value=true))
         if nodes:
-            kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in (*nodes, *one.node)]
-            del one.node[:]
-            one.node.extend(kept)
+            put_nodes(one, (*nodes, *one.node))
 
 
 def complete_imports(proto: onnx.ModelProto) -> list[str]:

@@ -15,6 +15,7 @@ from graft.core.graph.dimensions import (
     forget_stated,
     keep_ranges,
     name_dimensions,
+    unique,
 )
 from graft.core.graph.exception_translation import CONTRADICTIONS, readable, tidy
 from graft.core.graph.traversal import all_nodes
@@ -31,7 +32,6 @@ from graft.runtime.arguments import DIMS, SHAPES, optional, takes
 
 
 @takes(source=SOURCE, shapes=optional(SHAPES), dims=optional(DIMS))
-@collection_paused()
 def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, dims: Dims | None = None) -> ir.Model:
     """Return a model, checked, brought to opset `OPSET`, with shapes inferred and every node named.
 
@@ -42,6 +42,12 @@ def load(source: Source, *, shapes: Mapping[str, Sequence[int]] | None = None, d
     input becomes a constant. What was done stands in ``record_of(model)``. A model that `load` returned is returned as
     it is. Raises ModelError.
     """
+    return imported(source, shapes, dims)
+
+
+@collection_paused()
+def imported(source: Source, shapes: Mapping[str, Sequence[int]] | None, dims: Dims | None) -> ir.Model:
+    """Return what `load` does, of arguments that were checked where they came in."""
     if isinstance(source, ir.Model) and RECORD in source.meta and not shapes and not dims:
         return source
     proto, constants = opened(source)
@@ -107,13 +113,7 @@ def _name_nodes(model: ir.Model) -> None:
     nodes = list(all_nodes(model.graph))
     taken: set[str] = set()
     for node in nodes:
-        wanted = node.name or node.outputs[0].name or node.op_type
-        name, number = wanted, 1
-        while name in taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        taken.add(name)
-        node.name = name
+        node.name = unique(node.name or node.outputs[0].name or node.op_type, taken)
 
 
 def _shown(name: str, shape: Sequence[int]) -> str:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from graft.core.graph.dimensions import ranges_of
 from graft.core.graph.exception_translation import NONSENSE, sound
 from graft.core.graph.traversal import all_nodes
-from graft.core.graph.view import NodeView
+from graft.core.graph.view import NodeView, likeness
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.checks import Fault
 from graft.core.operators.index_check import index_bounds
+from graft.core.shapes.equations import refuse_contradictions
 from graft.errors import ModelError
 
 
@@ -20,13 +22,16 @@ def check_nodes(model: ir.Model) -> None:
 
     Extents in a body are left aside: a branch that is not taken may have impossible ones.
     """
+    ranges, asked = ranges_of(model), set[object]()
     for node in all_nodes(model.graph):
         view = NodeView(node)
         row = OPERATORS.of(view)
         _check(view, () if row is None else row.attributes)
         _check_indices(view)
         if node.graph is model.graph:
-            _check(view, () if row is None else row.operands)
+            if row is not None and row.asked_when_loaded and ((key := likeness(node)) is None or key not in asked):
+                refuse_contradictions(view, ranges)
+                asked.add(key)
             _check_extents(view)
 
 

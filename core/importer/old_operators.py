@@ -8,9 +8,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from graft.core.graph.protos import canonical, every_graph, where_of
+from graft.core.graph.protos import canonical, constants_of, every_graph, fault_of
 from graft.core.operators.functions.legacy import EXPERIMENTAL, LEGACY
-from graft.errors import ModelError
 
 
 def name_old(proto: onnx.ModelProto, opset: int) -> list[str]:
@@ -86,10 +85,10 @@ def masks_of(graph: onnx.GraphProto) -> set[str]:
             if node.op_type != "Dropout" or node.domain:
                 continue
             if any(given.name == "is_test" and not given.i for given in node.attribute):
-                raise ModelError(
-                    f"{where_of(node)}: is_test is 0, which asks for training, which Graft takes from opset 12 on; "
+                raise fault_of(
+                    node,
+                    "is_test is 0, which asks for training, which Graft takes from opset 12 on; "
                     "leave it out, or set it to 1",
-                    node=node.name,
                 )
             found.update(node.output[1:])
     return found & (read - {""})
@@ -112,12 +111,7 @@ def resizes_of(graph: onnx.GraphProto) -> dict[str, str]:
     """
     found = {}
     for one in every_graph(graph):
-        constants = {tensor.name: tensor for tensor in (*graph.initializer, *one.initializer)}
-        constants |= {
-            node.output[0]: node.attribute[0].t
-            for node in one.node
-            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value"
-        }
+        constants = {**constants_of(graph), **constants_of(one)}
         for node in one.node:
             if node.op_type in ("Upsample", "Resize") and not node.domain:
                 found[node.output[0]] = _nearest_of(node, constants.get)
@@ -134,10 +128,10 @@ def _nearest_of(node: onnx.NodeProto, constant: Callable[[str], onnx.TensorProto
         return "ceil"
     mode = next((one.s for one in node.attribute if one.name == "mode"), b"nearest")
     if mode == b"nearest":
-        raise ModelError(
-            f"{where_of(node)}: it enlarges along one axis and reduces along another, by the rules for the nearest "
+        raise fault_of(
+            node,
+            "it enlarges along one axis and reduces along another, by the rules for the nearest "
             "pixel of opset 10; export the model again with opset 11 or later",
-            node=node.name,
         )
     return "floor"
 

@@ -14,7 +14,7 @@ from graft.core.graph.traversal import all_graphs
 from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.table import Trait
-from graft.core.rewriting.node_rewrite import is_operator
+from graft.core.rewriting.node_rewrite import is_operator, moved_inputs
 
 WIDER = {
     ir.DataType.INT4: (ir.DataType.INT8, np.int8),
@@ -52,11 +52,7 @@ def _can_be_wide(value: ir.Value, wide: set[ir.Value]) -> bool:
 
 def _all_wide(node: ir.Node, wide: set[ir.Value]) -> bool:
     moves = OPERATORS.has(NodeView(node), Trait.DATA_MOVEMENT)
-    return moves and all(value in wide for value in _moved(node))
-
-
-def _moved(node: ir.Node) -> list[ir.Value | None]:
-    return list(node.inputs if node.op_type == "Concat" else node.inputs[:1])
+    return moves and all(value in wide for value in moved_inputs(node))
 
 
 def _reads(node: ir.Node, number: int, wide: set[ir.Value]) -> bool:

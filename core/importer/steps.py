@@ -14,19 +14,11 @@ import onnx.inliner
 import onnx_ir as ir
 
 from graft.core.graph.exception_translation import CONTRADICTIONS, REFUSALS, readable, tidy
-from graft.core.graph.protos import every_graph, order, subgraphs
+from graft.core.graph.protos import every_graph, order, put_nodes, subgraphs
+from graft.core.importer import header
 from graft.core.importer.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains, say_halves
 from graft.core.importer.function_bodies import expand_functions, has_functions
 from graft.core.importer.gradients import write_gradients
-from graft.core.importer.header import (
-    complete_header,
-    complete_imports,
-    complete_names,
-    compute_results,
-    drop_uncalled,
-    state_conditions,
-    state_defaults,
-)
 from graft.core.importer.node_checks import check_nodes
 from graft.core.importer.old_operators import name_old
 from graft.core.importer.sparse import make_dense
@@ -76,10 +68,10 @@ def _opset(proto: onnx.ModelProto) -> int:
 
 
 def _complete_silently(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
-    complete_header(proto, IR_VERSION)
-    complete_names(proto)
-    compute_results(proto.graph)
-    state_conditions(proto.graph)
+    header.complete_header(proto, IR_VERSION)
+    header.complete_names(proto)
+    header.compute_results(proto.graph)
+    header.state_conditions(proto.graph)
     return proto, ""
 
 
@@ -105,9 +97,7 @@ def _sort_graph(graph: onnx.GraphProto) -> bool:
         changed |= _sort_graph(inner)
     sequence = order(nodes)
     if any(old is not new for old, new in zip(nodes, sequence, strict=True)):
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in sequence]
-        del graph.node[:]
-        graph.node.extend(copies)
+        put_nodes(graph, sequence)
         return True
     return changed
 
@@ -171,7 +161,7 @@ def _inline_functions(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     if not proto.functions:
         return proto, ""
     note = f"functions inlined: {', '.join(function.name for function in proto.functions)}"
-    state_defaults(proto)
+    header.state_defaults(proto)
     try:
         inlined = onnx.inliner.inline_local_functions(proto, convert_version=True)
     except (*REFUSALS, RuntimeError) as error:
@@ -189,8 +179,8 @@ def _expand_functions(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
 REPAIRS = (
     Step("complete-header", _complete_silently),
     Step("merge-imports", _in_place(lambda proto: filter(None, [merge_imports(proto)]))),
-    Step("drop-uncalled-functions", _in_place(drop_uncalled)),
-    Step("complete-imports", _in_place(complete_imports, "operator sets that nodes use: {}")),
+    Step("drop-uncalled-functions", _in_place(header.drop_uncalled)),
+    Step("complete-imports", _in_place(header.complete_imports, "operator sets that nodes use: {}")),
     Step("make-dense", _in_place(lambda proto: make_dense(proto.graph), "sparse tensors made dense: {}")),
     Step("name-old-operators", _name_old),
     Step("level-functions", _level_functions),

@@ -12,22 +12,9 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import Lanes, block, let, loop
-from graft.core.operators.definition.index_bounds import IndexBound, Size, UnknownError
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Block,
-    Buffer,
-    CallExtern,
-    Expression,
-    For,
-    Function,
-    If,
-    Load,
-    LoopKind,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.operators.definition.facts import UnknownError
+from graft.core.operators.definition.index_bounds import IndexBound, Size
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import loops_over
 
 BLOCK = 1024
@@ -51,15 +38,15 @@ def index_bounds(node: NodeView, *, varying: bool = False) -> tuple[IndexBound, 
 
 def index_check(
     name: str, dtype: str, count: int, columns: int, bounds: Sequence[IndexBound], lanes: Lanes
-) -> Function:
+) -> ir.Function:
     """Return the function ``name`` that fails if one of ``count`` indices lies outside of what ``bounds`` say.
 
     ``columns`` is the extent of the last axis, where bounds are of one column of it.
     """
     assert dtype in DTYPES, dtype
-    indices = Buffer("indices", dtype, (b.index(count),))
+    indices = ir.Buffer("indices", dtype, (b.index(count),))
     parts = [_checked(indices, bound, 1 if bound.column is None else columns, lanes) for bound in bounds]
-    return Function(name, (indices,), 0, block(*parts))
+    return ir.Function(name, (indices,), 0, block(*parts))
 
 
 def varying_index_check(
@@ -68,23 +55,23 @@ def varying_index_check(
     rank: int,
     bounds: Sequence[IndexBound],
     sources: Mapping[int, tuple[str, int]],
-    kind: LoopKind = "serial",
-) -> Function:
+    kind: ir.LoopKind = "serial",
+) -> ir.Function:
     """Return the same check where extents are known only when it runs: of each index by itself, in loops of a kind.
 
     The inputs behind the indices are ``sources`` by number, of a type and a rank: their extents say the range.
     """
     assert dtype in DTYPES, dtype
-    indices = Buffer("indices", dtype, b.variables(rank, "extent"))
+    indices = ir.Buffer("indices", dtype, b.variables(rank, "extent"))
     others = {
-        number: Buffer(f"source{number}", kind, b.variables(axes, f"source{number}_"))
+        number: ir.Buffer(f"source{number}", kind, b.variables(axes, f"source{number}_"))
         for number, (kind, axes) in sources.items()
     }
 
-    def value(size: Size) -> Expression:
+    def value(size: Size) -> ir.Expression:
         if isinstance(size, int):
             return b.index(size)
-        total: Expression = b.index(size.number)
+        total: ir.Expression = b.index(size.number)
         for number, axis, factor in size.extents:
             total = b.add(b.multiply(others[number].shape[axis], factor), total)
         return total
@@ -92,35 +79,35 @@ def varying_index_check(
     parts = []
     for bound in bounds:
         axes = b.variables(rank)
-        place: tuple[Expression, ...] = axes
+        place: tuple[ir.Expression, ...] = axes
         if bound.column is not None:
             place = (*axes[:-1], b.index(bound.column))
-        found = b.cast(Load(indices, place), "int64")
+        found = b.cast(ir.Load(indices, place), "int64")
         low, high = value(bound.low), value(bound.high)
         wrong = b.either(b.less(found, low), b.greater(found, high))
         arguments = (b.index(bound.axis), value(bound.extent), low, high)
         looped = axes if bound.column is None else axes[:-1]
-        refused = If(wrong, CallExtern("fail_index", (found, *arguments)))
+        refused = ir.If(wrong, ir.CallExtern("fail_index", (found, *arguments)))
         parts.append(loops_over(zip(looped, indices.shape, strict=False), refused, kind))
-    return Function(name, (indices, *others.values()), 0, block(*parts))
+    return ir.Function(name, (indices, *others.values()), 0, block(*parts))
 
 
-def _checked(indices: Buffer, bound: IndexBound, stride: int, lanes: Lanes) -> Statement:
+def _checked(indices: ir.Buffer, bound: IndexBound, stride: int, lanes: Lanes) -> ir.Statement:
     count = b.dims(indices)[0] // stride
     vectors, rest = divmod(count, lanes.count)
     blocks, more = divmod(vectors, BLOCK)
     column = bound.column or 0
 
-    def vector(number: Expression, mask: Expression | None = None) -> Expression:
+    def vector(number: ir.Expression, mask: ir.Expression | None = None) -> ir.Expression:
         place = b.add(b.multiply(number, lanes.count * stride), column)
-        return Load(indices, (lanes.ramp(place, stride),), mask)
+        return ir.Load(indices, (lanes.ramp(place, stride),), mask)
 
-    parts: list[Statement] = []
+    parts: list[ir.Statement] = []
     if blocks:
-        number = Variable("block")
+        number = ir.Variable("block")
         first = b.multiply(number, BLOCK)
         parts.append(
-            For(
+            ir.For(
                 number,
                 b.index(blocks),
                 "parallel",
@@ -132,48 +119,48 @@ def _checked(indices: Buffer, bound: IndexBound, stride: int, lanes: Lanes) -> S
     if rest:
         mask = b.less(lanes.ramp(b.index(0)), lanes.splat(b.index(rest)))
         parts.append(_span(bound, lanes, indices.dtype, 1, lambda i: vector(b.index(vectors), mask)))
-    return Block(tuple(parts))
+    return ir.Block(tuple(parts))
 
 
 def _span(
-    bound: IndexBound, lanes: Lanes, dtype: str, count: int, vector: Callable[[Expression], Expression]
-) -> Statement:
+    bound: IndexBound, lanes: Lanes, dtype: str, count: int, vector: Callable[[ir.Expression], ir.Expression]
+) -> ir.Statement:
     """Return the check of ``vector(i)`` for i in ``[0, count)``; lanes that are masked off read as a legal 0."""
     least, greatest = (
-        Buffer(name, dtype, (b.index(lanes.count),), memory="register") for name in ("least", "greatest")
+        ir.Buffer(name, dtype, (b.index(lanes.count),), memory="register") for name in ("least", "greatest")
     )
     whole = (lanes.ramp(b.index(0)),)
     start = lanes.zeros(dtype)
 
-    def step(i: Expression) -> Statement:
+    def step(i: ir.Expression) -> ir.Statement:
         return let(
             vector(i),
             lambda x: block(
-                Store(least, whole, b.minimum(Load(least, whole), x)),
-                Store(greatest, whole, b.maximum(Load(greatest, whole), x)),
+                ir.Store(least, whole, b.minimum(ir.Load(least, whole), x)),
+                ir.Store(greatest, whole, b.maximum(ir.Load(greatest, whole), x)),
             ),
         )
 
-    def test(found: Expression, wrong: Expression) -> Statement:
+    def test(found: ir.Expression, wrong: ir.Expression) -> ir.Statement:
         arguments = map(b.index, (bound.axis, _number(bound.extent), _number(bound.low), _number(bound.high)))
-        return If(wrong, CallExtern("fail_index", (b.cast(found, "int64"), *arguments)))
+        return ir.If(wrong, ir.CallExtern("fail_index", (b.cast(found, "int64"), *arguments)))
 
     body = block(
-        Store(least, whole, start),
-        Store(greatest, whole, start),
+        ir.Store(least, whole, start),
+        ir.Store(greatest, whole, start),
         loop(count, step),
         let(
-            lanes.joined("min", Load(least, whole)),
+            lanes.joined("min", ir.Load(least, whole)),
             lambda x: test(x, b.less(b.cast(x, "int64"), _number(bound.low))),
             "low",
         ),
         let(
-            lanes.joined("max", Load(greatest, whole)),
+            lanes.joined("max", ir.Load(greatest, whole)),
             lambda x: test(x, b.greater(b.cast(x, "int64"), _number(bound.high))),
             "high",
         ),
     )
-    return Allocate(least, Allocate(greatest, body))
+    return ir.Allocate(least, ir.Allocate(greatest, body))
 
 
 def _number(size: Size) -> int:

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_nodes
+from graft.core.rewriting.node_pass import NodePass, Rewriter
 from graft.core.rewriting.node_rewrite import is_operator, replace_node
 
 
 @dataclass(frozen=True)
-class CanonicalizeOperators:
+class CanonicalizeOperators(NodePass):
     """Rewrite operators into the form that patterns and backends look for.
 
     1. Sum of two becomes Add
@@ -21,19 +21,17 @@ class CanonicalizeOperators:
 
     name: ClassVar[str] = "canonicalize-operators"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        changed = False
-        for node in list(all_nodes(model.graph)):
-            if is_operator(node, "Sum") and len(node.inputs) == 2:  # case 1
-                node = replace_node(node, "Add", node.inputs)
-                changed = True
-            if is_operator(node, "Add", "Mul") and _constant_first(node):  # case 2
-                first, second = node.inputs
-                node.replace_input_with(0, second)
-                node.replace_input_with(1, first)
-                changed = True
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        is_sum = is_operator(node, "Sum") and len(node.inputs) == 2
+        if is_sum:  # case 1
+            node = replace_node(node, "Add", node.inputs)
+        is_swapped = is_operator(node, "Add", "Mul") and _constant_first(node)
+        if is_swapped:  # case 2
+            first, second = node.inputs
+            node.replace_input_with(0, second)
+            node.replace_input_with(1, first)
+        return is_sum or is_swapped
 
 
 def _constant_first(node: ir.Node) -> bool:

@@ -9,25 +9,15 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.affine.expressions import Ranges, is_at_least
-from graft.core.graph.dimensions import ranges_of
-from graft.core.graph.traversal import all_nodes
 from graft.core.operators.definition.facts import Shape
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    add_constant,
-    constant_of,
-    is_operator,
-    is_view,
-    origin_of,
-    sole_use,
-    static_shape,
-)
+from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
 from graft.core.shapes.shape_arithmetic import comes_from_shapes
 from graft.core.shapes.symbolic_shapes import dimensions_of
 
 
 @dataclass(frozen=True)
-class CanonicalizeShapes:
+class CanonicalizeShapes(NodePass):
     """Give shape operands as literal constants.
 
     1. Reshape and Expand whose output shape is known take it as a constant, without 0 and -1: not where data decide it
@@ -39,22 +29,19 @@ class CanonicalizeShapes:
 
     name: ClassVar[str] = "canonicalize-shapes"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        names, ranges, changed = Names(model), ranges_of(model), False
-        for node in list(all_nodes(model.graph)):
-            if is_operator(node, "Reshape", "Expand"):
-                changed |= _write_shape(node, names) or _write_symbolic(node, names, ranges)
-            if is_operator(node, "Reshape"):
-                changed |= _skip_view(node)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        if not rewrite.is_operator(node, "Reshape", "Expand"):
+            return False
+        changed = _write_shape(node, rewriter.names) or _write_symbolic(node, rewriter)
+        return (node.op_type == "Reshape" and _skip_view(node)) or changed
 
 
 def _write_shape(node: ir.Node, names: Names) -> bool:  # case 1
-    shape, graph = static_shape(node.outputs[0]), node.graph
+    shape, graph = rewrite.static_shape(node.outputs[0]), node.graph
     if shape is None or 0 in shape or not isinstance(graph, ir.Graph):
         return False
-    stated = constant_of(node.inputs[1])
+    stated = rewrite.constant_of(node.inputs[1])
     if stated is not None and tuple(stated.tolist()) == shape:
         return False
     if node.op_type == "Expand" and stated is not None:
@@ -62,22 +49,22 @@ def _write_shape(node: ir.Node, names: Names) -> bool:  # case 1
     if node.inputs[1] is None or not comes_from_shapes(node.inputs[1]):
         return False
     name = names.fresh(f"{node.outputs[0].name}_shape")
-    node.replace_input_with(1, add_constant(graph, name, np.array(shape, np.int64)))
+    node.replace_input_with(1, rewrite.add_constant(graph, name, np.array(shape, np.int64)))
     return True
 
 
-def _write_symbolic(node: ir.Node, names: Names, ranges: Ranges) -> bool:  # case 2
+def _write_symbolic(node: ir.Node, rewriter: Rewriter) -> bool:  # case 2
     source, output, graph = node.inputs[0], node.outputs[0], node.graph
     before = None if source is None else dimensions_of(source)
     after = dimensions_of(output)
-    if not is_operator(node, "Reshape") or after is None or before is None or not isinstance(graph, ir.Graph):
+    if not rewrite.is_operator(node, "Reshape") or after is None or before is None or not isinstance(graph, ir.Graph):
         return False
-    target = symbolic_target(before, after, ranges)
-    stated = constant_of(node.inputs[1])
+    target = symbolic_target(before, after, rewriter.ranges)
+    stated = rewrite.constant_of(node.inputs[1])
     if target is None or (stated is not None and stated.tolist() == target):
         return False
-    name = names.fresh(f"{output.name}_shape")
-    node.replace_input_with(1, add_constant(graph, name, np.array(target, np.int64)))
+    name = rewriter.names.fresh(f"{output.name}_shape")
+    node.replace_input_with(1, rewrite.add_constant(graph, name, np.array(target, np.int64)))
     node.attributes.pop("allowzero", None)
     return True
 
@@ -96,13 +83,13 @@ def symbolic_target(before: Shape, after: Shape, ranges: Ranges) -> list[int] | 
 
 
 def _skip_view(node: ir.Node) -> bool:  # case 3
-    source, stated = node.inputs[0], constant_of(node.inputs[1])
+    source, stated = node.inputs[0], rewrite.constant_of(node.inputs[1])
     producer = None if source is None else source.producer()
-    if producer is None or source is None or not is_view(producer) or producer.graph is not node.graph:
+    if producer is None or source is None or not rewrite.is_view(producer) or producer.graph is not node.graph:
         return False
     literal = stated is not None and bool((stated > 0).all())
-    if not literal or not sole_use(source) or producer.inputs[0] is None:
+    if not literal or not rewrite.sole_use(source) or producer.inputs[0] is None:
         return False
-    node.metadata_props.update(origin_of(producer, node))
+    node.metadata_props.update(rewrite.origin_of(producer, node))
     node.replace_input_with(0, producer.inputs[0])
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -14,16 +14,10 @@ from graft.core.graph.traversal import all_graphs, all_nodes
 from graft.core.graph.view import COPIES_ZERO, NodeView, constant_tensor
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Contents, Shape
+from graft.core.operators.definition.phrases import Phrases
 from graft.core.operators.definition.table import Trait
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    add_constant,
-    attribute_of,
-    constant_of,
-    has_trait,
-    is_operator,
-    origin_of,
-)
+from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names
 from graft.core.shapes.shape_arithmetic import WHOLE_NUMBERS, shape_arithmetic
 from graft.core.shapes.symbolic_shapes import BODIES, SymbolicInference, dimensions_of
 from graft.runtime.extents import Extent, ExtentOperator, Operation, Symbol
@@ -39,8 +33,8 @@ class DeriveShapes:
     """Compute what is known of small integer tensors from the shapes of inputs, or write it down.
 
     1. elements that are all numbers, whatever the shapes of inputs: a constant
-    2. elements that are extents over the symbols of inputs: Shape of the inputs, sums, products and a Concat, before
-       all other nodes, the same for all that are alike
+    2. elements that are extents over the symbols of inputs: Shape of the inputs, sums and products, joined,
+       before all other nodes, the same for all that are alike
     3. the target of a Reshape that is no constant is the shape of its result, which may have an extent of 0;
        that this copied another extent of the input is remembered, for what the Reshape demands
 
@@ -80,7 +74,7 @@ class DeriveShapes:
 
 
 def _reshapes(model: ir.Model) -> list[tuple[ir.Node, ir.Value]]:
-    nodes = (node for node in all_nodes(model.graph) if is_operator(node, "Reshape"))
+    nodes = (node for node in all_nodes(model.graph) if rewrite.is_operator(node, "Reshape"))
     return [(node, target) for node in nodes if (target := node.inputs[1]) is not None]
 
 
@@ -91,9 +85,9 @@ def _inferred(target: Contents | None) -> str:
 
 def _has_something(node: ir.Node) -> bool:
     """Whether the contents of a node's results may begin to be known there, or a Reshape waits for its target."""
-    if has_trait(node, Trait.SHAPE_ONLY) or is_operator(node, *BODIES):
+    if rewrite.has_trait(node, Trait.SHAPE_ONLY) or rewrite.is_operator(node, *BODIES):
         return True
-    if is_operator(node, "Reshape") and constant_of(node.inputs[1]) is None:
+    if rewrite.is_operator(node, "Reshape") and rewrite.constant_of(node.inputs[1]) is None:
         return True
     row = OPERATORS.of(NodeView(node))
     return (
@@ -118,9 +112,9 @@ def _target(
 ) -> tuple[Extent, ...] | None:
     """Return the extents to give a Reshape as its target (case 3), None where it has one that says the same."""
     if (
-        not is_operator(node, "Reshape")
-        or constant_of(node.inputs[1]) is not None
-        or attribute_of(node, "allowzero", 0)
+        not rewrite.is_operator(node, "Reshape")
+        or rewrite.constant_of(node.inputs[1]) is not None
+        or rewrite.attribute_of(node, "allowzero", 0)
     ):
         return None
     shape = shapes.get(node.outputs[0]) or ()
@@ -163,7 +157,7 @@ def _is_writable(extent: Extent) -> bool:
 
 
 @dataclass
-class _Writer:
+class _Writer(Phrases[ir.Value]):
     """Writes extents as nodes at the beginning of the main graph, each once."""
 
     model: ir.Model
@@ -182,8 +176,8 @@ class _Writer:
         assert known is not None and dtype is not None and node is not None, old
         if all(isinstance(one, int) for one in known):
             array = np.array(known, dtype.numpy()).reshape(contents.shape)
-            constant = add_constant(graph, self.names.fresh(f"{old.name}_known"), array)
-            constant.metadata_props.update(origin_of(node))
+            constant = rewrite.add_constant(graph, self.names.fresh(f"{old.name}_known"), array)
+            constant.metadata_props.update(rewrite.origin_of(node))
             return constant
         return self.extents(old.name or "", contents.shape, known, dtype)
 
@@ -198,12 +192,14 @@ class _Writer:
 
     def _tensor(self, name: str, shape: tuple[int, ...], known: tuple[Extent, ...], dtype: ir.DataType) -> ir.Value:
         parts = [self._vector(one) for one in known]
-        result = parts[0] if len(parts) == 1 else self._node("Concat", parts, len(parts), f"{name}_shape", axis=0)
+        result = parts[0]
+        if len(parts) > 1:
+            result = self.concatenated(*parts, axis=0, count=len(parts), name=f"{name}_shape")
         if not shape:
-            axes = add_constant(self.model.graph, self.names.fresh("axes"), np.array([0], np.int64))
-            result = self._node("Squeeze", [result, axes], None, f"{name}_extent")
+            result = self("Squeeze", result, self.ints(0), count=None, name=f"{name}_extent")
         if dtype is not ir.DataType.INT64:
-            result = self._node("Cast", [result], len(parts) if shape else None, f"{name}_int32", to=int(dtype))
+            count = len(parts) if shape else None
+            result = self("Cast", result, count=count, name=f"{name}_int32", to=int(dtype))
             result.type = ir.TensorType(dtype)
         return result
 
@@ -212,17 +208,27 @@ class _Writer:
             return self.vectors[extent]
         match extent:
             case int():
-                result = add_constant(self.model.graph, self.names.fresh("extent"), np.array([extent], np.int64))
+                result = self.ints(extent)
             case Symbol(name):
                 source, axis = self.places[name]
-                result = self._node("Shape", [source], 1, f"extent_{name}", start=axis, end=axis + 1)
+                result = self("Shape", source, name=f"extent_{name}", start=axis, end=axis + 1)
             case Operation(operator, left, right):
-                operands = [self._vector(left), self._vector(right)]
-                result = self._node(WRITTEN_AS[operator], operands, 1, "extent")
+                result = self(WRITTEN_AS[operator], self._vector(left), self._vector(right))
         self.vectors[extent] = result
         return result
 
-    def _node(self, op_type: str, inputs: list[ir.Value], count: int | None, name: str, **attributes: int) -> ir.Value:
+    def ints(self, *values: int) -> ir.Value:
+        """Return a constant vector of int64."""
+        return rewrite.add_constant(self.model.graph, self.names.fresh("extent"), np.array(values, np.int64))
+
+    def __call__(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        count: int | None = 1,
+        name: str = "extent",
+        **attributes: Any,
+    ) -> ir.Value:
         """Add a node that gives ``count`` elements, None for a scalar."""
         name = self.names.fresh(name)
         node = ir.node(op_type, inputs, attributes=attributes, name=name)

@@ -7,17 +7,17 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_nodes
 from graft.core.graph.view import NodeView
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Facts
+from graft.core.rewriting.node_pass import NodePass, Rewriter
 from graft.core.rewriting.node_rewrite import bypass, is_view
 from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.core.types import CUSTOM_DOMAIN
 
 
 @dataclass(frozen=True)
-class EliminateIdentity:
+class EliminateIdentity(NodePass):
     """Remove nodes that compute exactly their first input, and whose other results (Dropout's mask) nobody reads.
 
     Which do, their rows say (`Operator.identity`).
@@ -25,14 +25,11 @@ class EliminateIdentity:
 
     name: ClassVar[str] = "eliminate-identity"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        changed = False
-        for node in list(all_nodes(model.graph)):
-            is_unread = not any(one.uses() or one.is_graph_output() for one in node.outputs[1:])
-            if is_unread and node.inputs and node.inputs[0] is not None and _is_identity(node):
-                changed |= bypass(node)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        is_unread = not any(one.uses() or one.is_graph_output() for one in node.outputs[1:])
+        is_copy = is_unread and bool(node.inputs) and node.inputs[0] is not None and _is_identity(node)
+        return is_copy and bypass(node)
 
 
 def _is_identity(node: ir.Node) -> bool:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_nodes
 from graft.core.graph.view import ValueView
-from graft.core.rewriting.node_rewrite import Names, attribute_of, is_operator, origin_of
-from graft.core.shapes.inference import infer_shapes
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
+from graft.core.rewriting.node_rewrite import attribute_of, hand_over, is_operator
+from graft.core.rewriting.writer import Writer
 
 
 @dataclass(frozen=True)
-class ExplicitCaches:
+class ExplicitCaches(NodePass):
     """Write Attention that gives its caches with the new keys and values back as Concats and Attention over these.
 
     The caches are needed in memory anyway. So attention has one result, and is one kernel; and growing caches look
@@ -25,17 +24,14 @@ class ExplicitCaches:
     """
 
     name: ClassVar[str] = "explicit-caches"
+    infers: ClassVar[bool] = True
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        nodes = [node for node in all_nodes(model.graph) if _grows(node)]
-        names = Names(model) if nodes else None
-        for node in nodes:
-            assert names is not None
-            _rewrite(node, names)
-        if nodes:
-            infer_shapes(model)
-        return bool(nodes)
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        grows = _grows(node)
+        if grows:
+            _rewrite(node, rewriter.names)
+        return grows
 
 
 def _grows(node: ir.Node) -> bool:
@@ -64,41 +60,19 @@ def _counts(node: ir.Node) -> bool:
 
 
 def _rewrite(node: ir.Node, names: Names) -> None:
+    writer = Writer(node, names)
     for number, past in ((1, 4), (2, 5)):
-        parts = [node.inputs[past], node.inputs[number]]
-        whole = _before(node, names, "Concat", parts, axis=2)
+        old, new = node.inputs[past], node.inputs[number]
+        assert old is not None, f"'{node.name}' has no cache"
+        assert new is not None, f"'{node.name}' has no input {number}"
+        whole = writer.concatenated(old, new, axis=2)
         if len(node.outputs) > number:
-            _hand_over(node.outputs[number], whole)
+            hand_over(node.outputs[number], whole)
+            node.outputs[number].name = ""  # by which nobody calls it any more
         node.replace_input_with(number, whole)
     keys, query = node.inputs[1], node.inputs[0]
     node.resize_inputs(4)
     if _counts(node):
         node.resize_inputs(7)
-        count = _before(node, names, "Shape", [keys], start=2, end=3)
-        batch = _before(node, names, "Shape", [query], start=0, end=1)
-        node.replace_input_with(6, _before(node, names, "Expand", [count, batch]))
-
-
-def _hand_over(old: ir.Value, new: ir.Value) -> None:
-    """Let a value take the place of an output of a node, by which nobody calls it any more."""
-    graph, name = new.graph, old.name
-    for use in list(old.uses()):
-        use.node.replace_input_with(use.idx, new)
-    for place, value in enumerate(graph.outputs if graph is not None else ()):
-        if graph is not None and value is old:
-            graph.outputs[place] = new
-    old.name, new.name = "", name
-
-
-def _before(
-    node: ir.Node, names: Names, op_type: str, inputs: Sequence[ir.Value | None], **attributes: Any
-) -> ir.Value:
-    """Return the result of a node before ``node`` that stands for it."""
-    graph = node.graph
-    assert graph is not None, f"'{node.name}' is in no graph"
-    name = names.fresh(f"{node.name}_{op_type.lower()}")
-    step = ir.node(op_type, inputs, attributes=attributes, name=name)
-    step.metadata_props.update(origin_of(node))
-    step.outputs[0].name = names.fresh(name)
-    graph.insert_before(node, step)
-    return step.outputs[0]
+        count, batch = writer("Shape", keys, start=2, end=3), writer("Shape", query, start=0, end=1)
+        node.replace_input_with(6, writer("Expand", count, batch))

@@ -12,22 +12,13 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_graphs
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    add_constant,
-    attribute_of,
-    constant_of,
-    is_operator,
-    origin_of,
-    replace_node,
-    sole_use,
-    static_shape,
-)
+from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
+from graft.core.rewriting.writer import Writer
 
 
 @dataclass(frozen=True)
-class FoldBatchNormalization:
+class FoldBatchNormalization(NodePass):
     """Compose chains of BatchNormalization, Mul, Div, Add and Sub that are affine in each channel.
 
     1. after a Conv, ConvTranspose (of one group) or Gemm with constant weights that nobody else reads: into its
@@ -40,18 +31,10 @@ class FoldBatchNormalization:
 
     name: ClassVar[str] = "fold-batch-normalization"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        names, changed = Names(model), False
-        for graph in list(all_graphs(model)):
-            done: set[ir.Node] = set()
-            for node in list(graph):
-                if node in done or (first := _affine(node)) is None:
-                    continue
-                chain = _chain(node, first)
-                done.update(chain.nodes)
-                changed |= _fold(graph, chain, names)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        first = _affine(node)
+        return first is not None and _fold(_chain(node, first), rewriter.names)
 
 
 @dataclass(slots=True)
@@ -63,6 +46,12 @@ class _Chain:
     shift: np.ndarray
 
     @property
+    def graph(self) -> ir.Graph:
+        graph = self.nodes[-1].graph
+        assert isinstance(graph, ir.Graph), f"'{self.nodes[-1].name}' is in no graph"
+        return graph
+
+    @property
     def source(self) -> ir.Value:
         value = self.nodes[0].inputs[0]
         assert value is not None, f"'{self.nodes[0].name}' has no input"
@@ -71,7 +60,7 @@ class _Chain:
 
 def _affine(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
     """Return scale and shift, float64[channels], of a node that is affine in each channel, else None."""
-    if not is_operator(node, "BatchNormalization", "Mul", "Div", "Add", "Sub"):
+    if not rewrite.is_operator(node, "BatchNormalization", "Mul", "Div", "Add", "Sub"):
         return None
     source = node.inputs[0] if node.inputs else None
     shape = None if source is None else source.shape
@@ -82,9 +71,9 @@ def _affine(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     if source.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
         return None
-    if is_operator(node, "BatchNormalization"):
+    if rewrite.is_operator(node, "BatchNormalization"):
         return _normalization(node)
-    operand = _per_channel(constant_of(node.inputs[1]), len(shape), channels)
+    operand = _per_channel(rewrite.constant_of(node.inputs[1]), len(shape), channels)
     if operand is None:
         return None
     ones, zeros = np.ones_like(operand), np.zeros_like(operand)
@@ -96,15 +85,15 @@ def _affine(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _normalization(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
-    if attribute_of(node, "training_mode", 0) or any(value.uses() for value in node.outputs[1:]):
+    if rewrite.attribute_of(node, "training_mode", 0) or any(value.uses() for value in node.outputs[1:]):
         return None
-    arrays = [constant_of(value) for value in node.inputs[1:5]]
+    arrays = [rewrite.constant_of(value) for value in node.inputs[1:5]]
     if any(array is None for array in arrays):
         return None
     scale, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
     if (variance < 0).any():
         return None
-    factor = scale / np.sqrt(variance + attribute_of(node, "epsilon", 1e-5))
+    factor = scale / np.sqrt(variance + rewrite.attribute_of(node, "epsilon", 1e-5))
     return factor, bias - mean * factor
 
 
@@ -121,7 +110,7 @@ def _per_channel(operand: np.ndarray | None, rank: int, channels: int) -> np.nda
 
 def _chain(node: ir.Node, first: tuple[np.ndarray, np.ndarray]) -> _Chain:
     chain = _Chain([node], *first)
-    while sole_use(chain.nodes[-1].outputs[0]):
+    while rewrite.sole_use(chain.nodes[-1].outputs[0]):
         successor = next(iter(chain.nodes[-1].outputs[0].uses())).node
         step = _affine(successor) if successor.graph is node.graph else None
         if step is None or successor.inputs[0] is not chain.nodes[-1].outputs[0]:
@@ -131,36 +120,38 @@ def _chain(node: ir.Node, first: tuple[np.ndarray, np.ndarray]) -> _Chain:
     return chain
 
 
-def _fold(graph: ir.Graph, chain: _Chain, names: Names) -> bool:
+def _fold(chain: _Chain, names: Names) -> bool:
     producer = chain.source.producer()
-    if producer is not None and producer.graph is graph and sole_use(chain.source) and _absorbs(producer):
-        _fold_into(graph, producer, chain, names)  # case 1
+    if producer is not None and producer.graph is chain.graph and rewrite.sole_use(chain.source) and _absorbs(producer):
+        _fold_into(producer, chain, names)  # case 1
         return True
     if len(chain.nodes) > 2 or any(node.op_type == "BatchNormalization" for node in chain.nodes):
-        _rewrite(graph, chain, names)  # case 2
+        _rewrite(chain, names)  # case 2
         return True
     return False
 
 
 def _absorbs(node: ir.Node) -> bool:
-    if not is_operator(node, "Conv", "ConvTranspose", "Gemm") or any(
-        value is not None and value.const_value is None for value in node.inputs[1:]
-    ):
+    if rewrite.channels_of_weights(node) is None or rewrite.is_operator(node, "MatMul"):
+        return False
+    if any(value is not None and value.const_value is None for value in node.inputs[1:]):
         return False
     if node.op_type == "ConvTranspose":
-        return bool(attribute_of(node, "group", 1) == 1)
+        return bool(rewrite.attribute_of(node, "group", 1) == 1)
     if node.op_type == "Gemm":
-        bias = static_shape(node.inputs[2]) if len(node.inputs) > 2 else ()
-        return bool(bias is not None and len(bias) <= 1 and attribute_of(node, "beta", 1.0) == 1)
+        bias = rewrite.static_shape(node.inputs[2]) if len(node.inputs) > 2 else ()
+        return bool(bias is not None and len(bias) <= 1 and rewrite.attribute_of(node, "beta", 1.0) == 1)
     return True
 
 
-def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: Names) -> None:
-    weights, bias = constant_of(node.inputs[1]), constant_of(node.inputs[2]) if len(node.inputs) > 2 else None
+def _fold_into(node: ir.Node, chain: _Chain, names: Names) -> None:
+    graph, weights, bias = (
+        chain.graph,
+        rewrite.constant_of(node.inputs[1]),
+        rewrite.constant_of(node.inputs[2]) if len(node.inputs) > 2 else None,
+    )
     assert weights is not None, f"the weights of '{node.name}' are constant"
-    axis = 1 if node.op_type == "ConvTranspose" else 0
-    if node.op_type == "Gemm" and not attribute_of(node, "transB", 0):
-        axis = 1
+    axis = rewrite.channels_of_weights(node)
     along = [-1 if index == axis else 1 for index in range(weights.ndim)]
     scaled = np.empty_like(weights, order="C")
     # Computed in float64 and rounded once, a few thousand elements at a time.
@@ -168,42 +159,37 @@ def _fold_into(graph: ir.Graph, node: ir.Node, chain: _Chain, names: Names) -> N
     start = np.zeros(len(chain.scale)) if bias is None else bias.astype(np.float64)
     shifted = (start * chain.scale + chain.shift).astype(weights.dtype)
     base = node.inputs[1].name if node.inputs[1] is not None else node.name
-    inputs = [node.inputs[0], add_constant(graph, names.fresh(f"{base}_folded"), scaled)]
-    inputs.append(add_constant(graph, names.fresh(f"{node.name}_bias_folded"), shifted))
+    inputs = [node.inputs[0], rewrite.add_constant(graph, names.fresh(f"{base}_folded"), scaled)]
+    inputs.append(rewrite.add_constant(graph, names.fresh(f"{node.name}_bias_folded"), shifted))
     fused = _replace_chain(chain, node.op_type, inputs, [node, *chain.nodes])
     fused.attributes.update(node.attributes)
     fused.name = node.name
     graph.remove(node, safe=True)
 
 
-def _rewrite(graph: ir.Graph, chain: _Chain, names: Names) -> None:
-    rank, dtype = len(chain.source.shape or ()), chain.source.dtype
+def _rewrite(chain: _Chain, names: Names) -> None:
+    graph, rank, dtype = chain.graph, len(chain.source.shape or ()), chain.source.dtype
     assert dtype is not None, f"'{chain.source.name}' has a type"
     along = (-1, *[1] * (rank - 2))
-    near, last = chain.nodes[-1].outputs[0].name, chain.nodes[-1]
+    *others, last = chain.nodes
+    near = last.outputs[0].name
     scale, shift = (array.astype(dtype.numpy()).reshape(along) for array in (chain.scale, chain.shift))
     value = chain.source
     if (shift == 0).all():
-        _replace_chain(chain, "Mul", [value, add_constant(graph, names.fresh(f"{near}_scale"), scale)], chain.nodes)
+        _replace_chain(
+            chain, "Mul", [value, rewrite.add_constant(graph, names.fresh(f"{near}_scale"), scale)], chain.nodes
+        )
         return
     if (scale != 1).any():
-        mul = ir.node(
-            "Mul",
-            [value, add_constant(graph, names.fresh(f"{near}_scale"), scale)],
-            name=names.fresh(f"{last.name}_scale"),
-        )
-        mul.outputs[0].name = names.fresh(f"{near}_scaled")
-        mul.outputs[0].type, mul.outputs[0].shape = value.type, value.shape
-        mul.metadata_props.update(origin_of(*chain.nodes))
-        graph.insert_before(last, mul)
-        value = mul.outputs[0]
-    _replace_chain(chain, "Add", [value, add_constant(graph, names.fresh(f"{near}_shift"), shift)], chain.nodes)
+        factor = rewrite.add_constant(graph, names.fresh(f"{near}_scale"), scale)
+        value = Writer(last, names, others).emit("Mul", [value, factor], dtype, value.shape)
+    _replace_chain(chain, "Add", [value, rewrite.add_constant(graph, names.fresh(f"{near}_shift"), shift)], chain.nodes)
 
 
 def _replace_chain(chain: _Chain, op_type: str, inputs: list[ir.Value | None], origins: list[ir.Node]) -> ir.Node:
     """Put one node in the place of the whole chain and return it."""
     *others, last = chain.nodes
-    new = replace_node(last, op_type, inputs, origins=origins)
+    new = rewrite.replace_node(last, op_type, inputs, origins=origins)
     for node in reversed(others):
         assert node.graph is not None, f"'{node.name}' was removed before"
         node.graph.remove(node, safe=True)

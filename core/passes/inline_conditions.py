@@ -7,26 +7,24 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_graphs
-from graft.core.rewriting.node_rewrite import Names, constant_of, is_operator
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
+from graft.core.rewriting.node_rewrite import constant_of, is_operator
 
 
 @dataclass(frozen=True)
-class InlineConditions:
+class InlineConditions(NodePass):
     """Put the nodes of the branch that a constant condition chooses in the place of the If."""
 
     name: ClassVar[str] = "inline-conditions"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        names, changed = Names(model), False
-        for graph in list(all_graphs(model)):
-            for node in list(graph):
-                condition = constant_of(node.inputs[0]) if is_operator(node, "If") else None
-                if condition is not None and condition.size == 1:
-                    _inline(graph, node, "then_branch" if condition.item() else "else_branch", names)
-                    changed = True
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        graph = node.graph
+        condition = constant_of(node.inputs[0]) if is_operator(node, "If") else None
+        if condition is None or condition.size != 1 or not isinstance(graph, ir.Graph):
+            return False
+        _inline(graph, node, "then_branch" if condition.item() else "else_branch", rewriter.names)
+        return True
 
 
 def _inline(graph: ir.Graph, node: ir.Node, taken: str, names: Names) -> None:

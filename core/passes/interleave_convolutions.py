@@ -6,25 +6,15 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_nodes
 from graft.core.graph.view import ValueView
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    add_constant,
-    attribute_of,
-    constant_of,
-    is_operator,
-    known_shape,
-    origin_of,
-    replace_node,
-    static_shape,
-)
-from graft.core.shapes.inference import infer_shapes
+from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
+from graft.core.rewriting.writer import Writer
 from graft.core.types import FLOATS
 
 LEFT = "graft.convolves-transposed"
@@ -36,7 +26,7 @@ THE_END = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class InterleaveConvolutions:
+class InterleaveConvolutions(NodePass):
     """Write ConvTranspose as Conv.
 
     With stride s, element ``s*q + r`` of the result (padding included) is a convolution of the input around q with
@@ -56,18 +46,16 @@ class InterleaveConvolutions:
     """
 
     name: ClassVar[str] = "interleave-convolutions"
+    infers: ClassVar[bool] = True
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        names, changed = None, False
-        for node in list(all_nodes(model.graph)):
-            if is_operator(node, "ConvTranspose") and (conv := _transposed(node)) is not None:
-                names = names or Names(model)
-                _rewrite(_if_finite(node, conv, names) if conv.wants_finite_weights else node, conv, names)
-                changed = True
-        if changed:
-            infer_shapes(model)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        conv = _transposed(node) if rewrite.is_operator(node, "ConvTranspose") else None
+        if conv is None:
+            return False
+        names = rewriter.names
+        _rewrite(_if_finite(node, conv, names) if conv.wants_finite_weights else node, conv, names)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +171,7 @@ class _Transposed:
     @property
     def wants_finite_weights(self) -> bool:
         """Whether only a call can tell that no product with what is around the input is NaN."""
-        return self.reads_around and constant_of(self.weights) is None
+        return self.reads_around and rewrite.constant_of(self.weights) is None
 
     @property
     def has_gaps(self) -> bool:
@@ -194,15 +182,15 @@ class _Transposed:
 def _transposed(node: ir.Node) -> _Transposed | None:
     """Return the numbers of a node, None where it is left as it is."""
     source, weights = node.inputs[0], node.inputs[1]
-    shape = static_shape(weights)
+    shape = rewrite.static_shape(weights)
     if LEFT in node.metadata_props or source is None or weights is None or shape is None or 0 in shape:
         return None
-    if ValueView(source).dtype not in FLOATS or known_shape(source) is None:
+    if ValueView(source).dtype not in FLOATS or rewrite.known_shape(source) is None:
         return None
     rank = len(shape) - 2
     ones, none = (1,) * rank, (0,) * rank
-    strides, dilations = (tuple(attribute_of(node, key, None) or ones) for key in ("strides", "dilations"))
-    more = tuple(attribute_of(node, "output_padding", None) or none)
+    strides, dilations = (tuple(rewrite.attribute_of(node, key, None) or ones) for key in ("strides", "dilations"))
+    more = tuple(rewrite.attribute_of(node, "output_padding", None) or none)
     spans = [(size - 1) * one + 1 + extra for size, one, extra in zip(shape[2:], dilations, more, strict=True)]
     pads = _pads(node, strides, spans) if rank else None
     if pads is None:
@@ -210,14 +198,16 @@ def _transposed(node: ir.Node) -> _Transposed | None:
     ends = (end - extra for end, extra in zip(pads[rank:], more, strict=True))
     rows = zip(shape[2:], strides, dilations, pads, ends, strict=False)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    conv = _Transposed(source, weights, bias, shape, attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows))
+    conv = _Transposed(
+        source, weights, bias, shape, rewrite.attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows)
+    )
     few = conv.is_even or len(conv.phases) <= MOST_PARTS
     return conv if few and all(axis.fits for axis in conv.axes) and _may_read_around(conv) else None
 
 
 def _may_read_around(conv: _Transposed) -> bool:
     """Whether weights are finite, or a call asks whether they are; or the input has nothing around it."""
-    constant = constant_of(conv.weights)
+    constant = rewrite.constant_of(conv.weights)
     if constant is not None:
         return not conv.reads_around or bool(np.isfinite(constant.astype(np.float64)).all())
     return any(axis.stride > 1 for axis in conv.axes) or not conv.reads_around
@@ -225,12 +215,12 @@ def _may_read_around(conv: _Transposed) -> bool:
 
 def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[int, ...] | None:
     """Return the pads in front, then behind; None where they follow from a shape that is not known."""
-    mode = attribute_of(node, "auto_pad", "NOTSET")
-    if mode in ("NOTSET", "VALID") and not attribute_of(node, "output_shape", None):
-        stated = attribute_of(node, "pads", None) if mode == "NOTSET" else None
+    mode = rewrite.attribute_of(node, "auto_pad", "NOTSET")
+    if mode in ("NOTSET", "VALID") and not rewrite.attribute_of(node, "output_shape", None):
+        stated = rewrite.attribute_of(node, "pads", None) if mode == "NOTSET" else None
         return tuple(stated or [0] * (2 * len(spans)))
     totals = []
-    sizes = [(known_shape(value) or ())[2:] for value in (node.inputs[0], node.outputs[0])]
+    sizes = [(rewrite.known_shape(value) or ())[2:] for value in (node.inputs[0], node.outputs[0])]
     for stride, span, size, wanted in zip(strides, spans, *sizes, strict=False):
         if not isinstance(size, int) or not isinstance(wanted, int):
             return None
@@ -244,16 +234,16 @@ def _pads(node: ir.Node, strides: Sequence[int], spans: Sequence[int]) -> tuple[
 
 def _if_finite(node: ir.Node, conv: _Transposed, names: Names) -> ir.Node:
     """Put an If in the place of a node, which is in both branches, and return that of finite weights."""
-    steps = _Steps(node, names)
-    magnitude = steps.add("ReduceL1", [steps.add("Cast", [conv.weights], {"to": FLOAT})], {"keepdims": 0})
-    is_finite = steps.add("Less", [magnitude, steps.constant("infinity", np.array(np.inf, np.float32))])
+    steps = Writer(node, names)
+    magnitude = steps("ReduceL1", steps("Cast", conv.weights, to=FLOAT), keepdims=0)
+    is_finite = steps("Less", magnitude, steps.constant("infinity", np.array(np.inf, np.float32)))
     copies = [_copied(node, names) for _ in range(2)]
     copies[1].metadata_props[LEFT] = ""
     branches = [
         ir.Graph([], copy.outputs, nodes=[copy], name=names.fresh(f"{node.name}_{branch}"))
         for copy, branch in zip(copies, ("finite", "infinite"), strict=True)
     ]
-    replace_node(node, "If", [is_finite], dict(zip(("then_branch", "else_branch"), branches, strict=True)))
+    rewrite.replace_node(node, "If", [is_finite], dict(zip(("then_branch", "else_branch"), branches, strict=True)))
     return copies[0]
 
 
@@ -262,7 +252,7 @@ def _copied(node: ir.Node, names: Names) -> ir.Node:
     copy = ir.node(
         node.op_type, list(node.inputs), attributes=dict(node.attributes), name=names.fresh(f"{node.name}_if")
     )
-    copy.metadata_props.update(origin_of(node))
+    copy.metadata_props.update(rewrite.origin_of(node))
     copy.outputs[0].name = names.fresh(f"{node.outputs[0].name}_if")
     copy.outputs[0].type, copy.outputs[0].shape = node.outputs[0].type, node.outputs[0].shape
     return copy
@@ -270,28 +260,25 @@ def _copied(node: ir.Node, names: Names) -> ir.Node:
 
 def _rewrite(node: ir.Node, conv: _Transposed, names: Names) -> None:
     """Put convolutions, and what interleaves and cuts their results, in the place of a node."""
-    steps = _Steps(node, names)
+    steps = Writer(node, names)
     if all(axis.stride == 1 for axis in conv.axes):
         found = _convolution(steps, conv, _part(steps, conv, conv.phases[0]), conv.bias, conv.phases[0])
     else:
         found = _interleaved(steps, conv)
     cuts = [axis.cut for axis in conv.axes]
     if any(map(any, cuts)):
-        axes = np.arange(2, 2 + len(cuts))
-        starts, ends = np.array([one for one, _ in cuts]), np.array([-one if one else THE_END for _, one in cuts])
-        bounds = [steps.constant(*one) for one in (("starts", starts), ("ends", ends), ("axes", axes))]
-        found = steps.add("Slice", [found, *bounds])
+        bounds = ([one for one, _ in cuts], [-one if one else THE_END for _, one in cuts], range(2, 2 + len(cuts)))
+        found = steps("Slice", found, *(steps.ints(*row) for row in bounds))
     if conv.has_gaps and conv.bias is not None:
-        each = steps.constant("each", np.array([conv.channels, *[1] * len(cuts)]))
-        found = steps.add("Add", [found, steps.add("Reshape", [conv.bias, each])])
+        found = steps("Add", found, steps.reshaped(conv.bias, conv.channels, *[1] * len(cuts)))
     last = found.producer()
     assert last is not None
-    replace_node(node, last.op_type, list(last.inputs), dict(last.attributes))
+    rewrite.replace_node(node, last.op_type, list(last.inputs), dict(last.attributes))
 
 
-def _part(steps: _Steps, conv: _Transposed, phase: Sequence[_Part]) -> ir.Value:
+def _part(steps: Writer, conv: _Transposed, phase: Sequence[_Part]) -> ir.Value:
     """Return the weights of the convolution for one phase: ``[channels out, channels in / groups, *taps]``."""
-    constant = constant_of(conv.weights)
+    constant = rewrite.constant_of(conv.weights)
     if constant is not None:
         return steps.constant("weights", _known_part(constant, conv.groups, phase))
     taps = [part.taps for part in phase]  # case 1
@@ -300,10 +287,8 @@ def _part(steps: _Steps, conv: _Transposed, phase: Sequence[_Part]) -> ir.Value:
     starts = [part.first + (part.taps - 1) * part.step for part in phase]
     ends = [part.first - 1 if part.first else -THE_END for part in phase]
     rows = (starts, ends, range(2, 2 + len(taps)), [-part.step for part in phase])
-    bounds = [steps.constant("cut", np.array(row)) for row in rows]
-    groups_apart = [steps.add("Slice", [conv.weights, *bounds]), steps.constant("split", np.array(split))]
-    outputs_first = steps.add("Transpose", [steps.add("Reshape", groups_apart)], {"perm": transposed})
-    return steps.add("Reshape", [outputs_first, steps.constant("whole", np.array(whole))])
+    groups_apart = steps.reshaped(steps("Slice", conv.weights, *(steps.ints(*row) for row in rows)), *split)
+    return steps.reshaped(steps.transposed(groups_apart, *transposed), *whole)
 
 
 def _known_part(weights: np.ndarray, groups: int, phase: Sequence[_Part]) -> np.ndarray:
@@ -315,26 +300,28 @@ def _known_part(weights: np.ndarray, groups: int, phase: Sequence[_Part]) -> np.
 
 
 def _convolution(
-    steps: _Steps, conv: _Transposed, weights: ir.Value, bias: ir.Value | None, phase: Sequence[_Part]
+    steps: Writer, conv: _Transposed, weights: ir.Value, bias: ir.Value | None, phase: Sequence[_Part]
 ) -> ir.Value:
     """Return the convolution of the source with some weights, padded for a phase."""
     pads = [axis.pads(part) for axis, part in zip(conv.axes, phase, strict=True)]
-    settings = {
-        "dilations": [axis.spread for axis in conv.axes],
-        "group": conv.groups,
-        "pads": [*(before for before, _ in pads), *(after for _, after in pads)],
-        "kernel_shape": [part.taps for part in phase],
-        "strides": [1] * len(phase),
-    }
-    return steps.add("Conv", [conv.source, weights, *([] if bias is None else [bias])], settings)
+    return steps.convolved(
+        conv.source,
+        weights,
+        bias,
+        dilations=[axis.spread for axis in conv.axes],
+        group=conv.groups,
+        pads=[*(before for before, _ in pads), *(after for _, after in pads)],
+        kernel_shape=[part.taps for part in phase],
+        strides=[1] * len(phase),
+    )
 
 
-def _interleaved(steps: _Steps, conv: _Transposed) -> ir.Value:
+def _interleaved(steps: Writer, conv: _Transposed) -> ir.Value:
     """Return the results of all phases, interleaved, with zeros where there are none."""
     phases, rank, channels = conv.phases, len(conv.axes), conv.channels
     bias = None if conv.has_gaps else conv.bias
     is_depthwise = conv.groups > 1 and conv.shape[0] == conv.groups
-    weights, shift = constant_of(conv.weights), None if bias is None else constant_of(bias)
+    weights, shift = rewrite.constant_of(conv.weights), None if bias is None else rewrite.constant_of(bias)
     is_known = weights is not None and (bias is None or shift is not None)
     counts = [extent for axis in conv.axes for extent in (len(axis.reached), 1)]
     if weights is not None and is_known and conv.is_even and not is_depthwise:
@@ -349,57 +336,28 @@ def _interleaved(steps: _Steps, conv: _Transposed) -> ir.Value:
         found = _apart(steps, conv, bias)
         first, places = [*counts, channels], list(range(1, 1 + 2 * rank))
         kept = 1 + 2 * rank
-    size = steps.add("Shape", [found], {"start": 2})
-    extents = steps.add("Concat", [steps.constant("parts", np.array([0, *first])), size], {"axis": 0})
+    size = steps("Shape", found, start=2)
+    extents = steps.concatenated(steps.ints(0, *first), size, axis=0)
     order = [0, kept]
     for number in range(rank):
         order += [2 + 2 * rank + number, places[2 * number], places[2 * number + 1]]
-    transposed = steps.add("Transpose", [steps.add("Reshape", [found, extents])], {"perm": order})
+    transposed = steps.transposed(steps("Reshape", found, extents), *order)
     if conv.has_gaps:  # case 3
         ends = [0, 0]
         for axis in conv.axes:
             ends += [0, axis.stride // axis.common - len(axis.reached), axis.common - 1]
-        transposed = steps.add("Pad", [transposed, steps.constant("gaps", np.array([0] * len(ends) + ends))])
-    strides = np.array([axis.stride for axis in conv.axes])
-    large = steps.add("Mul", [size, steps.constant("strides", strides)])
-    shape = steps.add("Concat", [steps.constant("kept", np.array([0, channels])), large], {"axis": 0})
-    return steps.add("Reshape", [transposed, shape])
+        transposed = steps("Pad", transposed, steps.ints(*[0] * len(ends), *ends))
+    large = steps("Mul", size, steps.ints(*(axis.stride for axis in conv.axes)))
+    return steps("Reshape", transposed, steps.concatenated(steps.ints(0, channels), large, axis=0))
 
 
-def _apart(steps: _Steps, conv: _Transposed, bias: ir.Value | None) -> ir.Value:
+def _apart(steps: Writer, conv: _Transposed, bias: ir.Value | None) -> ir.Value:
     """Return the results of all phases, one behind the other along the channels."""
     phases = conv.phases
     weights = [_part(steps, conv, phase) for phase in phases]
     if conv.is_even and conv.groups == 1 and len(phases) > 1:  # case 2, of computed weights
-        every = steps.add("Concat", weights, {"axis": 0})
-        repeated = None if bias is None else steps.add("Concat", [bias] * len(phases), {"axis": 0})
+        every = steps.concatenated(*weights, axis=0)
+        repeated = None if bias is None else steps.concatenated(*[bias] * len(phases), axis=0)
         return _convolution(steps, conv, every, repeated, phases[0])
     results = [_convolution(steps, conv, one, bias, phase) for one, phase in zip(weights, phases, strict=True)]
-    return steps.add("Concat", results, {"axis": 1}) if len(results) > 1 else results[0]
-
-
-@dataclass(slots=True)
-class _Steps:
-    """Nodes in front of one that they stand for."""
-
-    node: ir.Node
-    names: Names
-
-    def constant(self, name: str, array: np.ndarray) -> ir.Value:
-        """Return a constant beside the node."""
-        graph = self.node.graph
-        assert isinstance(graph, ir.Graph), f"'{self.node.name}' is in no graph"
-        return add_constant(graph, self.names.fresh(f"{self.node.name}_{name}"), array)
-
-    def add(
-        self, operator: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any] | None = None
-    ) -> ir.Value:
-        """Return the result of a new node."""
-        graph = self.node.graph
-        assert graph is not None, f"'{self.node.name}' is in no graph"
-        name = self.names.fresh(f"{self.node.name}_{operator.lower()}")
-        step = ir.node(operator, inputs, attributes=attributes or {}, name=name)
-        step.metadata_props.update(origin_of(self.node))
-        step.outputs[0].name = self.names.fresh(f"{name}_output")
-        graph.insert_before(self.node, step)
-        return step.outputs[0]
+    return steps.concatenated(*results, axis=1) if len(results) > 1 else results[0]

@@ -8,15 +8,16 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_nodes
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition.table import Trait
 from graft.core.operators.lower import window_of
-from graft.core.rewriting.node_rewrite import Names, has_trait, is_operator, origin_of, replace_node, sole_use
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
+from graft.core.rewriting.node_rewrite import graph_of, has_trait, is_operator, replace_node, sole_use
+from graft.core.rewriting.writer import Writer
 
 
 @dataclass(frozen=True)
-class MoveTransposes:
+class MoveTransposes(NodePass):
     """Compute on tensors before they are transposed: a network that normalises channels keeps them last.
 
     A depthwise convolution between a Transpose and its inverse is the same convolution of another layout, which a
@@ -31,25 +32,25 @@ class MoveTransposes:
 
     name: ClassVar[str] = "move-transposes"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        changed, names = False, Names(model)
-        for node in list(all_nodes(model.graph)):
-            order = _order(node)
-            before = None if order is None else _order(_producer(node.inputs[0]))
-            if order is not None and before is not None:  # case 1
-                if not _feeds_depthwise(node.outputs[0], _inverse(order), alone=True):
-                    _merge(node, [before[axis] for axis in order])
-                    changed = True
-            elif has_trait(node, Trait.ELEMENTWISE) and any(
-                is_operator(_producer(one), "Transpose") for one in node.inputs
-            ):
-                for value, wanted in _plain_inputs(node):  # case 3
-                    _transpose_twice(value, wanted, names)
-                if (common := _common_order(node)) is not None:  # case 2
-                    _compute_before(node, common, names)
-                    changed = True
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        order = _order(node)
+        before = None if order is None else _order(_producer(node.inputs[0]))
+        if order is not None and before is not None:  # case 1
+            if _feeds_depthwise(node.outputs[0], _inverse(order), alone=True):
+                return False
+            _merge(node, [before[axis] for axis in order])
+            return True
+        if not has_trait(node, Trait.ELEMENTWISE) or not any(
+            is_operator(_producer(one), "Transpose") for one in node.inputs
+        ):
+            return False
+        for value, wanted in _plain_inputs(node):  # case 3
+            _transpose_twice(value, wanted, rewriter.names)
+        if (common := _common_order(node)) is None:
+            return False
+        _compute_before(node, common, rewriter.names)  # case 2
+        return True
 
 
 def _producer(value: ir.Value | None) -> ir.Node | None:
@@ -101,24 +102,18 @@ def _dies(value: ir.Value | None) -> bool:
 
 def _transpose_twice(value: ir.Value, order: Sequence[int], names: Names) -> None:
     """Put a Transpose to the inverse of ``order`` and one to ``order`` between a value and all who read it."""
-    back = ir.node("Transpose", [value], attributes={"perm": _inverse(order)}, name=names.fresh(f"{value.name}_back"))
-    forth = ir.node(
-        "Transpose", back.outputs, attributes={"perm": list(order)}, name=names.fresh(f"{value.name}_forth")
-    )
-    first = min((use.node for use in value.uses() if use.node is not back), key=_position)
-    assert first.graph is not None and value.shape is not None, f"value '{value.name}' has no shape"
-    for node, axes in ((back, _inverse(order)), (forth, range(len(order)))):
-        node.outputs[0].name, node.outputs[0].type = names.fresh(f"{node.name}_out"), value.type
-        node.outputs[0].shape = ir.Shape([value.shape[axis] for axis in axes])
-    for use in list(value.uses()):
-        if use.node is not back:
-            use.node.replace_input_with(use.idx, forth.outputs[0])
-    first.graph.insert_before(first, [back, forth])
+    readers = list(value.uses())
+    first = min((use.node for use in readers), key=_position)
+    assert value.shape is not None, f"value '{value.name}' has no shape"
+    writer, inverse = Writer(first, names), _inverse(order)
+    back = writer.emit("Transpose", [value], value.dtype, [value.shape[axis] for axis in inverse], perm=inverse)
+    forth = writer.emit("Transpose", [back], value.dtype, value.shape, perm=list(order))
+    for use in readers:
+        use.node.replace_input_with(use.idx, forth)
 
 
 def _position(node: ir.Node) -> int:
-    assert node.graph is not None, f"node '{node.name}' is in no graph"
-    return next(number for number, other in enumerate(node.graph) if other is node)
+    return next(number for number, other in enumerate(graph_of(node)) if other is node)
 
 
 def _merge(node: ir.Node, order: Sequence[int]) -> None:
@@ -139,16 +134,11 @@ def _common_order(node: ir.Node) -> list[int] | None:
 
 
 def _compute_before(node: ir.Node, order: Sequence[int], names: Names) -> None:
-    graph, output = node.graph, node.outputs[0]
-    assert graph is not None, f"node '{node.name}' is in no graph"
+    output = node.outputs[0]
     assert output.shape is not None, f"node '{node.name}' gives a tensor of unknown shape"
     sources = [producer.inputs[0] for value in node.inputs if (producer := _producer(value)) is not None]
-    before = ir.node(node.op_type, sources, domain=node.domain, name=names.fresh(f"{node.name}_before"))
-    before.attributes.update(node.attributes)
-    before.metadata_props.update(origin_of(node))
-    graph.insert_before(node, before)
-    result = before.outputs[0]
-    result.name = names.fresh(f"{output.name}_before")
-    result.type = output.type
-    result.shape = ir.Shape([output.shape[axis] for axis in _inverse(order)])
+    shape = [output.shape[axis] for axis in _inverse(order)]
+    result = Writer(node, names).again(sources, output.dtype, shape)
+    before = result.producer()
+    assert before is not None, result.name
     replace_node(node, "Transpose", [result], {"perm": list(order)}, [before])

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from graft.core.graph.exception_translation import tidy
 from graft.core.graph.skeleton import skeleton_of_model
-from graft.core.graph.traversal import all_nodes
+from graft.core.graph.traversal import all_nodes, count_nodes
 from graft.core.shapes.inference import infer_shapes
 from graft.errors import GraftError
 
@@ -30,7 +30,8 @@ MOST_ROUNDS = 8
 class Pass(Protocol):
     """A change of a model: a frozen dataclass whose fields are its options.
 
-    One with ``only_removes = True`` takes away what nothing reads: there is nothing to infer behind it.
+    One with ``only_removes = True`` takes away what nothing reads: there is nothing to infer behind it. Behind one with
+    ``infers = True`` shapes are inferred at once, for the passes that follow.
     """
 
     name: ClassVar[str]
@@ -86,6 +87,8 @@ class Pipeline:
                     had_nothing[place] = version
                     continue
                 version += 1
+                if getattr(row, "infers", False):
+                    infer_shapes(model)
                 changed[row.name] = moved = True
                 is_new |= not getattr(row, "only_removes", False)
                 before[row.name] += nodes
@@ -138,11 +141,6 @@ def verify_model(model: ir.Model, after: str) -> None:
         onnx.checker.check_model(skeleton_of_model(model))
     except onnx.checker.ValidationError as error:
         raise AssertionError(f"pass '{after}' left a model that is not valid ONNX: {tidy(error)}") from error
-
-
-def count_nodes(model: ir.Model) -> int:
-    """Return the number of nodes, those in subgraphs included."""
-    return sum(1 for _ in all_nodes(model.graph))
 
 
 def _require_known(name: str, known: Collection[str]) -> None:

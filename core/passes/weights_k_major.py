@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_graphs
-from graft.core.rewriting.node_rewrite import Names, add_constant, attribute_of, constant_of, is_operator, static_shape
+from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
+from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, is_operator, static_shape
 
 
 @dataclass(frozen=True)
-class WeightsKMajor:
+class WeightsKMajor(NodePass):
     """Transpose the constants of a DequantizeLinear of a matrix ``[n, k]`` where all that reads it transposes it.
 
     1. a Transpose, which goes
@@ -21,15 +21,12 @@ class WeightsKMajor:
 
     name: ClassVar[str] = "weights-k-major"
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        names, changed = Names(model), False
-        for graph in list(all_graphs(model)):
-            found = [node for node in graph if is_operator(node, "DequantizeLinear") and _is_read_transposed(node)]
-            for node in found:
-                _transpose(node, names)
-            changed |= bool(found)
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        is_stored_otherwise = is_operator(node, "DequantizeLinear") and _is_read_transposed(node)
+        if is_stored_otherwise:
+            _transpose(node, rewriter.names)
+        return is_stored_otherwise
 
 
 def _is_read_transposed(node: ir.Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,11 +12,11 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.graph.traversal import all_graphs
 from graft.core.graph.view import NodeView, constant_tensor
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.facts import Facts
 from graft.core.operators.definition.table import Trait
+from graft.core.rewriting.node_pass import NodePass, Rewriter
 from graft.core.rewriting.node_rewrite import attribute_of, constant_of, has_trait, is_operator, origin_of, static_shape
 
 _SCALAR_WORK = """
@@ -41,7 +41,7 @@ FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtim
 
 
 @dataclass(frozen=True)
-class FoldConstants:
+class FoldConstants(NodePass):
     """Compute nodes whose inputs are all constant, by `onnx.reference`.
 
     1. Shape and Size of a value whose shape is known
@@ -59,28 +59,27 @@ class FoldConstants:
     total: int = 128 << 20
     dequantize: bool = False
 
-    def run(self, model: ir.Model) -> bool:
-        """Change ``model`` in place and return whether anything changed."""
-        left, changed = self.total + _constant_bytes(model), False
-        for graph in list(all_graphs(model)):
-            for node in list(graph):
-                if not has_trait(node, Trait.SHAPE_ONLY) and not _reads_constants(node):
-                    continue
-                size = _result_bytes(node)
-                if is_operator(node, "DequantizeLinear") and (not self.dequantize or widens_weights(node)):
-                    continue
-                if size is None or size > left or any(value.is_graph_output() for value in node.outputs):
-                    continue
-                results = _shape_of(node)
-                if results is None:
-                    results = _compute(model, node) if _is_foldable(node, size, self.limit) else None
-                if results is None:
-                    continue
-                read = {value for value in node.inputs if value is not None}
-                put_constants(graph, node, results)
-                left += sum(map(_given_up, read)) - sum(result.nbytes for result in results)
-                changed = True
-        return changed
+    def rewrite(self, node: ir.Node, rewriter: Rewriter) -> bool:
+        """Rewrite a node as the class says."""
+        graph = node.graph
+        if not isinstance(graph, ir.Graph) or not (has_trait(node, Trait.SHAPE_ONLY) or _reads_constants(node)):
+            return False
+        if is_operator(node, "DequantizeLinear") and (not self.dequantize or widens_weights(node)):
+            return False
+        size = _result_bytes(node)
+        if size is None or any(value.is_graph_output() for value in node.outputs):
+            return False
+        if size > self.total + rewriter.constant_bytes - rewriter.added_bytes:
+            return False
+        results = _shape_of(node)
+        if results is None and _is_foldable(node, size, self.limit):
+            results = _compute(node, rewriter.opsets)
+        if results is None:
+            return False
+        read = {value for value in node.inputs if value is not None}
+        put_constants(graph, node, results)
+        rewriter.added_bytes += sum(result.nbytes for result in results) - sum(map(_given_up, read))
+        return True
 
 
 def _given_up(value: ir.Value) -> int:
@@ -154,11 +153,6 @@ def _shape_of(node: ir.Node) -> list[np.ndarray] | None:
     return None if found is None else [np.array(found.elements, np.int64).reshape(found.shape)]
 
 
-def _constant_bytes(model: ir.Model) -> int:
-    values = (value for graph in all_graphs(model) for value in graph.initializers.values())
-    return sum(value.const_value.nbytes for value in values if value.const_value is not None)
-
-
 def _is_foldable(node: ir.Node, size: int, limit: int) -> bool:
     """Whether a node is cheap, its inputs are constant, and its ``size`` bytes are allowed (case 2)."""
     if not (is_operator(node, *SCALAR_WORK) or (is_operator(node, *PRODUCTS) and _multiplications(node))):
@@ -182,7 +176,7 @@ def _multiplications(node: ir.Node) -> bool:
     return math.prod(output) * inner <= MOST_MULTIPLICATIONS
 
 
-def _compute(model: ir.Model, node: ir.Node) -> list[np.ndarray] | None:
+def _compute(node: ir.Node, opsets: Mapping[str, int]) -> list[np.ndarray] | None:
     """Return the results of a node with constant inputs, None where it cannot be computed."""
     if (moved := _moved(node)) is not None:
         return [moved]
@@ -190,7 +184,7 @@ def _compute(model: ir.Model, node: ir.Node) -> list[np.ndarray] | None:
     try:
         with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
             warnings.simplefilter("error")
-            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets=dict(model.graph.opset_imports))
+            evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": 1, **opsets})
             results = [np.asarray(result) for result in evaluator.run(None, feeds)]
     except FAILURES:
         return None

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.graph.traversal import all_graphs
 from graft.core.graph.view import NodeView, constant_tensor
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.table import Trait
@@ -36,6 +34,24 @@ def has_trait(node: ir.Node, trait: Trait) -> bool:
     """Whether the table of operators, plugins' among them, gives a node's operator a trait."""
     operator = OPERATORS.get(node.op_type, node.domain)
     return operator is not None and trait in operator.traits
+
+
+def is_plain_gemm(node: ir.Node) -> bool:
+    """Whether a node is a Gemm without factors, its first matrix as it is."""
+    usual = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+    return is_operator(node, "Gemm") and all(attribute_of(node, name, value) == value for name, value in usual.items())
+
+
+def channels_of_weights(node: ir.Node) -> int | None:
+    """Return the axis of a product's weights along which the channels of its result lie, None for other operators."""
+    operator = OPERATORS.get(node.op_type, node.domain)
+    found = None if operator is None else operator.channels_of_weights
+    return None if found is None else found(NodeView(node))
+
+
+def moved_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
+    """Return the inputs whose elements an operator that moves data hands on: the first, or all that it joins."""
+    return node.inputs if has_trait(node, Trait.JOINING) else node.inputs[:1]
 
 
 def is_view(node: ir.Node) -> bool:
@@ -85,29 +101,10 @@ def sole_use(value: ir.Value) -> bool:
     return len(value.uses()) == 1 and not value.is_graph_output()
 
 
-class Names:
-    """The names of all values and nodes of a model, its subgraphs included, and fresh ones besides them."""
-
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
-
-    @cached_property
-    def _taken(self) -> set[str]:
-        """The names that are taken; most passes over most models want no fresh one."""
-        taken: set[str] = set()
-        for graph in all_graphs(self._model):
-            values = [*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)]
-            taken.update(part.name or "" for part in (*values, *graph))
-        return taken
-
-    def fresh(self, near: str) -> str:
-        """Return ``near``, with a number where that name is taken, and take it."""
-        name, number = near, 1
-        while name in self._taken:
-            number += 1
-            name = f"{near}_{number}"
-        self._taken.add(name)
-        return name
+def graph_of(node: ir.Node) -> ir.Graph:
+    """Return the graph of a node that is in one."""
+    assert node.graph is not None, f"node '{node.name}' is in no graph"
+    return node.graph
 
 
 def add_constant(graph: ir.Graph, name: str, array: np.ndarray) -> ir.Value:
@@ -129,14 +126,13 @@ def replace_node(
 
     ``origins`` are the nodes that it stands for besides ``old``; their names go into its metadata.
     """
-    graph, output = old.graph, old.outputs[0]
-    assert graph is not None, f"node '{old.name}' is in no graph"
+    graph, output = graph_of(old), old.outputs[0]
     new = ir.node(op_type, inputs, attributes=dict(attributes or {}), name=old.name)
     if origins or old.metadata_props:
         new.metadata_props.update(origin_of(*origins, old))
     graph.insert_before(old, new)
     new.outputs[0].type, new.outputs[0].shape = output.type, output.shape
-    _hand_over(output, new.outputs[0])
+    hand_over(output, new.outputs[0])
     graph.remove(old, safe=True)
     return new
 
@@ -146,8 +142,7 @@ def bypass(node: ir.Node) -> bool:
 
     It does where an output of the graph would become one of its inputs, a constant, or a value from outside.
     """
-    graph, source, output = node.graph, node.inputs[0], node.outputs[0]
-    assert graph is not None, f"node '{node.name}' is in no graph"
+    graph, source, output = graph_of(node), node.inputs[0], node.outputs[0]
     assert source is not None, f"node '{node.name}' reads nothing"
     source.type = source.type or output.type
     source.shape = source.shape if source.shape is not None else output.shape
@@ -164,7 +159,8 @@ def bypass(node: ir.Node) -> bool:
     return True
 
 
-def _hand_over(old: ir.Value, new: ir.Value) -> None:
+def hand_over(old: ir.Value, new: ir.Value) -> None:
+    """Let a value take uses, name and place among the graph's outputs of another."""
     name = old.name
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
     old.name = f"{name}_replaced"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from graft.core.affine.equations import Equation
-from graft.core.affine.expressions import Ranges, TooLargeError, multiply
+from graft.core.affine.expressions import Ranges, TooLargeError, multiply, substituted
 from graft.core.affine.text import parsed, text
 from graft.core.graph.dimensions import ranges_of
 from graft.core.graph.exception_translation import sound
@@ -65,7 +65,6 @@ class Asked:
     equation: Equation
     left: Extent
     right: Extent
-    names: Mapping[str, tuple[int, str]]
 
     @property
     def key(self) -> Equation:
@@ -78,7 +77,8 @@ class Asked:
         """Return the message of sides that do not agree, around their numbers; ``swapped``: the right one first."""
         sides = (self.equation.left, self.equation.right)
         kind = self.equation.kind
-        left, right = (_side(side, self.names) for side in (reversed(sides) if swapped else sides))
+        names = {place: name for place, name, _ in _axes(self.view)}
+        left, right = (_side(side, names) for side in (reversed(sides) if swapped else sides))
         if left.startswith(_COUNT) and right.startswith(_COUNT):
             right = "that" + right.removeprefix(_COUNT)
         where = self.view.where
@@ -100,39 +100,46 @@ def asked_of(view: NodeView, ranges: Ranges) -> Iterator[Asked]:
         return
     with sound(view):
         equations = list(operator.demands(view))
-        extents, names = _axes(view) if equations else ({}, {})
+        extents = {place: extent for place, _, extent in _axes(view)} if equations else {}
     for equation in equations:
-        sides = (equation.left, equation.right)
-        if any(symbol.name not in extents for side in sides for symbol in symbols_of(side)):
-            continue
         try:
-            over = equation.over(extents)
+            left, right = _over(equation.left, extents), _over(equation.right, extents)
         except TooLargeError:
             continue
+        if left is None or right is None or left == right:
+            continue
         try:
-            holds = over.holds(ranges)
+            holds = Equation(left, right, equation.kind).holds(ranges)
         except TooLargeError:  # of the difference: it is compared at the call
             holds = None
-        asked = Asked(view, equation, over.left, over.right, names)
+        asked = Asked(view, equation, left, right)
         if holds is False:
             before, between, behind = asked.says()
-            raise ModelError(f"{before}{over.left}{between}{over.right}{behind}", node=view.name)
+            raise ModelError(f"{before}{left}{between}{right}{behind}", node=view.name)
         if holds is None:
             yield asked
 
 
-def _axes(view: NodeView) -> tuple[dict[str, Extent], dict[str, tuple[int, str]]]:
-    """Return, by symbol of the demands, the extents of a node's values, and of each the axis and the value's name."""
-    extents: dict[str, Extent] = {}
-    names: dict[str, tuple[int, str]] = {}
-    rows = [*(("input", *row) for row in enumerate(view.node.inputs))]
-    rows += [("output", *row) for row in enumerate(view.node.outputs)]
-    for kind, number, value in rows:
-        for axis, extent in enumerate(_shape(value)):
-            if value is not None and extent is not None:
-                extents[place_of(kind, number, axis)] = extent
-                names[place_of(kind, number, axis)] = axis, value.name or ""
-    return extents, names
+def _over(side: Extent, extents: Mapping[str, Extent]) -> Extent | None:
+    """Return a side of an equation over the extents that a node's axes have, None where an axis is not there."""
+    if isinstance(side, Symbol):
+        return extents.get(side.name)
+    return substituted(side, extents) if all(one.name in extents for one in symbols_of(side)) else None
+
+
+def refuse_contradictions(view: NodeView, ranges: Ranges) -> None:
+    """Raise ModelError where a node demands what is never met."""
+    for _ in asked_of(view, ranges):
+        pass
+
+
+def _axes(view: NodeView) -> Iterator[tuple[str, tuple[int, str], Extent]]:
+    """Yield the axes of a node's values: the symbol in demands, the axis and the value's name, the extent."""
+    for kind, values in (("input", view.node.inputs), ("output", view.node.outputs)):
+        for number, value in enumerate(values):
+            for axis, extent in enumerate(_shape(value)):
+                if value is not None and extent is not None:
+                    yield place_of(kind, number, axis), (axis, value.name or ""), extent
 
 
 def _shape(value: ir.Value | None) -> tuple[Extent | None, ...]:

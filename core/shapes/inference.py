@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graft.core.graph.dimensions import Dims, check_given
 from graft.core.graph.exception_translation import CONTRADICTIONS, readable, tidy
+from graft.core.graph.protos import types_of
 from graft.core.graph.skeleton import skeleton_of_model
 from graft.core.graph.traversal import all_graphs
 from graft.core.graph.view import ValueView
@@ -110,10 +111,7 @@ def _type_like_inputs(graph: onnx.GraphProto) -> bool:
     nodes = [node for node in graph.node if node.op_type in LIKE_INPUT and node.domain in ("", "ai.onnx")]
     if not nodes:
         return False
-    known = {value.name: value.type for value in (*graph.input, *graph.output, *graph.value_info)}
-    known |= {
-        value.name: onnx.helper.make_tensor_type_proto(value.data_type, list(value.dims)) for value in graph.initializer
-    }
+    known = types_of(graph)
     shaped = {name for name, kind in known.items() if kind.tensor_type.HasField("shape")}
     learnt = {
         node.output[0]: node.input[0] for node in nodes if node.input[0] in shaped and node.output[0] not in shaped

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from graft.core.graph.dimensions import ranges_of
 from graft.core.graph.view import NodeView, ValueView
+from graft.core.operators.index_check import index_bounds
 from graft.core.shapes.equations import equations_of
 from graft.core.shapes.inference import shape_spelled
 from graft.core.shapes.symbolic_shapes import dimensions_of
@@ -18,7 +19,6 @@ from graft.runtime.extents import Extent, Symbol
 from graft.runtime.typical_shapes import shape_at, typical_value, typical_values
 
 _PASSING = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Expand"})
-_LOOKUPS = {"Gather": 1, "GatherElements": 1, "OneHot": 0, "GatherND": 1}
 
 
 def sample_inputs(model: ir.Model, seed: int = 0, dims: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
@@ -37,7 +37,8 @@ def typical_dimensions(model: ir.Model, dims: Mapping[str, int] | None = None) -
     """Return a number for each symbol of a model's inputs: what ``dims`` says, else what is usual for its axis."""
     shapes = {value.name or "": _extents(value) for value in _free_inputs(model)}
     ranges = {one.name: (known.low, known.high) for one, known in ranges_of(model).items() if isinstance(one, Symbol)}
-    return typical_values(shapes, ranges, dims or {}, equations_of(model.graph, ranges_of(model)))
+    varies = any(not isinstance(extent, int) for shape in shapes.values() for extent in shape or ())
+    return typical_values(shapes, ranges, dims or {}, equations_of(model.graph, ranges_of(model)) if varies else ())
 
 
 def typical_numbers(model: ir.Model) -> dict[str, int]:
@@ -84,13 +85,18 @@ def _index_bound(value: ir.Value) -> int:
     pending, seen = [value], {value}
     while pending:
         for node, position in pending.pop().uses():
-            view = NodeView(node)
-            if view.op_type in _LOOKUPS and position == _LOOKUPS[view.op_type]:
-                table = view.input(0)
-                shape = None if table is None else table.static_shape
-                if shape:
-                    bounds.append(shape[int(view.attribute("axis", 0))])
-            elif view.op_type in _PASSING and position == 0 and node.outputs[0] not in seen:
+            found = _rows_of(NodeView(node), position)
+            bounds += found
+            if not found and node.op_type in _PASSING and position == 0 and node.outputs[0] not in seen:
                 pending.append(node.outputs[0])
                 seen.add(node.outputs[0])
     return max(1, min(bounds)) if bounds else 2
+
+
+def _rows_of(view: NodeView, number: int) -> list[int]:
+    """Return how many rows there are to choose from, as far as known, by positions in an input of a node."""
+    if view.op_type == "OneHot" and number == 0 and (shape := view.outputs[0].shape):
+        depth = shape[int(view.attribute("axis", -1))]
+        return [depth] if isinstance(depth, int) else []
+    bounds = [bound for bound in index_bounds(view) if bound.input == number]
+    return [one.extent for one in bounds if isinstance(one.extent, int) and one.high == one.extent - 1]

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from graft.core.affine.expressions import names_in
 from graft.core.graph.view import NodeView, constant_tensor, is_packed
 from graft.core.operators.all import OPERATORS
-from graft.core.operators.definition.facts import MOST_CONTENTS, Contents, Facts, Shape
+from graft.core.operators.definition.facts import MOST_CONTENTS, Contents, Facts, Shape, UnknownError
 from graft.core.operators.definition.table import Trait
 from graft.core.shapes.symbolic_shapes import constant_contents, dimensions_of
 from graft.core.types import CUSTOM_DOMAIN
@@ -78,7 +78,7 @@ def _evaluated(node: ir.Node, known: Mapping[ir.Value, Contents]) -> Contents | 
     shapes = [None if value is None else _shape(value) for value in node.inputs]
     try:
         found = row.contents(Facts(view, shapes, contents, result=dimensions_of(node.outputs[0])))
-    except ModelError:
+    except (ModelError, UnknownError):
         return None
     fits = found is not None and len(found.shape) < 2 and len(found.elements) <= MOST_CONTENTS
     return found if fits and found is not None and found.known is not None else None

@@ -18,15 +18,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from graft.core.affine.expressions import (
-    ANY,
-    Range,
-    TooLargeError,
-    interval,
-    maximum,
-    names_in,
-    narrowed,
-)
+from graft.core.affine import expressions as affine
 from graft.core.affine.size import is_large
 from graft.core.affine.text import parsed, text
 from graft.core.graph.dimensions import identifier, keep_late_symbols, keep_ranges, ranges_of, unique
@@ -41,6 +33,7 @@ from graft.core.operators.definition.facts import (
     Dimension,
     Facts,
     Shape,
+    UnknownError,
 )
 from graft.core.operators.definition.implied_bounds import natural_bounds
 from graft.core.operators.definition.table import Operator
@@ -95,7 +88,7 @@ class SymbolicInference:
     shapes: dict[ir.Value, Shape | None] = field(default_factory=dict)
     contents: dict[ir.Value, Contents | None] = field(default_factory=dict)
     invented: bool = False
-    narrower: dict[Extent, Range] = field(default_factory=dict)
+    narrower: dict[Extent, affine.Range] = field(default_factory=dict)
     """Extents of which the main graph takes fewer values than their ranges have."""
 
     def __post_init__(self) -> None:
@@ -206,7 +199,7 @@ class SymbolicInference:
         for number, value in enumerate(node.outputs):
             try:
                 one = rule(replace(known, output=number) if number else known)
-            except (TooLargeError, ModelError):
+            except (affine.TooLargeError, ModelError, UnknownError):
                 return
             if one is not None and self.shapes.get(value) in (None, one.shape):
                 kept = (None if each is None or is_large(each) else each for each in one.elements)
@@ -230,7 +223,7 @@ class SymbolicInference:
         for axis, extent in enumerate(found):
             old = None if before is None else before[axis]
             if extent is not None and not is_large(extent):
-                extent = narrowed(extent, self._ranges) if self._ranges else extent
+                extent = affine.narrowed(extent, self._ranges) if self._ranges else extent
             elif extent is not None:
                 extent = self._named(value, axis, extent)
             elif old is not None and not (old == 0 and doubtful):
@@ -257,10 +250,10 @@ class SymbolicInference:
     def _named(self, value: ir.Value, axis: int, extent: Extent) -> Symbol:
         """Return the symbol that stands for an extent which is too large to go on with, within its bounds."""
         symbol = self.fresh(value, axis)
-        low, high = interval(extent, self._known_ranges)
-        before = self._known_ranges.get(symbol, ANY)
+        low, high = affine.interval(extent, self._known_ranges)
+        before = self._known_ranges.get(symbol, affine.ANY)
         high = high if before.high is None else min(high, before.high)
-        known = Range(int(max(low, before.low)), None if math.isinf(high) else int(high))
+        known = affine.Range(int(max(low, before.low)), None if math.isinf(high) else int(high))
         if known != before and value.graph is self.model.graph:
             # what reads it comes later in this walk
             self.narrower[symbol] = self._ranges[symbol] = known
@@ -299,11 +292,11 @@ class SymbolicInference:
         count = self.contents_of(node.inputs[0])
         trips: Dimension = None
         if count is not None and count.elements[0] is not None and _runs_on(node, body):
-            trips = maximum(0, count.elements[0])
+            trips = affine.maximum(0, count.elements[0])
         return [*carried, *(None if row is None else (trips, *row) for row in rows)]
 
     def scan(self, node: ir.Node) -> list[Shape | None]:
-        """Return the shapes of the results of a Scan."""
+        """Return the shapes of the results of a Scan; raise ValueError where it counts more inputs than it has."""
         view, body = NodeView(node), node.attributes["body"].as_graph()
         count = view.attribute("num_scan_inputs")
         states = len(node.inputs) - count
@@ -353,10 +346,10 @@ class SymbolicInference:
         """Return a shape without the extents that only a body's own symbols say."""
         if shape is None:
             return None
-        if not names_in(shape):
+        if not affine.names_in(shape):
             return shape
         own = self._own_symbols(body)
-        return tuple(None if one is not None and names_in([one]) & own else one for one in shape)
+        return tuple(None if one is not None and affine.names_in([one]) & own else one for one in shape)
 
     def _own_symbols(self, body: ir.Graph) -> set[str]:
         """Return the symbols that this inference, or an earlier one, gave to axes of a body's values."""
@@ -382,7 +375,7 @@ def _asked(row: Operator | None, facts: Facts) -> Sequence[Shape | None] | None:
         if row is not None and row.shapes is not None:
             return row.shapes(facts)
         return _by_onnx(facts) if facts.view.domain in ONNX_DOMAINS else None
-    except TooLargeError:
+    except (affine.TooLargeError, UnknownError):
         return None
 
 
@@ -474,5 +467,5 @@ def _names(model: ir.Model) -> set[str]:
     for graph in all_graphs(model):
         values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
         for value in values:
-            found |= names_in(dimensions_of(value) or ())
+            found |= affine.names_in(dimensions_of(value) or ())
     return found

@@ -14,13 +14,7 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
-from graft.core.affine.expressions import (
-    ANY,
-    Range,
-    Ranges,
-    names_in,
-    substituted,
-)
+from graft.core.affine import expressions as affine
 from graft.core.affine.text import parsed, text
 from graft.core.graph.dimensions import ranges_of, replace_ranges
 from graft.core.graph.view import NodeView
@@ -85,7 +79,7 @@ def _solved(model: ir.Model) -> dict[str, _Solution]:
             if asked.equation.kind != "equal":
                 continue
             for one, other, is_swapped in ((asked.left, asked.right, False), (asked.right, asked.left, True)):
-                names = names_in([other])
+                names = affine.names_in([other])
                 is_free = isinstance(one, Symbol) and not any(one.name in taken for taken in (held, names, found))
                 if not is_free or not names or names & found.keys() or not names <= order.keys():
                     continue
@@ -145,33 +139,33 @@ def _replace(model: ir.Model, found: Mapping[str, _Solution]) -> None:
     rows += [[*place[name], *one.says] for name, one in found.items()]
     model.graph.metadata_props[REASONS] = json.dumps(rows)
     before = {name: parsed(one) for name, one in aliases_of(model.metadata_props).items()}
-    known = {name: substituted(extent, values) for name, extent in before.items() if extent is not None} | values
+    known = {name: affine.substituted(extent, values) for name, extent in before.items() if extent is not None} | values
     model.metadata_props[ALIASES] = json.dumps({name: text(extent) for name, extent in known.items()})
     replace_ranges(model, _met(ranges_of(model), values))
     for graph in model.graphs():
         for value in (*graph.inputs, *(one for node in graph for one in node.outputs)):
             shape = dimensions_of(value)
-            if shape is not None and names_in(shape) & values.keys():
+            if shape is not None and affine.names_in(shape) & values.keys():
                 value.shape = ir.Shape([_written(extent, values) for extent in shape])
 
 
 def _written(extent: Extent | None, values: Mapping[str, Extent]) -> int | str | None:
     if extent is None:
         return None
-    new = substituted(extent, values)
+    new = affine.substituted(extent, values)
     return new if isinstance(new, int) else text(new)
 
 
-def _met(ranges: Ranges, values: Mapping[str, Extent]) -> Ranges:
+def _met(ranges: affine.Ranges, values: Mapping[str, Extent]) -> affine.Ranges:
     """Return ranges with symbols replaced; those of what is one extent now are met."""
-    found: dict[Extent, Range] = {}
+    found: dict[Extent, affine.Range] = {}
     for extent, own in ranges.items():
-        new = substituted(extent, values)
+        new = affine.substituted(extent, values)
         if isinstance(new, int):
             continue
-        other = found.get(new, ANY)
+        other = found.get(new, affine.ANY)
         highs = [one.high for one in (own, other) if one.high is not None]
-        met = Range(max(own.low, other.low), min(highs) if highs else None)
+        met = affine.Range(max(own.low, other.low), min(highs) if highs else None)
         if met.high is not None and met.high < met.low:
             raise ModelError(
                 f"dimension '{extent}' is {own}, and the model demands that it is '{new}', which is {other}; give them "

@@ -30,7 +30,10 @@ def storage(dtype: str) -> np.dtype[Any]:
 
 
 def constant(value: int | float | bool, dtype: str) -> Array:
-    """Return a constant as a zero-dimensional array; integers wrap into their type."""
+    """Return a constant as a zero-dimensional array; integers wrap into their type.
+
+    Raise GraftError for a custom datatype.
+    """
     if dtype in INTEGERS:
         bits = element_bits(dtype)
         return np.array(int(value) & ((1 << bits) - 1), f"uint{bits}").astype(dtype)
@@ -212,6 +215,8 @@ def intrinsic(name: str, arguments: tuple[Array, ...], dtype: str) -> Array:
 
     ``dot4_u8s8(sum, a, b)`` adds to each int32 lane the products of four neighbouring uint8 and int8 lanes;
     ``dot2_bf16(sum, a, b)`` adds to each float32 lane the products of two neighbouring bfloat16 lanes.
+
+    Raise GraftError for an unknown intrinsic.
     """
     if name == "round_bf16":
         return cast(arguments[0], "float32", "bfloat16")

@@ -6,46 +6,8 @@ import re
 from dataclasses import fields
 from typing import Any, get_args
 
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import STRUCTURES
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Axis,
-    Barrier,
-    Binary,
-    Bitcast,
-    Block,
-    Broadcast,
-    Buffer,
-    CallExtern,
-    Cast,
-    Constant,
-    Expression,
-    For,
-    Function,
-    Horizontal,
-    If,
-    Intrinsic,
-    Issue,
-    Let,
-    Load,
-    LoopKind,
-    Order,
-    Pop,
-    Push,
-    Ramp,
-    Reduction,
-    Scan,
-    Scatter,
-    Select,
-    Selection,
-    Shuffle,
-    Stage,
-    Statement,
-    Store,
-    Unary,
-    UnaryOperator,
-    Variable,
-)
 from graft.core.tensor_ir.tokens import TokenReader, plain
 from graft.core.types import BOOL, INT64, Type, parse_type
 from graft.runtime.dtypes import ELEMENT_TYPES
@@ -56,11 +18,11 @@ _PRECEDENCE: dict[str, tuple[str, int]] = {
     "-": ("sub", 7), "*": ("mul", 8), "/": ("div", 8), "%": ("mod", 8),
 }  # fmt: skip
 _TYPE = re.compile(rf"(?:{'|'.join(ELEMENT_TYPES)}|custom\[\w+\][0-9]+)(?:x[0-9]+)?")
-_LOOP_KINDS = get_args(LoopKind)
-_UNARY = get_args(UnaryOperator)
+_LOOP_KINDS = get_args(ir.LoopKind)
+_UNARY = get_args(ir.UnaryOperator)
 
 
-def parse_function(text: str) -> Function:
+def parse_function(text: str) -> ir.Function:
     """Return the function that a text stands for; raise GraftError with line and column where it cannot be read."""
     parser = _Parser(text)
     function = parser.function()
@@ -68,7 +30,7 @@ def parse_function(text: str) -> Function:
     return function
 
 
-def parse_stages(text: str) -> tuple[Stage, ...]:
+def parse_stages(text: str) -> tuple[ir.Stage, ...]:
     """Return the stages that a text stands for; raise GraftError with line and column where it cannot be read."""
     parser = _Parser(text)
     stages = parser.stages()
@@ -81,13 +43,13 @@ class _Parser(TokenReader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.variables: dict[str, Variable] = {}
-        self.buffers: dict[str, Buffer] = {}
-        self.carried: Variable | None = None
+        self.variables: dict[str, ir.Variable] = {}
+        self.buffers: dict[str, ir.Buffer] = {}
+        self.carried: ir.Variable | None = None
 
     # ---- Functions and stages
 
-    def function(self) -> Function:
+    def function(self) -> ir.Function:
         """Read a function."""
         self.expect("function")
         name = self.name()
@@ -99,9 +61,9 @@ class _Parser(TokenReader):
         in_place = tuple(self.many(self.integer)) if self.accept("in_place") else ()
         is_exact = self.accept("exact")
         origin = self.strings() if self.accept("from") else ()
-        return Function(name, (*inputs, *outputs), len(outputs), self.block(), origin, in_place, is_exact)
+        return ir.Function(name, (*inputs, *outputs), len(outputs), self.block(), origin, in_place, is_exact)
 
-    def buffer(self) -> Buffer:
+    def buffer(self) -> ir.Buffer:
         """Read the declaration of a buffer; unknown names in its shape or strides become variables."""
         name = self.name()
         self.expect(":")
@@ -116,19 +78,19 @@ class _Parser(TokenReader):
             memory = self.name()
         if self.accept("align"):
             alignment = self.integer()
-        buffer = Buffer(name, dtype, shape, strides, memory, alignment)
+        buffer = ir.Buffer(name, dtype, shape, strides, memory, alignment)
         self.buffers[name] = buffer
         return buffer
 
-    def extent(self) -> Expression:
+    def extent(self) -> ir.Expression:
         """Read an extent, in which an unknown name is a new symbol."""
         if self.tokens[self.position][0] == "name" and self.peek(1) not in ("(", "["):
-            self.variables.setdefault(plain(self.peek()), Variable(plain(self.peek())))
+            self.variables.setdefault(plain(self.peek()), ir.Variable(plain(self.peek())))
         return self.expression()
 
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[ir.Stage, ...]:
         """Read inputs and stages."""
-        stages: list[Stage] = []
+        stages: list[ir.Stage] = []
         while self.peek():
             if self.accept("input") or self.accept("carry"):
                 self.buffer()
@@ -136,7 +98,7 @@ class _Parser(TokenReader):
                 stages.append(self.stage())
         return tuple(stages)
 
-    def stage(self) -> Stage:
+    def stage(self) -> ir.Stage:
         """Read one stage."""
         self.expect("stage")
         carried = self.buffers.get(plain(self.peek()))
@@ -154,28 +116,28 @@ class _Parser(TokenReader):
             self.expect("over")
             reduced = tuple(self.many(self.axis))
             self.expect("from")
-            reduction = Reduction(operator, reduced, self.expression())
+            reduction = ir.Reduction(operator, reduced, self.expression())
             self.expect(":")
-        order: Order | None = None
+        order: ir.Order | None = None
         if self.accept("choose"):
             is_largest = self.name() == "largest"
             self.expect("over")
             candidate = self.axis()
             self.expect("by")
-            order = Selection(self.known(), candidate, is_largest)
+            order = ir.Selection(self.known(), candidate, is_largest)
             self.expect(":")
         value = self.expression()
         variable = epilogue = None
         if self.accept("then"):
             variable, epilogue = self.binding()
         structure = self.structure() if self.accept("as") else None
-        return Stage(buffer, axes, value, reduction, variable, epilogue, origin, structure, order or self.order())
+        return ir.Stage(buffer, axes, value, reduction, variable, epilogue, origin, structure, order or self.order())
 
-    def order(self) -> Order | None:
+    def order(self) -> ir.Order | None:
         """Read the order that stands behind a stage, if there is one."""
         if self.accept("scan"):
             self.carried, reverse = self.known(), self.accept("reverse")
-            return Scan(self.carried, self.expression() if self.accept("from") else None, reverse)
+            return ir.Scan(self.carried, self.expression() if self.accept("from") else None, reverse)
         if not self.accept("scatter"):
             return None
         operator: Any = self.name()
@@ -184,7 +146,7 @@ class _Parser(TokenReader):
         self.expect("(")
         indices = tuple(self.many(self.expression, ")"))
         self.expect(":")
-        return Scatter(axes, indices, operator, self.expression())
+        return ir.Scatter(axes, indices, operator, self.expression())
 
     def structure(self) -> Any:
         """Read a structure: its name, and its fields by name."""
@@ -209,84 +171,86 @@ class _Parser(TokenReader):
             return name, self.structure()
         return name, self.string() if self.peek()[:1] == '"' else self.integer()
 
-    def axis(self) -> Axis:
+    def axis(self) -> ir.Axis:
         """Read a reduction axis."""
         name = self.name()
         self.expect("<")
         extent = self.expression()
-        variable = self.variables[name] = Variable(name)
-        return Axis(variable, extent)
+        variable = self.variables[name] = ir.Variable(name)
+        return ir.Axis(variable, extent)
 
-    def stage_axis(self) -> Variable:
+    def stage_axis(self) -> ir.Variable:
         """Read the name of a stage's axis: a new variable, unless the scan before carries it."""
         name = self.name()
         carried = self.carried
-        self.variables[name] = carried if carried is not None and carried.name == name else Variable(name)
+        self.variables[name] = carried if carried is not None and carried.name == name else ir.Variable(name)
         return self.variables[name]
 
-    def binding(self) -> tuple[Variable, Expression]:
+    def binding(self) -> tuple[ir.Variable, ir.Expression]:
         """Read ``name: type = value``. In an epilogue the value may use the name, elsewhere it has no reason to."""
         name = self.name()
         self.expect(":")
         kind = parse_type(self.take("name"))
         self.expect("=")
-        variable = self.variables[name] = Variable(name, kind)
+        variable = self.variables[name] = ir.Variable(name, kind)
         return variable, self.expression()
 
     # ---- Statements
 
-    def block(self) -> Statement:
+    def block(self) -> ir.Statement:
         """Read statements in braces."""
         self.expect("{")
         body = self.sequence()
         self.expect("}")
         return body
 
-    def sequence(self) -> Statement:
+    def sequence(self) -> ir.Statement:
         """Read statements up to a closing brace; one statement stands for itself."""
-        outer: list[tuple[list[Statement], Variable, Expression]] = []  # what stands before a `let` of all the rest
-        statements: list[Statement] = []
+        outer: list[
+            tuple[list[ir.Statement], ir.Variable, ir.Expression]
+        ] = []  # what stands before a `let` of all the rest
+        statements: list[ir.Statement] = []
         while self.peek() not in ("}", ""):
             if not self.accept("let"):
                 statements.append(self.statement())
                 continue
             variable, value = self.binding()
             if self.peek() == "{":
-                statements.append(Let(variable, value, self.block()))
+                statements.append(ir.Let(variable, value, self.block()))
             else:
                 outer.append((statements, variable, value))
                 statements = []
         body = _sequence(statements)
         for before, variable, value in reversed(outer):
-            body = _sequence([*before, Let(variable, value, body)])
+            body = _sequence([*before, ir.Let(variable, value, body)])
         return body
 
-    def statement(self) -> Statement:
+    def statement(self) -> ir.Statement:
         """Read one statement."""
         word = self.peek()
         if word in _LOOP_KINDS:
             return self.loop()
         if self.accept("allocate"):
             buffer = self.buffer()
-            return Allocate(buffer, self.scope())
+            return ir.Allocate(buffer, self.scope())
         if self.accept("if"):
             condition, then_body = self.expression(), self.block()
-            return If(condition, then_body, self.block() if self.accept("else") else None)
+            return ir.If(condition, then_body, self.block() if self.accept("else") else None)
         if self.accept("call"):
             name = self.name()
             self.expect("(")
-            return CallExtern(name, tuple(self.many(self.expression, ")")))
+            return ir.CallExtern(name, tuple(self.many(self.expression, ")")))
         if self.accept("barrier"):
-            return Barrier(self.string())
+            return ir.Barrier(self.string())
         if self.accept("issue"):
-            return Issue(self.string(), self.block())
+            return ir.Issue(self.string(), self.block())
         if self.accept("push"):
-            return Push(*self.queues())
+            return ir.Push(*self.queues())
         if self.accept("pop"):
-            return Pop(*self.queues())
+            return ir.Pop(*self.queues())
         buffer, indices, mask = self.access()
         self.expect("=")
-        return Store(buffer, indices, self.expression(), mask)
+        return ir.Store(buffer, indices, self.expression(), mask)
 
     def queues(self) -> tuple[str, str]:
         """Read the queues of a token: from, to."""
@@ -294,30 +258,30 @@ class _Parser(TokenReader):
         self.expect("->")
         return source, self.string()
 
-    def scope(self) -> Statement:
+    def scope(self) -> ir.Statement:
         """Read what a ``let`` or ``allocate`` holds for: the braces that follow, or the rest of the block."""
         return self.block() if self.peek() == "{" else self.sequence()
 
-    def loop(self) -> For:
+    def loop(self) -> ir.For:
         """Read a loop."""
         kind: Any = self.name()
         name = self.name()
         self.expect("<")
         extent = self.expression()
         binding = self.string() if self.accept("bind") else ""
-        variable = self.variables[name] = Variable(name)
-        return For(variable, extent, kind, self.block(), binding)
+        variable = self.variables[name] = ir.Variable(name)
+        return ir.For(variable, extent, kind, self.block(), binding)
 
     # ---- Expressions
 
-    def access(self) -> tuple[Buffer, tuple[Expression, ...], Expression | None]:
+    def access(self) -> tuple[ir.Buffer, tuple[ir.Expression, ...], ir.Expression | None]:
         """Read an element: buffer, indices, mask."""
         name = self.name()
         if name not in self.buffers:
             self.position -= 1
             raise self.error(f"no buffer '{name}' is declared here")
         self.expect("[")
-        indices: list[Expression] = []
+        indices: list[ir.Expression] = []
         while self.peek() not in ("]", ";"):
             indices.append(self.expression())
             if not self.accept(","):
@@ -326,16 +290,16 @@ class _Parser(TokenReader):
         self.expect("]")
         return self.buffers[name], tuple(indices), mask
 
-    def expression(self, precedence: int = 1) -> Expression:
+    def expression(self, precedence: int = 1) -> ir.Expression:
         """Read an expression whose operators bind at least as strongly as ``precedence``."""
         left = self.operand()
         while (row := _PRECEDENCE.get(self.peek())) is not None and row[1] >= precedence:
             self.position += 1
             operator: Any = row[0]
-            left = Binary(operator, left, self.expression(row[1] + 1))
+            left = ir.Binary(operator, left, self.expression(row[1] + 1))
         return left
 
-    def operand(self) -> Expression:
+    def operand(self) -> ir.Expression:
         """Read an expression without infix operators around it."""
         if self.accept("("):
             inner = self.expression()
@@ -343,21 +307,21 @@ class _Parser(TokenReader):
             return inner
         kind = self.tokens[self.position][0] if self.position < len(self.tokens) else ""
         if kind == "number":
-            return Constant(self.integer(), INT64)
+            return ir.Constant(self.integer(), INT64)
         if kind != "name":
             raise self.error("expected an expression")
         word = self.peek()
         if word in ("true", "false"):
             self.position += 1
-            return Constant(word == "true", BOOL)
+            return ir.Constant(word == "true", BOOL)
         if self.peek(1) == "[":
-            return Load(*self.access())
+            return ir.Load(*self.access())
         if self.peek(1) == "(" or word in ("cast", "bitcast", "horizontal", "intrinsic"):
             self.position += 1
             return self.call(word)
         return self.known()
 
-    def known(self) -> Variable:
+    def known(self) -> ir.Variable:
         """Read the name of a variable that is bound here."""
         name = self.name()
         if name not in self.variables:
@@ -365,7 +329,7 @@ class _Parser(TokenReader):
             raise self.error(f"no variable '{name}' is bound here")
         return self.variables[name]
 
-    def call(self, word: str) -> Expression:
+    def call(self, word: str) -> ir.Expression:
         """Read what follows the name of an operation or type."""
         argument: Any = ""
         if self.accept("<"):
@@ -382,58 +346,58 @@ class _Parser(TokenReader):
                 arguments = self.many(self.expression, ")") if self.accept(",") else []
                 if not arguments and self.peek() == ")":
                     self.position += 1
-                return Intrinsic(name, tuple(arguments), parse_type(argument))
+                return ir.Intrinsic(name, tuple(arguments), parse_type(argument))
             case _ if _TYPE.fullmatch(word):
                 return self._typed_constant(parse_type(word))
         arguments = self.many(self.expression, ")")
         match word, arguments:
             case "cast", [value]:
-                return Cast(value, argument)
+                return ir.Cast(value, argument)
             case "bitcast", [value]:
-                return Bitcast(value, argument)
+                return ir.Bitcast(value, argument)
             case "horizontal", [value]:
-                return Horizontal(argument, value)
+                return ir.Horizontal(argument, value)
             case "select", [condition, on_true, on_false]:
-                return Select(condition, on_true, on_false)
+                return ir.Select(condition, on_true, on_false)
             case (("min" | "max" | "fmod"), [left, right]):
                 operator: Any = word
-                return Binary(operator, left, right)
+                return ir.Binary(operator, left, right)
             case _, [value] if word in _UNARY:
                 unary: Any = word
-                return Unary(unary, value)
+                return ir.Unary(unary, value)
             case _, [first, *_]:
-                return Intrinsic(word, tuple(arguments), first.type)
+                return ir.Intrinsic(word, tuple(arguments), first.type)
         raise self.error(f"'{word}' does not take {len(arguments)} arguments")
 
-    def _typed_constant(self, kind: Type) -> Constant:
+    def _typed_constant(self, kind: Type) -> ir.Constant:
         text = self.peek()
         self.position += 1
         self.expect(")")
         if text in ("True", "False"):
-            return Constant(text == "True", kind)
-        return Constant(int(text) if re.fullmatch(r"-?[0-9]+", text) else float(text), kind)
+            return ir.Constant(text == "True", kind)
+        return ir.Constant(int(text) if re.fullmatch(r"-?[0-9]+", text) else float(text), kind)
 
-    def _vector(self, word: str) -> Expression:
+    def _vector(self, word: str) -> ir.Expression:
         base = self.expression()
         self.expect(",")
         first = self.integer()
         if word == "broadcast":
             self.expect(")")
-            return Broadcast(base, first)
+            return ir.Broadcast(base, first)
         self.expect(",")
         lanes = self.integer()
         self.expect(")")
-        return Ramp(base, first, lanes)
+        return ir.Ramp(base, first, lanes)
 
-    def _shuffle(self) -> Shuffle:
+    def _shuffle(self) -> ir.Shuffle:
         self.expect("[")
         vectors = tuple(self.many(self.expression, "]"))
         self.expect(",")
         self.expect("[")
         lanes = tuple(self.many(self.integer, "]"))
         self.expect(")")
-        return Shuffle(vectors, lanes)
+        return ir.Shuffle(vectors, lanes)
 
 
-def _sequence(statements: list[Statement]) -> Statement:
-    return statements[0] if len(statements) == 1 else Block(tuple(statements))
+def _sequence(statements: list[ir.Statement]) -> ir.Statement:
+    return statements[0] if len(statements) == 1 else ir.Block(tuple(statements))

@@ -28,42 +28,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import assert_never
 
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import STRUCTURES, Structure, Windows
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Binary,
-    Bitcast,
-    Block,
-    Broadcast,
-    Buffer,
-    CallExtern,
-    Cast,
-    Constant,
-    Expression,
-    For,
-    Function,
-    Horizontal,
-    If,
-    Intrinsic,
-    Issue,
-    Let,
-    Load,
-    Order,
-    Pop,
-    Push,
-    Ramp,
-    Scan,
-    Scatter,
-    Select,
-    Selection,
-    Shuffle,
-    Stage,
-    Statement,
-    Store,
-    Unary,
-    Variable,
-)
 from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.visit import chain_of_lets, loads
 from graft.core.types import BOOL, INT64
@@ -85,7 +51,7 @@ KEYWORDS = frozenset(
 )
 
 
-def print_function(function: Function) -> str:
+def print_function(function: ir.Function) -> str:
     """Return the text of a function."""
     printer = _Printer()
     inputs, outputs = (
@@ -97,7 +63,7 @@ def print_function(function: Function) -> str:
     return "\n".join([f"{head} {{", *printer.body(function.body, "  "), "}", ""])
 
 
-def print_stages(stages: Sequence[Stage]) -> str:
+def print_stages(stages: Sequence[ir.Stage]) -> str:
     """Return the text of stages, the buffers that none of them writes first."""
     printer, lines = _Printer(), []
     written = {stage.buffer for stage in stages}
@@ -114,17 +80,17 @@ def print_stages(stages: Sequence[Stage]) -> str:
     return "\n".join([*lines, ""])
 
 
-def print_stage(stage: Stage) -> str:
+def print_stage(stage: ir.Stage) -> str:
     """Return the text of one stage."""
     return print_stages([stage])
 
 
-def print_statement(statement: Statement) -> str:
+def print_statement(statement: ir.Statement) -> str:
     """Return the text of a statement; what it does not bind gets a name."""
     return "\n".join([*_Printer().body(statement, ""), ""])
 
 
-def print_expression(expression: Expression) -> str:
+def print_expression(expression: ir.Expression) -> str:
     """Return the text of an expression."""
     return _Printer().expression(expression)
 
@@ -145,10 +111,10 @@ class _Printer:
     """Names variables and buffers as it meets them."""
 
     def __init__(self) -> None:
-        self.names: dict[Variable | Buffer, str] = {}
+        self.names: dict[ir.Variable | ir.Buffer, str] = {}
         self.taken: set[str] = set()
 
-    def name(self, thing: Variable | Buffer) -> str:
+    def name(self, thing: ir.Variable | ir.Buffer) -> str:
         """Return the name of a variable or buffer, which no other has."""
         if thing not in self.names:
             name, number = thing.name or "_", 0
@@ -159,7 +125,7 @@ class _Printer:
             self.names[thing] = name
         return quoted(self.names[thing])
 
-    def declare(self, buffer: Buffer) -> str:
+    def declare(self, buffer: ir.Buffer) -> str:
         """Return the declaration of a buffer."""
         parts = [f"{self.name(buffer)}: {buffer.dtype}[{self.joined(buffer.shape)}]"]
         if buffer.strides is not None:
@@ -170,67 +136,67 @@ class _Printer:
             parts.append(f"align {buffer.alignment}")
         return " ".join(parts)
 
-    def joined(self, expressions: Iterable[Expression]) -> str:
+    def joined(self, expressions: Iterable[ir.Expression]) -> str:
         """Return expressions with commas between."""
         return ", ".join(map(self.expression, expressions))
 
     # ---- Statements
 
-    def body(self, statement: Statement, indent: str) -> list[str]:
+    def body(self, statement: ir.Statement, indent: str) -> list[str]:
         """Return the lines of a statement inside braces."""
         statements = _flat(statement)
         last = len(statements) - 1
         return [line for number, inner in enumerate(statements) for line in self.lines(inner, indent, number == last)]
 
-    def braces(self, head: str, statement: Statement, indent: str) -> list[str]:
+    def braces(self, head: str, statement: ir.Statement, indent: str) -> list[str]:
         """Return the lines of a statement in braces behind a head."""
         return [f"{indent}{head} {{", *self.body(statement, indent + "  "), f"{indent}}}"]
 
-    def lines(self, statement: Statement, indent: str, is_last: bool) -> list[str]:
+    def lines(self, statement: ir.Statement, indent: str, is_last: bool) -> list[str]:
         """Return the lines of one statement."""
         match statement:
-            case Store(buffer, indices, value, mask):
+            case ir.Store(buffer, indices, value, mask):
                 return [f"{indent}{self.access(buffer, indices, mask)} = {self.expression(value)}"]
-            case For(variable, extent, kind, body, binding):
+            case ir.For(variable, extent, kind, body, binding):
                 count = self.expression(extent)
                 bound = f" bind {json.dumps(binding)}" if binding else ""
                 return self.braces(f"{kind} {self.name(variable)} < {count}{bound}", body, indent)
-            case If(condition, then_body, else_body):
+            case ir.If(condition, then_body, else_body):
                 lines = self.braces(f"if {self.expression(condition)}", then_body, indent)
                 if else_body is None:
                     return lines
                 return [*lines[:-1], *self.braces("} else", else_body, indent)]
-            case Let(body=body):
+            case ir.Let(body=body):
                 if not is_last:
                     return self.braces(self._let(statement), body, indent)
                 chain, inner = chain_of_lets(statement)
                 heads = [f"{indent}{self._let(one)}" for one in chain]
                 return [*heads, *self.body(inner, indent)]
-            case Allocate(buffer, body):
+            case ir.Allocate(buffer, body):
                 return self._scope(f"allocate {self.declare(buffer)}", body, indent, is_last)
-            case Block():
+            case ir.Block():
                 raise AssertionError("blocks are printed flat")
-            case CallExtern(name, arguments):
+            case ir.CallExtern(name, arguments):
                 return [f"{indent}call {quoted(name)}({self.joined(arguments)})"]
-            case Barrier(scope):
+            case ir.Barrier(scope):
                 return [f"{indent}barrier {json.dumps(scope)}"]
-            case Issue(queue, body):
+            case ir.Issue(queue, body):
                 return self.braces(f"issue {json.dumps(queue)}", body, indent)
-            case Push(source, target):
+            case ir.Push(source, target):
                 return [f"{indent}push {json.dumps(source)} -> {json.dumps(target)}"]
-            case Pop(source, target):
+            case ir.Pop(source, target):
                 return [f"{indent}pop {json.dumps(source)} -> {json.dumps(target)}"]
             case _:
                 assert_never(statement)
 
-    def _let(self, let: Let) -> str:
+    def _let(self, let: ir.Let) -> str:
         bound = self.expression(let.value)
         return f"let {self.name(let.variable)}: {let.variable.type} = {bound}"
 
-    def _scope(self, head: str, body: Statement, indent: str, is_last: bool) -> list[str]:
+    def _scope(self, head: str, body: ir.Statement, indent: str, is_last: bool) -> list[str]:
         return [f"{indent}{head}", *self.body(body, indent)] if is_last else self.braces(head, body, indent)
 
-    def stage(self, stage: Stage) -> list[str]:
+    def stage(self, stage: ir.Stage) -> list[str]:
         """Return the lines of a stage."""
         head = f"stage {self.declare(stage.buffer)}"
         axes = ", ".join(map(self.name, stage.axes))
@@ -239,7 +205,7 @@ class _Printer:
         if reduction is not None:
             over = ", ".join(f"{self.name(axis.variable)} < {self.expression(axis.extent)}" for axis in reduction.axes)
             text = f"reduce {reduction.operator} over {over} from {self.expression(reduction.initial)}: "
-        if isinstance(stage.order, Selection):
+        if isinstance(stage.order, ir.Selection):
             candidate, first = stage.order.candidate, "largest" if stage.order.largest else "smallest"
             over = f"{self.name(candidate.variable)} < {self.expression(candidate.extent)}"
             text = f"choose {first} over {over} by {self.name(stage.order.rank)}: "
@@ -251,70 +217,70 @@ class _Printer:
             lines.append(f"  as {_structure(stage.structure)}")
         return [*lines, *self.order(stage.order)]
 
-    def order(self, order: Order | None) -> list[str]:
+    def order(self, order: ir.Order | None) -> list[str]:
         """Return the line that follows a stage with an order; what selects says so before its key."""
         match order:
-            case Scan(carried, initial, reverse):
+            case ir.Scan(carried, initial, reverse):
                 start = "" if initial is None else f" from {self.expression(initial)}"
                 return [f"  scan {self.name(carried)}{' reverse' if reverse else ''}{start}"]
-            case Scatter(axes, indices, operator, update):
+            case ir.Scatter(axes, indices, operator, update):
                 loops = ", ".join(f"{self.name(axis.variable)} < {self.expression(axis.extent)}" for axis in axes)
                 over = f" over {loops}" if axes else ""
                 return [f"  scatter {operator}{over} at ({self.joined(indices)}): {self.expression(update)}"]
-            case Selection() | None:
+            case ir.Selection() | None:
                 return []
             case _:
                 assert_never(order)
 
     # ---- Expressions
 
-    def access(self, buffer: Buffer, indices: Sequence[Expression], mask: Expression | None) -> str:
+    def access(self, buffer: ir.Buffer, indices: Sequence[ir.Expression], mask: ir.Expression | None) -> str:
         """Return the text of an element or vector of elements."""
         switch = "" if mask is None else f"; {self.expression(mask)}"
         return f"{self.name(buffer)}[{self.joined(indices)}{switch}]"
 
-    def expression(self, expression: Expression, precedence: int = 0) -> str:
+    def expression(self, expression: ir.Expression, precedence: int = 0) -> str:
         """Return the text of an expression, in parentheses if it binds weaker than ``precedence``."""
         match expression:
-            case Constant():
+            case ir.Constant():
                 return _constant(expression)
-            case Variable():
+            case ir.Variable():
                 return self.name(expression)
-            case Load(buffer, indices, mask):
+            case ir.Load(buffer, indices, mask):
                 return self.access(buffer, indices, mask)
-            case Ramp(base, stride, lanes):
+            case ir.Ramp(base, stride, lanes):
                 return f"ramp({self.expression(base)}, {stride}, {lanes})"
-            case Broadcast(value, lanes):
+            case ir.Broadcast(value, lanes):
                 return f"broadcast({self.expression(value)}, {lanes})"
-            case Binary(operator, left, right) if operator in INFIX:
+            case ir.Binary(operator, left, right) if operator in INFIX:
                 symbol, own = INFIX[operator]
                 text = f"{self.expression(left, own)} {symbol} {self.expression(right, own + 1)}"
                 return f"({text})" if own < precedence else text
-            case Binary(operator, left, right):
+            case ir.Binary(operator, left, right):
                 return f"{operator}({self.joined((left, right))})"
-            case Unary(operator, value):
+            case ir.Unary(operator, value):
                 return f"{operator}({self.expression(value)})"
-            case Select(condition, on_true, on_false):
+            case ir.Select(condition, on_true, on_false):
                 return f"select({self.joined((condition, on_true, on_false))})"
-            case Cast(value, dtype):
+            case ir.Cast(value, dtype):
                 return f"cast<{dtype}>({self.expression(value)})"
-            case Bitcast(value, dtype):
+            case ir.Bitcast(value, dtype):
                 return f"bitcast<{dtype}>({self.expression(value)})"
-            case Intrinsic(name, arguments, kind):
+            case ir.Intrinsic(name, arguments, kind):
                 if arguments and arguments[0].type == kind and re.fullmatch(r"[a-z][a-z0-9_]*", name):
                     return f"{name}({self.joined(arguments)})"
                 return f"intrinsic<{kind}>({', '.join([json.dumps(name), *map(self.expression, arguments)])})"
-            case Shuffle(vectors, lanes):
+            case ir.Shuffle(vectors, lanes):
                 return f"shuffle([{self.joined(vectors)}], [{', '.join(map(str, lanes))}])"
-            case Horizontal(operator, value):
+            case ir.Horizontal(operator, value):
                 return f"horizontal<{operator}>({self.expression(value)})"
             case _:
                 assert_never(expression)
 
 
-def _flat(statement: Statement) -> list[Statement]:
+def _flat(statement: ir.Statement) -> list[ir.Statement]:
     """Return the statements of nested blocks in order."""
-    if not isinstance(statement, Block):
+    if not isinstance(statement, ir.Block):
         return [statement]
     return [part for inner in statement.statements for part in _flat(inner)]
 
@@ -332,7 +298,7 @@ def _field(value: Windows | tuple[int, ...] | int | str) -> str:
     return str(list(value)) if isinstance(value, tuple) else json.dumps(value)
 
 
-def _constant(constant: Constant) -> str:
+def _constant(constant: ir.Constant) -> str:
     if constant.type == INT64:
         return str(constant.value)
     if constant.type == BOOL:

@@ -5,37 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graft.core.tensor_ir.ir import (
-    Binary,
-    BinaryOperator,
-    Bitcast,
-    Broadcast,
-    Cast,
-    Constant,
-    Expression,
-    Intrinsic,
-    Select,
-    Unary,
-)
+from graft.core.tensor_ir import ir
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """An expression in a formula. Numbers on the other side of an operator become constants of its type."""
 
-    expression: Expression
+    expression: ir.Expression
 
     def constant(self, number: float | int | bool) -> Value:
         """Return a constant of this value's type and lanes."""
         kind = self.expression.type
         number = float(number) if kind.is_float else number
-        scalar = Constant(number, kind.with_lanes(1))
-        return Value(scalar if kind.lanes == 1 else Broadcast(scalar, kind.lanes))
+        scalar = ir.Constant(number, kind.with_lanes(1))
+        return Value(scalar if kind.lanes == 1 else ir.Broadcast(scalar, kind.lanes))
 
-    def _with(self, operator: BinaryOperator, other: Value | float | int, swapped: bool = False) -> Value:
+    def _with(self, operator: ir.BinaryOperator, other: Value | float | int, swapped: bool = False) -> Value:
         right = other if isinstance(other, Value) else self.constant(other)
         first, second = (right, self) if swapped else (self, right)
-        return Value(Binary(operator, first.expression, second.expression))
+        return Value(ir.Binary(operator, first.expression, second.expression))
 
     def __add__(self, other: Value | float) -> Value:
         return self._with("add", other)
@@ -77,10 +66,10 @@ class Value:
         return self._with("xor", other)
 
     def __neg__(self) -> Value:
-        return Value(Unary("neg", self.expression))
+        return Value(ir.Unary("neg", self.expression))
 
     def __abs__(self) -> Value:
-        return Value(Unary("abs", self.expression))
+        return Value(ir.Unary("abs", self.expression))
 
     def __lt__(self, other: Value | float) -> Value:
         return self._with("lt", other)
@@ -113,20 +102,20 @@ class Value:
 
     def unary(self, operator: str) -> Value:
         """Return ``sqrt``, ``floor``, ``trunc`` or ``round_even`` of the value."""
-        return Value(Unary(operator, self.expression))  # type: ignore[arg-type]
+        return Value(ir.Unary(operator, self.expression))  # type: ignore[arg-type]
 
     def cast(self, dtype: str) -> Value:
         """Return the value converted to another element type."""
-        return Value(Cast(self.expression, dtype))
+        return Value(ir.Cast(self.expression, dtype))
 
     def bits(self, dtype: str) -> Value:
         """Return the same bits as another element type."""
-        return Value(Bitcast(self.expression, dtype))
+        return Value(ir.Bitcast(self.expression, dtype))
 
     def times_plus(self, factor: Value | float, addend: Value | float) -> Value:
         """Return ``self * factor + addend``, rounded once."""
         arguments = (self, *(part if isinstance(part, Value) else self.constant(part) for part in (factor, addend)))
-        return Value(Intrinsic("fma", tuple(part.expression for part in arguments), self.expression.type))
+        return Value(ir.Intrinsic("fma", tuple(part.expression for part in arguments), self.expression.type))
 
     def polynomial(self, coefficients: Sequence[float]) -> Value:
         """Return ``c0 + c1 x + c2 x^2 + ...`` by Horner's rule."""
@@ -139,4 +128,4 @@ class Value:
 def select(condition: Value, on_true: Value | float, on_false: Value) -> Value:
     """Return ``on_true`` where the condition holds, else ``on_false``."""
     first = on_true if isinstance(on_true, Value) else on_false.constant(on_true)
-    return Value(Select(condition.expression, first.expression, on_false.expression))
+    return Value(ir.Select(condition.expression, first.expression, on_false.expression))

@@ -10,43 +10,15 @@ from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple, get_args
 
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Binary,
-    Bitcast,
-    Block,
-    Broadcast,
-    Buffer,
-    CallExtern,
-    Cast,
-    Constant,
-    Expression,
-    For,
-    Horizontal,
-    If,
-    Intrinsic,
-    Issue,
-    Let,
-    Load,
-    Pop,
-    Push,
-    Ramp,
-    Select,
-    Shuffle,
-    Statement,
-    Store,
-    Unary,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 
 
-def children(expression: Expression) -> tuple[Expression, ...]:
+def children(expression: ir.Expression) -> tuple[ir.Expression, ...]:
     """Return the operands of an expression in order (of a `Load`: its indices, then its mask if it has one)."""
     return _SHAPES[type(expression)][0](expression)
 
 
-def with_children(expression: Expression, operands: tuple[Expression, ...]) -> Expression:
+def with_children(expression: ir.Expression, operands: tuple[ir.Expression, ...]) -> ir.Expression:
     """Return the expression with other operands, the same object if none differs."""
     parts, rebuilt = _SHAPES[type(expression)]
     for new, old in zip(operands, parts(expression), strict=True):
@@ -55,44 +27,44 @@ def with_children(expression: Expression, operands: tuple[Expression, ...]) -> E
     return expression
 
 
-def in_lanes(node: Expression, operands: tuple[Expression, ...], lanes: int) -> Expression:
+def in_lanes(node: ir.Expression, operands: tuple[ir.Expression, ...], lanes: int) -> ir.Expression:
     """Return an operation on each lane with other operands, of so many lanes."""
     made = with_children(node, operands)
-    if isinstance(made, Intrinsic) and made.type.lanes != lanes:
-        return Intrinsic(made.name, made.arguments, made.type.with_lanes(lanes))
+    if isinstance(made, ir.Intrinsic) and made.type.lanes != lanes:
+        return ir.Intrinsic(made.name, made.arguments, made.type.with_lanes(lanes))
     return made
 
 
-def _load_operands(load: Load) -> tuple[Expression, ...]:
+def _load_operands(load: ir.Load) -> tuple[ir.Expression, ...]:
     return load.indices if load.mask is None else (*load.indices, load.mask)
 
 
-def _load_of(load: Load, operands: tuple[Expression, ...]) -> Load:
+def _load_of(load: ir.Load, operands: tuple[ir.Expression, ...]) -> ir.Load:
     if load.mask is None:
-        return Load(load.buffer, operands)
-    return Load(load.buffer, operands[:-1], operands[-1])
+        return ir.Load(load.buffer, operands)
+    return ir.Load(load.buffer, operands[:-1], operands[-1])
 
 
 # One row per class: a table, because compilation spends its time here and a chain of `case` is three times as slow.
-_SHAPES: dict[type, tuple[Callable[..., tuple[Expression, ...]], Callable[..., Expression]]] = {
-    Constant: (lambda e: (), lambda e, _: e),
-    Variable: (lambda e: (), lambda e, _: e),
-    Load: (_load_operands, _load_of),
-    Ramp: (lambda e: (e.base,), lambda e, new: Ramp(new[0], e.stride, e.lanes)),
-    Broadcast: (lambda e: (e.value,), lambda e, new: Broadcast(new[0], e.lanes)),
-    Unary: (lambda e: (e.value,), lambda e, new: Unary(e.operator, new[0])),
-    Cast: (lambda e: (e.value,), lambda e, new: Cast(new[0], e.dtype)),
-    Bitcast: (lambda e: (e.value,), lambda e, new: Bitcast(new[0], e.dtype)),
-    Horizontal: (lambda e: (e.value,), lambda e, new: Horizontal(e.operator, new[0])),
-    Binary: (lambda e: (e.left, e.right), lambda e, new: Binary(e.operator, *new)),
-    Select: (lambda e: (e.condition, e.on_true, e.on_false), lambda e, new: Select(*new)),
-    Intrinsic: (lambda e: e.arguments, lambda e, new: Intrinsic(e.name, new, e.type)),
-    Shuffle: (lambda e: e.vectors, lambda e, new: Shuffle(new, e.lanes)),
+_SHAPES: dict[type, tuple[Callable[..., tuple[ir.Expression, ...]], Callable[..., ir.Expression]]] = {
+    ir.Constant: (lambda e: (), lambda e, _: e),
+    ir.Variable: (lambda e: (), lambda e, _: e),
+    ir.Load: (_load_operands, _load_of),
+    ir.Ramp: (lambda e: (e.base,), lambda e, new: ir.Ramp(new[0], e.stride, e.lanes)),
+    ir.Broadcast: (lambda e: (e.value,), lambda e, new: ir.Broadcast(new[0], e.lanes)),
+    ir.Unary: (lambda e: (e.value,), lambda e, new: ir.Unary(e.operator, new[0])),
+    ir.Cast: (lambda e: (e.value,), lambda e, new: ir.Cast(new[0], e.dtype)),
+    ir.Bitcast: (lambda e: (e.value,), lambda e, new: ir.Bitcast(new[0], e.dtype)),
+    ir.Horizontal: (lambda e: (e.value,), lambda e, new: ir.Horizontal(e.operator, new[0])),
+    ir.Binary: (lambda e: (e.left, e.right), lambda e, new: ir.Binary(e.operator, *new)),
+    ir.Select: (lambda e: (e.condition, e.on_true, e.on_false), lambda e, new: ir.Select(*new)),
+    ir.Intrinsic: (lambda e: e.arguments, lambda e, new: ir.Intrinsic(e.name, new, e.type)),
+    ir.Shuffle: (lambda e: e.vectors, lambda e, new: ir.Shuffle(new, e.lanes)),
 }
-assert set(get_args(Expression)) == set(_SHAPES), "an expression without a row"
+assert set(get_args(ir.Expression)) == set(_SHAPES), "an expression without a row"
 
 
-_LEAVES = frozenset({Constant, Variable})
+_LEAVES = frozenset({ir.Constant, ir.Variable})
 
 
 class ExpressionMap:
@@ -103,15 +75,15 @@ class ExpressionMap:
     remembers them by identity.
     """
 
-    def __init__(self, rule: Callable[[Expression], Expression]) -> None:
+    def __init__(self, rule: Callable[[ir.Expression], ir.Expression]) -> None:
         self.rule = rule
-        self._known: dict[int, tuple[Expression, Expression]] = {}
+        self._known: dict[int, tuple[ir.Expression, ir.Expression]] = {}
 
-    def define(self, expression: Expression, result: Expression) -> None:
+    def define(self, expression: ir.Expression, result: ir.Expression) -> None:
         """Map a node, known by identity, to ``result``, whatever is below it."""
         self._known[id(expression)] = (expression, result)
 
-    def __call__(self, expression: Expression) -> Expression:
+    def __call__(self, expression: ir.Expression) -> ir.Expression:
         """Return the mapped expression."""
         known = self._known
         done = known.get(id(expression))
@@ -139,87 +111,89 @@ class ExpressionMap:
         return known[id(expression)][1]
 
 
-def substitute(expression: Expression, values: Mapping[Variable, Expression]) -> Expression:
+def substitute(expression: ir.Expression, values: Mapping[ir.Variable, ir.Expression]) -> ir.Expression:
     """Return the expression with variables replaced; the values are not substituted into again."""
     return substitution(values)(expression)
 
 
-def substitution(values: Mapping[Variable, Expression]) -> ExpressionMap:
+def substitution(values: Mapping[ir.Variable, ir.Expression]) -> ExpressionMap:
     """Return the map that replaces variables, to be applied to several expressions that share parts."""
-    return ExpressionMap(lambda node: values.get(node, node) if isinstance(node, Variable) else node)
+    return ExpressionMap(lambda node: values.get(node, node) if isinstance(node, ir.Variable) else node)
 
 
-def _optional(function: Callable[[Expression], Expression], expression: Expression | None) -> Expression | None:
+def _optional(
+    function: Callable[[ir.Expression], ir.Expression], expression: ir.Expression | None
+) -> ir.Expression | None:
     return None if expression is None else function(expression)
 
 
 class _StatementRow(NamedTuple):
     """What stands directly in a kind of statement, and how it is rebuilt from its parts."""
 
-    expressions: Callable[..., tuple[Expression, ...]] = lambda s: ()
-    statements: Callable[..., tuple[Statement, ...]] = lambda s: ()
-    rebuilt: Callable[..., Statement] = lambda s, *_: s
+    expressions: Callable[..., tuple[ir.Expression, ...]] = lambda s: ()
+    statements: Callable[..., tuple[ir.Statement, ...]] = lambda s: ()
+    rebuilt: Callable[..., ir.Statement] = lambda s, *_: s
     """Of a statement and functions on expressions, statements, bound variables and buffers."""
 
 
-def _body(statement: For | Let | Allocate | Issue) -> tuple[Statement, ...]:
+def _body(statement: ir.For | ir.Let | ir.Allocate | ir.Issue) -> tuple[ir.Statement, ...]:
     return (statement.body,)
 
 
 _STATEMENTS: dict[type, _StatementRow] = {
-    Store: _StatementRow(
+    ir.Store: _StatementRow(
         lambda s: (*s.indices, s.value) if s.mask is None else (*s.indices, s.value, s.mask),
-        rebuilt=lambda s, e, _, v, b: Store(b(s.buffer), tuple(map(e, s.indices)), e(s.value), _optional(e, s.mask)),
+        rebuilt=lambda s, e, _, v, b: ir.Store(b(s.buffer), tuple(map(e, s.indices)), e(s.value), _optional(e, s.mask)),
     ),
-    For: _StatementRow(
+    ir.For: _StatementRow(
         lambda s: (s.extent,),
         _body,
         lambda s, e, inner, v, _: replace(s, variable=v(s.variable), extent=e(s.extent), body=inner(s.body)),
     ),
-    If: _StatementRow(
+    ir.If: _StatementRow(
         lambda s: (s.condition,),
         lambda s: (s.then_body,) if s.else_body is None else (s.then_body, s.else_body),
-        lambda s, e, inner, *_: If(
+        lambda s, e, inner, *_: ir.If(
             e(s.condition), inner(s.then_body), None if s.else_body is None else inner(s.else_body)
         ),
     ),
-    Let: _StatementRow(
-        lambda s: (s.value,), _body, lambda s, e, inner, v, _: Let(v(s.variable), e(s.value), inner(s.body))
+    ir.Let: _StatementRow(
+        lambda s: (s.value,), _body, lambda s, e, inner, v, _: ir.Let(v(s.variable), e(s.value), inner(s.body))
     ),
-    Allocate: _StatementRow(
-        lambda s: s.buffer.shape, _body, lambda s, _, inner, v, b: Allocate(b(s.buffer), inner(s.body))
+    ir.Allocate: _StatementRow(
+        lambda s: s.buffer.shape, _body, lambda s, _, inner, v, b: ir.Allocate(b(s.buffer), inner(s.body))
     ),
-    Block: _StatementRow(
-        statements=lambda s: s.statements, rebuilt=lambda s, _, inner, *__: Block(tuple(map(inner, s.statements)))
+    ir.Block: _StatementRow(
+        statements=lambda s: s.statements, rebuilt=lambda s, _, inner, *__: ir.Block(tuple(map(inner, s.statements)))
     ),
-    CallExtern: _StatementRow(
-        lambda s: s.arguments, rebuilt=lambda s, e, *_: CallExtern(s.name, tuple(map(e, s.arguments)))
+    ir.CallExtern: _StatementRow(
+        lambda s: s.arguments, rebuilt=lambda s, e, *_: ir.CallExtern(s.name, tuple(map(e, s.arguments)))
     ),
-    Issue: _StatementRow(statements=_body, rebuilt=lambda s, _, inner, *__: Issue(s.queue, inner(s.body))),
-    Barrier: _StatementRow(),
-    Push: _StatementRow(),
-    Pop: _StatementRow(),
+    ir.Issue: _StatementRow(statements=_body, rebuilt=lambda s, _, inner, *__: ir.Issue(s.queue, inner(s.body))),
+    ir.Barrier: _StatementRow(),
+    ir.Push: _StatementRow(),
+    ir.Pop: _StatementRow(),
 }
-assert set(get_args(Statement)) == set(_STATEMENTS), "a statement without a row"
+assert set(get_args(ir.Statement)) == set(_STATEMENTS), "a statement without a row"
 
 
-def statement_expressions(statement: Statement) -> tuple[Expression, ...]:
+def statement_expressions(statement: ir.Statement) -> tuple[ir.Expression, ...]:
     """Return the expressions that stand directly in a statement, not those of statements inside it."""
     return _STATEMENTS[type(statement)].expressions(statement)
 
 
-def statement_children(statement: Statement) -> tuple[Statement, ...]:
+def statement_children(statement: ir.Statement) -> tuple[ir.Statement, ...]:
     """Return the statements directly inside a statement."""
     return _STATEMENTS[type(statement)].statements(statement)
 
 
 def with_parts(
-    statement: Statement,
-    expression: Callable[[Expression], Expression],
-    inner: Callable[[Statement], Statement],
-    variable: Callable[[Variable], Variable] = lambda variable: variable,
-    buffer: Callable[[Buffer], Buffer] = lambda buffer: buffer,
-) -> Statement:
+    statement: ir.Statement,
+    expression: Callable[[ir.Expression], ir.Expression],
+    inner: Callable[[ir.Statement], ir.Statement],
+    variable: Callable[[ir.Variable], ir.Variable] = lambda variable: variable,
+    buffer: Callable[[ir.Buffer], ir.Buffer] = lambda buffer: buffer,
+) -> ir.Statement:
     """Return a statement whose parts have gone through functions: the expressions and statements directly in it.
 
     ``variable`` maps what it binds, ``buffer`` what it stores to or allocates, before the rest; the shape of a buffer
@@ -229,48 +203,48 @@ def with_parts(
 
 
 def map_statement(
-    statement: Statement,
-    expression: Callable[[Expression], Expression],
-    rule: Callable[[Statement], Statement] = lambda statement: statement,
-) -> Statement:
+    statement: ir.Statement,
+    expression: Callable[[ir.Expression], ir.Expression],
+    rule: Callable[[ir.Statement], ir.Statement] = lambda statement: statement,
+) -> ir.Statement:
     """Rebuild a statement: ``expression`` maps every expression, then ``rule`` every statement, innermost first."""
 
-    def walk(inner: Statement) -> Statement:
+    def walk(inner: ir.Statement) -> ir.Statement:
         return map_statement(inner, expression, rule)
 
-    def address(argument: Expression) -> Expression:
+    def address(argument: ir.Expression) -> ir.Expression:
         # A Load argument of an extern is an address: it must stay a Load.
-        if isinstance(argument, Load):
+        if isinstance(argument, ir.Load):
             return replace(argument, indices=tuple(map(expression, argument.indices)))
         return expression(argument)
 
-    if isinstance(statement, Let):
+    if isinstance(statement, ir.Let):
         bound, inner = chain_of_lets(statement)
         values = [expression(one.value) for one in bound]
         mapped = walk(inner)
         for one, value in zip(reversed(bound), reversed(values), strict=True):
-            mapped = rule(Let(one.variable, value, mapped))
+            mapped = rule(ir.Let(one.variable, value, mapped))
         return mapped
-    return rule(with_parts(statement, address if isinstance(statement, CallExtern) else expression, walk))
+    return rule(with_parts(statement, address if isinstance(statement, ir.CallExtern) else expression, walk))
 
 
 def map_accesses(
-    statement: Statement,
-    buffers: Container[Buffer],
-    change: Callable[[Buffer, tuple[Expression, ...]], tuple[Buffer, tuple[Expression, ...]]],
-) -> Statement:
+    statement: ir.Statement,
+    buffers: Container[ir.Buffer],
+    change: Callable[[ir.Buffer, tuple[ir.Expression, ...]], tuple[ir.Buffer, tuple[ir.Expression, ...]]],
+) -> ir.Statement:
     """Rebuild a statement with accesses to some buffers changed: ``change`` maps a buffer and mapped indices."""
 
-    def load(node: Expression) -> Expression:
-        if not isinstance(node, Load) or node.buffer not in buffers:
+    def load(node: ir.Expression) -> ir.Expression:
+        if not isinstance(node, ir.Load) or node.buffer not in buffers:
             return node
         buffer, indices = change(node.buffer, node.indices)
-        return Load(buffer, indices, node.mask)
+        return ir.Load(buffer, indices, node.mask)
 
-    def store(inner: Statement) -> Statement:
-        if isinstance(inner, CallExtern):  # whose loads are addresses
+    def store(inner: ir.Statement) -> ir.Statement:
+        if isinstance(inner, ir.CallExtern):  # whose loads are addresses
             return replace(inner, arguments=tuple(map(load, inner.arguments)))
-        if not isinstance(inner, Store) or inner.buffer not in buffers:
+        if not isinstance(inner, ir.Store) or inner.buffer not in buffers:
             return inner
         buffer, indices = change(inner.buffer, inner.indices)
         return replace(inner, buffer=buffer, indices=indices)
@@ -278,19 +252,19 @@ def map_accesses(
     return map_statement(statement, ExpressionMap(load), store)
 
 
-def chain_of_lets(statement: Statement) -> tuple[list[Let], Statement]:
+def chain_of_lets(statement: ir.Statement) -> tuple[list[ir.Let], ir.Statement]:
     """Return the `Let`s that a statement begins with, outermost first, and the statement inside the last.
 
     Unrolled loops make chains of hundreds: what goes through statements takes a chain in one step, without recursion.
     """
     chain = []
-    while isinstance(statement, Let):
+    while isinstance(statement, ir.Let):
         chain.append(statement)
         statement = statement.body
     return chain, statement
 
 
-def walk_statements(statement: Statement) -> Iterator[Statement]:
+def walk_statements(statement: ir.Statement) -> Iterator[ir.Statement]:
     """Yield a statement and all statements inside it, outermost first."""
     stack = [statement]
     while stack:
@@ -299,10 +273,10 @@ def walk_statements(statement: Statement) -> Iterator[Statement]:
         stack += reversed(statement_children(inner))
 
 
-def walk_expressions(*roots: Expression) -> Iterator[Expression]:
+def walk_expressions(*roots: ir.Expression) -> Iterator[ir.Expression]:
     """Yield every distinct node (by identity) of some expressions, operands before their users."""
     done: set[int] = set()
-    stack: list[tuple[Expression, bool]] = [(root, False) for root in reversed(roots)]
+    stack: list[tuple[ir.Expression, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
         node, ready = stack.pop()
         if id(node) in done:
@@ -315,7 +289,7 @@ def walk_expressions(*roots: Expression) -> Iterator[Expression]:
             stack.extend((operand, False) for operand in reversed(children(node)))
 
 
-def unknown(root: Expression, known: Container[int]) -> Iterator[Expression]:
+def unknown(root: ir.Expression, known: Container[int]) -> Iterator[ir.Expression]:
     """Yield the nodes of an expression whose ``id`` is not in ``known``, operands before their users.
 
     The caller adds each before it takes the next; so a walk that remembers nodes needs no recursion, whose depth would
@@ -335,7 +309,7 @@ def unknown(root: Expression, known: Container[int]) -> Iterator[Expression]:
             stack.pop()
 
 
-def structural_key(expression: Expression, of: Callable[[Expression], Hashable] = id) -> Hashable:
+def structural_key(expression: ir.Expression, of: Callable[[ir.Expression], Hashable] = id) -> Hashable:
     """Return a key that expressions share if they are the same operation on the same objects; so equal ones become one.
 
     A float is known by its bits: 0.0 is not -0.0. ``of`` says what operands are known by.
@@ -345,47 +319,47 @@ def structural_key(expression: Expression, of: Callable[[Expression], Hashable] 
 
 # A table for the same reason as `_SHAPES`.
 _KEYS: dict[type, Callable[..., Hashable]] = {
-    Variable: lambda e, of: e,
-    Constant: lambda e, of: ("constant", e.value.hex() if isinstance(e.value, float) else e.value, e.type),
-    Load: lambda e, of: ("load", e.buffer, None if e.mask is None else of(e.mask), *map(of, e.indices)),
-    Ramp: lambda e, of: ("ramp", of(e.base), e.stride, e.lanes),
-    Broadcast: lambda e, of: ("broadcast", of(e.value), e.lanes),
-    Unary: lambda e, of: ("unary", e.operator, of(e.value)),
-    Horizontal: lambda e, of: ("horizontal", e.operator, of(e.value)),
-    Cast: lambda e, of: ("cast", of(e.value), e.dtype),
-    Bitcast: lambda e, of: ("bitcast", of(e.value), e.dtype),
-    Intrinsic: lambda e, of: ("intrinsic", e.name, e.type, *map(of, e.arguments)),
-    Shuffle: lambda e, of: ("shuffle", tuple(map(of, e.vectors)), e.lanes),
-    Binary: lambda e, of: ("binary", e.operator, of(e.left), of(e.right)),
-    Select: lambda e, of: ("select", of(e.condition), of(e.on_true), of(e.on_false)),
+    ir.Variable: lambda e, of: e,
+    ir.Constant: lambda e, of: ("constant", e.value.hex() if isinstance(e.value, float) else e.value, e.type),
+    ir.Load: lambda e, of: ("load", e.buffer, None if e.mask is None else of(e.mask), *map(of, e.indices)),
+    ir.Ramp: lambda e, of: ("ramp", of(e.base), e.stride, e.lanes),
+    ir.Broadcast: lambda e, of: ("broadcast", of(e.value), e.lanes),
+    ir.Unary: lambda e, of: ("unary", e.operator, of(e.value)),
+    ir.Horizontal: lambda e, of: ("horizontal", e.operator, of(e.value)),
+    ir.Cast: lambda e, of: ("cast", of(e.value), e.dtype),
+    ir.Bitcast: lambda e, of: ("bitcast", of(e.value), e.dtype),
+    ir.Intrinsic: lambda e, of: ("intrinsic", e.name, e.type, *map(of, e.arguments)),
+    ir.Shuffle: lambda e, of: ("shuffle", tuple(map(of, e.vectors)), e.lanes),
+    ir.Binary: lambda e, of: ("binary", e.operator, of(e.left), of(e.right)),
+    ir.Select: lambda e, of: ("select", of(e.condition), of(e.on_true), of(e.on_false)),
 }
 assert set(_KEYS) == set(_SHAPES), "an expression without a key"
 
 
-def free_variables(*roots: Expression) -> set[Variable]:
+def free_variables(*roots: ir.Expression) -> set[ir.Variable]:
     """Return the variables that occur in some expressions."""
-    return {node for node in walk_expressions(*roots) if isinstance(node, Variable)}
+    return {node for node in walk_expressions(*roots) if isinstance(node, ir.Variable)}
 
 
-def loads(*roots: Expression) -> list[Load]:
+def loads(*roots: ir.Expression) -> list[ir.Load]:
     """Return the distinct `Load` nodes of some expressions, those inside indices first."""
-    found: list[Load] = []
+    found: list[ir.Load] = []
     done: set[int] = set()
-    todo: list[Expression | None] = list(reversed(roots))
+    todo: list[ir.Expression | None] = list(reversed(roots))
     while todo:
         node = todo.pop()
         if node is None:  # the operands of the load below were visited
             load = todo.pop()
-            assert isinstance(load, Load), load
+            assert isinstance(load, ir.Load), load
             found.append(load)
         elif id(node) not in done:
             done.add(id(node))
-            if isinstance(node, Load):
+            if isinstance(node, ir.Load):
                 todo += (node, None)
             todo += [operand for operand in reversed(children(node)) if type(operand) not in _LEAVES]
     return found
 
 
-def buffers_read(statement: Statement) -> set[Buffer]:
+def buffers_read(statement: ir.Statement) -> set[ir.Buffer]:
     """Return the buffers that a statement, or one inside it, loads from or passes to an extern."""
     return {load.buffer for inner in walk_statements(statement) for load in loads(*statement_expressions(inner))}

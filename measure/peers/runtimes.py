@@ -6,30 +6,43 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graft.errors import GraftError
 
 if TYPE_CHECKING:
+    import onnx
     import onnx_ir as ir
 
 Run = Callable[[], object]
+Call = Callable[[Mapping[str, np.ndarray]], Any]
 
 
-def onnxruntime_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
-    """Return a call of ONNX Runtime, which gives the list of outputs."""
-    import onnx_ir as ir
+def onnxruntime_call(model: onnx.ModelProto, threads: int = 0, is_optimised: bool = True) -> Call:
+    """Return a call of ONNX Runtime, made once for every shape, which gives the list of outputs.
+
+    With 0 ``threads`` it takes as many as it likes.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
-    text = ir.to_proto(model).SerializeToString()
-    session = onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, dict(feeds))
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 4
+    if not is_optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return lambda feeds: session.run(None, dict(feeds))
+
+
+def onnxruntime_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
+    """Return a call of ONNX Runtime with feeds."""
+    import onnx_ir as ir
+
+    return partial(onnxruntime_call(ir.to_proto(model), threads), feeds)
 
 
 def openvino_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int, hint: str = "f32") -> Run:
@@ -56,7 +69,10 @@ def openvino_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int,
 
 
 def mnn_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> Run:
-    """MNN in full float32, from its own format; integers are 32 bits wide there."""
+    """MNN in full float32, from its own format; integers are 32 bits wide there.
+
+    Raise GraftError where MNN cannot convert it.
+    """
     import onnx_ir as ir
 
     with _quiet():

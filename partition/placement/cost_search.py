@@ -17,7 +17,6 @@ import onnx_ir as ir
 
 from graft.core.collection import collection_paused
 from graft.core.graph.traversal import all_graphs
-from graft.core.shapes.sample_inputs import typical_numbers
 from graft.partition.backend_like import MAIN_MEMORY, memory_of
 from graft.partition.costs import value_bytes
 from graft.partition.graph import RUNTIME
@@ -25,7 +24,7 @@ from graft.partition.placement.estimators import Estimator
 from graft.partition.placement.problem import Partitioned, Problem, Row
 from graft.partition.placement.region_structure import structure
 from graft.partition.plan import Plan
-from graft.partition.region import REGION_DOMAIN, calls_of, region_as_it_stands, region_of
+from graft.partition.region import REGION_DOMAIN, RegionCall, region_calls
 from graft.partition.totals import MOVED, Least, Totals
 
 BEAM = 3
@@ -211,7 +210,7 @@ class _Search:
         """Return the price of a partitioning."""
         if result.plan.unplaced:
             return math.inf
-        typical, numbers = self.problem.work.typical, typical_numbers(result.model)
+        typical = self.problem.work.typical
         memories = {one.name: device for one in self.problem.backends if (device := memory_of(one)) != MAIN_MEMORY}
         values = handed_over(result.model, memories)
         moved = sum(self.estimator.copy_seconds(value_bytes(value, typical)) for value in values)
@@ -219,14 +218,14 @@ class _Search:
             self.estimator.transfer_seconds(value_bytes(value, typical))
             for value in (transferred(result.model, memories) if memories else ())
         )
-        return sum(self._region(result.model, call, numbers) for call in calls_of(result.model.graph)) + moved
+        return sum(map(self._region, region_calls(result.model, typical))) + moved
 
-    def _region(self, model: ir.Model, call: ir.Node, typical: Mapping[str, int]) -> float:
+    def _region(self, call: RegionCall) -> float:
         """Return the price of a region; its backend is asked for one of those of the same structure."""
-        with region_as_it_stands(model, call, typical) as region:
+        with call.as_it_stands() as region:
             key = (region.backend, structure(region))
         if key not in self._known:
-            self._known[key] = self.estimator.region_seconds(region_of(model, call, typical))
+            self._known[key] = self.estimator.region_seconds(call.region())
         return self._known[key]
 
 

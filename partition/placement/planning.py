@@ -13,18 +13,18 @@ from graft.partition.costs import Work
 from graft.partition.graph import IndexedTree, is_call
 from graft.partition.partition_graph import Cut, GraphCuts
 from graft.partition.plan import Placement
-from graft.partition.region import COMPOSITE_DOMAIN
+from graft.partition.region import COMPOSITE_DOMAIN, Functions
 
 
 def placements(
-    tree: IndexedTree, cuts: GraphCuts, model: ir.Model, backends: Sequence[str], work: Work
+    tree: IndexedTree, cuts: GraphCuts, functions: Functions, backends: Sequence[str], work: Work
 ) -> Iterator[Placement]:
     """Yield the placement of every operator in the model's order, those of bodies after their node."""
     graph = tree.graph
     cut_of: dict[int, Cut] = {node: cut for cut in cuts.cuts for node in cut.nodes}
     for number, view in enumerate(graph.views):
         if is_call(view.node):
-            yield from _called(view.node, model, backends, work)
+            yield from _called(view.node, functions, backends, work)
             continue
         unit = cuts.units.units[cuts.units.unit_of[number]]
         row = Placement(
@@ -39,7 +39,7 @@ def placements(
         yield row
         for key, body in tree.bodies.get(number, {}).items():
             if number in cuts.inner:
-                yield from placements(body, cuts.inner[number][key], model, backends, work)
+                yield from placements(body, cuts.inner[number][key], functions, backends, work)
             else:
                 yield from _inherited(body, row, work)
 
@@ -60,14 +60,14 @@ def _inherited(tree: IndexedTree, owner: Placement, work: Work) -> Iterator[Plac
             yield from _inherited(body, owner, work)
 
 
-def _called(call: ir.Node, model: ir.Model, backends: Sequence[str], work: Work) -> Iterator[Placement]:
+def _called(call: ir.Node, functions: Functions, backends: Sequence[str], work: Work) -> Iterator[Placement]:
     """Yield the operators of a region of an earlier partitioning."""
-    function = model.functions[call.op_identifier()]
+    function = functions[call.op_identifier()]
     backend = function.metadata_props["Compiler"]
     reasons: dict[str, Reject] = {name: lost_to(backend) for name in backends if name != backend}
     for node in function:
         if node.domain == COMPOSITE_DOMAIN:
-            body = model.functions[node.op_identifier()]
+            body = functions[node.op_identifier()]
             composite, inner = body.metadata_props["Composite"], list(body)
         else:
             composite, inner = "", [node]

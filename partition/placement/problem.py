@@ -70,6 +70,7 @@ class Problem:
     operators: OperatorTable
     tree: IndexedTree = field(init=False)
     work: Work = field(init=False)
+    fingerprint: str = field(init=False)
     placed: int = 0
     """How many operators were placed, in all plans, since all garbage was collected."""
     missing: dict[str, Reject] = field(init=False)
@@ -81,6 +82,7 @@ class Problem:
     def __post_init__(self) -> None:
         self.tree = index_tree(self.model.graph, set())
         self.work = Work.of_model(self.operators, self.model)
+        self.fingerprint = fingerprint(self.model)
         answers = {backend.name: backend.available() for backend in self.backends}
         self.missing = {name: Reject("unavailable", text) for name, text in answers.items() if text is not None}
         graphs = self.tree.all()
@@ -110,10 +112,10 @@ class Problem:
         while more := self._given_up(cuts, known):
             known.update(more)
             cuts = self._cut(self.tree, known, dropped)
-        name_regions(self.model, cuts)
-        rows = tuple(placements(self.tree, cuts, self.model, self.names, self.work))
+        name_regions(self.model.functions, cuts)
+        rows = tuple(placements(self.tree, cuts, self.model.functions, self.names, self.work))
         options = {backend.name: given for backend in self.backends if (given := options_of(backend))}
-        plan = Plan(self.names, rows, fingerprint(self.model), tuple(sorted(dropped)), options=options)
+        plan = Plan(self.names, rows, self.fingerprint, tuple(sorted(dropped)), options=options)
         return Partitioned(Lazy(partial(PartitionGraph().run, self.model, cuts)), plan)
 
     def _given_up(self, cuts: GraphCuts, known: Refusals) -> Refusals:

@@ -6,25 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from graft.errors import PatternError
+from graft.patterns import language
 from graft.patterns.checks.demands import demands, innermost
 from graft.patterns.checks.validate import validate
 from graft.patterns.composite import Composite
-from graft.patterns.language import (
-    Absent,
-    Alternative,
-    Body,
-    Both,
-    ConstantPattern,
-    Constrained,
-    Dominator,
-    InputPattern,
-    Named,
-    Operator,
-    Output,
-    Pattern,
-    Together,
-    Wildcard,
-)
 from graft.patterns.value_constraints import Attributes, DtypeIs, RankIs
 from graft.patterns.walk import parts, walk
 
@@ -71,11 +56,11 @@ def shadow_text(backend: str, row: Composite, earlier: Composite) -> str:
     )
 
 
-def require_row(pattern: Pattern) -> None:
+def require_row(pattern: language.Pattern) -> None:
     """Raise PatternError if a pattern is wrong, has no node, or one that is in no composite: a call, control flow."""
     validate(pattern)
     always = _always(pattern, ())
-    if not any(isinstance(part, Operator) for part in walk(pattern)):
+    if not any(isinstance(part, language.Operator) for part in walk(pattern)):
         raise PatternError("the pattern has no operator, so that it has no node to compute")
     for part in always:
         if part.domain in CALLS:
@@ -86,65 +71,72 @@ def require_row(pattern: Pattern) -> None:
             raise PatternError("the pattern holds Constant, and constants are folded; write is_constant()")
 
 
-def _always(pattern: Pattern, above: tuple[Pattern, ...]) -> frozenset[Operator]:
+def _always(pattern: language.Pattern, above: tuple[language.Pattern, ...]) -> frozenset[language.Operator]:
     """Return the operators that are in every match of a pattern."""
     if pattern in above:
         return frozenset()
     inside = (*above, pattern)
     match pattern:
-        case Operator(arguments=arguments):
+        case language.Operator(arguments=arguments):
             return frozenset((pattern,)).union(*(_always(one, inside) for one in arguments or ()))
-        case Alternative(options=options):
+        case language.Alternative(options=options):
             return frozenset.intersection(*(_always(option, inside) for option in options))
-        case Both() | Together() | Wildcard() | Output():
+        case language.Both() | language.Together() | language.Wildcard() | language.Output():
             return frozenset().union(*(_always(one, inside) for one in parts(pattern)))
-        case Named(pattern=inner) | Constrained(pattern=inner) | Body(pattern=inner):
+        case language.Named(pattern=inner) | language.Constrained(pattern=inner) | language.Body(pattern=inner):
             return _always(inner, inside)
-        case Dominator(parent=parent, child=child):
+        case language.Dominator(parent=parent, child=child):
             return _always(parent, inside) | _always(child, inside)
         case _:
             return frozenset()
 
 
-def _takes_all(general: Pattern, special: Pattern) -> bool:
+def _takes_all(general: language.Pattern, special: language.Pattern) -> bool:
     """Whether, wherever a pattern matches and stands, another one, which is tried first, does so with the same root.
 
     The general pattern is a tree. It has its root alone, or as many operators as the special one: so no value inside
     its match is needed outside where none inside the other is.
     """
-    own = [part for part in walk(general) if isinstance(part, Operator)]
-    others = [part for part in walk(special) if isinstance(part, Operator)]
+    own = [part for part in walk(general) if isinstance(part, language.Operator)]
+    others = [part for part in walk(special) if isinstance(part, language.Operator)]
     mentions = Counter(part for owner in walk(general) for part in parts(owner))
-    names = Counter(part.name for part in walk(general) if isinstance(part, Named))
+    names = Counter(part.name for part in walk(general) if isinstance(part, language.Named))
     is_tree = all(count == 1 for count in (*mentions.values(), *names.values()))
     return is_tree and (len(own) == 1 or len(own) == len(others)) and _covers(general, special)
 
 
-def _covers(general: Pattern, special: Pattern) -> bool:
+def _covers(general: language.Pattern, special: language.Pattern) -> bool:
     """Whether every value that matches ``special`` matches ``general``."""
-    if isinstance(special, Alternative) and not isinstance(general, Alternative):
+    if isinstance(special, language.Alternative) and not isinstance(general, language.Alternative):
         return all(_covers(general, option) for option in special.options)
     inner = innermost(special)
     match general:
-        case Named(pattern=wanted):
+        case language.Named(pattern=wanted):
             return _covers(wanted, special)
-        case Alternative(options=options):
+        case language.Alternative(options=options):
             return any(_covers(option, special) for option in options)
-        case Constrained(pattern=wanted, constraint=constraint):
+        case language.Constrained(pattern=wanted, constraint=constraint):
             return _covers(wanted, special) and any(_implies(demand, constraint) for demand in demands(special))
-        case Wildcard(target=None):
-            return isinstance(inner, Wildcard | Operator | Output | ConstantPattern | InputPattern)
-        case Absent():
-            return isinstance(inner, Absent)
-        case ConstantPattern(value=None, predicate=None) | InputPattern(name=""):
+        case language.Wildcard(target=None):
+            return isinstance(
+                inner,
+                language.Wildcard
+                | language.Operator
+                | language.Output
+                | language.ConstantPattern
+                | language.InputPattern,
+            )
+        case language.Absent():
+            return isinstance(inner, language.Absent)
+        case language.ConstantPattern(value=None, predicate=None) | language.InputPattern(name=""):
             return type(inner) is type(general)
-        case Operator():
-            return isinstance(inner, Operator) and _covers_node(general, inner)
+        case language.Operator():
+            return isinstance(inner, language.Operator) and _covers_node(general, inner)
         case _:
             return False
 
 
-def _covers_node(general: Operator, special: Operator) -> bool:
+def _covers_node(general: language.Operator, special: language.Operator) -> bool:
     same = (general.domain, general.key) == (special.domain, special.key) and set(special.names) <= set(general.names)
     if not same or general.arguments is None:
         return same

@@ -12,51 +12,36 @@ from typing import Any
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.table import Trait
 from graft.errors import PatternError
+from graft.patterns import language
 from graft.patterns.arguments import OTHER_NAMES
 from graft.patterns.checks.demands import innermost, require_agreement
-from graft.patterns.language import (
-    Absent,
-    Alternative,
-    Body,
-    Both,
-    ConstantPattern,
-    Constrained,
-    Dominator,
-    InputPattern,
-    Named,
-    Operator,
-    Output,
-    Pattern,
-    Together,
-    Wildcard,
-)
 from graft.patterns.value_constraints import Attributes, DtypeIs
 from graft.patterns.walk import parts, root_operators, walk
 
 
-def validate(pattern: Pattern) -> None:
+def validate(pattern: language.Pattern) -> None:
     """Raise PatternError if a pattern can never match, as far as ONNX's schemas and its own demands tell, or is cyclic.
 
     Operators of other domains than ONNX's are taken as they are.
     """
     for part in walk(pattern):
         match part:
-            case Operator(domain="", names=names):
+            case language.Operator(domain="", names=names):
                 for name in names:
                     _schema(name)
                 _require_arity(part)
-            case Constrained(pattern=inner, constraint=Attributes(wanted=wanted)):
+            case language.Constrained(pattern=inner, constraint=Attributes(wanted=wanted)):
                 for name, value in wanted:
                     _require_attribute(inner, name, value)
-            case Constrained(pattern=inner, constraint=DtypeIs(dtypes=dtypes)):
+            case language.Constrained(pattern=inner, constraint=DtypeIs(dtypes=dtypes)):
                 _require_results(inner, dtypes)
-            case Both(left=left, right=right):
+            case language.Both(left=left, right=right):
                 _require_common_root(left, right)
-            case Output(node=Operator(domain="")):
+            case language.Output(node=language.Operator(domain="")):
                 _require_output(part)
-            case Wildcard(target=Pattern()):
+            case language.Wildcard(target=language.Pattern()):
                 _require_progress(part)
-        if isinstance(part, Constrained | Both):
+        if isinstance(part, language.Constrained | language.Both):
             require_agreement(part)
 
 
@@ -121,7 +106,7 @@ def _dtype(kind: str) -> str:
     return OTHER_NAMES.get(inner, inner)
 
 
-def _require_arity(pattern: Operator) -> None:
+def _require_arity(pattern: language.Operator) -> None:
     if pattern.arguments is None:
         return
     schemas = [schema for name in pattern.names if (schema := _schema(name)) is not None]
@@ -143,14 +128,14 @@ def _require_arity(pattern: Operator) -> None:
         Trait.COMMUTATIVE in operator.traits for name in pattern.names if (operator := OPERATORS.get(name)) is not None
     )
     for index, argument in enumerate(pattern.arguments[:least]):
-        if isinstance(argument, Absent) and not commutes:
+        if isinstance(argument, language.Absent) and not commutes:
             raise PatternError(
                 f"the pattern wants input {index} of {pattern.title} absent, which is never left out",
                 operator=pattern.names[0],
             )
 
 
-def _require_output(pattern: Output) -> None:
+def _require_output(pattern: language.Output) -> None:
     schemas = [_schema(name) for name in pattern.node.names]
     most = max(sys.maxsize if schema is None else schema.outputs for schema in schemas)
     if pattern.index >= most:
@@ -160,7 +145,7 @@ def _require_output(pattern: Output) -> None:
         )
 
 
-def _root_schemas(pattern: Pattern) -> dict[str, _Schema]:
+def _root_schemas(pattern: language.Pattern) -> dict[str, _Schema]:
     """Return what ONNX says of the operators that can be a pattern's root; empty where one of them is not known."""
     roots = root_operators(pattern) or ()
     schemas = {name: None if domain else _schema(name) for domain, name in roots}
@@ -168,8 +153,8 @@ def _root_schemas(pattern: Pattern) -> dict[str, _Schema]:
     return known if len(known) == len(schemas) else {}
 
 
-def _require_attribute(pattern: Pattern, name: str, wanted: object) -> None:
-    if isinstance(innermost(pattern), ConstantPattern | InputPattern | Absent):
+def _require_attribute(pattern: language.Pattern, name: str, wanted: object) -> None:
+    if isinstance(innermost(pattern), language.ConstantPattern | language.InputPattern | language.Absent):
         raise PatternError(
             f"has_attr({name}=...) stands behind {innermost(pattern)}, which has no attributes: no node computes it",
             attribute=name,
@@ -209,10 +194,10 @@ def _may_equal(kind: int, wanted: object) -> bool:
             return True
 
 
-def _require_results(pattern: Pattern, dtypes: Sequence[str]) -> None:
+def _require_results(pattern: language.Pattern, dtypes: Sequence[str]) -> None:
     """Raise PatternError if the operators that can be a pattern's root give none of some element types."""
     inner = innermost(pattern)
-    index = inner.index if isinstance(inner, Output) else 0
+    index = inner.index if isinstance(inner, language.Output) else 0
     schemas = _root_schemas(pattern)
     if not schemas or any(index >= len(schema.results) for schema in schemas.values()):
         return
@@ -225,33 +210,41 @@ def _require_results(pattern: Pattern, dtypes: Sequence[str]) -> None:
         )
 
 
-def _require_common_root(left: Pattern, right: Pattern) -> None:
+def _require_common_root(left: language.Pattern, right: language.Pattern) -> None:
     first, second = root_operators(left), root_operators(right)
     if first and second and not first & second:
         names = [" or ".join(sorted(name for _, name in roots)) for roots in (first, second)]
         raise PatternError(f"the pattern demands {names[0]} and {names[1]} of one value, which no node is")
 
 
-def _require_progress(alias: Wildcard) -> None:
+def _require_progress(alias: language.Wildcard) -> None:
     """Raise PatternError if a recursive pattern leads to itself without an operator in between."""
-    stack: list[Pattern] = [alias.target] if alias.target is not None else []
-    seen: set[Pattern] = set()
+    stack: list[language.Pattern] = [alias.target] if alias.target is not None else []
+    seen: set[language.Pattern] = set()
     while stack:
         part = stack.pop()
         if part is alias:
             raise PatternError("a recursive pattern leads to itself without an operator in between; it never ends")
-        if part in seen or isinstance(part, Operator | Output | Absent | ConstantPattern | InputPattern):
+        if part in seen or isinstance(
+            part,
+            language.Operator | language.Output | language.Absent | language.ConstantPattern | language.InputPattern,
+        ):
             continue
         seen.add(part)
         stack.extend(_same_value(part))
 
 
-def _same_value(pattern: Pattern) -> tuple[Pattern, ...]:
+def _same_value(pattern: language.Pattern) -> tuple[language.Pattern, ...]:
     """Return the parts that stand for the same value as the pattern."""
     match pattern:
-        case Alternative() | Both() | Named() | Wildcard():
+        case language.Alternative() | language.Both() | language.Named() | language.Wildcard():
             return parts(pattern)
-        case Constrained(pattern=inner) | Body(pattern=inner) | Dominator(child=inner) | Together(members=(inner, *_)):
+        case (
+            language.Constrained(pattern=inner)
+            | language.Body(pattern=inner)
+            | language.Dominator(child=inner)
+            | language.Together(members=(inner, *_))
+        ):
             return (inner,)
         case _:
             return parts(pattern)

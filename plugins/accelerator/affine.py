@@ -7,27 +7,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from graft.core.affine.linear import Linear
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.interpreting.machine_operations import INDEX_OPERATIONS
-from graft.core.tensor_ir.ir import (
-    Binary,
-    CallExtern,
-    Constant,
-    Expression,
-    For,
-    If,
-    Load,
-    Select,
-    Statement,
-    Store,
-    Variable,
-)
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, statement_expressions
 
-Values = Mapping[Variable, int]
+Values = Mapping[ir.Variable, int]
 
 
-Place: TypeAlias = Linear[Expression]
+Place: TypeAlias = Linear[ir.Expression]
 """A number: its atoms are variables, and index arithmetic of them that is not linear."""
 
 
@@ -35,14 +23,16 @@ def value_at(place: Place, values: Values) -> int:
     """Return a number, where variables without a value are 0."""
     atoms = place.terms.items()
     return place.constant + sum(
-        factor * (values.get(one, 0) if isinstance(one, Variable) else _value(one, values)) for one, factor in atoms
+        factor * (values.get(one, 0) if isinstance(one, ir.Variable) else _value(one, values)) for one, factor in atoms
     )
 
 
 def fixed(place: Place, values: Values) -> Place:
     """Return a number with some variables as constants, where they are atoms."""
     known = {one: factor for one, factor in place.terms.items() if one in values}
-    moved = Linear[Expression](sum(factor * values[one] for one, factor in known.items() if isinstance(one, Variable)))
+    moved = Linear[ir.Expression](
+        sum(factor * values[one] for one, factor in known.items() if isinstance(one, ir.Variable))
+    )
     return place.plus(Linear(0, known), -1).plus(moved)
 
 
@@ -53,16 +43,16 @@ def in_units(place: Place, size: int) -> Place:
     return units
 
 
-def is_linear_in(place: Place, variable: Variable) -> bool:
+def is_linear_in(place: Place, variable: ir.Variable) -> bool:
     """Whether a number grows evenly with a variable."""
-    return not any(variable in free_variables(one) for one in place.terms if not isinstance(one, Variable))
+    return not any(variable in free_variables(one) for one in place.terms if not isinstance(one, ir.Variable))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A condition ``factor * variable + rest < 0`` on a loop, or on none: then only ``rest`` decides."""
 
-    variable: Variable | None
+    variable: ir.Variable | None
     factor: int
     rest: Place
 
@@ -86,11 +76,11 @@ class Leaf:
     loops: Values
     conditions: tuple[Bound, ...]
     mask: tuple[Bound, ...]
-    statement: Store | CallExtern
-    outer: tuple[Variable, ...]
+    statement: ir.Store | ir.CallExtern
+    outer: tuple[ir.Variable, ...]
     simplifier: Simplifier
 
-    def extents(self, at: Values) -> dict[Variable, int]:
+    def extents(self, at: Values) -> dict[ir.Variable, int]:
         """Return how far each loop goes where outer variables have values: conditions bound them."""
         found = dict(self.loops)
         for one in self.conditions:
@@ -101,25 +91,31 @@ class Leaf:
             assert start == 0, self.statement
         return found
 
-    def inside(self, extents: Values, at: Values) -> dict[Variable, tuple[int, int]]:
-        """Return, by loop, from where to where the mask holds; loops that it says nothing of are left out."""
-        found: dict[Variable, tuple[int, int]] = {}
+    def inside(self, extents: Values, at: Values) -> dict[ir.Variable, tuple[int, int]] | None:
+        """Return, by loop, from where to where the mask holds; loops that it says nothing of are left out.
+
+        None if it holds nowhere, whatever the loops.
+        """
+        found: dict[ir.Variable, tuple[int, int]] = {}
         for one in self.mask:
-            assert one.variable is not None, self.statement
+            if one.variable is None:
+                if not one.limits(1, at)[1]:
+                    return None
+                continue
             first, last = found.get(one.variable, (0, extents[one.variable]))
             start, stop = one.limits(extents[one.variable], at)
             found[one.variable] = max(first, start), min(last, stop)
         return {one: (start, max(start, stop)) for one, (start, stop) in found.items()}
 
-    def order(self, indices: Sequence[Expression]) -> Iterator[Variable]:
+    def order(self, indices: Sequence[ir.Expression]) -> Iterator[ir.Variable]:
         """Yield the loops over dimensions, in the order of these."""
         for one in indices:
-            if isinstance(one, Variable) and one in self.loops:
+            if isinstance(one, ir.Variable) and one in self.loops:
                 yield one
             else:
                 assert not free_variables(one) & self.loops.keys(), one
 
-    def place(self, indices: Sequence[Expression], strides: Sequence[int], base: int) -> Place:
+    def place(self, indices: Sequence[ir.Expression], strides: Sequence[int], base: int) -> Place:
         """Return the place of an access."""
         found: Place = Linear(base)
         for one, stride in zip(indices, strides, strict=True):
@@ -127,20 +123,20 @@ class Leaf:
         return found
 
 
-def leaf_of(loop: For, simplifier: Simplifier) -> Leaf | None:
+def leaf_of(loop: ir.For, simplifier: Simplifier) -> Leaf | None:
     """Return loops with nothing but one statement in them, None where there is more."""
-    loops: dict[Variable, int] = {}
-    conditions: list[Expression] = []
-    inner: Statement = loop
+    loops: dict[ir.Variable, int] = {}
+    conditions: list[ir.Expression] = []
+    inner: ir.Statement = loop
     while True:
         match inner:
-            case For(variable, Constant(extent), _, body):
+            case ir.For(variable, ir.Constant(extent), _, body):
                 loops[variable] = int(extent)
                 inner = body
-            case If(condition, body, None):
+            case ir.If(condition, body, None):
                 conditions.append(condition)
                 inner = body
-            case Store() | CallExtern():
+            case ir.Store() | ir.CallExtern():
                 used = free_variables(*conditions, *statement_expressions(inner)) - loops.keys()
                 bounds, mask = (
                     tuple(bound for one in each for bound in bounds_of(one, loops, simplifier))
@@ -151,48 +147,48 @@ def leaf_of(loop: For, simplifier: Simplifier) -> Leaf | None:
                 return None
 
 
-def _masks(statement: Store | CallExtern) -> list[Expression]:
+def _masks(statement: ir.Store | ir.CallExtern) -> list[ir.Expression]:
     match statement:
-        case Store(value=Load(mask=mask) | Select(on_true=Load(mask=mask))) if mask is not None:
+        case ir.Store(value=ir.Load(mask=mask) | ir.Select(on_true=ir.Load(mask=mask))) if mask is not None:
             return [mask]
     return []
 
 
-def bounds_of(condition: Expression, loops: Values, simplifier: Simplifier) -> Iterator[Bound]:
+def bounds_of(condition: ir.Expression, loops: Values, simplifier: Simplifier) -> Iterator[Bound]:
     """Yield what a conjunction of comparisons says of loops, of which each comparison has at most one."""
     match condition:
-        case Binary("and", left, right):
+        case ir.Binary("and", left, right):
             yield from bounds_of(left, loops, simplifier)
             yield from bounds_of(right, loops, simplifier)
-        case Binary("lt", left, right):
-            yield _bound(_linear(Binary("sub", left, right), simplifier), loops)
-        case Binary("ge", left, right):
-            yield _bound(_linear(Binary("sub", right, left), simplifier).plus(Linear(-1)), loops)
+        case ir.Binary("lt", left, right):
+            yield _bound(_linear(ir.Binary("sub", left, right), simplifier), loops)
+        case ir.Binary("ge", left, right):
+            yield _bound(_linear(ir.Binary("sub", right, left), simplifier).plus(Linear(-1)), loops)
         case _:
             raise AssertionError(condition)
 
 
 def _bound(place: Place, loops: Values) -> Bound:
-    own = [one for one in place.terms if isinstance(one, Variable) and one in loops]
-    assert len(own) < 2 and all(isinstance(one, Variable) for one in place.terms), place
+    own = [one for one in place.terms if isinstance(one, ir.Variable) and one in loops]
+    assert len(own) < 2 and all(isinstance(one, ir.Variable) for one in place.terms), place
     if not own:
         return Bound(None, 0, place)
     factor = place.terms[own[0]]
     return Bound(own[0], factor, place.plus(Linear(0, {own[0]: factor}), -1))
 
 
-def _linear(expression: Expression, simplifier: Simplifier) -> Place:
+def _linear(expression: ir.Expression, simplifier: Simplifier) -> Place:
     form = simplifier.form(simplifier(expression))
     return Linear(form.constant, {simplifier.atom(number): factor for number, factor in form.terms.items()})
 
 
-def _value(expression: Expression, values: Values) -> int:
+def _value(expression: ir.Expression, values: Values) -> int:
     """Return the number that index arithmetic gives."""
     match expression:
-        case Constant(value):
+        case ir.Constant(value):
             return int(value)
-        case Variable():
+        case ir.Variable():
             return values.get(expression, 0)
-        case Binary(operator, left, right):
+        case ir.Binary(operator, left, right):
             return int(INDEX_OPERATIONS[operator](_value(left, values), _value(right, values)))
     raise AssertionError(expression)

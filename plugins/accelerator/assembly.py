@@ -14,26 +14,13 @@ from dataclasses import dataclass, field, fields
 from typing import NoReturn
 
 from graft.errors import GraftError
+from graft.plugins.accelerator import isa
 from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
 from graft.plugins.accelerator.encoding import decode_micro_op, encode, encode_micro_op
-from graft.plugins.accelerator.isa import (
-    FLAGS,
-    KINDS,
-    Instruction,
-    Memory,
-    MicroOp,
-    Operation,
-    Unit,
-    field_table,
-    micro_op_fields,
-    pops,
-    pushes,
-    unit_of,
-)
 from graft.plugins.accelerator.program import Program, Role, Tensor
 
-MNEMONICS = {kind.mnemonic: kind for kind in KINDS}
-CHOICES: dict[str, type[Memory] | type[Operation]] = {"memory": Memory, "operation": Operation}
+MNEMONICS = {kind.mnemonic: kind for kind in isa.KINDS}
+CHOICES: dict[str, type[isa.Memory] | type[isa.Operation]] = {"memory": isa.Memory, "operation": isa.Operation}
 TOKEN_FIELDS = frozenset({"pop_previous", "pop_next", "push_previous", "push_next"})
 BYTES_PER_LINE = 32
 WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s;"]+|(?P<comment>;.*)|(?P<stray>")')
@@ -62,7 +49,7 @@ def disassemble(program: Program) -> str:
     return "\n".join([*lines, ".program", *map(instruction_text, program.instructions), ""])
 
 
-def instruction_text(instruction: Instruction) -> str:
+def instruction_text(instruction: isa.Instruction) -> str:
     """Return the line of an instruction."""
     words = [instruction.mnemonic]
     for one in fields(instruction):
@@ -72,9 +59,9 @@ def instruction_text(instruction: Instruction) -> str:
         elif one.name in TOKEN_FIELDS or value == one.default:
             continue
         else:
-            words.append(one.name if one.name in FLAGS else f"{one.name}={value}")
-    waits = [queue.value[0].name.lower() for queue in pops(instruction)]
-    signals = [queue.value[1].name.lower() for queue in pushes(instruction)]
+            words.append(one.name if one.name in isa.FLAGS else f"{one.name}={value}")
+    waits = [queue.value[0].name.lower() for queue in isa.pops(instruction)]
+    signals = [queue.value[1].name.lower() for queue in isa.pushes(instruction)]
     words += [f"{word}={','.join(units)}" for word, units in (("wait", waits), ("signal", signals)) if units]
     return " ".join(words)
 
@@ -128,7 +115,7 @@ class _Parts:
 
     configuration: Configuration | None = None
     tensors: list[tuple[_Word, Tensor, bytearray]] = field(default_factory=list)
-    instructions: list[Instruction] = field(default_factory=list)
+    instructions: list[isa.Instruction] = field(default_factory=list)
     started: bool = False
 
 
@@ -220,11 +207,11 @@ def _bytes(words: list[_Word], end: _Word) -> bytes:
 
 
 def _micro_op(head: _Word, words: list[_Word], configuration: Configuration) -> bytes:
-    known = {one.name: one for one in micro_op_fields(configuration)}
+    known = {one.name: one for one in isa.micro_op_fields(configuration)}
     values = {}
     for name, word in _pairs(words, known):
         values[name] = _within(word, known[name].least, known[name].most)
-    return encode_micro_op(MicroOp(**values), configuration)
+    return encode_micro_op(isa.MicroOp(**values), configuration)
 
 
 def _within(word: _Word, least: int, most: int) -> int:
@@ -232,11 +219,11 @@ def _within(word: _Word, least: int, most: int) -> int:
     return value if least <= value <= most else word.fail(f"a number from {least} to {most}")
 
 
-def _instruction(head: _Word, words: list[_Word], end: _Word, configuration: Configuration) -> Instruction:
+def _instruction(head: _Word, words: list[_Word], end: _Word, configuration: Configuration) -> isa.Instruction:
     if head.text not in MNEMONICS:
         head.fail(f"an instruction ({', '.join(MNEMONICS)})", MNEMONICS)
     kind = MNEMONICS[head.text]
-    known = {one.name: one for one in field_table(configuration)[kind] if one.name not in TOKEN_FIELDS}
+    known = {one.name: one for one in isa.field_table(configuration)[kind] if one.name not in TOKEN_FIELDS}
     values: dict[str, object] = {}
     for name in [name for name in known if name in CHOICES]:
         word, words = (words[0], words[1:]) if words else (end, [])
@@ -244,9 +231,9 @@ def _instruction(head: _Word, words: list[_Word], end: _Word, configuration: Con
         if word.text not in spelled:
             word.fail(f"a {name} ({', '.join(spelled)})", spelled)
         values[name] = spelled[word.text]
-    flags = [word.text for word in words if word.text in FLAGS & known.keys()]
+    flags = [word.text for word in words if word.text in isa.FLAGS & known.keys()]
     values |= dict.fromkeys(flags, True)
-    numbers = [name for name in known if name not in FLAGS and name not in CHOICES]
+    numbers = [name for name in known if name not in isa.FLAGS and name not in CHOICES]
     links: dict[str, _Word] = {}
     for name, word in _pairs((word for word in words if word.text not in flags), [*numbers, "wait", "signal"]):
         if name in ("wait", "signal"):
@@ -255,7 +242,7 @@ def _instruction(head: _Word, words: list[_Word], end: _Word, configuration: Con
             values[name] = _within(word, known[name].least, known[name].most)
     instruction = kind(**values)  # type: ignore[arg-type] # the table's names are the class's
     for name, word in links.items():
-        values |= _token_fields(name, word, unit_of(instruction))
+        values |= _token_fields(name, word, isa.unit_of(instruction))
     instruction = kind(**values)  # type: ignore[arg-type] # likewise
     try:
         encode(instruction, configuration)
@@ -264,9 +251,9 @@ def _instruction(head: _Word, words: list[_Word], end: _Word, configuration: Con
     return instruction
 
 
-def _token_fields(name: str, word: _Word, unit: Unit) -> dict[str, object]:
+def _token_fields(name: str, word: _Word, unit: isa.Unit) -> dict[str, object]:
     """Return the token fields that ``wait=`` or ``signal=`` set for an instruction of a unit."""
-    near = {one.name.lower(): one for one in Unit if abs(one - unit) == 1}
+    near = {one.name.lower(): one for one in isa.Unit if abs(one - unit) == 1}
     values: dict[str, object] = {}
     for match in re.finditer(r"[^,]*", word.text):
         part = _Word(match.group(), word.line, word.column + match.start())

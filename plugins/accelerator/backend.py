@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from graft.core.reject import Reject, Yield
 from graft.plugins.accelerator.configuration import Configuration
+from graft.plugins.accelerator.frontend.operators import QUANTIZABLE
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport, ShapeSupport
 
 if TYPE_CHECKING:
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
     from graft.partition.region import Region
     from graft.patterns.composite import Composite
     from graft.runtime.procedure import Module
-
-QUANTIZABLE = (
-    "Conv", "MatMul", "Gemm", "Add", "MaxPool", "GlobalMaxPool", "AveragePool", "GlobalAveragePool", "ReduceMean",
-    "Concat", "Relu", "Clip", "QuantizeLinear", "DequantizeLinear",
-)  # fmt: skip
-"""Operators that composites hold, and that are refused by themselves."""
 
 
 class AcceleratorBackend(Backend):

@@ -18,7 +18,8 @@ from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.frontend.layer_json import described
 from graft.plugins.accelerator.frontend.layers import Activation, Layer, inputs_of, with_meaning
 from graft.plugins.accelerator.frontend.operands import Form, Refusal, Scope, view_of
-from graft.plugins.accelerator.frontend.recognition import ALONE, read
+from graft.plugins.accelerator.frontend.operators import ALONE
+from graft.plugins.accelerator.frontend.recognition import read
 from graft.plugins.accelerator.frontend.segments import Segment, segments_of
 from graft.plugins.accelerator.module import Argument, module_of
 from graft.plugins.accelerator.proof.prove import prove

@@ -18,21 +18,7 @@ from typing import Any
 from graft.core.affine.linear import Linear
 from graft.core.operators.definition.build import dims
 from graft.core.schedule.primitives.step import bounded
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Block,
-    Buffer,
-    CallExtern,
-    Cast,
-    Constant,
-    Expression,
-    For,
-    Select,
-    Statement,
-    Variable,
-)
-from graft.core.tensor_ir.ir import Load as Read
-from graft.core.tensor_ir.ir import Store as Write
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.plugins.accelerator.affine import Leaf, Place, Values, fixed, in_units, leaf_of, value_at
 from graft.plugins.accelerator.configuration import Configuration
@@ -144,8 +130,8 @@ class Emitter:
     number: int
     distance: int = 1
     emitted: Emitted = field(default_factory=Emitted)
-    regions: dict[Buffer, Region] = field(default_factory=dict)
-    zeroed: set[Buffer] = field(default_factory=set)
+    regions: dict[ir.Buffer, Region] = field(default_factory=dict)
+    zeroed: set[ir.Buffer] = field(default_factory=set)
     tile: list[Instruction] = field(default_factory=list)
     used: int = 0
     known: dict[object, Any] = field(default_factory=dict)
@@ -161,17 +147,17 @@ class Emitter:
 
     # ---- The walk -------------------------------------------------------------------------------------------------
 
-    def _walk(self, statement: Statement, walk: _Walk, at: Values) -> None:
+    def _walk(self, statement: ir.Statement, walk: _Walk, at: Values) -> None:
         match statement:
-            case Block(statements):
+            case ir.Block(statements):
                 for one in statements:
                     self._walk(one, walk, at)
-            case Allocate(buffer, body):
+            case ir.Allocate(buffer, body):
                 self.regions.pop(buffer, None)
                 self._walk(body, walk, at)
                 if buffer.name == "total":
                     self._end_tile()
-            case For(variable, Constant(extent), _, body):
+            case ir.For(variable, ir.Constant(extent), _, body):
                 leaf = walk.leaf(statement)
                 if leaf is not None:
                     self._emit(leaf, walk, at)
@@ -201,20 +187,20 @@ class Emitter:
         if not all(extents.values()):
             return
         match leaf.statement:
-            case CallExtern(name, operands):
-                reads = [one for one in operands if isinstance(one, Read)]
+            case ir.CallExtern(name, operands):
+                reads = [one for one in operands if isinstance(one, ir.Load)]
                 self.tile += self._computed(leaf, self.scheduled.intrinsics[name], reads, walk, turn)
-            case Write(buffer, indices, Constant(0)) if buffer.memory == ACCUMULATOR:
+            case ir.Store(buffer, indices, ir.Constant(0)) if buffer.memory == ACCUMULATOR:
                 self._define(leaf, buffer, indices, extents)
                 self.zeroed.add(buffer)
-            case Write(buffer, indices, Constant(value)):
+            case ir.Store(buffer, indices, ir.Constant(value)):
                 base = CORRECTION if buffer.memory == WEIGHT else self.plan.constant_input
                 self._define(leaf, buffer, indices, extents, base)
                 memory = MEMORIES[buffer.memory]
                 self.tile.append(Load(memory=memory, sram=base, rows=0, columns=1, pad_top=1, pad_value=int(value)))
-            case Write(value=Cast(Read() as near)) as write:
+            case ir.Store(value=ir.Cast(ir.Load() as near)) as write:
                 self.tile += self._stored(leaf, write, near, extents, at)
-            case Write(value=(Read() | Select()) as value) as write:
+            case ir.Store(value=(ir.Load() | ir.Select()) as value) as write:
                 if turn not in self.known:
                     self.known[turn] = self._windows(leaf, write, value, extents, at)
                 self._load(leaf, write, *self.known[turn])
@@ -224,19 +210,19 @@ class Emitter:
     # ---- Places ---------------------------------------------------------------------------------------------------
 
     def _define(
-        self, leaf: Leaf, buffer: Buffer, indices: Sequence[Expression], extents: Values, base: int | None = None
+        self, leaf: Leaf, buffer: ir.Buffer, indices: Sequence[ir.Expression], extents: Values, base: int | None = None
     ) -> None:
         """Give a buffer a place, the tile's next accumulators unless another is given.
 
         Its entries, as many as the loops that fill it make, lie there one after another.
         """
-        sizes = [extents[one] if isinstance(one, Variable) else 1 for one in indices[: -_inner(buffer)]]
+        sizes = [extents[one] if isinstance(one, ir.Variable) else 1 for one in indices[: -_inner(buffer)]]
         if base is None:
             base = self.plan.accumulator(self.buffers.tiles % self.plan.rooms.outputs) + self.used
             self.used += math.prod(sizes)
         self.regions[buffer] = Region(base, tuple(math.prod(sizes[place + 1 :]) for place in range(len(sizes))))
 
-    def _near(self, leaf: Leaf, read: Read) -> Place:
+    def _near(self, leaf: Leaf, read: ir.Load) -> Place:
         """Return the entry of an access to a memory of the accelerator; the row of weights in those of lanes."""
         region = self.regions[read.buffer]
         if read.buffer.memory == WEIGHT and self.stage.shape.kind is Kind.LANES:
@@ -245,11 +231,11 @@ class Emitter:
             return leaf.place(read.indices[:-1], strides, region.base * rows)
         return leaf.place(read.indices[: -_inner(read.buffer)], region.strides, region.base)
 
-    def _far(self, leaf: Leaf, buffer: Buffer, indices: Sequence[Expression], inner: int) -> Place:
+    def _far(self, leaf: Leaf, buffer: ir.Buffer, indices: Sequence[ir.Expression], inner: int) -> Place:
         """Return the address of an access to a tensor in DRAM, in entries of its last dimensions."""
         key = ("far", id(leaf))
         if key not in self.known:
-            strides = [int(one.value) for one in buffer.strides or () if isinstance(one, Constant)]
+            strides = [int(one.value) for one in buffer.strides or () if isinstance(one, ir.Constant)]
             if not strides:
                 strides = [math.prod(dims(buffer)[place + 1 :]) for place in range(len(buffer.shape))]
             place = in_units(leaf.place(indices[:-inner], strides[:-inner], 0), math.prod(dims(buffer)[-inner:]))
@@ -261,24 +247,33 @@ class Emitter:
     # ---- Transfers ------------------------------------------------------------------------------------------------
 
     def _windows(
-        self, leaf: Leaf, write: Write, value: Read | Select, extents: Values, at: Values
+        self, leaf: Leaf, write: ir.Store, value: ir.Load | ir.Select, extents: Values, at: Values
     ) -> tuple[tuple[Window, ...], Values, int]:
         """Return the windows of a copy to the accelerator, how far its loops go, and what padding holds.
 
         What a mask leaves out without saying what stands there instead is not needed.
         """
-        read, pad = (value.on_true, value.on_false) if isinstance(value, Select) else (value, None)
-        assert isinstance(read, Read), value
+        read, pad = (value.on_true, value.on_false) if isinstance(value, ir.Select) else (value, None)
+        assert isinstance(read, ir.Load), value
         inside = leaf.inside(extents, at)
+        is_padding = inside is None
+        if inside is None:
+            inside = dict.fromkeys(extents, (0, 0))
         if pad is None:
             extents = {**extents, **{variable: stop for variable, (_, stop) in inside.items()}}
             inside = {}
         far, axes = self._far(leaf, read.buffer, read.indices, _inner(write.buffer)), []
         for one in leaf.order(write.indices[: -_inner(write.buffer)]):
             axes.append(Axis(extents[one], *inside.get(one, (0, extents[one])), far.terms.get(one, 0)))
-        return tuple(windows_of(value_at(far, at), axes)), extents, int(pad.value) if isinstance(pad, Constant) else 0
+        if is_padding and not axes:
+            axes = [Axis(1, 0, 0, 1)]
+        return (
+            tuple(windows_of(value_at(far, at), axes)),
+            extents,
+            int(pad.value) if isinstance(pad, ir.Constant) else 0,
+        )
 
-    def _load(self, leaf: Leaf, write: Write, windows: Sequence[Window], extents: Values, pad_value: int) -> None:
+    def _load(self, leaf: Leaf, write: ir.Store, windows: Sequence[Window], extents: Values, pad_value: int) -> None:
         """Give the copy a place, and load what is not there yet."""
         buffer = write.buffer
         size = windows[-1].sram + windows[-1].rows.extent * windows[-1].columns.extent
@@ -287,7 +282,7 @@ class Emitter:
         if is_new:
             self.tile += [one.load(MEMORIES[buffer.memory], base, pad_value) for one in windows]
 
-    def _room(self, buffer: Buffer, key: object, size: int) -> tuple[int, bool]:
+    def _room(self, buffer: ir.Buffer, key: object, size: int) -> tuple[int, bool]:
         """Return the place of what is loaded, and whether it is not there yet."""
         plan, buffers, rooms = self.plan, self.buffers, self.plan.rooms
         if buffer.memory == ACCUMULATOR:
@@ -304,7 +299,7 @@ class Emitter:
         slot, is_new = buffers.inputs.take(key)
         return slot * rooms.input, is_new
 
-    def _stored(self, leaf: Leaf, write: Write, near: Read, extents: Values, at: Values) -> Iterator[Instruction]:
+    def _stored(self, leaf: Leaf, write: ir.Store, near: ir.Load, extents: Values, at: Values) -> Iterator[Instruction]:
         far = self._far(leaf, write.buffer, write.indices, 1)
         axes = [Axis(extents[one], 0, extents[one], far.terms.get(one, 0)) for one in leaf.order(near.indices[:-1])]
         base = self.regions[near.buffer].base
@@ -313,7 +308,7 @@ class Emitter:
     # ---- Products and operations ----------------------------------------------------------------------------------
 
     def _computed(
-        self, leaf: Leaf, intrinsic: Intrinsic, operands: Sequence[Read], walk: _Walk, turn: tuple[int, ...]
+        self, leaf: Leaf, intrinsic: Intrinsic, operands: Sequence[ir.Load], walk: _Walk, turn: tuple[int, ...]
     ) -> list[Instruction]:
         target, extents = operands[0].buffer, walk.lengths[turn]
         if target not in self.regions:
@@ -340,7 +335,7 @@ class _Walk:
     leaves: dict[int, Leaf | None] = field(default_factory=dict)
     lengths: dict[tuple[int, ...], Values] = field(default_factory=dict)
 
-    def leaf(self, loop: For) -> Leaf | None:
+    def leaf(self, loop: ir.For) -> Leaf | None:
         """Return a loop as a leaf, None where it is none."""
         if id(loop) not in self.leaves:
             self.leaves[id(loop)] = leaf_of(loop, self.simplifier)
@@ -353,7 +348,7 @@ class _Walk:
         return self.lengths[turn]
 
 
-def _inner(buffer: Buffer) -> int:
+def _inner(buffer: ir.Buffer) -> int:
     """Return how many of a buffer's last dimensions are within an entry."""
     return 2 if buffer.memory == WEIGHT else 1
 

@@ -133,7 +133,19 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load(Tokens):
+class Transfer(Tokens):
+    """Rows and columns of a tensor in DRAM, ``stride`` apart, and consecutive entries of a memory from ``sram`` on."""
+
+    memory: Memory = Memory.INPUT
+    sram: int = 0
+    dram: int = 0
+    rows: int = 1
+    columns: int = 1
+    stride: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load(Transfer):
     """A window of a tensor, brought into consecutive entries of a memory; padding holds ``pad_value``.
 
     ``dram`` and ``stride`` count entries of the memory as they lie in DRAM. ``ACCUMULATOR_8`` widens signed bytes.
@@ -141,12 +153,6 @@ class Load(Tokens):
 
     opcode: ClassVar[int] = 0
     mnemonic: ClassVar[str] = "load"
-    memory: Memory = Memory.INPUT
-    sram: int = 0
-    dram: int = 0
-    rows: int = 1
-    columns: int = 1
-    stride: int = 0
     pad_top: int = 0
     pad_bottom: int = 0
     pad_left: int = 0
@@ -160,17 +166,12 @@ class Load(Tokens):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store(Tokens):
+class Store(Transfer):
     """Consecutive accumulators, written to a window of a tensor: whole, or (``OUTPUT``) their low bytes."""
 
     opcode: ClassVar[int] = 1
     mnemonic: ClassVar[str] = "store"
     memory: Memory = Memory.OUTPUT
-    sram: int = 0
-    dram: int = 0
-    rows: int = 1
-    columns: int = 1
-    stride: int = 0
 
     @property
     def entries(self) -> int:

@@ -10,37 +10,9 @@ from typing import Any, assert_never
 import numpy as np
 import numpy.typing as npt
 
+from graft.plugins.accelerator import stages
 from graft.plugins.accelerator.configuration import Configuration
-from graft.plugins.accelerator.frontend.layers import (
-    Activation,
-    Addition,
-    Concatenation,
-    Convolution,
-    Layer,
-    Packing,
-    Pooling,
-    PoolingKind,
-    Product,
-    Requantization,
-    Requantize,
-)
-from graft.plugins.accelerator.stages import (
-    VECTORS,
-    Action,
-    Operand,
-    Stage,
-    adding,
-    converting,
-    even_runs,
-    grouped,
-    moving_shape,
-    needs_of,
-    packed_blocks,
-    packed_lanes,
-    parts_of,
-    refuse,
-    requantizing,
-)
+from graft.plugins.accelerator.frontend import layers
 from graft.plugins.accelerator.tiling import Kind, Shape
 
 Array = npt.NDArray[Any]
@@ -51,29 +23,33 @@ def most_vectors(configuration: Configuration) -> int:
     return configuration.accumulator_entries // 8
 
 
-def stages_of(layer: Layer, configuration: Configuration, packing: Packing | None = None) -> list[Stage]:
+def stages_of(
+    layer: layers.Layer, configuration: Configuration, packing: layers.Packing | None = None
+) -> list[stages.Stage]:
     """Return the stages of a layer; ``packing`` is how its input lies in DRAM if not in blocks of channels.
 
     Raise CompileError, with the layer's name, for what no stage computes.
     """
     match layer:
-        case Convolution():
+        case layers.Convolution():
             return list(_convolution(layer, configuration, packing))
-        case Product(right=Activation()):
+        case layers.Product(right=layers.Activation()):
             return list(_product(layer, configuration))
-        case Product(right=right):
-            assert not isinstance(right, Activation), layer.name
+        case layers.Product(right=right):
+            assert not isinstance(right, layers.Activation), layer.name
             weights = np.ascontiguousarray(right.T)[:, :, None, None]
-            as_convolution = Convolution(layer.name, layer.left, layer.output, weights, layer.requantize)
+            as_convolution = layers.Convolution(layer.name, layer.left, layer.output, weights, layer.requantize)
             return list(_convolution(as_convolution, configuration, packing))
-        case Addition():
+        case layers.Addition():
             return [_addition(layer, configuration)]
-        case Pooling():
+        case layers.Pooling():
             return [_pooling(layer, configuration)]
-        case Concatenation():
+        case layers.Concatenation():
             return list(_concatenation(layer, configuration))
-        case Requantization():
-            vectors, actions = converting(layer.input, layer.output, layer.lower, layer.upper, configuration.block_out)
+        case layers.Requantization():
+            vectors, actions = stages.converting(
+                layer.input, layer.output, layer.lower, layer.upper, configuration.block_out
+            )
             return [_moving(layer.name, layer.input, layer.output, vectors, actions, configuration)]
         case _:
             assert_never(layer)
@@ -82,7 +58,7 @@ def stages_of(layer: Layer, configuration: Configuration, packing: Packing | Non
 # ---- Products -----------------------------------------------------------------------------------------------------
 
 
-def unfolded(layer: Convolution, packing: Packing) -> Convolution:
+def unfolded(layer: layers.Convolution, packing: layers.Packing) -> layers.Convolution:
     """Return a convolution of an input that is packed in patches, with the kernel's places among its channels."""
     rows, columns = packing.kernel
     channels = layer.input.channels * rows * columns
@@ -103,53 +79,59 @@ def unfolded(layer: Convolution, packing: Packing) -> Convolution:
     )
 
 
-def packings_for(layer: Convolution, lanes: int) -> Iterator[Packing]:
+def packings_for(layer: layers.Convolution, lanes: int) -> Iterator[layers.Packing]:
     """Yield the ways in which the input of a convolution may be packed by who hands it over."""
     tensor = layer.input
-    yield Packing(tensor, lanes, tensor.height, tensor.width, fill=tensor.zero_point)
+    yield layers.Packing(tensor, lanes, tensor.height, tensor.width, fill=tensor.zero_point)
     kernel = layer.weights.shape[2:]
     if layer.groups > 1 or tensor.channels >= lanes:
         return
     if kernel[1] > 1:
-        yield Packing(
+        yield layers.Packing(
             tensor, lanes, tensor.height, layer.output.width, (1, kernel[1]), (1, layer.strides[1]),
             (0, layer.pads[1]), (1, layer.dilations[1]), tensor.zero_point,
         )  # fmt: skip
     if kernel[0] > 1:
-        yield Packing(
+        yield layers.Packing(
             tensor, lanes, layer.output.height, layer.output.width, (kernel[0], kernel[1]), layer.strides,
             (layer.pads[0], layer.pads[1]), layer.dilations, tensor.zero_point,
         )  # fmt: skip
 
 
-def _convolution(layer: Convolution, configuration: Configuration, packing: Packing | None) -> Iterator[Stage]:
+def _convolution(
+    layer: layers.Convolution, configuration: Configuration, packing: layers.Packing | None
+) -> Iterator[stages.Stage]:
     if packing is not None and packing.kernel != (1, 1):
         layer = unfolded(layer, packing)
     lanes, weights = configuration.block_out, layer.weights
     outputs, channels = len(weights), layer.input.channels
     useful = weights.size * layer.output.height * layer.output.width * layer.output.batch
-    most = max(1, most_vectors(configuration) // VECTORS)
+    most = max(1, most_vectors(configuration) // stages.VECTORS)
     is_depthwise = layer.groups == outputs == channels > 1
     if is_depthwise:
         needs = [range(block, block + 1) for block in range(-(-outputs // lanes))]
     else:
-        weights = grouped(weights, layer.groups)
-        needs = needs_of(weights, lanes) if layer.groups > 1 else [range(-(-channels // lanes))] * -(-outputs // lanes)
-    for run, step in even_runs(needs, most):
+        weights = stages.grouped(weights, layer.groups)
+        needs = (
+            stages.needs_of(weights, lanes)
+            if layer.groups > 1
+            else [range(-(-channels // lanes))] * -(-outputs // lanes)
+        )
+    for run, step in stages.even_runs(needs, most):
         part = slice(run.start * lanes, min(run.stop * lanes, outputs))
         share = useful * (part.stop - part.start) / outputs
         yield _convolved(layer, weights, part, (needs[run.start : run.stop], step), configuration, share)
 
 
 def _convolved(
-    layer: Convolution, weights: Array, part: slice, needs: tuple[Sequence[range], int], configuration: Configuration,
-    useful: float,
-) -> Stage:  # fmt: skip
+    layer: layers.Convolution, weights: Array, part: slice, needs: tuple[Sequence[range], int],
+    configuration: Configuration, useful: float,
+) -> stages.Stage:  # fmt: skip
     """Return the stage of some outputs, whose blocks of inputs are evenly apart."""
     lanes, (own, step) = configuration.block_out, needs
     is_depthwise = layer.groups == layer.input.channels > 1 and weights.shape[1] == 1
     weights = weights[part]
-    source, target = Operand.of(layer.input, lanes), Operand.of(layer.output, lanes)
+    source, target = stages.Operand.of(layer.input, lanes), stages.Operand.of(layer.output, lanes)
     target = replace(target, first=part.start // lanes, count=len(own))
     source = replace(source, first=own[0].start, count=own[-1].stop - own[0].start)
     offsets = -layer.input.zero_point * weights.astype(np.int64).sum(axis=(1, 2, 3))
@@ -158,11 +140,11 @@ def _convolved(
         bias=np.broadcast_to(layer.requantize.bias, (len(layer.weights),))[part],
         multiplier=np.broadcast_to(layer.requantize.multiplier, (len(layer.weights),))[part],
     )
-    vectors, actions = requantizing(requantize, layer.output.zero_point, offsets, lanes)
+    vectors, actions = stages.requantizing(requantize, layer.output.zero_point, offsets, lanes)
     if is_depthwise:
-        packed = packed_lanes(weights.reshape(len(weights), -1), lanes)
+        packed = stages.packed_lanes(weights.reshape(len(weights), -1), lanes)
     else:
-        packed = packed_blocks(weights, own, configuration)
+        packed = stages.packed_blocks(weights, own, configuration)
     shape = Shape(
         Kind.LANES if is_depthwise else Kind.BLOCKS,
         layer.input.batch,
@@ -176,11 +158,11 @@ def _convolved(
         layer.dilations,
         layer.input.width,
         1 if is_depthwise else step,
-        len(parts_of(weights)),
+        len(stages.parts_of(weights)),
         alu=len(actions),
         lanes=lanes,
     )
-    return Stage(
+    return stages.Stage(
         layer.name, _without_skipped_rows(shape), (source,), target, layer.input.zero_point, packed, vectors, actions,
         useful=useful / (lanes if is_depthwise else lanes * configuration.block_in),
     )  # fmt: skip
@@ -197,21 +179,21 @@ def _without_skipped_rows(shape: Shape) -> Shape:
     )
 
 
-def _product(layer: Product, configuration: Configuration) -> Iterator[Stage]:
+def _product(layer: layers.Product, configuration: Configuration) -> Iterator[stages.Stage]:
     lanes, right, left = configuration.block_out, layer.right, layer.left
-    assert isinstance(right, Activation), layer.name
+    assert isinstance(right, layers.Activation), layer.name
     inputs, outputs = -(-left.channels // lanes), -(-right.channels // lanes)
     zeros = left.zero_point * right.zero_point * inputs * configuration.block_in
     offsets = np.full(layer.output.channels, zeros, np.int64)
-    if outputs * VECTORS > most_vectors(configuration):
-        raise refuse(layer.name, f"size: a product of {right.channels} computed columns needs {outputs} vectors")
-    vectors, actions = requantizing(layer.requantize, layer.output.zero_point, offsets, lanes)
+    if outputs * stages.VECTORS > most_vectors(configuration):
+        raise stages.refuse(layer.name, f"size: a product of {right.channels} computed columns needs {outputs} vectors")
+    vectors, actions = stages.requantizing(layer.requantize, layer.output.zero_point, offsets, lanes)
     shape = Shape(
         Kind.BLOCKS, left.batch, outputs, inputs, (left.height, 1), (left.height, 1), pitch=1, alu=len(actions)
     )
     useful = left.batch * left.height * left.channels * right.channels / (lanes * configuration.block_in)
-    yield Stage(
-        layer.name, shape, (Operand.of(left, lanes),), Operand.of(layer.output, lanes), left.zero_point,
+    yield stages.Stage(
+        layer.name, shape, (stages.Operand.of(left, lanes),), stages.Operand.of(layer.output, lanes), left.zero_point,
         right.name, vectors, actions, corrections=(left.zero_point, right.zero_point), useful=useful,
     )  # fmt: skip
 
@@ -220,30 +202,32 @@ def _product(layer: Product, configuration: Configuration) -> Iterator[Stage]:
 
 
 def _moving(
-    name: str, source: Activation, output: Activation, vectors: Array | None, actions: tuple[Action, ...],
-    configuration: Configuration,
-) -> Stage:  # fmt: skip
+    name: str, source: layers.Activation, output: layers.Activation, vectors: Array | None,
+    actions: tuple[stages.Action, ...], configuration: Configuration,
+) -> stages.Stage:  # fmt: skip
     lanes = configuration.block_out
-    target = Operand.of(output, lanes)
-    shape = moving_shape(target, (output.height, output.width), output.batch, len(actions))
-    return Stage(name, shape, (Operand.of(source, lanes),), target, 0, b"", vectors, actions)
+    target = stages.Operand.of(output, lanes)
+    shape = stages.moving_shape(target, (output.height, output.width), output.batch, len(actions))
+    return stages.Stage(name, shape, (stages.Operand.of(source, lanes),), target, 0, b"", vectors, actions)
 
 
-def _addition(layer: Addition, configuration: Configuration) -> Stage:
+def _addition(layer: layers.Addition, configuration: Configuration) -> stages.Stage:
     lanes, output = configuration.block_out, layer.output
-    vectors, actions = adding(layer.left, layer.right, output, layer.lower, layer.upper, 0, lanes)
+    vectors, actions = stages.adding(layer.left, layer.right, output, layer.lower, layer.upper, 0, lanes)
     stage = _moving(layer.name, layer.left, output, vectors, actions, configuration)
-    return replace(stage, shape=replace(stage.shape, moved=True), moved=Operand.of(layer.right, lanes))
+    return replace(stage, shape=replace(stage.shape, moved=True), moved=stages.Operand.of(layer.right, lanes))
 
 
-def _pooling(layer: Pooling, configuration: Configuration) -> Stage:
+def _pooling(layer: layers.Pooling, configuration: Configuration) -> stages.Stage:
     lanes, source, output = configuration.block_out, layer.input, layer.output
     taps = math.prod(layer.kernel)
-    is_mean = layer.kind is PoolingKind.AVERAGE
+    is_mean = layer.kind is layers.PoolingKind.AVERAGE
     if is_mean and not _has_one_count(layer):
-        raise refuse(layer.name, "attribute: a mean whose windows have different numbers of places inside the input")
-    vectors, actions = converting(source, output, layer.lower, layer.upper, lanes, taps if is_mean else 1)
-    target = Operand.of(output, lanes)
+        raise stages.refuse(
+            layer.name, "attribute: a mean whose windows have different numbers of places inside the input"
+        )
+    vectors, actions = stages.converting(source, output, layer.lower, layer.upper, lanes, taps if is_mean else 1)
+    target = stages.Operand.of(output, lanes)
     shape = Shape(
         Kind.SUM if is_mean else Kind.MAXIMUM, source.batch, target.count, 1,
         (source.height, source.width), (output.height, output.width), layer.kernel, layer.strides,
@@ -251,10 +235,10 @@ def _pooling(layer: Pooling, configuration: Configuration) -> Stage:
         alu=len(actions) + (0 if is_mean else taps - 1),
     )  # fmt: skip
     fill = source.zero_point if is_mean else -128
-    return Stage(layer.name, shape, (Operand.of(source, lanes),), target, fill, b"", vectors, actions)
+    return stages.Stage(layer.name, shape, (stages.Operand.of(source, lanes),), target, fill, b"", vectors, actions)
 
 
-def _has_one_count(layer: Pooling) -> bool:
+def _has_one_count(layer: layers.Pooling) -> bool:
     """Whether all windows have as many places."""
     for axis in (0, 1):
         reach = (layer.output.shape[2 + axis] - 1) * layer.strides[axis] + (
@@ -267,25 +251,25 @@ def _has_one_count(layer: Pooling) -> bool:
     return True
 
 
-def _concatenation(layer: Concatenation, configuration: Configuration) -> Iterator[Stage]:
+def _concatenation(layer: layers.Concatenation, configuration: Configuration) -> Iterator[stages.Stage]:
     lanes, output = configuration.block_out, layer.output
     if all(one.channels % lanes == 0 for one in layer.inputs[:-1]):
         first = 0
         for one in layer.inputs:
-            vectors, actions = converting(one, output, layer.lower, layer.upper, lanes)
+            vectors, actions = stages.converting(one, output, layer.lower, layer.upper, lanes)
             part = replace(output, channels=one.channels)
             stage = _moving(layer.name, one, part, vectors, actions, configuration)
-            whole = Operand.of(output, lanes)
+            whole = stages.Operand.of(output, lanes)
             yield replace(stage, output=replace(whole, first=first, count=stage.output.count))
             first += stage.output.count
         return
     yield from _selected(layer, configuration)
 
 
-def _selected(layer: Concatenation, configuration: Configuration) -> Iterator[Stage]:
+def _selected(layer: layers.Concatenation, configuration: Configuration) -> Iterator[stages.Stage]:
     """Yield a concatenation as products with ones where a channel goes: lanes change their places."""
     lanes, output = configuration.block_out, layer.output
-    operands = tuple(Operand.of(one, lanes) for one in layer.inputs)
+    operands = tuple(stages.Operand.of(one, lanes) for one in layer.inputs)
     weights = np.zeros((output.channels, sum(one.count for one in operands) * lanes, 1, 1), np.int8)
     row = block = 0
     for one, operand in zip(layer.inputs, operands, strict=True):
@@ -296,20 +280,22 @@ def _selected(layer: Concatenation, configuration: Configuration) -> Iterator[St
     counts = [one.channels for one in layer.inputs]
     offsets = np.repeat([-one.zero_point for one in layer.inputs], counts)
     scales = np.repeat(np.array([one.scale for one in layer.inputs], np.float32), counts)
-    size, whole = (output.height, output.width), Operand.of(output, lanes)
-    for number, needed in enumerate(needs_of(weights, lanes)):
+    size, whole = (output.height, output.width), stages.Operand.of(output, lanes)
+    for number, needed in enumerate(stages.needs_of(weights, lanes)):
         part = slice(number * lanes, (number + 1) * lanes)
-        requantize = Requantize(multiplier=scales[part], divisor=output.scale, lower=layer.lower, upper=layer.upper)
-        vectors, actions = requantizing(requantize, output.zero_point, offsets[part], lanes)
+        requantize = layers.Requantize(
+            multiplier=scales[part], divisor=output.scale, lower=layer.lower, upper=layer.upper
+        )
+        vectors, actions = stages.requantizing(requantize, output.zero_point, offsets[part], lanes)
         shape = Shape(
             Kind.BLOCKS, output.batch, 1, len(needed), size, size, pitch=output.width, alu=len(actions)
         )  # fmt: skip
-        packed = packed_blocks(weights[part], [needed], configuration)
+        packed = stages.packed_blocks(weights[part], [needed], configuration)
         target = replace(whole, first=number, count=1)
-        yield Stage(layer.name, shape, tuple(_cut(operands, needed)), target, 0, packed, vectors, actions)
+        yield stages.Stage(layer.name, shape, tuple(_cut(operands, needed)), target, 0, packed, vectors, actions)
 
 
-def _cut(operands: Sequence[Operand], blocks: range) -> Iterator[Operand]:
+def _cut(operands: Sequence[stages.Operand], blocks: range) -> Iterator[stages.Operand]:
     """Yield the parts of operands, one behind the other, that are some blocks of them all."""
     before = 0
     for one in operands:

@@ -23,7 +23,10 @@ MOST_SHIFT = 31
 
 
 def dram_of(program: Program, inputs: Mapping[str, bytes], fill: int = 0) -> bytearray:
-    """Return the DRAM before a run: constants and inputs in their places, ``fill`` in every other byte."""
+    """Return the DRAM before a run: constants and inputs in their places, ``fill`` in every other byte.
+
+    Raise InputError where an input has another size than its tensor.
+    """
     dram = bytearray([fill]) * program.dram_bytes
     for tensor in program.tensors:
         data = inputs[tensor.name] if tensor.role is Role.INPUT else tensor.data

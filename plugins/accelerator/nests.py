@@ -7,18 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graft.core.operators.definition import build as b
-from graft.core.tensor_ir.ir import (
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Function,
-    Load,
-    Select,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.core.tensor_ir.visit import map_accesses, map_statement, substitution
 from graft.plugins.accelerator.configuration import Configuration
@@ -27,7 +16,7 @@ from graft.plugins.accelerator.isa import Operation
 from graft.plugins.accelerator.stages import VECTORS, Action, Operand, Stage
 from graft.plugins.accelerator.tiling import Kind
 
-Places = Sequence[Expression]
+Places = Sequence[ir.Expression]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +26,7 @@ class Nest:
     ``inputs`` are the copies of inputs with the suffix of the products that read them.
     """
 
-    function: Function
+    function: ir.Function
     intrinsics: dict[str, Intrinsic]
     inputs: dict[str, str]
 
@@ -60,10 +49,10 @@ def times_of(zero: int) -> int:
 class _Builder:
     stage: Stage
     lanes: int
-    near: list[Buffer] = field(default_factory=list)
-    copies: list[Statement] = field(default_factory=list)
-    work: list[Statement] = field(default_factory=list)
-    inputs: list[Buffer] = field(default_factory=list)
+    near: list[ir.Buffer] = field(default_factory=list)
+    copies: list[ir.Statement] = field(default_factory=list)
+    work: list[ir.Statement] = field(default_factory=list)
+    inputs: list[ir.Buffer] = field(default_factory=list)
     intrinsics: dict[str, Intrinsic] = field(default_factory=dict)
     readers: dict[str, str] = field(default_factory=dict)
 
@@ -91,30 +80,32 @@ class _Builder:
         for number, action in enumerate(stage.actions):
             self._act(f"act{number}", action, total, beside)
         y = self._plane("y", stage.output, shape.result, shape.result[1])
-        n, o, r, c, m = (Variable(name) for name in "norcm")
-        stored = Store(y, (n, b.add(o, stage.output.first), r, c, m), b.cast(Load(total, (n, o, r, c, m)), "int8"))
+        n, o, r, c, m = (ir.Variable(name) for name in "norcm")
+        stored = ir.Store(
+            y, (n, b.add(o, stage.output.first), r, c, m), b.cast(ir.Load(total, (n, o, r, c, m)), "int8")
+        )
         self.work.append(_around((n, o, r, c, m), extents, stored))
-        body = allocate(self.near, Block((*self.copies, *self.work)))
-        return Nest(Function("stage", (*self.inputs, y), 1, body), self.intrinsics, self.readers)
+        body = allocate(self.near, ir.Block((*self.copies, *self.work)))
+        return Nest(ir.Function("stage", (*self.inputs, y), 1, body), self.intrinsics, self.readers)
 
     # ---- Buffers --------------------------------------------------------------------------------------------------
 
-    def _near(self, name: str, dtype: str, extents: Sequence[int], memory: str) -> Buffer:
-        buffer = Buffer(name, dtype, tuple(map(b.index, extents)), None, memory)
+    def _near(self, name: str, dtype: str, extents: Sequence[int], memory: str) -> ir.Buffer:
+        buffer = ir.Buffer(name, dtype, tuple(map(b.index, extents)), None, memory)
         self.near.append(buffer)
         return buffer
 
-    def _buffer(self, name: str) -> Buffer:
+    def _buffer(self, name: str) -> ir.Buffer:
         return next(one for one in (*self.near, *self.inputs) if one.name == name)
 
-    def _plane(self, name: str, operand: Operand, size: tuple[int, int], pitch: int) -> Buffer:
+    def _plane(self, name: str, operand: Operand, size: tuple[int, int], pitch: int) -> ir.Buffer:
         """Return a tensor in DRAM: blocks of channels, of which rows are ``pitch`` places apart."""
         lanes = self.lanes
         shape = (self.stage.shape.images, operand.blocks, *size, lanes)
         strides = (operand.blocks * operand.plane * lanes, operand.plane * lanes, pitch * lanes, lanes, 1)
-        return Buffer(name, "int8", tuple(map(b.index, shape)), tuple(map(b.index, strides)))
+        return ir.Buffer(name, "int8", tuple(map(b.index, shape)), tuple(map(b.index, strides)))
 
-    def _tensor(self, name: str, operand: Operand) -> Buffer:
+    def _tensor(self, name: str, operand: Operand) -> ir.Buffer:
         self.inputs.append(self._plane(name, operand, self.stage.shape.size, self.stage.shape.pitch))
         return self.inputs[-1]
 
@@ -126,23 +117,23 @@ class _Builder:
             blocks = (shape.outputs, shape.inputs)
             images = (shape.images,) if self.stage.is_computed else ()
             extents = (*images, *blocks, shape.parts, *shape.kernel, lanes, lanes)
-        self.inputs.append(Buffer("w", "int8", tuple(map(b.index, extents))))
+        self.inputs.append(ir.Buffer("w", "int8", tuple(map(b.index, extents))))
 
     def _resident(self, name: str, near: str, count: int, memory: str) -> None:
         """Copy entries that stay as long as the stage runs."""
-        self.inputs.append(Buffer(name, "int32", (b.index(count), b.index(self.lanes))))
+        self.inputs.append(ir.Buffer(name, "int32", (b.index(count), b.index(self.lanes))))
         source, copy = self.inputs[-1], self._near(near, "int32", (count, self.lanes), memory)
-        places = (Variable(f"i.{near}"), Variable(f"m.{near}"))
-        self.copies.append(_around(places, (count, self.lanes), Store(copy, places, Load(source, places))))
+        places = (ir.Variable(f"i.{near}"), ir.Variable(f"m.{near}"))
+        self.copies.append(_around(places, (count, self.lanes), ir.Store(copy, places, ir.Load(source, places))))
 
-    def _constant(self, name: str, memory: str, extents: tuple[int, ...], value: int) -> Buffer:
+    def _constant(self, name: str, memory: str, extents: tuple[int, ...], value: int) -> ir.Buffer:
         """Return entries that hold one number everywhere: padding is all they are."""
         buffer = self._near(name, "int8", extents, memory)
-        places = tuple(Variable(f"{axis}.{name}") for axis in "mk"[: len(extents)])
-        self.copies.append(_around(places, extents, Store(buffer, places, b.constant(value, "int8"))))
+        places = tuple(ir.Variable(f"{axis}.{name}") for axis in "mk"[: len(extents)])
+        self.copies.append(_around(places, extents, ir.Store(buffer, places, b.constant(value, "int8"))))
         return buffer
 
-    def _window(self, name: str, reader: str, x: Buffer, first: int, count: int) -> Buffer:
+    def _window(self, name: str, reader: str, x: ir.Buffer, first: int, count: int) -> ir.Buffer:
         """Return the copy of an input with its padding around it."""
         shape = self.stage.shape
         extents = [shape.images, count, 0, 0, self.lanes]
@@ -151,10 +142,10 @@ class _Builder:
             extents[2 + axis] = (shape.result[axis] - 1) * shape.strides[axis] + reach
         copy = self._near(name, "int8", extents, INPUT)
         self.readers[name] = reader
-        places = tuple(Variable(f"{axis}.{name}") for axis in "norcm")
+        places = tuple(ir.Variable(f"{axis}.{name}") for axis in "norcm")
         n, o, r, c, m = places
         rows = (b.subtract(r, shape.pads[0]), b.subtract(c, shape.pads[1]))
-        inside: Expression | None = None
+        inside: ir.Expression | None = None
         for axis, place in enumerate(rows):
             low, high = -shape.pads[axis], extents[2 + axis] - shape.pads[axis]
             conditions = [b.greater_equal(place, 0)] * (low < 0) + [b.less(place, shape.size[axis])] * (
@@ -162,14 +153,14 @@ class _Builder:
             )
             for one in conditions:
                 inside = one if inside is None else b.both(inside, one)
-        loaded = Load(x, (n, b.add(o, first), *rows, m), inside)
-        value = loaded if inside is None else Select(inside, loaded, b.constant(self.stage.pad_value, "int8"))
-        self.copies.append(_around(places, extents, Store(copy, places, value)))
+        loaded = ir.Load(x, (n, b.add(o, first), *rows, m), inside)
+        value = loaded if inside is None else ir.Select(inside, loaded, b.constant(self.stage.pad_value, "int8"))
+        self.copies.append(_around(places, extents, ir.Store(copy, places, value)))
         return copy
 
     # ---- Products -------------------------------------------------------------------------------------------------
 
-    def _apply(self, suffix: str, intrinsic: Intrinsic, operands: Sequence[tuple[Buffer, Places]]) -> Statement:
+    def _apply(self, suffix: str, intrinsic: Intrinsic, operands: Sequence[tuple[ir.Buffer, Places]]) -> ir.Statement:
         """Return what an intrinsic means, for operands that begin at places."""
         self.intrinsics[suffix] = intrinsic
         moved = dict(zip(intrinsic.meaning.parameters, operands, strict=True))
@@ -178,35 +169,35 @@ class _Builder:
             set(moved),
             lambda buffer, indices: (moved[buffer][0], (*moved[buffer][1], *indices)),
         )
-        names: dict[Variable, Expression] = {}
+        names: dict[ir.Variable, ir.Expression] = {}
         inner = body
-        while isinstance(inner, For):
-            names[inner.variable] = Variable(f"{inner.variable.name}.{suffix}")
+        while isinstance(inner, ir.For):
+            names[inner.variable] = ir.Variable(f"{inner.variable.name}.{suffix}")
             inner = inner.body
 
-        def renamed(one: Statement) -> Statement:
-            if not isinstance(one, For):
+        def renamed(one: ir.Statement) -> ir.Statement:
+            if not isinstance(one, ir.For):
                 return one
             variable = names[one.variable]
-            assert isinstance(variable, Variable), variable
-            return For(variable, one.extent, one.kind, one.body)
+            assert isinstance(variable, ir.Variable), variable
+            return ir.For(variable, one.extent, one.kind, one.body)
 
         return map_statement(body, substitution(names), renamed)
 
-    def _loops(self, suffix: str, names: str, extents: Sequence[int]) -> tuple[list[Variable], list[int]]:
-        return [Variable(f"{name}.{suffix}") for name in names], list(extents)
+    def _loops(self, suffix: str, names: str, extents: Sequence[int]) -> tuple[list[ir.Variable], list[int]]:
+        return [ir.Variable(f"{name}.{suffix}") for name in names], list(extents)
 
-    def _zero(self, total: Buffer) -> None:
+    def _zero(self, total: ir.Buffer) -> None:
         extents = b.dims(total)
-        places = tuple(Variable(f"{axis}.first") for axis in "norcm")
-        self.work.append(_around(places, extents, Store(total, places, b.constant(0, "int32"))))
+        places = tuple(ir.Variable(f"{axis}.first") for axis in "norcm")
+        self.work.append(_around(places, extents, ir.Store(total, places, b.constant(0, "int32"))))
 
-    def _place(self, axis: int, at: Expression, tap: Expression) -> Expression:
+    def _place(self, axis: int, at: ir.Expression, tap: ir.Expression) -> ir.Expression:
         """Return the place in a window that a tap of an output reads."""
         shape = self.stage.shape
         return b.add(b.multiply(at, shape.strides[axis]), b.multiply(tap, shape.dilations[axis]))
 
-    def _blocks(self, total: Buffer, xs: Sequence[Buffer]) -> None:
+    def _blocks(self, total: ir.Buffer, xs: Sequence[ir.Buffer]) -> None:
         stage, shape, lanes = self.stage, self.stage.shape, self.lanes
         self._zero(total)
         first, w = 0, self._buffer("w")
@@ -240,14 +231,14 @@ class _Builder:
             operands = [(ones, ()), (w, (n, o, i, zero, zero, zero)), (total, (n, o, r, c))]
             self.work.append(_around(loops, extents, self._apply("left", product("gemm", lanes), operands)))
 
-    def _lanes(self, total: Buffer, x: Buffer) -> None:
+    def _lanes(self, total: ir.Buffer, x: ir.Buffer) -> None:
         """Add up lanes, by weights (depthwise) or as they are (means)."""
         stage, shape = self.stage, self.stage.shape
         self._zero(total)
         near = self._window("input0", "sum0", x, stage.inputs[0].first, shape.outputs)
         loops, extents = self._loops("sum0", "norctpq", (*b.dims(total)[:4], shape.parts, *shape.kernel))
         n, o, r, c, t, p, q = loops
-        operands: list[tuple[Buffer, Places]] = [(near, (n, o, self._place(0, r, p), self._place(1, c, q)))]
+        operands: list[tuple[ir.Buffer, Places]] = [(near, (n, o, self._place(0, r, p), self._place(1, c, q)))]
         if shape.kind is Kind.LANES:
             kernel = math.prod(shape.kernel)
             row = b.add(b.add(b.multiply(t, kernel), b.multiply(p, shape.kernel[1])), q)
@@ -256,7 +247,7 @@ class _Builder:
         intrinsic = product("gemm lanes" if shape.kind is Kind.LANES else "gemm lanes ones", self.lanes)
         self.work.append(_around(loops, extents, self._apply("sum0", intrinsic, operands)))
 
-    def _moved(self, name: str, target: Buffer, source: Buffer) -> None:
+    def _moved(self, name: str, target: ir.Buffer, source: ir.Buffer) -> None:
         """Bring the first place of each window to the accumulators."""
         extents, suffix = b.dims(target)[:4], "first" if name == "total" else name
         loops, _ = self._loops(suffix, "norc", extents)
@@ -268,7 +259,7 @@ class _Builder:
         where = self.work if name == "total" else self.copies
         where.append(_around(loops, extents, self._apply(suffix, intrinsic, operands)))
 
-    def _maximum(self, total: Buffer, x: Buffer) -> None:
+    def _maximum(self, total: ir.Buffer, x: ir.Buffer) -> None:
         shape = self.stage.shape
         near = self._window("input0", "first", x, self.stage.inputs[0].first, shape.outputs)
         if shape.taps > 1:
@@ -286,22 +277,22 @@ class _Builder:
 
     # ---- Actions --------------------------------------------------------------------------------------------------
 
-    def _beside(self, extents: Sequence[int]) -> Buffer | None:
+    def _beside(self, extents: Sequence[int]) -> ir.Buffer | None:
         """Return what is moved beside the outputs."""
         operand, shape = self.stage.moved, self.stage.shape
         if operand is None:
             return None
         self.inputs.append(self._plane("other", operand, shape.result, shape.result[1]))
         other, near = self.inputs[-1], self._near("moved", "int8", extents, INPUT)
-        places = tuple(Variable(f"{axis}.moved") for axis in "norcm")
+        places = tuple(ir.Variable(f"{axis}.moved") for axis in "norcm")
         n, o, r, c, m = places
-        loaded = Load(other, (n, b.add(o, operand.first), r, c, m))
-        self.copies.append(_around(places, extents, Store(near, places, loaded)))
+        loaded = ir.Load(other, (n, b.add(o, operand.first), r, c, m))
+        self.copies.append(_around(places, extents, ir.Store(near, places, loaded)))
         beside = self._near("beside", "int32", extents, ACCUMULATOR)
         self._moved("beside", beside, near)
         return beside
 
-    def _act(self, suffix: str, action: Action, total: Buffer, beside: Buffer | None) -> None:
+    def _act(self, suffix: str, action: Action, total: ir.Buffer, beside: ir.Buffer | None) -> None:
         extents = b.dims(total)[:4]
         loops, _ = self._loops(suffix, "norc", extents)
         n, o, r, c = loops
@@ -309,7 +300,7 @@ class _Builder:
         assert target is not None, action
         use_immediate = action.vector is None and not action.with_moved
         intrinsic = operation(action.operation, action.immediate, use_immediate, self.lanes)
-        sources: list[tuple[Buffer, Places]] = []
+        sources: list[tuple[ir.Buffer, Places]] = []
         if action.with_moved:
             assert beside is not None, action
             sources.append((beside, loops))
@@ -321,5 +312,5 @@ class _Builder:
         where.append(_around(loops, extents, body))
 
 
-def _around(variables: Sequence[Variable], extents: Sequence[int], body: Statement) -> Statement:
+def _around(variables: Sequence[ir.Variable], extents: Sequence[int], body: ir.Statement) -> ir.Statement:
     return loops_over(zip(variables, map(b.index, extents), strict=True), body)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from graft.errors import PluginError
+from graft.plugins.built_in import built
 from graft.plugins.hooks import hookimpl
 
 if TYPE_CHECKING:
@@ -31,10 +30,4 @@ def graft_module_loaders() -> list[NativeLoader]:
 
 def native_loader() -> str:
     """Return the path of the compiled loader; raise PluginError if it was not built."""
-    spec = find_spec("graft.plugins.accelerator._loader")
-    if spec is None or spec.origin is None:
-        raise PluginError(
-            "the native loader of the accelerator is not built; reinstall graft-compiler with a C compiler present",
-            plugin="accelerator",
-        )
-    return spec.origin
+    return built("accelerator", "_loader", "the native loader of the accelerator is")

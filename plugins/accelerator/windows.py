@@ -69,7 +69,8 @@ def windows_of(first: int, axes: Sequence[Axis]) -> Iterator[Window]:
     rows = merged.pop() if fits else Axis(1, 0, 1, 0)
     for number, values in enumerate(product(*(range(one.extent) for one in merged))):
         dram = first + sum(value * one.stride for value, one in zip(values, merged, strict=True))
-        yield Window(number * rows.extent * columns.extent, dram, rows, columns)
+        # what is padding alone may begin before the tensor: nothing is read of it
+        yield Window(number * rows.extent * columns.extent, max(dram, 0), rows, columns)
 
 
 def _joined(outer: Axis, inner: Axis) -> Axis | None:

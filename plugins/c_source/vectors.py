@@ -12,17 +12,7 @@ from graft.core.machine.instructions import DOTS
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.visit import statement_expressions, walk_expressions, walk_statements
 from graft.core.types import INT64, Type, element_bits
-from graft.plugins.codegen.c_expressions import (
-    COMMON,
-    SCALARS,
-    SIGNS,
-    TYPES,
-    Row,
-    binary_text,
-    literal,
-    product_text,
-    sum_text,
-)
+from graft.plugins.codegen import c_expressions as c
 from graft.plugins.codegen.c_statements import StatementWriter
 from graft.plugins.codegen.index_forms import MIRRORED
 
@@ -44,7 +34,7 @@ def has_vector_types(function: ir.Function) -> bool:
     for statement in walk_statements(function.body):
         for node in walk_expressions(*statement_expressions(statement)):
             lanes = node.type.lanes
-            if lanes not in LANES or (node.type.dtype not in TYPES):
+            if lanes not in LANES or (node.type.dtype not in c.TYPES):
                 return False
             match node:
                 case ir.Intrinsic(name, _, kind) if kind.lanes > 1:
@@ -59,7 +49,7 @@ def has_vector_types(function: ir.Function) -> bool:
 def vector_type(type: Type) -> str:
     """Return the C type of some lanes; of one, that of an element."""
     if type.lanes == 1:
-        return TYPES[type.dtype]
+        return c.TYPES[type.dtype]
     return f"{_register(type.dtype)}x{type.lanes}"
 
 
@@ -108,11 +98,11 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
                     return None
                 if operator != "mul":
                     sign = 1 if operator == "add" else -1
-                    return sum_text(first[0], second[0], SIGNS[operator]), first[1] + sign * second[1]
+                    return c.sum_text(first[0], second[0], c.SIGNS[operator]), first[1] + sign * second[1]
                 for one, factor in ((first, second), (second, first)):
                     if factor[1] == 0 and (factor[0].isdigit() or one[1] == 0):
                         step = one[1] * int(factor[0]) if one[1] else 0
-                        return product_text(one[0], factor[0]), step
+                        return c.product_text(one[0], factor[0]), step
         return None
 
     def _first_lanes(self, node: ir.Binary) -> str | None:
@@ -128,8 +118,8 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         step = left[1] - right[1]
         if step == 0:
             return None
-        count = sum_text(right[0], left[0], "-")  # of lanes: ceil(count / step)
-        count = sum_text(count, str(step - 1 + (operator in ("le", "gt"))), "+")
+        count = c.sum_text(right[0], left[0], "-")  # of lanes: ceil(count / step)
+        count = c.sum_text(count, str(step - 1 + (operator in ("le", "gt"))), "+")
         count = count if step == 1 else str(int(int(count) / step)) if _is_whole(count) else f"({count} / {step})"
         inside = f"first_x{node.type.lanes}({count})"
         return inside if operator in ("lt", "le") else f"(~{inside})"
@@ -173,7 +163,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         mask = None if load.mask is None else self._lanes_of(load.mask, lanes)
         access = self._access(load.buffer, load.indices)
         if access is not None and access[1] == 1:
-            kind = TYPES[load.type.dtype] if load.type.dtype != "bool" else "uint8_t"
+            kind = c.TYPES[load.type.dtype] if load.type.dtype != "bool" else "uint8_t"
             plain = f"(*(const {own}_at *)&{access[0]})"
             text = plain if mask is None else f"load_{own}((const {kind} *)&{access[0]}, {mask})"
         elif access is not None and access[1] == 0 and mask is None:
@@ -197,7 +187,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
             value = f"(__builtin_convertvector({value}, uint8x{lanes}) & 1)"
         access = self._access(store.buffer, store.indices)
         if access is not None and access[1] == 1:
-            kind = TYPES[type.dtype] if type.dtype != "bool" else "uint8_t"
+            kind = c.TYPES[type.dtype] if type.dtype != "bool" else "uint8_t"
             if mask is None:
                 self.line(f"*({own}_at *)&{access[0]} = {value};")
             else:
@@ -219,7 +209,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
     def _splat(self, text: str, type: Type) -> str:
         return f"splat_{vector_type(type)}({f'-{text}' if type.dtype == 'bool' else text})"
 
-    def rows(self, node: ir.Expression) -> Mapping[type, Row]:
+    def rows(self, node: ir.Expression) -> Mapping[type, c.Row]:
         """Return the table of texts that has a node."""
         return _SCALARS if node.type.lanes == 1 else _VECTORS
 
@@ -276,14 +266,14 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         if type.dtype == "bool":
             return f"({_OF_BOOL[operator].format(left, right)})"
         if operator in ir.COMPARISONS:
-            compared = f"({left} {SIGNS[operator]} {right})"
+            compared = f"({left} {c.SIGNS[operator]} {right})"
             return compared if _bits(type.dtype) == 32 else f"__builtin_convertvector({compared}, int32x{type.lanes})"
         if type.is_float and operator in ("add", "sub", "mul", "div"):
-            return f"({left} {SIGNS[operator]} {right})"
+            return f"({left} {c.SIGNS[operator]} {right})"
         if operator in ("add", "sub", "mul"):
-            return f"(({own})(({unsigned}){left} {SIGNS[operator]} ({unsigned}){right}))"
+            return f"(({own})(({unsigned}){left} {c.SIGNS[operator]} ({unsigned}){right}))"
         if operator in ("and", "or", "xor"):
-            return f"({left} {SIGNS[operator]} {right})"
+            return f"({left} {c.SIGNS[operator]} {right})"
         if operator in ("min", "max"):
             if is_number:
                 return f"{operator}_{own}({left}, {right})"
@@ -298,7 +288,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
             if operator == "shl":
                 return f"(({own})(({unsigned}){left} << {shift}))"
             return f"({left} >> {shift})"
-        return self._by_lane([left, right], type, type, lambda two: binary_text(operator, two[0], two[1], type))
+        return self._by_lane([left, right], type, type, lambda two: c.binary_text(operator, two[0], two[1], type))
 
     def select(self, node: ir.Select, texts: Sequence[str]) -> str:
         """Return a choice in each lane."""
@@ -329,7 +319,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
     def _saturated(self, text: str, source: Type, to: Type) -> str:
         """Return float32 as an integer: NaN is 0, what is out of range the nearest."""
         own, whole = vector_type(source), f"int32x{to.lanes}"
-        low, high = (f"splat_{own}({literal(one, source.with_lanes(1))})" for one in _INTEGER_RANGE[to.dtype])
+        low, high = (f"splat_{own}({c.literal(one, source.with_lanes(1))})" for one in _INTEGER_RANGE[to.dtype])
         value = self.atom(text, source)
         number = self._named(own, f"({own})(({whole}){value} & ({value} == {value}))")
         bounded = f"min_{own}({high}, max_{own}({low}, {number}))"
@@ -378,7 +368,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
                 low, high = f"{name}[0]", f"{name}[1]"
                 if type.dtype == "bool":
                     return f"({low} != 0 {'&&' if operator in ('and', 'min') else '||'} {high} != 0)"
-                return binary_text(operator, low, high, type)
+                return c.binary_text(operator, low, high, type)
             low, high = (
                 f"__builtin_shufflevector({name}, {name}, {', '.join(str(first + lane) for lane in range(half))})"
                 for first in (0, half)
@@ -387,17 +377,17 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         return text
 
 
-_ACROSS: Mapping[type, Row] = {
+_ACROSS: Mapping[type, c.Row] = {
     ir.Shuffle: lambda writer, node, texts: writer._shuffle(
         texts, [one.type for one in node.vectors], node.lanes, node.type
     ),
     ir.Horizontal: lambda writer, node, texts: writer._horizontal(node.operator, texts[0], node.value.type),
 }
-_SCALARS: Mapping[type, Row] = {**SCALARS, **_ACROSS}
-_VECTORS: Mapping[type, Row] = {
-    **COMMON,
+_SCALARS: Mapping[type, c.Row] = {**c.SCALARS, **_ACROSS}
+_VECTORS: Mapping[type, c.Row] = {
+    **c.COMMON,
     **_ACROSS,
-    ir.Constant: lambda writer, node, _: writer._splat(literal(node.value, node.type.with_lanes(1)), node.type),
+    ir.Constant: lambda writer, node, _: writer._splat(c.literal(node.value, node.type.with_lanes(1)), node.type),
     ir.Ramp: VectorWriter.ramp,
     ir.Broadcast: lambda writer, node, texts: writer._splat(texts[0], node.type),
     ir.Unary: lambda writer, node, texts: writer._unary(node.operator, texts[0], node.type),

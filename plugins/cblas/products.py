@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from graft.core.affine.expressions import multiply
 from graft.core.reject import Reject
 from graft.core.shapes.symbolic_shapes import dimensions_of
-from graft.patterns import is_constant, is_op, wildcard
+from graft.patterns import is_op
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
 from graft.plugins.c_calls import C, CCall, CKernel, COperand
 from graft.plugins.json_graph import BodyOperator
+from graft.plugins.product_patterns import gemm, matmul, matmul_bias, misshapen
 from graft.runtime.extents import Extent
 
 if TYPE_CHECKING:
@@ -31,21 +32,6 @@ GEMM = (
 # ---- What it takes ----
 
 
-def matmul() -> Pattern:
-    """Return a product of matrices."""
-    return is_op("MatMul")(wildcard().named("a"), wildcard().named("b")).named("anchor")
-
-
-def matmul_bias() -> Pattern:
-    """Return a product and an addition of one value per column."""
-    return is_op("Add")(matmul(), is_constant().named("bias"))
-
-
-def gemm() -> Pattern:
-    """Return a Gemm, with or without its third operand."""
-    return is_op("Gemm")(wildcard().named("a"), wildcard().named("b"), ...).named("anchor")
-
-
 def refused(node: NodeView) -> Reject | None:
     """Return why no call computes a node, None if one does."""
     if node.op_type not in ("MatMul", "Gemm") or node.domain not in ("", "ai.onnx"):
@@ -60,17 +46,9 @@ def refused(node: NodeView) -> Reject | None:
             return Reject("dynamic-shape", f"the extents of '{value.name}' are not known before a run")
         if any(isinstance(extent, int) and extent > LARGEST for extent in shape):
             return Reject("size", f"'{value.name}' has an extent beyond {LARGEST}")
-    return _misshapen(values[0], values[1]) if node.op_type == "MatMul" else _misfit(values[2:], node.outputs[0])
-
-
-def _misshapen(left: ValueView, right: ValueView) -> Reject | None:
-    a, b = dimensions_of(left.value) or (), dimensions_of(right.value) or ()
-    if len(a) < 2 or len(b) < 2:
-        vector = left if len(a) < 2 else right
-        return Reject("rank", f"'{vector.name}' has {vector.rank} axes; CBLAS multiplies matrices")
-    if len(a) > 2 and len(b) > 2 and a[:-2] != b[:-2]:
-        return Reject("shape", f"'{left.name}' and '{right.name}' are broadcast to each other's matrices")
-    return None
+    return (
+        misshapen(values[0], values[1], "CBLAS") if node.op_type == "MatMul" else _misfit(values[2:], node.outputs[0])
+    )
 
 
 def _misfit(added: Sequence[ValueView], result: ValueView) -> Reject | None:

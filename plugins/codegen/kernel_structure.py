@@ -6,19 +6,7 @@ from collections.abc import Hashable
 from typing import assert_never
 
 from graft.core.schedule.kernel import Kernel
-from graft.core.tensor_ir.ir import (
-    Buffer,
-    Constant,
-    Expression,
-    Intrinsic,
-    Load,
-    Order,
-    Scan,
-    Scatter,
-    Selection,
-    Stage,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.visit import structural_key, unknown
 
 
@@ -42,20 +30,20 @@ class _Writer:
 
     def __init__(self) -> None:
         self.numbers: dict[Hashable, int] = {}
-        self._buffers: dict[Buffer, int] = {}
-        self._variables: dict[Variable, int] = {}
-        self._written: dict[int, tuple[Expression, int]] = {}
+        self._buffers: dict[ir.Buffer, int] = {}
+        self._variables: dict[ir.Variable, int] = {}
+        self._written: dict[int, tuple[ir.Expression, int]] = {}
 
     def number(self, form: Hashable) -> int:
         return self.numbers.setdefault(form, len(self.numbers))
 
-    def buffer(self, buffer: Buffer) -> int:
+    def buffer(self, buffer: ir.Buffer) -> int:
         place = self._buffers.setdefault(buffer, len(self._buffers))
         shape = tuple(self.expression(extent) for extent in buffer.shape)
         strides = None if buffer.strides is None else tuple(self.expression(stride) for stride in buffer.strides)
         return self.number(("buffer", place, buffer.dtype, shape, strides, buffer.memory, buffer.alignment))
 
-    def stage(self, stage: Stage) -> int:
+    def stage(self, stage: ir.Stage) -> int:
         axes = tuple(self.expression(axis) for axis in stage.axes)
         reduction: Hashable = None
         if stage.reduction is not None:
@@ -67,34 +55,34 @@ class _Writer:
         form = ("stage", self.buffer(stage.buffer), axes, reduction, value, bound, epilogue)
         return self.number(form if stage.order is None else (*form, self.order(stage.order)))
 
-    def order(self, order: Order) -> Hashable:
+    def order(self, order: ir.Order) -> Hashable:
         write = self.expression
         match order:
-            case Scan(carried, initial, reverse):
+            case ir.Scan(carried, initial, reverse):
                 return "scan", write(carried), None if initial is None else write(initial), reverse
-            case Scatter(axes, indices, operator, update):
+            case ir.Scatter(axes, indices, operator, update):
                 over = tuple((write(axis.variable), write(axis.extent)) for axis in axes)
                 return "scatter", over, tuple(map(write, indices)), operator, write(update)
-            case Selection(rank, candidate, largest):
+            case ir.Selection(rank, candidate, largest):
                 return "selection", write(rank), write(candidate.variable), write(candidate.extent), largest
             case _:
                 assert_never(order)
 
-    def expression(self, expression: Expression) -> int:
+    def expression(self, expression: ir.Expression) -> int:
         written = self._written
         for node in unknown(expression, written):
             written[id(node)] = (node, self.number(self._form(node)))  # holding the expression keeps its id taken
         return written[id(expression)][1]
 
-    def _form(self, expression: Expression) -> Hashable:
+    def _form(self, expression: ir.Expression) -> Hashable:
         write = self.expression
         match expression:
-            case Constant(value, kind):
+            case ir.Constant(value, kind):
                 return "constant", repr(value), str(kind)
-            case Variable(type=kind):
+            case ir.Variable(type=kind):
                 return "variable", self._variables.setdefault(expression, len(self._variables)), str(kind)
-            case Load(buffer, indices, mask):
+            case ir.Load(buffer, indices, mask):
                 return "load", self.buffer(buffer), tuple(map(write, indices)), None if mask is None else write(mask)
-            case Intrinsic(name, arguments, kind):
+            case ir.Intrinsic(name, arguments, kind):
                 return "intrinsic", name, tuple(map(write, arguments)), str(kind)
         return structural_key(expression, write)

@@ -15,7 +15,8 @@ import onnx_ir as ir
 from graft.core.graph.view import NodeView
 from graft.core.machine.target import Target
 from graft.core.operators.definition.table import OperatorTable, Trait
-from graft.core.rewriting.node_rewrite import Names, add_constant, constant_of, origin_of
+from graft.core.rewriting.node_pass import Names
+from graft.core.rewriting.node_rewrite import add_constant, constant_of, origin_of
 from graft.partition.region import Region
 from graft.plugins.codegen.region_models import model_of, region_of
 

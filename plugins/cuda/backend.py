@@ -187,18 +187,7 @@ class CudaEmulator(CudaBackend):
 
 def _texts(functions: Sequence[Function], target: Target) -> tuple[list[KernelText], list[Launch], list[FunctionRow]]:
     """Return the text of all kernels, their launches, and the rows of the functions that launch them."""
-    from graft.plugins.cuda.image import function_row
+    from graft.plugins.cuda.image import written
     from graft.plugins.cuda.kernel_text import kernel_text
-    from graft.plugins.cuda.launches import launches_of
 
-    texts: list[KernelText] = []
-    every: list[Launch] = []
-    rows: list[FunctionRow] = []
-    for function in functions:
-        launches = launches_of(function)
-        own = [kernel_text(one, function, target) for one in launches.launches]
-        shared = {one.name: text.shared for one, text in zip(launches.launches, own, strict=True)}
-        texts += own
-        every += launches.launches
-        rows.append(function_row(launches, shared))
-    return texts, every, rows
+    return written(functions, lambda launch, function: kernel_text(launch, function, target))

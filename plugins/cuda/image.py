@@ -9,14 +9,14 @@ operands are numbers, earlier operations, or extents of the function's tensors, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
-from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Variable
+from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Function, Variable
 from graft.core.types import element_bits
 from graft.errors import CompileError
-from graft.plugins.cuda.launches import REPORT, Launches
+from graft.plugins.cuda.launches import REPORT, Launch, Launches, launches_of
 
 MAGIC = b"GRAFTCU1"
 ALIGNMENT = 64
@@ -25,6 +25,18 @@ Number = int | str
 Argument = Mapping[str, Number]
 _OPERATORS = {"add": "add", "sub": "sub", "mul": "mul", "div": "floordiv", "mod": "mod", "min": "min", "max": "max"}
 """Extents are not negative, so that a division that truncates is one that rounds down."""
+
+
+class _Text(Protocol):
+    """The text of a launch in a language."""
+
+    @property
+    def shared(self) -> int:
+        """The bytes of shared memory that it asks for."""
+        ...
+
+
+Text = TypeVar("Text", bound=_Text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +119,10 @@ class Extents:
                         self._leaves.setdefault(extent, f"{letter}{number}.{axis}")
 
     def number(self, expression: Expression) -> Number:
-        """Return the number, or the name of what computes it."""
+        """Return the number, or the name of what computes it.
+
+        Raise CompileError where the runtime cannot compute it.
+        """
         match expression:
             case Constant(value, _):
                 return int(value)
@@ -158,3 +173,20 @@ def function_row(launches: Launches, shared: Mapping[str, int]) -> FunctionRow:
         row.launches.append(LaunchRow(launch.name, node, grid, launch.block, shared[launch.name], tuple(arguments)))
     row.extents = extents.rows
     return row
+
+
+def written(
+    functions: Sequence[Function], text_of: Callable[[Launch, Function], Text]
+) -> tuple[list[Text], list[Launch], list[FunctionRow]]:
+    """Return the texts of all kernels in a language, their launches, and the rows of the functions that launch them."""
+    texts: list[Text] = []
+    every: list[Launch] = []
+    rows: list[FunctionRow] = []
+    for function in functions:
+        launches = launches_of(function)
+        own = [text_of(one, function) for one in launches.launches]
+        shared = {one.name: text.shared for one, text in zip(launches.launches, own, strict=True)}
+        texts += own
+        every += launches.launches
+        rows.append(function_row(launches, shared))
+    return texts, every, rows

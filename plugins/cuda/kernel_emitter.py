@@ -6,24 +6,9 @@ from collections.abc import Sequence
 
 from graft.core.machine.machine import Instruction, Machine
 from graft.core.machine.target import Target
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.arithmetic.fused import unfused
 from graft.core.tensor_ir.arithmetic.vector_math import expansion
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Buffer,
-    CallExtern,
-    Constant,
-    Expression,
-    For,
-    Issue,
-    Load,
-    Pop,
-    Push,
-    Statement,
-    Variable,
-    level_of,
-)
 from graft.core.tensor_ir.verifying.machine_check import machine_fault
 from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_expressions, walk_statements
 from graft.core.types import INT64, Type, element_bits
@@ -54,11 +39,11 @@ class KernelEmitter(StatementEmitter):
         self.multiples = Multiples()
         self._units: dict[tuple[str, str], Value] = {}
         self._words: dict[tuple[str, ...], list[str]] = {}
-        self._private: set[Buffer] = set()
+        self._private: set[ir.Buffer] = set()
 
     # ---- Statements ----
 
-    def loop(self, loop: For) -> None:
+    def loop(self, loop: ir.For) -> None:
         """Emit a loop of units as this unit's iteration, any other in its place."""
         if not loop.binding:
             if loop.kind != "unrolled":
@@ -68,18 +53,18 @@ class KernelEmitter(StatementEmitter):
                 self._words.clear()
             return
         self._check(loop)
-        level, axis = level_of(loop.binding), loop.binding.partition(".")[2] or "x"
+        level, axis = ir.level_of(loop.binding), loop.binding.partition(".")[2] or "x"
         number = "xyz".index(axis)
         most = (self.launch.grid if level == "block" else self.launch.block)[number]
         self.variables[loop.variable] = self._unit(level, axis, most)
-        if level == "thread" and isinstance(loop.extent, Constant) and loop.extent.value != most:
+        if level == "thread" and isinstance(loop.extent, ir.Constant) and loop.extent.value != most:
             inside = self.compare("icmp slt", self.variables[loop.variable], loop.extent.value)
             self.branch(inside, loop.body, None)
         else:
             self.statement(loop.body)
 
-    def _unit(self, level: str, axis: str, most: Expression | int) -> Value:
-        count = most if isinstance(most, int) else int(most.value) if isinstance(most, Constant) else None
+    def _unit(self, level: str, axis: str, most: ir.Expression | int) -> Value:
+        count = most if isinstance(most, int) else int(most.value) if isinstance(most, ir.Constant) else None
         if count == 1:
             return Value("0", INT64)
         if (level, axis) not in self._units:
@@ -87,13 +72,13 @@ class KernelEmitter(StatementEmitter):
             self._units[level, axis] = Value(self.let_entry(f"zext nneg i32 {number} to i64"), INT64)
         return self._units[level, axis]
 
-    def branch(self, condition: Value, then_body: Statement, else_body: Statement | None) -> None:
+    def branch(self, condition: Value, then_body: ir.Statement, else_body: ir.Statement | None) -> None:
         """Emit a branch, behind which nothing is known of what is in registers."""
         self._words.clear()
         super().branch(condition, then_body, else_body)
         self._words.clear()
 
-    def allocation(self, allocate: Allocate) -> None:
+    def allocation(self, allocate: ir.Allocate) -> None:
         """Emit memory: a part of the block's shared memory, or of the thread's own."""
         self._check(allocate)
         buffer, outside = allocate.buffer, self._shared_now
@@ -114,50 +99,60 @@ class KernelEmitter(StatementEmitter):
         self.statement(allocate.body)
         self._shared_now = outside
 
-    def in_step(self, statement: Barrier | Issue | Push | Pop) -> None:
+    def in_step(self, statement: ir.Barrier | ir.Issue | ir.Push | ir.Pop) -> None:
         """Emit a barrier; a device has no queues that a kernel could fill."""
-        if not isinstance(statement, Barrier):
+        if not isinstance(statement, ir.Barrier):
             raise self._refused("queues")
         self._words.clear()
         self.device.barrier(self, statement.scope)
 
-    def called(self, call: CallExtern) -> None:
+    def called(self, call: ir.CallExtern) -> None:
         """Emit an instruction of the device."""
         match call:
-            case CallExtern("prefetch"):
+            case ir.CallExtern("prefetch"):
                 return
-            case CallExtern("copy_async", (Load() as target, Load() as source, Constant(size))):
+            case ir.CallExtern("copy_async", (ir.Load() as target, ir.Load() as source, ir.Constant(size))):
                 self._copy(target, source, int(size))
-            case CallExtern("commit_copies"):
+            case ir.CallExtern("commit_copies"):
                 self.device.commit(self)
-            case CallExtern("wait_copies", (Constant(pending),)):
+            case ir.CallExtern("wait_copies", (ir.Constant(pending),)):
                 self.device.wait(self, int(pending))
-            case CallExtern("open_bulk", (Load() as arrived,)):
+            case ir.CallExtern("open_bulk", (ir.Load() as arrived,)):
                 self.device.open_bulk(self, self._address(arrived))
-            case CallExtern("copy_bulk", (Load() as target, Load() as source, Constant(size), Load() as arrived)):
+            case ir.CallExtern(
+                "copy_bulk", (ir.Load() as target, ir.Load() as source, ir.Constant(size), ir.Load() as arrived)
+            ):
                 self._instruction("copy_bulk")
                 places = self._address(target), self._address(source), self._address(arrived)
                 self.device.copy_bulk(self, *places, int(size))
-            case CallExtern("wait_bulk", (Load() as arrived, turn)):
+            case ir.CallExtern("wait_bulk", (ir.Load() as arrived, turn)):
                 parity = self.let(f"trunc i64 {self.value(turn).text} to i32")
                 self.device.wait_bulk(self, self._address(arrived), parity)
-            case CallExtern(name, arguments) if name in FAILURES:
+            case ir.CallExtern(name, arguments) if name in FAILURES:
                 numbers = [self.value(one).text for one in arguments]
                 self.device.report(self, self.pointers[REPORT], 1 + list(FAILURES).index(name), numbers)
-            case CallExtern("fence_async"):
+            case ir.CallExtern("fence_async"):
                 self.device.fence_async(self)
-            case CallExtern(
-                name, (Load() as sums, Load() as left, Load() as right, Constant(columns), Constant(terms), *transposed)
-            ) if name.startswith("wgmma_"):
-                self._multiply_group(name, sums, (left, right), (int(columns), int(terms)), [*map(_is_set, transposed)])
-            case CallExtern(
+            case ir.CallExtern(
                 name,
                 (
-                    Load() as sums,
-                    Load() as left,
-                    Load() as right,
-                    Constant(swaps_left),
-                    Constant(swaps_right),
+                    ir.Load() as sums,
+                    ir.Load() as left,
+                    ir.Load() as right,
+                    ir.Constant(columns),
+                    ir.Constant(terms),
+                    *transposed,
+                ),
+            ) if name.startswith("wgmma_"):
+                self._multiply_group(name, sums, (left, right), (int(columns), int(terms)), [*map(_is_set, transposed)])
+            case ir.CallExtern(
+                name,
+                (
+                    ir.Load() as sums,
+                    ir.Load() as left,
+                    ir.Load() as right,
+                    ir.Constant(swaps_left),
+                    ir.Constant(swaps_right),
                 ),
             ) if name.startswith("mma_"):
                 factors = (
@@ -168,7 +163,7 @@ class KernelEmitter(StatementEmitter):
             case _:
                 raise self._refused(f"a call of '{call.name}'")
 
-    def _copy(self, target: Load, source: Load, size: int) -> None:
+    def _copy(self, target: ir.Load, source: ir.Load, size: int) -> None:
         """Begin to copy; where the source is not aligned, copy at once, element by element."""
         element = element_bits(source.buffer.dtype) // 8
         if size == element or self.is_aligned:
@@ -188,7 +183,7 @@ class KernelEmitter(StatementEmitter):
             raise self._refused(f"the instruction '{name}', which '{self.machine.name}' lacks")
         return instruction
 
-    def _multiply(self, name: str, sums: Load, left: Sequence[str], right: Sequence[str]) -> None:
+    def _multiply(self, name: str, sums: ir.Load, left: Sequence[str], right: Sequence[str]) -> None:
         instruction = self._instruction(name)
         kind = memory_type(Type(sums.buffer.dtype))
         first = self._address(sums)
@@ -199,7 +194,7 @@ class KernelEmitter(StatementEmitter):
             self.emit(f"store {kind} {result}, ptr {place}, align 4, !private !{{}}")
 
     def _multiply_group(
-        self, name: str, sums: Load, factors: Sequence[Load], extents: tuple[int, int], transposed: Sequence[bool]
+        self, name: str, sums: ir.Load, factors: Sequence[ir.Load], extents: tuple[int, int], transposed: Sequence[bool]
     ) -> None:
         """Multiply by a warpgroup; ``extents`` are the columns of the sums and the terms."""
         instruction = self._instruction(name)
@@ -222,7 +217,7 @@ class KernelEmitter(StatementEmitter):
         for place, result in zip(places, results, strict=True):
             self.emit(f"store {kind} {result}, ptr {place}, align 4, !private !{{}}")
 
-    def _matrices(self, place: Load, count: int, is_transposed: bool) -> list[str]:
+    def _matrices(self, place: ir.Load, count: int, is_transposed: bool) -> list[str]:
         """Return this thread's words of a factor: of 16 rows of 32 bytes (four matrices), or of 8 (two).
 
         Transposed, the rows in memory are the terms, and the factor's own rows are 16 bits wide.
@@ -253,7 +248,7 @@ class KernelEmitter(StatementEmitter):
         thread = self._unit("thread", "x", self.launch.block[0])
         return self.let(f"and i64 {thread.text}, 31")
 
-    def _address(self, place: Load) -> str:
+    def _address(self, place: ir.Load) -> str:
         return addresses.address_of(self, place)
 
     # ---- Memory ----
@@ -279,19 +274,19 @@ class KernelEmitter(StatementEmitter):
 
     # ---- What is known ----
 
-    def alignment(self, buffer: Buffer, offset: Form) -> int:
+    def alignment(self, buffer: ir.Buffer, offset: Form) -> int:
         """Return the alignment of an element: of own memory, and of parameters where their pointers were looked at."""
         size = element_bits(buffer.dtype) // 8
         is_known = buffer.memory != "host" or self.is_aligned
         return self.multiples.alignment(size, offset.terms, offset.constant) if is_known else size
 
-    def bound(self, variable: Variable, value: Expression) -> None:
+    def bound(self, variable: ir.Variable, value: ir.Expression) -> None:
         """Bind a variable, and remember what an index is a multiple of."""
         super().bound(variable, value)
         if value.type == INT64 and (form := addresses.linear(self, value)) is not None:
             self.multiples.bind(self.variables[variable].text, form.terms, form.constant)
 
-    def _check(self, statement: Statement) -> None:
+    def _check(self, statement: ir.Statement) -> None:
         fault = machine_fault(statement, self.machine)
         if fault is not None:
             raise self._refused(fault)
@@ -300,24 +295,24 @@ class KernelEmitter(StatementEmitter):
         return CompileError(f"function '{self.launch.name}': {what}", function=self.launch.name)
 
 
-def _is_wide(copy: CallExtern) -> bool:
+def _is_wide(copy: ir.CallExtern) -> bool:
     """Whether more than an element is copied."""
     _, source, size = copy.arguments
-    assert isinstance(source, Load) and isinstance(size, Constant), "a copy of bytes from a place"
+    assert isinstance(source, ir.Load) and isinstance(size, ir.Constant), "a copy of bytes from a place"
     return int(size.value) > element_bits(source.buffer.dtype) // 8
 
 
-def _is_set(flag: Expression) -> bool:
-    assert isinstance(flag, Constant), flag
+def _is_set(flag: ir.Expression) -> bool:
+    assert isinstance(flag, ir.Constant), flag
     return bool(flag.value)
 
 
-def _number(extent: Expression) -> int:
-    assert isinstance(extent, Constant), extent
+def _number(extent: ir.Expression) -> int:
+    assert isinstance(extent, ir.Constant), extent
     return int(extent.value)
 
 
-def expanded(body: Statement, target: Target, *, is_exact: bool) -> Statement:
+def expanded(body: ir.Statement, target: Target, *, is_exact: bool) -> ir.Statement:
     """Return a body with transcendental functions as arithmetic."""
     body = map_statement(body, expansion())
     return body if target.machine.has("fma") else map_statement(body, unfused(is_exact=is_exact))
@@ -331,8 +326,8 @@ def has_vectors(launch: Launch) -> bool:
         nodes = list(walk_expressions(*statement_expressions(statement)))
         if target in known and any(node.type.lanes > 1 for node in nodes):
             return True
-        if any(isinstance(node, Load) and node.buffer in known and node.type.lanes > 1 for node in nodes):
+        if any(isinstance(node, ir.Load) and node.buffer in known and node.type.lanes > 1 for node in nodes):
             return True
-        if isinstance(statement, CallExtern) and statement.name == "copy_async" and _is_wide(statement):
+        if isinstance(statement, ir.CallExtern) and statement.name == "copy_async" and _is_wide(statement):
             return True
     return False

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from importlib.util import find_spec
 
 import numpy as np
 
-from graft.errors import PluginError
+from graft.plugins import built_in
 from graft.runtime.loaders import ModuleFunction, NativeLoader, PythonLoader
 
 KIND = "cuda"
@@ -22,13 +21,7 @@ def native_loader() -> NativeLoader:
 
 def built(name: str) -> str:
     """Return the path of a native library of this plugin; raise PluginError if it was not built."""
-    spec = find_spec(f"graft.plugins.cuda.{name}")
-    if spec is None or spec.origin is None:
-        raise PluginError(
-            "the native loader of CUDA modules is not built; reinstall graft-compiler with a C compiler present",
-            plugin="cuda",
-        )
-    return spec.origin
+    return built_in.built("cuda", name, "the native loader of CUDA modules is")
 
 
 def device_fault(number: int = 0) -> str:

@@ -13,19 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
-from graft.plugins.irregular.regular_expressions import (
-    WORD,
-    Characters,
-    Choice,
-    Place,
-    PlaceKind,
-    Range,
-    Repeat,
-    Run,
-    Tree,
-    Unsupported,
-    read,
-)
+from graft.plugins.irregular import regular_expressions as regex
 
 MOST_PARTS = 50_000
 """Of the nondeterministic automaton: states."""
@@ -63,7 +51,7 @@ def automaton(text: str) -> Automaton:
     """Return the automaton of a regular expression; raise Unsupported for one that has none of bearable size."""
     parts = _Parts()
     begin, end = parts.new(), parts.new()
-    parts.add(read(text), begin, end)
+    parts.add(regex.read(text), begin, end)
     return _Sets(parts, begin, end).automaton()
 
 
@@ -72,7 +60,7 @@ def automaton(text: str) -> Automaton:
 _LAST_OF_LENGTH = (0x7F, 0x7FF, 0xFFFF, 0x10FFFF)
 
 
-def byte_ranges(low: int, high: int) -> Iterator[tuple[Range, ...]]:
+def byte_ranges(low: int, high: int) -> Iterator[tuple[regex.Range, ...]]:
     """Yield sequences of ranges of bytes that together spell the characters from ``low`` to ``high``."""
     for last in _LAST_OF_LENGTH:
         if low <= last < high:
@@ -105,45 +93,45 @@ class _Parts:
 
     over: list[list[tuple[int, int, int]]] = field(default_factory=list)
     free: list[list[int]] = field(default_factory=list)
-    placed: list[list[tuple[PlaceKind, int]]] = field(default_factory=list)
+    placed: list[list[tuple[regex.PlaceKind, int]]] = field(default_factory=list)
 
     def new(self) -> int:
         if len(self.over) >= MOST_PARTS:
-            raise Unsupported(f"its automaton has over {MOST_PARTS} parts")
+            raise regex.Unsupported(f"its automaton has over {MOST_PARTS} parts")
         self.over.append([])
         self.free.append([])
         self.placed.append([])
         return len(self.over) - 1
 
-    def add(self, tree: Tree, begin: int, end: int) -> None:
+    def add(self, tree: regex.Tree, begin: int, end: int) -> None:
         """Add the ways from one state to another that a tree allows."""
         match tree:
-            case Characters():
+            case regex.Characters():
                 for low, high in tree.ranges:
                     for spelled in byte_ranges(low, high):
                         self._spell(spelled, begin, end)
-            case Run():
+            case regex.Run():
                 for part in tree.parts:
                     after = self.new()
                     self.add(part, begin, after)
                     begin = after
                 self.free[begin].append(end)
-            case Choice():
+            case regex.Choice():
                 for part in tree.parts:
                     self.add(part, begin, end)
-            case Repeat():
+            case regex.Repeat():
                 self._repeat(tree, begin, end)
-            case Place():
+            case regex.Place():
                 self.placed[begin].append((tree.kind, end))
 
-    def _spell(self, spelled: tuple[Range, ...], begin: int, end: int) -> None:
+    def _spell(self, spelled: tuple[regex.Range, ...], begin: int, end: int) -> None:
         for low, high in spelled[:-1]:
             after = self.new()
             self.over[begin].append((low, high, after))
             begin = after
         self.over[begin].append((*spelled[-1], end))
 
-    def _repeat(self, tree: Repeat, begin: int, end: int) -> None:
+    def _repeat(self, tree: regex.Repeat, begin: int, end: int) -> None:
         for _ in range(tree.least):
             after = self.new()
             self.add(tree.part, begin, after)
@@ -185,7 +173,7 @@ class _Sets:
         kinds = {kind for ways in parts.placed for kind, _ in ways}
         self._tells_words = not kinds.isdisjoint({"boundary", "no boundary"})
         if self._tells_words:
-            bounds |= {one for low, high in WORD for one in (low, high + 1)}
+            bounds |= {one for low, high in regex.WORD for one in (low, high + 1)}
         self._bounds = sorted(bounds - {0, 256})
 
     def automaton(self) -> Automaton:
@@ -198,7 +186,7 @@ class _Sets:
             for to in self._next(held):
                 if to.states and to not in numbers:
                     if len(waiting) == MOST_STATES:
-                        raise Unsupported(f"its automaton has over {MOST_STATES} states")
+                        raise regex.Unsupported(f"its automaton has over {MOST_STATES} states")
                     numbers[to] = len(waiting)
                     waiting.append(to)
                 moves.append(numbers[to] if to.states else DEAD)
@@ -208,7 +196,9 @@ class _Sets:
 
     def _reached(self, held: _Set, behind: Beside) -> frozenset[int]:
         """Return what is reached from a set without reading, by what lies behind the place."""
-        open_ways: set[PlaceKind] = {"boundary" if (held.before == "word") != (behind == "word") else "no boundary"}
+        open_ways: set[regex.PlaceKind] = {
+            "boundary" if (held.before == "word") != (behind == "word") else "no boundary"
+        }
         if held.before == "edge":
             open_ways.add("begin")
         if behind == "edge":
@@ -222,12 +212,14 @@ class _Sets:
                     waiting.append(to)
         self._steps += len(found)
         if self._steps > MOST_STEPS:
-            raise Unsupported(f"its automaton takes over {MOST_STEPS} steps to find")
+            raise regex.Unsupported(f"its automaton takes over {MOST_STEPS} steps to find")
         return frozenset(found)
 
     def _next(self, held: _Set) -> Iterator[_Set]:
         """Yield, by class of bytes, what is reached by reading one; nothing has no states."""
-        words = [self._tells_words and any(low <= begin <= high for low, high in WORD) for begin in (0, *self._bounds)]
+        words = [
+            self._tells_words and any(low <= begin <= high for low, high in regex.WORD) for begin in (0, *self._bounds)
+        ]
         after: list[set[int]] = [set() for _ in words]
         for is_word in set(words):
             for one in self._reached(held, "word" if is_word else "other"):

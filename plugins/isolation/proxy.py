@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -30,9 +30,7 @@ from graft.runtime.procedure import Module
 if TYPE_CHECKING:
     from graft.core.backend_spec import OptionValue
     from graft.core.graph.view import NodeView
-    from graft.core.machine.machine import Machine
-    from graft.core.machine.target import CompileOptions, Target
-    from graft.core.operators.definition.table import Cost
+    from graft.core.machine.target import CompileOptions
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.partition.region import Region
     from graft.patterns.match import Match
@@ -163,6 +161,22 @@ class RemotePlugin:
                 self._process.wait()
 
 
+def _asked(method: str) -> Any:
+    def ask(backend: RemoteBackend, *arguments: Any) -> Any:
+        """Return the other process's answer."""
+        return backend._ask(method, "ask", method, *arguments)
+
+    return ask
+
+
+def _asked_of_region(method: str) -> Any:
+    def ask(backend: RemoteBackend, region: Region, *others: Any) -> Any:
+        """Return the other process's answer."""
+        return backend._ask(f"{method} of region '{region.name}'", "ask_region", method, write_region(region), *others)
+
+    return ask
+
+
 class RemoteBackend(Backend):
     """A backend of a `RemotePlugin`: it has what the one in the other process declares, and asks that for the rest."""
 
@@ -234,7 +248,10 @@ class RemoteBackend(Backend):
         return answer
 
     def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
-        """Compile a region in the other process."""
+        """Compile a region in the other process.
+
+        Raise PluginError where its modules cannot run in a process of their own.
+        """
         compiled: Module | CompiledRegion = self._ask(
             f"compile of region '{region.name}'", "ask_region", "compile", write_region(region), options,
             seconds=self._plugin.how.load_seconds,
@@ -263,33 +280,9 @@ class RemoteBackend(Backend):
         report: TuneReport | None = self._ask("tune", "tune", pieces, options, wish, seconds=limit)
         return report
 
-    def rounded(self, region: Region, target: Target) -> Collection[str]:
-        """Return the other process's answer."""
-        question = f"rounded of region '{region.name}'"
-        names: Collection[str] = self._ask(question, "ask_region", "rounded", write_region(region), target)
-        return names
-
-    def cost(self, region: Region) -> Cost | Sequence[Cost] | None:
-        """Return the other process's answer."""
-        question = f"cost of region '{region.name}'"
-        found: Cost | Sequence[Cost] | None = self._ask(question, "ask_region", "cost", write_region(region))
-        return found
-
-    def cost_on(self, region: Region, target: Target) -> Cost | Sequence[Cost] | None:
-        """Return the other process's answer."""
-        question = f"cost_on of region '{region.name}'"
-        found: Cost | Sequence[Cost] | None = self._ask(question, "ask_region", "cost_on", write_region(region), target)
-        return found
-
-    def generates_code(self, machine: Machine) -> bool | str:
-        """Return the other process's answer."""
-        answer: bool | str = self._ask("generates_code", "ask", "generates_code", machine)
-        return answer
-
-    def available(self) -> str | None:
-        """Return the other process's answer."""
-        answer: str | None = self._ask("available", "ask", "available")
-        return answer
+    rounded, cost, cost_on = _asked_of_region("rounded"), _asked_of_region("cost"), _asked_of_region("cost_on")
+    generates_code, available, recompile = _asked("generates_code"), _asked("available"), _asked("recompile")
+    fingerprint, version = _asked("fingerprint"), _asked("version")
 
     def report(self, module: Module) -> ModuleReport | None:
         """Return the other process's answer."""
@@ -300,19 +293,6 @@ class RemoteBackend(Backend):
         """Return the other process's answer."""
         answer: str | None = self._ask("disassemble", "ask", "disassemble", replace(module, source=None))
         return answer
-
-    def recompile(self, module: Module, text: str) -> Module | None:
-        """Return the other process's answer."""
-        answer: Module | None = self._ask("recompile", "ask", "recompile", module, text)
-        return answer
-
-    def fingerprint(self) -> str:
-        """Return the other process's answer."""
-        return str(self._ask("fingerprint", "ask", "fingerprint"))
-
-    def version(self) -> str:
-        """Return the other process's answer."""
-        return str(self._ask("version", "ask", "version"))
 
 
 def _class_of(declared: RemoteDeclaration) -> type[RemoteBackend]:

@@ -15,21 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Buffer,
-    CallExtern,
-    Constant,
-    For,
-    Function,
-    Issue,
-    Load,
-    Pop,
-    Push,
-    Statement,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.verifying.machine_check import machine_fault
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.types import INT64, Type, element_bits
@@ -63,7 +49,7 @@ _WORKS = re.compile(r" = phi |<\d+ x ")
 class _Capture:
     """A buffer or variable of the enclosing function that a task uses: its operand there and how it is passed on."""
 
-    binds: Variable | Buffer
+    binds: ir.Variable | ir.Buffer
     operand: Value
     llvm_type: str
     attributes: str = ""
@@ -78,14 +64,14 @@ class FunctionEmitter(StatementEmitter):
         self.in_parallel = in_parallel
         self.tasks = 0
         self.prologue: list[str] = []
-        self._registers: list[Buffer] = []
+        self._registers: list[ir.Buffer] = []
         self._task = module.target.machine.costs.task
         """A parallel loop of less work (operations, see `Work`) runs serially, and no task gets less."""
         self._stack = 0
 
     # ---- Statements ----
 
-    def allocation(self, allocate: Allocate) -> None:
+    def allocation(self, allocate: ir.Allocate) -> None:
         """Emit what gives memory, and the body that uses it."""
         buffer = allocate.buffer
         self._check(allocate)
@@ -94,18 +80,18 @@ class FunctionEmitter(StatementEmitter):
         self.statement(allocate.body)
         self._registers = [other for other in self._registers if other is not buffer]
 
-    def in_step(self, statement: Barrier | Issue | Push | Pop) -> None:
+    def in_step(self, statement: ir.Barrier | ir.Issue | ir.Push | ir.Pop) -> None:
         """Refuse what orders units: a processor has none."""
         self._check(statement)
         raise CompileError(f"function '{self.name}': no threads in step and no queues on a processor")
 
-    def _check(self, statement: Statement) -> None:
+    def _check(self, statement: ir.Statement) -> None:
         """Refuse what the machine lacks."""
         fault = machine_fault(statement, self.module.target.machine)
         if fault is not None:
             raise CompileError(f"function '{self.name}': {fault}", function=self.name)
 
-    def loop(self, loop: For) -> None:
+    def loop(self, loop: ir.For) -> None:
         """Emit a loop: as tasks of the runtime, as a function of its own, or in its place."""
         self._check(loop)
         if loop.kind == "parallel" and not self.in_parallel and self.module.work(loop) >= self._task:
@@ -116,14 +102,17 @@ class FunctionEmitter(StatementEmitter):
             return
         self.serial_loop(loop)
 
-    def called(self, call: CallExtern) -> None:
-        """Emit a prefetch or a failure; there is no other symbol to call."""
+    def called(self, call: ir.CallExtern) -> None:
+        """Emit a prefetch or a failure; there is no other symbol to call.
+
+        Raise CompileError for another.
+        """
         match call:
-            case CallExtern("prefetch", (Load() as place, Constant(level))):
+            case ir.CallExtern("prefetch", (ir.Load() as place, ir.Constant(level))):
                 address = ("ptr", addresses.address_of(self, place))
                 self.intrinsic("prefetch", "void", [address, *(("i32", str(n)) for n in (0, level, 1))], ["ptr"])
                 return
-            case CallExtern(name, arguments) if name in FAILURES:
+            case ir.CallExtern(name, arguments) if name in FAILURES:
                 self._fail(name, [self.value(argument) for argument in arguments])
                 return
         raise CompileError(
@@ -155,7 +144,7 @@ class FunctionEmitter(StatementEmitter):
 
     # ---- Memory ----
 
-    def _allocate(self, buffer: Buffer) -> str:
+    def _allocate(self, buffer: ir.Buffer) -> str:
         count = element_count(buffer)
         element = memory_type(Type(buffer.dtype))
         if count is None:
@@ -167,7 +156,7 @@ class FunctionEmitter(StatementEmitter):
             self._stack += size
         return self.let_entry(f"alloca [{max(count, 1)} x {element}], align 64")
 
-    def _symbolic_bytes(self, buffer: Buffer) -> Value:
+    def _symbolic_bytes(self, buffer: ir.Buffer) -> Value:
         total = Value(str(element_bits(buffer.dtype) // 8), INT64)
         for extent in buffer.shape:
             total = binary(self, "mul", total, self.value(extent))
@@ -203,11 +192,11 @@ class FunctionEmitter(StatementEmitter):
 
     # ---- Loops behind a tile ----
 
-    def _leaves_registers(self, loop: For) -> bool:
+    def _leaves_registers(self, loop: ir.For) -> bool:
         """Whether a loop is much work and uses none of the buffers that are held in registers."""
         return self.module.work(loop) >= APART_WORK and not uses_any(loop, self._registers)
 
-    def _apart(self, loop: For) -> None:
+    def _apart(self, loop: ir.For) -> None:
         """Call a loop as a function of its own, so that its constants take no registers from a tile before it."""
         self.tasks += 1
         name = f"{self.name}.part{self.tasks}"
@@ -222,13 +211,13 @@ class FunctionEmitter(StatementEmitter):
         part.finish(name, parameters)
         self.return_unless_ok(self.let(f"call i32 @{name}({', '.join(arguments)})"))
 
-    def _known_variables(self) -> dict[Variable, Value]:
+    def _known_variables(self) -> dict[ir.Variable, Value]:
         """Return the variables that are numbers known at compile time."""
         return {variable: value for variable, value in self.variables.items() if not value.text.startswith("%")}
 
     def parameter(self, capture: _Capture, number: int) -> str:
         """Return the declaration of parameter ``%c{number}``, which stands for what was captured."""
-        if isinstance(capture.binds, Buffer):
+        if isinstance(capture.binds, ir.Buffer):
             self.pointers[capture.binds] = f"%c{number}"
         else:
             self.variables[capture.binds] = Value(f"%c{number}", capture.operand.type)
@@ -236,7 +225,7 @@ class FunctionEmitter(StatementEmitter):
 
     # ---- Parallel loops ----
 
-    def _parallel(self, loop: For) -> None:
+    def _parallel(self, loop: ir.For) -> None:
         """Outline a nest of parallel loops as one task over the product of their extents."""
         variable, extent, body = collapsed(loop)
         self.tasks += 1
@@ -263,7 +252,7 @@ class FunctionEmitter(StatementEmitter):
         self.lines += [f"{name}.fail:", f"  ret i32 {status}"]
         self.label(f"{name}.ok")
 
-    def _captures(self, body: Statement) -> list[_Capture]:
+    def _captures(self, body: ir.Statement) -> list[_Capture]:
         buffers, variables = captured(body, self.pointers, self.variables)
         captures = []
         for buffer in buffers:
@@ -282,7 +271,7 @@ class FunctionEmitter(StatementEmitter):
             self.emit(f"store {capture.llvm_type} {capture.operand.text}, ptr {slot}")
         return closure
 
-    def task(self, variable: Variable, body: Statement, captures: list[_Capture]) -> None:
+    def task(self, variable: ir.Variable, body: ir.Statement, captures: list[_Capture]) -> None:
         """Add ``@name``, which opens the closure, and ``@name.body``, the loop from %begin to %end, to the module."""
         opening, layout = [], _layout(captures)
         parameters, arguments = ["ptr %context", "i64 %begin", "i64 %end"], ["ptr %context", "i64 %begin", "i64 %end"]
@@ -316,7 +305,7 @@ def _layout(captures: list[_Capture]) -> str:
     return f"{{ {', '.join(capture.llvm_type for capture in captures)} }}"
 
 
-def pointer_attributes(buffer: Buffer, writes: bool = True, overlaps: bool = False) -> str:
+def pointer_attributes(buffer: ir.Buffer, writes: bool = True, overlaps: bool = False) -> str:
     """Return the parameter attributes of a buffer: others do not overlap it, and a constant size is readable."""
     attributes = [*([] if overlaps else ["noalias"]), *([] if writes else ["readonly"])]
     if buffer.alignment > 1:
@@ -327,7 +316,7 @@ def pointer_attributes(buffer: Buffer, writes: bool = True, overlaps: bool = Fal
     return " ".join(attributes)
 
 
-def emit_function(module: ModuleText, function: Function) -> None:
+def emit_function(module: ModuleText, function: ir.Function) -> None:
     """Add the LLVM functions of a tensor IR function to ``module``; ``@function.name`` has the ABI of GraftFunction."""
     emitter = FunctionEmitter(module, function.name, in_parallel=not module.has_threads)
     outer = Builder(module)
@@ -344,13 +333,13 @@ def emit_function(module: ModuleText, function: Function) -> None:
         parameters.append(f"ptr {attributes} %p{number}")
         arguments.append(f"ptr {_data(outer, tensor)}")
         for axis, extent in enumerate(buffer.shape):
-            if isinstance(extent, Variable) and extent not in emitter.variables:
+            if isinstance(extent, ir.Variable) and extent not in emitter.variables:
                 emitter.variables[extent] = Value(f"%{identifier(extent.name)}.{number}.{axis}", INT64)
                 parameters.append(f"i64 {emitter.variables[extent].text}")
                 arguments.append(f"i64 {_extent(outer, tensor, axis)}")
                 passed += taken_extent(number, axis, EXTENT)
         for axis, stride in enumerate(buffer.strides or ()):
-            if isinstance(stride, Variable) and stride not in emitter.variables:
+            if isinstance(stride, ir.Variable) and stride not in emitter.variables:
                 emitter.variables[stride] = Value(f"%{identifier(stride.name)}.{number}.{axis}.stride", INT64)
                 parameters.append(f"i64 {emitter.variables[stride].text}")
                 arguments.append(f"i64 {_stride(outer, tensor, axis, len(buffer.shape))}")
@@ -368,10 +357,10 @@ def emit_function(module: ModuleText, function: Function) -> None:
     emitter.finish(f"{function.name}.body", parameters)
 
 
-def is_brief(module: ModuleText, function: Function) -> bool:
+def is_brief(module: ModuleText, function: ir.Function) -> bool:
     """Whether a function is known to be so little work that it need not be fast."""
-    loops = (one.extent for one in walk_statements(function.body) if isinstance(one, For))
-    return all(isinstance(extent, Constant) for extent in loops) and module.work(function.body) <= BRIEF_WORK
+    loops = (one.extent for one in walk_statements(function.body) if isinstance(one, ir.For))
+    return all(isinstance(extent, ir.Constant) for extent in loops) and module.work(function.body) <= BRIEF_WORK
 
 
 def extents_constant(name: str, passed: Sequence[int]) -> str:

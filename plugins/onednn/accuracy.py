@@ -63,13 +63,6 @@ ELTWISE: Mapping[str, Accuracy] = {
 }
 """By oneDNN's names of algorithms. The error of log is that near 1; log of a subnormal number is wrong altogether."""
 
-LOSES_NAN = frozenset({
-    "Clip", "Exp", "GlobalMaxPool", "HardSigmoid", "HardSwish", "LogSoftmax", "Max", "MaxPool", "Min", "Relu",
-    "Softmax",
-})  # fmt: skip
-"""The operators that these algorithms and primitives are, and maxima: of a window without a number that is larger than
-the lowest finite one, -inf among them, they give that."""
-
 PRIMITIVES: Mapping[str, Accuracy] = {
     "binary": Accuracy(0.5, loses_nan=True),
     "softmax": Accuracy(16, 2.0**-24, loses_nan=True),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graft.core.reject import Reject, Yield
 from graft.plugins.backend import Backend, ConstantOwnership, ShapeSupport
 from graft.plugins.onednn import library
-from graft.plugins.onednn.accuracy import LOSES_NAN
+from graft.plugins.onednn.operators import LOSES_NAN
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:

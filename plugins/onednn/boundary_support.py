@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graft.core.reject import Yield
-from graft.plugins.onednn.eltwise import BINARY, is_eltwise
+from graft.plugins.onednn.operators import row_of
 
 if TYPE_CHECKING:
     from graft.core.graph.view import NodeView
 
-MOVES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Split", "Slice", "Concat"})
 JIT_BETA = 0.75
 """The exponent that the fast kernels of local response normalisation are written for."""
 MOST_FOLDED = 3
@@ -22,22 +21,21 @@ def declined_at_boundary(node: NodeView) -> Yield | None:
     slow = _slow(node)
     if slow is not None:
         return Yield(f"oneDNN has only its reference implementation of {slow}", everywhere=True)
-    if node.op_type in MOVES:
-        return Yield(f"{node.op_type} by itself is a copy in oneDNN, and part of a fused kernel elsewhere")
-    if node.op_type in BINARY or is_eltwise(node.op_type) or node.op_type == "BatchNormalization":
-        return Yield(f"{node.op_type} by itself is a pass over memory in oneDNN, and part of a fused kernel elsewhere")
-    return None
+    alone = row_of(node).alone
+    text = f"{node.op_type} by itself is {alone} in oneDNN, and part of a fused kernel elsewhere"
+    return Yield(text) if alone else None
 
 
 def _slow(node: NodeView) -> str | None:
     """Return what of the node oneDNN computes by plain loops, as it says of its implementations."""
-    if node.op_type == "MaxPool" and any(step != 1 for step in node.attribute("dilations") or ()):
+    kind = row_of(node).kind
+    if kind == "pooling" and any(step != 1 for step in node.attribute("dilations") or ()):
         return "dilated pooling"
-    if node.op_type == "LRN":
+    if kind == "local response normalization":
         rank = len(_shape(node, 0))
         beta = node.attribute("beta", JIT_BETA)
         return None if rank == 4 and beta == JIT_BETA else f"LRN with {rank} axes and beta {beta:g}"
-    if node.op_type in BINARY and _folded(node) > MOST_FOLDED:
+    if kind == "binary" and _folded(node) > MOST_FOLDED:
         shapes = [", ".join(map(str, _shape(node, index))) for index in range(2)]
         return f"{node.op_type} of [{shapes[0]}] and [{shapes[1]}]"
     return None

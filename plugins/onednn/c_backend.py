@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from graft.core.reject import Reject
 from graft.plugins.c_source_backend import CSourceBackend
 from graft.plugins.onednn import library
-from graft.plugins.onednn.eltwise import BINARY, is_eltwise
+from graft.plugins.onednn.operators import row_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,10 +27,6 @@ DECLARED = """
 DNNL_FUNCTIONS(DNNL_DECLARED)
 #undef DNNL_DECLARED
 """
-TAKEN = frozenset({
-    "Conv", "MatMul", "Gemm", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "Softmax", "LogSoftmax",
-})  # fmt: skip
-"""The operators with a call, besides the elementwise ones."""
 
 
 class OneDnnCBackend(CSourceBackend):
@@ -62,7 +58,7 @@ class OneDnnCBackend(CSourceBackend):
         """Return True if one primitive that has a call computes the node, or why none does."""
         from graft.plugins.onednn.checks import supported
 
-        if node.op_type not in TAKEN and node.op_type not in BINARY and not is_eltwise(node.op_type):
+        if not row_of(node).has_call:
             return Reject("no-pattern", f"no call of oneDNN in C computes {node.op_type}")
         return supported(node)
 

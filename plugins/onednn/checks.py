@@ -1,4 +1,4 @@
-"""What oneDNN cannot compute: one predicate per operator family, each returning the reason or None."""
+"""What oneDNN cannot compute: one predicate for each kind of primitive, each returning the reason or None."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graft.core.operators.definition.varying import known_late
 from graft.core.reject import Reject, first
 from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.plugins.onednn.accuracy import ELTWISE, LIMIT, PRIMITIVES, Accuracy
-from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, eltwise, is_eltwise
+from graft.plugins.onednn.operators import Row, row_of
 from graft.plugins.onednn.pooling_windows import window
 from graft.plugins.onednn.primitives import is_per_channel
 from graft.runtime.extents import Extent
@@ -23,23 +23,16 @@ if TYPE_CHECKING:
 
 MAX_RANK = 12
 MAX_CONCAT = 64
-PARAMETERS: Mapping[str, tuple[int, ...]] = {
-    "Clip": (1, 2), "Pow": (1,), "Reshape": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,),
-    "Slice": (1, 2, 3, 4), "ReduceMean": (1,),
-}  # fmt: skip
-"""Inputs that are read at compile time only: their element type does not matter."""
 
 
 def supported(node: NodeView) -> bool | Reject:
     """Return True if a primitive computes the node by itself, or why none does."""
-    check = CHECKS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-    if check is None and node.domain in ("", "ai.onnx"):
-        check = _binary if node.op_type in BINARY else _eltwise if is_eltwise(node.op_type) else None
-    if check is None:
+    row = row_of(node)
+    if not row.kind:
         return Reject("no-pattern", f"no oneDNN primitive computes {node.op_type}")
     refusal = _common(node)
     if refusal is None:
-        refusal = first(check(node), known_late(node))
+        refusal = first(CHECKS[row.kind](node, row), known_late(node))
     return True if refusal is None else refusal
 
 
@@ -84,12 +77,12 @@ def _operand(match: Match, name: str, shape: tuple[Extent, ...], anchor: NodeVie
     value = match[name]
     if value.value.producer() in {node.node for node in match.nodes}:
         return Reject("fused-use", f"'{value.name}' is added to what is computed of it")
-    if anchor.op_type == "Conv" and any(value.value is one for one in anchor.node.inputs):
+    channel = row_of(anchor).channel
+    if channel == 1 and any(value.value is one for one in anchor.node.inputs):
         return None
     given = _known(value)
     if given == shape and name == "other":
         return None
-    channel = 1 if anchor.op_type == "Conv" else -1
     if given is None or not value.is_constant or not is_per_channel(given, shape, channel):
         return Reject("shape", f"a post-operation adds {_text(value)} to {_listed(shape)}")
     return None
@@ -99,7 +92,8 @@ def _activation(match: Match) -> Reject | None:
     if "activation" not in match:
         return None
     node = match.node("activation")
-    return _eltwise(node) if is_eltwise(node.op_type) else None
+    row = row_of(node)
+    return None if row.eltwise is None else _eltwise(node, row)
 
 
 def _text(value: ValueView) -> str:
@@ -115,7 +109,8 @@ def _is_quantized(value: ValueView) -> bool:
 
 def _common(node: NodeView) -> Reject | None:
     """Check what every primitive needs: float32, a shape that is known when the region is called, elements."""
-    read = [one for index, one in enumerate(node.inputs) if one is not None and index not in _parameters(node)]
+    row = row_of(node)
+    read = [one for index, one in enumerate(node.inputs) if one is not None and index not in row.parameters]
     if any(_is_quantized(value) for value in (*read, *node.outputs)):
         return Reject("dtype", "float32 only; between DequantizeLinear and QuantizeLinear others compute in integers")
     for value in (*read, *node.outputs):
@@ -128,13 +123,9 @@ def _common(node: NodeView) -> Reject | None:
             return Reject("size", f"'{value.name}' has no elements")
         if len(shape) > MAX_RANK:
             return Reject("rank", f"'{value.name}' has {len(shape)} axes, oneDNN takes at most {MAX_RANK}")
-    if len(node.outputs) != 1 and node.op_type != "Split":
+    if len(node.outputs) != 1 and row.kind != "split":
         return Reject("attribute", f"only the first output of {node.op_type} is computed")
     return None
-
-
-def _parameters(node: NodeView) -> tuple[int, ...]:
-    return PARAMETERS.get(node.op_type, ())
 
 
 def _constants(node: NodeView, *indices: int) -> Reject | None:
@@ -177,23 +168,23 @@ def _attributes(node: NodeView) -> dict[str, object]:
     return {name: node.attribute(name) for name in names if node.attribute(name) is not None}
 
 
-def _spatial(node: NodeView) -> Reject | None:
+def _spatial(node: NodeView, row: Row) -> Reject | None:
     rank = len(_shape(node, 0))
     return None if 3 <= rank <= 5 else Reject("rank", f"{node.op_type} of rank {rank}; oneDNN takes 3 to 5")
 
 
-def _convolution(node: NodeView) -> Reject | None:
-    refusal = _spatial(node)
+def _convolution(node: NodeView, row: Row) -> Reject | None:
+    refusal = _spatial(node, row)
     return refusal if refusal is not None else _constants(node, 1, 2)
 
 
-def _pooling(node: NodeView) -> Reject | None:
-    refusal = _spatial(node)
-    if refusal is not None or node.op_type.startswith("Global"):
+def _pooling(node: NodeView, row: Row) -> Reject | None:
+    refusal = _spatial(node, row)
+    if refusal is not None or row.kind == "global pooling":
         return refusal
     source, target = _shape(node, 0), _target(node)
     shape = window(_attributes(node), node.attribute("kernel_shape"), source[2:], target[2:])
-    counts_pads = node.op_type == "AveragePool" and node.attribute("count_include_pad", 0)
+    counts_pads = row.algorithm == "average" and node.attribute("count_include_pad", 0)
     if counts_pads and node.attribute("ceil_mode", 0) and not all(isinstance(one, int) for one in source[2:]):
         return Reject("dynamic-shape", "ceil_mode with count_include_pad counts as the extents say")
     if counts_pads and shape.overhang:
@@ -204,7 +195,7 @@ def _pooling(node: NodeView) -> Reject | None:
         not is_at_least(subtract(size, pad), 1) for pad, size in zip(shape.padding_l, sizes, strict=True)
     ):
         return Reject("attribute", "the padding is as large as the window")
-    if node.op_type == "AveragePool" and any(shape.dilates):
+    if row.algorithm == "average" and any(shape.dilates):
         return Reject("attribute", "dilated average pooling")
     return None
 
@@ -213,7 +204,7 @@ def _extents(kernel: Sequence[int], dilates: tuple[int, ...]) -> list[int]:
     return [(size - 1) * (dilate + 1) + 1 for size, dilate in zip(kernel, dilates, strict=True)]
 
 
-def _matmul(node: NodeView) -> Reject | None:
+def _matmul(node: NodeView, row: Row) -> Reject | None:
     ranks = len(_shape(node, 0)), len(_shape(node, 1))
     return (
         Reject("rank", f"MatMul of ranks {ranks[0]} and {ranks[1]}; oneDNN takes 2 and more")
@@ -222,7 +213,7 @@ def _matmul(node: NodeView) -> Reject | None:
     )
 
 
-def _gemm(node: NodeView) -> Reject | None:
+def _gemm(node: NodeView, row: Row) -> Reject | None:
     if node.attribute("alpha", 1.0) != 1.0 or (node.input(2) is not None and node.attribute("beta", 1.0) != 1.0):
         return Reject("attribute", "Gemm with alpha or beta other than 1")
     if node.input(2) is not None and not is_per_channel(_shape(node, 2), _target(node), -1):
@@ -230,7 +221,7 @@ def _gemm(node: NodeView) -> Reject | None:
     return None
 
 
-def _layer_normalization(node: NodeView) -> Reject | None:
+def _layer_normalization(node: NodeView, row: Row) -> Reject | None:
     rank = len(_shape(node, 0))
     if node.attribute("axis", -1) % rank != rank - 1:
         return Reject("attribute", "LayerNormalization over more than the last axis")
@@ -242,23 +233,23 @@ def _layer_normalization(node: NodeView) -> Reject | None:
     return None
 
 
-def _lrn(node: NodeView) -> Reject | None:
+def _lrn(node: NodeView, row: Row) -> Reject | None:
     size = node.attribute("size")
     return None if size % 2 == 1 else Reject("attribute", f"LRN of even size {size}")
 
 
-def _batch_normalization(node: NodeView) -> Reject | None:
+def _batch_normalization(node: NodeView, row: Row) -> Reject | None:
     if node.attribute("training_mode", 0):
         return Reject("attribute", "BatchNormalization in training mode")
     return None if len(_shape(node, 0)) >= 2 else Reject("rank", "BatchNormalization of rank 1")
 
 
-def _concat(node: NodeView) -> Reject | None:
+def _concat(node: NodeView, row: Row) -> Reject | None:
     count = len(node.inputs)
     return None if count <= MAX_CONCAT else Reject("size", f"Concat of {count} inputs; at most {MAX_CONCAT} are taken")
 
 
-def _slice(node: NodeView) -> Reject | None:
+def _slice(node: NodeView, row: Row) -> Reject | None:
     refusal = _constants(node, 1, 2, 3, 4)
     steps = node.input(4)
     if refusal is None and steps is not None and steps.constant is not None and (steps.constant != 1).any():
@@ -266,8 +257,8 @@ def _slice(node: NodeView) -> Reject | None:
     return refusal
 
 
-def _mean(node: NodeView) -> Reject | None:
-    refusal = _spatial(node)
+def _mean(node: NodeView, row: Row) -> Reject | None:
+    refusal = _spatial(node, row)
     if refusal is None:
         refusal = _constants(node, 1)
     if refusal is not None:
@@ -279,37 +270,38 @@ def _mean(node: NodeView) -> Reject | None:
     return None
 
 
-def _shaped(node: NodeView) -> Reject | None:
+def _shaped(node: NodeView, row: Row) -> Reject | None:
     """Check an operator whose second input says what its output's shape is."""
     return _constants(node, 1)
 
 
-def _squeezed(node: NodeView) -> Reject | None:
+def _squeezed(node: NodeView, row: Row) -> Reject | None:
     source = node.inputs[0]
     if node.input(1) is None and (source is None or source.static_shape is None):
         return Reject("shape", "without axes, which extents are 1 must be known before it runs")
-    return _shaped(node)
+    return _shaped(node, row)
 
 
-def _always(node: NodeView) -> Reject | None:
+def _always(node: NodeView, row: Row) -> Reject | None:
     return None
 
 
-def _binary(node: NodeView) -> Reject | None:
+def _binary(node: NodeView, row: Row) -> Reject | None:
     if len(node.inputs) != 2:
         return Reject("attribute", f"{node.op_type} of {len(node.inputs)} inputs; oneDNN takes 2")
     left, right, target = _shape(node, 0), _shape(node, 1), _target(node)
-    if left == target or (right == target and node.op_type in COMMUTATIVE):
+    if left == target or (right == target and row.is_commutative):
         return None
     return Reject("shape", f"{node.op_type} broadcasts its first input {_listed(left)} to {_listed(target)}")
 
 
-def _eltwise(node: NodeView) -> Reject | None:
+def _eltwise(node: NodeView, row: Row) -> Reject | None:
     values = [None if value is None else value.constant for value in node.inputs]
     known = [np.empty(0) if value is None else one for value, one in zip(node.inputs, values, strict=True)]
     names = ("alpha", "beta", "approximate")
     attributes = {name: node.attribute(name) for name in names if node.attribute(name) is not None}
-    found = eltwise(node.op_type, attributes, [None, *known[1:]])
+    assert row.eltwise is not None, f"{node.op_type} is elementwise"
+    found = row.eltwise(attributes, [None, *known[1:]])
     if found is None:
         return Reject("constant-required", f"{node.op_type} with parameters that are computed at run time")
     if node.op_type == "Pow" and _target(node) != _shape(node, 0):
@@ -323,30 +315,28 @@ def _accurate(node: NodeView, stated: Accuracy) -> Reject | None:
     return None if stated.within(LIMIT) else Reject("accuracy", text)
 
 
-def _log_softmax(node: NodeView) -> Reject | None:
-    return _accurate(node, PRIMITIVES["log_softmax"])
+def _softmax(node: NodeView, row: Row) -> Reject | None:
+    return _accurate(node, PRIMITIVES[row.algorithm])
 
 
-CHECKS: Mapping[str, Callable[[NodeView], Reject | None]] = {
-    "Conv": _convolution,
-    "MatMul": _matmul,
-    "Gemm": _gemm,
-    "MaxPool": _pooling,
-    "AveragePool": _pooling,
-    "GlobalMaxPool": _pooling,
-    "GlobalAveragePool": _pooling,
-    "Softmax": _always,
-    "LogSoftmax": _log_softmax,
-    "LayerNormalization": _layer_normalization,
-    "LRN": _lrn,
-    "BatchNormalization": _batch_normalization,
-    "Concat": _concat,
-    "Reshape": _shaped,
-    "Flatten": _always,
-    "Squeeze": _squeezed,
-    "Unsqueeze": _shaped,
-    "Transpose": _always,
-    "Split": _shaped,
-    "Slice": _slice,
-    "ReduceMean": _mean,
+CHECKS: Mapping[str, Callable[[NodeView, Row], Reject | None]] = {
+    "convolution": _convolution,
+    "matmul": _matmul,
+    "gemm": _gemm,
+    "pooling": _pooling,
+    "global pooling": _spatial,
+    "mean": _mean,
+    "softmax": _softmax,
+    "layer normalization": _layer_normalization,
+    "batch normalization": _batch_normalization,
+    "local response normalization": _lrn,
+    "reshape": _shaped,
+    "squeeze": _squeezed,
+    "transpose": _always,
+    "concat": _concat,
+    "split": _shaped,
+    "slice": _slice,
+    "binary": _binary,
+    "eltwise": _eltwise,
 }
+"""By the kind of primitive."""

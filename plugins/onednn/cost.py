@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.table import Cost
 from graft.partition.costs import Work, kernel_cost, value_bytes
+from graft.plugins.onednn.operators import row_of
 
 if TYPE_CHECKING:
     from graft.core.graph.view import NodeView
@@ -20,8 +21,6 @@ NEW_SHAPE_SECONDS = 1.5e-5
 """What making a primitive for shapes that were not met before costs, 1 to 2 ms, spread over a hundred calls of each."""
 PRODUCT_SHARE = 0.9
 """The share of the processor's rate that products reach, as measured over shapes of Transformers."""
-PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
-VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 def region_costs(region: Region) -> Sequence[Cost]:
@@ -30,19 +29,19 @@ def region_costs(region: Region) -> Sequence[Cost]:
     bodies = [region.opened(node) for node in region.nodes()]
     varies = any(value.static_shape is None for value in region.inputs)
     seconds = CALL_SECONDS + (NEW_SHAPE_SECONDS if varies else 0.0)
-    kernels = [_primitive(nodes, work, seconds) for nodes in bodies if nodes[-1].op_type not in VIEWS]
+    kernels = [_primitive(nodes, work, seconds) for nodes in bodies if not row_of(nodes[-1]).is_view]
     return [*kernels, *(Cost(0, 2 * size, seconds) for size in _reordered(region))]
 
 
 def _primitive(nodes: Sequence[NodeView], work: Work, seconds: float) -> Cost:
     cost = replace(kernel_cost(nodes, work), seconds=seconds)
-    is_product = any(node.op_type in PRODUCTS for node in nodes)
+    is_product = any(row_of(node).is_product for node in nodes)
     return replace(cost, flops=int(cost.flops / PRODUCT_SHARE)) if is_product else cost
 
 
 def _reordered(region: Region) -> Iterator[int]:
     """Yield the bytes of the images that pass the region's border, if there are convolutions in it."""
-    if any(inner.op_type == "Conv" for node in region.nodes() for inner in region.opened(node)):
+    if any(row_of(inner).kind == "convolution" for node in region.nodes() for inner in region.opened(node)):
         for value in (*region.inputs, *region.outputs):
             if (value.rank or 0) >= 3:
                 yield value_bytes(value.value, region.typical)

@@ -10,19 +10,21 @@ from graft.patterns import is_constant, is_op, wildcard
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
 from graft.plugins.onednn.checks import match_supported, scale_shift_supported, written_out_supported
+from graft.plugins.onednn.operators import ROWS
 from graft.plugins.product_patterns import gemm, matmul, matmul_bias
 
 ACTIVATIONS = ("Sigmoid", "Tanh", "Elu", "LeakyRelu", "HardSwish", "HardSigmoid", "Mish", "Softplus", "Gelu", "Swish")
+CONVOLUTION = is_op(*(name for name, row in ROWS.items() if row.kind == "convolution"))
 
 
 def conv() -> Pattern:
     """Return a convolution without bias."""
-    return is_op("Conv")(wildcard(), is_constant()).named("anchor")
+    return CONVOLUTION(wildcard(), is_constant()).named("anchor")
 
 
 def conv_bias() -> Pattern:
     """Return a convolution with a bias: its third input, or an addition of one value per channel."""
-    inside = is_op("Conv")(wildcard(), is_constant(), is_constant().named("bias")).named("anchor")
+    inside = CONVOLUTION(wildcard(), is_constant(), is_constant().named("bias")).named("anchor")
     return inside | is_op("Add")(conv(), is_constant().named("bias"))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from graft.errors import PluginError
+from graft.plugins.built_in import built
 from graft.plugins.hooks import hookimpl
 
 if TYPE_CHECKING:
@@ -34,10 +33,4 @@ def graft_module_loaders() -> list[NativeLoader]:
 
 def native_loader() -> str:
     """Return the path of the compiled loader; raise PluginError if it was not built."""
-    spec = find_spec("graft.plugins.onednn._loader")
-    if spec is None or spec.origin is None:
-        raise PluginError(
-            "the native loader of the oneDNN plugin is not built; reinstall graft-compiler with a C compiler present",
-            plugin="onednn",
-        )
-    return spec.origin
+    return built("onednn", "_loader", "the native loader of the oneDNN plugin is")

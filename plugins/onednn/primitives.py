@@ -16,7 +16,7 @@ import numpy as np
 from graft.core.affine.expressions import add, maximum, minimum
 from graft.errors import CompileError
 from graft.plugins.json_graph import BodyOperator, Dimension, Entry, JsonGraph, JsonNode
-from graft.plugins.onednn.eltwise import BINARY, COMMUTATIVE, Eltwise, eltwise
+from graft.plugins.onednn.operators import NO_ROW, ROWS, Eltwise, Row
 from graft.plugins.onednn.pooling_windows import window
 from graft.runtime.extents import Extent
 
@@ -55,7 +55,10 @@ class Kernel:
         return source[1]
 
     def take(self, operator: BodyOperator, index: int) -> int:
-        """Let the primitive read input ``index`` of an operator; return the input of the kernel."""
+        """Let the primitive read input ``index`` of an operator; return the input of the kernel.
+
+        Raise CompileError where the operator lacks it.
+        """
         place = self.input(operator, index)
         if place is None:
             raise CompileError(f"{self.node.where}: oneDNN needs input {index} of {operator.op}", node=self.node.name)
@@ -131,16 +134,18 @@ def _lower(graph: JsonGraph, constants: Mapping[str, np.ndarray], node: JsonNode
     )
     contents = tuple(constants[one.name] if one is not None and one.op == "const" else None for one in sources)
     anchor = node.body[0]
-    if anchor.op == "Split":
+    row = ROWS.get(anchor.op, NO_ROW)
+    if row.kind == "split":
         return _split(node, shapes, contents)
     kernel = Kernel(node, shapes, contents)
     if node.name in SCALE_SHIFT:
         _scale_shift(kernel)
-    elif anchor.op not in ANCHORS and len(node.body) > 1:
+    elif len(node.body) > 1 and row.kind in ("", "binary", "eltwise"):
         _written_out(kernel)
+    elif not row.kind:
+        raise _unknown(kernel, anchor)
     else:
-        lower = ANCHORS.get(anchor.op) or (_binary if anchor.op in BINARY else _eltwise)
-        lower(kernel, anchor)
+        KINDS[row.kind](kernel, anchor, row)
         _post_operations(kernel)
     return [kernel]
 
@@ -227,14 +232,14 @@ def _activation(kernel: Kernel, operators: list[BodyOperator]) -> Eltwise:
         for algorithm in ("gelu_erf", "gelu_tanh", "swish"):
             if kernel.node.name.endswith(algorithm):
                 return Eltwise(algorithm, 1.0 if algorithm == "swish" else 0.0)
-    found = eltwise(operators[0].op, operators[0].attributes, kernel.operator_constants(operators[0]))
+    found = _algorithm(kernel, operators[0])
     if found is None or len(operators) > 1:
         names = ", ".join(operator.op for operator in operators)
         raise CompileError(f"{kernel.node.where}: oneDNN has no post-operation for {names}", node=kernel.node.name)
     return found
 
 
-def _convolution(kernel: Kernel, operator: BodyOperator) -> None:
+def _convolution(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     source, weights = kernel.shapes[kernel.take(operator, 0)], kernel.shapes[kernel.take(operator, 1)]
     shape = window(operator.attributes, weights[2:], source[2:], kernel.shape[2:])
     biased = kernel.input(operator, 2) is not None
@@ -244,14 +249,14 @@ def _convolution(kernel: Kernel, operator: BodyOperator) -> None:
     kernel.attributes = {"primitive": "convolution", **shape.to_json(), "groups": groups, "bias": int(biased)}
 
 
-def _matmul(kernel: Kernel, operator: BodyOperator) -> None:
+def _matmul(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     kernel.take(operator, 0)
     kernel.take(operator, 1)
     kernel.attributes = {"primitive": "matmul"}
 
 
-def _gemm(kernel: Kernel, operator: BodyOperator) -> None:
-    _matmul(kernel, operator)
+def _gemm(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
+    _matmul(kernel, operator, row)
     kernel.attributes |= {
         "transpose_a": int(operator.attributes.get("transA", 0)),
         "transpose_b": int(operator.attributes.get("transB", 0)),
@@ -261,49 +266,48 @@ def _gemm(kernel: Kernel, operator: BodyOperator) -> None:
         kernel.attributes["bias"] = 1
 
 
-def _pooling(algorithm: str) -> Callable[[Kernel, BodyOperator], None]:
-    def lower(kernel: Kernel, operator: BodyOperator) -> None:
-        source, attributes = kernel.shapes[kernel.take(operator, 0)], operator.attributes
-        sizes = attributes.get("kernel_shape") or source[2:]
-        shape = window(attributes, sizes, source[2:], kernel.shape[2:])
-        name = (
-            "average_exclude_padding"
-            if algorithm == "average" and not attributes.get("count_include_pad")
-            else algorithm
-        )
-        kernel.attributes = {"primitive": "pooling", "algorithm": name, "kernel": list(sizes), **shape.to_json()}
-
-    return lower
+def _pooling(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
+    source, attributes = kernel.shapes[kernel.take(operator, 0)], operator.attributes
+    sizes = attributes.get("kernel_shape") or source[2:]
+    shape = window(attributes, sizes, source[2:], kernel.shape[2:])
+    excludes = row.algorithm == "average" and not attributes.get("count_include_pad")
+    name = "average_exclude_padding" if excludes else row.algorithm
+    kernel.attributes = {"primitive": "pooling", "algorithm": name, "kernel": list(sizes), **shape.to_json()}
 
 
-def _softmax(algorithm: str) -> Callable[[Kernel, BodyOperator], None]:
-    def lower(kernel: Kernel, operator: BodyOperator) -> None:
-        kernel.take(operator, 0)
-        axis = operator.attributes.get("axis", -1) % len(kernel.shape)
-        kernel.attributes = {"primitive": "softmax", "algorithm": algorithm, "axis": axis}
-
-    return lower
+def _softmax(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
+    kernel.take(operator, 0)
+    axis = operator.attributes.get("axis", -1) % len(kernel.shape)
+    kernel.attributes = {"primitive": "softmax", "algorithm": row.algorithm, "axis": axis}
 
 
-def _binary(kernel: Kernel, operator: BodyOperator) -> None:
+def _binary(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     order = [0, 1]
     first = kernel.input(operator, 0)
-    if operator.op in COMMUTATIVE and first is not None and kernel.shapes[first] != kernel.shape:
+    if row.is_commutative and first is not None and kernel.shapes[first] != kernel.shape:
         order = [1, 0]
     for index in order:
         kernel.take(operator, index)
-    kernel.attributes = {"primitive": "binary", "algorithm": BINARY[operator.op]}
+    kernel.attributes = {"primitive": "binary", "algorithm": row.algorithm}
 
 
-def _eltwise(kernel: Kernel, operator: BodyOperator) -> None:
+def _eltwise(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     kernel.take(operator, 0)
-    algorithm = eltwise(operator.op, operator.attributes, kernel.operator_constants(operator))
-    if algorithm is None:
-        raise CompileError(f"{kernel.node.where}: no oneDNN primitive computes {operator.op}", node=kernel.node.name)
+    if (algorithm := _algorithm(kernel, operator)) is None:
+        raise _unknown(kernel, operator)
     kernel.attributes = {"primitive": "eltwise", **algorithm.to_json()}
 
 
-def _layer_normalization(kernel: Kernel, operator: BodyOperator) -> None:
+def _algorithm(kernel: Kernel, operator: BodyOperator) -> Eltwise | None:
+    build = ROWS.get(operator.op, NO_ROW).eltwise
+    return None if build is None else build(operator.attributes, kernel.operator_constants(operator))
+
+
+def _unknown(kernel: Kernel, operator: BodyOperator) -> CompileError:
+    return CompileError(f"{kernel.node.where}: no oneDNN primitive computes {operator.op}", node=kernel.node.name)
+
+
+def _layer_normalization(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     kernel.take(operator, 0)
     kernel.take(operator, 1)
     if kernel.input(operator, 2) is not None:
@@ -311,7 +315,7 @@ def _layer_normalization(kernel: Kernel, operator: BodyOperator) -> None:
     kernel.attributes = {"primitive": "layer_normalization", "epsilon": operator.attributes.get("epsilon", 1e-5)}
 
 
-def _lrn(kernel: Kernel, operator: BodyOperator) -> None:
+def _lrn(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     kernel.take(operator, 0)
     given = operator.attributes
     kernel.attributes = {
@@ -323,24 +327,24 @@ def _lrn(kernel: Kernel, operator: BodyOperator) -> None:
     }
 
 
-def _batch_normalization(kernel: Kernel, operator: BodyOperator) -> None:
+def _batch_normalization(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     for index in range(5):
         kernel.take(operator, index)
     kernel.attributes = {"primitive": "batch_normalization", "epsilon": operator.attributes.get("epsilon", 1e-5)}
 
 
-def _concat(kernel: Kernel, operator: BodyOperator) -> None:
+def _concat(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     for index in range(len(operator.inputs)):
         kernel.take(operator, index)
     kernel.attributes = {"primitive": "concat", "axis": operator.attributes["axis"] % len(kernel.shape)}
 
 
-def _reshape(kernel: Kernel, operator: BodyOperator) -> None:
+def _reshape(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     kernel.take(operator, 0)
     kernel.attributes = {"primitive": "reshape"}
 
 
-def _slice(kernel: Kernel, operator: BodyOperator) -> None:
+def _slice(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     place = kernel.take(operator, 0)
     _, starts, _, axes, *_ = (*kernel.operator_constants(operator), None, None, None)
     assert starts is not None, f"{kernel.node.where}: the check demands constants"
@@ -353,38 +357,36 @@ def _slice(kernel: Kernel, operator: BodyOperator) -> None:
     kernel.attributes = {"primitive": "slice", "offsets": offsets}
 
 
-def _mean(kernel: Kernel, operator: BodyOperator) -> None:
+def _mean(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     """Lower a mean over all spatial axes: a global pooling."""
     sizes = kernel.shapes[kernel.take(operator, 0)][2:]
     shape = window({}, sizes, sizes, (1,) * len(sizes))
-    kernel.attributes = {"primitive": "pooling", "algorithm": "average", "kernel": list(sizes), **shape.to_json()}
+    kernel.attributes = {"primitive": "pooling", "algorithm": row.algorithm, "kernel": list(sizes), **shape.to_json()}
 
 
-def _transpose(kernel: Kernel, operator: BodyOperator) -> None:
+def _transpose(kernel: Kernel, operator: BodyOperator, row: Row) -> None:
     kernel.take(operator, 0)
     permutation = operator.attributes.get("perm") or list(range(len(kernel.shape)))[::-1]
     kernel.attributes = {"primitive": "transpose", "permutation": list(permutation)}
 
 
-ANCHORS: Mapping[str, Callable[[Kernel, BodyOperator], None]] = {
-    "Conv": _convolution,
-    "MatMul": _matmul,
-    "Gemm": _gemm,
-    "MaxPool": _pooling("max"),
-    "AveragePool": _pooling("average"),
-    "GlobalMaxPool": _pooling("max"),
-    "GlobalAveragePool": _pooling("average"),
-    "Softmax": _softmax("softmax"),
-    "LogSoftmax": _softmax("log_softmax"),
-    "LayerNormalization": _layer_normalization,
-    "LRN": _lrn,
-    "BatchNormalization": _batch_normalization,
-    "Concat": _concat,
-    "Reshape": _reshape,
-    "Flatten": _reshape,
-    "Squeeze": _reshape,
-    "Unsqueeze": _reshape,
-    "Transpose": _transpose,
-    "Slice": _slice,
-    "ReduceMean": _mean,
+KINDS: Mapping[str, Callable[[Kernel, BodyOperator, Row], None]] = {
+    "convolution": _convolution,
+    "matmul": _matmul,
+    "gemm": _gemm,
+    "pooling": _pooling,
+    "global pooling": _pooling,
+    "mean": _mean,
+    "softmax": _softmax,
+    "layer normalization": _layer_normalization,
+    "batch normalization": _batch_normalization,
+    "local response normalization": _lrn,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "transpose": _transpose,
+    "concat": _concat,
+    "slice": _slice,
+    "binary": _binary,
+    "eltwise": _eltwise,
 }
+"""By the kind of primitive; a split is several kernels."""

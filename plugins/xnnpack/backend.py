@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from graft.plugins.built_in import OfTable
 from graft.plugins.c_source_backend import CSourceBackend
 from graft.plugins.xnnpack import library
-from graft.plugins.xnnpack.limits import LIMITED
+from graft.plugins.xnnpack.operators import LIMITED
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from graft.core.graph.view import NodeView
-    from graft.core.reject import Reject
     from graft.partition.region import Region
-    from graft.patterns.composite import Composite
     from graft.plugins.c_calls import CCall, CKernel
     from graft.plugins.json_graph import JsonGraph
 
 
-class XnnpackBackend(CSourceBackend):
+class XnnpackBackend(OfTable, CSourceBackend):
     """Operators in float32 by XNNPACK; the model for a library whose operators are made once and run often.
 
     A call makes its operator, which packs the weights, in its first run and keeps it. Between calls of a region images
@@ -30,6 +28,7 @@ class XnnpackBackend(CSourceBackend):
     """
 
     name: ClassVar[str] = "xnnpack"
+    table: ClassVar[str] = "graft.plugins.xnnpack.patterns"
     priority: ClassVar[int] = 35
     by_default: ClassVar[bool] = False
     loses_nan: ClassVar[frozenset[str]] = LIMITED
@@ -38,20 +37,6 @@ class XnnpackBackend(CSourceBackend):
     install: ClassVar[str] = library.INSTALL
     helpers: ClassVar[str] = (Path(__file__).parent / "calls.h").read_text(encoding="utf-8")
     success: ClassVar[str] = "xnn_status_success"
-
-    @property
-    def patterns(self) -> Sequence[Composite]:
-        """The composites in order of preference."""
-        from graft.plugins.xnnpack.operators import PATTERNS
-
-        return PATTERNS
-
-    def supports(self, node: NodeView) -> bool | Reject:
-        """Return True if an operator of XNNPACK computes the node, or why none does."""
-        from graft.plugins.xnnpack.operators import refused
-
-        refusal = refused(node)
-        return True if refusal is None else refusal
 
     def kernels(self, region: Region) -> tuple[JsonGraph, Mapping[str, np.ndarray]]:
         """Return the region, whose kernels know which of their images have channels last."""

@@ -11,7 +11,7 @@ import numpy as np
 from graft.plugins.c_calls import C, CCall, CKernel, COperand
 from graft.plugins.json_graph import BodyOperator
 from graft.plugins.xnnpack.layouts import LAYOUTS
-from graft.plugins.xnnpack.operators import BINARY, UNARY
+from graft.plugins.xnnpack.operators import ROWS
 
 DESTROY = "graft_xnnpack_destroy"
 EXTRA = 64
@@ -22,20 +22,20 @@ Sizes = tuple[int, ...]
 def call_of(kernel: CKernel) -> CCall:
     """Return the call of a kernel."""
     operator = kernel.body[0]
-    match operator.op:
-        case "Conv":
+    match (row := ROWS[operator.op]).kind:
+        case "convolution":
             return _convolution(kernel, operator)
-        case "MaxPool" | "AveragePool" | "GlobalAveragePool":
-            return _pool(kernel, operator)
-        case "MatMul" | "Gemm":
+        case "pool" | "global pool":
+            return _pool(kernel, operator, row.name)
+        case "matmul" | "gemm":
             return _product(kernel, operator)
-        case "Softmax":
+        case "softmax":
             columns = _sizes(kernel[0])[-1]
             return _call("softmax", "{rows}, {columns}, {x}, {Y}", kernel, rows=_rows(kernel[0]), columns=columns)
-        case name if name in BINARY:
-            return _binary(kernel, operator)
-        case name:
-            return _call(UNARY[name], "{Y.size}, {parameters:float}, {x}, {Y}", kernel, parameters=_parameters(kernel))
+        case "binary":
+            return _binary(kernel, operator, row.name)
+        case _:
+            return _call(row.name, "{Y.size}, {parameters:float}, {x}, {Y}", kernel, parameters=_parameters(kernel))
 
 
 def _call(name: str, text: str, kernel: CKernel, **values: object) -> CCall:
@@ -80,7 +80,7 @@ def _parameters(kernel: CKernel) -> list[float]:
     return []
 
 
-def _binary(kernel: CKernel, operator: BodyOperator) -> CCall:
+def _binary(kernel: CKernel, operator: BodyOperator, title: str) -> CCall:
     low, high = _limits(kernel)
     values: dict[str, object] = {"low": low, "high": high}
     sides = []
@@ -89,7 +89,7 @@ def _binary(kernel: CKernel, operator: BodyOperator) -> CCall:
         assert operand is not None, kernel.where
         sizes = _sizes(operand) or (1,)
         sides.append(f"{len(sizes)}, (const size_t[]){{{', '.join(map(str, sizes))}}}, {{{name}}}")
-    return _call(BINARY[operator.op], f"{', '.join(sides)}, {{low}}, {{high}}, {{Y}}", kernel, **values)
+    return _call(title, f"{', '.join(sides)}, {{low}}, {{high}}, {{Y}}", kernel, **values)
 
 
 # ---- Products ----
@@ -123,10 +123,9 @@ def _convolution(kernel: CKernel, operator: BodyOperator) -> CCall:
                      w=w, bias=bias)  # fmt: skip
 
 
-def _pool(kernel: CKernel, operator: BodyOperator) -> CCall:
-    names = {"MaxPool": "max_pooling", "AveragePool": "average_pooling", "GlobalAveragePool": "global_average_pooling"}
+def _pool(kernel: CKernel, operator: BodyOperator, title: str) -> CCall:
     size = tuple(operator.attributes.get("kernel_shape", ())) or _sizes(kernel[0])[2:]
-    return _windowed(names[operator.op], "{x}, {low}, {high}, {room}, {Y}", kernel, size, {})
+    return _windowed(title, "{x}, {low}, {high}, {room}, {Y}", kernel, size, {})
 
 
 def _windowed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graft.plugins.json_graph import Entry, JsonGraph, JsonNode
-from graft.plugins.xnnpack.operators import BINARY, POOLS, UNARY
+from graft.plugins.xnnpack.operators import ROWS, Row
 
 LAYOUTS = "channels_last"
 """The attribute of a kernel: for its first two inputs and for its output, whether channels are last."""
@@ -35,9 +35,9 @@ def _channels_last(graph: JsonGraph) -> set[Entry]:
     while not is_known:
         is_known = True
         for number, node in enumerate(graph.nodes):
-            if node.op == "kernel" and not _turns(node):
+            if node.op == "kernel" and not _row(node).takes_layouts:
                 is_in_order = _in_order(graph, node)
-                count = 2 if node.body[0].op in BINARY else 1
+                count = 2 if _row(node).kind == "binary" else 1
                 around = {*node.inputs[: count if is_in_order else None], Entry(number)}
                 if around & last and not (is_in_order and around <= last):
                     last -= around
@@ -49,14 +49,13 @@ def _is_image(node: JsonNode) -> bool:
     return node.shape[0] is not None and len(node.shape[0]) == 4
 
 
-def _turns(node: JsonNode) -> bool:
-    """Whether a kernel takes and makes either layout."""
-    return node.body[0].op in ("Conv", *POOLS)
+def _row(node: JsonNode) -> Row:
+    return ROWS[node.body[0].op]
 
 
 def _in_order(graph: JsonGraph, node: JsonNode) -> bool:
     """Whether the elements of a kernel's images are computed from those at the same places."""
-    if node.body[0].op in BINARY:
+    if _row(node).kind == "binary":
         shapes = {graph.nodes[entry.node].shape[entry.index] for entry in node.inputs[:2]}
         return len(shapes) == 1
-    return node.body[0].op in UNARY
+    return _row(node).is_elementwise

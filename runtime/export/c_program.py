@@ -73,7 +73,10 @@ class CProgram:
         return tensor.storage == "output" and tensor in self.entry.tensors
 
     def late_symbols(self, procedure: Procedure) -> tuple[SymbolSpec, ...]:
-        """Return the symbols that no input binds: how many slices a loop has made of an output."""
+        """Return the symbols that no input binds: how many slices a loop has made of an output.
+
+        Raise ArtifactError where anything else than a loop decides one.
+        """
         found = tuple(one for one in procedure.symbols if procedure.tensors[one.tensor].storage != "input")
         for symbol in found:
             stacks = (index for call in procedure.calls for index in stacked_outputs(call))

@@ -72,7 +72,7 @@ class Reader:
         self.end = len(data) if end is None else end
 
     def bytes(self, count: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next bytes; raise CompileError where there are fewer."""
         if count > self.end - self.offset:
             raise CompileError(f"the WebAssembly object ends at byte {self.end}, and {count} more are to come")
         self.offset += count

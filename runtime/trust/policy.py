@@ -28,7 +28,10 @@ class Trust:
 
     @classmethod
     def of(cls, native: Native | None, keys: str | os.PathLike[str] | None) -> Trust:
-        """Return what is wanted: by default ``signed`` where trusted keys are given or configured, else ``run``."""
+        """Return what is wanted: by default ``signed`` where trusted keys are given or configured, else ``run``.
+
+        Raise InputError where policy and keys contradict each other.
+        """
         path = configured() if keys is None else keys
         policy: Native = native or ("run" if path is None else "signed")
         if policy == "signed" and path is None:

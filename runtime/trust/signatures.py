@@ -119,7 +119,10 @@ def _rows(path: str | os.PathLike[str], signatures: bytes) -> Sequence[tuple[str
 
 
 def new_key(path: str | os.PathLike[str]) -> bytes:
-    """Write a new private key (PKCS 8, PEM) that only its owner may read; return its public key."""
+    """Write a new private key (PKCS 8, PEM) that only its owner may read; return its public key.
+
+    Raise ArtifactError where there is a file.
+    """
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     if os.path.lexists(path):

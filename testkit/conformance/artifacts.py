@@ -61,16 +61,21 @@ def apart(kit: Kit, action: str, *arguments: object, **options: Any) -> str:
     return processes.run(action, os.pathsep.join(kit.plugin_files), *arguments, **options)
 
 
-def _deployed(kit: Kit, trial: Trial) -> None:
-    """A process without onnx, LLVM and the compiler loads and runs it."""
+def compare_apart(kit: Kit, trial: Trial, action: str, where: str, **options: Any) -> None:
+    """Raise Failure if what an action of `child` computes in a new process is wrong."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         artifact, inputs = saved(kit, trial, folder)
-        apart(kit, "deployed", artifact, inputs, folder / "results.npz")
+        apart(kit, action, artifact, inputs, folder / "results.npz", **options)
         with np.load(folder / "results.npz") as results:
             text = unlike(dict(results), kit.reference(trial), trial.rtol, trial.atol)
     if text:
-        raise Failure(f"without the compiler: {text}", trial)
+        raise Failure(f"{where}: {text}", trial)
+
+
+def _deployed(kit: Kit, trial: Trial) -> None:
+    """A process without onnx, LLVM and the compiler loads and runs it."""
+    compare_apart(kit, trial, "deployed", "without the compiler")
 
 
 def _missing(kit: Kit, trial: Trial) -> None:

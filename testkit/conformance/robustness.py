@@ -12,7 +12,7 @@ import numpy as np
 from graft.errors import GraftError
 from graft.runtime.foreign import one_line
 from graft.testkit.conformance import child
-from graft.testkit.conformance.artifacts import apart, saved
+from graft.testkit.conformance.artifacts import apart, compare_apart, saved
 from graft.testkit.conformance.cases.outcome import Case, Failure, Trial
 from graft.testkit.conformance.differences import unlike
 from graft.testkit.conformance.kit import Kit, fault
@@ -118,14 +118,7 @@ def _damaged(kit: Kit, trial: Trial) -> None:
 
 def _forked(kit: Kit, trial: Trial) -> None:
     """A process that forks runs its programs on, and so does its child."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        artifact, inputs = saved(kit, trial, folder)
-        apart(kit, "forked", artifact, inputs, folder / "results.npz", seconds=30)
-        with np.load(folder / "results.npz") as results:
-            text = unlike(dict(results), kit.reference(trial), trial.rtol, trial.atol)
-    if text:
-        raise Failure(f"in a forked process: {text}", trial)
+    compare_apart(kit, trial, "forked", "in a forked process", seconds=30)
 
 
 def _zeros(kit: Kit, trial: Trial) -> None:

@@ -14,35 +14,35 @@ def split_heads(draw: Draw) -> None:
     x = draw.input(draw.floats((1, steps, width)))
     parts = []
     for _ in range(3):
-        (y,) = draw.call("MatMul", x, draw.constant(draw.floats((width, width), -0.7, 0.7)))
-        (y,) = draw.call("Reshape", y, draw.constant([1, steps, heads, size]))
-        (y,) = draw.call("Transpose", y, perm=[0, 2, 1, 3])
+        y = draw.MatMul(x, draw.constant(draw.floats((width, width), -0.7, 0.7)))
+        y = draw.Reshape(y, draw.constant([1, steps, heads, size]))
+        y = draw.Transpose(y, perm=[0, 2, 1, 3])
         parts.append(rms_normalized(draw, y) if draw.chance(0.4) else y)
     q, k, v = (rotated(draw, one) if draw.chance(0.4) else one for one in parts)
-    (k,) = draw.call("Transpose", k, perm=[0, 1, 3, 2])
-    (scores,) = draw.call("MatMul", q, k)
-    (scores,) = draw.call("Mul", scores, draw.constant(draw.real(size**-0.5)))
-    (scores,) = draw.call("Add", scores, draw.constant(draw.floats((1, 1, steps, steps))))
-    (weights,) = draw.call("Softmax", scores, axis=-1)
-    (y,) = draw.call("MatMul", weights, v)
-    (y,) = draw.call("Transpose", y, perm=[0, 2, 1, 3])
-    (y,) = draw.call("Reshape", y, draw.constant([1, steps, width]))
-    draw.call("Add", x, y)
+    k = draw.Transpose(k, perm=[0, 1, 3, 2])
+    scores = draw.MatMul(q, k)
+    scores = draw.Mul(scores, draw.constant(draw.real(size**-0.5)))
+    scores = draw.Add(scores, draw.constant(draw.floats((1, 1, steps, steps))))
+    weights = draw.Softmax(scores, axis=-1)
+    y = draw.MatMul(weights, v)
+    y = draw.Transpose(y, perm=[0, 2, 1, 3])
+    y = draw.Reshape(y, draw.constant([1, steps, width]))
+    draw.Add(x, y)
 
 
 def rms_normalized(draw: Draw, x: Value) -> Value:
     """Return ``x / sqrt(mean(x^2) + epsilon) * scale`` as exporters write it out."""
-    (square,) = draw.call("Pow", x, draw.constant(draw.real(2)))
-    (mean,) = draw.call("ReduceMean", square, draw.constant([-1]))
-    (shifted,) = draw.call("Add", mean, draw.constant(draw.real(0.01)))
-    (root,) = draw.call("Sqrt", shifted)
+    square = draw.Pow(x, draw.constant(draw.real(2)))
+    mean = draw.ReduceMean(square, draw.constant([-1]))
+    shifted = draw.Add(mean, draw.constant(draw.real(0.01)))
+    root = draw.Sqrt(shifted)
     if draw.chance(0.5):
-        (factor,) = draw.call("Reciprocal", root)
-        (y,) = draw.call("Mul", x, factor)
+        factor = draw.Reciprocal(root)
+        y = draw.Mul(x, factor)
     else:
-        (y,) = draw.call("Div", x, root)
+        y = draw.Div(x, root)
     shape = (1,) * draw.integer(0, x.array.ndim - 1) + x.array.shape[-1:]
-    (y,) = draw.call("Mul", y, draw.constant(draw.floats(shape, 0.5, 1.5)))
+    y = draw.Mul(y, draw.constant(draw.floats(shape, 0.5, 1.5)))
     return y
 
 
@@ -53,14 +53,14 @@ def rotated(draw: Draw, x: Value) -> Value:
         return x
     bounds = [draw.constant([place]) for place in (0, size // 2, 2**31)]
     axes = draw.constant([-1])
-    (front,) = draw.call("Slice", x, bounds[0], bounds[1], axes)
-    (behind,) = draw.call("Slice", x, bounds[1], bounds[2], axes)
-    (behind,) = draw.call("Neg", behind)
-    (rotated,) = draw.call("Concat", behind, front, axis=-1)
+    front = draw.Slice(x, bounds[0], bounds[1], axes)
+    behind = draw.Slice(x, bounds[1], bounds[2], axes)
+    behind = draw.Neg(behind)
+    rotated = draw.Concat(behind, front, axis=-1)
     cos, sin = (draw.constant(draw.floats((1, 1, x.array.shape[2], size), -1, 1)) for _ in range(2))
-    (left,) = draw.call("Mul", x, cos)
-    (right,) = draw.call("Mul", rotated, sin)
-    return draw.call("Add", left, right)[0]
+    left = draw.Mul(x, cos)
+    right = draw.Mul(rotated, sin)
+    return draw.Add(left, right)
 
 
 def normalized(draw: Draw) -> None:
@@ -70,20 +70,18 @@ def normalized(draw: Draw) -> None:
 def gated(draw: Draw) -> None:
     """Swish as exporters write it, behind a product, or a gate by another branch."""
     x = a_float(draw, rank=(1, 4))
-    (gate,) = draw.call("Sigmoid", x)
-    (y,) = draw.call("Mul", x, gate)
+    gate = draw.Sigmoid(x)
+    y = draw.Mul(x, gate)
     if draw.chance(0.5):
-        draw.call("Mul", y, a_float(draw, rank=(x.array.ndim, x.array.ndim))) if draw.chance(0.3) else draw.call(
-            "Add", y, x
-        )
+        draw.Mul(y, a_float(draw, rank=(x.array.ndim, x.array.ndim))) if draw.chance(0.3) else draw.Add(y, x)
 
 
 def channel_gate(draw: Draw) -> None:
     """Squeeze-and-excite: channels weighted by what their means say."""
     x = an_image(draw)
-    (mean,) = draw.call("GlobalAveragePool", x)
-    (gate,) = draw.call("HardSigmoid", mean)
-    draw.call("Mul", *((x, gate) if draw.chance(0.5) else (gate, x)))
+    mean = draw.GlobalAveragePool(x)
+    gate = draw.HardSigmoid(mean)
+    draw.Mul(*((x, gate) if draw.chance(0.5) else (gate, x)))
 
 
 BLOCKS = (

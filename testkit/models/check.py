@@ -172,7 +172,7 @@ def peer() -> object | None:
     except ImportError:
         return None
     onnxruntime.set_default_logger_severity(4)
-    return onnxruntime  # type: ignore[no-any-return]
+    return onnxruntime
 
 
 def agrees_with_peer(model: RandomModel, got: Mapping[str, object]) -> bool:

@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 
 from graft.testkit.models.draw import Draw, Unfit, Value
 from graft.testkit.models.elementwise import ELEMENTWISE
+from graft.testkit.models.net import typed
 from graft.testkit.models.rows import Row, a_float
 
 BODY = tuple(
@@ -23,8 +24,8 @@ def condition(draw: Draw) -> Value:
     """Return a truth value: an input, a constant or one that is computed."""
     if draw.chance(0.4):
         x = a_float(draw, exact=True)
-        (total,) = draw.call("ReduceMax", x, keepdims=0, exact=True)
-        return draw.call("Greater", total, draw.constant(draw.real(0.25)))[0]
+        total = draw.ReduceMax(x, keepdims=0, exact=True)
+        return draw.Greater(total, draw.constant(draw.real(0.25)))
     return draw.operand(np.array(draw.chance(0.5)))
 
 
@@ -34,14 +35,14 @@ def branch(draw: Draw, x: Value) -> onnx.GraphProto:
     filled(inner, draw.integer(0, 3))
     made = [value for value in inner.values[1:] if not value.constant and value.array.dtype == x.array.dtype]
     if not made:
-        made = inner.call("Identity", x, exact=True)
+        made = [inner.Identity(x, exact=True)]
     return body_of(inner, "branch", [], made[-1:])
 
 
 def if_(draw: Draw) -> None:
     x = a_float(draw)
     wanted = condition(draw)
-    draw.call("If", wanted, then_branch=branch(draw, x), else_branch=branch(draw, x), exact=False)
+    draw.If(wanted, then_branch=branch(draw, x), else_branch=branch(draw, x), exact=False)
 
 
 def loop(draw: Draw) -> None:
@@ -52,18 +53,18 @@ def loop(draw: Draw) -> None:
     inner = draw.inner()
     round_, going, carried = (inner.input(value.array) for value in (number, going, x))
     inner.values.append(outside)
-    (goes_on,) = inner.call("Identity", going)
+    goes_on = inner.Identity(going)
     filled(inner, draw.integer(1, 3))
     fitting = [value for value in inner.values if fits_round(value, x) and value.name not in (carried.name, x.name)]
     if not fitting:
-        fitting = inner.call("Tanh", carried)
+        fitting = [inner.Tanh(carried)]
     outputs = [goes_on, fitting[-1]]
     if draw.chance(0.6):
-        outputs += inner.call("Mul", fitting[-1], inner.constant(draw.real(0.5)))
+        outputs.append(inner.Mul(fitting[-1], inner.constant(draw.real(0.5))))
     body = body_of(inner, "body", [round_, going, carried], outputs)
     count = draw.operand(np.array(draw.integer(1, 4) if draw.chance(0.9) else 0, np.int64))
     first = draw.constant(np.array(True)) if draw.chance(0.5) else None
-    draw.call("Loop", count, first, x, outputs=len(outputs) - 1, body=body, exact=False)
+    draw.Loop(count, first, x, outputs=len(outputs) - 1, body=body, exact=False)
 
 
 def scan(draw: Draw) -> None:
@@ -72,10 +73,10 @@ def scan(draw: Draw) -> None:
     state = draw.operand(draw.floats(x.array.shape[1:], -0.5, 0.5))
     inner = draw.inner()
     before, part = inner.input(state.array), inner.input(x.array[0])
-    (both,) = inner.call("Add", before, part)
-    (after,) = inner.call(draw.one_of(("Tanh", "Sigmoid", "HardSigmoid")), both)
-    body = body_of(inner, "body", [before, part], [after, inner.call("Neg", after)[0]])
-    draw.call("Scan", state, x, outputs=2, body=body, num_scan_inputs=1, exact=False)
+    both = inner.Add(before, part)
+    after = inner.call(draw.one_of(("Tanh", "Sigmoid", "HardSigmoid")), both)
+    body = body_of(inner, "body", [before, part], [after, inner.Neg(after)])
+    draw.Scan(state, x, outputs=2, body=body, num_scan_inputs=1, exact=False)
 
 
 def fits_round(value: Value, x: Value) -> bool:
@@ -96,7 +97,10 @@ def filled(inner: Draw, count: int) -> None:
 
 
 def body_of(inner: Draw, name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> onnx.GraphProto:
-    """Return the graph of a body; constants are initialisers or nodes."""
+    """Return the graph of a body; constants are initialisers or nodes.
+
+    Of results only ranks are said, for it is not known what the next round makes of them.
+    """
     constants = [
         numpy_helper.from_array(value.array, value.name)
         for value in inner.values
@@ -109,15 +113,12 @@ def body_of(inner: Draw, name: str, inputs: Sequence[Value], outputs: Sequence[V
     for number, node in enumerate(nodes):
         node.name = f"{inner.prefix}n{number}"
     return helper.make_graph(
-        nodes, name, [typed(value) for value in inputs], [typed(value, False) for value in outputs], constants
+        nodes,
+        name,
+        [typed(value.name, value.array) for value in inputs],
+        [typed(value.name, value.array, [None] * value.array.ndim) for value in outputs],
+        constants,
     )
-
-
-def typed(value: Value, shaped: bool = True) -> onnx.ValueInfoProto:
-    """Return the type of a value; of a result only its rank, for it is not known what the next round makes of it."""
-    kind = helper.np_dtype_to_tensor_dtype(value.array.dtype)
-    shape = value.array.shape if shaped else [None] * value.array.ndim
-    return helper.make_tensor_value_info(value.name, kind, shape)
 
 
 CONTROL = (Row("If", if_, 2.0), Row("Loop", loop, 2.0), Row("Scan", scan, 2.0))

@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from graft.core.shapes.inference import infer_proto
+from graft.testkit.models.net import Operators, model_proto, typed
 from graft.testkit.models.options import Options
 from graft.testkit.models.reference import quietly
 from graft.testkit.models.source import Source
@@ -39,7 +40,7 @@ class Value:
 
 
 @dataclass(slots=True)
-class Draw:
+class Draw(Operators):
     """A model while it is drawn, and the choices that rows make."""
 
     seed: int
@@ -106,20 +107,25 @@ class Draw:
             return None
         return fitting[max(self.integer(0, len(fitting) - 1) for _ in range(2))]
 
+    @property
+    def opset(self) -> int:
+        """The newest opset: a model with one of its operators is of that, others of `OPSET`."""
+        return NEWEST
+
     def call(
-        self, op_type: str, *inputs: Value | None, outputs: int = 1, exact: bool | None = None, **attributes: Any
-    ) -> list[Value]:
-        """Add a node and return its outputs; raise `Unfit` where they are not finite or too large.
+        self, operator: str, *inputs: Value | None, outputs: int = 1, exact: bool | None = None, **attributes: Any
+    ) -> Any:
+        """Add a node and return its output, or a list of several; raise `Unfit` where they are not finite or too large.
 
         Outputs are exact where all inputs are and ``exact`` is True; by default they are for what is no float.
         """
         first = sum(len(node.output) for node in self.nodes)
         names = [f"{self.prefix}v{first + index}" for index in range(outputs)]
         given = ["" if one is None else one.name for one in inputs]
-        node = helper.make_node(op_type, given, names, name=f"{self.prefix}n{len(self.nodes)}", **attributes)
+        node = helper.make_node(operator, given, names, name=f"{self.prefix}n{len(self.nodes)}", **attributes)
         held = {one.name: one.array for one in self.values}
         arrays = computed(node, {name: held[name] for name in reads(node)})
-        if op_type in UNSTATED and any(one is not None and has_nan(one.array) for one in inputs):
+        if operator in UNSTATED and any(one is not None and has_nan(one.array) for one in inputs):
             raise Unfit
         if not all(array.size <= 20_000 and self._is_usable(array) for array in arrays):
             raise Unfit
@@ -130,7 +136,7 @@ class Draw:
         ]
         self.nodes.append(node)
         self.values += made
-        return made
+        return made[0] if outputs == 1 else made
 
     def undo(self, before: tuple[int, int, int]) -> None:
         """Drop what came after so many values, inputs and nodes."""
@@ -213,12 +219,6 @@ def agree(inferred: Sequence[int | None], shape: Sequence[int]) -> bool:
 
 
 def _single(node: onnx.NodeProto, arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    def info(name: str) -> onnx.ValueInfoProto:
-        array = arrays[name]
-        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-
-    graph = helper.make_graph(
-        [node], "one", [info(name) for name in arrays],
-        [helper.make_value_info(name, onnx.TypeProto()) for name in node.output],
-    )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset_of([node]))], ir_version=10)
+    inputs = [typed(name, array) for name, array in arrays.items()]
+    outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output]
+    return model_proto([node], inputs, outputs, [], opset_of([node]))

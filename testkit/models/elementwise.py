@@ -64,14 +64,14 @@ def power(draw: Draw) -> None:
     exponent = draw.one_of((2.0, 3.0, 0.5, -1.0, 1.0, 1.7))
     x = a_float(draw, 0.1 if exponent not in (1.0, 2.0, 3.0) else -np.inf)
     shape = draw.one_of(((), (1,), (1,) * x.array.ndim))
-    draw.call("Pow", x, draw.constant(np.full(shape, exponent, draw.real)))
+    draw.Pow(x, draw.constant(np.full(shape, exponent, draw.real)))
 
 
 def clip(draw: Draw) -> None:
     x = a_float(draw, nonempty=False)
     low = draw.constant(draw.real(-0.5)) if draw.chance(0.7) else None
     high = draw.constant(draw.real(0.6)) if draw.chance(0.7) else None
-    draw.call("Clip", *((x, low, high) if high is not None else (x, low) if low is not None else (x,)), exact=True)
+    draw.Clip(*((x, low, high) if high is not None else (x, low) if low is not None else (x,)), exact=True)
 
 
 def variadic(op_type: str) -> Row:
@@ -85,7 +85,7 @@ def variadic(op_type: str) -> Row:
 
 def prelu(draw: Draw) -> None:
     x = a_float(draw)
-    draw.call("PRelu", x, draw.constant(draw.floats(narrowed(draw, x.array.shape))))
+    draw.PRelu(x, draw.constant(draw.floats(narrowed(draw, x.array.shape))))
 
 
 def where(draw: Draw) -> None:
@@ -94,14 +94,14 @@ def where(draw: Draw) -> None:
     if condition is None:
         condition = draw.constant(draw.rng.random(narrowed(draw, x.array.shape)) < 0.5)
     both = [x, draw.operand(draw.floats(narrowed(draw, x.array.shape)))]
-    draw.call("Where", condition, *(both if draw.chance(0.5) else both[::-1]), exact=True)
+    draw.Where(condition, *(both if draw.chance(0.5) else both[::-1]), exact=True)
 
 
 def logical(op_type: str) -> Row:
     def make(draw: Draw) -> None:
         x = of_kind(draw, "b")
         if op_type == "Not":
-            draw.call("Not", x)
+            draw.Not(x)
         else:
             draw.call(op_type, x, draw.constant(draw.rng.random(narrowed(draw, x.array.shape)) < 0.5))
 
@@ -138,7 +138,7 @@ def integers(draw: Draw) -> None:
 
 def float_remainder(draw: Draw) -> None:
     x = a_float(draw, exact=True)
-    draw.call("Mod", x, draw.constant(draw.floats(narrowed(draw, x.array.shape), 0.5, 2.0)), fmod=1, exact=True)
+    draw.Mod(x, draw.constant(draw.floats(narrowed(draw, x.array.shape), 0.5, 2.0)), fmod=1, exact=True)
 
 
 def cast(draw: Draw) -> None:
@@ -148,10 +148,10 @@ def cast(draw: Draw) -> None:
         raise Unfit
     real = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(draw.real))
     to = draw.one_of((real, 1, 6, 7, 9, 11))
-    (y,) = draw.call("Cast", x, to=to, exact=True)
+    y = draw.Cast(x, to=to, exact=True)
     if to != real and draw.chance(0.7):
-        draw.call("Cast", y, to=real, exact=True) if draw.chance(0.6) else draw.call(
-            "CastLike", y, draw.constant(draw.real(1)), exact=True
+        draw.Cast(y, to=real, exact=True) if draw.chance(0.6) else draw.CastLike(
+            y, draw.constant(draw.real(1)), exact=True
         )
 
 

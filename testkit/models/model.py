@@ -8,16 +8,17 @@ than rounding is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from graft.testkit.models.control import CONTROL
-from graft.testkit.models.draw import OPSET, Draw, Unfit, opset_of, reads
+from graft.testkit.models.draw import OPSET, Draw, Unfit, bodies, opset_of, reads
+from graft.testkit.models.net import model_proto, typed
 from graft.testkit.models.options import PLAIN, Options
 from graft.testkit.models.reference import quietly
 from graft.testkit.models.rows import Row
@@ -54,14 +55,15 @@ class RandomModel:
     @property
     def proto(self) -> onnx.ModelProto:
         """The ONNX model, without types for inner values: Graft infers them."""
-        graph = helper.make_graph(
-            list(self.nodes),
+        arrays = self.arrays
+        return model_proto(
+            self.nodes,
+            [typed(name, arrays[name], self.symbols.get(name)) for name in self.inputs],
+            [typed(name, arrays[name], [None] * arrays[name].ndim if self.symbols else None) for name in self.outputs],
+            (numpy_helper.from_array(arrays[name], name) for name in self.constants),
+            self.opset,
             f"seed_{self.seed}",
-            [self._info(name, self.symbols.get(name)) for name in self.inputs],
-            [self._info(name, (None,) * self.arrays[name].ndim if self.symbols else None) for name in self.outputs],
-            [numpy_helper.from_array(self.arrays[name], name) for name in self.constants],
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
 
     @property
     def feeds(self) -> dict[str, np.ndarray]:
@@ -80,11 +82,6 @@ class RandomModel:
 
     def __str__(self) -> str:
         return f"seed {self.seed}\n{onnx.printer.to_text(self.proto)}"
-
-    def _info(self, name: str, dims: Sequence[int | str | None] | None) -> onnx.ValueInfoProto:
-        array = self.arrays[name]
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        return helper.make_tensor_value_info(name, kind, array.shape if dims is None else dims)
 
 
 def random_model(seed: int, options: Options | None = None, rows: Sequence[Row] = ROWS) -> RandomModel:
@@ -202,11 +199,8 @@ def pruned(model: RandomModel) -> RandomModel:
     )
 
 
-def _all_nodes(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    found = []
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     for node in nodes:
-        found.append(node)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                found += _all_nodes(attribute.g.node)
-    return found
+        yield node
+        for body in bodies(node):
+            yield from _all_nodes(body.node)

@@ -23,9 +23,9 @@ def moved(op_type: str, rank: tuple[int, int] = (1, 6)) -> Callable[[Callable[[D
 @moved("Transpose")
 def transpose(draw: Draw, x: Value) -> None:
     perm = draw.rng.permutation(x.array.ndim).tolist()
-    (y,) = draw.call("Transpose", x, perm=perm, exact=True)
+    y = draw.Transpose(x, perm=perm, exact=True)
     if draw.chance(0.2):
-        draw.call("Transpose", y, perm=np.argsort(perm).tolist() if draw.chance(0.5) else perm, exact=True)
+        draw.Transpose(y, perm=np.argsort(perm).tolist() if draw.chance(0.5) else perm, exact=True)
 
 
 def factors(draw: Draw, size: int) -> list[int]:
@@ -49,7 +49,7 @@ def reshape(draw: Draw, x: Value) -> None:
     shape = factors(draw, x.array.size)
     if shape and draw.chance(0.3):
         shape[draw.integer(0, len(shape) - 1)] = -1
-    draw.call("Reshape", x, draw.constant(shape), exact=True)
+    draw.Reshape(x, draw.constant(shape), exact=True)
 
 
 @moved("Unsqueeze", (0, 4))
@@ -57,7 +57,7 @@ def unsqueeze(draw: Draw, x: Value) -> None:
     axes = draw.rng.permutation(x.array.ndim + 2)[: draw.integer(1, 2)]
     if len(axes) == 1:
         axes = axes % (x.array.ndim + 1)
-    draw.call("Unsqueeze", x, draw.constant(axes.tolist()), exact=True)
+    draw.Unsqueeze(x, draw.constant(axes.tolist()), exact=True)
 
 
 @moved("Squeeze")
@@ -65,12 +65,12 @@ def squeeze(draw: Draw, x: Value) -> None:
     ones = [axis for axis, extent in enumerate(x.array.shape) if extent == 1]
     if not ones:
         raise Unfit
-    draw.call("Squeeze", x, draw.constant([draw.one_of(ones)]) if draw.chance(0.7) else None, exact=True)
+    draw.Squeeze(x, draw.constant([draw.one_of(ones)]) if draw.chance(0.7) else None, exact=True)
 
 
 @moved("Flatten")
 def flatten(draw: Draw, x: Value) -> None:
-    draw.call("Flatten", x, axis=draw.integer(0, x.array.ndim), exact=True)
+    draw.Flatten(x, axis=draw.integer(0, x.array.ndim), exact=True)
 
 
 @moved("Slice")
@@ -84,8 +84,7 @@ def slice_(draw: Draw, x: Value) -> None:
     step = 1 if draw.chance(0.7) else draw.one_of((2, 3))
     if draw.chance(0.1):
         start, end, step = -1, -(2**31), -1
-    draw.call(
-        "Slice",
+    draw.Slice(
         x,
         draw.constant([start]),
         draw.constant([end]),
@@ -102,10 +101,10 @@ def split(draw: Draw, x: Value) -> None:
     if extent < 2:
         raise Unfit
     if draw.chance(0.4):
-        draw.call("Split", x, outputs=2, axis=axis, num_outputs=2, exact=True)
+        draw.Split(x, outputs=2, axis=axis, num_outputs=2, exact=True)
     else:
         first = draw.integer(1, extent - 1)
-        draw.call("Split", x, draw.constant([first, extent - first]), outputs=2, axis=axis, exact=True)
+        draw.Split(x, draw.constant([first, extent - first]), outputs=2, axis=axis, exact=True)
 
 
 @moved("Concat")
@@ -121,18 +120,18 @@ def concat(draw: Draw, x: Value) -> None:
         shape[axis] = draw.integer(1, 3)
         parts.append(same if same is not None and draw.chance(0.7) else draw.constant(draw.floats(shape)))
     draw.rng.shuffle(parts)
-    draw.call("Concat", *parts, axis=axis, exact=True)
+    draw.Concat(*parts, axis=axis, exact=True)
 
 
 @moved("Expand", (0, 5))
 def expand(draw: Draw, x: Value) -> None:
     shape = [draw.one_of((1, 2, 3)) if extent == 1 else draw.one_of((1, extent)) for extent in x.array.shape]
-    draw.call("Expand", x, draw.constant([draw.one_of((1, 2))] * draw.integer(0, 1) + shape), exact=True)
+    draw.Expand(x, draw.constant([draw.one_of((1, 2))] * draw.integer(0, 1) + shape), exact=True)
 
 
 @moved("Tile")
 def tile(draw: Draw, x: Value) -> None:
-    draw.call("Tile", x, draw.constant([draw.one_of((1, 1, 2, 3)) for _ in x.array.shape]), exact=True)
+    draw.Tile(x, draw.constant([draw.one_of((1, 1, 2, 3)) for _ in x.array.shape]), exact=True)
 
 
 @moved("Pad")
@@ -143,27 +142,27 @@ def pad(draw: Draw, x: Value) -> None:
         mode = "constant" if least == 0 else "edge"
     widths = [draw.integer(0, 2) if draw.chance(0.5) else 0 for _ in range(2 * x.array.ndim)]
     if mode == "constant" and draw.chance(0.5):
-        draw.call("Pad", x, draw.constant(widths), draw.constant(draw.real(0.5)), exact=True)
+        draw.Pad(x, draw.constant(widths), draw.constant(draw.real(0.5)), exact=True)
     else:
-        draw.call("Pad", x, draw.constant(widths), mode=mode, exact=True)
+        draw.Pad(x, draw.constant(widths), mode=mode, exact=True)
 
 
 @moved("CenterCropPad")
 def center_crop_pad(draw: Draw, x: Value) -> None:
-    draw.call("CenterCropPad", x, draw.constant([draw.integer(1, 5) for _ in x.array.shape]), exact=True)
+    draw.CenterCropPad(x, draw.constant([draw.integer(1, 5) for _ in x.array.shape]), exact=True)
 
 
 @moved("Trilu", (2, 5))
 def trilu(draw: Draw, x: Value) -> None:
-    draw.call("Trilu", x, draw.constant(np.int64(draw.integer(-1, 1))), upper=draw.integer(0, 1), exact=True)
+    draw.Trilu(x, draw.constant(np.int64(draw.integer(-1, 1))), upper=draw.integer(0, 1), exact=True)
 
 
 def depth_to_space(draw: Draw) -> None:
     x = draw.input(draw.floats((draw.one_of((1, 2)), 4, draw.one_of((2, 4)), 2)))
     if draw.chance(0.5):
-        draw.call("DepthToSpace", x, blocksize=2, mode=draw.one_of(("DCR", "CRD")), exact=True)
+        draw.DepthToSpace(x, blocksize=2, mode=draw.one_of(("DCR", "CRD")), exact=True)
     else:
-        draw.call("SpaceToDepth", x, blocksize=2, exact=True)
+        draw.SpaceToDepth(x, blocksize=2, exact=True)
 
 
 @moved("ReverseSequence", (2, 5))
@@ -172,7 +171,7 @@ def reverse_sequence(draw: Draw, x: Value) -> None:
     if min(x.array.shape[:2]) == 0:
         raise Unfit
     lengths = [draw.integer(1, x.array.shape[time]) for _ in range(x.array.shape[batch])]
-    draw.call("ReverseSequence", x, draw.constant(lengths), batch_axis=batch, time_axis=time, exact=True)
+    draw.ReverseSequence(x, draw.constant(lengths), batch_axis=batch, time_axis=time, exact=True)
 
 
 @moved("Gather")
@@ -183,7 +182,7 @@ def gather(draw: Draw, x: Value) -> None:
         raise Unfit
     shape = draw.extents(draw.integer(0, 2)) if x.array.size < 256 else ()
     indices = draw.rng.integers(-extent, extent, shape)
-    draw.call("Gather", x, draw.operand(np.asarray(indices, np.int64)), axis=axis, exact=True)
+    draw.Gather(x, draw.operand(np.asarray(indices, np.int64)), axis=axis, exact=True)
 
 
 @moved("GatherElements")
@@ -194,7 +193,7 @@ def gather_elements(draw: Draw, x: Value) -> None:
     shape = list(x.array.shape)
     shape[axis] = draw.integer(1, 4)
     indices = draw.rng.integers(0, x.array.shape[axis], shape)
-    draw.call("GatherElements", x, draw.constant(indices), axis=axis, exact=True)
+    draw.GatherElements(x, draw.constant(indices), axis=axis, exact=True)
 
 
 @moved("GatherND")
@@ -203,7 +202,7 @@ def gather_nd(draw: Draw, x: Value) -> None:
         raise Unfit
     depth = draw.integer(1, x.array.ndim)
     rows = [[draw.integer(0, extent - 1) for extent in x.array.shape[:depth]] for _ in range(draw.integer(1, 4))]
-    draw.call("GatherND", x, draw.constant(rows), exact=True)
+    draw.GatherND(x, draw.constant(rows), exact=True)
 
 
 @moved("Scatter")
@@ -214,7 +213,7 @@ def scatter(draw: Draw, x: Value) -> None:
     if draw.chance(0.5):
         rows = draw.rng.permutation(x.array.shape[0])[: draw.integer(1, 3)].reshape(-1, 1)
         updates = draw.constant(draw.floats((len(rows), *x.array.shape[1:])))
-        draw.call("ScatterND", x, draw.constant(rows), updates, reduction=draw.one_of(("none", "add", "max")))
+        draw.ScatterND(x, draw.constant(rows), updates, reduction=draw.one_of(("none", "add", "max")))
     else:
         shape = [
             extent if place == axis % x.array.ndim else draw.integer(1, extent)
@@ -222,44 +221,42 @@ def scatter(draw: Draw, x: Value) -> None:
         ]
         order = np.argsort(draw.rng.random(shape), axis=axis)
         updates = draw.constant(draw.floats(shape))
-        draw.call(
-            "ScatterElements", x, draw.constant(order), updates, axis=axis, reduction=draw.one_of(("none", "mul"))
-        )
+        draw.ScatterElements(x, draw.constant(order), updates, axis=axis, reduction=draw.one_of(("none", "mul")))
 
 
 def one_hot(draw: Draw) -> None:
     indices = draw.constant(draw.rng.integers(0, 4, draw.extents(draw.integer(1, 2))))
-    draw.call("OneHot", indices, draw.constant(np.int64(4)), draw.constant(np.array([0.25, 1.5], draw.real)),
+    draw.OneHot(indices, draw.constant(np.int64(4)), draw.constant(np.array([0.25, 1.5], draw.real)),
               axis=draw.one_of((-1, 0)), exact=True)  # fmt: skip
 
 
 def shapes(draw: Draw) -> None:
     """What is known of a shape, and values made from it."""
     x = a_float(draw, rank=(1, 5), nonempty=False)
-    (shape,) = draw.call("Shape", x) if draw.chance(0.7) else draw.call("Shape", x, start=draw.integer(0, 1))
+    shape = draw.Shape(x) if draw.chance(0.7) else draw.Shape(x, start=draw.integer(0, 1))
     if x.array.size > 1000:
         return
     match draw.integer(0, 3):
         case 0:
-            draw.call("Size", x)
+            draw.Size(x)
         case 1:
             value = np.array([draw.one_of((0.0, 1.5))], draw.real)
-            draw.call("ConstantOfShape", shape, value=onnx.numpy_helper.from_array(value), exact=True)
+            draw.ConstantOfShape(shape, value=onnx.numpy_helper.from_array(value), exact=True)
         case 2:
-            draw.call("Reshape", x, draw.constant([*x.array.shape, 1]), exact=True)
+            draw.Reshape(x, draw.constant([*x.array.shape, 1]), exact=True)
         case _:
             start = draw.constant(draw.real(draw.integer(0, 2)))
-            draw.call("Range", start, draw.constant(draw.real(8)), draw.constant(draw.real(1.5)), exact=True)
+            draw.Range(start, draw.constant(draw.real(8)), draw.constant(draw.real(1.5)), exact=True)
 
 
 @moved("EyeLike", (2, 2))
 def eye_like(draw: Draw, x: Value) -> None:
-    draw.call("EyeLike", x, k=draw.integer(-1, 1), exact=True)
+    draw.EyeLike(x, k=draw.integer(-1, 1), exact=True)
 
 
 @moved("Dropout", (0, 6))
 def dropout(draw: Draw, x: Value) -> None:
-    draw.call("Dropout", x, exact=True)
+    draw.Dropout(x, exact=True)
 
 
 MOVES = (

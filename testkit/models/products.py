@@ -21,10 +21,10 @@ def matmul(draw: Draw) -> None:
     if other is None or draw.chance(0.6):
         batch = narrowed(draw, x.array.shape[:-2]) if draw.chance(0.3) else ()
         other = draw.operand(draw.floats((*batch, k, n) if draw.chance(0.95) else (k,), -0.7, 0.7))
-    (y,) = draw.call("MatMul", x, other)
+    y = draw.MatMul(x, other)
     if draw.chance(0.5) and y.array.ndim:
         shape = y.array.shape[-1:] if draw.chance(0.6) else narrowed(draw, y.array.shape)
-        (y,) = draw.call("Add", *draw.rng.permutation([y, draw.constant(draw.floats(shape))]).tolist())
+        y = draw.Add(*draw.rng.permutation([y, draw.constant(draw.floats(shape))]).tolist())
     if draw.chance(0.4):
         draw.call(draw.one_of(("Relu", "Gelu", "Tanh", "Sigmoid", "Mish", "HardSwish")), y)
 
@@ -37,14 +37,14 @@ def gemm(draw: Draw) -> None:
     weights = draw.operand(draw.floats((n, k) if b else (k, n), -0.7, 0.7))
     bias = draw.constant(draw.floats(narrowed(draw, (m, n)))) if draw.chance(0.7) else None
     more: dict[str, Any] = {"alpha": 0.5, "beta": 0.25} if draw.chance(0.2) else {}
-    draw.call("Gemm", x, weights, bias, transA=a, transB=b, **more)
+    draw.Gemm(x, weights, bias, transA=a, transB=b, **more)
 
 
 def einsum(draw: Draw) -> None:
     x = a_float(draw, -20, 20, rank=(2, 4))
     letters = "abcd"[: x.array.ndim]
     weights = draw.constant(draw.floats((x.array.shape[-1], 3), -0.7, 0.7))
-    draw.call("Einsum", x, weights, equation=f"{letters},{letters[-1]}z->{letters[:-1]}z")
+    draw.Einsum(x, weights, equation=f"{letters},{letters[-1]}z->{letters[:-1]}z")
 
 
 def an_image(draw: Draw) -> Value:
@@ -78,10 +78,10 @@ def convolution(draw: Draw) -> None:
         attributes["pads"] = [size - 1 for size in kernel] * 2
     weights = draw.constant(draw.floats((m, c // groups, *kernel), -0.5, 0.5))
     bias = draw.constant(draw.floats((m,))) if draw.chance(0.5) else None
-    (y,) = draw.call("Conv", x, weights, bias, **attributes)
+    y = draw.Conv(x, weights, bias, **attributes)
     if draw.chance(0.3):
         other = draw.operand(draw.floats(y.array.shape if draw.chance(0.6) else (m, *(1,) * len(sizes))))
-        (y,) = draw.call("Add", *draw.rng.permutation([y, other]).tolist())
+        y = draw.Add(*draw.rng.permutation([y, other]).tolist())
     if draw.chance(0.4):
         draw.call(draw.one_of(("Relu", "HardSwish", "Sigmoid", "LeakyRelu", "Mish")), y)
 
@@ -89,7 +89,7 @@ def convolution(draw: Draw) -> None:
 def transposed_convolution(draw: Draw) -> None:
     x = an_image(draw)
     _, c, *sizes = x.array.shape
-    draw.call("ConvTranspose", x, draw.constant(draw.floats((c, 2, *(2 for _ in sizes)), -0.5, 0.5)),
+    draw.ConvTranspose(x, draw.constant(draw.floats((c, 2, *(2 for _ in sizes)), -0.5, 0.5)),
               strides=[draw.one_of((1, 2)) for _ in sizes])  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def resize(draw: Draw) -> None:
     x = a_float(draw, rank=(4, 4))
     scales = draw.constant(np.array([1, 1, draw.one_of((1, 2)), 2], np.float32))
     mode = draw.one_of(("nearest", "linear"))
-    draw.call("Resize", x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric",
+    draw.Resize(x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric",
               nearest_mode="floor", exact=mode == "nearest")  # fmt: skip
 
 
@@ -135,14 +135,14 @@ def attention(draw: Draw) -> None:
     q = draw.input(draw.floats((batch, heads, queries, size)))
     k, v = (draw.operand(draw.floats((batch, heads, keys, size))) for _ in range(2))
     mask = draw.constant(draw.floats((queries, keys))) if draw.chance(0.4) else None
-    draw.call("Attention", q, k, v, mask)
+    draw.Attention(q, k, v, mask)
 
 
 def rotary(draw: Draw) -> None:
     heads, steps, size = draw.one_of((1, 2)), draw.one_of((1, 3)), draw.one_of((2, 8))
     x = draw.input(draw.floats((1, heads, steps, size)))
     cos, sin = (draw.constant(draw.floats((1, steps, size // 2), -1, 1)) for _ in range(2))
-    draw.call("RotaryEmbedding", x, cos, sin, interleaved=draw.integer(0, 1))
+    draw.RotaryEmbedding(x, cos, sin, interleaved=draw.integer(0, 1))
 
 
 def quantized(draw: Draw) -> None:
@@ -152,20 +152,20 @@ def quantized(draw: Draw) -> None:
         raise Unfit
     scale, zero = draw.constant(draw.real(0.0625)), draw.constant(np.uint8(draw.integer(100, 140)))
     if draw.chance(0.2):
-        draw.call("DynamicQuantizeLinear", draw.input(draw.floats((2, 3))), outputs=3)
+        draw.DynamicQuantizeLinear(draw.input(draw.floats((2, 3))), outputs=3)
         return
-    (y,) = draw.call("QuantizeLinear", x, scale, zero, exact=True)
-    draw.call("DequantizeLinear", y, scale, zero, exact=True)
+    y = draw.QuantizeLinear(x, scale, zero, exact=True)
+    draw.DequantizeLinear(y, scale, zero, exact=True)
 
 
 def integer_product(draw: Draw) -> None:
     x = draw.input(draw.rng.integers(0, 255, (draw.one_of((1, 3)), 5)).astype(np.uint8))
     weights = draw.constant(draw.rng.integers(-9, 9, (5, draw.one_of((1, 4)))).astype(np.int8))
     if draw.chance(0.5):
-        draw.call("MatMulInteger", x, weights, draw.constant(np.uint8(3)))
+        draw.MatMulInteger(x, weights, draw.constant(np.uint8(3)))
         return
     scale, zero, shift = (draw.constant(one) for one in (np.float32(0.0625), np.uint8(3), np.int8(0)))
-    draw.call("QLinearMatMul", x, scale, zero, weights, scale, shift, draw.constant(np.float32(0.3717)), zero)
+    draw.QLinearMatMul(x, scale, zero, weights, scale, shift, draw.constant(np.float32(0.3717)), zero)
 
 
 def integer_convolution(draw: Draw) -> None:
@@ -173,10 +173,10 @@ def integer_convolution(draw: Draw) -> None:
     weights = draw.constant(draw.rng.integers(0, 9, (4, 3, 3, 3)).astype(np.uint8))
     zero = draw.constant(np.uint8(3))
     if draw.chance(0.5):
-        draw.call("ConvInteger", x, weights, zero)
+        draw.ConvInteger(x, weights, zero)
         return
     scale = draw.constant(np.float32(0.0625))
-    draw.call("QLinearConv", x, scale, zero, weights, scale, zero, draw.constant(np.float32(0.3717)), zero)
+    draw.QLinearConv(x, scale, zero, weights, scale, zero, draw.constant(np.float32(0.3717)), zero)
 
 
 PRODUCTS = (

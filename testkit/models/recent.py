@@ -25,10 +25,10 @@ def loss(draw: Draw) -> None:
     labels = draw.operand(np.asarray(targets, draw.one_of((np.int64, np.int32))))
     weights = draw.constant(draw.floats((classes,), 0.5, 1.5)) if draw.chance(0.5) else None
     if draw.chance(0.5):
-        draw.call("SoftmaxCrossEntropyLoss", scores, labels, weights, outputs=draw.integer(1, 2), **more)
+        draw.SoftmaxCrossEntropyLoss(scores, labels, weights, outputs=draw.integer(1, 2), **more)
     else:
-        (logs,) = draw.call("LogSoftmax", scores, axis=1)
-        draw.call("NegativeLogLikelihoodLoss", logs, labels, weights, **more)
+        logs = draw.LogSoftmax(scores, axis=1)
+        draw.NegativeLogLikelihoodLoss(logs, labels, weights, **more)
 
 
 def cache_update(draw: Draw) -> None:
@@ -41,7 +41,7 @@ def cache_update(draw: Draw) -> None:
     mode = draw.one_of(("linear", "circular"))
     last = length - 1 if mode == "circular" else length - new
     places = draw.operand(draw.rng.integers(0, last + 1, (batch,))) if draw.chance(0.7) else None
-    draw.call("TensorScatter", cache, update, places, axis=axis, mode=mode, exact=True)
+    draw.TensorScatter(cache, update, places, axis=axis, mode=mode, exact=True)
 
 
 def linear_attention(draw: Draw) -> None:
@@ -56,7 +56,7 @@ def linear_attention(draw: Draw) -> None:
     each = draw.chance(0.5) and rule != "delta"
     decay = draw.operand(draw.floats((batch, steps, heads * (keys if each else 1)), -1, 0)) if "gated" in rule else None
     beta = draw.operand(draw.floats((batch, steps, heads), 0, 1)) if "delta" in rule else None
-    draw.call("LinearAttention", q, k, v, past, decay, beta, outputs=2, update_rule=rule, kv_num_heads=heads,
+    draw.LinearAttention(q, k, v, past, decay, beta, outputs=2, update_rule=rule, kv_num_heads=heads,
               q_num_heads=shared * heads)  # fmt: skip
 
 
@@ -65,25 +65,25 @@ def causal_convolution(draw: Draw) -> None:
     x, weights = draw.input(draw.floats((batch, c, length))), draw.constant(draw.floats((c, 1, k)))
     bias = draw.constant(draw.floats((c,))) if draw.chance(0.5) else None
     past = draw.operand(draw.floats((batch, c, k - 1))) if draw.chance(0.5) else None
-    draw.call("CausalConvWithState", x, weights, bias, past, outputs=2,
+    draw.CausalConvWithState(x, weights, bias, past, outputs=2,
               activation=draw.one_of(("none", "silu", "swish")))  # fmt: skip
 
 
 def gated_unit(draw: Draw) -> None:
     x = a_float(draw, -20, 20)
-    draw.call("SwiGLU", x, draw.operand(draw.floats(x.array.shape)), alpha=draw.one_of((1.0, 1.702)))
+    draw.SwiGLU(x, draw.operand(draw.floats(x.array.shape)), alpha=draw.one_of((1.0, 1.702)))
 
 
 def cumulative_product(draw: Draw) -> None:
     x = a_float(draw, -2, 2, rank=(1, 4))
     axis = draw.constant(np.int64(an_axis(draw, x.array)))
-    draw.call("CumProd", x, axis, exclusive=draw.integer(0, 1), reverse=draw.integer(0, 1))
+    draw.CumProd(x, axis, exclusive=draw.integer(0, 1), reverse=draw.integer(0, 1))
 
 
 def bits(draw: Draw) -> None:
     x = a_float(draw, exact=True)
     wide = {2: "INT16", 4: "INT32", 8: "INT64"}[x.array.dtype.itemsize]
-    draw.call("BitCast", x, to=onnx.TensorProto.DataType.Value(wide))
+    draw.BitCast(x, to=onnx.TensorProto.DataType.Value(wide))
 
 
 RECENT = (

@@ -22,7 +22,7 @@ def reduction(op_type: str, low: float = -np.inf) -> Row:
 
 def spatial_mean(draw: Draw) -> None:
     x = a_float(draw, rank=(3, 5))
-    draw.call("ReduceMean", x, draw.constant(list(range(2, x.array.ndim))))
+    draw.ReduceMean(x, draw.constant(list(range(2, x.array.ndim))))
 
 
 def arg(op_type: str) -> Row:
@@ -59,7 +59,7 @@ def top_k(draw: Draw) -> None:
     if len(np.unique(x.array)) < x.array.size:
         raise Unfit
     k = draw.integer(1, x.array.shape[axis])
-    draw.call("TopK", x, draw.constant([k]), outputs=2, axis=axis, largest=draw.integer(0, 1), exact=True)
+    draw.TopK(x, draw.constant([k]), outputs=2, axis=axis, largest=draw.integer(0, 1), exact=True)
 
 
 def layer_normalization(draw: Draw) -> None:
@@ -68,9 +68,9 @@ def layer_normalization(draw: Draw) -> None:
     shape = x.array.shape[axis:]
     scale = draw.operand(draw.floats(shape, 0.5, 1.5))
     if draw.chance(0.4):
-        draw.call("RMSNormalization", x, scale, axis=axis)
+        draw.RMSNormalization(x, scale, axis=axis)
     else:
-        draw.call("LayerNormalization", x, scale, draw.constant(draw.floats(shape)) if draw.chance(0.7) else None,
+        draw.LayerNormalization(x, scale, draw.constant(draw.floats(shape)) if draw.chance(0.7) else None,
                   axis=axis - x.array.ndim * draw.integer(0, 1))  # fmt: skip
 
 
@@ -80,28 +80,28 @@ def channel_normalization(draw: Draw) -> None:
     scale, shift = (draw.constant(draw.floats((channels,), 0.5, 1.5)) for _ in range(2))
     match draw.integer(0, 3):
         case 0:
-            draw.call("InstanceNormalization", x, scale, shift)
+            draw.InstanceNormalization(x, scale, shift)
         case 1:
             groups = draw.one_of([one for one in (1, 2, 4) if channels % one == 0])
-            draw.call("GroupNormalization", x, scale, shift, num_groups=groups)
+            draw.GroupNormalization(x, scale, shift, num_groups=groups)
         case 2:
-            draw.call("LRN", x, size=draw.one_of((3, 5, 4)), alpha=0.01, beta=0.6, bias=2.0)
+            draw.LRN(x, size=draw.one_of((3, 5, 4)), alpha=0.01, beta=0.6, bias=2.0)
         case _:
             mean, variance = draw.constant(draw.floats((channels,))), draw.constant(draw.floats((channels,), 0.3, 2))
-            draw.call("BatchNormalization", x, scale, shift, mean, variance)
+            draw.BatchNormalization(x, scale, shift, mean, variance)
 
 
 def flat_batch_normalization(draw: Draw) -> None:
     x = a_float(draw, rank=(2, 2))
     rows = [draw.constant(draw.floats((x.array.shape[1],), 0.3, 2)) for _ in range(4)]
-    draw.call("BatchNormalization", x, *rows)
+    draw.BatchNormalization(x, *rows)
 
 
 def mean_variance_normalization(draw: Draw) -> None:
     x = draw.input(draw.floats((draw.one_of((1, 2)), 3, 4, draw.one_of((1, 5)))))
     if x.array.std(axis=(0, 2, 3)).min() < 0.1:
         raise Unfit
-    draw.call("MeanVarianceNormalization", x)
+    draw.MeanVarianceNormalization(x)
 
 
 def lp_normalization(draw: Draw) -> None:
@@ -109,7 +109,7 @@ def lp_normalization(draw: Draw) -> None:
     axis = an_axis(draw, x.array)
     if np.abs(x.array).max(axis=axis).min() < 0.1:
         raise Unfit
-    draw.call("LpNormalization", x, axis=axis, p=draw.integer(1, 2))
+    draw.LpNormalization(x, axis=axis, p=draw.integer(1, 2))
 
 
 REDUCTIONS = (

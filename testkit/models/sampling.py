@@ -22,7 +22,7 @@ def grid_sample(draw: Draw) -> None:
     if x is None or draw.chance(0.5):
         x = draw.input(draw.floats((images, draw.one_of((1, 3, 16)), *(draw.integer(2, 6) for _ in range(spatial)))))
     places = (images, *(draw.integer(1, 5) for _ in range(spatial)), spatial)
-    draw.call("GridSample", x, draw.operand(draw.floats(places, -1.4, 1.4)), mode=mode,
+    draw.GridSample(x, draw.operand(draw.floats(places, -1.4, 1.4)), mode=mode,
               padding_mode=draw.one_of(("zeros", "border", "reflection")),
               align_corners=draw.integer(0, 1))  # fmt: skip
 
@@ -31,10 +31,10 @@ def affine_grid(draw: Draw) -> None:
     spatial, images = draw.one_of((2, 3)), draw.one_of((1, 2))
     theta = draw.operand(draw.floats((images, spatial, spatial + 1), -1, 1))
     size = draw.constant([images, 3, *(draw.integer(1, 5) for _ in range(spatial))])
-    (grid,) = draw.call("AffineGrid", theta, size, align_corners=draw.integer(0, 1))
+    grid = draw.AffineGrid(theta, size, align_corners=draw.integer(0, 1))
     if draw.chance(0.5):
         x = draw.input(draw.floats((images, 3, *(draw.integer(2, 6) for _ in range(spatial)))))
-        draw.call("GridSample", x, grid, mode="linear", align_corners=draw.integer(0, 1))
+        draw.GridSample(x, grid, mode="linear", align_corners=draw.integer(0, 1))
 
 
 def deformable_convolution(draw: Draw) -> None:
@@ -55,7 +55,7 @@ def deformable_convolution(draw: Draw) -> None:
     offset = draw.operand(draw.floats((images, 2 * taps, *made)))
     bias = draw.constant(draw.floats((m,))) if draw.chance(0.5) else None
     mask = draw.operand(draw.floats((images, taps, *made), 0, 1)) if draw.chance(0.5) else None
-    draw.call("DeformConv", x, weights, offset, bias, mask, group=group, offset_group=offsets, kernel_shape=kernel,
+    draw.DeformConv(x, weights, offset, bias, mask, group=group, offset_group=offsets, kernel_shape=kernel,
               strides=strides, dilations=dilations, pads=pads)  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def column_to_image(draw: Draw) -> None:
         raise Unfit
     channels = draw.one_of((1, 3))
     x = draw.input(draw.floats((draw.one_of((1, 2)), channels * int(np.prod(block)), int(np.prod(counts)))))
-    draw.call("Col2Im", x, draw.constant(image), draw.constant(block), strides=strides, dilations=dilations, pads=pads)
+    draw.Col2Im(x, draw.constant(image), draw.constant(block), strides=strides, dilations=dilations, pads=pads)
 
 
 def max_unpooling(draw: Draw) -> None:
@@ -84,9 +84,9 @@ def max_unpooling(draw: Draw) -> None:
     order = draw.rng.permutation(int(np.prod((*count, *sizes)))).reshape((*count, *sizes))
     x = draw.input((order / order.size).astype(draw.real))
     window: dict[str, Any] = {"kernel_shape": [2] * rank, "strides": [2] * rank}
-    y, places = draw.call("MaxPool", x, outputs=2, exact=True, **window)
+    y, places = draw.MaxPool(x, outputs=2, exact=True, **window)
     shape = draw.constant([*count, *sizes]) if draw.chance(0.4) else None
-    draw.call("MaxUnpool", y, places, shape, exact=True, **window)
+    draw.MaxUnpool(y, places, shape, exact=True, **window)
 
 
 def transform(draw: Draw) -> None:
@@ -96,9 +96,9 @@ def transform(draw: Draw) -> None:
     length = draw.constant(np.int64(draw.integer(2, 12))) if draw.chance(0.4) else None
     onesided = int(parts == 1 and draw.chance(0.5))
     given = draw.constant(np.int64(axis if draw.chance(0.5) else axis - 4))
-    (y,) = draw.call("DFT", x, length, given, onesided=onesided)
+    y = draw.DFT(x, length, given, onesided=onesided)
     if draw.chance(0.5):
-        draw.call("DFT", y, draw.constant(np.int64(x.array.shape[axis])) if onesided else None, given,
+        draw.DFT(y, draw.constant(np.int64(x.array.shape[axis])) if onesided else None, given,
                   inverse=1, onesided=onesided)  # fmt: skip
 
 
@@ -108,18 +108,18 @@ def short_time_transform(draw: Draw) -> None:
     signal = draw.input(draw.floats((draw.one_of((1, 2)), size + draw.integer(0, 20), 1)))
     window = draw.operand(draw.floats((size,), 0, 1)) if draw.chance(0.7) else None
     length = draw.constant(np.int64(size)) if window is None or draw.chance(0.5) else None
-    draw.call("STFT", signal, draw.constant(np.int64(step)), window, length, onesided=draw.integer(0, 1))
+    draw.STFT(signal, draw.constant(np.int64(step)), window, length, onesided=draw.integer(0, 1))
 
 
 def window(draw: Draw) -> None:
     kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(draw.real))
     size = draw.operand(np.array(draw.integer(2, 9), np.int64)) if draw.chance(0.3) else draw.constant(np.int64(8))
     op_type = draw.one_of(("HannWindow", "HammingWindow", "BlackmanWindow"))
-    (y,) = draw.call(op_type, size, periodic=draw.integer(0, 1), output_datatype=kind)
+    y = draw.call(op_type, size, periodic=draw.integer(0, 1), output_datatype=kind)
     if size.constant:
         x = a_float(draw, rank=(1, 4))
         if x.array.shape[-1] in (1, y.array.size):
-            draw.call("Mul", x, y)
+            draw.Mul(x, y)
 
 
 SAMPLING = (

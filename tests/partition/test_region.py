@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from graft.errors import ModelError
 from graft.partition.placement.partitioner import partition
-from graft.partition.region import calls_of, region_as_it_stands, regions
+from graft.partition.region import region_calls, regions
 from graft.patterns import Composite, is_op, wildcard
 from tests.partition.drawn_backends import BACKENDS, backends_of
 from tests.partition.graphs import (
@@ -75,10 +75,10 @@ def test_a_region_is_a_clone_that_a_backend_may_change() -> None:
 
 def test_a_region_as_it_stands_leaves_no_trace_in_the_model() -> None:
     model = composed()
-    call = next(calls_of(model.graph))
-    function = model.functions[call.op_identifier()]
+    (call,) = region_calls(model, {})
+    function = model.functions[call.call.op_identifier()]
     before = [(value.type, value.shape, value.const_value) for value in (*function.inputs, *function.outputs)]
-    with region_as_it_stands(model, call, {}) as region:
+    with call.as_it_stands() as region:
         assert region.function is function
         assert region.outputs[0].static_shape == (2, 3)
     assert [(value.type, value.shape, value.const_value) for value in (*function.inputs, *function.outputs)] == before
@@ -86,7 +86,7 @@ def test_a_region_as_it_stands_leaves_no_trace_in_the_model() -> None:
 
 def test_a_call_without_its_function_is_named() -> None:
     model = composed()
-    call = next(calls_of(model.graph))
+    call = region_calls(model, {})[0].call
     call.name = "call"
     del model.functions[call.op_identifier()]
     with pytest.raises(ModelError) as caught:

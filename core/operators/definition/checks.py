@@ -1,23 +1,19 @@
-"""What a row says of the attributes of a node, and of the extents of its inputs beside each other: words for checks.
+"""What a row says of the attributes of a node: words for checks.
 
 A check says None, or what is wrong. Checks are asked once types and shapes are known, of what neither shape inference
-nor ONNX's checker looks at. Extents that are no numbers are left aside, and so are inputs of unknown rank. A kernel
-reads as far as the first input says: a shorter one would be read beyond its end.
+nor ONNX's checker looks at.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 from graft.core.graph.view import NodeView
 
 Fault: TypeAlias = Callable[[NodeView], "str | None"]
 """A check: says what is wrong with a node, None if nothing is."""
-Extent = int | str | None
-Wanted = tuple[int, tuple[Extent, ...]]
-"""An input and the shape that it must have; None is any extent."""
 
 # ---- Attributes ---------------------------------------------------------------------------------------------------
 
@@ -125,45 +121,6 @@ def divides(name: str, input_axis: int, of: Callable[[int], int] = lambda number
         return None
 
     return rule
-
-
-# ---- Extents of inputs ---------------------------------------------------------------------------------------------
-
-
-def shape_of(node: NodeView, number: int) -> tuple[Extent, ...]:
-    """Return the shape of an input, () where it is absent or of unknown rank."""
-    value = node.input(number)
-    return () if value is None or value.shape is None else tuple(value.shape)
-
-
-def agree(wanted: Callable[[NodeView], Iterator[Wanted]]) -> Fault:
-    """Return the rule that inputs have the shapes that ``wanted`` yields."""
-
-    def rule(node: NodeView) -> str | None:
-        for number, shape in wanted(node):
-            value, own = node.input(number), shape_of(node, number)
-            if value is None or value.shape is None:
-                continue
-            if len(own) != len(shape) or any(differ(one, other) for one, other in zip(own, shape, strict=True)):
-                return f"'{value.name}' has shape {text_of(own)} where its other inputs want {text_of(shape)}"
-        return None
-
-    return rule
-
-
-def differ(one: Extent, other: Extent) -> bool:
-    """Whether two extents are different numbers."""
-    return isinstance(one, int) and isinstance(other, int) and one != other
-
-
-def text_of(shape: Sequence[Extent]) -> str:
-    """Return a shape as messages have it."""
-    return f"[{','.join('?' if extent is None else str(extent) for extent in shape)}]"
-
-
-def times(extent: Extent, factor: int) -> Extent:
-    """Return a multiple of an extent, None where it is no number."""
-    return extent * factor if isinstance(extent, int) else None
 
 
 AXIS = axis()

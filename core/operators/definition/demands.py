@@ -7,7 +7,7 @@ absent operand, an unknown rank) demands nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations, pairwise
 from typing import TypeAlias
 
@@ -87,16 +87,22 @@ def counted(number: int, axis: int, count: Number) -> Demand:
     return demand
 
 
-def vectors(*numbers: int, of: int, axis: Number) -> Demand:
-    """Operands of one axis have an element for each along an axis of another."""
+def ranked(ranks: Mapping[int, int], kind: Agreement = "equal") -> Demand:
+    """Operands have these ranks, by number, or at most these."""
 
     def demand(node: NodeView) -> Iterator[Equation]:
-        place = axis if isinstance(axis, int) else axis(node)
-        for number in numbers:
-            if rank_of(node.input(number)) == 1 and place is not None:
-                yield from equation(operand(node, number, 0), operand(node, of, place))
+        for number, wanted in ranks.items():
+            value = node.input(number)
+            if value is not None and (rank := rank_of(value)) not in (None, wanted):
+                says = f"'{value.name}' has rank ", f", where {'at most ' if kind == 'at most' else ''}", " is expected"
+                yield Equation(rank, wanted, kind, says)
 
     return demand
+
+
+def vectors(*numbers: int, of: int, axis: Number) -> Demand:
+    """Operands of one axis have an element for each along an axis of another."""
+    return all_of(ranked(dict.fromkeys(numbers, 1)), *(same(number, 0, of, axis) for number in numbers))
 
 
 def parameters(*numbers: int, of: int, axis: Number) -> Demand:
@@ -105,7 +111,7 @@ def parameters(*numbers: int, of: int, axis: Number) -> Demand:
     def demand(node: NodeView) -> Iterator[Equation]:
         for number in numbers:
             value = node.input(number)
-            if value is not None and value.shape != (1,):
+            if rank_of(value) == 1 and value is not None and value.shape != (1,):
                 yield from vectors(number, of=of, axis=axis)(node)
 
     return demand

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,8 +18,13 @@ from graft.runtime.extents import Extent, Operation
 
 Dimension: TypeAlias = "Extent | None"
 Shape: TypeAlias = tuple[Dimension, ...]
+Known = TypeVar("Known")
 MOST_CONTENTS = 64
 """The most elements of a tensor whose contents are followed."""
+
+
+class UnknownError(Exception):
+    """What a rule has to know is not known: it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,22 @@ class Facts:
         """Return the shape of input ``index``, None where it is unknown or absent."""
         return self.shapes[index] if index < len(self.shapes) else None
 
+    def known(self, index: int) -> Shape:
+        """Return the shape of input ``index``; raise UnknownError where it is unknown or absent."""
+        return _given(self.shape(index))
+
+    def extents(self, index: int) -> tuple[Extent, ...]:
+        """Return the extents of input ``index``; raise UnknownError where one is unknown or it is absent."""
+        shape = self.known(index)
+        found = tuple(extent for extent in shape if extent is not None)
+        if len(found) < len(shape):
+            raise UnknownError
+        return found
+
+    def held(self, index: int) -> Contents:
+        """Return the contents of input ``index``; raise UnknownError where they are unknown or it is absent."""
+        return _given(self.content(index))
+
     def content(self, index: int) -> Contents | None:
         """Return the contents of input ``index``, None where they are unknown or it is absent."""
         return self.contents[index] if index < len(self.contents) else None
@@ -113,7 +134,14 @@ class Facts:
         return self.view.attribute(name, default)
 
 
+def _given(found: Known | None) -> Known:
+    if found is None:
+        raise UnknownError
+    return found
+
+
 ShapeRule: TypeAlias = Callable[[Facts], "Sequence[Shape | None] | None"]
+"""Gives the shapes of the outputs; None, or UnknownError, where nothing is known of them."""
 ContentsRule: TypeAlias = Callable[[Facts], "Contents | None"]
 IdentityRule: TypeAlias = Callable[[Facts], bool]
 """Whether a node hands on its first input; contents are those of constants alone."""

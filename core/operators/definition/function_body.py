@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from graft.core.operators.definition.phrases import Phrases
 from graft.errors import ModelError
 
 MICROSOFT = "com.microsoft"
@@ -24,7 +25,7 @@ OPSET = 25
 Extent = int | str | None
 
 
-class Body:
+class Body(Phrases[str]):
     """The nodes that take the place of ``node``; ``types`` and ``data`` are what is known of values, and learn more."""
 
     def __init__(
@@ -99,14 +100,15 @@ class Body:
 
     # ---- Nodes ---------------------------------------------------------------------------------------------------
 
-    def __call__(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+    def __call__(self, op_type: str, *inputs: str | None, **attributes: Any) -> str:
         """Add a node of one output and return that."""
         return self.several(1, op_type, *inputs, **attributes)[0]
 
-    def several(self, count: int, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> list[str]:
+    def several(self, count: int, op_type: str, *inputs: str | None, domain: str = "", **attributes: Any) -> list[str]:
         """Add a node of ``count`` outputs and return these."""
         names = [self.fresh(f"{self._stem}/{op_type}") for _ in range(count)]
-        self._add(onnx.helper.make_node(op_type, [*inputs], names, names[0], domain=domain, **attributes))
+        given = [one or "" for one in inputs]
+        self._add(onnx.helper.make_node(op_type, given, names, names[0], domain=domain, **attributes))
         return names
 
     def give(self, number: int, value: str) -> None:
@@ -152,18 +154,10 @@ class Body:
         """Return a value as another type."""
         return value if self.dtype(value) == dtype else self("Cast", value, to=dtype)
 
-    def transposed(self, value: str, *order: int) -> str:
-        """Return a value with its axes in another order."""
-        return self("Transpose", value, perm=list(order))
-
     def swapped(self, value: str) -> str:
         """Return a value with its last two axes exchanged."""
         rank = self.rank(value)
         return self.transposed(value, *range(rank - 2), rank - 1, rank - 2)
-
-    def reshaped(self, value: str, *shape: int) -> str:
-        """Return a value under another shape: 0 keeps an extent, -1 is what is left."""
-        return self("Reshape", value, self.ints(*shape))
 
     def extent(self, value: str, axis: int) -> str:
         """Return an extent as a vector of one int64."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from graft.core.graph.view import NodeView
+from graft.core.operators.definition.facts import UnknownError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,6 @@ IndexRule: TypeAlias = Callable[[NodeView], Iterable[IndexBound]]
 """What a node asks of its index inputs."""
 
 
-class UnknownError(Exception):
-    """A shape that a rule needs is not known: nothing can be asked."""
-
-
 def extents(node: NodeView, number: int) -> tuple[int | str | None, ...]:
     """Return the shape of an input; raise UnknownError where it has none that is known."""
     value = node.input(number)
@@ -76,7 +73,7 @@ def extents(node: NodeView, number: int) -> tuple[int | str | None, ...]:
 
 
 def extent_of(node: NodeView, number: int, axis: int) -> Size:
-    """The extent of an axis of an input; it may be the only one that is known."""
+    """The extent of an axis of an input; it may be the only one that is known; raise UnknownError where none is."""
     shape = extents(node, number)
     extent = shape[axis]
     if extent is None:

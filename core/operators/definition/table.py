@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import ParamSpec
 
 import numpy as np
 import onnx
@@ -56,7 +57,9 @@ class Trait(Enum):
     ASSOCIATIVE = auto()
     """Nested uses may be regrouped (up to floating-point rounding)."""
     DATA_MOVEMENT = auto()
-    """Outputs are made of elements of the first input (Concat: of all), of whatever type they are."""
+    """Outputs are made of elements of the first input (if `JOINING`: of all), of whatever type they are."""
+    JOINING = auto()
+    """The output is all inputs, one behind the other along the attribute ``axis``."""
     SELECTING = auto()
     """Floats of the outputs are among those of the inputs, but for sign, fraction or 0 and 1: none is rounded."""
     SHAPE_ONLY = auto()
@@ -151,11 +154,12 @@ class Operator:
     do not.
     ``shapes`` gives the shapes of the outputs where extents are expressions, ``contents`` the elements of a small
     output of whole numbers, ``bounds`` ranges of extents that are narrowed (`graft.core.operators.definition.facts`);
-    of an operator of ONNX without ``shapes``, onnx's inference is asked. ``attributes`` and ``operands`` are what must
-    hold of attributes, and of the extents of inputs beside each other, when a model is loaded. ``identity`` says
-    whether a node hands on its first input; without it, views do so where they keep its shape. ``indices`` gives the
-    ranges that the contents of index inputs must lie in, and ``stated`` what computed operands make of extents that a
-    model states in numbers: both are checked before a node runs.
+    of an operator of ONNX without ``shapes``, onnx's inference is asked. ``attributes`` are what must hold of
+    attributes when a model is loaded; so must ``demands`` where ``asked_when_loaded``, for onnx's inference leaves
+    these operands aside. ``identity`` says whether a node hands on its first input; without it, views do so where they
+    keep its shape. ``indices`` gives the ranges that the contents of index inputs must lie in, and ``stated`` what
+    computed operands make of extents that a model states in numbers: both are checked before a node runs.
+    ``channels_of_weights`` gives the axis of the weights of a product along which the channels of the result lie.
     Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
     the trait `EXPANDED` where ONNX has no function of it. An operator that ONNX does not have (a plugin's, in a domain
     of its own) brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
@@ -178,10 +182,11 @@ class Operator:
     contents: ContentsRule | None = None
     bounds: BoundsRule | None = None
     attributes: Sequence[Fault] = ()
-    operands: Sequence[Fault] = ()
+    asked_when_loaded: bool = False
     identity: IdentityRule | None = None
     indices: IndexRule | None = None
     stated: Stated | None = None
+    channels_of_weights: Callable[[NodeView], int] | None = None
 
 
 class OperatorTable:
@@ -290,3 +295,15 @@ def _canonical(domain: str) -> str:
 
 OPERATORS = OperatorTable()
 """The production table; `graft.core.operators.all` fills it."""
+Columns = ParamSpec("Columns")
+
+
+def _added(row: Callable[Columns, Operator]) -> Callable[Columns, Operator]:
+    def define(*args: Columns.args, **kwargs: Columns.kwargs) -> Operator:
+        return OPERATORS.add(row(*args, **kwargs))
+
+    return define
+
+
+define = _added(Operator)
+"""Adds a row of these columns to the production table, and returns it."""

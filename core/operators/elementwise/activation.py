@@ -6,16 +6,14 @@ Formulas are those of the ONNX operator specification, rearranged where the lite
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import per_output
-from graft.core.operators.definition.facts import ContentsRule
-from graft.core.operators.definition.shape_rules import LIKE_FIRST
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.elementwise.arithmetic import ELEMENTWISE, SELECTING, unary
+from graft.core.operators.definition.table import LowerFunction, Lowering
+from graft.core.operators.elementwise.arithmetic import SELECTING, define_unary, unary
 from graft.core.operators.elementwise.contents import rectified
 from graft.core.tensor_ir.ir import Expression, Stage
 
@@ -106,6 +104,10 @@ def _shrink(node: NodeView) -> Activation:
     return shrink
 
 
+def _hard_sigmoid(node: NodeView) -> Activation:
+    return hard_sigmoid(node.attribute("alpha", 0.2), node.attribute("beta", 0.5))
+
+
 def _hard_swish(x: Expression) -> Expression:
     return b.multiply(x, hard_sigmoid(1 / 6, 0.5)(x))
 
@@ -117,34 +119,21 @@ def _lower(rule: Rule) -> LowerFunction:
     return lower
 
 
-def _add(
-    name: str,
-    rule: Rule,
-    flops: int,
-    traits: frozenset[Trait] = ELEMENTWISE,
-    contents: ContentsRule | None = None,
-    attributes: Sequence[check.Fault] = (),
-) -> None:
-    OPERATORS.add(
-        Operator(
-            name, traits, _lower(rule), per_output(flops), shapes=LIKE_FIRST, contents=contents, attributes=attributes,
-        )
-    )  # fmt: skip
-
-
-_add("Relu", lambda node: relu, 1, SELECTING, rectified)
-_add("Sigmoid", lambda node: sigmoid, 10)
-_add("Tanh", lambda node: lambda x: b.intrinsic("tanh", x), 10)
-_add("LeakyRelu", lambda node: leaky_relu(node.attribute("alpha", 0.01)), 2)
-_add("Elu", lambda node: elu(node.attribute("alpha", 1.0)), 10)
-_add("Selu", _selu, 10)
-_add("Celu", _celu, 10)
-_add("HardSigmoid", lambda node: hard_sigmoid(node.attribute("alpha", 0.2), node.attribute("beta", 0.5)), 4)
-_add("HardSwish", lambda node: _hard_swish, 5)
-_add("Mish", lambda node: lambda x: b.multiply(x, b.intrinsic("tanh", softplus(x))), 24)
-_add("Softplus", lambda node: softplus, 16)
-_add("Softsign", lambda node: lambda x: b.divide(x, b.add(b.unary("abs", x), 1)), 3)
-_add("ThresholdedRelu", _thresholded, 1, SELECTING)
-_add("Shrink", _shrink, 3)
-_add("Gelu", _gelu, 16, attributes=(check.one_of("approximate", "none", "tanh"),))
-_add("Swish", _swish, 12)
+define_unary("Relu", lower=unary(relu), cost=per_output(1), traits=SELECTING, contents=rectified)
+define_unary("Sigmoid", lower=unary(sigmoid), cost=per_output(10))
+define_unary("Tanh", lower=unary(lambda x: b.intrinsic("tanh", x)), cost=per_output(10))
+define_unary("LeakyRelu", lower=_lower(lambda node: leaky_relu(node.attribute("alpha", 0.01))), cost=per_output(2))
+define_unary("Elu", lower=_lower(lambda node: elu(node.attribute("alpha", 1.0))), cost=per_output(10))
+define_unary("Selu", lower=_lower(_selu), cost=per_output(10))
+define_unary("Celu", lower=_lower(_celu), cost=per_output(10))
+define_unary("HardSigmoid", lower=_lower(_hard_sigmoid), cost=per_output(4))
+define_unary("HardSwish", lower=unary(_hard_swish), cost=per_output(5))
+define_unary("Mish", lower=unary(lambda x: b.multiply(x, b.intrinsic("tanh", softplus(x)))), cost=per_output(24))
+define_unary("Softplus", lower=unary(softplus), cost=per_output(16))
+define_unary("Softsign", lower=unary(lambda x: b.divide(x, b.add(b.unary("abs", x), 1))), cost=per_output(3))
+define_unary("ThresholdedRelu", lower=_lower(_thresholded), cost=per_output(1), traits=SELECTING)
+define_unary("Shrink", lower=_lower(_shrink), cost=per_output(3))
+define_unary(
+    "Gelu", lower=_lower(_gelu), cost=per_output(16), attributes=(check.one_of("approximate", "none", "tanh"),)
+)
+define_unary("Swish", lower=_lower(_swish), cost=per_output(12))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from functools import reduce as fold
 
 import numpy as np
@@ -15,8 +16,8 @@ from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import shape_rules
 from graft.core.operators.definition.cost import per_output
-from graft.core.operators.definition.facts import BoundsRule, ContentsRule, Facts, IdentityRule
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.facts import Facts, IdentityRule
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.elementwise import contents as known
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Stage
@@ -77,44 +78,11 @@ def called(name: str) -> Function1:
     return lambda x: b.intrinsic(name, x)
 
 
-def _add_unary(
-    name: str,
-    function: Function1,
-    flops: int = 1,
-    traits: frozenset[Trait] = ELEMENTWISE,
-    contents: ContentsRule | None = None,
-) -> None:
-    OPERATORS.add(
-        Operator(name, traits, unary(function), per_output(flops), shapes=shape_rules.LIKE_FIRST, contents=contents)
-    )
-
-
-def _add_broadcasting(
-    name: str,
-    lower: LowerFunction,
-    flops: int = 1,
-    traits: frozenset[Trait] = ELEMENTWISE,
-    contents: ContentsRule | None = None,
-    bounds: BoundsRule = shape_rules.broadcasted_bounds,
-    identity: IdentityRule | None = None,
-) -> None:
-    OPERATORS.add(
-        Operator(
-            name, traits, lower, per_output(flops), demands=demand.broadcasting(),
-            shapes=shape_rules.broadcasted, contents=contents, bounds=bounds, identity=identity,
-        )
-    )  # fmt: skip
-
-
-def _add_binary(
-    name: str,
-    function: Function2,
-    traits: frozenset[Trait] = ELEMENTWISE,
-    contents: ContentsRule | None = None,
-    bounds: BoundsRule = shape_rules.broadcasted_bounds,
-    identity: IdentityRule | None = None,
-) -> None:
-    _add_broadcasting(name, binary(function), 1, traits, contents, bounds, identity)
+define_unary = partial(define, traits=ELEMENTWISE, cost=per_output(1), shapes=shape_rules.LIKE_FIRST)
+define_broadcasting = partial(
+    define, traits=ELEMENTWISE, cost=per_output(1), demands=demand.broadcasting(), shapes=shape_rules.broadcasted,
+    bounds=shape_rules.broadcasted_bounds,
+)  # fmt: skip
 
 
 # ---- One input ----------------------------------------------------------------------------------------------------
@@ -133,31 +101,24 @@ def absolute(x: Expression) -> Expression:
     return x if x.type.dtype in UNSIGNED else b.unary("abs", x)
 
 
-_add_unary("Abs", absolute, traits=SELECTING, contents=known.absolute)
-_add_unary("Neg", lambda x: b.unary("neg", x), traits=SELECTING, contents=known.negated)
-_add_unary("Ceil", lambda x: b.unary("ceil", x), traits=SELECTING, contents=shape_rules.same)
-_add_unary("Floor", lambda x: b.unary("floor", x), traits=SELECTING, contents=shape_rules.same)
-_add_unary("Round", lambda x: b.unary("round_even", x), traits=SELECTING, contents=shape_rules.same)
-_add_unary("Sqrt", lambda x: b.unary("sqrt", x))
-_add_unary("Reciprocal", lambda x: b.divide(1, x))
-_add_unary("Sign", sign, traits=SELECTING)
-_add_unary("Not", lambda x: b.unary("not", x), contents=known.opposite_truth)
-_add_unary("BitwiseNot", lambda x: b.unary("bitnot", x))
-_add_unary("IsNaN", b.is_nan)
-_add_unary("Exp", called("exp"), 8)
-_add_unary("Log", called("log"), 8)
-_add_unary("Erf", called("erf"), 12)
-_add_unary("Sin", called("sin"), 12)
-_add_unary("Cos", called("cos"), 12)
-_add_unary("Tan", called("tan"), 16)
-_add_unary("Asin", called("asin"), 12)
-_add_unary("Acos", called("acos"), 12)
-_add_unary("Atan", called("atan"), 12)
-_add_unary("Sinh", called("sinh"), 12)
-_add_unary("Cosh", called("cosh"), 12)
-_add_unary("Asinh", called("asinh"), 16)
-_add_unary("Acosh", called("acosh"), 16)
-_add_unary("Atanh", called("atanh"), 12)
+define_unary("Abs", lower=unary(absolute), traits=SELECTING, contents=known.absolute)
+define_unary("Neg", lower=unary(lambda x: b.unary("neg", x)), traits=SELECTING, contents=known.negated)
+define_unary("Ceil", lower=unary(lambda x: b.unary("ceil", x)), traits=SELECTING, contents=shape_rules.same)
+define_unary("Floor", lower=unary(lambda x: b.unary("floor", x)), traits=SELECTING, contents=shape_rules.same)
+define_unary("Round", lower=unary(lambda x: b.unary("round_even", x)), traits=SELECTING, contents=shape_rules.same)
+define_unary("Sqrt", lower=unary(lambda x: b.unary("sqrt", x)))
+define_unary("Reciprocal", lower=unary(lambda x: b.divide(1, x)))
+define_unary("Sign", lower=unary(sign), traits=SELECTING)
+define_unary("Not", lower=unary(lambda x: b.unary("not", x)), contents=known.opposite_truth)
+define_unary("BitwiseNot", lower=unary(lambda x: b.unary("bitnot", x)))
+define_unary("IsNaN", lower=unary(b.is_nan))
+INTRINSICS = {
+    "Exp": 8, "Log": 8, "Erf": 12, "Sin": 12, "Cos": 12, "Tan": 16, "Asin": 12, "Acos": 12, "Atan": 12, "Sinh": 12,
+    "Cosh": 12, "Asinh": 16, "Acosh": 16, "Atanh": 12,
+}  # fmt: skip
+"""Functions of one number, with the operations that one costs."""
+for _name, _flops in INTRINSICS.items():
+    define_unary(_name, lower=unary(called(_name.lower())), cost=per_output(_flops))
 
 
 def _lower_is_inf(lowering: Lowering) -> tuple[Stage, ...]:
@@ -170,15 +131,10 @@ def _lower_is_inf(lowering: Lowering) -> tuple[Stage, ...]:
         below = b.equal(x, float("-inf")) if negative else no
         return b.either(above, below)
 
-    return _stages(unary(function)(lowering))
+    return unary(function)(lowering)
 
 
-def _stages(result: object) -> tuple[Stage, ...]:
-    assert isinstance(result, tuple)
-    return result
-
-
-OPERATORS.add(Operator("IsInf", ELEMENTWISE, _lower_is_inf, per_output(1), shapes=shape_rules.LIKE_FIRST))
+define_unary("IsInf", lower=_lower_is_inf)
 
 # ---- Two inputs ---------------------------------------------------------------------------------------------------
 
@@ -200,7 +156,7 @@ def _lower_mod(lowering: Lowering) -> tuple[Stage, ...]:
         x, y = b.cast(x, kind), b.cast(y, kind)
         return b.binary("fmod" if x.type.is_float else "mod", x, y) if c_like else remainder(x, y)
 
-    return _stages(binary(function)(lowering))
+    return binary(function)(lowering)
 
 
 def _lower_bit_shift(lowering: Lowering) -> tuple[Stage, ...]:
@@ -211,7 +167,7 @@ def _lower_bit_shift(lowering: Lowering) -> tuple[Stage, ...]:
         shifted = b.binary("shl" if left else "shr", x, b.minimum(y, bits - 1))
         return b.select(b.less(y, bits), shifted, 0) if left or x.type.dtype not in SIGNED else shifted
 
-    return _stages(binary(function)(lowering))
+    return binary(function)(lowering)
 
 
 def prelu(x: Expression, slope: Expression) -> Expression:
@@ -240,35 +196,40 @@ def _is_positive(operand: np.ndarray) -> bool:
     return not bool(np.signbit(operand).any())
 
 
-_add_binary("Add", b.add, ASSOCIATIVE, contents=shape_rules.each(extents.add), identity=_neutral(0, _is_integer))
-_add_binary("Sub", b.subtract, contents=shape_rules.each(extents.subtract), identity=_neutral(0, _is_positive))
-_add_binary("Mul", b.multiply, ASSOCIATIVE, contents=shape_rules.each(extents.multiply), identity=_neutral(1))
-_add_binary("Div", b.divide, contents=known.divide, bounds=known.divisor, identity=_neutral(1))
-_add_binary("And", b.both, ASSOCIATIVE, contents=shape_rules.each(operator.and_))
-_add_binary("Or", b.either, ASSOCIATIVE, contents=shape_rules.each(operator.or_))
-_add_binary("Xor", lambda x, y: b.binary("xor", x, y), ASSOCIATIVE)
-_add_binary("BitwiseAnd", b.both, ASSOCIATIVE)
-_add_binary("BitwiseOr", b.either, ASSOCIATIVE)
-_add_binary("BitwiseXor", lambda x, y: b.binary("xor", x, y), ASSOCIATIVE)
-_add_binary("Equal", b.equal, COMMUTATIVE, contents=known.is_equal)
-_add_binary("Less", b.less, contents=known.compared(known.less))
-_add_binary("Greater", b.greater, contents=known.compared(known.greater))
-_add_binary("LessOrEqual", b.less_equal, contents=known.compared(known.opposite(known.greater)))
-_add_binary("GreaterOrEqual", b.greater_equal, contents=known.compared(known.opposite(known.less)))
-OPERATORS.add(
-    Operator(
-        "PRelu", ELEMENTWISE, binary(prelu), per_output(1), demands=demand.expanding(1, 0),
-        shapes=shape_rules.LIKE_FIRST,
-    )
-)  # fmt: skip
-_add_broadcasting("Mod", _lower_mod, 4, contents=known.modulo, bounds=known.divisor)
-OPERATORS.add(
-    Operator(
-        "BitShift", ELEMENTWISE, _lower_bit_shift, per_output(1), demands=demand.broadcasting(),
-        shapes=shape_rules.broadcasted, bounds=shape_rules.broadcasted_bounds,
-        attributes=(check.one_of("direction", "LEFT", "RIGHT"),),
-    )
-)  # fmt: skip
+define_broadcasting(
+    "Add",
+    lower=binary(b.add),
+    traits=ASSOCIATIVE,
+    contents=shape_rules.each(extents.add),
+    identity=_neutral(0, _is_integer),
+)
+define_broadcasting(
+    "Sub", lower=binary(b.subtract), contents=shape_rules.each(extents.subtract), identity=_neutral(0, _is_positive)
+)
+define_broadcasting(
+    "Mul",
+    lower=binary(b.multiply),
+    traits=ASSOCIATIVE,
+    contents=shape_rules.each(extents.multiply),
+    identity=_neutral(1),
+)
+define_broadcasting("Div", lower=binary(b.divide), contents=known.divide, bounds=known.divisor, identity=_neutral(1))
+define_broadcasting("And", lower=binary(b.both), traits=ASSOCIATIVE, contents=shape_rules.each(operator.and_))
+define_broadcasting("Or", lower=binary(b.either), traits=ASSOCIATIVE, contents=shape_rules.each(operator.or_))
+define_broadcasting("Xor", lower=binary(lambda x, y: b.binary("xor", x, y)), traits=ASSOCIATIVE)
+define_broadcasting("BitwiseAnd", lower=binary(b.both), traits=ASSOCIATIVE)
+define_broadcasting("BitwiseOr", lower=binary(b.either), traits=ASSOCIATIVE)
+define_broadcasting("BitwiseXor", lower=binary(lambda x, y: b.binary("xor", x, y)), traits=ASSOCIATIVE)
+define_broadcasting("Equal", lower=binary(b.equal), traits=COMMUTATIVE, contents=known.is_equal)
+define_broadcasting("Less", lower=binary(b.less), contents=known.compared(known.less))
+define_broadcasting("Greater", lower=binary(b.greater), contents=known.compared(known.greater))
+define_broadcasting("LessOrEqual", lower=binary(b.less_equal), contents=known.compared(known.opposite(known.greater)))
+define_broadcasting(
+    "GreaterOrEqual", lower=binary(b.greater_equal), contents=known.compared(known.opposite(known.less))
+)
+define_unary("PRelu", lower=binary(prelu), demands=demand.expanding(1, 0))
+define_broadcasting("Mod", lower=_lower_mod, cost=per_output(4), contents=known.modulo, bounds=known.divisor)
+define_broadcasting("BitShift", lower=_lower_bit_shift, attributes=(check.one_of("direction", "LEFT", "RIGHT"),))
 
 # ---- Pow ----------------------------------------------------------------------------------------------------------
 
@@ -333,7 +294,7 @@ def _lower_pow(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-_add_broadcasting("Pow", _lower_pow, 16)
+define_broadcasting("Pow", lower=_lower_pow, cost=per_output(16))
 
 # ---- Any number of inputs -----------------------------------------------------------------------------------------
 
@@ -342,24 +303,12 @@ def _mean_of(total: Expression, count: int) -> Expression:
     return b.multiply(total, 1.0 / count) if count in (1, 2, 4, 8) else b.divide(total, float(count))
 
 
-_add_broadcasting(
-    "Min",
-    variadic(b.minimum),
-    traits=ASSOCIATIVE | SELECTING,
-    contents=shape_rules.each(extents.minimum),
-    identity=shape_rules.is_alone,
-)
-_add_broadcasting(
-    "Max",
-    variadic(b.maximum),
-    traits=ASSOCIATIVE | SELECTING,
-    contents=shape_rules.each(extents.maximum),
-    identity=shape_rules.is_alone,
-)
-_add_broadcasting(
-    "Sum", variadic(b.add), traits=ASSOCIATIVE, contents=shape_rules.each(extents.add), identity=shape_rules.is_alone
-)
-_add_broadcasting("Mean", variadic(b.add, _mean_of), 2, COMMUTATIVE, identity=shape_rules.is_alone)
+_joint = partial(define_broadcasting, traits=ASSOCIATIVE, identity=shape_rules.is_alone)
+_extreme = partial(_joint, traits=ASSOCIATIVE | SELECTING)
+_extreme("Min", lower=variadic(b.minimum), contents=shape_rules.each(extents.minimum))
+_extreme("Max", lower=variadic(b.maximum), contents=shape_rules.each(extents.maximum))
+_joint("Sum", lower=variadic(b.add), contents=shape_rules.each(extents.add))
+_joint("Mean", lower=variadic(b.add, _mean_of), cost=per_output(2), traits=COMMUTATIVE)
 
 
 def _lower_where(lowering: Lowering) -> tuple[Stage, ...]:
@@ -398,10 +347,8 @@ def scalar(array: np.ndarray, dtype: str) -> Constant:
     return b.constant(bool(value) if dtype == "bool" else value.item(), dtype)
 
 
-_add_broadcasting("Where", _lower_where, traits=SELECTING, contents=known.where)
-OPERATORS.add(
-    Operator("Clip", SELECTING, _lower_clip, per_output(2), shapes=shape_rules.LIKE_FIRST, contents=known.clip)
-)
+define_broadcasting("Where", lower=_lower_where, traits=SELECTING, contents=known.where)
+define_unary("Clip", traits=SELECTING, lower=_lower_clip, cost=per_output(2), contents=known.clip)
 
 # ---- Casts --------------------------------------------------------------------------------------------------------
 
@@ -432,14 +379,9 @@ def _keeps_type(facts: Facts) -> bool:
     return source is not None and source.dtype is not None and source.dtype == output.dtype
 
 
-OPERATORS.add(
-    Operator(
-        "Cast", ELEMENTWISE, _lower_cast, per_output(1),
-        shapes=shape_rules.LIKE_FIRST, contents=known.cast, identity=_keeps_type,
-        attributes=(check.one_of("round_mode", "up", "down", "nearest"),),
-    )
+define_unary(
+    "Cast", lower=_lower_cast, contents=known.cast, identity=_keeps_type,
+    attributes=(check.one_of("round_mode", "up", "down", "nearest"),),
 )  # fmt: skip
-OPERATORS.add(
-    Operator("CastLike", ELEMENTWISE, _lower_cast, per_output(1), shapes=shape_rules.LIKE_FIRST, identity=_keeps_type)
-)
-OPERATORS.add(Operator("BitCast", ELEMENTWISE, _lower_bit_cast, per_output(0), _accept_bit_cast))
+define_unary("CastLike", lower=_lower_cast, identity=_keeps_type)
+define("BitCast", ELEMENTWISE, _lower_bit_cast, per_output(0), _accept_bit_cast)

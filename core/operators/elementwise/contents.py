@@ -7,22 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from graft.core.affine.expressions import (
-    Range,
-    Ranges,
-    add,
-    equal,
-    floordiv,
-    interval,
-    is_at_least,
-    maximum,
-    minimum,
-    multiply,
-    subtract,
-)
-from graft.core.affine.expressions import (
-    modulo as remainder,
-)
+from graft.core.affine import expressions as affine
 from graft.core.operators.definition.facts import MOST_CONTENTS, Contents, ContentsRule, Dimension, Facts
 from graft.core.operators.definition.implied_bounds import divisor_bounds
 from graft.core.operators.definition.shape_rules import broadcasted_bounds, each
@@ -35,7 +20,8 @@ def cast(facts: Facts) -> Contents | None:
     if contents is None or facts.view.outputs[0].dtype != "bool" or facts.view.dtype == "bool":
         return contents
     return Contents(
-        contents.shape, tuple(None if one is None else truth(equal(one, 0), negated=True) for one in contents.elements)
+        contents.shape,
+        tuple(None if one is None else truth(affine.equal(one, 0), negated=True) for one in contents.elements),
     )
 
 
@@ -50,24 +36,24 @@ def divide(facts: Facts) -> Contents | None:
     return each(partial(_quotient, facts.ranges) if whole else _exact_quotient)(facts)
 
 
-def _quotient(ranges: Ranges, left: Extent, right: Extent) -> Dimension:
+def _quotient(ranges: affine.Ranges, left: Extent, right: Extent) -> Dimension:
     """Integers are divided towards 0, which is rounding down where neither is negative."""
-    if right == 0 or not (isinstance(right, int) or is_at_least(right, 0, ranges)):
+    if right == 0 or not (isinstance(right, int) or affine.is_at_least(right, 0, ranges)):
         return None
     if isinstance(right, int) and right < 0:
-        left, right = multiply(-1, left), -right
-    if is_at_least(left, 0, ranges):
-        return floordiv(left, right)
-    below = floordiv(maximum(multiply(-1, left), 0), right)
-    is_nothing = interval(below, ranges)[1] == 0
-    return subtract(floordiv(maximum(left, 0), right), 0 if is_nothing else below)
+        left, right = affine.multiply(-1, left), -right
+    if affine.is_at_least(left, 0, ranges):
+        return affine.floordiv(left, right)
+    below = affine.floordiv(affine.maximum(affine.multiply(-1, left), 0), right)
+    is_nothing = affine.interval(below, ranges)[1] == 0
+    return affine.subtract(affine.floordiv(affine.maximum(left, 0), right), 0 if is_nothing else below)
 
 
 def _exact_quotient(left: Extent, right: Extent) -> Dimension:
     if right == 0:
         return None
-    result = floordiv(left, right)
-    return result if multiply(result, right) == left else None
+    result = affine.floordiv(left, right)
+    return result if affine.multiply(result, right) == left else None
 
 
 def modulo(facts: Facts) -> Contents | None:
@@ -75,13 +61,15 @@ def modulo(facts: Facts) -> Contents | None:
     fmod = facts.attribute("fmod", 0)
 
     def rest(left: Extent, right: Extent) -> Dimension:
-        signed = fmod and not (is_at_least(left, 0, facts.ranges) and is_at_least(right, 0, facts.ranges))
+        signed = fmod and not (affine.is_at_least(left, 0, facts.ranges) and affine.is_at_least(right, 0, facts.ranges))
         if right == 0 or signed:
             return None
-        for near in (left, add(left, right)):  # the quotient is 0 or -1
-            if is_at_least(near, 0, facts.ranges) and is_at_least(subtract(right, near), 1, facts.ranges):
+        for near in (left, affine.add(left, right)):  # the quotient is 0 or -1
+            if affine.is_at_least(near, 0, facts.ranges) and affine.is_at_least(
+                affine.subtract(right, near), 1, facts.ranges
+            ):
                 return near
-        return remainder(left, right)
+        return affine.modulo(left, right)
 
     return each(rest)(facts)
 
@@ -103,7 +91,7 @@ def where(facts: Facts) -> Contents | None:
 
 def compared(answer: Callable[[float, float], bool | None]) -> ContentsRule:
     """Return the rule of a comparison, which sees the bounds of ``left - right``."""
-    return each(lambda left, right: truth(answer(*interval(subtract(left, right)))))
+    return each(lambda left, right: truth(answer(*affine.interval(affine.subtract(left, right)))))
 
 
 def less(low: float, high: float) -> bool | None:
@@ -128,28 +116,27 @@ def opposite(answer: Callable[[float, float], bool | None]) -> Callable[[float, 
 
 def clip(facts: Facts) -> Contents | None:
     """The elements within bounds."""
-    source = facts.content(0)
     bounds = [facts.elements(index) for index in (1, 2)]
-    if source is None or any(facts.has(index) and bound is None for index, bound in zip((1, 2), bounds, strict=True)):
+    if any(facts.has(index) and bound is None for index, bound in zip((1, 2), bounds, strict=True)):
         return None
     low, high = (None if bound is None else bound[0] for bound in bounds)
     return each(lambda one: _limited(one, low, high))(facts.only(0))
 
 
 def _limited(one: Extent, low: Dimension, high: Dimension) -> Extent:
-    one = one if low is None else maximum(one, low)
-    return one if high is None else minimum(one, high)
+    one = one if low is None else affine.maximum(one, low)
+    return one if high is None else affine.minimum(one, high)
 
 
-def divisor(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
+def divisor(facts: Facts, ranges: affine.Ranges) -> dict[Extent, affine.Range]:
     """The ranges that are narrower because both inputs broadcast, and no whole number is divided by 0."""
     divisors = None if facts.view.dtype.startswith("float") else facts.content(1)
     found = {} if divisors is None else divisor_bounds(divisors.elements, ranges)
     return found | broadcasted_bounds(facts, {**ranges, **found})
 
 
-absolute = each(lambda one: one if is_at_least(one, 0) else maximum(one, multiply(-1, one)))
-negated = each(lambda one: multiply(-1, one))
-opposite_truth = each(lambda one: truth(equal(one, 0)))
-is_equal = each(lambda left, right: truth(equal(left, right)))
-rectified = each(lambda one: maximum(one, 0))
+absolute = each(lambda one: one if affine.is_at_least(one, 0) else affine.maximum(one, affine.multiply(-1, one)))
+negated = each(lambda one: affine.multiply(-1, one))
+opposite_truth = each(lambda one: truth(affine.equal(one, 0)))
+is_equal = each(lambda left, right: truth(affine.equal(left, right)))
+rectified = each(lambda one: affine.maximum(one, 0))

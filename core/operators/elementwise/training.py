@@ -9,7 +9,7 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
@@ -102,6 +102,6 @@ def _demands(node: NodeView) -> Iterator[Equation]:
 
 
 TRAINING = frozenset({Trait.INJECTIVE})
-OPERATORS.add(Operator("Adagrad", TRAINING, _lower(_adagrad, 1), per_output(8), domain=DOMAIN, demands=_demands))
-OPERATORS.add(Operator("Adam", TRAINING, _lower(_adam, 2), per_output(16), domain=DOMAIN, demands=_demands))
-OPERATORS.add(Operator("Momentum", TRAINING, _lower(_momentum, 1), per_output(8), domain=DOMAIN, demands=_demands))
+define("Adagrad", TRAINING, _lower(_adagrad, 1), per_output(8), domain=DOMAIN, demands=_demands)
+define("Adam", TRAINING, _lower(_adam, 2), per_output(16), domain=DOMAIN, demands=_demands)
+define("Momentum", TRAINING, _lower(_momentum, 1), per_output(8), domain=DOMAIN, demands=_demands)

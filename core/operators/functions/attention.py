@@ -99,7 +99,7 @@ def projected(f: Body, qkv: str, *, mask: str, past: str, bias: str) -> None:
     f.give(0, result[0])
     if f.wants(1):
         present = result[1:] or [_heads(f, k, count), _heads(f, v, count)]
-        f.give(1, f("Concat", *[f.unsqueezed(one, 0) for one in present], axis=0))
+        f.give(1, f.concatenated(*[f.unsqueezed(one, 0) for one in present], axis=0))
 
 
 def _attention(f: Body) -> None:
@@ -166,7 +166,7 @@ def _rotary(f: Body) -> None:
     if f.rank(positions) == 1:  # of the first word
         length = f.extent(x, -2)
         every = f("Add", positions, f.counted(length))
-        positions = f("Expand", f.unsqueezed(every, 0), f("Concat", f.extent(x, 0), length, axis=0))
+        positions = f("Expand", f.unsqueezed(every, 0), f.concatenated(f.extent(x, 0), length, axis=0))
     f.give(0, _rotated(f, x, cos, sin, positions, count))
 
 
@@ -240,7 +240,7 @@ def _cached(f: Body, before: str, past: tuple[str, str], new: tuple[str, str]) -
     grown = f("Add", f.extent(past[0], 2), f.extent(new[0], 2))
     length = f.extent(past[0], 2) if _is_buffer(f, past[0]) else grown
     if f.shape(past[0])[0] == 1 and not _is_buffer(f, past[0]):
-        return [f("Concat", old, one, axis=2) for old, one in zip(past, new, strict=True)]
+        return [f.concatenated(old, one, axis=2) for old, one in zip(past, new, strict=True)]
     place = f.counted(length)
     old = f("Less", place, before)
     behind = f("Sub", place, before)
@@ -249,8 +249,8 @@ def _cached(f: Body, before: str, past: tuple[str, str], new: tuple[str, str]) -
     filled = f.unsqueezed(f("Less", behind, f.extent(new[0], 2)), 1, 3)
     caches = []
     for first, second in zip(past, new, strict=True):
-        both = f("Concat", first, second, axis=2)
-        shape = f("Concat", f("Shape", both, end=2), length, f.extent(both, 3), axis=0)
+        both = f.concatenated(first, second, axis=2)
+        shape = f.concatenated(f("Shape", both, end=2), length, f.extent(both, 3), axis=0)
         moved = f("GatherElements", both, f("Expand", f.unsqueezed(at, 1, 3), shape), axis=2)
         caches.append(f("Where", filled, moved, f.like(0, first)))
     return caches
@@ -286,16 +286,16 @@ def _with_sink(f: Body, q: str, k: str, v: str, mask: str, sink: str) -> str:
     scale = f.attribute("scale", 0.0) or 1 / math.sqrt(size)
     grouped = f.reshaped(q, 0, shared, -1, size)
     scores = f.scaled(f("MatMul", grouped, f.swapped(k)), scale)
-    scores = f("Reshape", scores, f("Concat", f("Shape", q, end=3), f.extent(k, 2), axis=0))
+    scores = f("Reshape", scores, f.concatenated(f("Shape", q, end=3), f.extent(k, 2), axis=0))
     if cap := f.attribute("softcap", 0.0):
         scores = f.scaled(f("Tanh", f.scaled(scores, 1 / cap)), cap)
     scores = f.added(scores, mask)
     one = f.reshaped(f.cast(sink, f.dtype(q)), 1, count, 1, 1) if sink else f.reshaped(f.like(0, q), 1, 1, 1, 1)
-    column = f("Expand", one, f("Concat", f("Shape", q, end=3), f.ints(1), axis=0))
-    weights = f("Softmax", f("Concat", scores, column, axis=-1), axis=-1)
+    column = f("Expand", one, f.concatenated(f("Shape", q, end=3), f.ints(1), axis=0))
+    weights = f.softmax(f.concatenated(scores, column, axis=-1))
     weights = f.sliced(weights, 3, 0, f.extent(k, 2))
-    weights = f("Reshape", weights, f("Concat", f.extent(q, 0), f.ints(shared, -1), f.extent(k, 2), axis=0))
-    return f("Reshape", f("MatMul", weights, v), f("Concat", f("Shape", q, end=3), f.extent(v, 3), axis=0))
+    weights = f("Reshape", weights, f.concatenated(f.extent(q, 0), f.ints(shared, -1), f.extent(k, 2), axis=0))
+    return f("Reshape", f("MatMul", weights, v), f.concatenated(f("Shape", q, end=3), f.extent(v, 3), axis=0))
 
 
 add("GroupQueryAttention", _grouped)

@@ -5,10 +5,12 @@ Those that ONNX 1.4 called experimental ONNX Runtime kept; converters of CoreML 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from onnx import TensorProto
 
-from graft.core.operators.definition.function_body import Body
+from graft.core.operators.definition.function_body import Body, Function
 from graft.core.operators.functions.microsoft import add
 
 LEGACY = "graft.legacy"
@@ -24,16 +26,14 @@ def _scale(f: Body) -> None:
     f.give(0, f.scaled(f.input(0), f.attribute("scale", 1.0)))
 
 
-def _scaled_tanh(f: Body) -> None:
-    f.give(0, f.scaled(f("Tanh", f.scaled(f.input(0), f.attribute("beta", 1.0))), f.attribute("alpha", 1.0)))
+def _between_factors(op_type: str) -> Function:
+    """``alpha * function(beta * x)``."""
 
+    def function(f: Body) -> None:
+        inner = f(op_type, f.scaled(f.input(0), f.attribute("beta", 1.0)))
+        f.give(0, f.scaled(inner, f.attribute("alpha", 1.0)))
 
-def _parametric_softplus(f: Body) -> None:
-    f.give(0, f.scaled(f("Softplus", f.scaled(f.input(0), f.attribute("beta", 1.0))), f.attribute("alpha", 1.0)))
-
-
-def _thresholded_relu(f: Body) -> None:
-    f.give(0, f("ThresholdedRelu", f.input(0), alpha=f.attribute("alpha", 1.0)))
+    return function
 
 
 def _image_scaler(f: Body) -> None:
@@ -52,10 +52,6 @@ def _crop(f: Body) -> None:
     f.give(0, f("Slice", x, f.ints(top, left), f.ints(*ends), f.ints(2, 3)))
 
 
-def _dynamic_slice(f: Body) -> None:
-    f.give(0, f("Slice", *f.inputs))
-
-
 def _mean_variance(f: Body) -> None:
     x = f.input(0)
     axes = [0, *range(1 if f.attribute("across_channels", 0) else 2, f.rank(x))]
@@ -69,7 +65,7 @@ def _group_normalization(f: Body) -> None:
     """Before opset 21 scale and bias were those of groups, not of channels."""
     x, groups = f.input(0), f.attribute("num_groups")
     share = f("Div", f.extent(x, 1), f.ints(groups))
-    shape = f("Concat", f.ints(groups), share, axis=0)
+    shape = f.concatenated(f.ints(groups), share, axis=0)
     given = [f.reshaped(f("Expand", f.reshaped(f.input(one), groups, 1), shape), -1) for one in (1, 2)]
     y = f("GroupNormalization", x, *given, num_groups=groups, **f.attributes("epsilon"))
     f.types[y] = f.types[x]
@@ -109,19 +105,19 @@ def _train_batch_normalization(f: Body) -> None:
         f.give(number, f("Add", f.scaled(old, kept), share))
 
 
-add("Affine", _affine, LEGACY)
-add("Scale", _scale, LEGACY)
-add("ScaledTanh", _scaled_tanh, LEGACY)
-add("ParametricSoftplus", _parametric_softplus, LEGACY)
-add("ThresholdedRelu", _thresholded_relu, LEGACY)
-add("ImageScaler", _image_scaler, LEGACY)
-add("Crop", _crop, LEGACY)
-add("DynamicSlice", _dynamic_slice, LEGACY)
-add("MeanVarianceNormalization", _mean_variance, LEGACY)
+EXPERIMENTAL: Mapping[str, Function] = {
+    "Affine": _affine,
+    "Scale": _scale,
+    "ScaledTanh": _between_factors("Tanh"),
+    "ParametricSoftplus": _between_factors("Softplus"),
+    "ThresholdedRelu": lambda f: f.give(0, f("ThresholdedRelu", f.input(0), alpha=f.attribute("alpha", 1.0))),
+    "ImageScaler": _image_scaler,
+    "Crop": _crop,
+    "DynamicSlice": lambda f: f.give(0, f("Slice", *f.inputs)),
+    "MeanVarianceNormalization": _mean_variance,
+}
+"""Those that stood among ai.onnx's before it had them, or that it never had."""
+for _name, _function in EXPERIMENTAL.items():
+    add(_name, _function, LEGACY)
 add("GroupNormalization", _group_normalization, LEGACY)
 add("BatchNormalization", _batch_normalization, LEGACY)
-EXPERIMENTAL = frozenset({
-    "Affine", "Scale", "ScaledTanh", "ParametricSoftplus", "ThresholdedRelu", "ImageScaler", "Crop", "DynamicSlice",
-    "MeanVarianceNormalization",
-})  # fmt: skip
-"""Those that stood among ai.onnx's before it had them, or that it never had."""

@@ -40,7 +40,7 @@ def transformed(f: Body, scores: str, transform: str) -> str:
         case "LOGISTIC":
             return f("Sigmoid", scores)
         case "SOFTMAX":
-            return f("Softmax", scores, axis=-1)
+            return f.softmax(scores)
         case "SOFTMAX_ZERO":  # scores of 0 stay, and do not count
             zero = f("Equal", scores, f.like(0, scores))
             power = f("Exp", f("Sub", scores, f("ReduceMax", scores, f.ints(-1))))
@@ -144,7 +144,7 @@ def _vectorizer(f: Body) -> None:
     for name in f.inputs:
         x = f.cast(name, TensorProto.FLOAT)
         parts.append(f.reshaped(x, 1, -1) if f.rank(x) == 1 else x)
-    f.give(0, f("Concat", *parts, axis=1))
+    f.give(0, f.concatenated(*parts, axis=1))
 
 
 def _extractor(f: Body) -> None:
@@ -207,7 +207,7 @@ def _linear_classifier(f: Body) -> None:
         second = f("Sigmoid", scores) if transform == "LOGISTIC" else scores
         above = f("Greater", f("Squeeze", scores, f.ints(1)), f.like(0, scores))
         labelled(f, f("Cast", above, to=TensorProto.INT64), labels)
-        f.give(1, f("Concat", f("Sub", f.like(1, scores), second), second, axis=1))
+        f.give(1, f.concatenated(f("Sub", f.like(1, scores), second), second, axis=1))
         return
     labelled(f, f("ArgMax", scores, axis=1, keepdims=0), labels)
     f.give(1, transformed(f, scores, transform))

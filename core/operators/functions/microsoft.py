@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from graft.core.operators.definition.function_body import MICROSOFT, Body, Function
-from graft.core.operators.definition.table import OPERATORS, Operator, Trait
+from graft.core.operators.definition.function_body import MICROSOFT, OPSET, Body, Function
+from graft.core.operators.definition.table import Trait, define
 
 
 def add(name: str, function: Function, domain: str = MICROSOFT) -> None:
     """Add an operator that is expanded to the table."""
-    OPERATORS.add(Operator(name, frozenset({Trait.EXPANDED}), domain=domain, function=function))
+    define(name, frozenset({Trait.EXPANDED}), domain=domain, function=function)
 
 
 # ---- Activations --------------------------------------------------------------------------------------------------
@@ -40,21 +40,18 @@ def activated(f: Body, x: str) -> str:
     name = f.attribute("activation", "")
     if not name:
         return x
-    parameters: list[float | None] = list(f.attribute("activation_params", []))
-    alpha, beta, *_ = [*parameters, None, None]
+    parameters: list[float | None] = [*f.attribute("activation_params", []), None, None]
+    alpha, beta = parameters[:2]
     alpha, beta = f.attribute("activation_alpha", alpha), f.attribute("activation_beta", beta)
-    given = {key: value for key, value in (("alpha", alpha), ("beta", beta)) if value is not None}
     if name == "Clip":
         low, high = alpha, beta
         return f("Clip", x, f.like(-np.inf if low is None else low, x), f.like(np.inf if high is None else high, x))
     if name == "QuickGelu":
-        return f("Mul", x, f("Sigmoid", f.scaled(x, given.get("alpha", 1.702))))
-    known = {"LeakyRelu": 1, "Elu": 1, "ThresholdedRelu": 1, "HardSigmoid": 2, "Selu": 0, "Softmax": 0}
-    if name == "Softmax":
-        return f("Softmax", x, axis=f.attribute("activation_axis", -1))
-    if name == "Gelu" and f.attribute("approximate", "none") != "none":
-        return f("Gelu", x, approximate="tanh")
-    return f(name, x, **dict(list(given.items())[: known.get(name, 0)]))
+        return f("Mul", x, f("Sigmoid", f.scaled(x, 1.702 if alpha is None else alpha)))
+    given = {"alpha": alpha, "beta": beta, "approximate": f.attribute("approximate")}
+    given |= {key: f.attribute(f"activation_{key}") for key in ("gamma", "axis")}
+    known = onnx.defs.get_schema(name, OPSET).attributes if onnx.defs.has(name, OPSET) else {}
+    return f(name, x, **{key: value for key, value in given.items() if key in known and value is not None})
 
 
 add("Gelu", _gelu)
@@ -172,7 +169,7 @@ def _conv(f: Body, last: bool) -> None:
         x = f.transposed(x, 0, rank - 1, *range(1, rank - 1))
         weights = f.transposed(weights, 0, rank - 1, *range(1, rank - 1))
         skip = skip and f.transposed(skip, 0, rank - 1, *range(1, rank - 1))
-    y = f("Conv", x, weights, *filter(None, [bias]), **f.attributes(*CONVOLUTION))
+    y = f.convolved(x, weights, bias, **f.attributes(*CONVOLUTION))
     y = activated(f, f.added(y, skip))
     f.give(0, f.transposed(y, 0, *range(2, rank), 1) if last else y)
 
@@ -195,10 +192,10 @@ def _inverse(f: Body) -> None:
     terms = [f("Mul", entry, f.unsqueezed(minors[0][column], -1)) for column, entry in enumerate(entries)]
     determinant = f.unsqueezed(f.added(*terms), -1)
     rows = [
-        f("Concat", *[f.unsqueezed(f.unsqueezed(minors[column][row], -1), -1) for column in range(size)], axis=-1)
+        f.concatenated(*[f.unsqueezed(f.unsqueezed(minors[column][row], -1), -1) for column in range(size)], axis=-1)
         for row in range(size)
     ]
-    adjugate = f("Concat", *rows, axis=-2)
+    adjugate = f.concatenated(*rows, axis=-2)
     f.give(0, f("Div", adjugate, determinant))
 
 
@@ -247,10 +244,10 @@ def _bias_softmax(f: Body) -> None:
         bias = f.unsqueezed(bias, *range(rank - f.rank(bias)))
     total = f("Add", x, bias)
     if axis == rank - 1:
-        f.give(0, f("Softmax", total, axis=-1))
+        f.give(0, f.softmax(total))
         return
     flat = f.reshaped(total, *[0] * axis, -1)
-    f.give(0, f("Reshape", f("Softmax", flat, axis=-1), f("Shape", x)))
+    f.give(0, f("Reshape", f.softmax(flat), f("Shape", x)))
 
 
 def _pad(f: Body) -> None:

@@ -51,8 +51,8 @@ def _softmax(f: Body, x: str) -> str:
     rank = f.rank(x)
     axis = f.attribute("axis", -1) % rank
     if f.attribute("opset", 13) >= 13 or axis == rank - 1:
-        return f("Softmax", x, axis=axis)
-    flat = f("Softmax", f.reshaped(x, *[0] * axis, -1), axis=-1)
+        return f.softmax(x, axis=axis)
+    flat = f.softmax(f.reshaped(x, *[0] * axis, -1))
     return f("Reshape", flat, f("Shape", x))
 
 
@@ -64,7 +64,7 @@ def _mean(f: Body, x: str) -> str:
 def _concat(f: Body) -> None:
     names = f.inputs
     values = [f.dequantized(*f.parameters(number)) for number in range(2, len(names), 3)]
-    whole = f("Concat", *values, axis=f.attribute("axis"))
+    whole = f.concatenated(*values, axis=f.attribute("axis"))
     f.give(0, f.quantized(whole, names[0], names[1], f.dtype(names[2])))
 
 

@@ -85,7 +85,7 @@ def _classifier_of_pairs(f: Body) -> None:
     if with_chances:
         scores = _coupled(f, _pair_chances(f, scores), pairs)
     elif len(pairs) == 1:
-        scores = f("Concat", f("Neg", scores), scores, axis=1)
+        scores = f.concatenated(f("Neg", scores), scores, axis=1)
     f.give(1, transformed(f, scores, f.attribute("post_transform", "NONE")))
 
 

@@ -134,7 +134,7 @@ def _walked(f: Body, trees: Trees) -> str:
     levels = trees.levels
     f.require(levels < MOST_LEVELS, f"its trees have cycles, or {MOST_LEVELS} levels and more")
     x = f.cast(f.input(0), TensorProto.FLOAT)
-    shape = f("Concat", f.extent(x, 0), f.ints(len(trees.roots)), axis=0)
+    shape = f.concatenated(f.extent(x, 0), f.ints(len(trees.roots)), axis=0)
     at = f("Expand", f.constant(trees.roots.astype(np.int64)), shape)
     tables = [f.constant(array) for array in (trees.feature, trees.split, trees.true, trees.false)]
     modes = sorted(set(trees.mode.tolist()) - {-1})
@@ -215,7 +215,7 @@ def _classifier(f: Body) -> None:
     first = f("Sub", f.like(1, second), second) if positive else f("Neg", second)
     if transform == "LOGISTIC":
         first, second = f("Sigmoid", f("Neg", second)), f("Sigmoid", second)
-    f.give(1, f("Concat", first, second, axis=1))
+    f.give(1, f.concatenated(first, second, axis=1))
 
 
 add("TreeEnsembleRegressor", _regressor)

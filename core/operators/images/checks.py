@@ -1,8 +1,8 @@
-"""Checks of operators over images: windows, groups of channels, the extents of weights and biases."""
+"""Checks of operators over images: windows, and groups of channels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import checks as check
@@ -29,7 +29,7 @@ def _of_spatial_rank(*names: str) -> check.Fault:
 
 
 def groups(number: int = 1, *, transposed: bool = False) -> check.Fault:
-    """The channels fall into ``group`` equal parts, and the weights, in this input, are for such a part."""
+    """The channels, and those of the result, which the weights in this input have first, fall into equal parts."""
 
     def rule(node: NodeView) -> str | None:
         group = node.attribute("group", 1)
@@ -38,46 +38,14 @@ def groups(number: int = 1, *, transposed: bool = False) -> check.Fault:
             return f"group is {group}, where at least 1 is expected"
         if image is None or weights is None or not image.shape or not weights.shape or len(image.shape) < 2:
             return None
-        channels, parts, each = image.shape[1], weights.shape[0], weights.shape[1]
+        channels, parts = image.shape[1], weights.shape[0]
         if isinstance(channels, int) and channels % group:
             return f"group {group} does not divide the {channels} channels of its input"
         if not transposed and isinstance(parts, int) and parts % group:
             return f"group {group} does not divide the {parts} channels of its result"
-        needed = parts if transposed else each * group if isinstance(each, int) else None
-        if isinstance(channels, int) and isinstance(needed, int) and channels != needed:
-            return f"its weights are for {needed} channels, its input has {channels}"
         return None
 
     return rule
-
-
-def bias(number: int, weights: int) -> check.Fault:
-    """A bias has an element for each output channel of the weights."""
-
-    def wanted(node: NodeView) -> Iterator[check.Wanted]:
-        if shape := check.shape_of(node, weights):
-            yield number, (shape[0],)
-
-    return check.agree(wanted)
-
-
-def _bias_of_transposed(node: NodeView) -> Iterator[check.Wanted]:
-    """A bias has an element for each output channel: the second axis of the weights, of each group."""
-    if len(shape := check.shape_of(node, 1)) > 1:
-        yield 2, (check.times(shape[1], node.attribute("group", 1)),)
-
-
-def _offsets_of_weights(node: NodeView) -> Iterator[check.Wanted]:
-    """Offsets and masks have those of each place in a window, for each group."""
-    image, weights = check.shape_of(node, 0), check.shape_of(node, 1)
-    if image and len(weights) > 2:
-        window: check.Extent = node.attribute("offset_group", 1)
-        for extent in weights[2:]:
-            window = window * extent if isinstance(window, int) and isinstance(extent, int) else None
-        places = [None] * (len(image) - 2)
-        yield 2, (image[0], check.times(window, len(image) - 2), *places)
-        yield 3, (weights[0],)
-        yield 4, (image[0], window, *places)
 
 
 WINDOWS: Sequence[check.Fault] = (
@@ -86,5 +54,3 @@ WINDOWS: Sequence[check.Fault] = (
     _of_spatial_rank("kernel_shape", "strides", "dilations", "pads", "output_padding"),
     check.one_of("auto_pad", "NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
 )
-TRANSPOSED = check.agree(_bias_of_transposed)
-DEFORMED = check.agree(_offsets_of_weights)

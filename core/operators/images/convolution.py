@@ -13,7 +13,7 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import elements, traffic
-from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import fixed, varying_axis
 from graft.core.operators.images import checks, shapes
 from graft.core.operators.images.windows import known_pads, positions, windows_of
@@ -110,12 +110,11 @@ def _windows_demand(weight: int, *bias: int) -> demand.Demand:
     return demand.all_of(channels, demand.vectors(*bias, of=weight, axis=0))
 
 
-OPERATORS.add(
-    Operator(
-        "Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies, demands=_windows_demand(1, 2),
-        shapes=shapes.convolution(), bounds=shapes.convolution_bounds(),
-        attributes=(*checks.WINDOWS, checks.groups()), operands=(checks.bias(2, 1),),
-    )
+define(
+    "Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies, demands=_windows_demand(1, 2),
+    shapes=shapes.convolution(), bounds=shapes.convolution_bounds(),
+    attributes=(*checks.WINDOWS, checks.groups()), asked_when_loaded=True,
+    channels_of_weights=lambda node: 0,
 )  # fmt: skip
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
@@ -171,21 +170,19 @@ def _lower_qlinear_conv(lowering: Lowering) -> tuple[Stage, ...]:
     return stage, b.compute(target, value)
 
 
-OPERATORS.add(
-    Operator(
-        "ConvInteger", CONVOLUTION, _lower_conv_integer, _conv_cost(1), varies=_convolution_varies,
-        demands=demand.all_of(_windows_demand(1), demand.parameters(3, of=1, axis=0)),
-        shapes=shapes.convolution(), bounds=shapes.convolution_bounds(), attributes=(*checks.WINDOWS, checks.groups()),
-    )
+define(
+    "ConvInteger", CONVOLUTION, _lower_conv_integer, _conv_cost(1), varies=_convolution_varies,
+    demands=demand.all_of(_windows_demand(1), demand.parameters(3, of=1, axis=0)),
+    shapes=shapes.convolution(), bounds=shapes.convolution_bounds(), attributes=(*checks.WINDOWS, checks.groups()),
+    asked_when_loaded=True,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "QLinearConv", CONVOLUTION, _lower_qlinear_conv, _conv_cost(3),
-        varies=lambda node: _convolution_varies(node, 3),
-        demands=demand.all_of(_windows_demand(3, 8), demand.parameters(4, 5, of=3, axis=0)),
-        shapes=shapes.convolution(3), bounds=shapes.convolution_bounds(3),
-        attributes=(*checks.WINDOWS, checks.groups(3)), operands=(checks.bias(8, 3),),
-    )
+define(
+    "QLinearConv", CONVOLUTION, _lower_qlinear_conv, _conv_cost(3),
+    varies=lambda node: _convolution_varies(node, 3),
+    demands=demand.all_of(_windows_demand(3, 8), demand.parameters(4, 5, of=3, axis=0)),
+    shapes=shapes.convolution(3), bounds=shapes.convolution_bounds(3),
+    attributes=(*checks.WINDOWS, checks.groups(3)), asked_when_loaded=True,
+    channels_of_weights=lambda node: 0,
 )  # fmt: skip
 
 # ---- ConvTranspose ------------------------------------------------------------------------------------------------
@@ -254,15 +251,14 @@ def _transposed_varies(node: NodeView) -> Reject | None:
 
 def _transposed_demands(node: NodeView) -> Iterator[Equation]:
     per_group = demand.operand(node, 1, 1)
-    yield from demand.same(0, 1, 1, 0)(node)
+    yield from demand.all_of(demand.same(0, 1, 1, 0), demand.ranked({2: 1}))(node)
     yield from demand.equation(demand.operand(node, 2, 0), demand.times(per_group, int(node.attribute("group", 1))))
 
 
 TRANSPOSED = frozenset({Trait.REDUCTION})
-OPERATORS.add(
-    Operator(
-        "ConvTranspose", TRANSPOSED, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies,
-        demands=_transposed_demands, shapes=shapes.transposed_convolution,
-        attributes=(*checks.WINDOWS, checks.groups(transposed=True)), operands=(checks.TRANSPOSED,),
-    )
+define(
+    "ConvTranspose", TRANSPOSED, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies,
+    demands=_transposed_demands, shapes=shapes.transposed_convolution,
+    attributes=(*checks.WINDOWS, checks.groups(transposed=True)), asked_when_loaded=True,
+    channels_of_weights=lambda node: 1,
 )  # fmt: skip

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import elements, per_input, traffic
-from graft.core.operators.definition.table import OPERATORS, Cost, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Cost, LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.images import shapes
 from graft.core.operators.images.checks import WINDOWS
@@ -119,24 +120,16 @@ def _window_cost(node: NodeView) -> Cost:
     return Cost(elements(node.outputs[0]) * math.prod(node.attribute("kernel_shape")), traffic(node))
 
 
-OPERATORS.add(
-    Operator(
-        "MaxPool", POOLING | {Trait.SELECTING}, _lower_max_pool, _window_cost, varies=known_pads,
-        shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)),
-    )
+_pool = partial(
+    define, traits=POOLING, cost=_window_cost, varies=known_pads, shapes=shapes.pool, bounds=shapes.pool_bounds,
+    attributes=WINDOWS,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "AveragePool", POOLING, _lower_average_pool, _window_cost, varies=known_pads,
-        shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=WINDOWS,
-    )
+_pool(
+    "MaxPool", traits=POOLING | {Trait.SELECTING}, lower=_lower_max_pool,
+    attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "LpPool", POOLING, _lower_lp_pool, _window_cost, varies=known_pads,
-        shapes=shapes.pool, bounds=shapes.pool_bounds, attributes=(*WINDOWS, check.at_least(1, "p")),
-    )
-)  # fmt: skip
+_pool("AveragePool", lower=_lower_average_pool)
+_pool("LpPool", lower=_lower_lp_pool, attributes=(*WINDOWS, check.at_least(1, "p")))
 
 # ---- Over all positions -------------------------------------------------------------------------------------------
 
@@ -166,11 +159,7 @@ _MAX = _lower_global("max", lambda node: _same, lambda node, count: _same)
 _NORM = _lower_global(
     "add", lambda node: _powered(node.attribute("p", 2)), lambda node, count: _rooted(node.attribute("p", 2))
 )
-OPERATORS.add(Operator("GlobalAveragePool", REDUCTION, _MEAN, per_input(1), varies=anything, shapes=shapes.global_pool))
-OPERATORS.add(Operator("GlobalMaxPool", REDUCTION, _MAX, per_input(1), varies=anything, shapes=shapes.global_pool))
-OPERATORS.add(
-    Operator(
-        "GlobalLpPool", REDUCTION, _NORM, per_input(2), varies=anything, shapes=shapes.global_pool,
-        attributes=(check.at_least(1, "p"),),
-    )
-)  # fmt: skip
+_global = partial(define, traits=REDUCTION, cost=per_input(1), varies=anything, shapes=shapes.global_pool)
+_global("GlobalAveragePool", lower=_MEAN)
+_global("GlobalMaxPool", lower=_MAX)
+_global("GlobalLpPool", lower=_NORM, cost=per_input(2), attributes=(check.at_least(1, "p"),))

@@ -20,19 +20,10 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.stated_extents import Claim, Operands, Stated, StatedShape, each
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
+from graft.core.operators.images import resize_positions as positions
 from graft.core.operators.images import shapes
-from graft.core.operators.images.resize_positions import (
-    Dimension,
-    Indices,
-    Number,
-    between,
-    cubic_weights,
-    filled,
-    original_place,
-    real,
-)
 from graft.core.operators.images.resize_smoothing import in_order, smoothed
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
@@ -53,16 +44,16 @@ def _nearest(node: NodeView, x: Expression) -> Expression:
     return b.cast(rounded, "int64")
 
 
-def _taps(node: NodeView, d: Dimension, place: Expression) -> list[tuple[Expression, Expression]]:
+def _taps(node: NodeView, d: positions.Dimension, place: Expression) -> list[tuple[Expression, Expression]]:
     """Positions (not yet inside the input) and weights (float64) of the neighbours of output element ``place``."""
-    x = original_place(node, d, place)
+    x = positions.original_place(node, d, place)
     if node.attribute("mode", "nearest") == "nearest":
         return [(_nearest(node, x), b.constant(1.0, "float64"))]
     whole = b.unary("floor", x)
     first, fraction = b.cast(whole, "int64"), b.subtract(x, whole)
     if node.attribute("mode") == "linear":
         return [(first, b.subtract(b.constant(1.0, "float64"), fraction)), (b.add(first, 1), fraction)]
-    weights = cubic_weights(fraction, node.attribute("cubic_coeff_a", -0.75))
+    weights = positions.cubic_weights(fraction, node.attribute("cubic_coeff_a", -0.75))
     taps = [(b.add(first, offset), weight) for offset, weight in zip((-1, 0, 1, 2), weights, strict=True)]
     return _normalised(taps, d.source) if node.attribute("exclude_outside", 0) else taps
 
@@ -84,12 +75,12 @@ Taps: TypeAlias = Callable[[Expression], list[tuple[Expression, Expression]]]
 """Positions and weights of the neighbours of an output element."""
 
 
-def _weight(node: NodeView, d: Dimension, number: int, i: Indices) -> Expression:
+def _weight(node: NodeView, d: positions.Dimension, number: int, i: positions.Indices) -> Expression:
     """The weight of a neighbour of output element ``i``."""
     return _taps(node, d, i[0])[number][1]
 
 
-def _repeated(node: NodeView, d: Dimension) -> int | None:
+def _repeated(node: NodeView, d: positions.Dimension) -> int | None:
     """Return how often nearest neighbours repeat each element, if all are taken equally often, in order; else None."""
     times = d.scale if isinstance(d.scale, float) else 0.0
     if node.attribute("mode", "nearest") != "nearest" or not d.is_static or not times.is_integer():
@@ -107,7 +98,7 @@ def _repeated(node: NodeView, d: Dimension) -> int | None:
             return None
 
 
-def _tabulated(lowering: Lowering, d: Dimension, kind: str) -> tuple[list[Stage], Taps]:
+def _tabulated(lowering: Lowering, d: positions.Dimension, kind: str) -> tuple[list[Stage], Taps]:
     """Return stages that compute the first position and the weights for one line, and the taps that read them."""
     node = lowering.node
     first = lowering.temporary("int32", (d.target,))
@@ -131,27 +122,29 @@ def _whole_taps(times: int, place: Expression) -> list[tuple[Expression, Express
     return [(b.divide(place, times), b.constant(1.0, "float64"))]
 
 
-def _resized(node: NodeView, d: Dimension, source: Buffer, target: Buffer, fill: float | None, taps: Taps) -> Stage:
-    kind = between(source.dtype)
+def _resized(
+    node: NodeView, d: positions.Dimension, source: Buffer, target: Buffer, fill: float | None, taps: Taps
+) -> Stage:
+    kind = positions.between(source.dtype)
     # an image of no elements may be resized to one that has some: nothing is read then
     conditions = [] if isinstance(d.source, int) else [b.greater(d.source, 0)]
 
-    def value(i: Indices) -> Expression:
+    def value(i: positions.Indices) -> Expression:
         total: Expression | None = None
         for place, weight in taps(i[d.axis]):
             at = [*i[: d.axis], b.clamp(place, d.source), *i[d.axis + 1 :]]
             element = b.masked_load(source, at, conditions)
             if node.attribute("mode", "nearest") == "nearest":
-                return filled(node, d, i, element, fill)
+                return positions.filled(node, d, i, element, fill)
             term = b.multiply(b.cast(element, kind), b.cast(weight, kind))
             total = term if total is None else b.add(total, term)
         assert total is not None
-        return filled(node, d, i, total, fill)
+        return positions.filled(node, d, i, total, fill)
 
     return b.compute(target, value)
 
 
-def _dimensions(lowering: Lowering) -> list[Dimension]:
+def _dimensions(lowering: Lowering) -> list[positions.Dimension]:
     node, source, target = lowering.node, b.extents(lowering.input(0)), b.extents(lowering.output())
     axes = [normal_axis(axis, len(source)) for axis in node.attribute("axes") or range(len(source))]
     found = []
@@ -159,11 +152,11 @@ def _dimensions(lowering: Lowering) -> list[Dimension]:
         start, end = _region(lowering, number, len(axes))
         scale = _scale(lowering, axes, number)
         if scale != 1 or source[axis] != target[axis] or (start, end) != (0.0, 1.0):
-            found.append(Dimension(axis, source[axis], target[axis], scale, start, end))
+            found.append(positions.Dimension(axis, source[axis], target[axis], scale, start, end))
     return found
 
 
-def _scale(lowering: Lowering, axes: Sequence[int], number: int) -> Number:
+def _scale(lowering: Lowering, axes: Sequence[int], number: int) -> positions.Number:
     """The scale of the ``number``-th axis: as it is given, else that of the extents."""
     node, source, target = lowering.node, b.extents(lowering.input(0)), b.extents(lowering.output())
     inner, outer = source[axes[number]], target[axes[number]]
@@ -177,10 +170,10 @@ def _scale(lowering: Lowering, axes: Sequence[int], number: int) -> Number:
         return _common_scale(lowering, axes, None if sizes is None else [int(size) for size in sizes.reshape(-1)])
     if isinstance(inner, int) and isinstance(outer, int):
         return outer / inner
-    return 1.0 if inner == outer else b.divide(real(outer), real(inner))
+    return 1.0 if inner == outer else b.divide(positions.real(outer), positions.real(inner))
 
 
-def _common_scale(lowering: Lowering, axes: Sequence[int], sizes: Sequence[int] | None) -> Number:
+def _common_scale(lowering: Lowering, axes: Sequence[int], sizes: Sequence[int] | None) -> positions.Number:
     """The scale of all axes alike: the least or the largest of those that the sizes ask for."""
     shape, given = b.extents(lowering.input(0)), lowering.input(3)
     takes_least = lowering.node.attribute("keep_aspect_ratio_policy") == "not_larger"
@@ -188,12 +181,16 @@ def _common_scale(lowering: Lowering, axes: Sequence[int], sizes: Sequence[int] 
     if sizes is not None and len(extents) == len(axes):
         ratios = [size / extent for size, extent in zip(sizes, extents, strict=True)]
         return min(ratios) if takes_least else max(ratios)
-    wanted = [real(size) for size in sizes] if sizes else [real(b.load(given, place)) for place in range(len(axes))]
-    computed = [b.divide(size, real(shape[axis])) for size, axis in zip(wanted, axes, strict=True)]
+    wanted = (
+        [positions.real(size) for size in sizes]
+        if sizes
+        else [positions.real(b.load(given, place)) for place in range(len(axes))]
+    )
+    computed = [b.divide(size, positions.real(shape[axis])) for size, axis in zip(wanted, axes, strict=True)]
     return reduce(b.minimum if takes_least else b.maximum, computed)
 
 
-def _region(lowering: Lowering, number: int, count: int) -> tuple[Number, Number]:
+def _region(lowering: Lowering, number: int, count: int) -> tuple[positions.Number, positions.Number]:
     if lowering.node.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
         return 0.0, 1.0
     roi, given = lowering.constant(1), lowering.optional(1)
@@ -212,7 +209,7 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
     fill = node.attribute("extrapolation_value", 0.0) if crop else None
     if not todo:
         return (b.compute(target, lambda i: b.load(source, *i)),)
-    kind = source.dtype if node.attribute("mode", "nearest") == "nearest" else between(source.dtype)
+    kind = source.dtype if node.attribute("mode", "nearest") == "nearest" else positions.between(source.dtype)
     is_rounded = kind != source.dtype and source.dtype in INTEGERS
     known = not is_custom(kind) and all(one.is_static for one in todo) and 0 not in b.counts(target)
     if known:
@@ -237,7 +234,7 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
     return (*tables, *stages)
 
 
-def _taps_of(lowering: Lowering, d: Dimension, kind: str, *, is_known: bool) -> tuple[list[Stage], Taps]:
+def _taps_of(lowering: Lowering, d: positions.Dimension, kind: str, *, is_known: bool) -> tuple[list[Stage], Taps]:
     """Return the taps of a dimension, and stages in front that they read: none where positions are divisions."""
     times = _repeated(lowering.node, d)
     if times is not None:
@@ -325,11 +322,9 @@ _CHECKS = (
 )
 
 
-OPERATORS.add(
-    Operator(
-        "Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies, demands=_resize_demands,
-        shapes=shapes.resize, attributes=_CHECKS, stated=Stated(_resized_extents, (2, 3)),
-    )
+define(
+    "Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies, demands=_resize_demands,
+    shapes=shapes.resize, attributes=_CHECKS, stated=Stated(_resized_extents, (2, 3)),
 )  # fmt: skip
 
 
@@ -338,7 +333,7 @@ def _lower_upsample(lowering: Lowering) -> tuple[Stage, ...]:
     source, target = lowering.input(0), lowering.output()
     pairs = list(zip(b.dims(source), b.dims(target), strict=True))
 
-    def value(i: Indices) -> Expression:
+    def value(i: positions.Indices) -> Expression:
         places = [b.divide(b.multiply(axis, inner), outer) for axis, (inner, outer) in zip(i, pairs, strict=True)]
         return b.load(source, *places)
 
@@ -355,9 +350,7 @@ def _accept_upsample(node: NodeView) -> Reject | None:
     return None
 
 
-OPERATORS.add(
-    Operator(
-        "Upsample", RESIZE, _lower_upsample, per_output(1), _accept_upsample, demands=_scales_demand(1),
-        shapes=shapes.upsample, attributes=(check.one_of("mode", "nearest", "linear"),),
-    )
+define(
+    "Upsample", RESIZE, _lower_upsample, per_output(1), _accept_upsample, demands=_scales_demand(1),
+    shapes=shapes.upsample, attributes=(check.one_of("mode", "nearest", "linear"),),
 )  # fmt: skip

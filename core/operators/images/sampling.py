@@ -13,7 +13,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved, per_output
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.images import checks, shapes
 from graft.core.operators.images.resize_positions import cubic_weights
@@ -148,7 +148,9 @@ def _accept_grid_sample(node: NodeView) -> Reject | None:
 def _grid_demands(node: NodeView) -> Iterator[Equation]:
     """A grid for each image, with as many coordinates as that has axes; without zeros around it, it has a pixel."""
     yield from demand.same(0, 0, 1, 0)(node)
-    rank = demand.rank_of(node.input(0)) or 2
+    rank = demand.rank_of(node.input(0))
+    if rank is None:
+        return
     yield from demand.counted(1, -1, rank - 2)(node)
     if node.attribute("padding_mode", "zeros") != "zeros":
         for axis in range(2, rank):
@@ -156,21 +158,19 @@ def _grid_demands(node: NodeView) -> Iterator[Equation]:
 
 
 SAMPLING = frozenset({Trait.INJECTIVE})
-OPERATORS.add(
-    Operator(
-        "GridSample",
-        SAMPLING,
-        _lower_grid_sample,
-        per_output(24),
-        _accept_grid_sample,
-        varies=anything,
-        demands=_grid_demands,
-        shapes=shapes.grid_sample,
-        attributes=(
-            check.one_of("mode", "linear", "nearest", "cubic", "bilinear", "bicubic"),
-            check.one_of("padding_mode", "zeros", "border", "reflection"),
-        ),
-    )
+define(
+    "GridSample",
+    SAMPLING,
+    _lower_grid_sample,
+    per_output(24),
+    _accept_grid_sample,
+    varies=anything,
+    demands=_grid_demands,
+    shapes=shapes.grid_sample,
+    attributes=(
+        check.one_of("mode", "linear", "nearest", "cubic", "bilinear", "bicubic"),
+        check.one_of("padding_mode", "zeros", "border", "reflection"),
+    ),
 )
 
 # ---- AffineGrid ---------------------------------------------------------------------------------------------------
@@ -209,11 +209,9 @@ def _affine_demands(node: NodeView) -> Iterator[Equation]:
         yield from demand.counted(0, 2, rank - 1)(node)
 
 
-OPERATORS.add(
-    Operator(
-        "AffineGrid", INJECTIVE, _lower_affine_grid, per_output(8), varies=anything, demands=_affine_demands,
-        shapes=shapes.affine_grid,
-    )
+define(
+    "AffineGrid", INJECTIVE, _lower_affine_grid, per_output(8), varies=anything, demands=_affine_demands,
+    shapes=shapes.affine_grid,
 )  # fmt: skip
 
 # ---- DeformConv ---------------------------------------------------------------------------------------------------
@@ -298,6 +296,7 @@ def _deform_demands(node: NodeView) -> Iterator[Equation]:
     groups, sets = int(node.attribute("group", 1)), int(node.attribute("offset_group", 1))
     yield from demand.equation(demand.operand(node, 0, 1), demand.times(demand.operand(node, 1, 1), groups))
     yield from demand.vectors(3, of=1, axis=0)(node)
+    yield from demand.ranked(dict.fromkeys((2, 4), demand.rank_of(node.input(0)) or 4))(node)
     taps = demand.times(demand.operand(node, 1, 2), demand.operand(node, 1, 3))
     for number, each in ((2, 2), (4, 1)):
         yield from demand.same(number, 0, 0, 0)(node)
@@ -306,12 +305,10 @@ def _deform_demands(node: NodeView) -> Iterator[Equation]:
             yield from demand.equation(demand.operand(node, number, 2 + axis), _deformed(node, axis))
 
 
-OPERATORS.add(
-    Operator(
-        "DeformConv", frozenset({Trait.CONTRACTION}), _lower_deform_conv, per_output(64), _accept_deform_conv,
-        demands=_deform_demands, shapes=shapes.deformed_convolution,
-        attributes=(*checks.WINDOWS, check.at_least(1, "group", "offset_group")), operands=(checks.DEFORMED,),
-    )
+define(
+    "DeformConv", frozenset({Trait.CONTRACTION}), _lower_deform_conv, per_output(64), _accept_deform_conv,
+    demands=_deform_demands, shapes=shapes.deformed_convolution,
+    attributes=(*checks.WINDOWS, check.at_least(1, "group", "offset_group")), asked_when_loaded=True,
 )  # fmt: skip
 
 # ---- Col2Im and MaxUnpool -----------------------------------------------------------------------------------------
@@ -386,12 +383,10 @@ def _col2im_demands(node: NodeView) -> Iterator[Equation]:
     yield from demand.equation(demand.operand(node, 0, 2), math.prod(blocks))
 
 
-OPERATORS.add(
-    Operator(
-        "Col2Im", frozenset({Trait.REDUCTION}), _lower_col2im, per_output(8), varies=_col2im_varies,
-        demands=_col2im_demands, shapes=shapes.fold_columns,
-        attributes=(check.at_least(1, "strides", "dilations"), check.at_least(0, "pads")),
-    )
+define(
+    "Col2Im", frozenset({Trait.REDUCTION}), _lower_col2im, per_output(8), varies=_col2im_varies,
+    demands=_col2im_demands, shapes=shapes.fold_columns,
+    attributes=(check.at_least(1, "strides", "dilations"), check.at_least(0, "pads")),
 )  # fmt: skip
 
 
@@ -416,9 +411,7 @@ def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:
     return (Stage(target, b.variables(len(inner)), b.constant(0, target.dtype), order=scatter),)
 
 
-OPERATORS.add(
-    Operator(
-        "MaxUnpool", frozenset({Trait.RECURRENT}), _lower_max_unpool, moved, demands=demand.alike(0, 1),
-        attributes=(check.at_least(1, "kernel_shape", "strides"), check.at_least(0, "pads")),
-    )
+define(
+    "MaxUnpool", frozenset({Trait.RECURRENT}), _lower_max_unpool, moved, demands=demand.alike(0, 1),
+    attributes=(check.at_least(1, "kernel_shape", "strides"), check.at_least(0, "pads")),
 )  # fmt: skip

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from graft.core.affine.expressions import (
-    Range,
-    Ranges,
-    add,
-    ceildiv,
-    floordiv,
-    is_at_least,
-    maximum,
-    minimum,
-    multiply,
-    subtract,
-)
+from graft.core.affine import expressions as affine
 from graft.core.operators.definition.facts import BoundsRule, Dimension, Facts, Shape, ShapeRule
 from graft.core.operators.definition.implied_bounds import natural_bounds
 from graft.runtime.extents import Extent, Symbol
@@ -31,9 +20,7 @@ def convolution(weights: int = 1) -> ShapeRule:
     """Return the rule of a convolution with weights in this input: the places of a window, for each output channel."""
 
     def rule(facts: Facts) -> list[Shape | None]:
-        image, kernels = facts.shape(0), facts.shape(weights)
-        if image is None or kernels is None:
-            return []
+        image, kernels = facts.known(0), facts.known(weights)
         sizes = facts.attribute("kernel_shape") or kernels[2:]
         return [(image[0], kernels[0], *_places(facts, image[2:], sizes, _always_down))]
 
@@ -43,20 +30,20 @@ def convolution(weights: int = 1) -> ShapeRule:
 def convolution_bounds(weights: int = 1) -> BoundsRule:
     """Return the rule that an image has room for windows, and the channels of the weights in this input."""
 
-    def rule(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
+    def rule(facts: Facts, ranges: affine.Ranges) -> dict[Extent, affine.Range]:
         found = natural_bounds(_room(facts, facts.shape(weights)), ranges)
         return found | _channels_of_weights(facts, facts.shape(weights), {**ranges, **found})
 
     return rule
 
 
-def _channels_of_weights(facts: Facts, weights: Shape | None, ranges: Ranges) -> dict[Extent, Range]:
+def _channels_of_weights(facts: Facts, weights: Shape | None, ranges: affine.Ranges) -> dict[Extent, affine.Range]:
     """Return the range of a symbol that is an image's channels: the one number that a convolution's weights say."""
     image = facts.shape(0)
     if not image or not weights or not isinstance(image[1], Symbol) or not isinstance(weights[1], int):
         return {}
     number = weights[1] * int(facts.attribute("group", 1))
-    found = Range(number, number)
+    found = affine.Range(number, number)
     return {} if ranges.get(image[1]) == found else {image[1]: found}
 
 
@@ -66,14 +53,12 @@ def pool(facts: Facts) -> list[Shape | None]:
     A window that is wider than its image by less than a stride counts, as in onnx and ONNX Runtime, whose quotients are
     rounded towards 0. Where the extent has one symbol no such image is taken (`pool_bounds`).
     """
-    image = facts.shape(0)
-    if image is None:
-        return []
+    image = facts.known(0)
     shape = (*image[:2], *_places(facts, image[2:], facts.attribute("kernel_shape"), _as_pools_round))
     return [shape, shape]
 
 
-def pool_bounds(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
+def pool_bounds(facts: Facts, ranges: affine.Ranges) -> dict[Extent, affine.Range]:
     """The ranges that are narrower because an image has room for windows."""
     return natural_bounds(_room(facts, None), ranges)
 
@@ -86,7 +71,7 @@ def _sliding(facts: Facts, count: int) -> tuple[Sequence[int], Sequence[int], Se
 
 def _reach(size: Extent, dilation: int) -> Extent:
     """Return how far a window of so many places reaches."""
-    return add(multiply(dilation, subtract(size, 1)), 1)
+    return affine.add(affine.multiply(dilation, affine.subtract(size, 1)), 1)
 
 
 def _places(facts: Facts, image: Shape, kernel: Sequence[Dimension], rounded: Rounded) -> Shape:
@@ -101,23 +86,25 @@ def _places(facts: Facts, image: Shape, kernel: Sequence[Dimension], rounded: Ro
             continue
         window = _reach(size, dilations[axis])
         if automatic in ("SAME_UPPER", "SAME_LOWER"):
-            least = 0 if is_at_least(window, strides[axis]) else 1  # onnx's quotient of an empty image is 0 steps then
-            found.append(maximum(least, ceildiv(extent, strides[axis])))
+            least = (
+                0 if affine.is_at_least(window, strides[axis]) else 1
+            )  # onnx's quotient of an empty image is 0 steps then
+            found.append(affine.maximum(least, affine.ceildiv(extent, strides[axis])))
         else:
             padding = 0 if automatic == "VALID" else pads[axis] + pads[axis + count]
-            steps = subtract(add(extent, padding), window)
+            steps = affine.subtract(affine.add(extent, padding), window)
             found.append(rounded(facts, extent, steps, strides[axis], (pads[axis], pads[axis + count])))
     return tuple(found)
 
 
 def _always_down(facts: Facts, extent: Extent, steps: Extent, stride: int, pads: tuple[int, int]) -> Extent:
-    return add(floordiv(steps, stride), 1)
+    return affine.add(affine.floordiv(steps, stride), 1)
 
 
 def _as_pools_round(facts: Facts, extent: Extent, steps: Extent, stride: int, pads: tuple[int, int]) -> Extent:
     if _rounds_up(facts):
         return _rounded_up(facts, extent, steps, stride, pads)
-    return add(_towards_zero(steps, stride, facts.ranges), 1)
+    return affine.add(_towards_zero(steps, stride, facts.ranges), 1)
 
 
 def _rounds_up(facts: Facts) -> bool:
@@ -125,12 +112,14 @@ def _rounds_up(facts: Facts) -> bool:
     return bool(facts.attribute("ceil_mode", 0)) and facts.attribute("auto_pad", "NOTSET") != "VALID"
 
 
-def _towards_zero(steps: Extent, stride: int, ranges: Ranges | None = None) -> Extent:
+def _towards_zero(steps: Extent, stride: int, ranges: affine.Ranges | None = None) -> Extent:
     """Return a quotient rounded towards 0, in a form that is seen to rise with what is divided."""
-    down = floordiv(steps, stride)
-    if stride == 1 or is_at_least(steps, 0, ranges):
+    down = affine.floordiv(steps, stride)
+    if stride == 1 or affine.is_at_least(steps, 0, ranges):
         return down
-    return maximum(down, 0 if is_at_least(steps, 1 - stride, ranges) else minimum(0, ceildiv(steps, stride)))
+    return affine.maximum(
+        down, 0 if affine.is_at_least(steps, 1 - stride, ranges) else affine.minimum(0, affine.ceildiv(steps, stride))
+    )
 
 
 def _room(facts: Facts, weights: Shape | None) -> Sequence[Dimension]:
@@ -150,30 +139,28 @@ def _room(facts: Facts, weights: Shape | None) -> Sequence[Dimension]:
         if extent is not None and size is not None and strides[axis] > 1:
             window = _reach(size, dilations[axis])
             over = strides[axis] - 1 if _rounds_up(facts) else 0
-            found.append(subtract(add(extent, pads[axis], pads[axis + count], over), window))
+            found.append(affine.subtract(affine.add(extent, pads[axis], pads[axis + count], over), window))
     return found
 
 
 def _rounded_up(facts: Facts, extent: Extent, steps: Extent, stride: int, pads: tuple[int, int]) -> Extent:
     """Return the windows where the last may hang over; one that would begin in the padding behind is left out."""
     before, after = pads
-    fits = add(_towards_zero(add(steps, stride - 1), stride, facts.ranges), 1)
-    begun = minimum(fits, ceildiv(add(extent, before), stride))
-    return begun if after <= stride else maximum(subtract(fits, 1), begun)
+    fits = affine.add(_towards_zero(affine.add(steps, stride - 1), stride, facts.ranges), 1)
+    begun = affine.minimum(fits, affine.ceildiv(affine.add(extent, before), stride))
+    return begun if after <= stride else affine.maximum(affine.subtract(fits, 1), begun)
 
 
 def transposed_convolution(facts: Facts) -> list[Shape | None]:
     """The extents that a convolution has to be given for these."""
-    image, weights = facts.shape(0), facts.shape(1)
-    if image is None or weights is None:
-        return []
+    image, weights = facts.known(0), facts.known(1)
     count = len(image) - 2
     kernel = facts.attribute("kernel_shape") or weights[2:]
     strides, dilations, pads = _sliding(facts, count)
     more = facts.attribute("output_padding") or [0] * count
     stated = facts.attribute("output_shape")
     automatic = facts.attribute("auto_pad", "NOTSET")
-    channels = None if weights[1] is None else multiply(weights[1], facts.attribute("group", 1))
+    channels = None if weights[1] is None else affine.multiply(weights[1], facts.attribute("group", 1))
     found: list[Dimension] = []
     for axis, (extent, size) in enumerate(zip(image[2:], kernel, strict=True)):
         if stated:
@@ -181,11 +168,13 @@ def transposed_convolution(facts: Facts) -> list[Shape | None]:
         elif extent is None or size is None:
             found.append(None)
         elif automatic in ("SAME_UPPER", "SAME_LOWER"):
-            found.append(multiply(extent, strides[axis]))
+            found.append(affine.multiply(extent, strides[axis]))
         else:
             padding = 0 if automatic == "VALID" else pads[axis] + pads[axis + count]
             window = _reach(size, dilations[axis])
-            found.append(add(multiply(strides[axis], subtract(extent, 1)), more[axis], window, -padding))
+            found.append(
+                affine.add(affine.multiply(strides[axis], affine.subtract(extent, 1)), more[axis], window, -padding)
+            )
     return [(image[0], channels, *found)]
 
 
@@ -200,9 +189,7 @@ def upsample(facts: Facts) -> list[Shape | None]:
 
 
 def _resized(facts: Facts, sizes: Sequence[Dimension] | None, scales: Sequence[Fraction] | None) -> list[Shape | None]:
-    image = facts.shape(0)
-    if image is None:
-        return []
+    image = facts.known(0)
     axes = [axis % len(image) for axis in facts.attribute("axes") or range(len(image))]
     found: list[Dimension] = list(image)
     for place, axis in enumerate(axes):
@@ -232,7 +219,7 @@ def _scales(facts: Facts, index: int) -> list[Fraction] | None:
 def _scaled(extent: Extent, scale: Fraction) -> Dimension:
     if scale.denominator > MOST_DENOMINATOR:
         return None
-    return floordiv(multiply(extent, scale.numerator), scale.denominator)
+    return affine.floordiv(affine.multiply(extent, scale.numerator), scale.denominator)
 
 
 def grid_sample(facts: Facts) -> list[Shape | None]:
@@ -249,20 +236,18 @@ def affine_grid(facts: Facts) -> list[Shape | None]:
 
 def fold_columns(facts: Facts) -> list[Shape | None]:
     """The image that blocks are put together to."""
-    columns, image, block = facts.shape(0), facts.elements(1), facts.numbers(2)
-    if columns is None or image is None or block is None or columns[1] is None:
+    columns, image, block = facts.known(0), facts.elements(1), facts.numbers(2)
+    if image is None or block is None or columns[1] is None:
         return []
     size = 1
     for extent in block:
         size *= extent
-    return [(columns[0], floordiv(columns[1], size), *image)]
+    return [(columns[0], affine.floordiv(columns[1], size), *image)]
 
 
 def deformed_convolution(facts: Facts) -> list[Shape | None]:
     """The places of the offsets, for each output channel."""
-    image, weights, offsets = facts.shape(0), facts.shape(1), facts.shape(2)
-    if image is None or weights is None or offsets is None:
-        return []
+    image, weights, offsets = facts.known(0), facts.known(1), facts.known(2)
     return [(image[0], weights[0], *offsets[2:])]
 
 

@@ -13,30 +13,20 @@ from graft.core.operators.definition.shape_rules import is_small
 
 def shape_of(facts: Facts) -> Contents | None:
     """The extents of the input, or those that are asked for."""
-    shape = facts.shape(0)
-    if shape is None:
-        return None
+    shape = facts.known(0)
     part = shape[slice(facts.attribute("start", 0), facts.attribute("end"))]
     return Contents((len(part),), tuple(part))
 
 
 def size_of(facts: Facts) -> Contents | None:
     """How many elements the input has."""
-    shape = facts.shape(0)
-    if shape is None or any(extent is None for extent in shape):
-        return None
-    return Contents((), (multiply(*(extent for extent in shape if extent is not None)),))
+    return Contents((), (multiply(*facts.extents(0)),))
 
 
 def gather(facts: Facts) -> Contents | None:
     """Elements of a vector at known positions."""
-    source, indices = facts.content(0), facts.content(1)
-    if (
-        source is None
-        or indices is None
-        or len(source.shape) != 1
-        or not all(isinstance(i, int) for i in indices.elements)
-    ):
+    source, indices = facts.held(0), facts.held(1)
+    if len(source.shape) != 1 or not all(isinstance(i, int) for i in indices.elements):
         return None
     count = len(source.elements)
     places = [one for one in indices.elements if isinstance(one, int)]
@@ -47,9 +37,9 @@ def gather(facts: Facts) -> Contents | None:
 
 def slice_(facts: Facts) -> Contents | None:
     """Elements between known bounds."""
-    source, starts, ends = facts.content(0), facts.numbers(1, "starts"), facts.numbers(2, "ends")
+    source, starts, ends = facts.held(0), facts.numbers(1, "starts"), facts.numbers(2, "ends")
     axes, steps = facts.numbers(3, "axes"), facts.numbers(4)
-    if source is None or starts is None or ends is None or (facts.has(4) and steps is None):
+    if starts is None or ends is None or (facts.has(4) and steps is None):
         return None
     if facts.has(3) and axes is None:
         return None
@@ -84,9 +74,9 @@ def concat(facts: Facts) -> Contents | None:
 
 def reshaped(facts: Facts) -> Contents | None:
     """The same elements in the shape that the rule of shapes gives."""
-    source = facts.content(0)
+    source = facts.held(0)
     shape = facts.result
-    if source is None or shape is None or not all(isinstance(extent, int) for extent in shape):
+    if shape is None or not all(isinstance(extent, int) for extent in shape):
         return None
     return Contents(tuple(extent for extent in shape if isinstance(extent, int)), source.elements)
 
@@ -103,8 +93,8 @@ def constant_of_shape(facts: Facts) -> Contents | None:
 
 def expand(facts: Facts) -> Contents | None:
     """The elements, repeated along axes of extent 1."""
-    source, target = facts.content(0), facts.numbers(1)
-    if source is None or target is None or not is_small(target):
+    source, target = facts.held(0), facts.numbers(1)
+    if target is None or not is_small(target):
         return None
     try:
         shape = np.broadcast_shapes(source.shape, target)
@@ -117,8 +107,8 @@ def expand(facts: Facts) -> Contents | None:
 
 def tile(facts: Facts) -> Contents | None:
     """The elements, repeated."""
-    source, repeats = facts.content(0), facts.numbers(1)
-    if source is None or repeats is None or not is_small((*repeats, len(source.elements))):
+    source, repeats = facts.held(0), facts.numbers(1)
+    if repeats is None or not is_small((*repeats, len(source.elements))):
         return None
     return Contents.of(np.tile(source.array(), repeats))
 
@@ -135,8 +125,8 @@ def range_(facts: Facts) -> Contents | None:
 
 def split(facts: Facts) -> Contents | None:
     """A part of a vector: the one that is asked for."""
-    source, sizes = facts.content(0), facts.numbers(1, "split")
-    if source is None or len(source.shape) != 1:
+    source, sizes = facts.held(0), facts.numbers(1, "split")
+    if len(source.shape) != 1:
         return None
     count = len(source.elements)
     if sizes is None and not facts.has(1):
@@ -156,9 +146,9 @@ def transpose(facts: Facts) -> Contents | None:
 
 def scatter(facts: Facts) -> Contents | None:
     """ScatterElements and ScatterND of single elements of a vector."""
-    source, updates, indices = facts.content(0), facts.content(2), facts.numbers(1)
+    source, updates, indices = facts.held(0), facts.held(2), facts.numbers(1)
     plain = facts.attribute("reduction", "none") == "none" and normal_axis(facts.attribute("axis", 0), 1) == 0
-    if source is None or updates is None or indices is None or len(source.shape) != 1 or not plain:
+    if indices is None or len(source.shape) != 1 or not plain:
         return None
     if len(indices) != len(updates.elements):
         return None

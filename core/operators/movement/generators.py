@@ -10,7 +10,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement import contents, shapes
@@ -43,8 +43,8 @@ def _lower_eye(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-OPERATORS.add(Operator("Trilu", INJECTIVE, _lower_trilu, moved, varies=anything, shapes=LIKE_FIRST))
-OPERATORS.add(Operator("EyeLike", INJECTIVE, _lower_eye, moved, varies=anything, shapes=LIKE_FIRST))
+define("Trilu", INJECTIVE, _lower_trilu, moved, varies=anything, shapes=LIKE_FIRST)
+define("EyeLike", INJECTIVE, _lower_eye, moved, varies=anything, shapes=LIKE_FIRST)
 
 
 def _lower_constant_of_shape(lowering: Lowering) -> tuple[Stage, ...]:
@@ -84,17 +84,13 @@ def _lower_range(lowering: Lowering) -> tuple[Stage, ...]:
 
 
 SHAPE_ONLY = INJECTIVE | {Trait.SHAPE_ONLY}
-OPERATORS.add(
-    Operator(
-        "ConstantOfShape", INJECTIVE, _lower_constant_of_shape, moved, varies=anything,
-        shapes=shapes.constant_of_shape, contents=contents.constant_of_shape, stated=Stated(claims.given_by(0), (0,)),
-    )
+define(
+    "ConstantOfShape", INJECTIVE, _lower_constant_of_shape, moved, varies=anything,
+    shapes=shapes.constant_of_shape, contents=contents.constant_of_shape, stated=Stated(claims.given_by(0), (0,)),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "Range", INJECTIVE, _lower_range, moved, varies=anything, shapes=shapes.range_, contents=contents.range_,
-        stated=Stated(claims.range_, (0, 1, 2)),
-    )
+define(
+    "Range", INJECTIVE, _lower_range, moved, varies=anything, shapes=shapes.range_, contents=contents.range_,
+    stated=Stated(claims.range_, (0, 1, 2)),
 )  # fmt: skip
-OPERATORS.add(Operator("Shape", SHAPE_ONLY, _lower_shape, moved, shapes=shapes.shape_of, contents=contents.shape_of))
-OPERATORS.add(Operator("Size", SHAPE_ONLY, _lower_size, moved, shapes=shapes.size_of, contents=contents.size_of))
+define("Shape", SHAPE_ONLY, _lower_shape, moved, shapes=shapes.shape_of, contents=contents.shape_of)
+define("Size", SHAPE_ONLY, _lower_size, moved, shapes=shapes.size_of, contents=contents.size_of)

@@ -19,7 +19,7 @@ from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
+from graft.core.operators.definition.table import Lowering, define
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.movement import contents, shapes
 from graft.core.operators.movement import stated_extents as claims
@@ -142,53 +142,26 @@ def _reversed_axes(node: NodeView) -> str | None:
     return f"batch_axis {found[0]} and time_axis {found[1]}; one of them is 0, the other 1"
 
 
-def _length_for_each(node: NodeView) -> Iterator[check.Wanted]:
-    """There is a length for each of the batch."""
-    if len(shape := check.shape_of(node, 0)) > 1:
-        yield 1, (shape[node.attribute("batch_axis", 1)],)
-
-
-def _chosen(node: NodeView) -> str | None:
-    """Indices of GatherElements reach no further than the data along any axis but its own."""
-    data, places = check.shape_of(node, 0), check.shape_of(node, 1)
-    axis = node.attribute("axis", 0) % max(len(data), 1)
-    for number, (extent, most) in enumerate(zip(places, data, strict=False)):
-        if number != axis and isinstance(extent, int) and isinstance(most, int) and extent > most:
-            own, other = check.text_of(places), check.text_of(data)
-            return f"its indices have shape {own}, more along axis {number} than the data, {other}"
-    return None
-
-
-OPERATORS.add(
-    Operator(
-        "Gather", MOVEMENT, _lower_gather, moved, varies=anything, shapes=shapes.gather, contents=contents.gather,
-        attributes=(check.AXIS,), indices=index_bounds.along_axis,
-    )
+define(
+    "Gather", MOVEMENT, _lower_gather, moved, varies=anything, shapes=shapes.gather, contents=contents.gather,
+    attributes=(check.AXIS,), indices=index_bounds.along_axis,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
-        demands=demand.within(1, 0, but=demand.attribute("axis", 0)), shapes=like(1),
-        attributes=(check.AXIS,), operands=(_chosen,), indices=index_bounds.along_axis,
-    )
+define(
+    "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
+    demands=demand.within(1, 0, but=demand.attribute("axis", 0)), shapes=like(1),
+    attributes=(check.AXIS,), asked_when_loaded=True, indices=index_bounds.along_axis,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth, demands=_gather_nd_demands,
-        shapes=shapes.gather_nd, attributes=(_batch_dimensions,), indices=index_bounds.tuples,
-    )
+define(
+    "GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth, demands=_gather_nd_demands,
+    shapes=shapes.gather_nd, attributes=(_batch_dimensions,), indices=index_bounds.tuples,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "OneHot", INJECTIVE, _lower_one_hot, moved, varies=anything, demands=demand.counted(2, 0, 2),
-        shapes=shapes.one_hot, attributes=(check.axis(more=1),), stated=Stated(claims.one_hot),
-    )
+define(
+    "OneHot", INJECTIVE, _lower_one_hot, moved, varies=anything, demands=demand.counted(2, 0, 2),
+    shapes=shapes.one_hot, attributes=(check.axis(more=1),), stated=Stated(claims.one_hot),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything,
-        demands=demand.same(1, 0, 0, demand.attribute("batch_axis", 1)), shapes=LIKE_FIRST,
-        attributes=(_reversed_axes,), operands=(check.agree(_length_for_each),),
-        indices=index_bounds.counts(1, lambda node: int(node.attribute("time_axis", 0))),
-    )
+define(
+    "ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything,
+    demands=demand.vectors(1, of=0, axis=demand.attribute("batch_axis", 1)), shapes=LIKE_FIRST,
+    attributes=(_reversed_axes,), asked_when_loaded=True,
+    indices=index_bounds.counts(1, lambda node: int(node.attribute("time_axis", 0))),
 )  # fmt: skip

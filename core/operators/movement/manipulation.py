@@ -11,7 +11,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import Facts
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, fixed
 from graft.core.operators.movement import contents, shapes
 from graft.core.reject import Reject
@@ -103,21 +103,15 @@ def _keeps_order(facts: Facts) -> bool:
     return moved == sorted(moved)
 
 
-OPERATORS.add(
-    Operator(
-        "Transpose", MOVEMENT, _lower_transpose, moved, varies=anything,
-        shapes=shapes.transpose, contents=contents.transpose, identity=_keeps_order, attributes=(_permutation,),
-    )
+define(
+    "Transpose", MOVEMENT, _lower_transpose, moved, varies=anything,
+    shapes=shapes.transpose, contents=contents.transpose, identity=_keeps_order, attributes=(_permutation,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "DepthToSpace", MOVEMENT, _lower_depth_to_space, moved, varies=fixed(1), shapes=shapes.depth_to_space,
-        attributes=(check.divides("blocksize", 1, lambda block: block * block), _IMAGE_ORDER),
-    )
+define(
+    "DepthToSpace", MOVEMENT, _lower_depth_to_space, moved, varies=fixed(1), shapes=shapes.depth_to_space,
+    attributes=(check.divides("blocksize", 1, lambda block: block * block), _IMAGE_ORDER),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "SpaceToDepth", MOVEMENT, _lower_space_to_depth, moved, varies=fixed(1), shapes=shapes.space_to_depth,
-        attributes=(check.divides("blocksize", 2), check.divides("blocksize", 3), _IMAGE_ORDER),
-    )
+define(
+    "SpaceToDepth", MOVEMENT, _lower_space_to_depth, moved, varies=fixed(1), shapes=shapes.space_to_depth,
+    attributes=(check.divides("blocksize", 2), check.divides("blocksize", 3), _IMAGE_ORDER),
 )  # fmt: skip

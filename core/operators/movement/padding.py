@@ -13,7 +13,7 @@ from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import is_filled_with
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
+from graft.core.operators.definition.table import Lowering, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement import shapes
@@ -104,8 +104,8 @@ def _pad_demands(node: NodeView) -> Iterator[Equation]:
     rank, mode = demand.rank_of(node.input(0)), node.attribute("mode", "constant")
     if rank is None:
         return
-    named = demand.operand(node, 3, 0)
-    yield from demand.equation(demand.operand(node, 1, 0), 2 * rank if named is None else demand.times(named, 2))
+    padded = rank if node.input(3) is None else demand.operand(node, 3, 0)
+    yield from demand.equation(demand.operand(node, 1, 0), demand.times(padded, 2))
     axes = demand.numbers_in(node, 3) if node.input(3) is not None else [*range(rank)]
     amounts = demand.numbers_in(node, 1)
     if mode == "constant" or axes is None or amounts is None or len(amounts) != 2 * len(axes):
@@ -116,13 +116,11 @@ def _pad_demands(node: NodeView) -> Iterator[Equation]:
             yield from demand.equation(least, demand.operand(node, 0, axis), "at most")
 
 
-OPERATORS.add(
-    Operator(
-        "Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything, demands=_pad_demands,
-        shapes=shapes.pad, identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 0),
-        attributes=(check.one_of("mode", "constant", "reflect", "edge", "wrap"), check.axes(3)),
-        stated=Stated(claims.pad, (1, 3)),
-    )
+define(
+    "Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything, demands=_pad_demands,
+    shapes=shapes.pad, identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 0),
+    attributes=(check.one_of("mode", "constant", "reflect", "edge", "wrap"), check.axes(3)),
+    stated=Stated(claims.pad, (1, 3)),
 )  # fmt: skip
 
 
@@ -135,10 +133,8 @@ def _lower_center_crop_pad(lowering: Lowering) -> tuple[Stage, ...]:
     return (_padded(lowering, begins, "constant"),)
 
 
-OPERATORS.add(
-    Operator(
-        "CenterCropPad", INJECTIVE, _lower_center_crop_pad, moved, varies=anything,
-        demands=demand.counted(1, 0, lambda node: len(node.attribute("axes") or ()) or demand.rank_of(node.input(0))),
-        shapes=shapes.center_crop_pad, attributes=(check.axes("axes"),), stated=Stated(claims.crop_or_pad),
-    )
+define(
+    "CenterCropPad", INJECTIVE, _lower_center_crop_pad, moved, varies=anything,
+    demands=demand.counted(1, 0, lambda node: len(node.attribute("axes") or ()) or demand.rank_of(node.input(0))),
+    shapes=shapes.center_crop_pad, attributes=(check.axes("axes"),), stated=Stated(claims.crop_or_pad),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.facts import Facts, normal_axis
 from graft.core.operators.definition.shape_rules import is_alone, is_filled_with
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.movement import contents, shapes
 from graft.core.operators.movement import stated_extents as claims
@@ -186,23 +186,17 @@ def _takes_everything(facts: Facts) -> bool:
     return facts.keeps_shape and (steps is None or is_filled_with(facts, 4, 1))
 
 
-OPERATORS.add(
-    Operator(
-        "Concat", MOVEMENT, _lower_concat, moved, varies=anything, demands=_concat_demands,
-        shapes=shapes.concat, contents=contents.concat, identity=is_alone, attributes=(check.AXIS,),
-    )
+define(
+    "Concat", MOVEMENT | {Trait.JOINING}, _lower_concat, moved, varies=anything, demands=_concat_demands,
+    shapes=shapes.concat, contents=contents.concat, identity=is_alone, attributes=(check.AXIS,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "Split", MOVEMENT, _lower_split, moved, varies=anything, demands=_split_demands,
-        shapes=shapes.split, contents=contents.split,
-        attributes=(check.AXIS, check.at_least(1, "num_outputs")), stated=Stated(claims.split),
-    )
+define(
+    "Split", MOVEMENT, _lower_split, moved, varies=anything, demands=_split_demands,
+    shapes=shapes.split, contents=contents.split,
+    attributes=(check.AXIS, check.at_least(1, "num_outputs")), stated=Stated(claims.split),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "Slice", MOVEMENT, _lower_slice, moved, varies=_slice_varies, demands=demand.as_long(1, 2, 3, 4),
-        shapes=shapes.slice_, contents=contents.slice_, identity=_takes_everything,
-        attributes=(check.axes(3),), stated=Stated(claims.slice_, (1, 2, 3, 4)),
-    )
+define(
+    "Slice", MOVEMENT, _lower_slice, moved, varies=_slice_varies, demands=demand.as_long(1, 2, 3, 4),
+    shapes=shapes.slice_, contents=contents.slice_, identity=_takes_everything,
+    attributes=(check.axes(3),), stated=Stated(claims.slice_, (1, 2, 3, 4)),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import moved
 from graft.core.operators.definition.shape_rules import is_filled_with
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator
+from graft.core.operators.definition.table import Lowering, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.movement import contents, shapes
 from graft.core.operators.movement import stated_extents as claims
@@ -31,18 +31,14 @@ def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-OPERATORS.add(
-    Operator(
-        "Expand", MOVEMENT, _lower_expand, moved, varies=anything, demands=demand.expanding_to_result(0),
-        shapes=shapes.expand, contents=contents.expand, bounds=shapes.expand_bounds,
-        identity=lambda facts: facts.keeps_shape, stated=Stated(claims.expand),
-    )
+define(
+    "Expand", MOVEMENT, _lower_expand, moved, varies=anything, demands=demand.expanding_to_result(0),
+    shapes=shapes.expand, contents=contents.expand, bounds=shapes.expand_bounds,
+    identity=lambda facts: facts.keeps_shape, stated=Stated(claims.expand),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "Tile", MOVEMENT, _lower_tile, moved, varies=anything,
-        demands=demand.counted(1, 0, lambda node: demand.rank_of(node.input(0))),
-        shapes=shapes.tile, contents=contents.tile,
-        identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 1), stated=Stated(claims.tile),
-    )
+define(
+    "Tile", MOVEMENT, _lower_tile, moved, varies=anything,
+    demands=demand.counted(1, 0, lambda node: demand.rank_of(node.input(0))),
+    shapes=shapes.tile, contents=contents.tile,
+    identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 1), stated=Stated(claims.tile),
 )  # fmt: skip

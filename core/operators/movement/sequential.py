@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
@@ -14,7 +15,7 @@ from graft.core.operators.definition.cost import moved, per_input
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement import contents, shapes
@@ -22,25 +23,15 @@ from graft.core.operators.movement import stated_extents as claims
 from graft.core.operators.movement.indexing import position
 from graft.core.operators.movement.manipulation import integers
 from graft.core.reject import Reject
-from graft.core.tensor_ir.ir import (
-    Axis,
-    Expression,
-    Load,
-    Scan,
-    Scatter,
-    ScatterOperator,
-    Selection,
-    Stage,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 
 SEQUENTIAL = frozenset({Trait.RECURRENT})
 
 # ---- Cumulative sums and products ---------------------------------------------------------------------------------
 
 
-def _lower_cumulative(combine: Callable[[Expression, Expression], Expression], neutral: int) -> LowerFunction:
-    def lower(lowering: Lowering) -> tuple[Stage, ...]:
+def _lower_cumulative(combine: Callable[[ir.Expression, ir.Expression], ir.Expression], neutral: int) -> LowerFunction:
+    def lower(lowering: Lowering) -> tuple[ir.Stage, ...]:
         """``total[t] = total[t - 1] + x[t]``, and the result is it or, exclusively, the one before."""
         source, target = lowering.input(0), lowering.output()
         known, kind = integers(lowering.constant(1)), b.wide(source.dtype)
@@ -50,98 +41,92 @@ def _lower_cumulative(combine: Callable[[Expression, Expression], Expression], n
         exclusive = bool(lowering.node.attribute("exclusive", 0))
         shape, axes = b.extents(source), b.variables(len(source.shape))
         total = target if kind == target.dtype and not exclusive else lowering.temporary(kind, shape)
-        scan = Scan(axes[axis], b.constant(neutral, kind), bool(lowering.node.attribute("reverse", 0)))
-        before = Load(total, (*axes[:axis], scan.previous, *axes[axis + 1 :]))
-        sums = Stage(total, axes, combine(before, b.cast(Load(source, axes), kind)), order=scan)
+        scan = ir.Scan(axes[axis], b.constant(neutral, kind), bool(lowering.node.attribute("reverse", 0)))
+        before = ir.Load(total, (*axes[:axis], scan.previous, *axes[axis + 1 :]))
+        sums = ir.Stage(total, axes, combine(before, b.cast(ir.Load(source, axes), kind)), order=scan)
         if total is target:
             return (sums,)
-        result = b.cast(before if exclusive else Load(total, axes), target.dtype)
-        return sums, Stage(target, axes, result, order=Scan(scan.carried, None, scan.reverse))
+        result = b.cast(before if exclusive else ir.Load(total, axes), target.dtype)
+        return sums, ir.Stage(target, axes, result, order=ir.Scan(scan.carried, None, scan.reverse))
 
     return lower
 
 
 def _along_a_computed_axis(
-    lowering: Lowering, combine: Callable[[Expression, Expression], Expression], neutral: int
-) -> tuple[Stage, ...]:
+    lowering: Lowering, combine: Callable[[ir.Expression, ir.Expression], ir.Expression], neutral: int
+) -> tuple[ir.Stage, ...]:
     """One scan along each axis, of which those along others than the wanted one leave everything as it is."""
     source, target, exclusive = lowering.input(0), lowering.output(), lowering.node.attribute("exclusive", 0)
     kind, shape, rank = b.wide(source.dtype), b.extents(source), len(source.shape)
     wanted = b.cast(bound(lowering, 1), "int64")
-    stages: list[Stage] = []
+    stages: list[ir.Stage] = []
     current = source
     for axis in range(rank):
         is_this = b.equal(b.modulo(b.add(wanted, rank), rank), axis)
         axes, total = b.variables(rank), lowering.temporary(kind, shape)
-        scan = Scan(axes[axis], b.constant(neutral, kind), bool(lowering.node.attribute("reverse", 0)))
-        before = Load(total, (*axes[:axis], scan.previous, *axes[axis + 1 :]))
-        own = b.cast(Load(current, axes), kind)
-        stages.append(Stage(total, axes, b.select(is_this, combine(before, own), own), order=scan))
+        scan = ir.Scan(axes[axis], b.constant(neutral, kind), bool(lowering.node.attribute("reverse", 0)))
+        before = ir.Load(total, (*axes[:axis], scan.previous, *axes[axis + 1 :]))
+        own = b.cast(ir.Load(current, axes), kind)
+        stages.append(ir.Stage(total, axes, b.select(is_this, combine(before, own), own), order=scan))
         if exclusive:
             shifted = lowering.temporary(kind, shape)
-            order = Scan(scan.carried, None, scan.reverse)
-            stages.append(Stage(shifted, axes, b.select(is_this, before, own), order=order))
+            order = ir.Scan(scan.carried, None, scan.reverse)
+            stages.append(ir.Stage(shifted, axes, b.select(is_this, before, own), order=order))
             total = shifted
         current = total
     return (*stages, b.compute(target, lambda i: b.load(current, *i)))
 
 
-OPERATORS.add(
-    Operator(
-        "CumSum", SEQUENTIAL, _lower_cumulative(b.add, 0), per_input(1), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.constant_axis(1),),
-    )
+_cumulative = partial(
+    define, traits=SEQUENTIAL, cost=per_input(1), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.constant_axis(1),),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "CumProd", SEQUENTIAL, _lower_cumulative(b.multiply, 1), per_input(1), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.constant_axis(1),),
-    )
-)  # fmt: skip
+_cumulative("CumSum", lower=_lower_cumulative(b.add, 0))
+_cumulative("CumProd", lower=_lower_cumulative(b.multiply, 1))
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
-_OPERATORS: dict[str, ScatterOperator] = {"none": "set", "add": "add", "mul": "mul", "min": "min", "max": "max"}
+_OPERATORS: dict[str, ir.ScatterOperator] = {"none": "set", "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
 
 def _scattered(
     lowering: Lowering,
     number: int,
     extents: tuple[b.Extent, ...],
-    place: Callable[[tuple[Variable, ...]], tuple[Expression, ...]],
-) -> tuple[Stage, ...]:
+    place: Callable[[tuple[ir.Variable, ...]], tuple[ir.Expression, ...]],
+) -> tuple[ir.Stage, ...]:
     """The data with element ``k`` of the updates, input ``number`` in these extents, at ``place(k)``."""
     source, updates, target = lowering.input(0), lowering.input(number), lowering.output()
     axes, loops = b.variables(len(source.shape)), b.variables(len(extents), "k")
-    over = tuple(Axis(variable, b.extent(extent)) for variable, extent in zip(loops, extents, strict=True))
+    over = tuple(ir.Axis(variable, b.extent(extent)) for variable, extent in zip(loops, extents, strict=True))
     operator = _OPERATORS[lowering.node.attribute("reduction", "none")]
-    scatter = Scatter(over, place(loops), operator, Load(updates, loops))
-    return (Stage(target, axes, Load(source, axes), order=scatter),)
+    scatter = ir.Scatter(over, place(loops), operator, ir.Load(updates, loops))
+    return (ir.Stage(target, axes, ir.Load(source, axes), order=scatter),)
 
 
-def _lower_scatter_elements(lowering: Lowering) -> tuple[Stage, ...]:
+def _lower_scatter_elements(lowering: Lowering) -> tuple[ir.Stage, ...]:
     source, indices = lowering.input(0), lowering.input(1)
     axis = normal_axis(lowering.node.attribute("axis", 0), len(source.shape))
 
-    def place(k: tuple[Variable, ...]) -> tuple[Expression, ...]:
-        return (*k[:axis], position(Load(indices, k), b.extents(source)[axis]), *k[axis + 1 :])
+    def place(k: tuple[ir.Variable, ...]) -> tuple[ir.Expression, ...]:
+        return (*k[:axis], position(ir.Load(indices, k), b.extents(source)[axis]), *k[axis + 1 :])
 
     return _scattered(lowering, 2, b.extents(indices), place)
 
 
-def _lower_scatter_nd(lowering: Lowering) -> tuple[Stage, ...]:
+def _lower_scatter_nd(lowering: Lowering) -> tuple[ir.Stage, ...]:
     source, indices, updates = (lowering.input(number) for number in range(3))
     shape, rank = b.extents(source), len(indices.shape) - 1
     (depth,) = b.numbers(indices, rank)
 
-    def place(k: tuple[Variable, ...]) -> tuple[Expression, ...]:
-        chosen = [position(Load(indices, (*k[:rank], b.index(d))), shape[d]) for d in range(depth)]
+    def place(k: tuple[ir.Variable, ...]) -> tuple[ir.Expression, ...]:
+        chosen = [position(ir.Load(indices, (*k[:rank], b.index(d))), shape[d]) for d in range(depth)]
         return (*chosen, *k[rank:])
 
     return _scattered(lowering, 2, b.extents(updates), place)
 
 
-def _lower_tensor_scatter(lowering: Lowering) -> tuple[Stage, ...]:
+def _lower_tensor_scatter(lowering: Lowering) -> tuple[ir.Stage, ...]:
     """A window of each batch's cache: from a place of its own on (the beginning by default), perhaps around the end."""
     source, starts = lowering.input(0), lowering.optional(2)
     axis = normal_axis(lowering.node.attribute("axis", -2), len(source.shape))
@@ -150,10 +135,10 @@ def _lower_tensor_scatter(lowering: Lowering) -> tuple[Stage, ...]:
     starting = b.counted(b.add(b.subtract(b.extent(room), length), 1))
     is_circular = lowering.node.attribute("mode", "linear") == "circular"
 
-    def place(k: tuple[Variable, ...]) -> tuple[Expression, ...]:
-        start: Expression = b.index(0)
+    def place(k: tuple[ir.Variable, ...]) -> tuple[ir.Expression, ...]:
+        start: ir.Expression = b.index(0)
         if starts is not None:
-            start = b.clamp(b.cast(Load(starts, (k[0],)), "int64"), room if is_circular else starting)
+            start = b.clamp(b.cast(ir.Load(starts, (k[0],)), "int64"), room if is_circular else starting)
         at = b.add(start, k[axis])
         at = (
             b.modulo(at, room) if is_circular else at if known else b.clamp(at, room)
@@ -191,12 +176,6 @@ def _window_demands(node: NodeView) -> Iterator[Equation]:
     yield from demand.same(2, 0, 0, 0)(node)
 
 
-def _updates(node: NodeView) -> Iterator[check.Wanted]:
-    """There is an update for each index."""
-    if shape := check.shape_of(node, 1):
-        yield 2, shape
-
-
 def _cache_starts(node: NodeView) -> Iterable[index_bounds.IndexBound]:
     """The window that is written lies in the cache, or begins there where that is circular."""
     if node.input(2) is not None:
@@ -211,45 +190,39 @@ def _cache_starts(node: NodeView) -> Iterable[index_bounds.IndexBound]:
 _REDUCTION = check.one_of("reduction", "none", "add", "mul", "min", "max")
 
 
-OPERATORS.add(
-    Operator(
-        "ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS,
-        shapes=LIKE_FIRST, contents=contents.scatter,
-        attributes=(check.AXIS, _REDUCTION), operands=(check.agree(_updates),), indices=index_bounds.along_axis,
-    )
+define(
+    "ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS,
+    shapes=LIKE_FIRST, contents=contents.scatter,
+    attributes=(check.AXIS, _REDUCTION), asked_when_loaded=True, indices=index_bounds.along_axis,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand,
-        shapes=LIKE_FIRST, contents=contents.scatter, attributes=(_REDUCTION,), indices=index_bounds.tuples,
-    )
+define(
+    "ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand,
+    shapes=LIKE_FIRST, contents=contents.scatter, attributes=(_REDUCTION,), indices=index_bounds.tuples,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "TensorScatter", SEQUENTIAL | {Trait.SELECTING}, _lower_tensor_scatter, moved, varies=anything,
-        demands=_window_demands, shapes=LIKE_FIRST,
-        attributes=(check.AXIS, check.one_of("mode", "linear", "circular")), indices=_cache_starts,
-    )
+define(
+    "TensorScatter", SEQUENTIAL | {Trait.SELECTING}, _lower_tensor_scatter, moved, varies=anything,
+    demands=_window_demands, shapes=LIKE_FIRST,
+    attributes=(check.AXIS, check.one_of("mode", "linear", "circular")), indices=_cache_starts,
 )  # fmt: skip
 
 # ---- TopK ---------------------------------------------------------------------------------------------------------
 
 
-def _lower_top_k(lowering: Lowering) -> tuple[Stage, ...]:
+def _lower_top_k(lowering: Lowering) -> tuple[ir.Stage, ...]:
     """The positions of the best elements, then the elements there."""
     source, values, found = lowering.input(0), lowering.optional_output(0), lowering.optional_output(1)
     axis = normal_axis(lowering.node.attribute("axis", -1), len(source.shape))
-    axes, candidate = b.variables(len(source.shape)), Variable("k")
+    axes, candidate = b.variables(len(source.shape)), ir.Variable("k")
     candidates = b.extents(source)[axis]
     if found is None:
         assert values is not None, lowering.node.where
         found = lowering.temporary("int64", b.extents(values))
     largest = bool(lowering.node.attribute("largest", 1))
-    selection = Selection(axes[axis], Axis(candidate, b.extent(candidates)), largest)
-    positions = Stage(found, axes, Load(source, (*axes[:axis], candidate, *axes[axis + 1 :])), order=selection)
+    selection = ir.Selection(axes[axis], ir.Axis(candidate, b.extent(candidates)), largest)
+    positions = ir.Stage(found, axes, ir.Load(source, (*axes[:axis], candidate, *axes[axis + 1 :])), order=selection)
     if values is None:
         return (positions,)
-    chosen = b.compute(values, lambda i: Load(source, (*i[:axis], Load(found, i), *i[axis + 1 :])))
+    chosen = b.compute(values, lambda i: ir.Load(source, (*i[:axis], ir.Load(found, i), *i[axis + 1 :])))
     return positions, chosen
 
 
@@ -287,10 +260,8 @@ def _largest_count(node: NodeView) -> str | None:
     return None
 
 
-OPERATORS.add(
-    Operator(
-        "TopK", SEQUENTIAL | {Trait.SELECTING}, _lower_top_k, per_input(8), _accept_top_k, varies=anything,
-        demands=_top_k_demands, shapes=shapes.top_k,
-        attributes=(check.AXIS, _largest_count), indices=_ranks, stated=Stated(claims.top_k),
-    )
+define(
+    "TopK", SEQUENTIAL | {Trait.SELECTING}, _lower_top_k, per_input(8), _accept_top_k, varies=anything,
+    demands=_top_k_demands, shapes=shapes.top_k,
+    attributes=(check.AXIS, _largest_count), indices=_ranks, stated=Stated(claims.top_k),
 )  # fmt: skip

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graft.core.affine.expressions import (
-    Range,
-    Ranges,
-    add,
-    ceildiv,
-    floordiv,
-    is_at_least,
-    maximum,
-    minimum,
-    multiply,
-    subtract,
-)
+from graft.core.affine import expressions as affine
 from graft.core.operators.definition.facts import (
     Dimension,
     Facts,
@@ -58,7 +47,7 @@ def reshaped(shape: Shape | None, target: Sequence[Dimension], *, copies_zero: b
     copied = {axis for axis, extent in enumerate(target) if extent == 0 and copies_zero}
     whole = None if shape is None else product([one for axis, one in enumerate(shape) if axis not in copied])
     others = product([one for axis, one in enumerate(found) if axis != place and axis not in copied])
-    found[place] = None if whole is None or others in (None, 0) else floordiv(whole, others)
+    found[place] = None if whole is None or others in (None, 0) else affine.floordiv(whole, others)
     return tuple(found)
 
 
@@ -73,8 +62,8 @@ def flatten(facts: Facts) -> list[Shape | None]:
 
 def squeeze(facts: Facts) -> list[Shape | None]:
     """The shape without axes of extent 1."""
-    shape, axes = facts.shape(0), facts.numbers(1, "axes")
-    if shape is None or (axes is None and (facts.has(1) or not all(isinstance(one, int) for one in shape))):
+    shape, axes = facts.known(0), facts.numbers(1, "axes")
+    if axes is None and (facts.has(1) or not all(isinstance(one, int) for one in shape)):
         return []
     gone = {normal_axis(axis, len(shape)) for axis in axes} if axes is not None else None
     return [tuple(one for axis, one in enumerate(shape) if (one != 1 if gone is None else axis not in gone))]
@@ -82,8 +71,8 @@ def squeeze(facts: Facts) -> list[Shape | None]:
 
 def unsqueeze(facts: Facts) -> list[Shape | None]:
     """The shape with axes of extent 1 more."""
-    shape, axes = facts.shape(0), facts.numbers(1, "axes")
-    if shape is None or axes is None:
+    shape, axes = facts.known(0), facts.numbers(1, "axes")
+    if axes is None:
         return []
     rank = len(shape) + len(axes)
     new, rest = {normal_axis(axis, rank) for axis in axes}, iter(shape)
@@ -92,9 +81,7 @@ def unsqueeze(facts: Facts) -> list[Shape | None]:
 
 def transpose(facts: Facts) -> list[Shape | None]:
     """The axes in another order."""
-    shape = facts.shape(0)
-    if shape is None:
-        return []
+    shape = facts.known(0)
     order = facts.attribute("perm") or list(reversed(range(len(shape))))
     return [tuple(shape[axis] for axis in order)]
 
@@ -110,7 +97,7 @@ def expand(facts: Facts) -> list[Shape | None]:
     return [broadcast(facts.shape(0), target, ranges=facts.ranges)]
 
 
-def expand_bounds(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
+def expand_bounds(facts: Facts, ranges: affine.Ranges) -> dict[Extent, affine.Range]:
     """The ranges that are narrower because the input broadcasts to the shape that is asked for, where that is known."""
     target = facts.content(1)
     return {} if target is None else broadcast_bounds([facts.shape(0), target.elements], ranges)
@@ -118,17 +105,13 @@ def expand_bounds(facts: Facts, ranges: Ranges) -> dict[Extent, Range]:
 
 def tile(facts: Facts) -> list[Shape | None]:
     """Each extent as often as is asked for."""
-    shape, repeats = facts.shape(0), facts.elements(1)
-    if shape is None:
-        return []
+    shape, repeats = facts.known(0), facts.elements(1)
     return [tuple(product(pair) for pair in zip(shape, repeats or (None,) * len(shape), strict=True))]
 
 
 def concat(facts: Facts) -> list[Shape | None]:
     """The sum of extents along an axis."""
-    if any(shape is None for shape in facts.shapes):
-        return []
-    shapes = [shape for shape in facts.shapes if shape is not None]
+    shapes = [facts.known(number) for number in range(len(facts.shapes))]
     axis = normal_axis(facts.attribute("axis"), len(shapes[0]))
     joint = tuple(_same(column) for column in zip(*shapes, strict=True))
     return [replaced(joint, axis, total([shape[axis] for shape in shapes]))]
@@ -143,22 +126,21 @@ def _same(extents: Sequence[Dimension]) -> Dimension:
 
 def split(facts: Facts) -> list[Shape | None]:
     """The parts along an axis: those that are given, or equal ones."""
-    shape = facts.shape(0)
-    if shape is None:
-        return []
+    shape = facts.known(0)
     axis = normal_axis(facts.attribute("axis", 0), len(shape))
     sizes = facts.elements(1, "split")
     if sizes is None and not facts.has(1) and (whole := shape[axis]) is not None:
-        part = ceildiv(whole, facts.outputs)
-        sizes = (*(part for _ in range(facts.outputs - 1)), subtract(whole, multiply(facts.outputs - 1, part)))
+        part = affine.ceildiv(whole, facts.outputs)
+        sizes = (
+            *(part for _ in range(facts.outputs - 1)),
+            affine.subtract(whole, affine.multiply(facts.outputs - 1, part)),
+        )
     return [replaced(shape, axis, one) for one in sizes or (None,) * facts.outputs]
 
 
 def slice_(facts: Facts) -> list[Shape | None]:
     """What is cut out along each axis."""
-    shape, starts, ends = facts.shape(0), facts.elements(1, "starts"), facts.elements(2, "ends")
-    if shape is None:
-        return []
+    shape, starts, ends = facts.known(0), facts.elements(1, "starts"), facts.elements(2, "ends")
     axes, steps = facts.numbers(3, "axes"), facts.numbers(4)
     count = facts.shape(1)
     if axes is None and (facts.has(3) or not count or not isinstance(count[0], int)):
@@ -173,52 +155,48 @@ def slice_(facts: Facts) -> list[Shape | None]:
 
 
 def sliced(
-    extent: Dimension, start: Dimension, end: Dimension, step: int | None, ranges: Ranges | None = None
+    extent: Dimension, start: Dimension, end: Dimension, step: int | None, ranges: affine.Ranges | None = None
 ) -> Dimension:
     """Return how many of ``extent`` elements a Slice takes, its bounds clamped; None for a step back but of all."""
     if extent is None or start is None or end is None or not step:
         return None
     if step < 0:
         last = (isinstance(start, int) and start >= THE_END) or start == -1
-        return ceildiv(extent, -step) if last and isinstance(end, int) and end <= -THE_END else None
+        return affine.ceildiv(extent, -step) if last and isinstance(end, int) and end <= -THE_END else None
     first, behind = _bound(extent, start, ranges), _bound(extent, end, ranges)
-    return ceildiv(maximum(0, subtract(behind, first)), step)
+    return affine.ceildiv(affine.maximum(0, affine.subtract(behind, first)), step)
 
 
-def _bound(extent: Extent, bound: Extent, ranges: Ranges | None) -> Extent:
+def _bound(extent: Extent, bound: Extent, ranges: affine.Ranges | None) -> Extent:
     """Return a bound counted from the front and within the axis; it may count from either side."""
     if isinstance(bound, int) and bound >= THE_END:
         return extent
-    if is_at_least(bound, 0, ranges):
-        return minimum(bound, extent)
-    if is_at_least(multiply(-1, bound), 1, ranges):
-        return maximum(0, add(extent, bound))
-    is_from_behind = minimum(1, maximum(0, multiply(-1, bound)))
-    return maximum(0, minimum(extent, add(bound, multiply(extent, is_from_behind))))
+    if affine.is_at_least(bound, 0, ranges):
+        return affine.minimum(bound, extent)
+    if affine.is_at_least(affine.multiply(-1, bound), 1, ranges):
+        return affine.maximum(0, affine.add(extent, bound))
+    is_from_behind = affine.minimum(1, affine.maximum(0, affine.multiply(-1, bound)))
+    return affine.maximum(0, affine.minimum(extent, affine.add(bound, affine.multiply(extent, is_from_behind))))
 
 
 def gather(facts: Facts) -> list[Shape | None]:
     """The shape of the indices in the place of an axis."""
-    shape, indices = facts.shape(0), facts.shape(1)
-    if shape is None or indices is None:
-        return []
+    shape, indices = facts.known(0), facts.known(1)
     axis = normal_axis(facts.attribute("axis", 0), len(shape))
     return [(*shape[:axis], *indices, *shape[axis + 1 :])]
 
 
 def gather_nd(facts: Facts) -> list[Shape | None]:
     """The shape of the tuples of indices, and what each chooses."""
-    shape, indices = facts.shape(0), facts.shape(1)
-    if shape is None or not indices or not isinstance(indices[-1], int):
+    shape, indices = facts.known(0), facts.shape(1)
+    if not indices or not isinstance(indices[-1], int):
         return []
     return [(*indices[:-1], *shape[facts.attribute("batch_dims", 0) + indices[-1] :])]
 
 
 def one_hot(facts: Facts) -> list[Shape | None]:
     """The shape of the indices with an axis more."""
-    shape, depth = facts.shape(0), facts.elements(1)
-    if shape is None:
-        return []
+    shape, depth = facts.known(0), facts.elements(1)
     axis = normal_axis(facts.attribute("axis", -1), len(shape) + 1)
     return [(*shape[:axis], depth[0] if depth else None, *shape[axis:])]
 
@@ -238,11 +216,11 @@ def range_(facts: Facts) -> list[Shape | None]:
     if start is None or limit is None or step is None or step == 0:
         return [(None,)]
     if isinstance(step, int) and step < 0:
-        return [(maximum(0, ceildiv(subtract(start, limit), -step)),)]
-    if not is_at_least(step, 0, facts.ranges):  # of 0 there is no Range
+        return [(affine.maximum(0, affine.ceildiv(affine.subtract(start, limit), -step)),)]
+    if not affine.is_at_least(step, 0, facts.ranges):  # of 0 there is no Range
         return [(None,)]
-    distance = subtract(limit, start)
-    return [(maximum(0, floordiv(add(distance, step, -1), step)),)]
+    distance = affine.subtract(limit, start)
+    return [(affine.maximum(0, affine.floordiv(affine.add(distance, step, -1), step)),)]
 
 
 def shape_of(facts: Facts) -> list[Shape | None]:
@@ -260,9 +238,7 @@ def size_of(facts: Facts) -> list[Shape | None]:
 
 def pad(facts: Facts) -> list[Shape | None]:
     """Each extent with what is added on both sides."""
-    shape, pads, axes = facts.shape(0), facts.elements(1, "pads"), facts.numbers(3)
-    if shape is None:
-        return []
+    shape, pads, axes = facts.known(0), facts.elements(1, "pads"), facts.numbers(3)
     if pads is None or (facts.has(3) and axes is None):
         return [(None,) * len(shape)]
     result, count = shape, len(pads) // 2
@@ -274,9 +250,7 @@ def pad(facts: Facts) -> list[Shape | None]:
 
 def center_crop_pad(facts: Facts) -> list[Shape | None]:
     """The extents that are asked for."""
-    shape, target = facts.shape(0), facts.elements(1)
-    if shape is None:
-        return []
+    shape, target = facts.known(0), facts.elements(1)
     result = shape
     axes = facts.attribute("axes") or range(len(shape))
     for place, axis in enumerate(axes):
@@ -286,26 +260,18 @@ def center_crop_pad(facts: Facts) -> list[Shape | None]:
 
 def space_to_depth(facts: Facts) -> list[Shape | None]:
     """A block of pixels becomes channels."""
-    shape, block = facts.shape(0), facts.attribute("blocksize")
-    if shape is None or any(extent is None for extent in shape):
-        return []
-    n, c, h, w = (extent for extent in shape if extent is not None)
-    return [(n, multiply(c, block * block), floordiv(h, block), floordiv(w, block))]
+    (n, c, h, w), block = facts.extents(0), facts.attribute("blocksize")
+    return [(n, affine.multiply(c, block * block), affine.floordiv(h, block), affine.floordiv(w, block))]
 
 
 def depth_to_space(facts: Facts) -> list[Shape | None]:
     """Channels become a block of pixels."""
-    shape, block = facts.shape(0), facts.attribute("blocksize")
-    if shape is None or any(extent is None for extent in shape):
-        return []
-    n, c, h, w = (extent for extent in shape if extent is not None)
-    return [(n, floordiv(c, block * block), multiply(h, block), multiply(w, block))]
+    (n, c, h, w), block = facts.extents(0), facts.attribute("blocksize")
+    return [(n, affine.floordiv(c, block * block), affine.multiply(h, block), affine.multiply(w, block))]
 
 
 def top_k(facts: Facts) -> list[Shape | None]:
     """The number that is asked for, along an axis."""
-    shape, count = facts.shape(0), facts.elements(1, "k")
-    if shape is None:
-        return []
+    shape, count = facts.known(0), facts.elements(1, "k")
     axis = normal_axis(facts.attribute("axis", -1), len(shape))
     return [replaced(shape, axis, count[0] if count else None)] * 2

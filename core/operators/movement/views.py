@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from graft.core.affine.equations import Equation
 from graft.core.affine.expressions import add, maximum, multiply, subtract
@@ -15,10 +16,10 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import free
-from graft.core.operators.definition.facts import ContentsRule, Facts, IdentityRule, ShapeRule
+from graft.core.operators.definition.facts import Facts
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like, same
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.movement import contents, shapes
 from graft.core.operators.movement import stated_extents as claims
 from graft.core.reject import Reject
@@ -158,41 +159,18 @@ def _keeps_shape(facts: Facts) -> bool:
     return facts.keeps_shape
 
 
-def _add(
-    name: str,
-    shape_rule: ShapeRule,
-    contents_rule: ContentsRule,
-    demands: demand.Demand | None = None,
-    attributes: Sequence[check.Fault] = (),
-    stated: Stated | None = None,
-    identity: IdentityRule = _keeps_shape,
-) -> None:
-    OPERATORS.add(
-        Operator(
-            name, VIEW | {Trait.DATA_MOVEMENT}, lower_view, free, demands=demands,
-            shapes=shape_rule, contents=contents_rule, attributes=attributes, stated=stated, identity=identity,
-        )
-    )  # fmt: skip
-
-
-_add("Reshape", shapes.reshape, contents.reshaped, _reshape_demands, stated=Stated(claims.reshape))
-_add("Flatten", shapes.flatten, contents.reshaped, attributes=(check.axis(past=1),))
+_add = partial(
+    define, traits=VIEW | {Trait.DATA_MOVEMENT}, lower=lower_view, cost=free, contents=contents.reshaped,
+    identity=_keeps_shape,
+)  # fmt: skip
+_add("Reshape", shapes=shapes.reshape, demands=_reshape_demands, stated=Stated(claims.reshape))
+_add("Flatten", shapes=shapes.flatten, attributes=(check.axis(past=1),))
 _add(
-    "Squeeze",
-    shapes.squeeze,
-    contents.reshaped,
-    _squeeze_demands,
-    attributes=(check.axes(1),),
+    "Squeeze", shapes=shapes.squeeze, demands=_squeeze_demands, attributes=(check.axes(1),),
     stated=Stated(claims.squeeze),
-)
-_add(
-    "Unsqueeze",
-    shapes.unsqueeze,
-    contents.reshaped,
-    attributes=(check.axes(1, more=True),),
-    stated=Stated(claims.unsqueeze),
-)
-_add("Identity", LIKE_FIRST, same, identity=lambda facts: True)
+)  # fmt: skip
+_add("Unsqueeze", shapes=shapes.unsqueeze, attributes=(check.axes(1, more=True),), stated=Stated(claims.unsqueeze))
+_add("Identity", shapes=LIKE_FIRST, contents=same, identity=lambda facts: True)
 
 
 def _lower_dropout(lowering: Lowering) -> tuple[Stage, ...]:
@@ -215,6 +193,4 @@ def _is_inference(facts: Facts) -> bool:
     return _accept_dropout(facts.view) is None
 
 
-OPERATORS.add(
-    Operator("Dropout", VIEW, _lower_dropout, free, _accept_dropout, shapes=like(0, 0), identity=_is_inference)
-)
+define("Dropout", VIEW, _lower_dropout, free, _accept_dropout, shapes=like(0, 0), identity=_is_inference)

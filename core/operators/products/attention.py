@@ -21,7 +21,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.cost import elements, per_output, traffic
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
-from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.movement.indexing import position
 from graft.core.operators.movement.manipulation import INJECTIVE
@@ -279,7 +279,7 @@ def _sum_of(left: int | str | None, right: int | str | None) -> int | str | None
 def _attention_demands(node: NodeView) -> Iterator[Equation]:
     """One batch, keys with values, heads of one size, shared by whole groups, and a mask that fits the scores."""
     whole = [demand.rank_of(node.input(number)) == 4 for number in range(3)]
-    heads = int(node.attribute("q_num_heads", 0)), int(node.attribute("kv_num_heads", 0))
+    heads = [node.attribute(name, 0) or None for name in ("q_num_heads", "kv_num_heads")]
     yield from _grouped(*(demand.operand(node, number, 1) if whole[number] else heads[number] for number in range(2)))
     yield from demand.all_of(demand.same(1, 0, 0, 0), demand.same(2, 0, 0, 0), demand.same(2, -2, 1, -2))(node)
     if all(whole):
@@ -334,17 +334,6 @@ def _heads(*names: str) -> check.Fault:
     return rule
 
 
-def _attended(node: NodeView) -> Iterator[check.Wanted]:
-    """Batches of queries, keys and values agree, and so do heads and lengths of keys and values."""
-    queries, keys = check.shape_of(node, 0), check.shape_of(node, 1)
-    if len(queries) == len(keys) == 4:
-        yield 1, (queries[0], None, None, queries[3])
-        yield 2, (queries[0], keys[1], keys[2], None)
-    elif len(queries) == len(keys) == 3:
-        yield 1, (queries[0], None, None)
-        yield 2, (queries[0], keys[1], None)
-
-
 def _cache_lengths(node: NodeView) -> Iterable[index_bounds.IndexBound]:
     """The lengths of caches are within them."""
     if node.input(6) is not None:
@@ -353,23 +342,21 @@ def _cache_lengths(node: NodeView) -> Iterable[index_bounds.IndexBound]:
         yield index_bounds.IndexBound(6, -2 % len(index_bounds.extents(node, 1)), extent, 0, extent)
 
 
-OPERATORS.add(
-    Operator(
-        "Attention",
-        frozenset({Trait.ATTENTION}),
-        _lower_attention,
-        _attention_cost,
-        _accept_attention,
-        varies=_attention_varies,
-        demands=_attention_demands,
-        shapes=shapes.attention,
-        attributes=(
-            _heads("q_num_heads", "kv_num_heads", "kv_num_heads"),
-            check.one_of("qk_matmul_output_mode", 0, 1, 2, 3),
-        ),
-        operands=(check.agree(_attended),),
-        indices=_cache_lengths,
-    )
+define(
+    "Attention",
+    frozenset({Trait.ATTENTION}),
+    _lower_attention,
+    _attention_cost,
+    _accept_attention,
+    varies=_attention_varies,
+    demands=_attention_demands,
+    shapes=shapes.attention,
+    attributes=(
+        _heads("q_num_heads", "kv_num_heads", "kv_num_heads"),
+        check.one_of("qk_matmul_output_mode", 0, 1, 2, 3),
+    ),
+    asked_when_loaded=True,
+    indices=_cache_lengths,
 )
 
 # ---- Rotary embedding ---------------------------------------------------------------------------------------------
@@ -473,10 +460,8 @@ def _positions(node: NodeView) -> Iterable[index_bounds.IndexBound]:
         yield index_bounds.IndexBound(3, 0, extent, 0, index_bounds.plus(extent, -1))
 
 
-OPERATORS.add(
-    Operator(
-        "RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), _accept_rotary, varies=_rotary_varies,
-        demands=_rotary_demands, shapes=LIKE_FIRST,
-        attributes=(check.at_least(0, "rotary_embedding_dim"), _heads("num_heads")), indices=_positions,
-    )
+define(
+    "RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), _accept_rotary, varies=_rotary_varies,
+    demands=_rotary_demands, shapes=LIKE_FIRST,
+    attributes=(check.at_least(0, "rotary_embedding_dim"), _heads("num_heads")), indices=_positions,
 )  # fmt: skip

@@ -14,11 +14,10 @@ from itertools import combinations
 from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition import build as b
-from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.demands import Demand
-from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.products import shapes
 from graft.core.reject import Reject
@@ -91,11 +90,10 @@ def _inner(first: int, second: int) -> Demand:
 
 
 MATRICES = _inner(0, 1)
-OPERATORS.add(
-    Operator(
-        "MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul
-    )
-)
+define(
+    "MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul,
+    channels_of_weights=lambda node: -1,
+)  # fmt: skip
 
 # ---- Gemm ---------------------------------------------------------------------------------------------------------
 
@@ -140,7 +138,7 @@ def _gemm_cost(node: NodeView) -> Cost:
 def _gemm_demands(node: NodeView) -> Iterator[Equation]:
     transposed = node.attribute("transA", 0), node.attribute("transB", 0)
     yield from demand.same(0, 0 if transposed[0] else 1, 1, 1 if transposed[1] else 0)(node)
-    yield from demand.expanding_to_result(2)(node)
+    yield from demand.all_of(demand.ranked({2: 2}, "at most"), demand.expanding_to_result(2))(node)
 
 
 def _accept_gemm(node: NodeView) -> Reject | None:
@@ -150,23 +148,10 @@ def _accept_gemm(node: NodeView) -> Reject | None:
     return None
 
 
-def _sum_of_product(node: NodeView) -> str | None:
-    """The third operand of Gemm broadcasts to the product of the others."""
-    a, c, shape = check.shape_of(node, 0), check.shape_of(node, 1), check.shape_of(node, 2)
-    if len(a) != 2 or len(c) != 2 or node.input(2) is None:
-        return None
-    product = (a[1 if node.attribute("transA", 0) else 0], c[0 if node.attribute("transB", 0) else 1])
-    tail = product[2 - len(shape) :] if len(shape) <= 2 else ()
-    if len(shape) > 2 or any(one != 1 and check.differ(one, other) for one, other in zip(shape, tail, strict=True)):
-        return f"its third input has shape {check.text_of(shape)}, which does not broadcast to {check.text_of(product)}"
-    return None
-
-
-OPERATORS.add(
-    Operator(
-        "Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
-        shapes=shapes.gemm, operands=(_sum_of_product,),
-    )
+define(
+    "Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
+    shapes=shapes.gemm, asked_when_loaded=True,
+    channels_of_weights=lambda node: 0 if node.attribute("transB", 0) else 1,
 )  # fmt: skip
 
 # ---- Einsum -------------------------------------------------------------------------------------------------------
@@ -313,11 +298,9 @@ def _einsum_demands(node: NodeView) -> Iterator[Equation]:
                 yield from demand.equation(demand.operand(node, *other), demand.operand(node, number, axis), kind)
 
 
-OPERATORS.add(
-    Operator(
-        "Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=anything, demands=_einsum_demands,
-        shapes=shapes.einsum,
-    )
+define(
+    "Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=anything, demands=_einsum_demands,
+    shapes=shapes.einsum,
 )  # fmt: skip
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
@@ -380,19 +363,16 @@ def _lower_qlinear_matmul(lowering: Lowering) -> tuple[Stage, ...]:
     return (product(sums, (b.extents(x), left), (b.extents(y), right), "int32"), b.compute(target, value))
 
 
-OPERATORS.add(
-    Operator(
-        "MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=anything,
-        demands=demand.all_of(MATRICES, demand.parameters(2, of=0, axis=-2), demand.parameters(3, of=1, axis=-1)),
-        shapes=shapes.matmul,
-    )
+define(
+    "MatMulInteger", CONTRACTION, _lower_matmul_integer, _matmul_cost, varies=anything,
+    demands=demand.all_of(MATRICES, demand.parameters(2, of=0, axis=-2), demand.parameters(3, of=1, axis=-1)),
+    shapes=shapes.matmul,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost, varies=anything,
-        demands=demand.all_of(
-            _inner(0, 3), demand.parameters(1, 2, of=0, axis=-2), demand.parameters(4, 5, 6, 7, of=3, axis=-1)
-        ),
-        shapes=shapes.quantized_matmul,
-    )
+define(
+    "QLinearMatMul", CONTRACTION, _lower_qlinear_matmul, _matmul_cost, varies=anything,
+    demands=demand.all_of(
+        _inner(0, 3), demand.parameters(1, 2, of=0, axis=-2), demand.parameters(4, 5, 6, 7, of=3, axis=-1)
+    ),
+    shapes=shapes.quantized_matmul,
+    channels_of_weights=lambda node: -1,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement.manipulation import integers
@@ -140,11 +140,9 @@ def _dft_varies(node: NodeView) -> Reject | None:
 
 
 FOURIER = frozenset({Trait.CONTRACTION})
-OPERATORS.add(
-    Operator(
-        "DFT", FOURIER, _lower_dft, per_output(80), _accept_dft, varies=_dft_varies, shapes=shapes.fourier_transform,
-        attributes=(check.constant_axis(2),),
-    )
+define(
+    "DFT", FOURIER, _lower_dft, per_output(80), _accept_dft, varies=_dft_varies, shapes=shapes.fourier_transform,
+    attributes=(check.constant_axis(2),),
 )  # fmt: skip
 
 # ---- STFT ---------------------------------------------------------------------------------------------------------
@@ -229,9 +227,7 @@ def _stft_demands(node: NodeView) -> Iterator[Equation]:
     yield from demand.equation(points, demand.operand(node, 0, 1), "at most")
 
 
-OPERATORS.add(
-    Operator(
-        "STFT", FOURIER, _lower_stft, per_output(80), _accept_stft, varies=_stft_varies, demands=_stft_demands,
-        shapes=shapes.short_time_transform,
-    )
+define(
+    "STFT", FOURIER, _lower_stft, per_output(80), _accept_stft, varies=_stft_varies, demands=_stft_demands,
+    shapes=shapes.short_time_transform,
 )  # fmt: skip

@@ -17,23 +17,14 @@ from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.cost import traffic
-from graft.core.operators.definition.table import OPERATORS, Cost, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.products import shapes
 from graft.core.operators.products.contraction import shape_of
 from graft.core.operators.products.recurrent_layer import GATES, NEED_ALPHA, PLAIN, Layer, layer_of
 from graft.core.reject import Reject
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import Contraction
-from graft.core.tensor_ir.ir import (
-    Axis,
-    Buffer,
-    Expression,
-    Load,
-    Reduction,
-    Scan,
-    Stage,
-    Variable,
-)
 from graft.core.types import FLOATS, Type, is_custom
 
 
@@ -41,22 +32,22 @@ from graft.core.types import FLOATS, Type, is_custom
 class At:
     """A place in the states of a direction: step (or the one before), row of the batch, hidden unit."""
 
-    step: Expression
-    before: Expression
-    row: Expression
-    unit: Expression
+    step: ir.Expression
+    before: ir.Expression
+    row: ir.Expression
+    unit: ir.Expression
 
-    def of(self, buffer: Buffer) -> Expression:
+    def of(self, buffer: ir.Buffer) -> ir.Expression:
         """Return what is stored there."""
-        return Load(buffer, (self.step, self.row, self.unit))
+        return ir.Load(buffer, (self.step, self.row, self.unit))
 
-    def last(self, buffer: Buffer) -> Expression:
+    def last(self, buffer: ir.Buffer) -> ir.Expression:
         """Return what the step before has stored there."""
-        return Load(buffer, (self.before, self.row, self.unit))
+        return ir.Load(buffer, (self.before, self.row, self.unit))
 
 
-Start = Callable[[At], Expression]
-Finish = Callable[[Expression, At], Expression]
+Start = Callable[[At], ir.Expression]
+Finish = Callable[[ir.Expression, At], ir.Expression]
 
 
 @dataclass(slots=True)
@@ -66,80 +57,80 @@ class _Direction:
     layer: Layer
     number: int
     lowering: Lowering
-    hidden: Buffer = field(init=False)
-    cell: Buffer = field(init=False)
-    step: Variable = field(init=False)
-    stages: list[Stage] = field(default_factory=list)
-    _rows: list[Buffer] = field(default_factory=list)
+    hidden: ir.Buffer = field(init=False)
+    cell: ir.Buffer = field(init=False)
+    step: ir.Variable = field(init=False)
+    stages: list[ir.Stage] = field(default_factory=list)
+    _rows: list[ir.Buffer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.hidden, self.step = self._temporary(), Variable("step")
+        self.hidden, self.step = self._temporary(), ir.Variable("step")
         self.cell = self._temporary() if self.layer.kind == "LSTM" else self.hidden
         late = self.layer.kind == "GRU" and self.layer.linear_before_reset
         self._rows = [self._projected(gate, late and gate == 2) for gate in range(self.layer.gates)]
         {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}[self.layer.kind]()
 
-    def _temporary(self) -> Buffer:
+    def _temporary(self) -> ir.Buffer:
         return self.lowering.temporary(self.layer.dtype, (self.layer.steps, self.layer.batch, self.layer.hidden))
 
-    def _zero(self) -> Expression:
+    def _zero(self) -> ir.Expression:
         return b.constant(0, self.layer.dtype)
 
     # ---- Sums
 
-    def _bias(self, gate: int, unit: Expression, *, recurrent: bool) -> Expression:
+    def _bias(self, gate: int, unit: ir.Expression, *, recurrent: bool) -> ir.Expression:
         bias, first = self.layer.optional(3), (gate + (self.layer.gates if recurrent else 0)) * self.layer.hidden
         return self._zero() if bias is None else b.load(bias, self.number, b.add(unit, first))
 
-    def _weight(self, number: int, gate: int, unit: Expression, k: Expression) -> Expression:
+    def _weight(self, number: int, gate: int, unit: ir.Expression, k: ir.Expression) -> ir.Expression:
         return b.load(self.layer.input(number), self.number, b.add(unit, gate * self.layer.hidden), k)
 
-    def _projected(self, gate: int, late: bool) -> Buffer:
+    def _projected(self, gate: int, late: bool) -> ir.Buffer:
         """``X W^T + Wb + Rb`` of a gate for all positions; without Rb where a reset gate comes before it (``late``)."""
-        target, x, k = self._temporary(), self.layer.input(0), Variable("k")
+        target, x, k = self._temporary(), self.layer.input(0), ir.Variable("k")
         axes = time, row, unit = b.variables(3)
-        term = b.multiply(Load(x, (*self.layer.sequence(time, row), k)), self._weight(1, gate, unit, k))
+        term = b.multiply(ir.Load(x, (*self.layer.sequence(time, row), k)), self._weight(1, gate, unit, k))
         start = self._bias(gate, unit, recurrent=False)
         if not late and self.layer.optional(3) is not None:
             start = b.add(start, self._bias(gate, unit, recurrent=True))
-        reduction = Reduction("add", (Axis(k, b.index(self.layer.features)),), start)
-        self.stages.append(Stage(target, axes, term, reduction, structure=Contraction()))
+        reduction = ir.Reduction("add", (ir.Axis(k, b.index(self.layer.features)),), start)
+        self.stages.append(ir.Stage(target, axes, term, reduction, structure=Contraction()))
         return target
 
-    def _given(self, gate: int, at: At) -> Expression:
+    def _given(self, gate: int, at: At) -> ir.Expression:
         """The projection of the input that a step reads."""
-        return Load(self._rows[gate], (self.layer.time(self.number, at.step, at.row)[0], at.row, at.unit))
+        return ir.Load(self._rows[gate], (self.layer.time(self.number, at.step, at.row)[0], at.row, at.unit))
 
-    def _scan(self, initial: Expression | None = None) -> Scan:
-        return Scan(self.step, initial)
+    def _scan(self, initial: ir.Expression | None = None) -> ir.Scan:
+        return ir.Scan(self.step, initial)
 
-    def _place(self, axes: Sequence[Variable]) -> At:
+    def _place(self, axes: Sequence[ir.Variable]) -> At:
         return At(self.step, self._scan().previous, *axes)
 
     def _sum(
-        self, gate: int, finish: Finish, target: Buffer | None = None, gated: Buffer | None = None,
-        start: Start | None = None, initial: Callable[[At], Expression] | None = None,
-    ) -> Buffer:  # fmt: skip
+        self, gate: int, finish: Finish, target: ir.Buffer | None = None, gated: ir.Buffer | None = None,
+        start: Start | None = None, initial: Callable[[At], ir.Expression] | None = None,
+    ) -> ir.Buffer:  # fmt: skip
         """``finish(projection + state R^T)``; the state is that of the step before, or ``gated`` of this one."""
-        target, k = target or self._temporary(), Variable("k")
+        target, k = target or self._temporary(), ir.Variable("k")
         at = self._place(b.variables(2))
         step, state = (at.before, self.hidden) if gated is None else (at.step, gated)
-        term = b.multiply(Load(state, (step, at.row, k)), self._weight(2, gate, at.unit, k))
+        term = b.multiply(ir.Load(state, (step, at.row, k)), self._weight(2, gate, at.unit, k))
         first = self._given(gate, at) if start is None else start(at)
-        reduction = Reduction("add", (Axis(k, b.index(self.layer.hidden)),), first)
-        total = Variable("total", Type(self.layer.dtype))
+        reduction = ir.Reduction("add", (ir.Axis(k, b.index(self.layer.hidden)),), first)
+        total = ir.Variable("total", Type(self.layer.dtype))
         scan = self._scan(None if initial is None else initial(at))
-        axes = (self.step, *(axis for axis in (at.row, at.unit) if isinstance(axis, Variable)))
-        whole = Stage(target, axes, term, reduction, total, finish(total, at), structure=Contraction(), order=scan)
+        axes = (self.step, *(axis for axis in (at.row, at.unit) if isinstance(axis, ir.Variable)))
+        whole = ir.Stage(target, axes, term, reduction, total, finish(total, at), structure=Contraction(), order=scan)
         self.stages.append(whole)
         return target
 
-    def _each(self, value: Start, target: Buffer | None = None, initial: Start | None = None) -> Buffer:
+    def _each(self, value: Start, target: ir.Buffer | None = None, initial: Start | None = None) -> ir.Buffer:
         """``value`` of every place at a step."""
         target, axes = target or self._temporary(), b.variables(2)
         at = self._place(axes)
         scan = self._scan(None if initial is None else initial(at))
-        self.stages.append(Stage(target, (self.step, *axes), value(at), order=scan))
+        self.stages.append(ir.Stage(target, (self.step, *axes), value(at), order=scan))
         return target
 
     # ---- States
@@ -149,18 +140,18 @@ class _Direction:
         given = self.layer.optional(number)
         if given is None:
             return lambda at: self._zero()
-        return lambda at: Load(given, (*self.layer.state(self.number, at.row), at.unit))
+        return lambda at: ir.Load(given, (*self.layer.state(self.number, at.row), at.unit))
 
-    def _kept(self, value: Expression, state: Buffer, at: At) -> Expression:
+    def _kept(self, value: ir.Expression, state: ir.Buffer, at: At) -> ir.Expression:
         """The new state, or the old one where the row has ended."""
         runs = self.layer.time(self.number, at.step, at.row)[1]
         return value if runs is None else b.select(runs, value, at.last(state))
 
-    def _apply(self, function: int, x: Expression) -> Expression:
+    def _apply(self, function: int, x: ir.Expression) -> ir.Expression:
         return self.layer.apply(self.number, function, x)
 
     def _rnn(self) -> None:
-        def finish(total: Expression, at: At) -> Expression:
+        def finish(total: ir.Expression, at: At) -> ir.Expression:
             return self._kept(self._apply(0, total), self.hidden, at)
 
         self._sum(0, finish, self.hidden, initial=self.first(5))
@@ -169,8 +160,8 @@ class _Direction:
         """``i, o, f, c`` in this order; peepholes in the order ``i, o, f``."""
         peepholes = self.layer.optional(7)
 
-        def gate(number: int, cell: Start) -> Buffer:
-            def finish(total: Expression, at: At) -> Expression:
+        def gate(number: int, cell: Start) -> ir.Buffer:
+            def finish(total: ir.Expression, at: At) -> ir.Expression:
                 if peepholes is not None:
                     unit = b.add(at.unit, number * self.layer.hidden)
                     total = b.add(total, b.multiply(b.load(peepholes, self.number, unit), cell(at)))
@@ -184,7 +175,7 @@ class _Direction:
         f = self._each(lambda at: b.subtract(one, at.of(i))) if couple else gate(2, lambda at: at.last(self.cell))
         c = self._sum(3, lambda total, at: self._apply(1, total))
 
-        def cell(at: At) -> Expression:
+        def cell(at: At) -> ir.Expression:
             new = b.add(b.multiply(at.of(f), at.last(self.cell)), b.multiply(at.of(i), at.of(c)))
             return self._kept(new, self.cell, at)
 
@@ -192,7 +183,7 @@ class _Direction:
         o = gate(1, lambda at: at.of(self.cell))
         squashed = self.layer.functions[self.number][2]
 
-        def hidden(at: At) -> Expression:
+        def hidden(at: At) -> ir.Expression:
             return self._kept(b.multiply(at.of(o), squashed(at.of(self.cell))), self.hidden, at)
 
         self._each(hidden, self.hidden, self.first(5))
@@ -208,7 +199,7 @@ class _Direction:
             gated = self._each(lambda at: b.multiply(at.of(r), at.last(self.hidden)))
             new = self._sum(2, lambda total, at: self._apply(1, total), gated=gated)
 
-        def hidden(at: At) -> Expression:
+        def hidden(at: At) -> ir.Expression:
             one = b.constant(1, self.layer.dtype)
             kept = b.multiply(at.of(z), at.last(self.hidden))
             return self._kept(b.add(b.multiply(b.subtract(one, at.of(z)), at.of(new)), kept), self.hidden, at)
@@ -217,16 +208,16 @@ class _Direction:
 
 
 def _every(
-    directions: Sequence[_Direction], number: Expression, value: Callable[[_Direction], Expression]
-) -> Expression:
+    directions: Sequence[_Direction], number: ir.Expression, value: Callable[[_Direction], ir.Expression]
+) -> ir.Expression:
     """``value`` of the direction with a number."""
     first, *rest = map(value, directions)
     return b.select(b.equal(number, 0), first, rest[0]) if rest else first
 
 
-def _widened(lowering: Lowering) -> tuple[list[Stage], tuple[Buffer | None, ...]]:
+def _widened(lowering: Lowering) -> tuple[list[ir.Stage], tuple[ir.Buffer | None, ...]]:
     """Return the inputs with 16-bit floats as float32, and the stages that make them so: states are not rounded."""
-    stages, inputs = list[Stage](), list[Buffer | None]()
+    stages, inputs = list[ir.Stage](), list[ir.Buffer | None]()
     for buffer in lowering.inputs:
         if buffer is None or b.wide(buffer.dtype) == buffer.dtype:
             inputs.append(buffer)
@@ -237,7 +228,7 @@ def _widened(lowering: Lowering) -> tuple[list[Stage], tuple[Buffer | None, ...]
     return stages, tuple(inputs)
 
 
-def _lower(lowering: Lowering) -> tuple[Stage, ...]:
+def _lower(lowering: Lowering) -> tuple[ir.Stage, ...]:
     widening, inputs = _widened(lowering)
     layer = layer_of(lowering.node, inputs, lowering.outputs)
     directions = [_Direction(layer, number, lowering) for number in range(len(layer.reverse))]
@@ -245,12 +236,12 @@ def _lower(lowering: Lowering) -> tuple[Stage, ...]:
     y = layer.output(0)
     if y is not None:
 
-        def sequence(axes: tuple[Variable, ...]) -> Expression:
+        def sequence(axes: tuple[ir.Variable, ...]) -> ir.Expression:
             (row, time, number, unit) = axes if layer.batch_first else (axes[2], axes[0], axes[1], axes[3])
 
-            def value(direction: _Direction) -> Expression:
+            def value(direction: _Direction) -> ir.Expression:
                 step, runs = layer.time(direction.number, time, row)  # its own inverse
-                state = Load(direction.hidden, (step, row, unit))
+                state = ir.Load(direction.hidden, (step, row, unit))
                 return state if runs is None else b.select(runs, state, 0)
 
             return _every(directions, number, value)
@@ -263,13 +254,13 @@ def _lower(lowering: Lowering) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def _final(layer: Layer, directions: Sequence[_Direction], output: int, axes: tuple[Variable, ...]) -> Expression:
+def _final(layer: Layer, directions: Sequence[_Direction], output: int, axes: tuple[ir.Variable, ...]) -> ir.Expression:
     """The hidden state (output 1) or the cell (2) after the last step."""
     row, number = (axes[0], axes[1]) if layer.batch_first else (axes[1], axes[0])
     known = isinstance(layer.steps, int)
     at = At(layer.last if known else b.maximum(layer.last, 0), b.index(-1), row, axes[2])
 
-    def value(direction: _Direction) -> Expression:
+    def value(direction: _Direction) -> ir.Expression:
         last, first = at.of(direction.hidden if output == 1 else direction.cell), direction.first(4 + output)
         if layer.steps == 0:
             return first(at)
@@ -313,7 +304,8 @@ def _demands(node: NodeView) -> Iterator[Equation]:
     gates, batch = GATES[node.op_type], 0 if node.attribute("layout", 0) else 1
     units = demand.operand(node, 2, 2)
     all_gates = demand.times(units, gates)
-    yield from demand.same(1, 2, 0, 2)(node)
+    ranks = {0: 3, 1: 3, 2: 3, 3: 2, 4: 1, 5: 3, 6: 3, 7: 2}
+    yield from demand.all_of(demand.ranked(ranks), demand.same(1, 2, 0, 2))(node)
     wanted = {1: (1, all_gates), 2: (1, all_gates), 3: (1, demand.times(all_gates, 2)), 7: (1, demand.times(units, 3))}
     for number, (axis, extent) in {**wanted, 5: (2, units), 6: (2, units)}.items():
         yield from demand.equation(demand.operand(node, number, axis), extent)
@@ -325,28 +317,6 @@ def _demands(node: NodeView) -> Iterator[Equation]:
         yield from demand.equation(demand.operand(node, number, axis), demand.operand(node, 0, batch))
 
 
-def _layer_extents(gates: int) -> check.Fault:
-    """Weights, bias, lengths, states and peepholes of a recurrent layer."""
-
-    def wanted(node: NodeView) -> Iterator[check.Wanted]:
-        image, weights = check.shape_of(node, 0), check.shape_of(node, 1)
-        if len(image) != 3 or len(weights) != 3:
-            return
-        by_batch = bool(node.attribute("layout", 0))
-        batch, directions = image[0 if by_batch else 1], weights[0]
-        rows, hidden = weights[1], weights[1] // gates if isinstance(weights[1], int) else None
-        state = (batch, directions, hidden) if by_batch else (directions, batch, hidden)
-        yield 1, (directions, check.times(hidden, gates), image[2])
-        yield 2, (directions, rows, hidden)
-        yield 3, (directions, check.times(rows, 2))
-        yield 4, (batch,)
-        yield 5, state
-        yield 6, state
-        yield 7, (directions, check.times(hidden, 3))
-
-    return check.agree(wanted)
-
-
 _CHECKS = (
     check.at_least(1, "hidden_size"),
     check.at_least(0, "clip"),
@@ -355,11 +325,9 @@ _CHECKS = (
 )
 
 
-for _name, _gates in GATES.items():
-    OPERATORS.add(
-        Operator(
-            _name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands,
-            shapes=shapes.recurrent, attributes=_CHECKS, operands=(_layer_extents(_gates),),
-            indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))),
-        )
+for _name in GATES:
+    define(
+        _name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands,
+        shapes=shapes.recurrent, attributes=_CHECKS, asked_when_loaded=True,
+        indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))),
     )  # fmt: skip

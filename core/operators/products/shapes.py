@@ -39,12 +39,12 @@ def einsum(facts: Facts) -> list[Shape | None]:
     equation = facts.attribute("equation").replace(" ", "")
     terms, arrow, result = equation.partition("->")
     letters = terms.split(",")
-    if any(shape is None for shape in facts.shapes) or len(letters) != len(facts.shapes):
+    shapes = [facts.known(number) for number in range(len(facts.shapes))]
+    if len(letters) != len(shapes):
         return []
     extents: dict[str, Dimension] = {}
     dots: list[Shape] = []
-    for term, shape in zip(letters, facts.shapes, strict=True):
-        assert shape is not None
+    for term, shape in zip(letters, shapes, strict=True):
         before, ellipsis, after = term.partition("...")
         middle = len(shape) - len(before) - len(after)
         if ellipsis:
@@ -61,9 +61,7 @@ def einsum(facts: Facts) -> list[Shape | None]:
 
 def attention(facts: Facts) -> list[Shape | None]:
     """Return the shapes of the result, of present keys and values, and of the scores."""
-    query, key, value = facts.shape(0), facts.shape(1), facts.shape(2)
-    if query is None or key is None or value is None:
-        return []
+    query, key, value = facts.known(0), facts.known(1), facts.known(2)
     heads, shared = facts.attribute("q_num_heads"), facts.attribute("kv_num_heads")
     split, keys, values = query, key, value
     if len(query) == 4:
@@ -88,9 +86,7 @@ def _split(shape: Shape, heads: int) -> Shape:
 
 def recurrent(facts: Facts) -> list[Shape | None]:
     """Return the shapes of all hidden states, of the last one, and of the last cell."""
-    x, recurrence = facts.shape(0), facts.shape(2)
-    if x is None or recurrence is None:
-        return []
+    x, recurrence = facts.known(0), facts.known(2)
     hidden: Dimension = facts.attribute("hidden_size", recurrence[2])
     directions = 2 if facts.attribute("direction", "forward") == "bidirectional" else 1
     if facts.attribute("layout", 0):
@@ -102,9 +98,9 @@ def recurrent(facts: Facts) -> list[Shape | None]:
 
 def short_time_transform(facts: Facts) -> list[Shape | None]:
     """Return the shape of an STFT: frames that fit into the signal, and the points, or half of them, of each."""
-    signal, steps, window, lengths = facts.shape(0), facts.numbers(1), facts.shape(2), facts.numbers(3)
+    signal, steps, window, lengths = facts.known(0), facts.numbers(1), facts.shape(2), facts.numbers(3)
     length = lengths[0] if lengths else window[0] if window else None
-    if signal is None or not steps or not isinstance(length, int):
+    if not steps or not isinstance(length, int):
         return []
     count = None if signal[1] is None else add(floordiv(subtract(signal[1], length), steps[0]), 1)
     return [(signal[0], count, length // 2 + 1 if facts.attribute("onesided", 1) else length, 2)]
@@ -112,10 +108,10 @@ def short_time_transform(facts: Facts) -> list[Shape | None]:
 
 def fourier_transform(facts: Facts) -> list[Shape | None]:
     """Return the shape of a DFT: its points, or half of them, along the axis, with two parts each, or one."""
-    signal, lengths, axes = facts.shape(0), facts.elements(1), facts.numbers(2)
+    signal, lengths, axes = facts.known(0), facts.elements(1), facts.numbers(2)
     given = facts.view.input(2)
     place = facts.attribute("axis", -2) if given is None else axes[0] if axes else None
-    if signal is None or not isinstance(place, int):
+    if not isinstance(place, int):
         return []
     place, is_half, is_inverse = place % len(signal), facts.attribute("onesided", 0), facts.attribute("inverse", 0)
     extent = signal[place]

@@ -7,17 +7,18 @@ A row is what one reduction sees. Temporaries of one value per row have the shap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
-from graft.core.operators.definition.facts import ShapeRule, normal_axis
+from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
-from graft.core.operators.definition.varying import Check, anything, fixed
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
+from graft.core.operators.definition.varying import anything, fixed
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
 from graft.core.operators.reductions.reduction import Axes, mean_of, rows, square, trailing
 from graft.core.operators.reductions.shapes import statistics
@@ -68,24 +69,16 @@ def _exponentials(lowering: Lowering, axes: Axes) -> tuple[list[Stage], Source, 
     return stages, difference, total
 
 
-def _lower_softmax(lowering: Lowering) -> tuple[Stage, ...]:
-    axes = _one_axis(lowering, -1)
-    stages, difference, total = _exponentials(lowering, axes)
+def _over_the_row(share: Callable[[Expression, Expression], Expression]) -> LowerFunction:
+    """Lower to ``share(x - maximum, sum of exponentials)`` of each element."""
 
-    def value(position: Indices) -> Expression:
-        return b.divide(exp_of_nonpositive(difference(position)), b.load(total, *axes.row(position)))
+    def lower(lowering: Lowering) -> tuple[Stage, ...]:
+        axes = _one_axis(lowering, -1)
+        stages, difference, total = _exponentials(lowering, axes)
+        result = b.compute(lowering.output(), lambda i: share(difference(i), b.load(total, *axes.row(i))))
+        return (*stages, result)
 
-    return (*stages, b.compute(lowering.output(), value))
-
-
-def _lower_log_softmax(lowering: Lowering) -> tuple[Stage, ...]:
-    axes = _one_axis(lowering, -1)
-    stages, difference, total = _exponentials(lowering, axes)
-
-    def value(position: Indices) -> Expression:
-        return b.subtract(difference(position), b.intrinsic("log", b.load(total, *axes.row(position))))
-
-    return (*stages, b.compute(lowering.output(), value))
+    return lower
 
 
 def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
@@ -108,23 +101,12 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
     )
 
 
-OPERATORS.add(
-    Operator(
-        "Softmax", ROW_WISE, _lower_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.AXIS,),
-    )
+_softmax = partial(
+    define, traits=ROW_WISE, cost=per_output(20), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "LogSoftmax", ROW_WISE, _lower_log_softmax, per_output(20), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.AXIS,),
-    )
-)  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "Hardmax", ROW_WISE, _lower_hardmax, per_output(3), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,)
-    )
-)
+_softmax("Softmax", lower=_over_the_row(lambda difference, total: b.divide(exp_of_nonpositive(difference), total)))
+_softmax("LogSoftmax", lower=_over_the_row(lambda difference, total: b.subtract(difference, b.intrinsic("log", total))))
+_softmax("Hardmax", lower=_lower_hardmax, cost=per_output(3))
 
 # ---- Mean and variance --------------------------------------------------------------------------------------------
 
@@ -273,63 +255,20 @@ def _lower_lp_norm(lowering: Lowering) -> tuple[Stage, ...]:
     return (stage, b.compute(lowering.output(), value))
 
 
-def _for_each_channel(node: NodeView) -> Iterator[check.Wanted]:
-    """Scale and bias of a normalisation have an element for each channel."""
-    if len(shape := check.shape_of(node, 0)) > 1:
-        yield from ((1, (shape[1],)), (2, (shape[1],)))
-
-
-def _row_wise(
-    name: str,
-    lower: LowerFunction,
-    varies: Check | None = None,
-    demands: demand.Demand | None = None,
-    shapes: ShapeRule = LIKE_FIRST,
-    attributes: Sequence[check.Fault] = (),
-    operands: Sequence[check.Fault] = (),
-) -> None:
-    OPERATORS.add(
-        Operator(
-            name, ROW_WISE, lower, per_output(8), varies=varies, demands=demands,
-            shapes=shapes, attributes=attributes, operands=operands,
-        )
-    )  # fmt: skip
-
-
-_row_wise(
-    "LayerNormalization",
-    _lower_layer_norm,
-    anything,
-    demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)),
-    shapes=statistics,
-    attributes=(check.AXIS, check.EPSILON),
-)
-_row_wise(
-    "RMSNormalization",
-    _lower_rms_norm,
-    anything,
-    demand.expanding(1, 0),
-    shapes=statistics,
-    attributes=(check.AXIS, check.EPSILON),
-)
-_row_wise(
-    "InstanceNormalization",
-    _lower_instance_norm,
-    fixed(1),
-    demand.vectors(1, 2, of=0, axis=1),
-    attributes=(check.EPSILON,),
-    operands=(check.agree(_for_each_channel),),
-)
-_row_wise(
-    "GroupNormalization",
-    _lower_group_norm,
-    fixed(1),
-    demand.vectors(1, 2, of=0, axis=1),
-    attributes=(check.divides("num_groups", 1), check.EPSILON),
-    operands=(check.agree(_for_each_channel),),
-)
-_row_wise("MeanVarianceNormalization", _lower_mean_variance, anything, attributes=(check.axes("axes"),))
-_row_wise("LpNormalization", _lower_lp_norm, anything, attributes=(check.AXIS, check.one_of("p", 1, 2)))
+_normalise = partial(define, traits=ROW_WISE, cost=per_output(8), varies=anything, shapes=LIKE_FIRST)
+_by_channel = partial(_normalise, varies=fixed(1), demands=demand.vectors(1, 2, of=0, axis=1), asked_when_loaded=True)
+_normalise(
+    "LayerNormalization", lower=_lower_layer_norm, shapes=statistics, attributes=(check.AXIS, check.EPSILON),
+    demands=demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)),
+)  # fmt: skip
+_normalise(
+    "RMSNormalization", lower=_lower_rms_norm, shapes=statistics, attributes=(check.AXIS, check.EPSILON),
+    demands=demand.expanding(1, 0),
+)  # fmt: skip
+_by_channel("InstanceNormalization", lower=_lower_instance_norm, attributes=(check.EPSILON,))
+_by_channel("GroupNormalization", lower=_lower_group_norm, attributes=(check.divides("num_groups", 1), check.EPSILON))
+_normalise("MeanVarianceNormalization", lower=_lower_mean_variance, attributes=(check.axes("axes"),))
+_normalise("LpNormalization", lower=_lower_lp_norm, attributes=(check.AXIS, check.one_of("p", 1, 2)))
 
 # ---- Batch and local response normalisation -----------------------------------------------------------------------
 
@@ -385,15 +324,11 @@ def power(base: Expression, exponent: float) -> Expression:
     return base if math.isclose(exponent, 1.0) else b.intrinsic("pow", base, exponent)
 
 
-OPERATORS.add(
-    Operator(
-        "BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything,
-        demands=demand.vectors(1, 2, 3, 4, of=0, axis=1), shapes=like(0, 3, 4), attributes=(check.EPSILON,),
-    )
+define(
+    "BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything,
+    demands=demand.vectors(1, 2, 3, 4, of=0, axis=1), shapes=like(0, 3, 4), attributes=(check.EPSILON,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST,
-        attributes=(check.at_least(1, "size"),),
-    )
+define(
+    "LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST,
+    attributes=(check.at_least(1, "size"),),
 )  # fmt: skip

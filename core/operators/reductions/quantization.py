@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
-from graft.core.operators.definition.table import OPERATORS, Lowering, Operator, Trait
+from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
 from graft.core.operators.reductions.reduction import Axes, rows
@@ -182,35 +183,13 @@ def _quantised_axis(node: NodeView) -> str | None:
     return None if scale is not None and scale.static_shape in ((), (1,)) else check.AXIS(node)
 
 
-def _scale_for_each(node: NodeView) -> str | None:
-    """A scale for each position along an axis has as many elements as that."""
-    data, scale = check.shape_of(node, 0), check.shape_of(node, 1)
-    if len(scale) != 1 or scale[0] == 1 or not data or node.attribute("block_size", 0):
-        return None
-    axis = node.attribute("axis", 1) % len(data)
-    if check.differ(scale[0], data[axis]):
-        return f"it has {scale[0]} scales for axis {axis} of extent {data[axis]}"
-    return None
-
-
-_CHECKS = (_quantised_axis, check.at_least(0, "block_size"))
-
-
-OPERATORS.add(
-    Operator(
-        "QuantizeLinear", ELEMENTWISE, _lower_quantize, per_output(4), _accept, varies=_varies, demands=_demands,
-        shapes=LIKE_FIRST, attributes=_CHECKS, operands=(_scale_for_each,),
-    )
+_linear = partial(
+    define, traits=ELEMENTWISE, accepts=_accept, varies=_varies, demands=_demands, shapes=LIKE_FIRST,
+    attributes=(_quantised_axis, check.at_least(0, "block_size")), asked_when_loaded=True,
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "DequantizeLinear", ELEMENTWISE, _lower_dequantize, per_output(3), _accept, varies=_varies, demands=_demands,
-        shapes=LIKE_FIRST, attributes=_CHECKS, operands=(_scale_for_each,),
-    )
-)  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything,
-        shapes=lambda facts: [facts.shape(0), (), ()],
-    )
+_linear("QuantizeLinear", lower=_lower_quantize, cost=per_output(4))
+_linear("DequantizeLinear", lower=_lower_dequantize, cost=per_output(3))
+define(
+    "DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything,
+    shapes=lambda facts: [facts.shape(0), (), ()],
 )  # fmt: skip

@@ -13,9 +13,9 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import per_input
-from graft.core.operators.definition.facts import ContentsRule, normal_axis
+from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.stated_extents import Stated
-from graft.core.operators.definition.table import OPERATORS, LowerFunction, Lowering, Operator, Trait
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.movement.manipulation import constants_required, integers
 from graft.core.operators.reductions import shapes
@@ -67,6 +67,21 @@ class Axes:
         if len(axes) != len(self.shape):
             return list(axes)
         return [axis for dimension, axis in enumerate(axes) if dimension not in self.reduced]
+
+    last = end = row
+    """Where what a row comes to lies, of an element of the source and of the result: see `ComputedAxes`."""
+
+    def fold(
+        self,
+        lowering: Lowering,
+        operator: BinaryOperator,
+        kind: str,
+        value: Callable[[list[Expression]], Expression],
+        epilogue: Map | None = None,
+    ) -> tuple[list[Stage], Callable[[list[Expression]], Expression]]:
+        """Return the stage that reduces rows, and what a row comes to at a place of a temporary of shape `kept`."""
+        total = lowering.temporary(kind, self.kept)
+        return [rows(total, operator, self, value, epilogue)], lambda place: b.load(total, *place)
 
 
 def trailing(shape: tuple[b.Count, ...], first: int) -> Axes:
@@ -122,7 +137,7 @@ class ComputedAxes:
         triples = zip(self.is_reduced, self.shape, place, strict=True)
         return [b.select(reduced, b.subtract(b.extent(extent), 1), at) for reduced, extent, at in triples]
 
-    def source(self, place: Indices) -> list[Expression]:
+    def end(self, place: Indices) -> list[Expression]:
         """Return where the fold of an element of the result ends."""
         if self.keeps:
             return self.last(place)
@@ -137,8 +152,13 @@ class ComputedAxes:
         return self.last(chosen)
 
     def fold(
-        self, lowering: Lowering, operator: BinaryOperator, kind: str, value: Callable[[Indices], Expression]
-    ) -> tuple[list[Stage], Callable[[Sequence[Expression]], Expression]]:
+        self,
+        lowering: Lowering,
+        operator: BinaryOperator,
+        kind: str,
+        value: Callable[[list[Expression]], Expression],
+        epilogue: Map | None = None,
+    ) -> tuple[list[Stage], Callable[[list[Expression]], Expression]]:
         """Return the stages, and what they come to at an end: of no elements, what the operator starts from."""
         stages: list[Stage] = []
         current: Buffer | None = None
@@ -147,18 +167,18 @@ class ComputedAxes:
             axes, total = b.variables(len(self.shape)), lowering.temporary(kind, self.shape)
             scan = Scan(axes[axis], start)
             before = b.load(total, *axes[:axis], scan.previous, *axes[axis + 1 :])
-            own = value(axes) if current is None else b.load(current, *axes)
+            own = value([*axes]) if current is None else b.load(current, *axes)
             stages.append(Stage(total, axes, b.select(reduced, b.binary(operator, before, own), own), order=scan))
             current = total
 
-        def end(place: Sequence[Expression]) -> Expression:
+        def end(place: list[Expression]) -> Expression:
             if current is None:
                 return value(place)
             inside = [one for at, extent in zip(place, self.shape, strict=True) for one in b.inside(at, extent)]
             condition = b.all_of(inside)
             return b.select(condition, b.masked_load(current, place, inside), start) if condition else start
 
-        return stages, end
+        return stages, end if epilogue is None else lambda place: epilogue(end(place))
 
 
 def computed_axes(lowering: Lowering) -> ComputedAxes | None:
@@ -240,9 +260,9 @@ def _lower_reduce(
 
         computed = computed_axes(lowering)
         if computed is not None:
-            stages, end = computed.fold(lowering, operator, kind, value)
+            stages, total = computed.fold(lowering, operator, kind, value)
             finish = after(computed.count) if after is not None else lambda x: x
-            return (*stages, b.compute(target, lambda i: finish(end(computed.source(i)))))
+            return (*stages, b.compute(target, lambda i: finish(total(computed.end(i)))))
         axes = reduced_axes(lowering)
         if axes is None or not axes.reduced:
             finish = after(1) if after is not None else lambda x: x
@@ -296,48 +316,25 @@ def _lower_log_sum_exp(lowering: Lowering) -> tuple[Stage, ...]:
     """``m + log(sum(exp(x - m)))`` with m the maximum; of integers in float64."""
     source, target, computed = lowering.input(0), lowering.output(), computed_axes(lowering)
     kind = "float64" if source.dtype in INTEGERS else b.wide(source.dtype)
-    if computed is not None:
-        return _log_sum_exp_along(computed, lowering, kind)
-    axes = reduced_axes(lowering)
+    axes = computed or reduced_axes(lowering)
     if axes is None:
         return (b.compute(target, lambda i: b.load(source, *i)),)
-    top, total = lowering.temporary(kind, axes.kept), lowering.temporary(kind, axes.kept)
-
-    def x(position: Indices) -> Expression:
-        return b.cast(b.load(source, *position), kind)
-
-    def exponential(position: list[Expression]) -> Expression:
-        return b.intrinsic("exp", b.subtract(x(position), b.load(top, *axes.row(position))))
-
-    def value(i: Indices) -> Expression:
-        place = axes.row(i)
-        return b.add(b.intrinsic("log", b.load(total, *place)), b.load(top, *place))
-
-    return (
-        rows(top, "max", axes, x, shifted),
-        rows(total, "add", axes, exponential),
-        b.compute(target, value),
-    )
-
-
-def _log_sum_exp_along(axes: ComputedAxes, lowering: Lowering, kind: str) -> tuple[Stage, ...]:
-    source, target = lowering.input(0), lowering.output()
 
     def x(place: Indices) -> Expression:
         return b.cast(b.load(source, *place), kind)
 
-    first, top = axes.fold(lowering, "max", kind, x)
+    tops, top = axes.fold(lowering, "max", kind, x, shifted)
 
     def exponential(place: Indices) -> Expression:
-        return b.intrinsic("exp", b.subtract(x(place), shifted(top(axes.last(place)))))
+        return b.intrinsic("exp", b.subtract(x(place), top(axes.last(place))))
 
-    second, total = axes.fold(lowering, "add", kind, exponential)
+    sums, total = axes.fold(lowering, "add", kind, exponential)
 
     def value(i: Indices) -> Expression:
-        place = axes.source(i)
-        return b.add(b.intrinsic("log", total(place)), shifted(top(place)))
+        place = axes.end(i)
+        return b.add(b.intrinsic("log", total(place)), top(place))
 
-    return (*first, *second, b.compute(target, value))
+    return (*tops, *sums, b.compute(target, value))
 
 
 def _accept_axes(node: NodeView) -> Reject | None:
@@ -350,45 +347,21 @@ def _accept_axes(node: NodeView) -> Reject | None:
     return constants_required(1)(node)
 
 
-_STATED = Stated(shapes.reduced_extents)
-
-
-def _add(
-    name: str,
-    lower: LowerFunction,
-    flops: int = 1,
-    *,
-    traits: frozenset[Trait] = REDUCTION,
-    contents: ContentsRule | None = None,
-) -> None:
-    OPERATORS.add(
-        Operator(
-            name, traits, lower, per_input(flops), _accept_axes, varies=anything,
-            shapes=shapes.reduced, contents=contents, attributes=(check.axes(1),), stated=_STATED,
-        )
-    )  # fmt: skip
-
-
-_add("ReduceSum", _lower_reduce("add"), contents=shapes.reduced_contents(extents.add))
-_add("ReduceMean", _lower_reduce("add", after=mean_of, integers_in="int64"))
-_add("ReduceProd", _lower_reduce("mul"), contents=shapes.reduced_contents(extents.multiply))
-_add(
-    "ReduceMax",
-    _lower_reduce("max"),
-    traits=REDUCTION | {Trait.SELECTING},
-    contents=shapes.reduced_contents(extents.maximum),
-)
-_add(
-    "ReduceMin",
-    _lower_reduce("min"),
-    traits=REDUCTION | {Trait.SELECTING},
-    contents=shapes.reduced_contents(extents.minimum),
-)
-_add("ReduceL1", _lower_reduce("add", _absolute), 2)
-_add("ReduceL2", _lower_reduce("add", square, _always(root), "float64"), 2)
-_add("ReduceSumSquare", _lower_reduce("add", square), 2)
-_add("ReduceLogSum", _lower_reduce("add", after=_always(logarithm), integers_in="float64"))
-_add("ReduceLogSumExp", _lower_log_sum_exp, 10, traits=frozenset({Trait.ROW_WISE}))
+_add = functools.partial(
+    define, traits=REDUCTION, cost=per_input(1), accepts=_accept_axes, varies=anything, shapes=shapes.reduced,
+    attributes=(check.axes(1),), stated=Stated(shapes.reduced_extents),
+)  # fmt: skip
+_choose = functools.partial(_add, traits=REDUCTION | {Trait.SELECTING})
+_add("ReduceSum", lower=_lower_reduce("add"), contents=shapes.reduced_contents(extents.add))
+_add("ReduceMean", lower=_lower_reduce("add", after=mean_of, integers_in="int64"))
+_add("ReduceProd", lower=_lower_reduce("mul"), contents=shapes.reduced_contents(extents.multiply))
+_choose("ReduceMax", lower=_lower_reduce("max"), contents=shapes.reduced_contents(extents.maximum))
+_choose("ReduceMin", lower=_lower_reduce("min"), contents=shapes.reduced_contents(extents.minimum))
+_add("ReduceL1", lower=_lower_reduce("add", _absolute), cost=per_input(2))
+_add("ReduceL2", lower=_lower_reduce("add", square, _always(root), "float64"), cost=per_input(2))
+_add("ReduceSumSquare", lower=_lower_reduce("add", square), cost=per_input(2))
+_add("ReduceLogSum", lower=_lower_reduce("add", after=_always(logarithm), integers_in="float64"))
+_add("ReduceLogSumExp", traits=frozenset({Trait.ROW_WISE}), lower=_lower_log_sum_exp, cost=per_input(10))
 
 # ---- ArgMax and ArgMin --------------------------------------------------------------------------------------------
 
@@ -422,15 +395,9 @@ def _lower_arg(operator: BinaryOperator) -> LowerFunction:
     return lower
 
 
-OPERATORS.add(
-    Operator(
-        "ArgMax", frozenset({Trait.ROW_WISE}), _lower_arg("max"), per_input(2), varies=anything, shapes=shapes.chosen,
-        attributes=(check.AXIS,),
-    )
+_place = functools.partial(
+    define, traits=frozenset({Trait.ROW_WISE}), cost=per_input(2), varies=anything, shapes=shapes.chosen,
+    attributes=(check.AXIS,),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "ArgMin", frozenset({Trait.ROW_WISE}), _lower_arg("min"), per_input(2), varies=anything, shapes=shapes.chosen,
-        attributes=(check.AXIS,),
-    )
-)  # fmt: skip
+_place("ArgMax", lower=_lower_arg("max"))
+_place("ArgMin", lower=_lower_arg("min"))

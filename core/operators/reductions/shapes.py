@@ -13,9 +13,7 @@ from graft.runtime.extents import Extent
 
 def reduced(facts: Facts) -> list[Shape | None]:
     """1 along the axes, or the shape without them."""
-    shape = facts.shape(0)
-    if shape is None:
-        return []
+    shape = facts.known(0)
     axes = facts.numbers(1, "axes")
     if axes is None and facts.has(1):
         counted = facts.shape(1)
@@ -46,10 +44,10 @@ def reduced_contents(function: Callable[..., Extent]) -> ContentsRule:
     """Return the rule of a reduction of all elements of a vector."""
 
     def rule(facts: Facts) -> Contents | None:
-        source = facts.content(0)
-        known = None if source is None else source.known
+        source = facts.held(0)
+        known = source.known
         axes = facts.numbers(1, "axes")
-        if source is None or not known or len(source.shape) != 1 or (axes is None and facts.has(1)):
+        if not known or len(source.shape) != 1 or (axes is None and facts.has(1)):
             return None
         if not axes and facts.attribute("noop_with_empty_axes", 0):
             return source
@@ -60,9 +58,7 @@ def reduced_contents(function: Callable[..., Extent]) -> ContentsRule:
 
 def statistics(facts: Facts) -> list[Shape | None]:
     """Return the shape of the result, and twice that of the statistics: 1 along the axes of a row."""
-    shape = facts.shape(0)
-    if shape is None:
-        return []
+    shape = facts.known(0)
     axis = facts.attribute("axis", -1) % max(1, len(shape))
     rows = (*shape[:axis], *(1 for _ in shape[axis:]))
     return [shape, rows, rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.facts import Facts, Shape
-from graft.core.operators.definition.table import OPERATORS, Operator, Trait
+from graft.core.operators.definition.table import Trait, define
 
 EXPANDED = frozenset({Trait.EXPANDED})
 
@@ -18,9 +18,7 @@ def _loss(facts: Facts) -> list[Shape | None]:
 for _name in (
     "BlackmanWindow", "CausalConvWithState", "HammingWindow", "HannWindow", "LinearAttention", "SequenceMap", "SwiGLU",
 ):  # fmt: skip
-    OPERATORS.add(Operator(_name, EXPANDED))
+    define(_name, EXPANDED)
 for _name in "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss":
-    OPERATORS.add(
-        Operator(_name, EXPANDED, shapes=_loss, attributes=(check.one_of("reduction", "none", "sum", "mean"),))
-    )
-OPERATORS.add(Operator("FlexAttention", EXPANDED, domain="ai.onnx.preview"))
+    define(_name, EXPANDED, shapes=_loss, attributes=(check.one_of("reduction", "none", "sum", "mean"),))
+define("FlexAttention", EXPANDED, domain="ai.onnx.preview")

@@ -11,7 +11,7 @@ from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.facts import Facts, Shape, normal_axis, replaced
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
-from graft.core.operators.definition.table import OPERATORS, Operator
+from graft.core.operators.definition.table import define
 
 
 def _determinant(facts: Facts) -> list[Shape | None]:
@@ -21,9 +21,7 @@ def _determinant(facts: Facts) -> list[Shape | None]:
 
 def _regions_of_interest(facts: Facts) -> list[Shape | None]:
     """A pooled image for each region."""
-    image, regions = facts.shape(0), facts.shape(1)
-    if image is None or regions is None:
-        return []
+    image, regions = facts.known(0), facts.known(1)
     pooled = facts.attribute("pooled_shape") or [facts.attribute(f"output_{side}", 1) for side in ("height", "width")]
     return [(regions[0], image[1], *pooled)]
 
@@ -52,39 +50,33 @@ def _non_max_suppression(facts: Facts) -> list[Shape | None]:
     return [(None, 3)]
 
 
-OPERATORS.add(Operator("Det", demands=demand.same(0, -1, 0, -2), shapes=_determinant))
-OPERATORS.add(Operator("Compress", shapes=_compress, attributes=(check.AXIS,)))
-OPERATORS.add(Operator("NonZero", shapes=_non_zero))
-OPERATORS.add(Operator("SplitToSequence", attributes=(check.AXIS,)))
-OPERATORS.add(Operator("Unique", shapes=_unique, attributes=(check.AXIS,)))
-OPERATORS.add(Operator("Scatter", shapes=LIKE_FIRST, attributes=(check.AXIS,), indices=index_bounds.along_axis))
-OPERATORS.add(
-    Operator(
-        "MaxRoiPool", demands=demand.counted(1, 1, 5), shapes=_regions_of_interest,
-        attributes=(check.at_least(1, "pooled_shape"),),
-    )
+define("Det", demands=demand.same(0, -1, 0, -2), shapes=_determinant)
+define("Compress", shapes=_compress, attributes=(check.AXIS,))
+define("NonZero", shapes=_non_zero)
+define("SplitToSequence", attributes=(check.AXIS,))
+define("Unique", shapes=_unique, attributes=(check.AXIS,))
+define("Scatter", shapes=LIKE_FIRST, attributes=(check.AXIS,), indices=index_bounds.along_axis)
+define(
+    "MaxRoiPool", demands=demand.counted(1, 1, 5), shapes=_regions_of_interest,
+    attributes=(check.at_least(1, "pooled_shape"),),
 )  # fmt: skip
-OPERATORS.add(
-    Operator(
-        "NonMaxSuppression",
-        demands=demand.all_of(demand.same(1, 0, 0, 0), demand.same(1, 2, 0, 1), demand.counted(0, 2, 4)),
-        shapes=_non_max_suppression,
-    )
+define(
+    "NonMaxSuppression",
+    demands=demand.all_of(demand.same(1, 0, 0, 0), demand.same(1, 2, 0, 1), demand.counted(0, 2, 4)),
+    shapes=_non_max_suppression,
 )
-OPERATORS.add(
-    Operator(
-        "RoiAlign",
-        demands=demand.all_of(demand.same(2, 0, 1, 0), demand.counted(1, 1, 4)),
-        shapes=_regions_of_interest,
-        attributes=(
-            check.at_least(1, "output_height", "output_width"),
-            check.at_least(0, "sampling_ratio"),
-            check.one_of("mode", "avg", "max"),
-            check.one_of("coordinate_transformation_mode", "half_pixel", "output_half_pixel"),
-        ),
-    )
+define(
+    "RoiAlign",
+    demands=demand.all_of(demand.same(2, 0, 1, 0), demand.counted(1, 1, 4)),
+    shapes=_regions_of_interest,
+    attributes=(
+        check.at_least(1, "output_height", "output_width"),
+        check.at_least(0, "sampling_ratio"),
+        check.one_of("mode", "avg", "max"),
+        check.one_of("coordinate_transformation_mode", "half_pixel", "output_half_pixel"),
+    ),
 )
-OPERATORS.add(Operator("StringConcat", demands=demand.broadcasting()))
+define("StringConcat", demands=demand.broadcasting())
 
 
 def _scan(node: NodeView) -> Iterator[Equation]:
@@ -96,4 +88,4 @@ def _scan(node: NodeView) -> Iterator[Equation]:
         yield from demand.same(states + number, axes[number], states, axes[0])(node)
 
 
-OPERATORS.add(Operator("Scan", demands=_scan))
+define("Scan", demands=_scan)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
-from graft.core.operators.definition.table import OPERATORS, Operator, Trait
+from graft.core.operators.definition.table import Trait, define
 
 NONDETERMINISTIC = frozenset({Trait.NONDETERMINISTIC})
 
 for _name in "Multinomial", "RandomNormal", "RandomUniform":
-    OPERATORS.add(Operator(_name, NONDETERMINISTIC))
+    define(_name, NONDETERMINISTIC)
 for _name in "Bernoulli", "RandomNormalLike", "RandomUniformLike":
-    OPERATORS.add(Operator(_name, NONDETERMINISTIC, shapes=LIKE_FIRST))
+    define(_name, NONDETERMINISTIC, shapes=LIKE_FIRST)

@@ -19,7 +19,7 @@ from graft.core.passes.integer.requantization import (
     simplify_quantization,
     stay_in_floats,
 )
-from graft.core.rewriting.node_rewrite import Names
+from graft.core.rewriting.node_pass import Names
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from graft.core.graph.view import NodeView
+from graft.core.operators.definition.table import Trait
 from graft.core.operators.images.windows import windows_of
 from graft.core.passes.integer.move_layouts import NCHW, NHWC, transposed
 from graft.core.passes.integer.quantized_tensors import (
@@ -23,11 +25,13 @@ from graft.core.passes.integer.quantized_tensors import (
     dequantized,
     quantization,
 )
-from graft.core.rewriting.node_rewrite import Names, attribute_of, constant_of, image_shape, known_shape, static_shape
+from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names
 from graft.core.tensor_ir.anchors import Windows
 
 SLIDING = ("group", "strides", "dilations", "pads", "auto_pad")
 """The attributes of how windows move."""
+QLINEAR = ("QLinearConv", "QLinearMatMul")
 GROUP = 4
 """Products that a processor adds up at one time: sums over a multiple of so many channels need no tail."""
 Along = Callable[[np.ndarray], np.ndarray]
@@ -51,22 +55,27 @@ class Product:
 
 def rewrite_product(node: ir.Node, names: Names) -> bool:
     """Replace a product of quantised operands by one of integers; return whether that was possible."""
-    reader = READERS.get(node.op_type)
-    product = None if reader is None or not _has_shape(node, node.outputs[0]) else reader(node)
+    if not _has_shape(node, node.outputs[0]):
+        return False
+    product = _of_qlinear(node) if rewrite.is_operator(node, *QLINEAR) else _of_floats(node)
     if product is None or not _has_shape(node, product.x):
         return False
     emitter = Emitter(node, names)
     if product.x.dtype is ir.DataType.INT8:
         _shift(product, emitter)
-    result = _convolve(product, emitter) if "Conv" in node.op_type else _multiply(product, emitter)
+    result = _convolve(product, emitter) if rewrite.has_trait(node, Trait.CONVOLUTION) else _multiply(product, emitter)
     emitter.replace(result)
     return True
 
 
 def _has_shape(node: ir.Node, value: ir.Value) -> bool:
     """Whether enough is known of a value's shape: all but the channels may be symbols."""
-    shape = known_shape(value)
-    return bool(shape) and shape is not None and isinstance(shape[1 if "Conv" in node.op_type else -1], int)
+    shape = rewrite.known_shape(value)
+    return (
+        bool(shape)
+        and shape is not None
+        and isinstance(shape[1 if rewrite.has_trait(node, Trait.CONVOLUTION) else -1], int)
+    )
 
 
 # ---- Operands -----------------------------------------------------------------------------------------------------
@@ -76,7 +85,7 @@ def _weights(found: tuple[ir.Value, Quantization] | None, axis: int) -> tuple[np
     """Return constant weights as int8 of zero point 0 with ``axis`` first, and their scales."""
     if found is None or found[0].dtype not in RANGES:
         return None
-    array, meaning = constant_of(found[0]), found[1]
+    array, meaning = rewrite.constant_of(found[0]), found[1]
     if array is None or array.ndim < 2:
         return None
     if not meaning.per_tensor and meaning.axis % array.ndim != axis % array.ndim:
@@ -95,7 +104,11 @@ def _with_bias(product: Product, value: ir.Value | None) -> Product | None:
         return product
     channels, found = len(product.weights), dequantized(value)
     scale = product.x_quantized.factor * product.scale
-    if found is not None and found[0].dtype is ir.DataType.INT32 and (whole := constant_of(found[0])) is not None:
+    if (
+        found is not None
+        and found[0].dtype is ir.DataType.INT32
+        and (whole := rewrite.constant_of(found[0])) is not None
+    ):
         same = np.allclose(found[1].scale.reshape(-1), scale, rtol=1e-5, atol=0) and not found[1].zero.any()
         if same and whole.size in (1, channels):
             product.whole_bias = np.broadcast_to(whole.reshape(-1), (channels,))
@@ -104,65 +117,43 @@ def _with_bias(product: Product, value: ir.Value | None) -> Product | None:
             numbers = (whole - found[1].zero).astype(np.float32) * found[1].scale
             product.bias = numbers.reshape(-1)
     else:
-        constant = constant_of(value)
+        constant = rewrite.constant_of(value)
         product.bias = None if constant is None else constant.reshape(-1)
     if product.bias is None or product.bias.dtype != np.float32 or product.bias.size not in (1, channels):
         return None
     return product
 
 
-def _of_conv(node: ir.Node) -> Product | None:
-    x, weights = activation(node.inputs[0]), _weights(dequantized(node.inputs[1]), 0)
-    if x is None or weights is None:
+def _of_floats(node: ir.Node) -> Product | None:
+    """Conv, MatMul and Gemm of dequantised operands."""
+    axis = None if rewrite.is_operator(node, "ConvTranspose") else rewrite.channels_of_weights(node)
+    if axis is None or (rewrite.is_operator(node, "Gemm") and not rewrite.is_plain_gemm(node)):
         return None
-    return _with_bias(Product(*x, *weights), node.inputs[2] if len(node.inputs) > 2 else None)
-
-
-def _of_matmul(node: ir.Node) -> Product | None:
-    x, weights = activation(node.inputs[0]), _weights(dequantized(node.inputs[1]), -1)
-    if x is None or weights is None or weights[0].ndim != 2 or x[0].shape is None or x[0].shape.rank() < 2:
-        return None
-    return Product(*x, *weights)
-
-
-def _of_gemm(node: ir.Node) -> Product | None:
-    plain = attribute_of(node, "alpha", 1.0) == 1 and attribute_of(node, "beta", 1.0) == 1
-    if not plain or attribute_of(node, "transA", 0):
-        return None
-    x, weights = activation(node.inputs[0]), dequantized(node.inputs[1])
-    found = _weights(weights, 0 if attribute_of(node, "transB", 0) else 1)
+    x, weights = activation(node.inputs[0]), _weights(dequantized(node.inputs[1]), axis)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    rows = (static_shape(bias) or ())[:-1]
-    if x is None or found is None or any(extent != 1 for extent in rows):
+    if x is None or weights is None or any(extent != 1 for extent in (rewrite.static_shape(bias) or ())[:-1]):
         return None
-    return _with_bias(Product(*x, *found), bias)
+    is_matrix = weights[0].ndim == 2 and x[0].shape is not None and x[0].shape.rank() > 1
+    return _with_bias(Product(*x, *weights), bias) if is_matrix or rewrite.has_trait(node, Trait.CONVOLUTION) else None
 
 
 def _of_qlinear(node: ir.Node) -> Product | None:
     """QLinearConv and QLinearMatMul: each operand with scale and zero point behind it."""
     inputs = node.inputs
     x, y = quantization(inputs[1], inputs[2], 0), quantization(inputs[6], inputs[7], 0)
-    axis = 0 if node.op_type == "QLinearConv" else -1
-    meaning, dtype = quantization(inputs[4], inputs[5], axis), node.outputs[0].dtype
-    if x is None or y is None or meaning is None or not (x.per_tensor and y.per_tensor):
+    axis, dtype = rewrite.channels_of_weights(node), node.outputs[0].dtype
+    meaning = None if axis is None else quantization(inputs[4], inputs[5], axis)
+    if x is None or y is None or axis is None or meaning is None or not (x.per_tensor and y.per_tensor):
         return None
     if inputs[0] is None or inputs[3] is None or inputs[0].dtype not in RANGES or dtype not in RANGES:
         return None
     weights = _weights((inputs[3], meaning), axis)
     bias = inputs[8] if len(inputs) > 8 else None
-    whole = constant_of(bias)
+    whole = rewrite.constant_of(bias)
     if weights is None or (bias is not None and whole is None) or (axis and weights[0].ndim != 2):
         return None
     return Product(inputs[0], x, *weights, whole_bias=whole, result=(y, dtype))
 
-
-READERS: dict[str, Callable[[ir.Node], Product | None]] = {
-    "Conv": _of_conv,
-    "MatMul": _of_matmul,
-    "Gemm": _of_gemm,
-    "QLinearConv": _of_qlinear,
-    "QLinearMatMul": _of_qlinear,
-}
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
 
@@ -184,12 +175,12 @@ def _multiply(product: Product, emitter: Emitter) -> ir.Value:
 
 def _convolve(product: Product, emitter: Emitter) -> ir.Value:
     """A convolution in the plane has its channels last: they are what a processor multiplies and adds together."""
-    source, result = image_shape(product.x), image_shape(emitter.node.outputs[0])
+    source, result = rewrite.image_shape(product.x), rewrite.image_shape(emitter.node.outputs[0])
     if source is None or result is None:
         return _convolve_any(product, emitter)
     shape = (result[0], *result[1])
     windows = windows_of(NodeView(emitter.node), source[1][1:], product.weights.shape[2:], result[1][1:])
-    group = attribute_of(emitter.node, "group", 1)
+    group = rewrite.attribute_of(emitter.node, "group", 1)
     if len(shape) != 4:
         x = _padded(product, emitter, product.x, windows, 2)
         sums = _slide(emitter, x, product.weights, windows, shape, group)
@@ -210,9 +201,11 @@ def _convolve(product: Product, emitter: Emitter) -> ir.Value:
 
 def _convolve_any(product: Product, emitter: Emitter) -> ir.Value:
     """A convolution of images whose height or width is a symbol: what lies around them is for its kernel to see."""
-    node, shape = emitter.node, known_shape(emitter.node.outputs[0])
+    node, shape = emitter.node, rewrite.known_shape(emitter.node.outputs[0])
     assert shape is not None, f"'{node.name}' has no known shape"
-    attributes = {name: value for name in SLIDING if (value := attribute_of(node, name, None)) is not None}
+    attributes: dict[str, Any] = {
+        name: value for name in SLIDING if (value := rewrite.attribute_of(node, name, None)) is not None
+    }
     moves = max((*attributes.get("strides", ()), *attributes.get("pads", (0,)), attributes.get("group", 1)))
     window = product.weights.shape[2:]
     if len(shape) == 4 and window == (1, 1) and moves <= 1 and not any(attributes.get("pads", ())):
@@ -234,7 +227,7 @@ def _convolve_any(product: Product, emitter: Emitter) -> ir.Value:
 
 def _image(x: ir.Value) -> tuple[int | ir.SymbolicDim, tuple[int, ...]]:
     """Return the batch and the other extents of an image whose batch alone may vary."""
-    shape = image_shape(x)
+    shape = rewrite.image_shape(x)
     assert shape is not None, f"more than the batch of '{x.name}' varies"
     return shape
 

@@ -5,20 +5,15 @@ They are ordinary Transpose nodes, marked in their metadata, so that a model's o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
 from graft.core.operators.definition.table import Trait
 from graft.core.passes.integer.quantized_tensors import Emitter, quantization_of
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    attribute_of,
-    constant_of,
-    has_trait,
-    image_shape,
-    is_operator,
-    known_shape,
-)
+from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names
 
 NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 """The order of axes of a Transpose to channels first, and to channels last."""
@@ -30,16 +25,16 @@ def transposed(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.
     """Return the value with its axes in another order; one that was put into that order is taken from before."""
     producer = value.producer()
     inverse = tuple(order.index(axis) for axis in range(len(order)))
-    if producer is not None and is_operator(producer, "Transpose") and value.shape is not None:
+    if producer is not None and rewrite.is_operator(producer, "Transpose") and value.shape is not None:
         source = producer.inputs[0]
-        if tuple(attribute_of(producer, "perm", ())) == inverse and source is not None:
+        if tuple(rewrite.attribute_of(producer, "perm", ())) == inverse and source is not None:
             return source
     return moved_axes(emitter, value, order)
 
 
 def moved_axes(emitter: Emitter, value: ir.Value, order: tuple[int, ...]) -> ir.Value:
     """Return the result of a new marked Transpose."""
-    shape = known_shape(value)
+    shape = rewrite.known_shape(value)
     assert shape is not None, f"'{value.name}' has no known shape"
     result = emitter.emit("Transpose", [value], value.dtype, [shape[axis] for axis in order], perm=list(order))
     maker = result.producer()
@@ -53,7 +48,7 @@ def sink_transpositions(graph: ir.Graph, names: Names) -> bool:
 
     1. two that undo each other disappear
     2. elementwise operators of one tensor, the others constants of one element or one for each channel
-    3. elementwise operators of several tensors that all are transposed, and Concat
+    3. elementwise operators of several tensors that all are transposed, and what joins them
     4. pooling: a transposition to channels last follows it, for what reads its result
     5. Flatten and Reshape to a vector for each image where there is one pixel
     6. ReduceSum, over the same axes in their new places
@@ -79,33 +74,36 @@ def _sink(emitter: Emitter) -> bool:
     sources = [_source(value) for value in node.inputs]
     if not any(source is not None for source in sources) or len(node.outputs) != 1:
         return False
-    if is_operator(node, "Transpose"):  # case 1
-        if tuple(attribute_of(node, "perm", ())) != NHWC or sources[0] is None:
+    if rewrite.is_operator(node, "Transpose"):  # case 1
+        if tuple(rewrite.attribute_of(node, "perm", ())) != NHWC or sources[0] is None:
             return False
         emitter.replace(sources[0])
         return True
-    if is_operator(node, "Reshape", "Flatten"):  # case 5
+    if rewrite.is_operator(node, "Reshape", "Flatten"):  # case 5
         return _reshape(emitter, sources[0])
-    if is_operator(node, "ReduceSum"):  # case 6
+    if rewrite.is_operator(node, "ReduceSum"):  # case 6
         return _reduce(emitter, sources[0])
-    if is_operator(node, "Pad", "Resize"):  # case 7
+    if rewrite.is_operator(node, "Pad", "Resize"):  # case 7
         return _by_axis(emitter, sources[0])
-    if has_trait(node, Trait.POOLING):  # case 4
+    if rewrite.has_trait(node, Trait.POOLING):  # case 4
         return _pool(emitter)
-    shape = known_shape(node.outputs[0])
+    shape = rewrite.known_shape(node.outputs[0])
     if shape is None or len(shape) != 4:
         return False
     inputs = _inputs(emitter, sources, shape)
     if inputs is None:
         return False
-    attributes = dict(node.attributes)
-    if is_operator(node, "Concat"):
-        attributes["axis"] = ir.AttrInt64("axis", NHWC.index(attribute_of(node, "axis", 1) % 4))
-    moved = emitter.emit(node.op_type, inputs, node.outputs[0].dtype, [shape[axis] for axis in NHWC])
-    maker = moved.producer()
-    assert maker is not None, moved.name
-    maker.domain = node.domain
-    maker.attributes.update(attributes)
+    changed = (
+        {"axis": NHWC.index(rewrite.attribute_of(node, "axis", 1) % 4)}
+        if rewrite.has_trait(node, Trait.JOINING)
+        else {}
+    )
+    return _move_behind(emitter, inputs, shape, **changed)
+
+
+def _move_behind(emitter: Emitter, inputs: Sequence[ir.Value | None], shape: Dimensions, **changed: int) -> bool:
+    """Put the node over inputs with channels last, and a transposition behind it, in its place."""
+    moved = emitter.again(inputs, emitter.node.outputs[0].dtype, [shape[axis] for axis in NHWC], **changed)
     emitter.replace(transposed(emitter, moved, NCHW))
     return True
 
@@ -113,19 +111,19 @@ def _sink(emitter: Emitter) -> bool:
 def _inputs(emitter: Emitter, sources: list[ir.Value | None], shape: Dimensions) -> list[ir.Value | None] | None:
     """Return the node's inputs with channels last (cases 2 and 3), None if they cannot have them."""
     node = emitter.node
-    elementwise = has_trait(node, Trait.ELEMENTWISE)
-    if is_operator(node, "QuantizeLinear", "DequantizeLinear"):
+    elementwise = rewrite.has_trait(node, Trait.ELEMENTWISE)
+    if rewrite.is_operator(node, "QuantizeLinear", "DequantizeLinear"):
         found = quantization_of(node, node.op_type)
         per_tensor = found is not None and found.per_tensor
         return [sources[0], *node.inputs[1:]] if per_tensor and sources[0] is not None else None
-    if not elementwise and not is_operator(node, "Concat"):
+    if not elementwise and not rewrite.has_trait(node, Trait.JOINING):
         return None
     inputs: list[ir.Value | None] = []
     for value, source in zip(node.inputs, sources, strict=True):
         if source is not None:
             inputs.append(source)
             continue
-        array = constant_of(value)
+        array = rewrite.constant_of(value)
         if value is None or (array is not None and array.size == 1 and elementwise):
             inputs.append(value)
         elif array is not None and elementwise and array.size == shape[1] and array.shape[-3:] == (shape[1], 1, 1):
@@ -136,7 +134,7 @@ def _inputs(emitter: Emitter, sources: list[ir.Value | None], shape: Dimensions)
 
 
 def _reshape(emitter: Emitter, source: ir.Value | None) -> bool:
-    shape, output = image_shape(source), image_shape(emitter.node.outputs[0])
+    shape, output = rewrite.image_shape(source), rewrite.image_shape(emitter.node.outputs[0])
     if source is None or shape is None or output is None or shape[1][:2] != (1, 1):
         return False
     batch, rest = output
@@ -150,35 +148,30 @@ def _reshape(emitter: Emitter, source: ir.Value | None) -> bool:
 
 def _by_axis(emitter: Emitter, source: ir.Value | None) -> bool:
     """Move behind an operator whose constant operands have a number, or one at each end, for every axis."""
-    node, shape = emitter.node, known_shape(emitter.node.outputs[0])
+    node, shape = emitter.node, rewrite.known_shape(emitter.node.outputs[0])
     has_axes = "axes" in node.attributes or (node.op_type == "Pad" and any(node.inputs[3:]))
     if source is None or shape is None or len(shape) != 4 or has_axes:
         return False
     inputs: list[ir.Value | None] = [source]
     for number, value in enumerate(node.inputs[1:], 1):
-        array = constant_of(value)
+        array = rewrite.constant_of(value)
         if value is None or (node.op_type == "Pad" and number == 2) or (array is not None and array.size == 0):
             inputs.append(value)
         elif array is None or array.size % len(NHWC):
             return False
         else:
             inputs.append(emitter.constant("axes", array.reshape(-1, len(NHWC))[:, NHWC].reshape(-1)))
-    moved = emitter.emit(node.op_type, inputs, node.outputs[0].dtype, [shape[axis] for axis in NHWC])
-    maker = moved.producer()
-    assert maker is not None, moved.name
-    maker.attributes.update(node.attributes)
-    emitter.replace(transposed(emitter, moved, NCHW))
-    return True
+    return _move_behind(emitter, inputs, shape)
 
 
 def _reduce(emitter: Emitter, source: ir.Value | None) -> bool:
     node = emitter.node
-    output = known_shape(node.outputs[0])
-    axes = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    output = rewrite.known_shape(node.outputs[0])
+    axes = rewrite.constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
     if source is None or output is None or axes is None:
         return False
     places = sorted(NHWC.index(int(axis) % 4) for axis in axes.reshape(-1))
-    keeps = attribute_of(node, "keepdims", 1)
+    keeps = rewrite.attribute_of(node, "keepdims", 1)
     if not keeps and places != [1, 2]:
         return False
     shape = [output[axis] for axis in NHWC] if keeps else output
@@ -190,14 +183,10 @@ def _reduce(emitter: Emitter, source: ir.Value | None) -> bool:
 
 def _pool(emitter: Emitter) -> bool:
     node = emitter.node
-    shape = known_shape(node.outputs[0])
+    shape = rewrite.known_shape(node.outputs[0])
     users = [use.node for use in node.outputs[0].uses()]
     if shape is None or len(shape) != 4 or any(user.metadata_props.get(MARK) == "channels-last" for user in users):
         return False
-    pooled = emitter.emit(node.op_type, node.inputs, node.outputs[0].dtype, shape)
-    maker = pooled.producer()
-    assert maker is not None, pooled.name
-    maker.domain = node.domain
-    maker.attributes.update(node.attributes)
+    pooled = emitter.again(node.inputs, node.outputs[0].dtype, shape)
     emitter.replace(moved_axes(emitter, moved_axes(emitter, pooled, NHWC), NCHW))
     return True

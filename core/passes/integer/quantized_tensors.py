@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.rewriting.node_rewrite import Names, add_constant, attribute_of, constant_of, is_operator, origin_of
+from graft.core.rewriting.node_rewrite import attribute_of, constant_of, is_operator
+from graft.core.rewriting.writer import Writer
 
 RANGES = {ir.DataType.UINT8: (0, 255), ir.DataType.INT8: (-128, 127)}
 """The least and the largest number of the types that integer arithmetic is for."""
@@ -88,39 +87,8 @@ def activation(value: ir.Value | None) -> tuple[ir.Value, Quantization] | None:
 
 
 @dataclass(slots=True)
-class Emitter:
-    """Puts nodes before a node, which they are to replace."""
-
-    node: ir.Node
-    names: Names
-
-    def emit(
-        self,
-        op_type: str,
-        inputs: Sequence[ir.Value | None],
-        dtype: ir.DataType | None,
-        shape: Sequence[int | ir.SymbolicDim] | ir.Shape | None,
-        **attributes: Any,
-    ) -> ir.Value:
-        """Return the output, of known type and shape, of a new node."""
-        graph = self.node.graph
-        assert graph is not None, f"'{self.node.name}' is in no graph"
-        assert dtype is not None, f"'{self.node.name}' has no type"
-        stem = f"{self.node.name}_{op_type.lower()}"
-        new = ir.node(op_type, inputs, attributes=attributes, name=self.names.fresh(stem))
-        new.metadata_props.update(origin_of(self.node))
-        graph.insert_before(self.node, new)
-        output = new.outputs[0]
-        output.name = self.names.fresh(f"{stem}_out")
-        output.type = ir.TensorType(dtype)
-        output.shape = shape if shape is None or isinstance(shape, ir.Shape) else ir.Shape(shape)
-        return output
-
-    def constant(self, name: str, array: np.ndarray) -> ir.Value:
-        """Return a new constant, named after the node."""
-        graph = self.node.graph
-        assert graph is not None, f"'{self.node.name}' is in no graph"
-        return add_constant(graph, self.names.fresh(f"{self.node.name}_{name}"), array)
+class Emitter(Writer):
+    """Puts nodes over quantised tensors before a node, which they are to replace."""
 
     def quantize(self, value: ir.Value, scale: float, zero: int, dtype: ir.DataType) -> ir.Value:
         """Return a value of one scale and zero point, quantised."""
@@ -134,18 +102,3 @@ class Emitter:
         factor = self.constant("scale", np.array(quantized.factor, np.float32))
         point = self.constant("zero", np.array(quantized.point, value.dtype.numpy()))
         return self.emit("DequantizeLinear", [value, factor, point], ir.DataType.FLOAT, value.shape)
-
-    def replace(self, value: ir.Value) -> None:
-        """Let everything that read the node's output read ``value``, and remove the node."""
-        output, graph = self.node.outputs[0], self.node.graph
-        assert graph is not None, f"'{self.node.name}' is in no graph"
-        value.shape = output.shape if output.shape is not None else value.shape
-        is_output, name = output.is_graph_output(), output.name
-        producer = value.producer()
-        if is_output and (producer is None or producer.graph is not graph or value.is_graph_output()):
-            value = self.emit("Identity", [value], value.dtype, value.shape)
-        ir.convenience.replace_all_uses_with(output, value, replace_graph_outputs=True)
-        if is_output:
-            output.name = f"{name}_replaced"
-            value.name = name
-        graph.remove(self.node, safe=True)

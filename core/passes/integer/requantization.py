@@ -10,15 +10,8 @@ import onnx_ir as ir
 
 from graft.core.operators.definition.table import Trait
 from graft.core.passes.integer.quantized_tensors import RANGES, Emitter, Quantization, activation, quantization_of
-from graft.core.rewriting.node_rewrite import (
-    Names,
-    attribute_of,
-    constant_of,
-    has_trait,
-    is_operator,
-    known_shape,
-    sole_use,
-)
+from graft.core.rewriting import node_rewrite as rewrite
+from graft.core.rewriting.node_pass import Names
 
 SIGNED_SHIFT = 128
 
@@ -46,25 +39,20 @@ def make_unsigned(node: ir.Node, names: Names) -> bool:
 
 def move_integers(node: ir.Node, names: Names) -> bool:
     """Let an operator that hands elements on, or the largest of some, do so before they are dequantised."""
-    hands_on = has_trait(node, Trait.DATA_MOVEMENT) or is_operator(node, "MaxPool")
+    hands_on = rewrite.has_trait(node, Trait.DATA_MOVEMENT) or rewrite.is_operator(node, "MaxPool")
     if not hands_on or len(node.outputs) != 1:
         return False
-    number = len(node.inputs) if node.op_type == "Concat" else 1
-    found = [activation(value) for value in node.inputs[:number]]
+    found = [activation(value) for value in rewrite.moved_inputs(node)]
     first = found[0]
     if first is None:
         return False
     sources = [
         one[0] for one in found if one is not None and one[1].equals(first[1]) and one[0].dtype is first[0].dtype
     ]
-    if len(sources) < number:
+    if len(sources) < len(found):
         return False
     emitter = Emitter(node, names)
-    moved = emitter.emit(node.op_type, [*sources, *node.inputs[number:]], first[0].dtype, node.outputs[0].shape)
-    maker = moved.producer()
-    assert maker is not None, moved.name
-    maker.domain = node.domain
-    maker.attributes.update(node.attributes)
+    moved = emitter.again([*sources, *node.inputs[len(found) :]], first[0].dtype, node.outputs[0].shape)
     emitter.replace(emitter.dequantize(moved, first[1]))
     return True
 
@@ -72,7 +60,7 @@ def move_integers(node: ir.Node, names: Names) -> bool:
 def pool_integers(node: ir.Node, names: Names) -> bool:
     """Let the mean over some axes of a quantised tensor be a sum of integers, rescaled."""
     axes, found = _mean_axes(node), activation(node.inputs[0]) if node.inputs else None
-    shape, output = known_shape(node.inputs[0]) if node.inputs else None, known_shape(node.outputs[0])
+    shape, output = rewrite.known_shape(node.inputs[0]) if node.inputs else None, rewrite.known_shape(node.outputs[0])
     if not axes or found is None or shape is None or output is None or 0 in shape:
         return False
     extents = [extent for axis in axes if isinstance(extent := shape[axis], int)]
@@ -94,17 +82,19 @@ def pool_integers(node: ir.Node, names: Names) -> bool:
 
 def _mean_axes(node: ir.Node) -> list[int]:
     """Return the axes over which a node takes the mean; none if it does not, or not of all along an axis."""
-    shape, output = known_shape(node.inputs[0]) if node.inputs else None, known_shape(node.outputs[0])
+    shape, output = rewrite.known_shape(node.inputs[0]) if node.inputs else None, rewrite.known_shape(node.outputs[0])
     if shape is None or output is None:
         return []
-    if is_operator(node, "GlobalAveragePool"):
+    if rewrite.is_operator(node, "GlobalAveragePool"):
         return list(range(2, len(shape)))
-    if is_operator(node, "AveragePool"):
-        whole = tuple(attribute_of(node, "kernel_shape", ())) == shape[2:] and all(one == 1 for one in output[2:])
-        return list(range(2, len(shape))) if whole and not any(attribute_of(node, "pads", ())) else []
-    if not is_operator(node, "ReduceMean") or len(node.inputs) < 2:
+    if rewrite.is_operator(node, "AveragePool"):
+        whole = tuple(rewrite.attribute_of(node, "kernel_shape", ())) == shape[2:] and all(
+            one == 1 for one in output[2:]
+        )
+        return list(range(2, len(shape))) if whole and not any(rewrite.attribute_of(node, "pads", ())) else []
+    if not rewrite.is_operator(node, "ReduceMean") or len(node.inputs) < 2:
         return []
-    axes = constant_of(node.inputs[1])
+    axes = rewrite.constant_of(node.inputs[1])
     return [] if axes is None else sorted(int(axis) % len(shape) for axis in axes.reshape(-1))
 
 
@@ -126,9 +116,11 @@ def may_stay_in_floats(node: ir.Node, order: Mapping[ir.Node, int]) -> bool:
 
 def _stays_in_floats(node: ir.Node) -> bool:
     """Whether a node is the last of what `stay_in_floats` makes."""
-    clipped = node.inputs[0].producer() if is_operator(node, "Mul") and node.inputs[0] is not None else None
-    rounded = clipped.inputs[0].producer() if is_operator(clipped, "Clip") and clipped and clipped.inputs[0] else None
-    return is_operator(rounded, "Round")
+    clipped = node.inputs[0].producer() if rewrite.is_operator(node, "Mul") and node.inputs[0] is not None else None
+    rounded = (
+        clipped.inputs[0].producer() if rewrite.is_operator(clipped, "Clip") and clipped and clipped.inputs[0] else None
+    )
+    return rewrite.is_operator(rounded, "Round")
 
 
 def stay_in_floats(node: ir.Node, names: Names) -> None:
@@ -154,9 +146,9 @@ def stay_in_floats(node: ir.Node, names: Names) -> None:
 
 def _quantizer(node: ir.Node) -> ir.Node | None:
     """The QuantizeLinear whose numbers only this DequantizeLinear reads."""
-    whole = node.inputs[0] if is_operator(node, "DequantizeLinear") else None
-    maker = None if whole is None or not sole_use(whole) else whole.producer()
-    return maker if maker is not None and is_operator(maker, "QuantizeLinear") else None
+    whole = node.inputs[0] if rewrite.is_operator(node, "DequantizeLinear") else None
+    maker = None if whole is None or not rewrite.sole_use(whole) else whole.producer()
+    return maker if maker is not None and rewrite.is_operator(maker, "QuantizeLinear") else None
 
 
 def _product_behind(node: ir.Node) -> ir.Node | None:
@@ -168,7 +160,7 @@ def _product_behind(node: ir.Node) -> ir.Node | None:
     if before.factor != 1 or before.point != after.point or maker.outputs[0].dtype not in RANGES:
         return None
     scaled = None if maker.inputs[0] is None else maker.inputs[0].producer()
-    return scaled if scaled is not None and is_operator(scaled, "Mul", "Add") else None
+    return scaled if scaled is not None and rewrite.is_operator(scaled, "Mul", "Add") else None
 
 
 def simplify_quantization(node: ir.Node, names: Names) -> bool:
@@ -198,10 +190,10 @@ def simplify_quantization(node: ir.Node, names: Names) -> bool:
 
 def _saturates(node: ir.Node, meaning: Quantization, limits: tuple[int, int]) -> bool:
     """Whether numbers that the node changes are quantised as what it changes them to."""
-    if is_operator(node, "Relu"):
+    if rewrite.is_operator(node, "Relu"):
         low, high = np.float32(0), np.float32(np.inf)
-    elif is_operator(node, "Clip"):
-        bounds = [constant_of(value) for value in node.inputs[1:3]]
+    elif rewrite.is_operator(node, "Clip"):
+        bounds = [rewrite.constant_of(value) for value in node.inputs[1:3]]
         present = [value is not None for value in node.inputs[1:3]]
         if any(there and (bound is None or bound.size != 1) for there, bound in zip(present, bounds, strict=True)):
             return False
@@ -216,15 +208,15 @@ def _saturates(node: ir.Node, meaning: Quantization, limits: tuple[int, int]) ->
 def _take_in(node: ir.Node, value: ir.Value, meaning: Quantization, names: Names) -> bool:
     """Divide the factor, and a bias behind it, by the scale that their result is quantised with."""
     scaled, bias = value.producer(), None
-    if scaled is not None and is_operator(scaled, "Add") and sole_use(value):
-        bias = constant_of(scaled.inputs[1])
+    if scaled is not None and rewrite.is_operator(scaled, "Add") and rewrite.sole_use(value):
+        bias = rewrite.constant_of(scaled.inputs[1])
         product = scaled.inputs[0]
-        scaled = None if bias is None or product is None or not sole_use(product) else product.producer()
-    if scaled is None or not is_operator(scaled, "Mul") or not sole_use(scaled.outputs[0]):
+        scaled = None if bias is None or product is None or not rewrite.sole_use(product) else product.producer()
+    if scaled is None or not rewrite.is_operator(scaled, "Mul") or not rewrite.sole_use(scaled.outputs[0]):
         return False
-    whole, factor = scaled.inputs[0], constant_of(scaled.inputs[1])
+    whole, factor = scaled.inputs[0], rewrite.constant_of(scaled.inputs[1])
     cast = None if whole is None else whole.producer()
-    if factor is None or factor.dtype != np.float32 or cast is None or not is_operator(cast, "Cast"):
+    if factor is None or factor.dtype != np.float32 or cast is None or not rewrite.is_operator(cast, "Cast"):
         return False
     if cast.inputs[0] is None or cast.inputs[0].dtype is not ir.DataType.INT32:
         return False
@@ -241,7 +233,7 @@ def _take_in(node: ir.Node, value: ir.Value, meaning: Quantization, names: Names
 def _take_in_sum(node: ir.Node, value: ir.Value, meaning: Quantization, names: Names) -> bool:
     """Divide the scales of the tensors that are added by the scale that the sum is quantised with."""
     adding = value.producer()
-    if adding is None or not is_operator(adding, "Add", "Sub") or not sole_use(value):
+    if adding is None or not rewrite.is_operator(adding, "Add", "Sub") or not rewrite.sole_use(value):
         return False
     found = [activation(operand) for operand in adding.inputs]
     operands = [one for one in found if one is not None]

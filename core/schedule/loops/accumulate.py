@@ -10,27 +10,7 @@ from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.loop_frames import nested
 from graft.core.schedule.primitives.step import combine
 from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expression
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Binary,
-    BinaryOperator,
-    Block,
-    Broadcast,
-    Buffer,
-    Constant,
-    Expression,
-    For,
-    Horizontal,
-    Let,
-    Load,
-    LoopKind,
-    Ramp,
-    Select,
-    Statement,
-    Store,
-    Variable,
-    is_ordered,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import INT64, Type, element_bits, storage_dtype
 
@@ -38,15 +18,15 @@ UNROLL = 16
 """Iterations of reduction axes beside the vector axis that are unrolled (windows of pooling)."""
 
 
-def finish(stage: FlatStage, total: Expression) -> Statement:
+def finish(stage: FlatStage, total: ir.Expression) -> ir.Statement:
     """Store a reduced value through the epilogue."""
     if stage.epilogue is not None:
         assert stage.epilogue_variable is not None, f"the stage of '{stage.target.name}' has an epilogue of no variable"
         total = substitute(stage.epilogue, {stage.epilogue_variable: total})
-    return Store(stage.target, (stage.place,), total)
+    return ir.Store(stage.target, (stage.place,), total)
 
 
-def _reduction_loops(stage: FlatStage, body: Statement) -> Statement:
+def _reduction_loops(stage: FlatStage, body: ir.Statement) -> ir.Statement:
     """Return loops over reduction axes; as many inner ones are unrolled as stay small.
 
     Of a custom datatype none are: the roundings of one term are long code.
@@ -60,100 +40,99 @@ def _reduction_loops(stage: FlatStage, body: Statement) -> Statement:
     return nested(axes[:first], nested(axes[first:], body, "unrolled"))
 
 
-def reduce_scalar(stage: FlatStage) -> Statement:
+def reduce_scalar(stage: FlatStage) -> ir.Statement:
     """Reduce one element after another."""
     assert stage.operator is not None, "not a reduction"
     assert stage.initial is not None, "not a reduction"
-    total = Buffer("accumulator", stage.value.type.dtype, (), memory="register")
-    step = Store(total, (), Binary(stage.operator, Load(total, ()), stage.value))
+    total = ir.Buffer("accumulator", stage.value.type.dtype, (), memory="register")
+    step = ir.Store(total, (), ir.Binary(stage.operator, ir.Load(total, ()), stage.value))
     loop = _reduction_loops(stage, step)
-    return Allocate(total, Block((Store(total, (), stage.initial), loop, finish(stage, Load(total, ())))))
+    return ir.Allocate(total, ir.Block((ir.Store(total, (), stage.initial), loop, finish(stage, ir.Load(total, ())))))
 
 
-def _register(buffer: Buffer, number: int, lanes: int) -> tuple[Expression, ...]:
-    return (Constant(number, INT64), Ramp(Constant(0, INT64), 1, lanes))
+def _register(buffer: ir.Buffer, number: int, lanes: int) -> tuple[ir.Expression, ...]:
+    return (ir.Constant(number, INT64), ir.Ramp(ir.Constant(0, INT64), 1, lanes))
 
 
-def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine) -> Statement:
+def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine) -> ir.Statement:
     """Reduce along the vector axis into several accumulators, then across their lanes."""
     assert stage.operator is not None, "not a reduction"
     assert stage.initial is not None, "not a reduction"
     operator = stage.operator
     blocks, rest = divmod(axis.extent, lanes)
     count = max(1, min(machine.costs.latency, blocks))  # side by side they hide the latency of one addition
-    places = (Constant(count, INT64), Constant(lanes, INT64))
-    registers = Buffer("accumulator", stage.value.type.dtype, places, memory="register")
-    neutral = Broadcast(identity_of(operator, stage.value.type), lanes)
+    places = (ir.Constant(count, INT64), ir.Constant(lanes, INT64))
+    registers = ir.Buffer("accumulator", stage.value.type.dtype, places, memory="register")
+    neutral = ir.Broadcast(identity_of(operator, stage.value.type), lanes)
 
-    def accumulate(number: int, place: Expression, mask: Expression | None) -> Statement:
-        def add(values: dict[Variable, Expression]) -> Statement:
+    def accumulate(number: int, place: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
+        def add(values: dict[ir.Variable, ir.Expression]) -> ir.Statement:
             value = broadcast(vectorize_expression(stage.value, values, mask), lanes)
             if mask is not None:
-                value = Select(mask, value, neutral)
+                value = ir.Select(mask, value, neutral)
             home = _register(registers, number, lanes)
-            return Store(registers, home, Binary(operator, Load(registers, home), value))
+            return ir.Store(registers, home, ir.Binary(operator, ir.Load(registers, home), value))
 
         return _with_stored(stage, {axis.variable: place}, mask, add)
 
-    inside: list[Statement] = []
+    inside: list[ir.Statement] = []
     step, rounds = count * lanes, blocks // count
-    block = Variable(f"{axis.variable.name}_block")
+    block = ir.Variable(f"{axis.variable.name}_block")
     if rounds:
-        ramps = [Ramp(combine("add", combine("mul", block, step), number * lanes), 1, lanes) for number in range(count)]
+        first = combine("mul", block, step)
+        ramps = (ir.Ramp(combine("add", first, number * lanes), 1, lanes) for number in range(count))
         parts = [accumulate(number, ramp, None) for number, ramp in enumerate(ramps)]
-        kind: LoopKind = "unrolled" if rounds <= 2 else "serial"
-        inside.append(For(block, Constant(rounds, INT64), kind, Block(tuple(parts))))
+        kind: ir.LoopKind = "unrolled" if rounds <= 2 else "serial"
+        inside.append(ir.For(block, ir.Constant(rounds, INT64), kind, ir.Block(tuple(parts))))
     for number in range(blocks % count):
         start = (rounds * count + number) * lanes
-        inside.append(accumulate(number, Ramp(Constant(start, INT64), 1, lanes), None))
-    scalars: list[Statement] = []
-    single = Buffer("rest", stage.value.type.dtype, (Constant(1, INT64),), memory="register")
-    zero = (Constant(0, INT64),)
+        inside.append(accumulate(number, ir.Ramp(ir.Constant(start, INT64), 1, lanes), None))
+    scalars: list[ir.Statement] = []
+    single = ir.Buffer("rest", stage.value.type.dtype, (ir.Constant(1, INT64),), memory="register")
+    zero = (ir.Constant(0, INT64),)
     if rest and machine.masks:
-        mask = Binary("lt", Ramp(Constant(0, INT64), 1, lanes), Broadcast(Constant(rest, INT64), lanes))
-        inside.append(accumulate(count - 1, Ramp(Constant(blocks * lanes, INT64), 1, lanes), mask))
+        mask = ir.Binary("lt", ir.Ramp(ir.Constant(0, INT64), 1, lanes), ir.Broadcast(ir.Constant(rest, INT64), lanes))
+        inside.append(accumulate(count - 1, ir.Ramp(ir.Constant(blocks * lanes, INT64), 1, lanes), mask))
     elif rest:
-        position = Variable(axis.variable.name)
-        index = Binary("add", position, Constant(blocks * lanes, INT64))
+        position = ir.Variable(axis.variable.name)
+        index = ir.Binary("add", position, ir.Constant(blocks * lanes, INT64))
 
-        def add_one(values: dict[Variable, Expression]) -> Statement:
+        def add_one(values: dict[ir.Variable, ir.Expression]) -> ir.Statement:
             value = vectorize_expression(stage.value, values)
-            return Store(single, zero, Binary(operator, Load(single, zero), value))
+            return ir.Store(single, zero, ir.Binary(operator, ir.Load(single, zero), value))
 
         step_one = _with_stored(stage, {axis.variable: index}, None, add_one)
-        inside.append(For(position, Constant(rest, INT64), "serial", step_one))
-        scalars.append(Store(single, zero, identity_of(operator, stage.value.type)))
-    before = [Store(registers, _register(registers, number, lanes), neutral) for number in range(count)]
+        inside.append(ir.For(position, ir.Constant(rest, INT64), "serial", step_one))
+        scalars.append(ir.Store(single, zero, identity_of(operator, stage.value.type)))
+    before = [ir.Store(registers, _register(registers, number, lanes), neutral) for number in range(count)]
     others = [other for other in stage.reduced if other is not axis]
-    total = Horizontal(
-        operator, _combined(operator, [Load(registers, _register(registers, n, lanes)) for n in range(count)])
-    )
-    result = joined(operator, stage.initial, total)
+    sums: list[ir.Expression] = [ir.Load(registers, _register(registers, number, lanes)) for number in range(count)]
+    result = joined(operator, stage.initial, ir.Horizontal(operator, _combined(operator, sums)))
     if scalars:
-        result = joined(operator, result, Load(single, zero))
-    loop = nested(others, Block(tuple(inside)))
-    body: Statement = Allocate(registers, Block((*scalars, *before, loop, finish(stage, result))))
-    return Allocate(single, body) if scalars else body
+        result = joined(operator, result, ir.Load(single, zero))
+    loop = nested(others, ir.Block(tuple(inside)))
+    body: ir.Statement = ir.Allocate(registers, ir.Block((*scalars, *before, loop, finish(stage, result))))
+    return ir.Allocate(single, body) if scalars else body
 
 
 def _with_stored(
     stage: FlatStage,
-    values: dict[Variable, Expression],
-    mask: Expression | None,
-    body: Callable[[dict[Variable, Expression]], Statement],
-) -> Statement:
+    values: dict[ir.Variable, ir.Expression],
+    mask: ir.Expression | None,
+    body: Callable[[dict[ir.Variable, ir.Expression]], ir.Statement],
+) -> ir.Statement:
     """Compute and store what the stage stores beside its reduction; ``body`` gets its variable's value, too."""
     if stage.stored is None:
         return body(values)
     place = vectorize_expression(stage.stored.place, values)
     lanes = place.type.lanes
     value = broadcast(vectorize_expression(stage.stored.value, values, mask), lanes)
-    variable = Variable(stage.stored.variable.name, value.type)
-    store = Store(stage.stored.target, (place,), variable, mask)
-    return Let(variable, value, Block((store, body({**values, stage.stored.variable: variable}))))
+    variable = ir.Variable(stage.stored.variable.name, value.type)
+    store = ir.Store(stage.stored.target, (place,), variable, mask)
+    return ir.Let(variable, value, ir.Block((store, body({**values, stage.stored.variable: variable}))))
 
 
-def _combined(operator: BinaryOperator, values: list[Expression]) -> Expression:
+def _combined(operator: ir.BinaryOperator, values: list[ir.Expression]) -> ir.Expression:
     """Combine values pairwise."""
     while len(values) > 1:
         pairs = [joined(operator, left, right) for left, right in zip(values[::2], values[1::2], strict=False)]
@@ -161,26 +140,26 @@ def _combined(operator: BinaryOperator, values: list[Expression]) -> Expression:
     return values[0]
 
 
-def joined(operator: BinaryOperator, left: Expression, right: Expression) -> Expression:
+def joined(operator: ir.BinaryOperator, left: ir.Expression, right: ir.Expression) -> ir.Expression:
     """Return two partial results of one reduction as one.
 
     Every schedule that splits a reduction joins its parts here, so that none splits one whose terms are ordered.
     """
-    assert not is_ordered(operator, left.type), f"partial results of {left.type} are joined: its terms are ordered"
-    return Binary(operator, left, right)
+    assert not ir.is_ordered(operator, left.type), f"partial results of {left.type} are joined: its terms are ordered"
+    return ir.Binary(operator, left, right)
 
 
-def identity_of(operator: BinaryOperator, kind: Type) -> Constant:
+def identity_of(operator: ir.BinaryOperator, kind: Type) -> ir.Constant:
     """Return the neutral element of a reduction operator."""
     kind = kind.with_lanes(1)
     if kind.dtype == "bool":
-        return Constant(operator in ("and", "min", "mul"), kind)
+        return ir.Constant(operator in ("and", "min", "mul"), kind)
     if operator in ("add", "or", "xor"):
-        return Constant(0.0 if kind.is_float else 0, kind)
+        return ir.Constant(0.0 if kind.is_float else 0, kind)
     if operator == "mul":
-        return Constant(1.0 if kind.is_float else 1, kind)
+        return ir.Constant(1.0 if kind.is_float else 1, kind)
     if kind.is_float or kind.is_custom:
-        return Constant(float("inf") if operator == "min" else float("-inf"), kind)
+        return ir.Constant(float("inf") if operator == "min" else float("-inf"), kind)
     bits = element_bits(storage_dtype(kind.dtype))
     low, high = (0, (1 << bits) - 1) if kind.dtype.startswith("u") else (-(1 << bits - 1), (1 << bits - 1) - 1)
-    return Constant({"min": high, "max": low, "and": high if low == 0 else -1}[operator], kind)
+    return ir.Constant({"min": high, "max": low, "and": high if low == 0 else -1}[operator], kind)

@@ -14,19 +14,7 @@ from graft.core.schedule.loops.accumulate import finish
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.loop_frames import blocked, nested, outer_loops, taken
 from graft.core.schedule.primitives.step import combine
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Binary,
-    Block,
-    Buffer,
-    Constant,
-    Expression,
-    For,
-    Load,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.visit import substitute, substitution
 from graft.core.types import INT64, element_bits, storage_dtype
 
@@ -48,55 +36,55 @@ def reads_row_by_row(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Mach
 
 def reduce_columns(
     stage: FlatStage, outer: Sequence[LoopAxis], axis: LoopAxis, lanes: int, machine: Machine, parallel: bool
-) -> Statement:
+) -> ir.Statement:
     """Reduce blocks of columns along ``axis``; ``parallel`` shares the blocks among threads."""
     blocks = -(-axis.extent * _bytes(stage) // int(BLOCK_SHARE * machine.working_set(1)))
     length = -(-axis.extent // (blocks * lanes)) * lanes
     whole, rest = divmod(axis.extent, length)
-    block = Variable(f"{axis.variable.name}_block")
+    block = ir.Variable(f"{axis.variable.name}_block")
     body = _reduce_block(stage, axis, combine("mul", block, length), length, lanes, machine)
     parts = [outer_loops([*outer, LoopAxis(block, whole)], body, parallel, machine)]
     if rest:
-        last = _reduce_block(stage, axis, Constant(whole * length, INT64), rest, lanes, machine)
+        last = _reduce_block(stage, axis, ir.Constant(whole * length, INT64), rest, lanes, machine)
         parts.append(outer_loops(outer, last, parallel, machine))
-    return Block(tuple(parts))
+    return ir.Block(tuple(parts))
 
 
 def _reduce_block(
-    stage: FlatStage, axis: LoopAxis, start: Expression, length: int, lanes: int, machine: Machine
-) -> Statement:
+    stage: FlatStage, axis: LoopAxis, start: ir.Expression, length: int, lanes: int, machine: Machine
+) -> ir.Statement:
     """Reduce ``length`` columns from ``start`` on."""
     assert stage.operator is not None, "not a reduction"
     assert stage.initial is not None, "not a reduction"
     operator, last = stage.operator, stage.reduced[-1]
-    totals = Buffer("totals", stage.value.type.dtype, (Constant(length, INT64),), memory="scratch", alignment=64)
+    totals = ir.Buffer("totals", stage.value.type.dtype, (ir.Constant(length, INT64),), memory="scratch", alignment=64)
 
-    def columns(body: Callable[[FlatStage, Load], Statement]) -> Statement:
+    def columns(body: Callable[[FlatStage, ir.Load], ir.Statement]) -> ir.Statement:
         """Return a loop over the columns; ``body`` gets the stage at one of them, and its total."""
-        column = Variable(axis.variable.name)
-        here = substitution({axis.variable: Binary("add", start, column)})
-        total = Load(totals, (column,))
-        loop = For(column, Constant(length, INT64), "serial", body(stage.map(here), total))
+        column = ir.Variable(axis.variable.name)
+        here = substitution({axis.variable: ir.Binary("add", start, column)})
+        total = ir.Load(totals, (column,))
+        loop = ir.For(column, ir.Constant(length, INT64), "serial", body(stage.map(here), total))
         return taken(loop, blocked((LoopAxis(column, length),), lanes, lanes, machine))
 
-    def begin(at: FlatStage, total: Load) -> Statement:
+    def begin(at: FlatStage, total: ir.Load) -> ir.Statement:
         assert at.initial is not None, "not a reduction"
-        return Store(totals, total.indices, at.initial)
+        return ir.Store(totals, total.indices, at.initial)
 
-    def add(at: FlatStage, total: Load, row: Expression, count: int) -> Statement:
-        value: Expression = total
+    def add(at: FlatStage, total: ir.Load, row: ir.Expression, count: int) -> ir.Statement:
+        value: ir.Expression = total
         for number in range(count):
-            value = Binary(operator, value, substitute(at.value, {last.variable: combine("add", row, number)}))
-        return Store(totals, total.indices, value)
+            value = ir.Binary(operator, value, substitute(at.value, {last.variable: combine("add", row, number)}))
+        return ir.Store(totals, total.indices, value)
 
     groups, rest = divmod(last.extent, ROWS)
-    group = LoopAxis(Variable("rows"), groups)
-    first, left = combine("mul", group.variable, ROWS), Constant(groups * ROWS, INT64)
+    group = LoopAxis(ir.Variable("rows"), groups)
+    first, left = combine("mul", group.variable, ROWS), ir.Constant(groups * ROWS, INT64)
     inside = [nested([group], columns(lambda at, total: add(at, total, first, ROWS)))]
     if rest:
         inside.append(columns(lambda at, total: add(at, total, left, rest)))
-    loops = nested(stage.reduced[:-1], Block(tuple(inside)))
-    return Allocate(totals, Block((columns(begin), loops, columns(finish))))
+    loops = nested(stage.reduced[:-1], ir.Block(tuple(inside)))
+    return ir.Allocate(totals, ir.Block((columns(begin), loops, columns(finish))))
 
 
 def _bytes(stage: FlatStage) -> int:

@@ -12,15 +12,7 @@ from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Fuse, Split
 from graft.core.schedule.primitives.step import Step
-from graft.core.tensor_ir.ir import (
-    Constant,
-    Function,
-    Intrinsic,
-    Load,
-    LoopKind,
-    Statement,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS
 from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import walk_expressions
@@ -35,10 +27,10 @@ LANES = 32
 def lanes_of(stage: FlatStage, machine: Machine) -> int:
     """Return the lanes for a stage: as many of its widest data elements as a register holds; 1 if none can be."""
     nodes = list(walk_expressions(*stage.expressions))
-    called = {node.name for node in nodes if isinstance(node, Intrinsic)}
+    called = {node.name for node in nodes if isinstance(node, ir.Intrinsic)}
     if not called <= {*FLOAT_INTRINSICS, ROUNDING}:
         return 1
-    dtypes = {node.buffer.dtype for node in nodes if isinstance(node, Load)} | {stage.target.dtype}
+    dtypes = {node.buffer.dtype for node in nodes if isinstance(node, ir.Load)} | {stage.target.dtype}
     data = {max(4 if dtype in ("float16", "bfloat16") else 1, element_bits(dtype) // 8) for dtype in dtypes}
     widest = max({size for size in data if size < 8} or data)
     return max(1, min(32, machine.vector_bytes // widest))
@@ -47,12 +39,12 @@ def lanes_of(stage: FlatStage, machine: Machine) -> int:
 # ---- Steps -------------------------------------------------------------------------------------------------------
 
 
-def taken(body: Statement, steps: Sequence[Step]) -> Statement:
+def taken(body: ir.Statement, steps: Sequence[Step]) -> ir.Statement:
     """Return a statement after some steps, unchecked: iterations of a stage's axes never depend on each other.
 
     What schedules return is verified as a whole, by who asks for it.
     """
-    function = Function("nest", (), 0, body)
+    function = ir.Function("nest", (), 0, body)
     for step in steps:
         function = step.change(function)
     return function.body
@@ -107,7 +99,7 @@ def blocked(
     """
     *outer, axis = axes
     name, (blocks, rest) = axis.variable.name, divmod(axis.extent, step)
-    block, left = LoopAxis(Variable(f"{name}.block"), blocks), f"{name}.rest" if blocks else name
+    block, left = LoopAxis(ir.Variable(f"{name}.block"), blocks), f"{name}.rest" if blocks else name
     tail = (left,) if rest else ()
     steps: list[Step] = [Split(name, step, block.variable.name, name, tail)] if blocks else []
     if blocks > 1 and prod(other.extent for other in outer) < TASKS:
@@ -122,17 +114,19 @@ def blocked(
 # ---- Loops around ------------------------------------------------------------------------------------------------
 
 
-def outer_loops(axes: Sequence[LoopAxis], body: Statement, parallel: bool, machine: Machine | None = None) -> Statement:
+def outer_loops(
+    axes: Sequence[LoopAxis], body: ir.Statement, parallel: bool, machine: Machine | None = None
+) -> ir.Statement:
     """Return loops over axes; with ``parallel`` the units of a machine (threads, if none is given) share them."""
     return taken(nested(axes, body), shared(axes, machine) if parallel and axes else ())
 
 
-def nested(axes: Sequence[LoopAxis], body: Statement, kind: LoopKind = "serial") -> Statement:
+def nested(axes: Sequence[LoopAxis], body: ir.Statement, kind: ir.LoopKind = "serial") -> ir.Statement:
     """Return loops of one kind over axes, the first outermost."""
-    return loops_over(((axis.variable, axis.count or Constant(axis.extent, INT64)) for axis in axes), body, kind)
+    return loops_over(((axis.variable, axis.count or ir.Constant(axis.extent, INT64)) for axis in axes), body, kind)
 
 
-def loops_around(axes: Sequence[tuple[Variable, b.Count]], body: Statement, is_shared: bool) -> Statement:
+def loops_around(axes: Sequence[tuple[ir.Variable, b.Count]], body: ir.Statement, is_shared: bool) -> ir.Statement:
     """Return loops over axes whose extents may vary, the first outermost; threads may share their iterations."""
     known = [LoopAxis(axis, extent) for axis, extent in axes if isinstance(extent, int)]
     if len(known) == len(axes):

@@ -19,19 +19,7 @@ from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.loops.periods import split_periods
 from graft.core.schedule.loops.segments import part, segments, transposed_rows
 from graft.core.schedule.loops.tiled_transpose import find_transposition, transposing_nest
-from graft.core.tensor_ir.ir import (
-    Binary,
-    Block,
-    Cast,
-    Expression,
-    Intrinsic,
-    Load,
-    Statement,
-    Store,
-    Unary,
-    Variable,
-    is_ordered,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import children, free_variables, substitute
 
@@ -41,27 +29,27 @@ CUSTOM_WORK = 15
 """Operations of one rounding to a custom datatype."""
 
 
-def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: bool) -> Statement:
+def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: bool) -> ir.Statement:
     """Return the loops that compute a stage, none where it has no element; ``parallel`` allows threads."""
     if any(axis.extent == 0 for axis in stage.axes):
-        return Block(())
+        return ir.Block(())
     stage = _named(collapse_own(split_periods(stage, simplifier), simplifier), simplifier)
     parts = segments(stage, simplifier)
     if len(parts) > 1:
-        return Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))
+        return ir.Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))
     threads = parallel and work(stage) >= machine.costs.task
     transposed = transposed_rows(stage, simplifier)
     if transposed is not None:
         innermost, rows = transposed
         outer = tuple(other for other in stage.axes if other is not innermost)
         within = [replace(row, axes=tuple(own for own in row.axes if own not in outer)) for row in rows]
-        body = Block(tuple(nest(row, simplifier, machine, parallel=False) for row in within))
+        body = ir.Block(tuple(nest(row, simplifier, machine, parallel=False) for row in within))
         return outer_loops(outer, body, threads, machine)
     lanes = lanes_of(stage, machine)
     transposition = find_transposition(stage, simplifier, lanes)
     if transposition is not None:
         tiles, rest = transposing_nest(stage, transposition, simplifier, machine, threads)
-        return Block((tiles, *(nest(one, simplifier, machine, parallel) for one in rest)))
+        return ir.Block((tiles, *(nest(one, simplifier, machine, parallel) for one in rest)))
     axis = choose_axis(stage, simplifier, lanes, machine.costs.latency)
     outer = tuple(other for other in stage.axes if other is not axis)
     if axis is None:
@@ -74,7 +62,7 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     if stage.operator is not None:
         step = min(lanes * machine.costs.latency, -(-axis.extent // lanes) * lanes)
 
-    def along(stage: FlatStage, axis: LoopAxis, threads: bool) -> Statement:
+    def along(stage: FlatStage, axis: LoopAxis, threads: bool) -> ir.Statement:
         loops = (*(other for other in stage.axes if other is not axis), axis)
         if axis.extent == 1:  # its place is known, so nothing differs from lane to lane
             return outer_loops(loops, _element(stage), threads, machine)
@@ -85,7 +73,7 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
         # Blocks are shared, and what is left of them is computed behind them.
         ends, place = (0, whole, axis.extent), stage.axes.index(axis)
         first, last = (part(stage, axis, *two, simplifier) for two in pairwise(ends))
-        return Block((along(first, first.axes[place], True), along(last, last.axes[place], False)))
+        return ir.Block((along(first, first.axes[place], True), along(last, last.axes[place], False)))
     return along(stage, axis, threads)
 
 
@@ -94,7 +82,7 @@ def _named(stage: FlatStage, simplifier: Simplifier) -> FlatStage:
     axes = (*stage.axes, *stage.reduced)
     if len({axis.variable.name for axis in axes}) == len(axes):
         return stage
-    fresh = {axis.variable: Variable(f"{axis.variable.name}.{number}") for number, axis in enumerate(axes)}
+    fresh = {axis.variable: ir.Variable(f"{axis.variable.name}.{number}") for number, axis in enumerate(axes)}
     for axis in axes:
         simplifier.with_range(fresh[axis.variable], (0, axis.extent - 1))
     renamed = stage.map(lambda expression: simplifier(substitute(expression, fresh)))
@@ -111,7 +99,7 @@ def work(stage: FlatStage) -> int:
     return size * max(1, operations(*stage.expressions))
 
 
-def operations(*expressions: Expression) -> int:
+def operations(*expressions: ir.Expression) -> int:
     """Return the number of operations on data in expressions; index arithmetic is not counted."""
     seen: set[int] = set()
     count = 0
@@ -121,12 +109,12 @@ def operations(*expressions: Expression) -> int:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, Load):
+        if isinstance(node, ir.Load):
             count += 1
             continue
-        if isinstance(node, Intrinsic):
+        if isinstance(node, ir.Intrinsic):
             count += 1 if node.name in ("fma", ROUNDING) else INTRINSIC_WORK
-        elif isinstance(node, Unary | Binary | Cast) and node.type.is_custom:
+        elif isinstance(node, ir.Unary | ir.Binary | ir.Cast) and node.type.is_custom:
             count += CUSTOM_WORK
         elif children(node):
             count += 1
@@ -143,7 +131,7 @@ def choose_axis(stage: FlatStage, simplifier: Simplifier, lanes: int, latency: i
         return None
     amount = operations(*stage.expressions)
     best: tuple[float, LoopAxis | None] = (amount + 1.0, None)
-    ordered = stage.operator is not None and is_ordered(stage.operator, stage.value.type)
+    ordered = stage.operator is not None and ir.is_ordered(stage.operator, stage.value.type)
     regrouped = () if ordered else stage.reduced
     counts = [axis.count for axis in stage.reduced if axis.count is not None]
     of_counts = free_variables(*counts)  # the lanes of a vector take as many turns of a loop
@@ -174,6 +162,6 @@ def _vector_cost(
     return (cost * vectors + extra) / max(axis.extent, 1)
 
 
-def _element(stage: FlatStage) -> Statement:
+def _element(stage: FlatStage) -> ir.Statement:
     """Return what computes one element."""
-    return Store(stage.target, (stage.place,), stage.value) if stage.operator is None else reduce_scalar(stage)
+    return ir.Store(stage.target, (stage.place,), stage.value) if stage.operator is None else reduce_scalar(stage)

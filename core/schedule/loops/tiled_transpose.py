@@ -17,16 +17,7 @@ from graft.core.schedule.loops.loop_frames import TASKS, nested, outer_loops
 from graft.core.schedule.loops.segments import part
 from graft.core.schedule.primitives.step import combine
 from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expression
-from graft.core.tensor_ir.ir import (
-    Block,
-    Expression,
-    Load,
-    Ramp,
-    Shuffle,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
@@ -40,7 +31,7 @@ class Transposition:
 
     along_store: LoopAxis
     along_load: LoopAxis
-    transposed: tuple[Load, ...]
+    transposed: tuple[ir.Load, ...]
     lanes: int
     again: bool
     """Whether an element may be computed twice."""
@@ -72,7 +63,7 @@ def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> 
     return None
 
 
-def _may_be_computed_again(stage: FlatStage, transposed: Sequence[Load], simplifier: Simplifier) -> bool:
+def _may_be_computed_again(stage: FlatStage, transposed: Sequence[ir.Load], simplifier: Simplifier) -> bool:
     """Whether nothing is read where the result is written, where it may lie in memory over an operand."""
     others = [load for load in loads(stage.value) if all(load is not one for one in transposed)]
     return all(simplifier(load.indices[0]) != simplifier(stage.place) for load in others)
@@ -91,7 +82,7 @@ def _side(extents: Sequence[int], lanes: int) -> int:
 
 def transposing_nest(
     stage: FlatStage, found: Transposition, simplifier: Simplifier, machine: Machine, threads: bool
-) -> tuple[Statement, tuple[FlatStage, ...]]:
+) -> tuple[ir.Statement, tuple[FlatStage, ...]]:
     """Return loops over the tiles of a transposition, and the stages of what is left beside them.
 
     Nothing is left where elements may be computed again: the last tile of a row begins earlier then.
@@ -121,49 +112,49 @@ class _AxisTiling:
 
     tasks: LoopAxis
     within: LoopAxis | None
-    start: Expression
+    start: ir.Expression
 
 
 def _tiles(axis: LoopAxis, found: Transposition) -> _AxisTiling:
     side, name = found.lanes, f"{axis.variable.name}_tile"
-    tasks = LoopAxis(Variable(name), axis.extent // side)
+    tasks = LoopAxis(ir.Variable(name), axis.extent // side)
     if axis.extent % side == 0 or not found.again:
         return _AxisTiling(tasks, None, combine("mul", tasks.variable, side))
     count = b.maximum(b.index(1), combine("add", tasks.variable, 3 - tasks.extent))
-    within = LoopAxis(Variable(f"{name}_again"), 2, count)
+    within = LoopAxis(ir.Variable(f"{name}_again"), 2, count)
     begin = combine("mul", combine("add", tasks.variable, within.variable), side)
     return _AxisTiling(tasks, within, b.minimum(begin, b.index(axis.extent - side)))
 
 
-def _tile(stage: FlatStage, found: Transposition, corner: dict[Variable, Expression]) -> Statement:
+def _tile(stage: FlatStage, found: Transposition, corner: dict[ir.Variable, ir.Expression]) -> ir.Statement:
     """Return the code of one tile whose first element is at ``corner``."""
     lanes = found.lanes
     store_start = corner[found.along_store.variable]
     load_start = corner[found.along_load.variable]
-    rows: list[dict[int, Variable]] = [{} for _ in range(lanes)]
-    bindings: list[tuple[Variable, Expression]] = []
+    rows: list[dict[int, ir.Variable]] = [{} for _ in range(lanes)]
+    bindings: list[tuple[ir.Variable, ir.Expression]] = []
     for load in found.transposed:
         columns = []
         for column in range(lanes):
             place = substitute(load.indices[0], {found.along_store.variable: combine("add", store_start, column)})
-            ramp = Ramp(load_start, 1, lanes)
-            vector = vectorize_expression(Load(load.buffer, (place,)), {found.along_load.variable: ramp})
+            ramp = ir.Ramp(load_start, 1, lanes)
+            vector = vectorize_expression(ir.Load(load.buffer, (place,)), {found.along_load.variable: ramp})
             columns.append(_bind(bindings, vector))
         for row, variable in enumerate(transpose(columns, bindings)):
             rows[row][id(load)] = variable
-    stores: list[Statement] = []
+    stores: list[ir.Statement] = []
     for row in range(lanes):
-        values: dict[Variable, Expression] = {
-            found.along_store.variable: Ramp(store_start, 1, lanes),
+        values: dict[ir.Variable, ir.Expression] = {
+            found.along_store.variable: ir.Ramp(store_start, 1, lanes),
             found.along_load.variable: combine("add", load_start, row),
         }
         value = vectorize_expression(_replaced(stage.value, rows[row]), values)
         place = vectorize_expression(stage.place, values)
-        stores.append(Store(stage.target, (place,), broadcast(value, lanes)))
-    return bind(bindings, Block(tuple(stores)))
+        stores.append(ir.Store(stage.target, (place,), broadcast(value, lanes)))
+    return bind(bindings, ir.Block(tuple(stores)))
 
 
-def _replaced(value: Expression, taken: dict[int, Variable]) -> Expression:
+def _replaced(value: ir.Expression, taken: dict[int, ir.Variable]) -> ir.Expression:
     """Replace loads, known by identity, by the vectors that hold them."""
     replaced = ExpressionMap(lambda node: node)
     for load in loads(value):
@@ -172,13 +163,13 @@ def _replaced(value: Expression, taken: dict[int, Variable]) -> Expression:
     return replaced(value)
 
 
-def _bind(bindings: list[tuple[Variable, Expression]], value: Expression) -> Variable:
-    variable = Variable(f"t{len(bindings)}", value.type)
+def _bind(bindings: list[tuple[ir.Variable, ir.Expression]], value: ir.Expression) -> ir.Variable:
+    variable = ir.Variable(f"t{len(bindings)}", value.type)
     bindings.append((variable, value))
     return variable
 
 
-def transpose(vectors: Sequence[Variable], bindings: list[tuple[Variable, Expression]]) -> list[Variable]:
+def transpose(vectors: Sequence[ir.Variable], bindings: list[tuple[ir.Variable, ir.Expression]]) -> list[ir.Variable]:
     """Transpose a square of vectors by exchanging ever smaller blocks; ``bindings`` gets the steps."""
     rows, lanes = list(vectors), len(vectors)
     distance = lanes // 2
@@ -188,6 +179,8 @@ def transpose(vectors: Sequence[Variable], bindings: list[tuple[Variable, Expres
         for row in range(lanes):
             if not row & distance:
                 pair = (rows[row], rows[row + distance])
-                rows[row], rows[row + distance] = (_bind(bindings, Shuffle(pair, chosen)) for chosen in (lower, upper))
+                rows[row], rows[row + distance] = (
+                    _bind(bindings, ir.Shuffle(pair, chosen)) for chosen in (lower, upper)
+                )
         distance //= 2
     return rows

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
 from typing import TypeAlias
 
 from graft.core.affine.linear import Linear
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Binary,
-    Broadcast,
-    Buffer,
-    CallExtern,
-    Constant,
-    Expression,
-    For,
-    Let,
-    Load,
-    Ramp,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.interpreting.interpreter import static_value
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, loads, statement_expressions, substitute, walk_statements
 
-Distance: TypeAlias = Mapping[Variable, int | None]
+Distance: TypeAlias = Mapping[ir.Variable, int | None]
 """By loop, how many iterations lie between two accesses to one element; None for any number."""
+MOST_POINTS = 256
+"""Points at which an index that is no sum of loops, such as ``min(8 * i, 25)``, is looked at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """A read or a write of a buffer; ``indices`` is None where any element may be meant."""
 
-    buffer: Buffer
-    indices: tuple[Expression, ...] | None
+    buffer: ir.Buffer
+    indices: tuple[ir.Expression, ...] | None
     writes: bool
-    statement: Statement
-    mask: Expression | None = None
+    statement: ir.Statement
+    mask: ir.Expression | None = None
 
     def forms(self, simplifier: Simplifier) -> list[Linear[int]] | None:
         """Return the linear forms of the indices, of as many lanes as a mask of the first lanes leaves."""
@@ -46,7 +36,7 @@ class Access:
             return None
         forms = [simplifier.form(simplifier(place)) for place in self.indices]
         match None if self.mask is None else simplifier(self.mask):
-            case Binary("lt", Ramp(Constant(0), 1), Broadcast(Constant(count))):
+            case ir.Binary("lt", ir.Ramp(ir.Constant(0), 1), ir.Broadcast(ir.Constant(count))):
                 return [replace(form, lanes=min(form.lanes, int(count))) for form in forms]
         return forms
 
@@ -62,11 +52,13 @@ class Conflict:
     @property
     def reassociates(self) -> bool:
         """Whether the two are one accumulation whose order does not matter, not even in the last bit."""
-        if self.first.statement is not self.second.statement or not isinstance(self.first.statement, Store):
+        if self.first.statement is not self.second.statement or not isinstance(self.first.statement, ir.Store):
             return False
         store = self.first.statement
         match store.value:
-            case Binary(operator, Load(buffer, indices), term) if buffer is store.buffer and indices == store.indices:
+            case ir.Binary(operator, ir.Load(buffer, indices), term) if (
+                buffer is store.buffer and indices == store.indices
+            ):
                 exact = operator in ("min", "max") or (operator in ("add", "mul") and not store.value.type.is_float)
                 return exact and not store.value.type.is_custom and all(one.buffer is not buffer for one in loads(term))
         return False
@@ -75,49 +67,49 @@ class Conflict:
         return f"'{self.first.buffer.name}'"
 
 
-def accesses(body: Statement, of: Collection[Buffer] | None = None) -> list[Access]:
+def accesses(body: ir.Statement, of: Collection[ir.Buffer] | None = None) -> list[Access]:
     """Return the accesses in a statement to buffers that come from outside of it (those in ``of``, if it is given).
 
     ``let`` of sums is inlined.
     """
     parts = list(walk_statements(body))
-    own = {one.buffer for one in parts if isinstance(one, Allocate)}
-    values: dict[Variable, Expression] = {}
+    own = {one.buffer for one in parts if isinstance(one, ir.Allocate)}
+    values: dict[ir.Variable, ir.Expression] = {}
     found: list[Access] = []
     for one in parts:
-        if isinstance(one, Let) and not _is_division(one.value):
-            values[one.variable] = substitute(one.value, values)
+        if isinstance(one, ir.Let):
+            _inline(one.variable, one.value, values)
         for load in loads(*statement_expressions(one)):
             if of is not None and load.buffer not in of:
                 continue
             inlined = tuple(substitute(place, values) for place in load.indices)
-            called = isinstance(one, CallExtern) and load in one.arguments
+            called = isinstance(one, ir.CallExtern) and load in one.arguments
             found.append(Access(load.buffer, None if called else inlined, called, one))
-        if isinstance(one, Store):
+        if isinstance(one, ir.Store):
             places = tuple(substitute(place, values) for place in one.indices)
             found.append(Access(one.buffer, places, True, one, one.mask))
     return [one for one in found if one.buffer not in own]
 
 
-def conflicts(body: Statement, chain: Sequence[For], simplifier: Simplifier) -> Iterator[Conflict]:
+def conflicts(body: ir.Statement, chain: Sequence[ir.For], simplifier: Simplifier) -> Iterator[Conflict]:
     """Yield the pairs of accesses in a statement that may touch one element in different iterations of ``chain``.
 
     ``simplifier`` knows the bounds of all loops; those that are neither in ``chain`` nor in ``body`` stand still.
     """
     parts = list(walk_statements(body))
-    inner = {one.variable for one in parts if isinstance(one, For | Let)}
+    moving = _Moving.of([*chain, *parts], simplifier)
     divisions = _divisions(parts)
     known = [(one, one.forms(simplifier)) for one in accesses(body, _written(parts))]
     for number, (first, forms) in enumerate(known):
         for second, others in known[number:]:
             if first.buffer is second.buffer and (first.writes or second.writes):
-                distance = _distance(forms, others, chain, inner, simplifier)
+                distance = _distance(forms, others, moving)
                 if distance is not None:
-                    _note_fused(divisions, distance, simplifier)
+                    _note_fused(divisions, distance, moving)
                     yield Conflict(first, second, {loop.variable: distance[loop.variable] for loop in chain})
 
 
-def in_order(conflict: Conflict, before: Sequence[For], after: Sequence[For]) -> bool:
+def in_order(conflict: Conflict, before: Sequence[ir.For], after: Sequence[ir.For]) -> bool:
     """Whether two accesses stay in order when loops change theirs; both sequences have the same loops."""
     moved = [loop.variable for loop in before if conflict.distance[loop.variable] != 0]
     now = [loop.variable for loop in after if conflict.distance[loop.variable] != 0]
@@ -127,123 +119,185 @@ def in_order(conflict: Conflict, before: Sequence[For], after: Sequence[For]) ->
     return moved == now or conflict.reassociates
 
 
-def carried(body: Statement, loop: For, simplifier: Simplifier) -> Conflict | None:
+def carried(body: ir.Statement, loop: ir.For, simplifier: Simplifier) -> Conflict | None:
     """Return accesses in which two iterations of a loop meet, None if its iterations are independent."""
     return next((one for one in conflicts(body, [loop], simplifier) if one.distance[loop.variable] != 0), None)
 
 
-def _is_division(value: Expression) -> bool:
-    return isinstance(value, Binary) and value.operator in ("div", "mod")
+def _inline(variable: ir.Variable, value: ir.Expression, values: dict[ir.Variable, ir.Expression]) -> None:
+    """Note what a variable stands for, unless that is a part of a fused loop."""
+    if not isinstance(value, ir.Binary) or value.operator not in ("div", "mod"):
+        values[variable] = substitute(value, values)
 
 
-def _written(parts: Sequence[Statement]) -> set[Buffer]:
-    found: set[Buffer] = set()
+def _written(parts: Sequence[ir.Statement]) -> set[ir.Buffer]:
+    found: set[ir.Buffer] = set()
     for one in parts:
-        if isinstance(one, Store):
+        if isinstance(one, ir.Store):
             found.add(one.buffer)
-        elif isinstance(one, CallExtern):
+        elif isinstance(one, ir.CallExtern):
             found |= {load.buffer for load in loads(*one.arguments)}
     return found
 
 
+@dataclass(slots=True)
+class _Moving:
+    """The variables that differ between two iterations, and the values that expressions over them take."""
+
+    extents: Mapping[ir.Variable, ir.Expression | None]
+    """Of loops; None for what is no loop, or where several have one variable."""
+    simplifier: Simplifier
+    _values: dict[int, list[tuple[int, Mapping[ir.Variable, int]]] | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: Sequence[ir.Statement], simplifier: Simplifier) -> _Moving:
+        """Return what moves where loops and bindings are among these statements."""
+        extents: dict[ir.Variable, ir.Expression | None] = {}
+        values: dict[ir.Variable, ir.Expression] = {}
+        for one in parts:
+            match one:
+                case ir.Let(variable, value):
+                    extents[variable] = None
+                    _inline(variable, value, values)
+                case ir.For(variable, extent):
+                    extents[variable] = None if variable in extents else substitute(extent, values)
+        return cls(extents, simplifier)
+
+    def values(self, number: int) -> list[tuple[int, Mapping[ir.Variable, int]]] | None:
+        """Return the values of an atom, each with the point where it has it; None where these are many or not known."""
+        if number not in self._values:
+            self._values[number] = self._values_of(self.simplifier.atom(number))
+        return self._values[number]
+
+    def _values_of(self, atom: ir.Expression) -> list[tuple[int, Mapping[ir.Variable, int]]] | None:
+        variables = sorted(free_variables(atom), key=lambda one: one.name)
+        ranges = [self.simplifier.ranges.get(one) for one in variables if one in self.extents]
+        spans = [range(known[0], known[1] + 1) for known in ranges if known is not None]
+        if (
+            len(spans) < len(variables)
+            or prod(map(len, spans)) > MOST_POINTS
+            or atom.type.lanes > 1
+            or any(loads(atom))
+        ):
+            return None
+        points = [dict(zip(variables, numbers, strict=True)) for numbers in product(*spans)]
+        return [(static_value(atom, point), point) for point in points if self._is_inside(point)]
+
+    def _is_inside(self, point: Mapping[ir.Variable, int]) -> bool:
+        """Whether the loops come to a point, as far as it says."""
+        for variable, number in point.items():
+            extent = self.extents[variable]
+            is_told = extent is not None and free_variables(extent) <= point.keys() and not any(loads(extent))
+            if extent is not None and is_told and number >= static_value(extent, point):
+                return False
+        return True
+
+
 def _distance(
-    first: Sequence[Linear[int]] | None,
-    second: Sequence[Linear[int]] | None,
-    chain: Sequence[For],
-    inner: set[Variable],
-    simplifier: Simplifier,
-) -> dict[Variable, int | None] | None:
+    first: Sequence[Linear[int]] | None, second: Sequence[Linear[int]] | None, moving: _Moving
+) -> dict[ir.Variable, int | None] | None:
     """Return how far apart in each loop two accesses of one element are; None if they never meet."""
-    moving = {loop.variable for loop in chain} | inner
-    found: dict[Variable, int | None] = dict.fromkeys(moving)
-    for variable in moving:
-        if (bounds := simplifier.ranges.get(variable)) is not None and bounds[0] == bounds[1]:
+    ranges = moving.simplifier.ranges
+    found: dict[ir.Variable, int | None] = dict.fromkeys(moving.extents)
+    for variable in found:
+        if (bounds := ranges.get(variable)) is not None and bounds[0] == bounds[1]:
             found[variable] = 0
     if first is None or second is None:
         return found
     for _ in range(2):  # what one dimension says of a loop helps with another
         for one, other in zip(first, second, strict=True):
-            if not _solve(one, other, moving, found, simplifier):
+            if not _solve(one, other, found, moving):
                 return None
     for variable, distance in found.items():
-        bounds = simplifier.ranges.get(variable)
+        bounds = ranges.get(variable)
         if distance and bounds and abs(distance) > bounds[1] - bounds[0]:
             return None
     return found
 
 
-def _solve(
-    one: Linear[int],
-    other: Linear[int],
-    moving: set[Variable],
-    found: dict[Variable, int | None],
-    simplifier: Simplifier,
-) -> bool:
+def _solve(one: Linear[int], other: Linear[int], found: dict[ir.Variable, int | None], moving: _Moving) -> bool:
     """Note what equal indices say of the distances in the loops; return whether they can be equal at all."""
-    known = all(_is_known(number, moving, simplifier) for number in {*one.terms, *other.terms})
-    if not known:
-        return True
     # The distances must make up for what the accesses differ by: sum(factor * distance) in [low, high].
     reach, other_reach = one.lane * (one.lanes - 1), other.lane * (other.lanes - 1)
     low = one.constant + min(0, reach) - other.constant - max(0, other_reach)
     high = one.constant + max(0, reach) - other.constant - min(0, other_reach)
-    unknown: dict[Variable, tuple[int, int]] = {}  # factor, largest distance
+    unknown: dict[int, tuple[int, int]] = {}  # by atom: factor, largest distance
     for number in {**one.terms, **other.terms}:
-        atom, factor, second = simplifier.atom(number), one.terms.get(number, 0), other.terms.get(number, 0)
-        if not isinstance(atom, Variable) or atom not in moving:
-            if factor != second:
+        atom, factor, second = moving.simplifier.atom(number), one.terms.get(number, 0), other.terms.get(number, 0)
+        if not isinstance(atom, ir.Variable) or atom not in found:
+            still = free_variables(atom).isdisjoint(found) and not any(loads(atom))
+            values = None if still else moving.values(number)
+            if factor != second or not (still or values):
                 return True
+            if values:
+                ends = [value for value, _ in values]
+                unknown[number] = (factor, max(ends) - min(ends))
             continue
-        distance, bounds = found[atom], simplifier.ranges.get(atom)
+        distance, bounds = found[atom], moving.simplifier.ranges.get(atom)
         if factor == second and distance is not None:
             low, high = low - factor * distance, high - factor * distance
         elif bounds is None:
             return True
         elif factor == second:
-            unknown[atom] = (factor, bounds[1] - bounds[0])
+            unknown[number] = (factor, bounds[1] - bounds[0])
         else:
             ends = [left * factor - right * second for left in bounds for right in bounds]
             low, high = low + min(ends), high + max(ends)
     while unknown:
-        variable = max(unknown, key=lambda one: abs(unknown[one][0]))
-        factor, most = unknown.pop(variable)
+        number = max(unknown, key=lambda one: abs(unknown[one][0]))
+        factor, most = unknown.pop(number)
         rest = sum(abs(size) * other for size, other in unknown.values())
         near, far = (low - rest, high + rest) if factor > 0 else (-high - rest, rest - low)
         possible = range(max(-most, -(-near // abs(factor))), min(most, far // abs(factor)) + 1)
+        atom = moving.simplifier.atom(number)
+        if not possible or (
+            not isinstance(atom, ir.Variable) and not _note(moving.values(number) or (), possible, found)
+        ):
+            return False
         if len(possible) != 1:
-            return bool(possible)
-        found[variable] = possible[0]
+            return True
+        if isinstance(atom, ir.Variable):
+            found[atom] = possible[0]
         low, high = low - factor * possible[0], high - factor * possible[0]
     return low <= 0 <= high
 
 
-def _is_known(number: int, moving: set[Variable], simplifier: Simplifier) -> bool:
-    """Whether an atom is a variable or stands still."""
-    atom = simplifier.atom(number)
-    return isinstance(atom, Variable) or (free_variables(atom).isdisjoint(moving) and not loads(atom))
+def _note(
+    values: Sequence[tuple[int, Mapping[ir.Variable, int]]], possible: range, found: dict[ir.Variable, int | None]
+) -> bool:
+    """Note the distances between points whose values are ``possible`` numbers apart; False if there are no such."""
+    met: dict[ir.Variable, set[int]] = {}
+    for first, one in values:
+        for second, other in values:
+            distances = {variable: other[variable] - number for variable, number in one.items()}
+            if second - first in possible and all(found[each] in (None, apart) for each, apart in distances.items()):
+                for variable, distance in distances.items():
+                    met.setdefault(variable, set()).add(distance)
+    found.update({variable: min(distances) for variable, distances in met.items() if len(distances) == 1})
+    return bool(met)
 
 
-def _divisions(parts: Sequence[Statement]) -> list[tuple[Variable, Expression, int, int]]:
+def _divisions(parts: Sequence[ir.Statement]) -> list[tuple[ir.Variable, ir.Expression, int, int]]:
     """Return variables that are parts of a fused loop (`delinearize`), each with the whole, the divisor and the width.
 
     The width is 0 for all that is above the divisor.
     """
-    found: list[tuple[Variable, Expression, int, int]] = []
+    found: list[tuple[ir.Variable, ir.Expression, int, int]] = []
     for one in parts:
         match one:
-            case Let(variable, Binary("mod", Binary("div", whole, Constant(divisor)), Constant(width))):
+            case ir.Let(variable, ir.Binary("mod", ir.Binary("div", whole, ir.Constant(divisor)), ir.Constant(width))):
                 found.append((variable, whole, int(divisor), int(width)))
-            case Let(variable, Binary("mod", whole, Constant(width))):
+            case ir.Let(variable, ir.Binary("mod", whole, ir.Constant(width))):
                 found.append((variable, whole, 1, int(width)))
-            case Let(variable, Binary("div", whole, Constant(divisor))):
+            case ir.Let(variable, ir.Binary("div", whole, ir.Constant(divisor))):
                 found.append((variable, whole, int(divisor), 0))
     return found
 
 
 def _note_fused(
-    divisions: Sequence[tuple[Variable, Expression, int, int]],
-    found: dict[Variable, int | None],
-    simplifier: Simplifier,
+    divisions: Sequence[tuple[ir.Variable, ir.Expression, int, int]],
+    found: dict[ir.Variable, int | None],
+    moving: _Moving,
 ) -> None:
     """Note the distances in fused loops of which every part is known to be the same."""
     widths = {
@@ -256,5 +310,5 @@ def _note_fused(
         while width := widths.get((whole, divisor), 0):
             divisor *= width
         if (whole, divisor) in widths:
-            form = simplifier.form(simplifier(whole))
-            _solve(form, form, set(found), found, simplifier)
+            form = moving.simplifier.form(moving.simplifier(whole))
+            _solve(form, form, found, moving)

@@ -9,19 +9,7 @@ from graft.core.schedule.primitives.dependence import accesses
 from graft.core.schedule.primitives.staging import buffer_named
 from graft.core.schedule.primitives.step import Step, around, combine, constant_extent, find_place, index, with_body
 from graft.core.schedule.primitives.vectorize import instantiate
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Binary,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    Function,
-    If,
-    Statement,
-    Store,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.visit import map_accesses, map_statement, walk_statements
 
 
@@ -37,7 +25,7 @@ class Pipeline(Step):
     loop: str
     caches: tuple[str, ...]
 
-    def change(self, function: Function) -> Function:
+    def change(self, function: ir.Function) -> ir.Function:
         """Return the function with the first fill before the loop and the next one in each iteration."""
         loop = find_place(self, function.body, self.loop)
         count, variable = constant_extent(self, loop), loop.variable
@@ -53,57 +41,59 @@ class Pipeline(Step):
         written = {one.buffer for part in rest for one in accesses(part) if one.writes}
         if not rest or any(one.buffer in written for fill in fills for one in accesses(fill)):
             self.fail(f"'{self.loop}' writes what the next iteration would be filled from too early")
-        barrier = rest[0] if isinstance(rest[0], Barrier) else None
+        barrier = rest[0] if isinstance(rest[0], ir.Barrier) else None
         rest = [one for one in rest if barrier is None or one != barrier]
-        fill = Block(tuple(fills))
-        slot = Binary("mod", variable, index(2))
+        fill = ir.Block(tuple(fills))
+        slot = ir.Binary("mod", variable, index(2))
         following = combine("add", variable, index(1))
         first = instantiate(_placed(fill, doubled, index(0)), {variable: index(0)})
         ahead = instantiate(_placed(fill, doubled, slot), {variable: following})
-        used = _placed(Block(tuple(rest)), doubled, slot)
+        used = _placed(ir.Block(tuple(rest)), doubled, slot)
         met = () if barrier is None else (barrier,)
-        body = Block((If(Binary("lt", following, index(count)), ahead), used, *met))
-        new: Statement = Block((first, *met, replace(loop, body=body)))
+        body = ir.Block((ir.If(ir.Binary("lt", following, index(count)), ahead), used, *met))
+        new: ir.Statement = ir.Block((first, *met, replace(loop, body=body)))
         for cache in own:
-            new = Allocate(doubled[cache], new)
+            new = ir.Allocate(doubled[cache], new)
         return with_body(function, self._replaced(function.body, loop, new, doubled))
 
-    def _replaced(self, body: Statement, loop: For, new: Statement, doubled: dict[Buffer, Buffer]) -> Statement:
+    def _replaced(
+        self, body: ir.Statement, loop: ir.For, new: ir.Statement, doubled: dict[ir.Buffer, ir.Buffer]
+    ) -> ir.Statement:
         """Return a body with the loop replaced, and the caches around it doubled."""
-        outside = {one.buffer for one in around(body, loop.variable) if isinstance(one, Allocate)}
+        outside = {one.buffer for one in around(body, loop.variable) if isinstance(one, ir.Allocate)}
 
-        def rule(one: Statement) -> Statement:
-            if isinstance(one, For) and one.variable is loop.variable:
+        def rule(one: ir.Statement) -> ir.Statement:
+            if isinstance(one, ir.For) and one.variable is loop.variable:
                 return new
-            if isinstance(one, Allocate) and one.buffer in outside and one.buffer in doubled:
-                return Allocate(doubled[one.buffer], one.body)
+            if isinstance(one, ir.Allocate) and one.buffer in outside and one.buffer in doubled:
+                return ir.Allocate(doubled[one.buffer], one.body)
             return one
 
         return map_statement(body, lambda expression: expression, rule)
 
 
-def _opened(body: Statement, caches: Collection[Buffer]) -> tuple[list[Buffer], list[Statement]]:
+def _opened(body: ir.Statement, caches: Collection[ir.Buffer]) -> tuple[list[ir.Buffer], list[ir.Statement]]:
     """Return the caches that a body allocates, and its statements without these."""
-    if isinstance(body, Allocate) and body.buffer in caches:
+    if isinstance(body, ir.Allocate) and body.buffer in caches:
         own, statements = _opened(body.body, caches)
         return [body.buffer, *own], statements
-    if not isinstance(body, Block):
+    if not isinstance(body, ir.Block):
         return [], [body]
     own, last = [], [body.statements[-1]]
-    if isinstance(last[0], Allocate):
+    if isinstance(last[0], ir.Allocate):
         own, last = _opened(last[0], caches)
     return own, [*body.statements[:-1], *last]
 
 
-def _filled(statement: Statement) -> Buffer | None:
-    stores = [one.buffer for one in walk_statements(statement) if isinstance(one, Store)]
+def _filled(statement: ir.Statement) -> ir.Buffer | None:
+    stores = [one.buffer for one in walk_statements(statement) if isinstance(one, ir.Store)]
     return stores[0] if len(stores) == 1 else None
 
 
-def _fills(statement: Statement, caches: dict[Buffer, str]) -> bool:
+def _fills(statement: ir.Statement, caches: dict[ir.Buffer, str]) -> bool:
     return _filled(statement) in caches
 
 
-def _placed(statement: Statement, doubled: dict[Buffer, Buffer], slot: Expression) -> Statement:
+def _placed(statement: ir.Statement, doubled: dict[ir.Buffer, ir.Buffer], slot: ir.Expression) -> ir.Statement:
     """Return a statement that uses one of the two places of each cache."""
     return map_accesses(statement, doubled, lambda buffer, indices: (doubled[buffer], (slot, *indices)))

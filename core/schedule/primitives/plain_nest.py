@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graft.core.tensor_ir.ir import (
-    Binary,
-    Block,
-    Buffer,
-    Expression,
-    Function,
-    Load,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.core.tensor_ir.visit import substitute
 from graft.errors import ScheduleError
 
 
-def plain_nest(name: str, stages: Sequence[Stage], inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> Function:
+def plain_nest(
+    name: str, stages: Sequence[ir.Stage], inputs: Sequence[ir.Buffer], outputs: Sequence[ir.Buffer]
+) -> ir.Function:
     """Return the stages one after another, each loop with a name of its own.
 
     A reduction is three nests: ``i.first`` sets the initial value, ``i`` and ``k`` reduce, ``i.last`` is the epilogue.
@@ -32,19 +23,19 @@ def plain_nest(name: str, stages: Sequence[Stage], inputs: Sequence[Buffer], out
             what = type(stage.order).__name__.lower()
             raise ScheduleError(f"the stage of '{stage.buffer.name}' is a {what}, which has an order of its own")
     names = _Names()
-    body: Statement = Block(tuple(nest for stage in stages for nest in _nests(stage, names)))
+    body: ir.Statement = ir.Block(tuple(nest for stage in stages for nest in _nests(stage, names)))
     kept = [stage.buffer for stage in stages if stage.buffer not in outputs]
     body = allocate([*reversed([*names.totals.values()]), *kept], body)
     origin = tuple(dict.fromkeys(one for stage in stages for one in stage.origin))
-    return Function(name, (*inputs, *outputs), len(outputs), body, origin)
+    return ir.Function(name, (*inputs, *outputs), len(outputs), body, origin)
 
 
 class _Names:
     def __init__(self) -> None:
         self.taken: set[str] = set()
-        self.totals: dict[Buffer, Buffer] = {}
+        self.totals: dict[ir.Buffer, ir.Buffer] = {}
 
-    def variables(self, axes: Sequence[Variable], suffix: str = "") -> list[Variable]:
+    def variables(self, axes: Sequence[ir.Variable], suffix: str = "") -> list[ir.Variable]:
         """Return variables for axes, whose names nothing else has."""
         made = []
         for axis in axes:
@@ -53,19 +44,19 @@ class _Names:
                 number += 1
                 name = f"{axis.name}{suffix}.{number}"
             self.taken.add(name)
-            made.append(Variable(name))
+            made.append(ir.Variable(name))
         return made
 
 
-def _nests(stage: Stage, names: _Names) -> list[Statement]:
+def _nests(stage: ir.Stage, names: _Names) -> list[ir.Statement]:
     def nest(
-        suffix: str, target: Buffer, value: Expression, reduced: Sequence[tuple[Variable, Expression]] = ()
-    ) -> Statement:
+        suffix: str, target: ir.Buffer, value: ir.Expression, reduced: Sequence[tuple[ir.Variable, ir.Expression]] = ()
+    ) -> ir.Statement:
         own = names.variables([*stage.axes, *(axis for axis, _ in reduced)], suffix)
         place = tuple(own[: len(stage.axes)])
         moved = substitute(value, dict(zip([*stage.axes, *(axis for axis, _ in reduced)], own, strict=True)))
         extents = [*stage.buffer.shape, *(extent for _, extent in reduced)]
-        return loops_over(zip(own, extents, strict=True), Store(target, place, moved))
+        return loops_over(zip(own, extents, strict=True), ir.Store(target, place, moved))
 
     reduction = stage.reduction
     if reduction is None:
@@ -73,15 +64,15 @@ def _nests(stage: Stage, names: _Names) -> list[Statement]:
     total = stage.buffer
     if stage.epilogue is not None:
         dtype = stage.value.type.dtype
-        total = names.totals[stage.buffer] = Buffer(
+        total = names.totals[stage.buffer] = ir.Buffer(
             f"{stage.buffer.name}.total", dtype, stage.buffer.shape, None, "scratch"
         )
-    sums = Binary(reduction.operator, Load(total, stage.axes), stage.value)
+    sums = ir.Binary(reduction.operator, ir.Load(total, stage.axes), stage.value)
     found = [
         nest(".first", total, reduction.initial),
         nest("", total, sums, [(axis.variable, axis.extent) for axis in reduction.axes]),
     ]
     if stage.epilogue is not None and stage.epilogue_variable is not None:
-        result = substitute(stage.epilogue, {stage.epilogue_variable: Load(total, stage.axes)})
+        result = substitute(stage.epilogue, {stage.epilogue_variable: ir.Load(total, stage.axes)})
         found.append(nest(".last", stage.buffer, result))
     return found

@@ -22,69 +22,45 @@ from graft.core.schedule.primitives.step import (
     with_body,
     with_loop,
 )
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Binary,
-    Block,
-    Buffer,
-    Constant,
-    Expression,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    Statement,
-    Store,
-    Variable,
-    level_of,
-)
+from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import (
-    free_variables,
-    map_accesses,
-    map_statement,
-    substitution,
-    walk_statements,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
     """The part of a buffer that a statement touches: where it begins in each dimension, and how long it is."""
 
-    buffer: Buffer
-    begin: tuple[Expression, ...]
+    buffer: ir.Buffer
+    begin: tuple[ir.Expression, ...]
     size: tuple[int, ...]
 
-    def place(self, offsets: Sequence[Expression]) -> tuple[Expression, ...]:
+    def place(self, offsets: Sequence[ir.Expression]) -> tuple[ir.Expression, ...]:
         """Return the indices of an element of the region in the buffer."""
         return tuple(combine("add", begin, offset) for begin, offset in zip(self.begin, offsets, strict=True))
 
-    def inside(self, offsets: Sequence[Expression], simplifier: Simplifier) -> Expression | None:
+    def inside(self, offsets: Sequence[ir.Expression], simplifier: Simplifier) -> ir.Expression | None:
         """Return the condition that an element lies in the buffer, None if each does."""
-        condition: Expression | None = None
+        condition: ir.Expression | None = None
         for place, extent in zip(self.place(offsets), self.buffer.shape, strict=True):
             bounds = simplifier.interval(simplifier(place))
-            below, above = Binary("ge", place, index(0)), Binary("lt", place, extent)
+            below, above = ir.Binary("ge", place, index(0)), ir.Binary("lt", place, extent)
             least = bounds is not None and bounds[0] >= 0
-            most = bounds is not None and isinstance(extent, Constant) and bounds[1] < extent.value
+            most = bounds is not None and isinstance(extent, ir.Constant) and bounds[1] < extent.value
             for known, one in ((least, below), (most, above)):
                 if not known:
-                    condition = one if condition is None else Binary("and", condition, one)
+                    condition = one if condition is None else ir.Binary("and", condition, one)
         return condition
 
-    def cache(self, name: str, memory: str) -> Buffer:
+    def cache(self, name: str, memory: str) -> ir.Buffer:
         """Return a buffer for the region."""
-        return Buffer(name, self.buffer.dtype, tuple(map(index, self.size)), None, memory)
+        return ir.Buffer(name, self.buffer.dtype, tuple(map(index, self.size)), None, memory)
 
 
 def region_of(
-    step: Step, body: Statement, buffer: Buffer, simplifier: Simplifier, moving: Collection[Variable] = ()
+    step: Step, body: ir.Statement, buffer: ir.Buffer, simplifier: Simplifier, moving: Collection[ir.Variable] = ()
 ) -> Region:
     """Return the region of a buffer that a statement touches while the loops around it, but ``moving``, stand still."""
-    inner = {one.variable for one in walk_statements(body) if isinstance(one, For | Let)} | set(moving)
+    inner = {one.variable for one in visit.walk_statements(body) if isinstance(one, ir.For | ir.Let)} | set(moving)
     touched = [one.indices for one in accesses(body) if one.buffer is buffer]
     if not touched:
         step.fail(f"'{buffer.name}' is not used there")
@@ -110,10 +86,10 @@ def region_of(
 
 
 def _parted(
-    step: Step, form: Linear[int], inner: Collection[Variable], simplifier: Simplifier, buffer: Buffer
+    step: Step, form: Linear[int], inner: Collection[ir.Variable], simplifier: Simplifier, buffer: ir.Buffer
 ) -> tuple[Linear[int], int, int]:
     """Return the part of an index that stands still, and the bounds of the rest."""
-    still = {n: f for n, f in form.terms.items() if free_variables(simplifier.atom(n)).isdisjoint(inner)}
+    still = {n: f for n, f in form.terms.items() if visit.free_variables(simplifier.atom(n)).isdisjoint(inner)}
     moving = {number: factor for number, factor in form.terms.items() if number not in still}
     bounds = simplifier.interval(simplifier.build(Linear(0, moving))) if moving else (0, 0)
     if bounds is None or form.lanes != 1:
@@ -121,40 +97,40 @@ def _parted(
     return Linear(form.constant, still), *bounds
 
 
-def redirected(body: Statement, region: Region, cache: Buffer, simplifier: Simplifier) -> Statement:
+def redirected(body: ir.Statement, region: Region, cache: ir.Buffer, simplifier: Simplifier) -> ir.Statement:
     """Return a statement that uses a cache where it used the region of the buffer."""
 
-    def own(_: Buffer, indices: tuple[Expression, ...]) -> tuple[Buffer, tuple[Expression, ...]]:
+    def own(_: ir.Buffer, indices: tuple[ir.Expression, ...]) -> tuple[ir.Buffer, tuple[ir.Expression, ...]]:
         pairs = zip(indices, region.begin, strict=True)
         return cache, tuple(simplifier(combine("sub", place, begin)) for place, begin in pairs)
 
-    return map_accesses(body, {region.buffer}, own)
+    return visit.map_accesses(body, {region.buffer}, own)
 
 
-def copied(names: str, region: Region, cache: Buffer, simplifier: Simplifier, back: bool = False) -> Statement:
+def copied(names: str, region: Region, cache: ir.Buffer, simplifier: Simplifier, back: bool = False) -> ir.Statement:
     """Return the loops that fill a cache from its region, or write it ``back``."""
-    offsets = [Variable(f"{names}.{number}") for number in range(len(region.size))]
+    offsets = [ir.Variable(f"{names}.{number}") for number in range(len(region.size))]
     for offset, size in zip(offsets, region.size, strict=True):
         simplifier.with_range(offset, (0, size - 1))
     body = _copy(region, cache, offsets, simplifier, back)
     for offset, size in reversed(list(zip(offsets, region.size, strict=True))):
-        body = For(offset, index(size), "serial", body)
+        body = ir.For(offset, index(size), "serial", body)
     return body
 
 
 def _copy(
-    region: Region, cache: Buffer, offsets: Sequence[Expression], simplifier: Simplifier, back: bool
-) -> Statement:
+    region: Region, cache: ir.Buffer, offsets: Sequence[ir.Expression], simplifier: Simplifier, back: bool
+) -> ir.Statement:
     inside = region.inside(offsets, simplifier)
     if not back:
-        return Store(cache, tuple(offsets), Load(region.buffer, region.place(offsets), inside))
-    written = Store(region.buffer, region.place(offsets), Load(cache, tuple(offsets)))
-    return written if inside is None else If(inside, written)
+        return ir.Store(cache, tuple(offsets), ir.Load(region.buffer, region.place(offsets), inside))
+    written = ir.Store(region.buffer, region.place(offsets), ir.Load(cache, tuple(offsets)))
+    return written if inside is None else ir.If(inside, written)
 
 
-def buffer_named(step: Step, function: Function, name: str) -> Buffer:
+def buffer_named(step: Step, function: ir.Function, name: str) -> ir.Buffer:
     """Return the buffer of a name."""
-    own = [one.buffer for one in walk_statements(function.body) if isinstance(one, Allocate)]
+    own = [one.buffer for one in visit.walk_statements(function.body) if isinstance(one, ir.Allocate)]
     known = [buffer for buffer in (*function.parameters, *own) if buffer.name == name]
     if len(known) != 1:
         names = ", ".join(buffer.name for buffer in (*function.parameters, *own))
@@ -176,7 +152,7 @@ class CacheRead(Step):
     cache: str
     units: tuple[str, ...] = ()
 
-    def change(self, function: Function) -> Function:
+    def change(self, function: ir.Function) -> ir.Function:
         """Return the function with a copy in front of the loop's body."""
         loop, buffer = find_place(self, function.body, self.loop), buffer_named(self, function, self.buffer)
         if any(one.writes for one in accesses(loop.body) if one.buffer is buffer):
@@ -187,32 +163,34 @@ class CacheRead(Step):
         cache = region.cache(self.cache, self.memory)
         used = redirected(loop.body, region, cache, simplifier)
         if not units:
-            new: Statement = Allocate(cache, Block((copied(self.cache, region, cache, simplifier), used)))
+            new: ir.Statement = ir.Allocate(cache, ir.Block((copied(self.cache, region, cache, simplifier), used)))
             return with_body(function, with_loop(function.body, loop.variable, lambda one: replace(one, body=new)))
         barrier, outermost = self._meeting(function, loop, units)
         together = self._together(function, region, cache, units, simplifier)
-        met = isinstance(used, Block) and used.statements.count(barrier) > 1
-        parts = (together, *used.statements) if met and isinstance(used, Block) else (together, barrier, used, barrier)
-        changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=Block(parts)))
-        return with_body(function, with_loop(changed, outermost.variable, lambda one: Allocate(cache, one)))
+        met = isinstance(used, ir.Block) and used.statements.count(barrier) > 1
+        parts = (
+            (together, *used.statements) if met and isinstance(used, ir.Block) else (together, barrier, used, barrier)
+        )
+        changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=ir.Block(parts)))
+        return with_body(function, with_loop(changed, outermost.variable, lambda one: ir.Allocate(cache, one)))
 
-    def _meeting(self, function: Function, loop: For, units: list[For]) -> tuple[Barrier, For]:
+    def _meeting(self, function: ir.Function, loop: ir.For, units: list[ir.For]) -> tuple[ir.Barrier, ir.For]:
         """Return the barrier of the units, and the outermost of them."""
-        path = [one for one in around(function.body, loop.variable) if isinstance(one, For)]
+        path = [one for one in around(function.body, loop.variable) if isinstance(one, ir.For)]
         bound = [one for one in path if one.binding]
         if any(unit not in bound for unit in units):
             self.fail(f"'{self.units[0]}' and its like must be bound loops around '{self.loop}'")
         first = min(bound.index(unit) for unit in units)
         if set(map(id, bound[first:])) != set(map(id, units)) or first == 0:
             self.fail("the units are not all that one unit of the level around them has")
-        return Barrier(level_of(bound[first - 1].binding)), bound[first]
+        return ir.Barrier(ir.level_of(bound[first - 1].binding)), bound[first]
 
     def _together(
-        self, function: Function, region: Region, cache: Buffer, units: list[For], simplifier: Simplifier
-    ) -> Statement:
+        self, function: ir.Function, region: Region, cache: ir.Buffer, units: list[ir.For], simplifier: Simplifier
+    ) -> ir.Statement:
         """Return the copy of a region by several units, each taking every n-th element."""
         (turn,) = fresh(self, function.body, f"{self.cache}.turn")
-        number: Expression = index(0)
+        number: ir.Expression = index(0)
         for unit in units:
             number = combine("add", combine("mul", number, constant_extent(self, unit)), unit.variable)
         many, total = prod(constant_extent(self, unit) for unit in units), prod(region.size)
@@ -221,8 +199,8 @@ class CacheRead(Step):
         offsets = delinearize(element, region.size[1:])
         body = _copy(region, cache, offsets, simplifier, False)
         if total % many:
-            body = If(Binary("lt", element, index(total)), body)
-        return For(turn, index(-(-total // many)), "serial", body)
+            body = ir.If(ir.Binary("lt", element, index(total)), body)
+        return ir.For(turn, index(-(-total // many)), "serial", body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +213,7 @@ class CacheWrite(Step):
     memory: str
     cache: str
 
-    def change(self, function: Function) -> Function:
+    def change(self, function: ir.Function) -> ir.Function:
         """Return the function with copies around the loop's body."""
         loop, buffer = find_place(self, function.body, self.loop), buffer_named(self, function, self.buffer)
         used = [one for one in accesses(loop.body) if one.buffer is buffer]
@@ -250,28 +228,30 @@ class CacheWrite(Step):
         ]
         if not self._is_set(loop.body, region, simplifier):
             parts.insert(0, copied(f"{self.cache}.in", region, cache, simplifier))
-        new = Allocate(cache, Block(tuple(parts)))
+        new = ir.Allocate(cache, ir.Block(tuple(parts)))
         changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=new))
         known = bounded(changed)
         for one in around(changed, loop.variable):
-            if isinstance(one, For) and one.kind == "parallel" and carried(one.body, one, known) is not None:
+            if isinstance(one, ir.For) and one.kind == "parallel" and carried(one.body, one, known) is not None:
                 self.fail(f"iterations of '{one.variable.name}' would write back what others write")
         return with_body(function, changed)
 
-    def _is_set(self, body: Statement, region: Region, simplifier: Simplifier) -> bool:
+    def _is_set(self, body: ir.Statement, region: Region, simplifier: Simplifier) -> bool:
         """Whether a body begins with a nest that sets every element of the region."""
-        first = inner = body.statements[0] if isinstance(body, Block) and body.statements else body
-        own: list[Variable] = []
-        while isinstance(inner, For):
+        first = inner = body.statements[0] if isinstance(body, ir.Block) and body.statements else body
+        own: list[ir.Variable] = []
+        while isinstance(inner, ir.For):
             own.append(inner.variable)
             inner = inner.body
-        if not isinstance(inner, Store) or inner.buffer is not region.buffer or inner.mask is not None:
+        if not isinstance(inner, ir.Store) or inner.buffer is not region.buffer or inner.mask is not None:
             return False
-        steps: list[tuple[Expression, int]] = []  # one loop for each dimension, in steps of one
+        steps: list[tuple[ir.Expression, int]] = []  # one loop for each dimension, in steps of one
         for place in inner.indices:
             terms = simplifier.form(simplifier(place)).terms.items()
             moving = [
-                (simplifier.atom(n), f) for n, f in terms if not free_variables(simplifier.atom(n)).isdisjoint(own)
+                (simplifier.atom(n), f)
+                for n, f in terms
+                if not visit.free_variables(simplifier.atom(n)).isdisjoint(own)
             ]
             if len(moving) > 1 or any(step not in [(variable, 1) for variable in own] for step in moving):
                 return False
@@ -293,17 +273,17 @@ class ComputeAt(Step):
     buffer: str
     loop: str
 
-    def change(self, function: Function) -> Function:
+    def change(self, function: ir.Function) -> ir.Function:
         """Return the function with the nests inside of the loop."""
         loop, buffer = find_place(self, function.body, self.loop), buffer_named(self, function, self.buffer)
         path = around(function.body, loop.variable)
-        block, position = next(((one, n) for n, one in enumerate(path) if isinstance(one, Block)), (None, 0))
+        block, position = next(((one, n) for n, one in enumerate(path) if isinstance(one, ir.Block)), (None, 0))
         if block is None:
             self.fail(f"nothing stands before the nest of '{self.loop}'")
         here = next(n for n, one in enumerate(block.statements) if one is path[position + 1])
         makers = [one for one in block.statements[:here] if _touches(one, buffer)]
         is_updated = any(one.writes for one in accesses(loop.body) if one.buffer is buffer)
-        is_between = any(isinstance(one, Block) for one in path[position + 1 :])
+        is_between = any(isinstance(one, ir.Block) for one in path[position + 1 :])
         if not makers or (is_between and (is_updated or _uses(path[position + 1], buffer) > _uses(loop.body, buffer))):
             self.fail(
                 f"no nest before that of '{self.loop}' computes '{self.buffer}', or more than loops stand between"
@@ -312,30 +292,35 @@ class ComputeAt(Step):
         simplifier = bounded(function.body)
         region = region_of(self, loop.body, buffer, simplifier)
         nests = [self._moved(maker, region, simplifier, number) for number, maker in enumerate(makers)]
-        new: Statement = Block((*nests, loop.body))
+        new: ir.Statement = ir.Block((*nests, loop.body))
         if is_updated:
             self._check_own(path, position, buffer, simplifier)
         else:
             cache = region.cache(buffer.name, buffer.memory)
-            new = Allocate(cache, redirected(new, region, cache, simplifier))
+            new = ir.Allocate(cache, redirected(new, region, cache, simplifier))
         nest = with_loop(block.statements[here], loop.variable, lambda one: replace(one, body=new))
         others = [one for one in block.statements[:here] if one not in makers]
-        joined = Block((*others, nest, *block.statements[here + 1 :]))
+        joined = ir.Block((*others, nest, *block.statements[here + 1 :]))
 
-        def rule(statement: Statement) -> Statement:
-            if isinstance(statement, Allocate) and statement.buffer is buffer and not is_updated:
+        def rule(statement: ir.Statement) -> ir.Statement:
+            if isinstance(statement, ir.Allocate) and statement.buffer is buffer and not is_updated:
                 return statement.body
             return statement
 
         # The block is on the way down from the function's body, so it is replaced on the way up.
-        rebuilt: Statement = joined
+        rebuilt: ir.Statement = joined
         for one in reversed(path[:position]):
-            assert isinstance(one, Allocate), one
-            rebuilt = rule(Allocate(one.buffer, rebuilt))
+            assert isinstance(one, ir.Allocate), one
+            rebuilt = rule(ir.Allocate(one.buffer, rebuilt))
         return with_body(function, rebuilt)
 
     def _check(
-        self, function: Function, statements: Sequence[Statement], here: int, makers: list[Statement], buffer: Buffer
+        self,
+        function: ir.Function,
+        statements: Sequence[ir.Statement],
+        here: int,
+        makers: list[ir.Statement],
+        buffer: ir.Buffer,
     ) -> None:
         """Check that nothing else needs the buffer, and that what it is made of stays as it is."""
         read = {one.buffer for maker in makers for one in accesses(maker) if one.buffer is not buffer}
@@ -348,45 +333,49 @@ class ComputeAt(Step):
         if needed and not updated:
             self.fail(f"'{self.buffer}' is needed as a whole elsewhere")
 
-    def _check_own(self, path: list[Statement], position: int, buffer: Buffer, simplifier: Simplifier) -> None:
+    def _check_own(self, path: list[ir.Statement], position: int, buffer: ir.Buffer, simplifier: Simplifier) -> None:
         """Check that no two iterations of the loops down to the place touch one element."""
-        chain = [one for one in path[position + 1 :] if isinstance(one, For)]
+        chain = [one for one in path[position + 1 :] if isinstance(one, ir.For)]
         for conflict in conflicts(chain[-1].body, chain, simplifier):
             apart = [name.name for name, distance in conflict.distance.items() if distance != 0]
             if conflict.first.buffer is buffer and apart:
                 self.fail(f"iterations of '{apart[0]}' share elements of '{self.buffer}'")
 
-    def _moved(self, maker: Statement, region: Region, simplifier: Simplifier, number: int) -> Statement:
+    def _moved(self, maker: ir.Statement, region: Region, simplifier: Simplifier, number: int) -> ir.Statement:
         """Return a nest that computes the region instead of all."""
-        chain: list[For] = []
+        chain: list[ir.For] = []
         inner = maker
-        while isinstance(inner, For):
+        while isinstance(inner, ir.For):
             chain.append(inner)
             inner = inner.body
         own = {loop.variable: loop for loop in chain}
-        if not isinstance(inner, Store) or any(loop.kind != "serial" for loop in chain):
+        if not isinstance(inner, ir.Store) or any(loop.kind != "serial" for loop in chain):
             self.fail(f"what computes '{self.buffer}' is more than serial loops around one store")
         if len({*inner.indices}) != len(inner.indices) or any(place not in own for place in inner.indices):
             self.fail(f"the loops that compute '{self.buffer}' do not run over its dimensions")
-        offsets = [Variable(f"{place.name}.at{number or ''}") for place in inner.indices if isinstance(place, Variable)]
+        offsets = [
+            ir.Variable(f"{place.name}.at{number or ''}") for place in inner.indices if isinstance(place, ir.Variable)
+        ]
         for offset, size in zip(offsets, region.size, strict=True):
             simplifier.with_range(offset, (0, size - 1))
         places = dict(zip(inner.indices, region.place(offsets), strict=True))
-        body = map_statement(inner, substitution({v: p for v, p in places.items() if isinstance(v, Variable)}))
+        body = visit.map_statement(
+            inner, visit.substitution({v: p for v, p in places.items() if isinstance(v, ir.Variable)})
+        )
         inside = region.inside(offsets, simplifier)
-        body = body if inside is None else If(inside, body)
+        body = body if inside is None else ir.If(inside, body)
         for loop in reversed(chain):
             if loop.variable in inner.indices:
                 at = inner.indices.index(loop.variable)
-                body = For(offsets[at], index(region.size[at]), "serial", body)
+                body = ir.For(offsets[at], index(region.size[at]), "serial", body)
             else:
                 body = replace(loop, body=body)
         return body
 
 
-def _uses(statement: Statement, buffer: Buffer) -> int:
+def _uses(statement: ir.Statement, buffer: ir.Buffer) -> int:
     return sum(one.buffer is buffer for one in accesses(statement))
 
 
-def _touches(statement: Statement, buffer: Buffer) -> bool:
+def _touches(statement: ir.Statement, buffer: ir.Buffer) -> bool:
     return _uses(statement, buffer) > 0

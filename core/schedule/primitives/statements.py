@@ -7,21 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import tiles
 from graft.core.schedule.primitives.vectorize import both
-from graft.core.tensor_ir.ir import (
-    Bitcast,
-    Broadcast,
-    Buffer,
-    Constant,
-    Expression,
-    For,
-    Intrinsic,
-    Load,
-    LoopKind,
-    Ramp,
-    Shuffle,
-    Statement,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.types import INT64
 
 LINE = 64
@@ -31,19 +17,19 @@ LINE = 64
 # ---- Loops ----
 
 
-def counter(name: str, count: int) -> Expression:
+def counter(name: str, count: int) -> ir.Expression:
     """Return the index of a loop of so many iterations: 0 if there is but one."""
-    return Variable(name) if count > 1 else b.index(0)
+    return ir.Variable(name) if count > 1 else b.index(0)
 
 
-def over(index: Expression, extent: int, kind: LoopKind, body: Statement) -> Statement:
+def over(index: ir.Expression, extent: int, kind: ir.LoopKind, body: ir.Statement) -> ir.Statement:
     """Return the loop of ``index`` around ``body``; the body itself where the index is no variable but 0."""
-    return For(index, b.index(extent), kind, body) if isinstance(index, Variable) else body
+    return ir.For(index, b.index(extent), kind, body) if isinstance(index, ir.Variable) else body
 
 
 def nest(
-    name: str, extents: Mapping[int, int], kind: LoopKind, body: Callable[[dict[int, Expression]], Statement]
-) -> Statement:
+    name: str, extents: Mapping[int, int], kind: ir.LoopKind, body: Callable[[dict[int, ir.Expression]], ir.Statement]
+) -> ir.Statement:
     """Return the loops over axes (their extents are given), the first outermost, around ``body(index by axis)``."""
     indices = {axis: counter(f"{name}{axis}", extent) for axis, extent in extents.items()}
     statement = body(indices)
@@ -53,11 +39,11 @@ def nest(
 
 
 def in_vectors(
-    name: str, length: int, lanes: int, body: Callable[[Expression, Expression | None], Statement]
-) -> Statement:
+    name: str, length: int, lanes: int, body: Callable[[ir.Expression, ir.Expression | None], ir.Statement]
+) -> ir.Statement:
     """Return ``body(begin, mask)`` at all vectors of a row: whole ones in a loop, then what is left, masked."""
 
-    def piece(begin: Expression, extent: int) -> Statement:
+    def piece(begin: ir.Expression, extent: int) -> ir.Statement:
         return body(begin, column_mask(begin, length, lanes) if extent < lanes else None)
 
     return tiles(length, lanes, piece, name=name)
@@ -66,12 +52,12 @@ def in_vectors(
 # ---- Memory ----
 
 
-def scratch(name: str, dtype: str, *extents: int | Expression, memory: str = "scratch") -> Buffer:
+def scratch(name: str, dtype: str, *extents: int | ir.Expression, memory: str = "scratch") -> ir.Buffer:
     """Return working memory of a kernel."""
-    return Buffer(name, dtype, tuple(map(_index, extents)), None, memory, LINE)
+    return ir.Buffer(name, dtype, tuple(map(_index, extents)), None, memory, LINE)
 
 
-def registers(name: str, dtype: str, *extents: int | Expression) -> Buffer:
+def registers(name: str, dtype: str, *extents: int | ir.Expression) -> ir.Buffer:
     """Return a buffer that is to become registers."""
     return scratch(name, dtype, *extents, memory="register")
 
@@ -79,33 +65,33 @@ def registers(name: str, dtype: str, *extents: int | Expression) -> Buffer:
 # ---- Vectors ----
 
 
-def multiply_add(left: Expression, right: Expression, addend: Expression) -> Expression:
+def multiply_add(left: ir.Expression, right: ir.Expression, addend: ir.Expression) -> ir.Expression:
     """Return ``left * right + addend``, fused for floats."""
     if left.type.is_float:
-        return Intrinsic("fma", (left, right, addend), addend.type)
+        return ir.Intrinsic("fma", (left, right, addend), addend.type)
     return b.add(b.multiply(left, right), addend)
 
 
-def wide(value: Expression, lanes: int) -> Expression:
+def wide(value: ir.Expression, lanes: int) -> ir.Expression:
     """Return a scalar in every lane; a scalar stays one where there is one lane."""
     if lanes == 1 or value.type.lanes == lanes:
         return value
-    if isinstance(value, Constant):
-        return Constant(value.value, value.type.with_lanes(lanes))
-    return Broadcast(value, lanes)
+    if isinstance(value, ir.Constant):
+        return ir.Constant(value.value, value.type.with_lanes(lanes))
+    return ir.Broadcast(value, lanes)
 
 
-def ramp(base: Expression | int, lanes: int) -> Expression:
+def ramp(base: ir.Expression | int, lanes: int) -> ir.Expression:
     """Return ``base, base + 1, ...``; the base itself where there is one lane."""
-    return _index(base) if lanes == 1 else Ramp(_index(base), 1, lanes)
+    return _index(base) if lanes == 1 else ir.Ramp(_index(base), 1, lanes)
 
 
-def column_mask(base: Expression | int, columns: int, lanes: int) -> Expression:
+def column_mask(base: ir.Expression | int, columns: int, lanes: int) -> ir.Expression:
     """Return which lanes of the vector of columns that begins at ``base`` are below ``columns``."""
-    return b.binary("lt", ramp(base, lanes), wide(Constant(columns, INT64), lanes))
+    return b.binary("lt", ramp(base, lanes), wide(ir.Constant(columns, INT64), lanes))
 
 
-def between(places: Expression, extent: int, *, low: bool = True, high: bool = True) -> Expression | None:
+def between(places: ir.Expression, extent: int, *, low: bool = True, high: bool = True) -> ir.Expression | None:
     """Return which of a vector of places lie in ``[0, extent)``.
 
     ``low`` and ``high`` say whether some may lie before it and behind it; None if neither.
@@ -115,25 +101,25 @@ def between(places: Expression, extent: int, *, low: bool = True, high: bool = T
     return both(start, b.binary("lt", places, wide(b.index(extent), lanes))) if high else start
 
 
-def operand_at(rows: Buffer, row: Expression, place: Expression, width: int = 2) -> Expression:
+def operand_at(rows: ir.Buffer, row: ir.Expression, place: ir.Expression, width: int = 2) -> ir.Expression:
     """Return a group of ``width`` neighbouring small elements of a row as an int32."""
-    return Bitcast(Load(rows, (row, ramp(b.multiply(place, width), width))), "int32")
+    return ir.Bitcast(ir.Load(rows, (row, ramp(b.multiply(place, width), width))), "int32")
 
 
-def deinterleave(vectors: Sequence[Expression], wanted: int) -> list[Expression]:
+def deinterleave(vectors: Sequence[ir.Expression], wanted: int) -> list[ir.Expression]:
     """Return the first ``wanted`` vectors of every k-th element of k (a power of 2) consecutive ``vectors``."""
     count, lanes = len(vectors), vectors[0].type.lanes
     if count == 1:
         return list(vectors)
     pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
     halves = [
-        deinterleave([Shuffle(pair, tuple(range(side, 2 * lanes, 2))) for pair in pairs], -(-(wanted - side) // 2))
+        deinterleave([ir.Shuffle(pair, tuple(range(side, 2 * lanes, 2))) for pair in pairs], -(-(wanted - side) // 2))
         for side in range(min(2, wanted))
     ]
     return [halves[number % 2][number // 2] for number in range(wanted)]
 
 
-def interleave(vectors: Sequence[Expression]) -> list[Expression]:
+def interleave(vectors: Sequence[ir.Expression]) -> list[ir.Expression]:
     """Return k vectors that hold, one after another, the first elements of k ``vectors``, then the second ones, ..."""
     count, lanes = len(vectors), vectors[0].type.lanes
     if count == 1:
@@ -141,8 +127,8 @@ def interleave(vectors: Sequence[Expression]) -> list[Expression]:
     even, odd = interleave(vectors[0::2]), interleave(vectors[1::2])
     low = tuple(lane // 2 + lanes * (lane % 2) for lane in range(lanes))
     high = tuple(lane + lanes // 2 for lane in low)
-    return [Shuffle(pair, half) for pair in zip(even, odd, strict=True) for half in (low, high)]
+    return [ir.Shuffle(pair, half) for pair in zip(even, odd, strict=True) for half in (low, high)]
 
 
-def _index(value: Expression | int) -> Expression:
+def _index(value: ir.Expression | int) -> ir.Expression:
     return b.index(value) if isinstance(value, int) else value

@@ -7,27 +7,13 @@ from dataclasses import dataclass, replace
 
 from graft.core.machine.instructions import DOTS
 from graft.core.schedule.primitives.step import Step, combine, find, with_body, with_loop
-from graft.core.tensor_ir.ir import (
-    Binary,
-    Buffer,
-    CallExtern,
-    Expression,
-    For,
-    Function,
-    If,
-    Intrinsic,
-    Load,
-    Ramp,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import children, free_variables, structural_key
 
 
-def dot_meaning(name: str) -> Function:
+def dot_meaning(name: str) -> ir.Function:
     """Return what a dot product of the tensor IR means: a loop over the elements of a group."""
     total, left, right, width = DOTS[name]
     head = f"a: {left}[{width}], b: {right}[{width}]) -> (c: {total}[1]"
@@ -36,7 +22,7 @@ def dot_meaning(name: str) -> Function:
     )
 
 
-MEANINGS: Mapping[str, Function] = {name: dot_meaning(name) for name in DOTS}
+MEANINGS: Mapping[str, ir.Function] = {name: dot_meaning(name) for name in DOTS}
 """What instructions mean: loops over their operands, of which the last is read and written."""
 
 
@@ -51,9 +37,9 @@ class Tensorize(Step):
     form = "tensorize {loop} {instruction}"
     loop: str
     instruction: str
-    meanings: Mapping[str, Function] | None = None
+    meanings: Mapping[str, ir.Function] | None = None
 
-    def change(self, function: Function) -> Function:
+    def change(self, function: ir.Function) -> ir.Function:
         """Return the function with the instruction."""
         loop, conditions = _without_conditions(find(self, function.body, self.loop))
         known = {**MEANINGS, **(self.meanings or {})}
@@ -67,39 +53,39 @@ class Tensorize(Step):
         operands = [matcher.operands[buffer] for buffer in meaning.parameters]
         new = self._call(meaning, operands)
         for condition in reversed(conditions):
-            new = If(condition, new)
+            new = ir.If(condition, new)
         return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
 
-    def _call(self, meaning: Function, operands: list[Load]) -> Statement:
+    def _call(self, meaning: ir.Function, operands: list[ir.Load]) -> ir.Statement:
         *inputs, total = operands
         if self.instruction not in DOTS:
-            return CallExtern(self.instruction, (total, *inputs))
+            return ir.CallExtern(self.instruction, (total, *inputs))
         width = DOTS[self.instruction].width
-        groups = [Load(one.buffer, (*one.indices[:-1], Ramp(one.indices[-1], 1, width))) for one in inputs]
-        return Store(total.buffer, total.indices, Intrinsic(self.instruction, (total, *groups), total.type))
+        groups = [ir.Load(one.buffer, (*one.indices[:-1], ir.Ramp(one.indices[-1], 1, width))) for one in inputs]
+        return ir.Store(total.buffer, total.indices, ir.Intrinsic(self.instruction, (total, *groups), total.type))
 
 
-def _without_conditions(loop: For) -> tuple[For, list[Expression]]:
+def _without_conditions(loop: ir.For) -> tuple[ir.For, list[ir.Expression]]:
     """Return a loop without the conditions in it that are the same in all iterations, and these."""
-    chain, conditions = list[For](), list[Expression]()
-    inner: Statement = loop
+    chain, conditions = list[ir.For](), list[ir.Expression]()
+    inner: ir.Statement = loop
     while True:
         match inner:
-            case For(body=body):
+            case ir.For(body=body):
                 chain.append(inner)
                 inner = body
-            case If(condition, body, None) if not {one.variable for one in chain} & {*free_variables(condition)}:
+            case ir.If(condition, body, None) if not {one.variable for one in chain} & {*free_variables(condition)}:
                 conditions.append(condition)
                 inner = body
             case _:
                 break
     for one in reversed(chain):
         inner = replace(one, body=inner)
-    assert isinstance(inner, For), inner
+    assert isinstance(inner, ir.For), inner
     return inner, conditions
 
 
-def _without_operands(expression: Expression) -> Hashable:
+def _without_operands(expression: ir.Expression) -> Hashable:
     return structural_key(expression, lambda _: None)
 
 
@@ -107,42 +93,42 @@ class _Matcher:
     """Compares what an instruction means with loops; each method returns the first difference, if any."""
 
     def __init__(self) -> None:
-        self.variables: dict[Variable, Variable] = {}
-        self.operands: dict[Buffer, Load] = {}
+        self.variables: dict[ir.Variable, ir.Variable] = {}
+        self.operands: dict[ir.Buffer, ir.Load] = {}
         self.simplifier = Simplifier()
 
-    def statement(self, meant: Statement, given: Statement) -> str | None:
+    def statement(self, meant: ir.Statement, given: ir.Statement) -> str | None:
         """Compare statements."""
         match meant, given:
-            case For(), For():
+            case ir.For(), ir.For():
                 if meant.extent != given.extent:
                     return f"'{given.variable.name}' has another extent"
                 if given.kind != "serial":
                     return f"'{given.variable.name}' is {given.kind}"
                 self.variables[given.variable] = meant.variable
                 return self.statement(meant.body, given.body)
-            case Store(), Store():
+            case ir.Store(), ir.Store():
                 if given.mask is not None:
                     return "the store has a mask"
                 return self.access(
-                    Load(meant.buffer, meant.indices), Load(given.buffer, given.indices)
+                    ir.Load(meant.buffer, meant.indices), ir.Load(given.buffer, given.indices)
                 ) or self.expression(meant.value, given.value)
         return f"a {type(given).__name__.lower()} stands where it has a {type(meant).__name__.lower()}"
 
-    def expression(self, meant: Expression, given: Expression) -> str | None:
+    def expression(self, meant: ir.Expression, given: ir.Expression) -> str | None:
         """Compare expressions."""
-        if isinstance(meant, Load) and isinstance(given, Load):
+        if isinstance(meant, ir.Load) and isinstance(given, ir.Load):
             return self.access(meant, given)
         if _without_operands(meant) != _without_operands(given):
             return "the values differ"
         pairs = list(zip(children(meant), children(given), strict=True))
         straight = self._both(*pairs)
-        if isinstance(meant, Binary) and meant.operator in ("add", "mul"):
+        if isinstance(meant, ir.Binary) and meant.operator in ("add", "mul"):
             (left, first), (right, second) = pairs
             return None if self._both((left, second), (right, first)) is None else straight
         return straight
 
-    def _both(self, *pairs: tuple[Expression, Expression]) -> str | None:
+    def _both(self, *pairs: tuple[ir.Expression, ir.Expression]) -> str | None:
         known = dict(self.operands)
         for meant, given in pairs:
             reason = self.expression(meant, given)
@@ -151,14 +137,14 @@ class _Matcher:
                 return reason
         return None
 
-    def access(self, meant: Load, given: Load) -> str | None:
+    def access(self, meant: ir.Load, given: ir.Load) -> str | None:
         """Compare two accesses: the given one goes through the last dimensions as the meant one through all."""
         if meant.buffer.dtype != given.buffer.dtype:
             return f"'{given.buffer.name}' is {given.buffer.dtype}, not {meant.buffer.dtype}"
         if given.mask is not None:
             return f"'{given.buffer.name}' is read with a mask"
         own = set(self.variables)
-        moving = [position for position, index in enumerate(meant.indices) if isinstance(index, Variable)]
+        moving = [position for position, index in enumerate(meant.indices) if isinstance(index, ir.Variable)]
         base = list(given.indices)
         for back in range(1, len(given.indices) + 1):
             place = given.indices[-back]
@@ -177,7 +163,7 @@ class _Matcher:
             if back < len(moving) and not whole:
                 return f"'{given.buffer.name}' does not lie in one piece"
             base[-back] = rest
-        operand = Load(given.buffer, tuple(base))
+        operand = ir.Load(given.buffer, tuple(base))
         if given.buffer.strides is not None:
             return f"'{given.buffer.name}' has strides"
         known = self.operands.setdefault(meant.buffer, operand)

@@ -10,48 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Binary,
-    Block,
-    Broadcast,
-    Buffer,
-    CallExtern,
-    Constant,
-    Expression,
-    For,
-    Horizontal,
-    If,
-    Issue,
-    Let,
-    Load,
-    Pop,
-    Push,
-    Ramp,
-    Select,
-    Shuffle,
-    Statement,
-    Store,
-    Unary,
-    Variable,
-)
+from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.algebra import splat_value
 from graft.core.tensor_ir.rewriting.simplify import simplify
-from graft.core.tensor_ir.visit import (
-    ExpressionMap,
-    children,
-    in_lanes,
-    map_statement,
-    statement_expressions,
-    with_parts,
-)
 from graft.core.types import INT64, Type
 
 
 def vectorize_expression(
-    expression: Expression, values: Mapping[Variable, Expression], mask: Expression | None = None
-) -> Expression:
+    expression: ir.Expression, values: Mapping[ir.Variable, ir.Expression], mask: ir.Expression | None = None
+) -> ir.Expression:
     """Return the expression with variables replaced by vectors: operands that stay scalar are broadcast where needed.
 
     ``values`` maps variables to vectors (a `Ramp`, a vector variable) or to scalars. ``mask`` is added to every `Load`:
@@ -60,105 +27,107 @@ def vectorize_expression(
     return vectorizer(values, mask)(expression)
 
 
-def vectorizer(values: Mapping[Variable, Expression], mask: Expression | None = None) -> ExpressionMap:
+def vectorizer(values: Mapping[ir.Variable, ir.Expression], mask: ir.Expression | None = None) -> visit.ExpressionMap:
     """Return the map behind `vectorize_expression`, to be applied to several expressions that share parts."""
 
-    def rule(node: Expression) -> Expression:
-        if isinstance(node, Variable):
+    def rule(node: ir.Expression) -> ir.Expression:
+        if isinstance(node, ir.Variable):
             return values.get(node, node)
-        if isinstance(node, Load):
+        if isinstance(node, ir.Load):
             return vector_load(node, mask)
         return align(node)
 
-    return ExpressionMap(rule)
+    return visit.ExpressionMap(rule)
 
 
-def align(node: Expression) -> Expression:
+def align(node: ir.Expression) -> ir.Expression:
     """Broadcast the scalar operands of an operation that has a vector operand."""
-    operands = children(node)
+    operands = visit.children(node)
     lanes = max((operand.type.lanes for operand in operands), default=1)
     if lanes == 1:
         return node
     if any(operand.type.lanes != lanes for operand in operands):
-        assert not isinstance(node, Horizontal | Shuffle | Ramp), f"a {type(node).__name__} cannot become wider"
+        assert not isinstance(node, ir.Horizontal | ir.Shuffle | ir.Ramp), (
+            f"a {type(node).__name__} cannot become wider"
+        )
         operands = tuple(broadcast(operand, lanes) for operand in operands)
-    return in_lanes(node, operands, lanes)
+    return visit.in_lanes(node, operands, lanes)
 
 
-def broadcast(expression: Expression, lanes: int) -> Expression:
+def broadcast(expression: ir.Expression, lanes: int) -> ir.Expression:
     """Return the expression in ``lanes`` lanes: itself if it has them, else the broadcast of the scalar."""
     if expression.type.lanes == lanes:
         return expression
     assert expression.type.lanes == 1, f"{expression.type} cannot become {lanes} lanes"
-    return Broadcast(expression, lanes)
+    return ir.Broadcast(expression, lanes)
 
 
-def both(left: Expression | None, right: Expression | None) -> Expression | None:
+def both(left: ir.Expression | None, right: ir.Expression | None) -> ir.Expression | None:
     """Return the conjunction of two masks, either of which may be absent or scalar."""
     if left is None or right is None:
         return left if right is None else right
-    return align(Binary("and", left, right))
+    return align(ir.Binary("and", left, right))
 
 
-def vector_load(load: Load, mask: Expression | None = None) -> Expression:
+def vector_load(load: ir.Load, mask: ir.Expression | None = None) -> ir.Expression:
     """Return a load whose indices are vectors now, with its mask, and ``mask``, in as many lanes."""
     switch = both(load.mask, mask)
     lanes = max((index.type.lanes for index in load.indices), default=1)
     if switch is None:
         return load
     if lanes > 1:
-        return Load(load.buffer, load.indices, broadcast(switch, lanes))
+        return ir.Load(load.buffer, load.indices, broadcast(switch, lanes))
     if switch.type.lanes == 1:
-        return Load(load.buffer, load.indices, switch)
+        return ir.Load(load.buffer, load.indices, switch)
     # One element for many lanes: read it once if any lane wants it.
-    scalar = Load(load.buffer, load.indices, Horizontal("or", switch))
+    scalar = ir.Load(load.buffer, load.indices, ir.Horizontal("or", switch))
     if load.mask is None:  # lanes that are off take no part: their values are nobody's, and what is scalar stays so
         return scalar
     zero = zero_of(scalar.type)
     lanes = switch.type.lanes
-    return Select(switch, Broadcast(scalar, lanes), Broadcast(zero, lanes))
+    return ir.Select(switch, ir.Broadcast(scalar, lanes), ir.Broadcast(zero, lanes))
 
 
-def zero_of(kind: Type) -> Constant:
+def zero_of(kind: Type) -> ir.Constant:
     """Return the scalar zero of an element type."""
     if kind.dtype == "bool":
-        return Constant(False, kind.with_lanes(1))
-    return Constant(0.0 if kind.is_float else 0, kind.with_lanes(1))
+        return ir.Constant(False, kind.with_lanes(1))
+    return ir.Constant(0.0 if kind.is_float else 0, kind.with_lanes(1))
 
 
 class _Lanes:
     """A vector loop's body for all lanes at once."""
 
-    def __init__(self, variable: Variable, count: int) -> None:
-        self.lanes = Ramp(Constant(0, INT64), 1, count)
-        self.values: dict[Variable, Expression] = {variable: self.lanes}
-        self.private: dict[Buffer, tuple[Buffer, Expression | None]] = {}
+    def __init__(self, variable: ir.Variable, count: int) -> None:
+        self.lanes = ir.Ramp(ir.Constant(0, INT64), 1, count)
+        self.values: dict[ir.Variable, ir.Expression] = {variable: self.lanes}
+        self.private: dict[ir.Buffer, tuple[ir.Buffer, ir.Expression | None]] = {}
         """What lanes have for themselves: the buffer with a place for each, and the mask where it is allocated."""
-        self.maps: dict[int, tuple[Expression | None, ExpressionMap]] = {}
+        self.maps: dict[int, tuple[ir.Expression | None, visit.ExpressionMap]] = {}
 
-    def _map(self, mask: Expression | None) -> ExpressionMap:
+    def _map(self, mask: ir.Expression | None) -> visit.ExpressionMap:
         """Return the map of expressions that are evaluated under a mask."""
 
-        def rule(node: Expression) -> Expression:
-            if isinstance(node, Variable):
+        def rule(node: ir.Expression) -> ir.Expression:
+            if isinstance(node, ir.Variable):
                 return self.values.get(node, node)
-            if isinstance(node, Load):
+            if isinstance(node, ir.Load):
                 buffer, indices = self._place(node)
-                return vector_load(Load(buffer, indices, node.mask), self._mask(node.buffer, mask))
+                return vector_load(ir.Load(buffer, indices, node.mask), self._mask(node.buffer, mask))
             return align(node)
 
-        return self.maps.setdefault(id(mask), (mask, ExpressionMap(rule)))[1]
+        return self.maps.setdefault(id(mask), (mask, visit.ExpressionMap(rule)))[1]
 
-    def _place(self, access: Load | Store) -> tuple[Buffer, tuple[Expression, ...]]:
+    def _place(self, access: ir.Load | ir.Store) -> tuple[ir.Buffer, tuple[ir.Expression, ...]]:
         if access.buffer not in self.private:
             return access.buffer, access.indices
         return self.private[access.buffer][0], (*access.indices, self.lanes)
 
-    def _mask(self, buffer: Buffer, mask: Expression | None) -> Expression | None:
+    def _mask(self, buffer: ir.Buffer, mask: ir.Expression | None) -> ir.Expression | None:
         """Return the mask of an access; lanes that were off when their memory was allocated may write there."""
         return None if buffer in self.private and self.private[buffer][1] is mask else mask
 
-    def statement(self, statement: Statement, mask: Expression | None = None) -> Statement:
+    def statement(self, statement: ir.Statement, mask: ir.Expression | None = None) -> ir.Statement:
         """Return the statement for all lanes.
 
         ``mask`` switches off loads and stores; an `If` on a vector condition becomes masks. A store whose place does
@@ -166,90 +135,94 @@ class _Lanes:
         """
         vector = self._map(mask)
         match statement:
-            case Store():
-                mapped = with_parts(statement, vector, self.statement)
-                assert isinstance(mapped, Store), mapped
+            case ir.Store():
+                mapped = visit.with_parts(statement, vector, self.statement)
+                assert isinstance(mapped, ir.Store), mapped
                 home, places = self._place(mapped)
                 return _vector_store(replace(mapped, buffer=home, indices=places), self._mask(mapped.buffer, mask))
-            case Let(variable, value, body):
+            case ir.Let(variable, value, body):
                 bound = vector(value)
-                fresh = self.values[variable] = Variable(variable.name, bound.type)
-                return Let(fresh, bound, self.statement(body, mask))
-            case For(variable, extent):
+                fresh = self.values[variable] = ir.Variable(variable.name, bound.type)
+                return ir.Let(fresh, bound, self.statement(body, mask))
+            case ir.For(variable, extent):
                 assert vector(extent).type.lanes == 1, f"the extent of loop '{variable.name}' differs from lane to lane"
-            case If(condition, then_body, else_body) if (test := vector(condition)).type.lanes > 1:
+            case ir.If(condition, then_body, else_body) if (test := vector(condition)).type.lanes > 1:
                 then = self.statement(then_body, both(mask, test))
                 if else_body is None:
                     return then
-                return Block((then, self.statement(else_body, both(mask, Unary("not", test)))))
-            case Allocate(buffer, body):
-                row = replace(buffer, shape=(*buffer.shape, Constant(self.lanes.lanes, INT64)))
+                return ir.Block((then, self.statement(else_body, both(mask, ir.Unary("not", test)))))
+            case ir.Allocate(buffer, body):
+                row = replace(buffer, shape=(*buffer.shape, ir.Constant(self.lanes.lanes, INT64)))
                 self.private[buffer] = (row, mask)
-                return Allocate(row, self.statement(body, mask))
-        if isinstance(statement, CallExtern | Barrier | Issue | Push | Pop):
+                return ir.Allocate(row, self.statement(body, mask))
+        if isinstance(statement, ir.CallExtern | ir.Barrier | ir.Issue | ir.Push | ir.Pop):
             raise AssertionError(f"a {type(statement).__name__} cannot be vectorised")
-        return with_parts(statement, vector, lambda inner: self.statement(inner, mask))
+        return visit.with_parts(statement, vector, lambda inner: self.statement(inner, mask))
 
 
-def _vector_store(store: Store, mask: Expression | None) -> Store:
+def _vector_store(store: ir.Store, mask: ir.Expression | None) -> ir.Store:
     lanes = max((index.type.lanes for index in store.indices), default=1)
     switch = both(store.mask, mask)
     if lanes == 1:
         assert store.value.type.lanes == 1, f"all lanes store to one element of '{store.buffer.name}'"
         if switch is not None and switch.type.lanes > 1:
-            switch = Horizontal("or", switch)
+            switch = ir.Horizontal("or", switch)
         return replace(store, mask=switch)
     return replace(
         store, value=broadcast(store.value, lanes), mask=None if switch is None else broadcast(switch, lanes)
     )
 
 
-def lower_loops(statement: Statement) -> Statement:
+def lower_loops(statement: ir.Statement) -> ir.Statement:
     """Replace ``vector`` loops by vector code and ``unrolled`` loops by copies of their bodies, innermost first."""
 
-    def rule(inner: Statement) -> Statement:
-        if isinstance(inner, For) and inner.kind in ("vector", "unrolled"):
-            assert isinstance(inner.extent, Constant), f"the extent of {inner.kind} loop '{inner.variable.name}' varies"
+    def rule(inner: ir.Statement) -> ir.Statement:
+        if isinstance(inner, ir.For) and inner.kind in ("vector", "unrolled"):
+            assert isinstance(inner.extent, ir.Constant), (
+                f"the extent of {inner.kind} loop '{inner.variable.name}' varies"
+            )
             count = int(inner.extent.value)
             if inner.kind == "vector" and count > 1:
                 return _Lanes(inner.variable, count).statement(inner.body)
-            copies = (instantiate(inner.body, {inner.variable: Constant(step, INT64)}) for step in range(count))
-            return Block(tuple(copies))
+            copies = (instantiate(inner.body, {inner.variable: ir.Constant(step, INT64)}) for step in range(count))
+            return ir.Block(tuple(copies))
         return inner
 
-    return map_statement(statement, lambda expression: expression, rule)
+    return visit.map_statement(statement, lambda expression: expression, rule)
 
 
 def instantiate(
-    statement: Statement, values: Mapping[Variable, Expression], buffers: Mapping[Buffer, Buffer] | None = None
-) -> Statement:
+    statement: ir.Statement,
+    values: Mapping[ir.Variable, ir.Expression],
+    buffers: Mapping[ir.Buffer, ir.Buffer] | None = None,
+) -> ir.Statement:
     """Return a copy with variables and buffers replaced; those that are bound inside get fresh identities."""
     homes = buffers or {}
 
-    def rule(node: Expression) -> Expression:
-        if isinstance(node, Variable):
+    def rule(node: ir.Expression) -> ir.Expression:
+        if isinstance(node, ir.Variable):
             return values.get(node, node)
-        if isinstance(node, Load) and node.buffer in homes:
+        if isinstance(node, ir.Load) and node.buffer in homes:
             return replace(node, buffer=homes[node.buffer])
         return node
 
-    def bound(variable: Variable) -> Variable:
+    def bound(variable: ir.Variable) -> ir.Variable:
         nonlocal values
-        fresh = Variable(variable.name, variable.type)
+        fresh = ir.Variable(variable.name, variable.type)
         values = {**values, variable: fresh}
         return fresh
 
-    def home(buffer: Buffer) -> Buffer:
+    def home(buffer: ir.Buffer) -> ir.Buffer:
         nonlocal homes
-        if isinstance(statement, Allocate):
+        if isinstance(statement, ir.Allocate):
             homes = {**homes, buffer: replace(buffer, shape=tuple(map(expression, buffer.shape)))}
         return homes.get(buffer, buffer)
 
-    expression = ExpressionMap(rule)
-    return with_parts(statement, expression, lambda inner: instantiate(inner, values, homes), bound, home)
+    expression = visit.ExpressionMap(rule)
+    return visit.with_parts(statement, expression, lambda inner: instantiate(inner, values, homes), bound, home)
 
 
-def jammed(statement: Statement, variable: Variable, count: int) -> Statement:
+def jammed(statement: ir.Statement, variable: ir.Variable, count: int) -> ir.Statement:
     """Return copies of a statement for the values of a variable below ``count`` side by side: unroll and jam.
 
     Loops inside run once for all copies, unless their extents differ; what is allocated inside has a place for each.
@@ -258,47 +231,47 @@ def jammed(statement: Statement, variable: Variable, count: int) -> Statement:
 
 
 class _Jam:
-    def __init__(self, variable: Variable, count: int) -> None:
-        self.values: list[dict[Variable, Expression]] = [{variable: Constant(n, INT64)} for n in range(count)]
-        self.maps = [ExpressionMap(partial(self._rule, number)) for number in range(count)]
-        self.private: dict[Buffer, Buffer] = {}
+    def __init__(self, variable: ir.Variable, count: int) -> None:
+        self.values: list[dict[ir.Variable, ir.Expression]] = [{variable: ir.Constant(n, INT64)} for n in range(count)]
+        self.maps = [visit.ExpressionMap(partial(self._rule, number)) for number in range(count)]
+        self.private: dict[ir.Buffer, ir.Buffer] = {}
 
-    def _rule(self, number: int, node: Expression) -> Expression:
-        if isinstance(node, Variable):
+    def _rule(self, number: int, node: ir.Expression) -> ir.Expression:
+        if isinstance(node, ir.Variable):
             return self.values[number].get(node, node)
-        if isinstance(node, Load) and node.buffer in self.private:
-            return replace(node, buffer=self.private[node.buffer], indices=(Constant(number, INT64), *node.indices))
+        if isinstance(node, ir.Load) and node.buffer in self.private:
+            return replace(node, buffer=self.private[node.buffer], indices=(ir.Constant(number, INT64), *node.indices))
         return node
 
-    def _copy(self, statement: Statement, number: int) -> Statement:
-        def rule(inner: Statement) -> Statement:
-            if isinstance(inner, Store) and inner.mask is not None and splat_value(simplify(inner.mask)):
+    def _copy(self, statement: ir.Statement, number: int) -> ir.Statement:
+        def rule(inner: ir.Statement) -> ir.Statement:
+            if isinstance(inner, ir.Store) and inner.mask is not None and splat_value(simplify(inner.mask)):
                 inner = replace(inner, mask=None)  # all lanes of this copy are on
-            if isinstance(inner, Store) and inner.buffer in self.private:
-                place = (Constant(number, INT64), *inner.indices)
+            if isinstance(inner, ir.Store) and inner.buffer in self.private:
+                place = (ir.Constant(number, INT64), *inner.indices)
                 return replace(inner, buffer=self.private[inner.buffer], indices=place)
             return inner
 
-        copy = map_statement(statement, self.maps[number], rule)
-        return copy if isinstance(copy, Store) else instantiate(copy, {})
+        copy = visit.map_statement(statement, self.maps[number], rule)
+        return copy if isinstance(copy, ir.Store) else instantiate(copy, {})
 
-    def statement(self, statement: Statement) -> Statement:
+    def statement(self, statement: ir.Statement) -> ir.Statement:
         """Return the copies of a statement."""
-        if isinstance(statement, Block | For) and all(
-            copy(one) is one for one in statement_expressions(statement) for copy in self.maps
+        if isinstance(statement, ir.Block | ir.For) and all(
+            copy(one) is one for one in visit.statement_expressions(statement) for copy in self.maps
         ):
-            return with_parts(statement, lambda expression: expression, self.statement)
+            return visit.with_parts(statement, lambda expression: expression, self.statement)
         match statement:
-            case Allocate(buffer, body):
-                places = (Constant(len(self.maps), INT64), *buffer.shape)
+            case ir.Allocate(buffer, body):
+                places = (ir.Constant(len(self.maps), INT64), *buffer.shape)
                 self.private[buffer] = replace(buffer, shape=places)
-                return Allocate(self.private[buffer], self.statement(body))
-            case Let(variable, value, body):
-                fresh = [Variable(variable.name, variable.type) for _ in self.maps]
+                return ir.Allocate(self.private[buffer], self.statement(body))
+            case ir.Let(variable, value, body):
+                fresh = [ir.Variable(variable.name, variable.type) for _ in self.maps]
                 for values, one in zip(self.values, fresh, strict=True):
                     values[variable] = one
                 inner = self.statement(body)
                 for one, copy in zip(reversed(fresh), reversed(self.maps), strict=True):
-                    inner = Let(one, copy(value), inner)
+                    inner = ir.Let(one, copy(value), inner)
                 return inner
-        return Block(tuple(self._copy(statement, number) for number in range(len(self.maps))))
+        return ir.Block(tuple(self._copy(statement, number) for number in range(len(self.maps))))

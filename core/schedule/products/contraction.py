@@ -15,17 +15,7 @@ from graft.core.operators.definition.control_loops import loop
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.primitives.statements import counter, nest, over, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
-from graft.core.schedule.products.accumulation import (
-    Ahead,
-    Partial,
-    Span,
-    accumulate,
-    begin_with,
-    clear,
-    continued,
-    finish_tile,
-    part_span,
-)
+from graft.core.schedule.products import accumulation
 from graft.core.schedule.products.blocking import Panel, Part, Place, Range
 from graft.core.schedule.products.branch_stores import finish_branches
 from graft.core.schedule.products.factor_packing import PackedFactor
@@ -210,9 +200,9 @@ class ContractionScheduler(Factors):
         def store(totals: Buffer) -> Statement:
             return self.store(outer, place, tile, totals)
 
-        start: Totals = clear(tile, self.parts.epilogue.initial)
+        start: Totals = accumulation.clear(tile, self.parts.epilogue.initial)
         if self.starts.sums:
-            start = begin_with(tile, lambda row, vector: self._initial(outer, place, tile, row, vector))
+            start = accumulation.begin_with(tile, lambda row, vector: self._initial(outer, place, tile, row, vector))
         finish: Totals = store
         span = None
         if place.part is not None:
@@ -220,7 +210,9 @@ class ContractionScheduler(Factors):
             start, finish = self._continued(place, tile, start, finish)
         ahead = self._ahead(outer, place, height)
         multiply = self.parts.multiply
-        return accumulate(tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply)
+        return accumulation.accumulate(
+            tile, self.parts.total, start, self.parts.depth, left, right, finish, span, ahead, multiply
+        )
 
     def store(self, outer: Outer, place: Place, tile: RegisterTile, totals: Buffer) -> Statement:
         """Return the stores of a tile of sums, behind the epilogue."""
@@ -236,7 +228,9 @@ class ContractionScheduler(Factors):
 
         if self.parts.epilogue.branches:
             return finish_branches(self.parts, tile, self.tile, totals, panel.number, point)
-        return finish_tile(self.parts.epilogue, tile, totals, point, lambda vector: self.columns.mask(panel, vector))
+        return accumulation.finish_tile(
+            self.parts.epilogue, tile, totals, point, lambda vector: self.columns.mask(panel, vector)
+        )
 
     def _initial(self, outer: Outer, place: Place, tile: RegisterTile, row: int, vector: int) -> Expression:
         """Return what the sums of a vector of a tile start from, where that is not one number."""
@@ -252,9 +246,9 @@ class ContractionScheduler(Factors):
 
     # ---- Parts of sums ----
 
-    def _span(self, part: Part) -> Span:
+    def _span(self, part: Part) -> accumulation.Span:
         """Return the terms of a part; the last part may be shorter."""
-        return part_span(self.parts.terms, self.blocking.span, self.tile.unroll, part.number)
+        return accumulation.part_span(self.parts.terms, self.blocking.span, self.tile.unroll, part.number)
 
     def _continued(self, place: Place, tile: RegisterTile, start: Totals, finish: Totals) -> tuple[Totals, Totals]:
         """Return how a tile starts and finishes whose sums are kept between parts: each part is a sum of its own."""
@@ -262,11 +256,11 @@ class ContractionScheduler(Factors):
         part, blocking = place.part, self.blocking
         slot = b.subtract(place.panel.number, part.panels.first)
         slot = b.add(b.multiply(slot, blocking.largest_block), place.step)
-        sums = Partial(part.buffer, b.multiply(slot, self.tile.rows * self.tile.columns), tile)
+        sums = accumulation.Partial(part.buffer, b.multiply(slot, self.tile.rows * self.tile.columns), tile)
         ends = b.equal(part.number, 0), b.equal(part.number, blocking.spans - 1)
-        return continued(sums, self.parts.total.dtype, ends, start, finish)
+        return accumulation.continued(sums, self.parts.total.dtype, ends, start, finish)
 
-    def _ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
+    def _ahead(self, outer: Outer, place: Place, height: int) -> accumulation.Ahead | None:
         """Return what to fetch of constants while a tile of ``height`` rows is summed."""
         return self._right_ahead(outer, place) or self._left_ahead(outer, place, height)
 
@@ -279,7 +273,7 @@ class ContractionScheduler(Factors):
         """Whether a factor is so small that it stays in that cache."""
         return packed.contents.nbytes < AHEAD_SHARE * self.target.machine.working_set(2)
 
-    def _left_ahead(self, outer: Outer, place: Place, height: int) -> Ahead | None:
+    def _left_ahead(self, outer: Outer, place: Place, height: int) -> accumulation.Ahead | None:
         """Return what to fetch of the left factor: the rows of the next tile."""
         packed = self.left_packed
         if packed is None or self._is_near(packed) or not self.parts.depth:
@@ -289,9 +283,9 @@ class ContractionScheduler(Factors):
             term = b.multiply(place.part.number, self.blocking.span)
         row = b.multiply(b.add(self.split.begin(place.number), height), self.parts.terms)
         begin = b.add(b.add(packed.begin(outer), row), b.multiply(term, height))
-        return Ahead(packed.buffer, begin, self.tile.unroll * height, self.line)
+        return accumulation.Ahead(packed.buffer, begin, self.tile.unroll * height, self.line)
 
-    def _right_ahead(self, outer: Outer, place: Place) -> Ahead | None:
+    def _right_ahead(self, outer: Outer, place: Place) -> accumulation.Ahead | None:
         """Return what to fetch of the right factor: a tile's share of the panel, or part of one, that is read next."""
         packed, panel, part = self.right_packed, place.panel, place.part
         if packed is None or self.is_streamed or self._is_near(packed) or len(self.parts.depth) != 1:
@@ -310,4 +304,4 @@ class ContractionScheduler(Factors):
         advance = lines * line
         share = self.blocking.span // self.tile.unroll * advance
         begin = b.add(b.add(packed.begin(outer), begin), b.multiply(place.step, share))
-        return Ahead(packed.buffer, begin, advance, self.line)
+        return accumulation.Ahead(packed.buffer, begin, advance, self.line)

@@ -16,22 +16,9 @@ from graft.core.machine.instructions import DOTS
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.narrowing import rounded
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import weakened
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
-from graft.core.tensor_ir.ir import (
-    Axis,
-    Binary,
-    Bitcast,
-    Buffer,
-    Cast,
-    Constant,
-    Expression,
-    Intrinsic,
-    Reduction,
-    Select,
-    Stage,
-    Variable,
-)
 from graft.core.tensor_ir.rewriting.simplify import simplify
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, loads, substitute
@@ -46,8 +33,8 @@ BYTES = {"uint8": 128, "int8": -128}
 class Factor:
     """A factor of a product: its small elements, and the int32 that is subtracted from each (None: nothing)."""
 
-    value: Expression
-    point: Expression | None = None
+    value: ir.Expression
+    point: ir.Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +44,11 @@ class Sum:
     ``factor`` (0 or 1) is the operand of the dot product that it sums. With ``constants``, it is known at compile time.
     """
 
-    buffer: Buffer
+    buffer: ir.Buffer
     axes: tuple[int, ...]
     factor: int
-    stages: tuple[Stage, ...]
-    constants: Mapping[Buffer, np.ndarray] | None = None
+    stages: tuple[ir.Stage, ...]
+    constants: Mapping[ir.Buffer, np.ndarray] | None = None
 
     def contents(self) -> np.ndarray:
         """Return what is known at compile time."""
@@ -73,19 +60,19 @@ class Sum:
 class Grouped:
     """An anchor over packed operands, the sums that its initial value reads, and the small elements behind them."""
 
-    anchor: Stage
+    anchor: ir.Stage
     sums: tuple[Sum, ...]
     factors: tuple[Factor, Factor]
-    variable: Variable
+    variable: ir.Variable
     """The reduction's variable, of which the elements speak and groups were made."""
 
 
-def group(stage: Stage, constants: Mapping[Buffer, np.ndarray], target: Target) -> Grouped | None:
+def group(stage: ir.Stage, constants: Mapping[ir.Buffer, np.ndarray], target: Target) -> Grouped | None:
     """Return a sum over packed operands where the factors, or the target's precision, allow it, else None."""
     return group_bytes(stage, constants) or (group_bfloat16(stage) if target.precision == "bf16" else None)
 
 
-def group_bytes(stage: Stage, constants: Mapping[Buffer, np.ndarray]) -> Grouped | None:
+def group_bytes(stage: ir.Stage, constants: Mapping[ir.Buffer, np.ndarray]) -> Grouped | None:
     """Return an int32 sum of products of bytes as a sum of ``dot4_u8s8``; None if it is not one."""
     factors = _product(stage)
     if factors is None or stage.value.type.dtype != "int32" or stage.reduction is None:
@@ -108,7 +95,7 @@ def group_bytes(stage: Stage, constants: Mapping[Buffer, np.ndarray]) -> Grouped
     return _grouped(stage, "dot4_u8s8", (unsigned, signed), constants)
 
 
-def group_bfloat16(stage: Stage) -> Grouped | None:
+def group_bfloat16(stage: ir.Stage) -> Grouped | None:
     """Return a float32 sum of products as a sum of ``dot2_bf16`` of the rounded factors; None if it is not one."""
     factors = _product(stage)
     if factors is None or stage.value.type.dtype != "float32" or stage.reduction is None:
@@ -117,103 +104,105 @@ def group_bfloat16(stage: Stage) -> Grouped | None:
     return _grouped(stage, "dot2_bf16", (left, right), {})
 
 
-def _product(stage: Stage) -> tuple[Expression, Expression] | None:
+def _product(stage: ir.Stage) -> tuple[ir.Expression, ir.Expression] | None:
     factors = factors_of(stage)
     if factors is None or factors[2] or stage.reduction is None or not stage.reduction.axes:
         return None
     return factors[:2]
 
 
-def small_factor(factor: Expression) -> Factor | None:
+def small_factor(factor: ir.Expression) -> Factor | None:
     """Return an int32 expression as bytes less a zero point; None if it is not of that form."""
     match factor:
-        case Cast(value, "int32") if value.type.dtype in BYTES:
+        case ir.Cast(value, "int32") if value.type.dtype in BYTES:
             return Factor(value)
-        case Binary("sub", Cast(value, "int32"), point) if value.type.dtype in BYTES:
+        case ir.Binary("sub", ir.Cast(value, "int32"), point) if value.type.dtype in BYTES:
             return Factor(value, None if is_zero(point) else point)
-        case Select(condition, inside, outside) if is_zero(outside):
+        case ir.Select(condition, inside, outside) if is_zero(outside):
             inner = small_factor(inside)
             if inner is None:
                 return None
             padding = as_byte(inner.point, inner.value.type.dtype)
-            return None if padding is None else replace(inner, value=Select(condition, inner.value, padding))
+            return None if padding is None else replace(inner, value=ir.Select(condition, inner.value, padding))
     return None
 
 
-def as_byte(point: Expression | None, dtype: str) -> Expression | None:
+def as_byte(point: ir.Expression | None, dtype: str) -> ir.Expression | None:
     """Return a zero point as a byte of its own type, None if it may be out of range."""
     if point is None:
-        return Constant(0, Type(dtype))
-    if isinstance(point, Cast) and point.value.type.dtype == dtype:
+        return ir.Constant(0, Type(dtype))
+    if isinstance(point, ir.Cast) and point.value.type.dtype == dtype:
         return point.value
     low = 0 if dtype == "uint8" else -128
-    known = isinstance(point, Constant) and low <= point.value < low + 256
-    return Constant(int(point.value), Type(dtype)) if known and isinstance(point, Constant) else None
+    known = isinstance(point, ir.Constant) and low <= point.value < low + 256
+    return ir.Constant(int(point.value), Type(dtype)) if known and isinstance(point, ir.Constant) else None
 
 
-def is_zero(value: Expression) -> bool:
+def is_zero(value: ir.Expression) -> bool:
     """Whether an expression is the number 0, cast or not."""
-    while isinstance(value, Cast):
+    while isinstance(value, ir.Cast):
         value = value.value
-    return isinstance(value, Constant) and value.value == 0
+    return isinstance(value, ir.Constant) and value.value == 0
 
 
 def flipped(factor: Factor) -> Factor:
     """Return a factor with its bytes in the other type, its zero point shifted as they are."""
     dtype = factor.value.type.dtype
     other = "int8" if dtype == "uint8" else "uint8"
-    bits = Bitcast(factor.value, "uint8") if dtype == "int8" else factor.value
-    flipped: Expression = Binary("xor", bits, Constant(128, Type("uint8")))
+    bits = ir.Bitcast(factor.value, "uint8") if dtype == "int8" else factor.value
+    flipped: ir.Expression = ir.Binary("xor", bits, ir.Constant(128, Type("uint8")))
     point = b.constant(0, PACKED_DTYPE) if factor.point is None else factor.point
     moved = simplify(b.add(point, BYTES[other]))
-    return Factor(Bitcast(flipped, other) if other == "int8" else flipped, None if is_zero(moved) else moved)
+    return Factor(ir.Bitcast(flipped, other) if other == "int8" else flipped, None if is_zero(moved) else moved)
 
 
-def _optional(value: Expression | None) -> tuple[Expression, ...]:
+def _optional(value: ir.Expression | None) -> tuple[ir.Expression, ...]:
     return () if value is None else (value,)
 
 
-def _is_constant(value: Expression, constants: Mapping[Buffer, np.ndarray]) -> bool:
+def _is_constant(value: ir.Expression, constants: Mapping[ir.Buffer, np.ndarray]) -> bool:
     return all(load.buffer in constants for load in loads(value))
 
 
 def _grouped(
-    stage: Stage, name: str, factors: tuple[Factor, Factor], constants: Mapping[Buffer, np.ndarray]
+    stage: ir.Stage, name: str, factors: tuple[Factor, Factor], constants: Mapping[ir.Buffer, np.ndarray]
 ) -> Grouped | None:
     reduction, dot = stage.reduction, DOTS[name]
     assert reduction is not None
-    extents = [int(axis.extent.value) if isinstance(axis.extent, Constant) else 0 for axis in reduction.axes]
+    extents = [int(axis.extent.value) if isinstance(axis.extent, ir.Constant) else 0 for axis in reduction.axes]
     if 0 in extents:
         return None
     # The axis whose last group is fullest; the innermost of those.
     waste = [-(-extent // dot.width) * dot.width / extent for extent in extents]
     chosen = max(range(len(extents)), key=lambda number: (-waste[number], number))
     variable, extent = reduction.axes[chosen].variable, extents[chosen]
-    group = Variable(variable.name)
+    group = ir.Variable(variable.name)
     packed = [packed_operand(factor.value, variable, group, extent, dot.width) for factor in factors]
     zero = b.constant(0, dot.total)
-    operands = (zero, Bitcast(packed[0], dot.left), Bitcast(packed[1], dot.right))
+    operands = (zero, ir.Bitcast(packed[0], dot.left), ir.Bitcast(packed[1], dot.right))
     axes = list(reduction.axes)
-    axes[chosen] = Axis(group, b.index(-(-extent // dot.width)))
+    axes[chosen] = ir.Axis(group, b.index(-(-extent // dot.width)))
     initial, sums = _start(stage, factors, int(np.prod(extents)), constants)
-    changed = Reduction("add", tuple(axes), initial)
-    value = Intrinsic(name, operands, Type(dot.total))
+    changed = ir.Reduction("add", tuple(axes), initial)
+    value = ir.Intrinsic(name, operands, Type(dot.total))
     return Grouped(
         replace(stage, value=value, reduction=changed, structure=weakened(stage.structure)), sums, factors, variable
     )
 
 
-def packed_operand(value: Expression, variable: Variable, group: Variable, extent: int, width: int) -> Expression:
+def packed_operand(
+    value: ir.Expression, variable: ir.Variable, group: ir.Variable, extent: int, width: int
+) -> ir.Expression:
     """Return the int32 that holds elements ``width * group ...`` of a small type, zeros past ``extent``."""
     bits = 32 // width
-    result: Expression | None = None
+    result: ir.Expression | None = None
     for number in range(width):
         place = b.add(b.multiply(group, width), number)
         is_cut = extent % width and number >= extent % width
         at = b.minimum(place, extent - 1) if is_cut else place
         element = substitute(value, {variable: at})
         if element.type.dtype != f"uint{bits}":
-            element = Bitcast(element, f"uint{bits}")
+            element = ir.Bitcast(element, f"uint{bits}")
         if is_cut:
             element = b.select(b.less(place, extent), element, 0)
         shifted = b.cast(element, PACKED_DTYPE)
@@ -225,8 +214,8 @@ def packed_operand(value: Expression, variable: Variable, group: Variable, exten
 
 
 def _start(
-    stage: Stage, factors: tuple[Factor, Factor], terms: int, constants: Mapping[Buffer, np.ndarray]
-) -> tuple[Expression, tuple[Sum, ...]]:
+    stage: ir.Stage, factors: tuple[Factor, Factor], terms: int, constants: Mapping[ir.Buffer, np.ndarray]
+) -> tuple[ir.Expression, tuple[Sum, ...]]:
     """Return what the sum of products of plain elements starts from, and the sums of elements that this reads."""
     assert stage.reduction is not None
     start = stage.reduction.initial
@@ -248,31 +237,31 @@ def _start(
     return start, tuple(sums)
 
 
-def _sum(stage: Stage, value: Expression, number: int, constants: Mapping[Buffer, np.ndarray]) -> Sum:
+def _sum(stage: ir.Stage, value: ir.Expression, number: int, constants: Mapping[ir.Buffer, np.ndarray]) -> Sum:
     assert stage.reduction is not None
     free = free_variables(value)
     axes = tuple(number for number, axis in enumerate(stage.axes) if axis in free)
-    own = {stage.axes[axis]: Variable(stage.axes[axis].name) for axis in axes}
-    inner = {axis.variable: Variable(axis.variable.name) for axis in stage.reduction.axes}
-    buffer = Buffer(f"sum{number}", PACKED_DTYPE, tuple(stage.buffer.shape[axis] for axis in axes))
-    summed = Cast(substitute(value, {**own, **inner}), PACKED_DTYPE)
-    loops = tuple(Axis(inner[axis.variable], axis.extent) for axis in stage.reduction.axes)
-    result = Stage(buffer, tuple(own.values()), summed, Reduction("add", loops, b.constant(0, PACKED_DTYPE)))
+    own = {stage.axes[axis]: ir.Variable(stage.axes[axis].name) for axis in axes}
+    inner = {axis.variable: ir.Variable(axis.variable.name) for axis in stage.reduction.axes}
+    buffer = ir.Buffer(f"sum{number}", PACKED_DTYPE, tuple(stage.buffer.shape[axis] for axis in axes))
+    summed = ir.Cast(substitute(value, {**own, **inner}), PACKED_DTYPE)
+    loops = tuple(ir.Axis(inner[axis.variable], axis.extent) for axis in stage.reduction.axes)
+    result = ir.Stage(buffer, tuple(own.values()), summed, ir.Reduction("add", loops, b.constant(0, PACKED_DTYPE)))
     read = {load.buffer: constants[load.buffer] for load in loads(value) if load.buffer in constants}
     return Sum(buffer, axes, number, (result,), read if _is_constant(value, constants) else None)
 
 
 def _folded(
-    stage: Stage, start: Expression, own: Sum, constants: Mapping[Buffer, np.ndarray]
-) -> tuple[Expression, tuple[Sum, ...]] | None:
+    stage: ir.Stage, start: ir.Expression, own: Sum, constants: Mapping[ir.Buffer, np.ndarray]
+) -> tuple[ir.Expression, tuple[Sum, ...]] | None:
     """Return a start that is one load of what is computed at compile time; None if it is not all constant."""
     known = {own.buffer, *constants}
     axes = [stage.axes[axis] for axis in own.axes]
     if not all(load.buffer in known for load in loads(start)) or not free_variables(start) <= set(axes):
         return None
-    fresh = {axis: Variable(axis.name) for axis in axes}
-    buffer = Buffer("start", PACKED_DTYPE, own.buffer.shape)
-    whole = Stage(buffer, tuple(fresh.values()), substitute(start, fresh))
+    fresh = {axis: ir.Variable(axis.name) for axis in axes}
+    buffer = ir.Buffer("start", PACKED_DTYPE, own.buffer.shape)
+    whole = ir.Stage(buffer, tuple(fresh.values()), substitute(start, fresh))
     read = {load.buffer for one in (*own.stages, whole) for load in loads(one.value)}
     contents = {source: array for source, array in constants.items() if source in read}
     return b.load(buffer, *axes), (Sum(buffer, own.axes, own.factor, (*own.stages, whole), contents),)

@@ -15,20 +15,7 @@ from graft.core.schedule.primitives.vectorize import vectorize_expression, zero_
 from graft.core.schedule.products.dot_grouping import Sum, group
 from graft.core.schedule.products.factor_packing import PackedFactor
 from graft.core.schedule.products.product_axes import Contraction, Multiply, analyse
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Bitcast,
-    Block,
-    Buffer,
-    Expression,
-    Horizontal,
-    Load,
-    Ramp,
-    Select,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, substitute
 from graft.core.types import Type
@@ -38,8 +25,8 @@ from graft.core.types import Type
 class SmallRows:
     """The small elements of a left factor along an axis of the sum, of ``extent``; ``value`` speaks of ``variable``."""
 
-    value: Expression
-    variable: Variable
+    value: ir.Expression
+    variable: ir.Variable
     extent: int
 
     @property
@@ -50,7 +37,7 @@ class SmallRows:
     def can_be_packed(self, width: int) -> bool:
         """Whether groups of ``width`` elements can be read as packed operands where they lie."""
         value = self.value
-        if not isinstance(value, Load) or value.mask is not None or value.buffer.strides is not None:
+        if not isinstance(value, ir.Load) or value.mask is not None or value.buffer.strides is not None:
             return False
         return self._is_contiguous(value) and self.extent % width == 0
 
@@ -58,14 +45,14 @@ class SmallRows:
         """Whether neighbouring elements are neighbours in memory, wherever they come from."""
         return all(self._is_contiguous(load) for load in loads(self.value))
 
-    def _is_contiguous(self, load: Load) -> bool:
+    def _is_contiguous(self, load: ir.Load) -> bool:
         *before, last = load.indices
         outside = free_variables(*before, *(() if load.mask is None else (load.mask,)))
         return last is self.variable or self.variable not in outside | free_variables(last)
 
-    def packed_operand(self, place: Expression, width: int) -> Expression:
+    def packed_operand(self, place: ir.Expression, width: int) -> ir.Expression:
         """Return the group ``place`` as an int32, if it `can_be_packed`."""
-        return Bitcast(substitute(self.value, {self.variable: Ramp(b.multiply(place, width), 1, width)}), "int32")
+        return ir.Bitcast(substitute(self.value, {self.variable: ir.Ramp(b.multiply(place, width), 1, width)}), "int32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +65,7 @@ class Dots:
     """None where terms go over several axes."""
 
 
-def with_packed_operands(plain: Contraction, constants: Mapping[Buffer, np.ndarray], target: Target) -> Dots | None:
+def with_packed_operands(plain: Contraction, constants: Mapping[ir.Buffer, np.ndarray], target: Target) -> Dots | None:
     """Return a product as one of dot products; None if it is not one of small numbers, or would turn round."""
     grouped = group(plain.epilogue.anchor, constants, target)
     parts = None if grouped is None else analyse(replace(plain.epilogue, anchor=grouped.anchor))
@@ -95,17 +82,17 @@ def with_packed_operands(plain: Contraction, constants: Mapping[Buffer, np.ndarr
 class CopiedRows:
     """Rows of a left factor as groups: in ``elements``, small ones, or packed in int32; perhaps with their sums."""
 
-    buffer: Buffer
-    sums: Buffer | None
+    buffer: ir.Buffer
+    sums: ir.Buffer | None
     width: int
 
-    def packed_operand(self, row: Expression, place: Expression) -> Expression:
+    def packed_operand(self, row: ir.Expression, place: ir.Expression) -> ir.Expression:
         """Return a group as an int32."""
         if self.buffer.dtype == "int32":
-            return Load(self.buffer, (row, place))
+            return ir.Load(self.buffer, (row, place))
         return operand_at(self.buffer, row, place, self.width)
 
-    def around(self, body: Statement) -> Statement:
+    def around(self, body: ir.Statement) -> ir.Statement:
         """Return ``body`` with the memory that it needs."""
         return allocate([one for one in (self.sums, self.buffer) if one is not None], body)
 
@@ -125,53 +112,53 @@ def copied_rows(
 def copy_elements(
     small: SmallRows,
     rows: CopiedRows,
-    row: Variable,
-    places: dict[Variable, Expression],
+    row: ir.Variable,
+    places: dict[ir.Variable, ir.Expression],
     multiply: Multiply,
     lanes: int,
-) -> Statement:
+) -> ir.Statement:
     """Return what copies a row of small elements, whole vectors at a time, zeros behind the last."""
     chunk = lanes * rows.width
     value = substitute(small.value, places)
-    total, own = Buffer("total", "int32", (b.index(lanes),), memory="register"), (ramp(0, lanes),)
+    total, own = ir.Buffer("total", "int32", (b.index(lanes),), memory="register"), (ramp(0, lanes),)
 
-    def copy(begin: Expression, mask: Expression | None) -> Statement:
+    def copy(begin: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
         place = ramp(begin, chunk)
         elements = wide(vectorize_expression(value, {small.variable: place}, mask), chunk)
         if mask is not None:
-            elements = Select(mask, elements, wide(zero_of(Type(small.dtype)), chunk))
-        stores: list[Statement] = [Store(rows.buffer, (row, place), elements)]
+            elements = ir.Select(mask, elements, wide(zero_of(Type(small.dtype)), chunk))
+        stores: list[ir.Statement] = [ir.Store(rows.buffer, (row, place), elements)]
         if rows.sums is not None:
-            stores.append(Store(total, own, multiply.summed(elements, Load(total, own), of_left=True)))
-        return Block(tuple(stores))
+            stores.append(ir.Store(total, own, multiply.summed(elements, ir.Load(total, own), of_left=True)))
+        return ir.Block(tuple(stores))
 
     copies = in_vectors("step", small.extent, chunk, copy)
     if rows.sums is None:
         return copies
-    cleared = Store(total, own, wide(b.constant(0, "int32"), lanes))
-    result = Load(total, own)
-    kept = Store(rows.sums, (row,), result if lanes == 1 else Horizontal("add", result))
-    return Allocate(total, Block((cleared, copies, kept)))
+    cleared = ir.Store(total, own, wide(b.constant(0, "int32"), lanes))
+    result = ir.Load(total, own)
+    kept = ir.Store(rows.sums, (row,), result if lanes == 1 else ir.Horizontal("add", result))
+    return ir.Allocate(total, ir.Block((cleared, copies, kept)))
 
 
 def copy_packed(
-    operand: Expression,
+    operand: ir.Expression,
     rows: CopiedRows,
-    row: Variable,
-    place: Expression,
+    row: ir.Variable,
+    place: ir.Expression,
     multiply: Multiply,
-    loops: Callable[[Statement], Statement],
-) -> Statement:
+    loops: Callable[[ir.Statement], ir.Statement],
+) -> ir.Statement:
     """Return what copies a row operand by operand; ``operand`` and ``place`` are in the variables of ``loops``."""
-    total = Buffer("total", "int32", (b.index(1),), memory="register")
+    total = ir.Buffer("total", "int32", (b.index(1),), memory="register")
     own = (b.index(0),)
-    stores: list[Statement] = [Store(rows.buffer, (row, place), operand)]
+    stores: list[ir.Statement] = [ir.Store(rows.buffer, (row, place), operand)]
     if rows.sums is None:
         return loops(stores[0])
-    group = Bitcast(Load(rows.buffer, (row, place)), multiply.kind(of_left=True))
-    stores.append(Store(total, own, multiply.summed(group, Load(total, own), of_left=True)))
-    cleared, kept = Store(total, own, b.constant(0, "int32")), Store(rows.sums, (row,), Load(total, own))
-    return Allocate(total, Block((cleared, loops(Block(tuple(stores))), kept)))
+    group = ir.Bitcast(ir.Load(rows.buffer, (row, place)), multiply.kind(of_left=True))
+    stores.append(ir.Store(total, own, multiply.summed(group, ir.Load(total, own), of_left=True)))
+    cleared, kept = ir.Store(total, own, b.constant(0, "int32")), ir.Store(rows.sums, (row,), ir.Load(total, own))
+    return ir.Allocate(total, ir.Block((cleared, loops(ir.Block(tuple(stores))), kept)))
 
 
 class Starts:
@@ -180,8 +167,8 @@ class Starts:
     def __init__(self, sums: Sequence[Sum], swapped: bool) -> None:
         self.sums = {one.buffer: one for one in sums}
         self._left = int(swapped)
-        self._places: dict[Buffer, tuple[Buffer, int]] = {}
-        self.columns: Buffer | None = None
+        self._places: dict[ir.Buffer, tuple[ir.Buffer, int]] = {}
+        self.columns: ir.Buffer | None = None
         """The sums of the right factor's columns, if they are made at run time."""
 
     @property
@@ -218,35 +205,35 @@ class Starts:
         return next(found, None)
 
     def read(
-        self, initial: Expression, rows: CopiedRows | None, row: Expression, column: Expression
-    ) -> tuple[Expression, dict[Variable, Expression]]:
+        self, initial: ir.Expression, rows: CopiedRows | None, row: ir.Expression, column: ir.Expression
+    ) -> tuple[ir.Expression, dict[ir.Variable, ir.Expression]]:
         """Return ``initial`` with its sums read where they are; those made at run time become variables.
 
         ``row`` is the place in the copied rows, ``column`` those of a vector in `columns`.
         """
-        values: dict[Variable, Expression] = {}
+        values: dict[ir.Variable, ir.Expression] = {}
 
-        def rule(node: Expression) -> Expression:
-            if not isinstance(node, Load) or node.buffer not in self.sums:
+        def rule(node: ir.Expression) -> ir.Expression:
+            if not isinstance(node, ir.Load) or node.buffer not in self.sums:
                 return node
             if node.buffer in self._places:
                 buffer, begin = self._places[node.buffer]
-                return Load(buffer, (b.add(flat_place(node), begin),))
-            variable = Variable(node.buffer.name, Type("int32"))
+                return ir.Load(buffer, (b.add(flat_place(node), begin),))
+            variable = ir.Variable(node.buffer.name, Type("int32"))
             if self.sums[node.buffer].factor == self._left:
                 assert rows is not None and rows.sums is not None, "sums of rows that are not copied"
-                values[variable] = Load(rows.sums, (row,))
+                values[variable] = ir.Load(rows.sums, (row,))
             else:
                 assert self.columns is not None, "sums of columns that are not packed"
-                values[variable] = Load(self.columns, (column,))
+                values[variable] = ir.Load(self.columns, (column,))
             return variable
 
         return ExpressionMap(rule)(initial), values
 
 
-def flat_place(load: Load) -> Expression:
+def flat_place(load: ir.Load) -> ir.Expression:
     """Return where an element of a contiguous buffer lies."""
-    place: Expression = b.index(0)
+    place: ir.Expression = b.index(0)
     for index, extent in zip(load.indices, load.buffer.shape, strict=True):
         place = b.add(b.multiply(place, extent), index)
     return place

@@ -15,11 +15,7 @@ from functools import cache
 from graft.core.machine.machine import Costs
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
-from graft.core.tensor_ir.ir import (
-    Expression,
-    If,
-    Statement,
-)
+from graft.core.tensor_ir import ir
 from graft.core.types import element_bits, is_custom
 
 MAX_VECTORS, MAX_ROWS, MAX_UNROLL = 8, 32, 16
@@ -45,21 +41,21 @@ class Split:
         rows = ((self.larger, self.size + 1), (self.count - self.larger, self.size))
         return tuple(row for row in rows if row[0])
 
-    def begin(self, piece: Expression) -> Expression:
+    def begin(self, piece: ir.Expression) -> ir.Expression:
         """Return where a piece begins."""
         start = b.multiply(piece, self.size)
         return b.add(start, b.minimum(piece, b.index(self.larger))) if self.larger else start
 
-    def length(self, piece: Expression) -> Expression:
+    def length(self, piece: ir.Expression) -> ir.Expression:
         """Return the length of a piece."""
         if not self.larger:
             return b.index(self.size)
         return b.select(b.less(piece, self.larger), b.index(self.size + 1), self.size)
 
-    def choose(self, piece: Expression, body: Callable[[int], Statement]) -> Statement:
+    def choose(self, piece: ir.Expression, body: Callable[[int], ir.Statement]) -> ir.Statement:
         """Return ``body(size)`` for the size of a piece."""
         bodies = [body(size) for _, size in self.sizes]
-        return bodies[0] if len(bodies) == 1 else If(b.less(piece, self.larger), *bodies)
+        return bodies[0] if len(bodies) == 1 else ir.If(b.less(piece, self.larger), *bodies)
 
 
 def split_evenly(length: int, most: int) -> Split:

@@ -15,26 +15,9 @@ from typing import TypeVar, assert_never
 import numpy as np
 
 from graft.core.machine.instructions import DOTS
-from graft.core.tensor_ir import numerics
+from graft.core.tensor_ir import ir, numerics
 from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
 from graft.core.tensor_ir.interpreting.machine_operations import pure
-from graft.core.tensor_ir.ir import (
-    Bitcast,
-    Broadcast,
-    Buffer,
-    Constant,
-    Expression,
-    Horizontal,
-    Intrinsic,
-    Load,
-    Ramp,
-    Scan,
-    Scatter,
-    Selection,
-    Shuffle,
-    Stage,
-    Variable,
-)
 from graft.core.tensor_ir.numerics import Array
 from graft.core.tensor_ir.ordered_stages import at_first, carried_dimension, scan_of, stage_loops, with_carried
 from graft.core.tensor_ir.visit import children, unknown
@@ -46,7 +29,7 @@ CHUNK = 1 << 21
 """Elements of a stage's iteration space that are evaluated at once, which bounds memory."""
 
 
-def run_stages(stages: Sequence[Stage], arrays: Mapping[Buffer, Array]) -> dict[Buffer, Array]:
+def run_stages(stages: Sequence[ir.Stage], arrays: Mapping[ir.Buffer, Array]) -> dict[ir.Buffer, Array]:
     """Evaluate stages in order and return the contents of every buffer, inputs included.
 
     Symbolic extents are bound from the shapes of the arrays. An index outside a buffer raises AssertionError.
@@ -55,50 +38,50 @@ def run_stages(stages: Sequence[Stage], arrays: Mapping[Buffer, Array]) -> dict[
     symbols = bind_symbols(contents)
     with np.errstate(all="ignore"):
         for loop in stage_loops(stages):
-            if isinstance(loop[0].order, Scan):
+            if isinstance(loop[0].order, ir.Scan):
                 _run_scan(loop, contents, symbols)
             else:
                 contents[loop[0].buffer] = _run_stage(loop[0], contents, symbols)
     return contents
 
 
-def bind_symbols(contents: Mapping[Buffer, Array]) -> dict[Variable, int]:
+def bind_symbols(contents: Mapping[ir.Buffer, Array]) -> dict[ir.Variable, int]:
     """Return the values of the symbolic extents that stand alone in a shape; check the constant ones."""
-    symbols: dict[Variable, int] = {}
+    symbols: dict[ir.Variable, int] = {}
     for buffer, array in contents.items():
         assert array.ndim == len(buffer.shape), f"'{buffer.name}' has rank {len(buffer.shape)}, the array {array.ndim}"
         assert array.dtype == numerics.storage(buffer.dtype), f"'{buffer.name}' is {buffer.dtype}, not {array.dtype}"
         for extent, size in zip(buffer.shape, array.shape, strict=True):
-            if isinstance(extent, Variable):
+            if isinstance(extent, ir.Variable):
                 assert symbols.setdefault(extent, size) == size, f"'{extent.name}' is both {symbols[extent]} and {size}"
-            elif isinstance(extent, Constant):
+            elif isinstance(extent, ir.Constant):
                 assert extent.value == size, f"'{buffer.name}' has shape {array.shape}, expected {extent.value}"
     return symbols
 
 
-def static_value(expression: Expression, symbols: Mapping[Variable, int]) -> int:
+def static_value(expression: ir.Expression, symbols: Mapping[ir.Variable, int]) -> int:
     """Return the value of an index expression that depends on symbolic extents only."""
-    if isinstance(expression, Constant):
+    if isinstance(expression, ir.Constant):
         return int(expression.value)
     grid = _Grid({}, {variable: np.asarray(value, np.int64) for variable, value in symbols.items()})
     return int(grid.evaluate(expression))
 
 
-def _run_stage(stage: Stage, contents: Mapping[Buffer, Array], symbols: Mapping[Variable, int]) -> Array:
+def _run_stage(stage: ir.Stage, contents: Mapping[ir.Buffer, Array], symbols: Mapping[ir.Variable, int]) -> Array:
     match stage.order:
-        case Scatter():
+        case ir.Scatter():
             held = _run_values(stage, contents, symbols)
             _scatter(stage.order, held, contents, symbols)
             return held
-        case Selection():
+        case ir.Selection():
             return _select(stage, stage.order, contents, symbols)
-        case Scan() | None:
+        case ir.Scan() | None:
             return _run_values(stage, contents, symbols)
         case _:
             assert_never(stage.order)
 
 
-def _run_scan(loop: Sequence[Stage], contents: dict[Buffer, Array], symbols: Mapping[Variable, int]) -> None:
+def _run_scan(loop: Sequence[ir.Stage], contents: dict[ir.Buffer, Array], symbols: Mapping[ir.Variable, int]) -> None:
     """Evaluate the stages of a scan, position after position."""
     scan = scan_of(loop[0])
     for stage in loop:
@@ -124,7 +107,9 @@ def _without(items: tuple[_Item, ...], place: int) -> tuple[_Item, ...]:
     return items[:place] + items[place + 1 :]
 
 
-def _scatter(scatter: Scatter, held: Array, contents: Mapping[Buffer, Array], symbols: Mapping[Variable, int]) -> None:
+def _scatter(
+    scatter: ir.Scatter, held: Array, contents: Mapping[ir.Buffer, Array], symbols: Mapping[ir.Variable, int]
+) -> None:
     """Combine ``held`` with the updates, one after the other."""
     extents = tuple(static_value(axis.extent, symbols) for axis in scatter.axes)
     if 0 in extents:
@@ -143,7 +128,7 @@ def _scatter(scatter: Scatter, held: Array, contents: Mapping[Buffer, Array], sy
 
 
 def _select(
-    stage: Stage, selection: Selection, contents: Mapping[Buffer, Array], symbols: Mapping[Variable, int]
+    stage: ir.Stage, selection: ir.Selection, contents: Mapping[ir.Buffer, Array], symbols: Mapping[ir.Variable, int]
 ) -> Array:
     """Return the positions of the best candidates along the axis of their rank."""
     dimension = stage.axes.index(selection.rank)
@@ -166,7 +151,7 @@ def _select(
     return np.moveaxis(best, -1, dimension).astype(np.int64)
 
 
-def _run_values(stage: Stage, contents: Mapping[Buffer, Array], symbols: Mapping[Variable, int]) -> Array:
+def _run_values(stage: ir.Stage, contents: Mapping[ir.Buffer, Array], symbols: Mapping[ir.Variable, int]) -> Array:
     shape = tuple(static_value(extent, symbols) for extent in stage.buffer.shape)
     inner = () if stage.reduction is None else stage.reduction.axes
     extents = shape + tuple(static_value(axis.extent, symbols) for axis in inner)
@@ -186,11 +171,11 @@ def _run_values(stage: Stage, contents: Mapping[Buffer, Array], symbols: Mapping
 
 
 def _reduce(
-    stage: Stage,
+    stage: ir.Stage,
     block: tuple[tuple[int, int], ...],
     extents: tuple[int, ...],
-    contents: Mapping[Buffer, Array],
-    symbols: Mapping[Variable, int],
+    contents: Mapping[ir.Buffer, Array],
+    symbols: Mapping[ir.Variable, int],
     outer: _Grid,
 ) -> Array:
     reduction = stage.reduction
@@ -224,11 +209,11 @@ def _blocks(extents: tuple[int, ...], inner: int) -> Iterator[tuple[tuple[int, i
 
 
 def _grid(
-    variables: tuple[Variable, ...],
+    variables: tuple[ir.Variable, ...],
     block: tuple[tuple[int, int], ...],
     rank: int,
-    contents: Mapping[Buffer, Array],
-    symbols: Mapping[Variable, int],
+    contents: Mapping[ir.Buffer, Array],
+    symbols: Mapping[ir.Variable, int],
 ) -> _Grid:
     environment = {variable: np.asarray(value, np.int64) for variable, value in symbols.items()}
     for position, (variable, (start, stop)) in enumerate(zip(variables, block, strict=True)):
@@ -242,35 +227,35 @@ def _grid(
 class _Grid:
     """Scalar expressions over index grids: every variable is an array, shapes broadcast."""
 
-    contents: Mapping[Buffer, Array]
-    environment: Mapping[Variable, Array]
+    contents: Mapping[ir.Buffer, Array]
+    environment: Mapping[ir.Variable, Array]
     known: dict[int, Array] = field(default_factory=dict)
 
-    def evaluate(self, expression: Expression) -> Array:
+    def evaluate(self, expression: ir.Expression) -> Array:
         """Return the values of an expression; a shared subexpression is computed once."""
         for node in unknown(expression, self.known):
             self.known[id(node)] = np.asarray(self._compute(node))
         return self.known[id(expression)]
 
-    def _compute(self, expression: Expression) -> Array:
+    def _compute(self, expression: ir.Expression) -> Array:
         match expression:
-            case Constant(value, kind):
+            case ir.Constant(value, kind):
                 return numerics.constant(value, kind.dtype)
-            case Variable():
+            case ir.Variable():
                 assert expression in self.environment, f"variable '{expression.name}' is not bound"
                 return self.environment[expression]
-            case Load(buffer, indices, mask):
+            case ir.Load(buffer, indices, mask):
                 return self._load(buffer, indices, mask)
-            case Bitcast(value, dtype) if expression.type.lanes > 1:
+            case ir.Bitcast(value, dtype) if expression.type.lanes > 1:
                 assert value.type.lanes == 1, "a vector in a stage is made of one word"
                 return numerics.regroup(self.evaluate(value), dtype)
-            case Intrinsic(name, arguments) if name in DOTS:
+            case ir.Intrinsic(name, arguments) if name in DOTS:
                 return numerics.dot(*map(self.evaluate, arguments))
-        if isinstance(expression, Ramp | Broadcast | Shuffle | Horizontal):
+        if isinstance(expression, ir.Ramp | ir.Broadcast | ir.Shuffle | ir.Horizontal):
             raise AssertionError(f"{type(expression).__name__} in a stage; stages are scalar")
         return pure(expression)(*map(self.evaluate, children(expression)))
 
-    def _load(self, buffer: Buffer, indices: tuple[Expression, ...], mask: Expression | None) -> Array:
+    def _load(self, buffer: ir.Buffer, indices: tuple[ir.Expression, ...], mask: ir.Expression | None) -> Array:
         assert buffer in self.contents, f"buffer '{buffer.name}' is read before it is written"
         data = self.contents[buffer]
         assert len(indices) == data.ndim, f"'{buffer.name}' has rank {data.ndim}, {len(indices)} indices given"

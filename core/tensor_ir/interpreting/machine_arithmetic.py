@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
-from graft.core.tensor_ir import numerics
+from graft.core.tensor_ir import ir, numerics
 from graft.core.tensor_ir.interpreting.concurrency import Context, Queues, Steps, lockstep, text
 from graft.core.tensor_ir.interpreting.machine_operations import (
     INDEX_OPERATIONS,
@@ -23,32 +23,6 @@ from graft.core.tensor_ir.interpreting.machine_operations import (
     as_python,
     elements,
     pure,
-)
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Binary,
-    Block,
-    Buffer,
-    CallExtern,
-    Constant,
-    Expression,
-    For,
-    Function,
-    If,
-    Intrinsic,
-    Issue,
-    Let,
-    Load,
-    Pop,
-    Push,
-    Ramp,
-    Select,
-    Statement,
-    Store,
-    Variable,
-    access_lanes,
-    level_of,
 )
 from graft.core.tensor_ir.numerics import Array
 from graft.core.tensor_ir.visit import chain_of_lets, children, statement_children, unknown, walk_statements
@@ -59,7 +33,7 @@ _Action: TypeAlias = Callable[[], None]
 
 
 def run_function(
-    function: Function,
+    function: ir.Function,
     inputs: Sequence[Array],
     outputs: Sequence[tuple[int, ...]] | None = None,
     externs: Mapping[str, Extern] | None = None,
@@ -77,7 +51,7 @@ def run_function(
     for buffer, array in zip(function.parameters, [*inputs, *results], strict=True):
         machine.bind(buffer, np.asarray(array))
     statements = list(walk_statements(function.body))
-    if any(isinstance(one, Issue) for one in statements):
+    if any(isinstance(one, ir.Issue) for one in statements):
         machine.queues.begin()
     machine.tracked = _tracked(statements)
     with np.errstate(all="ignore"):
@@ -86,21 +60,21 @@ def run_function(
     return results
 
 
-def _tracked(statements: Sequence[Statement]) -> frozenset[Buffer]:
+def _tracked(statements: Sequence[ir.Statement]) -> frozenset[ir.Buffer]:
     """Return the buffers that are written by a function in which things are done at the same time."""
-    if not any(isinstance(one, Issue) or (isinstance(one, For) and one.binding) for one in statements):
+    if not any(isinstance(one, ir.Issue) or (isinstance(one, ir.For) and one.binding) for one in statements):
         return frozenset()
-    calls = (one.arguments for one in statements if isinstance(one, CallExtern))
-    called = {argument.buffer for arguments in calls for argument in arguments if isinstance(argument, Load)}
-    return frozenset(one.buffer for one in statements if isinstance(one, Store)) | called
+    calls = (one.arguments for one in statements if isinstance(one, ir.CallExtern))
+    called = {argument.buffer for arguments in calls for argument in arguments if isinstance(argument, ir.Load)}
+    return frozenset(one.buffer for one in statements if isinstance(one, ir.Store)) | called
 
 
-def _waits(statement: Statement) -> bool:
+def _waits(statement: ir.Statement) -> bool:
     """Whether a statement may have to wait; what it issues does not count."""
-    if isinstance(statement, Issue):
+    if isinstance(statement, ir.Issue):
         return False
-    if isinstance(statement, Barrier | Pop):
-        return not isinstance(statement, Barrier) or statement.scope != "queue"
+    if isinstance(statement, ir.Barrier | ir.Pop):
+        return not isinstance(statement, ir.Barrier) or statement.scope != "queue"
     return any(map(_waits, statement_children(statement)))
 
 
@@ -137,8 +111,8 @@ def poisoned(dtype: str, shape: tuple[int, ...]) -> Array:
     return np.full(shape, np.nan, kind)
 
 
-def _fixed(extent: Expression) -> int:
-    assert isinstance(extent, Constant), "give the shapes of outputs that are symbolic"
+def _fixed(extent: ir.Expression) -> int:
+    assert isinstance(extent, ir.Constant), "give the shapes of outputs that are symbolic"
     return int(extent.value)
 
 
@@ -150,25 +124,25 @@ class _Machine:
         self.context = Context()
         self.registers = self.context.registers
         self.queues = Queues(self.context)
-        self.homes: dict[Variable, int] = {}
+        self.homes: dict[ir.Variable, int] = {}
         self.levels = [""]
         """The levels of the bound loops around what is compiled."""
-        self.tracked: frozenset[Buffer] = frozenset()
+        self.tracked: frozenset[ir.Buffer] = frozenset()
         """The buffers whose accesses may be in a race."""
-        self.current: Statement = Block(())
+        self.current: ir.Statement = ir.Block(())
         """The statement that is compiled."""
 
-    def bind(self, buffer: Buffer, array: Array) -> None:
+    def bind(self, buffer: ir.Buffer, array: Array) -> None:
         """Give a parameter its memory, and symbolic extents and strides their values."""
         assert array.ndim == len(buffer.shape), f"'{buffer.name}' has rank {len(buffer.shape)}, the array {array.ndim}"
         assert array.dtype == numerics.storage(buffer.dtype), f"'{buffer.name}' is {buffer.dtype}, not {array.dtype}"
         for extent, size in zip(buffer.shape, array.shape, strict=True):
-            if isinstance(extent, Variable):
+            if isinstance(extent, ir.Variable):
                 self.registers[self.home(extent)] = size
-            elif isinstance(extent, Constant):
+            elif isinstance(extent, ir.Constant):
                 assert extent.value == size, f"'{buffer.name}' has shape {array.shape}, expected {extent.value}"
         for stride, step in zip(buffer.strides or (), array.strides, strict=False):
-            if isinstance(stride, Variable):
+            if isinstance(stride, ir.Variable):
                 self.registers[self.home(stride)] = step // array.itemsize
         self.context.memory[buffer] = array
 
@@ -177,7 +151,7 @@ class _Machine:
         self.registers.append(value)
         return len(self.registers) - 1
 
-    def home(self, variable: Variable) -> int:
+    def home(self, variable: ir.Variable) -> int:
         """Return the register of a variable."""
         if variable not in self.homes:
             self.homes[variable] = self.register()
@@ -185,25 +159,25 @@ class _Machine:
 
     # ---- Statements
 
-    def statement(self, statement: Statement) -> _Action:
+    def statement(self, statement: ir.Statement) -> _Action:
         """Return the closure that executes a statement."""
         self.current = statement
         match statement:
-            case Store():
+            case ir.Store():
                 return self._store(statement)
-            case For(binding=binding) if binding:
+            case ir.For(binding=binding) if binding:
                 return self._to_the_end(statement)
-            case For():
+            case ir.For():
                 return self._loop(statement)
-            case If(condition, then_body, else_body):
+            case ir.If(condition, then_body, else_body):
                 test, then_action = self.expression(condition), self.statement(then_body)
                 else_action = self.statement(else_body) if else_body is not None else lambda: None
                 return lambda: then_action() if test() else else_action()
-            case Let():
+            case ir.Let():
                 return self._lets(statement)
-            case Allocate(buffer, body):
+            case ir.Allocate(buffer, body):
                 return self._allocate(buffer, body)
-            case Block(statements):
+            case ir.Block(statements):
                 actions = [self.statement(inner) for inner in statements]
 
                 def run_all() -> None:
@@ -211,22 +185,22 @@ class _Machine:
                         action()
 
                 return run_all
-            case CallExtern(name, arguments):
+            case ir.CallExtern(name, arguments):
                 return self._call(name, arguments)
-            case Barrier():
+            case ir.Barrier():
                 assert statement.scope == "queue", f"'{text(statement)}' stands outside of its level"
                 return self.queues.drain
-            case Issue(_, body):
+            case ir.Issue(_, body):
                 steps = self.steps(body)
                 return lambda: self.queues.issue(statement, steps)
-            case Push():
+            case ir.Push():
                 return lambda: self.queues.push(statement)
-            case Pop():
+            case ir.Pop():
                 return self._to_the_end(statement)
             case _:
                 assert_never(statement)
 
-    def _to_the_end(self, statement: Statement) -> _Action:
+    def _to_the_end(self, statement: ir.Statement) -> _Action:
         steps = self.steps(statement)
 
         def run() -> None:
@@ -237,38 +211,38 @@ class _Machine:
 
     # ---- Statements that wait
 
-    def steps(self, statement: Statement) -> Callable[[], Steps]:
+    def steps(self, statement: ir.Statement) -> Callable[[], Steps]:
         """Return what runs a statement and yields where it must wait."""
         self.current = statement
         match statement:
-            case For(binding=binding) if binding:
+            case ir.For(binding=binding) if binding:
                 return self._lockstep(statement)
-            case Barrier(scope) if scope != "queue":
+            case ir.Barrier(scope) if scope != "queue":
                 return lambda: iter((statement,))
-            case Pop():
+            case ir.Pop():
                 return lambda: self.queues.pop(statement)
-            case For() | Let() | Allocate() | If() | Block() if _waits(statement):
+            case ir.For() | ir.Let() | ir.Allocate() | ir.If() | ir.Block() if _waits(statement):
                 return self._steps_inside(statement)
             case _:
                 return _once(self.statement(statement))
 
-    def _lockstep(self, loop: For) -> Callable[[], Steps]:
+    def _lockstep(self, loop: ir.For) -> Callable[[], Steps]:
         home, extent, parent = self.home(loop.variable), self.expression(loop.extent), self.levels[-1]
-        self.levels.append(level_of(loop.binding))
+        self.levels.append(ir.level_of(loop.binding))
         body = self.steps(loop.body)
         self.levels.pop()
         return lambda: lockstep(self.context, loop, home, extent(), body, parent)
 
-    def _steps_inside(self, statement: For | Let | Allocate | If | Block) -> Callable[[], Steps]:
+    def _steps_inside(self, statement: ir.For | ir.Let | ir.Allocate | ir.If | ir.Block) -> Callable[[], Steps]:
         registers = self.registers
         match statement:
-            case Block(statements):
+            case ir.Block(statements):
                 parts = [self.steps(inner) for inner in statements]
                 return lambda: (wait for part in parts for wait in part())
-            case If(condition, then_body, else_body):
-                test, arms = self.expression(condition), [self.steps(else_body or Block(())), self.steps(then_body)]
+            case ir.If(condition, then_body, else_body):
+                test, arms = self.expression(condition), [self.steps(else_body or ir.Block(())), self.steps(then_body)]
                 return lambda: arms[test()]()
-            case Let(variable, value, body):
+            case ir.Let(variable, value, body):
                 compute, home, inner = self.expression(value), self.home(variable), self.steps(body)
 
                 def bind() -> Steps:
@@ -276,7 +250,7 @@ class _Machine:
                     yield from inner()
 
                 return bind
-            case For(variable, count, _, body):
+            case ir.For(variable, count, _, body):
                 extent, home, inner = self.expression(count), self.home(variable), self.steps(body)
 
                 def run() -> Steps:
@@ -285,7 +259,7 @@ class _Machine:
                         yield from inner()
 
                 return run
-            case Allocate(buffer, body):
+            case ir.Allocate(buffer, body):
                 extents, inner = [self.expression(extent) for extent in buffer.shape], self.steps(body)
 
                 def allocate() -> Steps:
@@ -297,11 +271,11 @@ class _Machine:
             case _:
                 assert_never(statement)
 
-    def _take(self, buffer: Buffer, shape: tuple[int, ...]) -> None:
+    def _take(self, buffer: ir.Buffer, shape: tuple[int, ...]) -> None:
         array = self.context.memory[buffer] = poisoned(buffer.dtype, shape)
         self.context.own(array)
 
-    def _loop(self, loop: For) -> _Action:
+    def _loop(self, loop: ir.For) -> _Action:
         registers, home = self.registers, self.home(loop.variable)
         extent, body, backwards = self.expression(loop.extent), self.statement(loop.body), loop.kind == "parallel"
 
@@ -313,7 +287,7 @@ class _Machine:
 
         return run
 
-    def _lets(self, statement: Statement) -> _Action:
+    def _lets(self, statement: ir.Statement) -> _Action:
         registers = self.registers
         chain, body = chain_of_lets(statement)
         steps = [(self.home(one.variable), self.expression(one.value)) for one in chain]
@@ -326,7 +300,7 @@ class _Machine:
 
         return run
 
-    def _allocate(self, buffer: Buffer, body: Statement) -> _Action:
+    def _allocate(self, buffer: ir.Buffer, body: ir.Statement) -> _Action:
         extents, inner = [self.expression(extent) for extent in buffer.shape], self.statement(body)
 
         def run() -> None:
@@ -336,8 +310,8 @@ class _Machine:
 
         return run
 
-    def _store(self, store: Store) -> _Action:
-        lanes = access_lanes(store.indices, store.mask)
+    def _store(self, store: ir.Store) -> _Action:
+        lanes = ir.access_lanes(store.indices, store.mask)
         operands = (*store.indices, store.value, *(() if store.mask is None else (store.mask,)))
         run, homes = self._tape(operands)
         registers, buffer, rank = self.registers, store.buffer, len(store.indices)
@@ -357,7 +331,7 @@ class _Machine:
 
         return write
 
-    def _call(self, name: str, arguments: tuple[Expression, ...]) -> _Action:
+    def _call(self, name: str, arguments: tuple[ir.Expression, ...]) -> _Action:
         if name == "prefetch":
             return lambda: None
         if name in _FAILURES:
@@ -367,10 +341,10 @@ class _Machine:
         function = self.externs[name]
         getters: list[Callable[[], Any]] = []
         for argument in arguments:
-            getters.append(self._address(argument) if isinstance(argument, Load) else self.expression(argument))
+            getters.append(self._address(argument) if isinstance(argument, ir.Load) else self.expression(argument))
         return lambda: function(*(getter() for getter in getters)) and None
 
-    def _address(self, load: Load) -> Callable[[], Array]:
+    def _address(self, load: ir.Load) -> Callable[[], Array]:
         places = [self.expression(index) for index in load.indices]
 
         def view() -> Array:
@@ -380,7 +354,7 @@ class _Machine:
 
         return view
 
-    def _memory(self, buffer: Buffer, rank: int) -> Array:
+    def _memory(self, buffer: ir.Buffer, rank: int) -> Array:
         assert buffer in self.context.memory, f"buffer '{buffer.name}' is not allocated here"
         array = self.context.memory[buffer]
         assert array.ndim == rank, f"'{buffer.name}' has rank {array.ndim}, {rank} indices given"
@@ -388,7 +362,7 @@ class _Machine:
 
     # ---- Expressions
 
-    def expression(self, expression: Expression) -> Callable[[], Any]:
+    def expression(self, expression: ir.Expression) -> Callable[[], Any]:
         """Return the closure that gives an expression's value."""
         run, (home,) = self._tape((expression,))
         registers = self.registers
@@ -399,7 +373,7 @@ class _Machine:
 
         return value
 
-    def _tape(self, expressions: Sequence[Expression]) -> tuple[_Action, list[int]]:
+    def _tape(self, expressions: Sequence[ir.Expression]) -> tuple[_Action, list[int]]:
         """Return a closure that evaluates expressions, and the registers that then hold them."""
         tape: list[tuple[int, Callable[..., Any], tuple[int, ...]]] = []
         known: dict[int, int] = {}
@@ -414,15 +388,15 @@ class _Machine:
 
     def _compile(
         self,
-        expression: Expression,
+        expression: ir.Expression,
         tape: list[tuple[int, Callable[..., Any], tuple[int, ...]]],
         known: dict[int, int],
     ) -> int:
         """Append an expression to the tape and return its register; a shared subexpression is computed once."""
         for node in unknown(expression, known):
-            if isinstance(node, Variable):
+            if isinstance(node, ir.Variable):
                 home = self.home(node)
-            elif isinstance(node, Constant):
+            elif isinstance(node, ir.Constant):
                 home = self.register(as_python(numerics.constant(node.value, node.type.dtype), node.type))
             else:
                 home = self.register()
@@ -430,20 +404,20 @@ class _Machine:
             known[id(node)] = home
         return known[id(expression)]
 
-    def _operation(self, expression: Expression) -> Callable[..., Any]:
+    def _operation(self, expression: ir.Expression) -> Callable[..., Any]:
         match expression:
-            case Binary(operator, left) if left.type == INT64 and operator in INDEX_OPERATIONS:
+            case ir.Binary(operator, left) if left.type == INT64 and operator in INDEX_OPERATIONS:
                 return INDEX_OPERATIONS[operator]
-            case Load(buffer, indices, mask):
+            case ir.Load(buffer, indices, mask):
                 return self._load(buffer, len(indices), mask is not None, expression.type)
-            case Ramp(_, stride, lanes):
+            case ir.Ramp(_, stride, lanes):
                 steps = np.arange(lanes, dtype=np.int64) * stride
                 return lambda base: base + steps
-            case Select() if expression.condition.type == BOOL:
+            case ir.Select() if expression.condition.type == BOOL:
                 return lambda condition, on_true, on_false: on_true if condition else on_false
-            case Intrinsic(name) if name.startswith("extern:"):
+            case ir.Intrinsic(name) if name.startswith("extern:"):
                 return self.externs[name.removeprefix("extern:")]
-            case Constant() | Variable():
+            case ir.Constant() | ir.Variable():
                 raise AssertionError("constants and variables are not operations")
             case _:
                 function = pure(expression)
@@ -453,7 +427,7 @@ class _Machine:
                     expression.type,
                 )
 
-    def _load(self, buffer: Buffer, rank: int, masked: bool, kind: Type) -> Callable[..., Any]:
+    def _load(self, buffer: ir.Buffer, rank: int, masked: bool, kind: Type) -> Callable[..., Any]:
         tracked, statement = buffer in self.tracked, self.current
 
         def read(*operands: Any) -> Any:

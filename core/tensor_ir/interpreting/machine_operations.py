@@ -10,19 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graft.core.tensor_ir import numerics
-from graft.core.tensor_ir.ir import (
-    Binary,
-    Bitcast,
-    Broadcast,
-    Cast,
-    Expression,
-    Horizontal,
-    Intrinsic,
-    Select,
-    Shuffle,
-    Unary,
-)
+from graft.core.tensor_ir import ir, numerics
 from graft.core.tensor_ir.numerics import Array
 from graft.core.types import BOOL, INT64, Type
 
@@ -73,27 +61,27 @@ INDEX_OPERATIONS: dict[str, Callable[[int, int], int | bool]] = {
 """The operations on int64 scalars."""
 
 
-def pure(expression: Expression) -> Callable[..., Array]:
+def pure(expression: ir.Expression) -> Callable[..., Array]:
     """Return the function on arrays behind an operation that touches no memory."""
     return _PURE[type(expression)](expression)
 
 
-def _shuffled(node: Shuffle) -> Callable[..., Array]:
+def _shuffled(node: ir.Shuffle) -> Callable[..., Array]:
     lanes = list(node.lanes)
     shape = (len(lanes),) if len(lanes) > 1 else ()
     return lambda *arrays: np.concatenate([array.reshape(-1) for array in arrays])[lanes].reshape(shape)
 
 
 _PURE: dict[type, Callable[..., Callable[..., Array]]] = {
-    Broadcast: lambda e: lambda value: np.repeat(np.reshape(value, 1), e.lanes),
-    Unary: lambda e: lambda array: numerics.unary(e.operator, array, e.type.dtype),
-    Binary: lambda e: lambda left, right: numerics.binary(e.operator, left, right),
-    Select: lambda e: lambda condition, on_true, on_false: np.asarray(np.where(condition, on_true, on_false)),
-    Cast: lambda e: lambda array: numerics.cast(array, e.value.type.dtype, e.dtype),
-    Bitcast: lambda e: lambda array: numerics.bitcast(array, e.dtype),
-    Intrinsic: lambda e: lambda *arrays: numerics.intrinsic(e.name, arrays, e.type.dtype),
-    Shuffle: _shuffled,
-    Horizontal: lambda e: lambda array: numerics.reduce(e.operator, array.reshape(-1), (0,)),
+    ir.Broadcast: lambda e: lambda value: np.repeat(np.reshape(value, 1), e.lanes),
+    ir.Unary: lambda e: lambda array: numerics.unary(e.operator, array, e.type.dtype),
+    ir.Binary: lambda e: lambda left, right: numerics.binary(e.operator, left, right),
+    ir.Select: lambda e: lambda condition, on_true, on_false: np.asarray(np.where(condition, on_true, on_false)),
+    ir.Cast: lambda e: lambda array: numerics.cast(array, e.value.type.dtype, e.dtype),
+    ir.Bitcast: lambda e: lambda array: numerics.bitcast(array, e.dtype),
+    ir.Intrinsic: lambda e: lambda *arrays: numerics.intrinsic(e.name, arrays, e.type.dtype),
+    ir.Shuffle: _shuffled,
+    ir.Horizontal: lambda e: lambda array: numerics.reduce(e.operator, array.reshape(-1), (0,)),
 }
 """The function behind each operation; an access, a ramp, a constant and a variable are none."""
 

@@ -7,32 +7,21 @@ from operator import add, mul, sub
 import numpy as np
 
 from graft.core.affine.linear import Interval
-from graft.core.tensor_ir import numerics
+from graft.core.tensor_ir import ir, numerics
 from graft.core.tensor_ir.interpreting.machine_operations import pure
-from graft.core.tensor_ir.ir import (
-    Binary,
-    Bitcast,
-    Broadcast,
-    Cast,
-    Constant,
-    Expression,
-    Intrinsic,
-    Select,
-    Unary,
-)
 from graft.core.tensor_ir.visit import children, in_lanes
 from graft.core.types import INT64, Type
 
 _WHOLE = {"add": add, "sub": sub, "mul": mul}
 """What index arithmetic is mostly made of, and needs no NumPy unless it overflows."""
-_FOLDED = (Unary, Binary, Select, Cast, Bitcast)
+_FOLDED = (ir.Unary, ir.Binary, ir.Select, ir.Cast, ir.Bitcast)
 
 
-def splat_value(expression: Expression) -> int | float | bool | None:
+def splat_value(expression: ir.Expression) -> int | float | bool | None:
     """Return the number of a constant or of its broadcast."""
-    if isinstance(expression, Broadcast):
+    if isinstance(expression, ir.Broadcast):
         expression = expression.value
-    return expression.value if isinstance(expression, Constant) else None
+    return expression.value if isinstance(expression, ir.Constant) else None
 
 
 def decide(operator: str, low: int, high: int) -> bool | None:
@@ -72,7 +61,7 @@ def binary_bounds(operator: str, left: Interval, right: Interval) -> Interval | 
             return None
 
 
-def identity(operator: str, left: Expression, right: Expression) -> Expression | None:
+def identity(operator: str, left: ir.Expression, right: ir.Expression) -> ir.Expression | None:
     """Return what ``left operator right`` is if one side makes it trivial, without touching any float's bits."""
     first, second = splat_value(left), splat_value(right)
     if left.type.dtype == "bool":
@@ -97,39 +86,39 @@ def _negative(value: int | float | bool) -> bool:
     return bool(np.signbit(float(value)))
 
 
-def unbroadcast(expression: Expression, operands: tuple[Expression, ...]) -> Expression | None:
+def unbroadcast(expression: ir.Expression, operands: tuple[ir.Expression, ...]) -> ir.Expression | None:
     """Return the scalar operation if every operand is a broadcast."""
-    scalars = tuple(operand.value for operand in operands if isinstance(operand, Broadcast))
+    scalars = tuple(operand.value for operand in operands if isinstance(operand, ir.Broadcast))
     if len(scalars) != len(operands):
         return None
-    is_extern = isinstance(expression, Intrinsic) and ":" in expression.name
+    is_extern = isinstance(expression, ir.Intrinsic) and ":" in expression.name
     return None if is_extern else in_lanes(expression, scalars, 1)
 
 
-def fold(expression: Expression) -> Expression:
+def fold(expression: ir.Expression) -> ir.Expression:
     """Return the constant that an operation on constants gives, or the operation where it cannot be computed here."""
     operands = children(expression)
-    if isinstance(expression, Binary) and expression.operator in _WHOLE:
+    if isinstance(expression, ir.Binary) and expression.operator in _WHOLE:
         left, right = operands
-        if isinstance(left, Constant) and isinstance(right, Constant) and left.type == right.type == INT64:
+        if isinstance(left, ir.Constant) and isinstance(right, ir.Constant) and left.type == right.type == INT64:
             number = _WHOLE[expression.operator](int(left.value), int(right.value))
             if abs(number) < 1 << 63:
-                return Constant(number, INT64)
+                return ir.Constant(number, INT64)
     types = [expression.type, *(operand.type for operand in operands)]
     if any(kind.is_custom or kind.lanes > 1 or kind.dtype.startswith(("float8", "complex")) for kind in types):
         return expression
     values = [
-        numerics.constant(operand.value, operand.type.dtype) for operand in operands if isinstance(operand, Constant)
+        numerics.constant(operand.value, operand.type.dtype) for operand in operands if isinstance(operand, ir.Constant)
     ]
-    is_float = isinstance(expression, Intrinsic) and expression.name in numerics.FLOAT_INTRINSICS
+    is_float = isinstance(expression, ir.Intrinsic) and expression.name in numerics.FLOAT_INTRINSICS
     if not is_float and not isinstance(expression, _FOLDED):
         return expression
     with np.errstate(all="ignore"):
         return constant_of(pure(expression)(*values), expression.type)
 
 
-def constant_of(value: numerics.Array, kind: Type) -> Constant:
+def constant_of(value: numerics.Array, kind: Type) -> ir.Constant:
     """Return the constant of a zero-dimensional array."""
     if kind.dtype == "bool":
-        return Constant(bool(value), kind)
-    return Constant(int(value) if kind.is_integer else float(value), kind)
+        return ir.Constant(bool(value), kind)
+    return ir.Constant(int(value) if kind.is_integer else float(value), kind)

@@ -5,25 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from graft.core.machine.instructions import DOTS
-from graft.core.tensor_ir.ir import (
-    COMPARISONS,
-    Binary,
-    Bitcast,
-    Broadcast,
-    Buffer,
-    Cast,
-    Constant,
-    Expression,
-    Horizontal,
-    Intrinsic,
-    Load,
-    Ramp,
-    Select,
-    Shuffle,
-    Unary,
-    Variable,
-    access_lanes,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS, INTRINSIC_ARGUMENTS
 from graft.core.types import INT64, Type, element_bits
 
@@ -33,50 +15,50 @@ _LOGIC = frozenset({"and", "or", "xor"})
 _HORIZONTAL = frozenset({"add", "mul", "min", "max", "and", "or"})
 
 
-def type_fault(node: Expression) -> str | None:
+def type_fault(node: ir.Expression) -> str | None:
     """Return what is wrong with the types of an expression's own operands, None if nothing is."""
     match node:
-        case Constant(value, kind):
+        case ir.Constant(value, kind):
             return _constant_fault(value, kind)
-        case Variable():
+        case ir.Variable():
             return None
-        case Load(_, indices, mask):
+        case ir.Load(_, indices, mask):
             return access_fault(indices, mask)
-        case Ramp(base, _, lanes):
+        case ir.Ramp(base, _, lanes):
             return None if base.type == INT64 and lanes > 1 else f"a ramp of {lanes} lanes from {base.type}"
-        case Broadcast(value, lanes):
+        case ir.Broadcast(value, lanes):
             return None if value.type.lanes == 1 and lanes > 1 else f"a broadcast of {value.type} to {lanes} lanes"
-        case Unary(operator, value):
+        case ir.Unary(operator, value):
             if operator == "not":
                 return None if value.type.dtype == "bool" else f"'not' of {value.type}; integers have 'bitnot'"
             return _operator_fault(operator, value.type)
-        case Binary(operator, left, right):
+        case ir.Binary(operator, left, right):
             if left.type != right.type:
                 return f"the operands of '{operator}' are {left.type} and {right.type}"
             return _operator_fault(operator, left.type)
-        case Select(condition, on_true, on_false):
+        case ir.Select(condition, on_true, on_false):
             if on_true.type != on_false.type:
                 return f"the arms of a select are {on_true.type} and {on_false.type}"
             expected = Type("bool", on_true.type.lanes)
             return (
                 None if condition.type == expected else f"the condition of a select is {condition.type}, not {expected}"
             )
-        case Cast():
+        case ir.Cast():
             return None
-        case Bitcast(value, dtype):
+        case ir.Bitcast(value, dtype):
             source, width = value.type, element_bits(dtype)
             if source.lanes * element_bits(source.dtype) % width == 0 and node.type.lanes:
                 return None
             return f"a bitcast from {source} to {dtype}, of which no whole number has as many bits"
-        case Intrinsic():
+        case ir.Intrinsic():
             return _intrinsic_fault(node)
-        case Shuffle(vectors, lanes):
+        case ir.Shuffle(vectors, lanes):
             if len({vector.type.dtype for vector in vectors}) != 1:
                 return "a shuffle of vectors of different element types"
             total = sum(vector.type.lanes for vector in vectors)
             wrong = [lane for lane in lanes if not 0 <= lane < total]
             return f"a shuffle of {total} lanes has no lane {wrong[0]}" if wrong else None
-        case Horizontal(operator, value):
+        case ir.Horizontal(operator, value):
             if operator not in _HORIZONTAL or value.type.lanes == 1:
                 return f"'{operator}' across the lanes of {value.type}"
             return _operator_fault(operator, value.type)
@@ -91,14 +73,14 @@ def _constant_fault(value: object, kind: Type) -> str | None:
     return None if fits else f"the constant {value!r} of type {kind}"
 
 
-def access_fault(indices: tuple[Expression, ...], mask: Expression | None) -> str | None:
+def access_fault(indices: tuple[ir.Expression, ...], mask: ir.Expression | None) -> str | None:
     """Return what is wrong with the types of indices and mask, None if nothing is."""
     for index in indices:
         if index.type.dtype != "int64":
             return f"an index is {index.type}, not int64"
     if len({index.type.lanes for index in indices if index.type.lanes > 1}) > 1:
         return "vector indices of different lanes"
-    lanes = access_lanes(indices, mask)
+    lanes = ir.access_lanes(indices, mask)
     if mask is not None and mask.type != Type("bool", lanes):
         return f"the mask is {mask.type}, not {Type('bool', lanes)}"
     return None
@@ -113,7 +95,7 @@ def _operator_fault(operator: str, kind: Type) -> str | None:
         return f"'{operator}' of {kind}; it is for integers" + ("; floats have 'fmod'" if operator == "mod" else "")
     if operator in _LOGIC and not (kind.is_integer or kind.dtype == "bool"):
         return f"'{operator}' of {kind}; it is for bool and integers"
-    arithmetic = operator not in _LOGIC and operator not in COMPARISONS and operator not in ("min", "max")
+    arithmetic = operator not in _LOGIC and operator not in ir.COMPARISONS and operator not in ("min", "max")
     if arithmetic and kind.dtype == "bool":
         return f"'{operator}' of bool"
     return None
@@ -124,7 +106,7 @@ def is_foreign(name: str) -> bool:
     return name not in INTRINSIC_ARGUMENTS and name not in DOTS and name != "round_bf16" and name[:7] != "extern:"
 
 
-def _intrinsic_fault(node: Intrinsic) -> str | None:
+def _intrinsic_fault(node: ir.Intrinsic) -> str | None:
     name, types = node.name, [argument.type for argument in node.arguments]
     if name.startswith("extern:"):
         return None
@@ -148,7 +130,7 @@ def _intrinsic_fault(node: Intrinsic) -> str | None:
     return None
 
 
-def layout_fault(buffer: Buffer) -> str | None:
+def layout_fault(buffer: ir.Buffer) -> str | None:
     """Return what is wrong with the extents and strides of a parameter, None if nothing."""
     strides = buffer.strides or ()
     if buffer.strides is not None and len(strides) != len(buffer.shape):

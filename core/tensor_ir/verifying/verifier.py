@@ -12,35 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn, assert_never
 
 from graft.core.machine.machine import Machine
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Axis,
-    Barrier,
-    Binary,
-    Block,
-    Buffer,
-    CallExtern,
-    Constant,
-    Expression,
-    For,
-    Function,
-    If,
-    Intrinsic,
-    Issue,
-    Let,
-    Load,
-    Pop,
-    Push,
-    Scan,
-    Scatter,
-    Selection,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-    access_lanes,
-    level_of,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import (
     carried_dimension,
     order_axes,
@@ -60,7 +32,7 @@ from graft.core.types import BOOL, INT64, element_bits
 from graft.errors import CompileError
 
 
-def verify(function: Function, machine: Machine | None = None) -> None:
+def verify(function: ir.Function, machine: Machine | None = None) -> None:
     """Raise CompileError, saying what and where, if a function breaks an invariant of the IR.
 
     With a ``machine``, its own instructions are known, levels nest as there, and what it lacks is an error.
@@ -71,7 +43,7 @@ def verify(function: Function, machine: Machine | None = None) -> None:
         verifier.fail(what, place)
 
 
-def verify_stages(stages: Sequence[Stage], inputs: Sequence[Buffer] = ()) -> None:
+def verify_stages(stages: Sequence[ir.Stage], inputs: Sequence[ir.Buffer] = ()) -> None:
     """Raise CompileError if stages break an invariant; ``inputs`` may be read besides what earlier stages wrote.
 
     Without ``inputs`` every buffer that no stage writes counts as an input.
@@ -82,11 +54,11 @@ def verify_stages(stages: Sequence[Stage], inputs: Sequence[Buffer] = ()) -> Non
         for stage in loop:
             if not inputs:
                 nodes = walk_expressions(*stage_expressions(stage))
-                known |= {node.buffer for node in nodes if isinstance(node, Load) and node.buffer not in written}
+                known |= {node.buffer for node in nodes if isinstance(node, ir.Load) and node.buffer not in written}
             verifier = _Verifier(f"stage of '{stage.buffer.name}'")
             if stage.buffer in known:
                 verifier.fail("its buffer is written twice or is an input", print_stages([stage]))
-            if isinstance(stage.order, Scan):
+            if isinstance(stage.order, ir.Scan):
                 verifier.scan(stage, loop)
                 verifier.stage(_with_known_position(stage, loop), known | {other.buffer for other in loop})
             else:
@@ -94,24 +66,28 @@ def verify_stages(stages: Sequence[Stage], inputs: Sequence[Buffer] = ()) -> Non
             known.add(stage.buffer)
 
 
-def verify_stage(stage: Stage) -> None:
+def verify_stage(stage: ir.Stage) -> None:
     """Raise CompileError if one stage breaks an invariant; it may read any buffer but its own."""
     verify_stages([stage])
 
 
-def _with_known_position(stage: Stage, loop: Sequence[Stage]) -> Stage:
+def _with_known_position(stage: ir.Stage, loop: Sequence[ir.Stage]) -> ir.Stage:
     """Return a scan's stage whose loads from the position before stay inside the buffers, as they do when it runs."""
 
-    def load(source: Stage, node: Load) -> Load:
+    def load(source: ir.Stage, node: ir.Load) -> ir.Load:
         dimension, scan = carried_dimension(source), scan_of(source)
-        last = Binary("sub", source.buffer.shape[dimension], Constant(1, INT64))
-        bound = Binary("min", scan.previous, last) if scan.reverse else Binary("max", scan.previous, Constant(0, INT64))
+        last = ir.Binary("sub", source.buffer.shape[dimension], ir.Constant(1, INT64))
+        bound = (
+            ir.Binary("min", scan.previous, last)
+            if scan.reverse
+            else ir.Binary("max", scan.previous, ir.Constant(0, INT64))
+        )
         return replace(node, indices=(*node.indices[:dimension], bound, *node.indices[dimension + 1 :]))
 
     return with_carried(loop, load)[loop.index(stage)]
 
 
-def _same_bytes(left: Buffer, right: Buffer) -> bool:
+def _same_bytes(left: ir.Buffer, right: ir.Buffer) -> bool:
     return left.shape == right.shape and element_bits(left.dtype) == element_bits(right.dtype)
 
 
@@ -119,19 +95,19 @@ def _same_bytes(left: Buffer, right: Buffer) -> bool:
 class _Scope:
     """What may be used at a place: buffers, variables, and which of them depend on parallel loops."""
 
-    buffers: frozenset[Buffer] = frozenset()
-    variables: frozenset[Variable] = frozenset()
-    parallel: tuple[tuple[Variable, frozenset[Buffer]], ...] = ()
+    buffers: frozenset[ir.Buffer] = frozenset()
+    variables: frozenset[ir.Variable] = frozenset()
+    parallel: tuple[tuple[ir.Variable, frozenset[ir.Buffer]], ...] = ()
     """The parallel loops around the place, and the buffers from outside of each."""
-    derived: tuple[tuple[Variable, frozenset[Variable]], ...] = ()
+    derived: tuple[tuple[ir.Variable, frozenset[ir.Variable]], ...] = ()
     """For variables that are not loop indices: the variables that their value depends on."""
     exact: bool = True
     """Whether every iteration gets here, so that the bounds of indices are reached."""
     reached: bool = True
     """Whether any iteration may get here: no condition around is known to be false, no loop to be empty."""
-    loops: tuple[For, ...] = ()
+    loops: tuple[ir.For, ...] = ()
     """The parallel loops around the place, bound ones included."""
-    decided: frozenset[Variable] = frozenset()
+    decided: frozenset[ir.Variable] = frozenset()
     """What decides whether, or how often, the place is reached."""
     queue: str = ""
     """The queue that the place is issued to."""
@@ -141,8 +117,8 @@ class _Scope:
 class _Verifier:
     where: str
     machine: Machine | None = None
-    bound: set[Variable] = field(default_factory=set)
-    counted: set[Variable] = field(default_factory=set)
+    bound: set[ir.Variable] = field(default_factory=set)
+    counted: set[ir.Variable] = field(default_factory=set)
     """Loop variables with constant extents."""
     simplifier: Simplifier = field(default_factory=Simplifier)
     typed: set[int] = field(default_factory=set)
@@ -152,12 +128,12 @@ class _Verifier:
         line = place.strip().split("\n")[0]
         raise CompileError(f"{self.where}: {what}, in '{line if len(line) < 200 else line[:197] + '...'}'")
 
-    def function(self, function: Function) -> None:
+    def function(self, function: ir.Function) -> None:
         """Check a function."""
         text = f"function {function.name}"
         if len(set(function.parameters)) != len(function.parameters):
             self.fail("a buffer is two parameters", text)
-        symbols: set[Variable] = set()
+        symbols: set[ir.Variable] = set()
         for buffer in function.parameters:
             if (fault := layout_fault(buffer)) is not None:
                 self.fail(fault, text)
@@ -172,63 +148,63 @@ class _Verifier:
 
     # ---- Statements
 
-    def statement(self, statement: Statement, scope: _Scope) -> None:
+    def statement(self, statement: ir.Statement, scope: _Scope) -> None:
         """Check a statement."""
         fault = None if self.machine is None else machine_fault(statement, self.machine)
         if fault is not None:
             self.fail(fault, print_statement(statement))
         match statement:
-            case Store():
+            case ir.Store():
                 self.store(statement, scope)
-            case For():
+            case ir.For():
                 self.loop(statement, scope)
-            case If(condition, then_body, else_body):
+            case ir.If(condition, then_body, else_body):
                 self.expressions(statement, scope, condition)
                 if condition.type != BOOL:
                     self.fail(f"the condition is {condition.type}, not bool", print_statement(statement))
                 known = self.simplifier(condition)
-                truth = bool(known.value) if isinstance(known, Constant) else None
+                truth = bool(known.value) if isinstance(known, ir.Constant) else None
                 inner = replace(scope, exact=False, decided=scope.decided | self.depends(scope, condition))
                 self.statement(then_body, replace(inner, reached=inner.reached and truth is not False))
                 if else_body is not None:
                     self.statement(else_body, replace(inner, reached=inner.reached and truth is not True))
-            case Let():
+            case ir.Let():
                 chain, inner_statement = chain_of_lets(statement)
                 for let in chain:
                     scope = self.let(let, scope)
                 self.statement(inner_statement, scope)
-            case Allocate(buffer, body):
+            case ir.Allocate(buffer, body):
                 self.expressions(statement, scope, *buffer.shape)
                 if buffer in scope.buffers:
                     self.fail(f"buffer '{buffer.name}' is already allocated", print_statement(statement))
                 self.statement(body, replace(scope, buffers=scope.buffers | {buffer}))
-            case Block(statements):
+            case ir.Block(statements):
                 for inner_statement in statements:
                     self.statement(inner_statement, scope)
-            case CallExtern("prefetch", (Load(_, indices), *rest)):
+            case ir.CallExtern("prefetch", (ir.Load(_, indices), *rest)):
                 self.expressions(statement, scope, *indices, *rest)
-            case CallExtern(_, arguments):
+            case ir.CallExtern(_, arguments):
                 self.expressions(statement, scope, *arguments)
-            case Barrier():
+            case ir.Barrier():
                 self.barrier(statement, scope)
-            case Issue(queue, body):
-                around = [loop for loop in scope.loops if level_of(loop.binding) != "vthread"]
+            case ir.Issue(queue, body):
+                around = [loop for loop in scope.loops if ir.level_of(loop.binding) != "vthread"]
                 if scope.queue or around:
                     what = (
                         f"an issue to '{scope.queue}'" if scope.queue else f"parallel loop '{around[-1].variable.name}'"
                     )
                     self.fail(f"an issue inside of {what}", print_statement(statement))
                 self.statement(body, replace(scope, queue=queue))
-            case Push(source=own) | Pop(target=own):
+            case ir.Push(source=own) | ir.Pop(target=own):
                 if own != scope.queue:
                     where = f"an issue to '{scope.queue}'" if scope.queue else "no issue"
                     self.fail(f"it is for the queue '{own}' and stands in {where}", print_statement(statement))
             case _:
                 assert_never(statement)
 
-    def barrier(self, barrier: Barrier, scope: _Scope) -> None:
+    def barrier(self, barrier: ir.Barrier, scope: _Scope) -> None:
         """Check that a barrier has units to wait for, and that all of them reach it."""
-        levels = [level_of(loop.binding) for loop in scope.loops]
+        levels = [ir.level_of(loop.binding) for loop in scope.loops]
         if barrier.scope == "queue" and not levels and not scope.queue:
             return
         inside = levels.index(barrier.scope) if barrier.scope in levels and not scope.queue else len(levels)
@@ -242,14 +218,14 @@ class _Verifier:
                 what = f"a barrier that not all iterations of '{loop.variable.name}' reach"
                 self.fail(what, print_statement(barrier))
 
-    def bind(self, variable: Variable, statement: Statement, scope: _Scope) -> _Scope:
+    def bind(self, variable: ir.Variable, statement: ir.Statement, scope: _Scope) -> _Scope:
         """Return the scope inside a binder."""
         if variable in self.bound:
             self.fail(f"variable '{variable.name}' is bound twice", print_statement(statement))
         self.bound.add(variable)
         return replace(scope, variables=scope.variables | {variable})
 
-    def let(self, let: Let, scope: _Scope) -> _Scope:
+    def let(self, let: ir.Let, scope: _Scope) -> _Scope:
         """Check what a variable is bound to and return the scope inside."""
         self.expressions(let, scope, let.value)
         variable, value = let.variable, let.value
@@ -258,14 +234,14 @@ class _Verifier:
         derived = (*scope.derived, (variable, self.depends(scope, value)))
         return replace(self.bind(variable, let, scope), derived=derived)
 
-    def loop(self, loop: For, scope: _Scope) -> None:
+    def loop(self, loop: ir.For, scope: _Scope) -> None:
         """Check a loop."""
         self.expressions(loop, scope, loop.extent)
         if loop.extent.type != INT64 or loop.variable.type != INT64:
             self.fail(
                 f"index and extent are {loop.variable.type} and {loop.extent.type}, not int64", print_statement(loop)
             )
-        constant = loop.extent.value if isinstance(loop.extent, Constant) else None
+        constant = loop.extent.value if isinstance(loop.extent, ir.Constant) else None
         if loop.kind == "vector" and constant is None:
             self.fail("the extent of a vector loop must be constant", print_statement(loop))
         inner = self.bind(loop.variable, loop, scope)
@@ -280,7 +256,7 @@ class _Verifier:
             inner = replace(inner, parallel=(*scope.parallel, (loop.variable, scope.buffers)))
         self.statement(loop.body, inner)
 
-    def binding(self, loop: For, scope: _Scope) -> None:
+    def binding(self, loop: ir.For, scope: _Scope) -> None:
         """Check that a loop may be bound where it stands."""
         if not loop.binding:
             return
@@ -290,16 +266,16 @@ class _Verifier:
         if loop.binding in bindings:
             self.fail(f"two loops, one in the other, are bound to '{loop.binding}'", print_statement(loop))
         order = [] if self.machine is None else [level.name for level in self.machine.levels]
-        for other in map(level_of, bindings):
-            if order and other and order.index(other) > order.index(level_of(loop.binding)):
-                self.fail(f"level '{level_of(loop.binding)}' inside of level '{other}'", print_statement(loop))
+        for other in map(ir.level_of, bindings):
+            if order and other and order.index(other) > order.index(ir.level_of(loop.binding)):
+                self.fail(f"level '{ir.level_of(loop.binding)}' inside of level '{other}'", print_statement(loop))
 
-    def store(self, store: Store, scope: _Scope) -> None:
+    def store(self, store: ir.Store, scope: _Scope) -> None:
         """Check a store."""
         extra = () if store.mask is None else (store.mask,)
         self.expressions(store, scope, *store.indices, store.value, *extra)
         self.access(store.buffer, store.indices, store.mask, scope, store)
-        lanes = access_lanes(store.indices, store.mask)
+        lanes = ir.access_lanes(store.indices, store.mask)
         if store.value.type.dtype != store.buffer.dtype or store.value.type.lanes != lanes:
             expected = f"{store.buffer.dtype}x{lanes}" if lanes > 1 else store.buffer.dtype
             self.fail(f"the value is {store.value.type}, the place {expected}", print_statement(store))
@@ -310,7 +286,7 @@ class _Verifier:
                     what = f"all iterations of the parallel loop over '{variable.name}' write the same elements"
                     self.fail(what, print_statement(store))
 
-    def depends(self, scope: _Scope, *expressions: Expression) -> frozenset[Variable]:
+    def depends(self, scope: _Scope, *expressions: ir.Expression) -> frozenset[ir.Variable]:
         """Return the variables that expressions depend on, through ``let`` and what serial loops between bind."""
         known = dict(scope.derived)
         found = set(free_variables(*expressions))
@@ -320,21 +296,21 @@ class _Verifier:
 
     # ---- Expressions
 
-    def expressions(self, place: Statement, scope: _Scope, *roots: Expression) -> None:
+    def expressions(self, place: ir.Statement, scope: _Scope, *roots: ir.Expression) -> None:
         """Check expressions that stand directly in a statement."""
         for node in walk_expressions(*roots):
-            if isinstance(node, Variable) and node not in scope.variables:
+            if isinstance(node, ir.Variable) and node not in scope.variables:
                 self.fail(f"variable '{node.name}' is not bound here", print_statement(place))
-            if isinstance(node, Load):
+            if isinstance(node, ir.Load):
                 self.access(node.buffer, node.indices, node.mask, scope, node)
             self.types(node)
 
-    def types(self, node: Expression) -> None:
+    def types(self, node: ir.Expression) -> None:
         """Check the types of one node, once."""
         if id(node) in self.typed:
             return
         self.typed.add(id(node))
-        if self.machine is not None and isinstance(node, Intrinsic) and is_foreign(node.name):
+        if self.machine is not None and isinstance(node, ir.Intrinsic) and is_foreign(node.name):
             if not self.machine.has(node.name):
                 self.fail(f"the machine '{self.machine.name}' has no instruction '{node.name}'", print_expression(node))
             return
@@ -344,16 +320,16 @@ class _Verifier:
 
     def access(
         self,
-        buffer: Buffer,
-        indices: tuple[Expression, ...],
-        mask: Expression | None,
+        buffer: ir.Buffer,
+        indices: tuple[ir.Expression, ...],
+        mask: ir.Expression | None,
         scope: _Scope,
-        place: Store | Load,
+        place: ir.Store | ir.Load,
     ) -> None:
         """Check an access: a known buffer, an index per dimension, all inside."""
 
         def text() -> str:
-            return print_statement(place) if isinstance(place, Store) else print_expression(place)
+            return print_statement(place) if isinstance(place, ir.Store) else print_expression(place)
 
         if buffer not in scope.buffers:
             self.fail(f"buffer '{buffer.name}' is neither a parameter nor allocated here", text())
@@ -366,7 +342,7 @@ class _Verifier:
             return
         for dimension, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
             bounds = self.bounds(index)
-            if bounds is None or not isinstance(extent, Constant):
+            if bounds is None or not isinstance(extent, ir.Constant):
                 continue
             low, high = bounds
             outside = low < 0 or high >= extent.value
@@ -375,7 +351,7 @@ class _Verifier:
                 what = f"index {low} to {high} leaves dimension {dimension} of '{buffer.name}' ({extent.value})"
                 self.fail(what, text())
 
-    def bounds(self, index: Expression) -> tuple[int, int] | None:
+    def bounds(self, index: ir.Expression) -> tuple[int, int] | None:
         """Return the bounds of an index if they are reached: a sum of multiples of counted loop variables."""
         form = self.simplifier.form(self.simplifier(index))
         if any(self.simplifier.atom(number) not in self.counted for number in form.terms):
@@ -384,7 +360,7 @@ class _Verifier:
 
     # ---- Stages
 
-    def scan(self, stage: Stage, loop: Sequence[Stage]) -> None:
+    def scan(self, stage: ir.Stage, loop: Sequence[ir.Stage]) -> None:
         """Check what a stage of a scan reads of its loop: its own position or the one before, nowhere else."""
         text, before = print_stages([stage]), loop[: loop.index(stage)]
         scan = scan_of(stage)
@@ -410,14 +386,14 @@ class _Verifier:
                 shown = print_expression(scan.previous)
                 self.fail(f"a scan reads its loop at '{shown}'{own}, not '{print_expression(load)}'", text)
 
-    def scatter(self, stage: Stage, scatter: Scatter, outer: _Scope, *, exact: bool) -> None:
+    def scatter(self, stage: ir.Stage, scatter: ir.Scatter, outer: _Scope, *, exact: bool) -> None:
         """Check the updates of a scatter and the places that they go to."""
-        empty = any(isinstance(axis.extent, Constant) and axis.extent.value == 0 for axis in scatter.axes)
+        empty = any(isinstance(axis.extent, ir.Constant) and axis.extent.value == 0 for axis in scatter.axes)
         inside = replace(outer, variables=outer.variables | {axis.variable for axis in scatter.axes})
         inside = replace(inside, buffers=inside.buffers | {stage.buffer}, exact=exact and not empty)
-        self.store(Store(stage.buffer, scatter.indices, scatter.update), inside)
+        self.store(ir.Store(stage.buffer, scatter.indices, scatter.update), inside)
 
-    def selection(self, stage: Stage, rank: Variable, candidate: Axis) -> None:
+    def selection(self, stage: ir.Stage, rank: ir.Variable, candidate: ir.Axis) -> None:
         """Check that a selection stores positions, and no more than there are."""
         text = print_stages([stage])
         if rank not in stage.axes:
@@ -427,10 +403,10 @@ class _Verifier:
         if stage.buffer.dtype != "int64":
             self.fail(f"positions are int64, the buffer {stage.buffer.dtype}", text)
         count, extent = stage.buffer.shape[stage.axes.index(rank)], candidate.extent
-        if isinstance(count, Constant) and isinstance(extent, Constant) and count.value > extent.value:
+        if isinstance(count, ir.Constant) and isinstance(extent, ir.Constant) and count.value > extent.value:
             self.fail(f"{count.value} of {extent.value} candidates cannot be chosen", text)
 
-    def stage(self, stage: Stage, known: set[Buffer]) -> None:
+    def stage(self, stage: ir.Stage, known: set[ir.Buffer]) -> None:
         """Check a stage."""
         text = print_stages([stage])
         if len(stage.axes) != len(stage.buffer.shape):
@@ -446,16 +422,16 @@ class _Verifier:
             if variable in self.bound:
                 self.fail(f"variable '{variable.name}' is bound twice", text)
             self.bound.add(variable)
-            if isinstance(extent, Constant):
+            if isinstance(extent, ir.Constant):
                 self.counted.add(variable)
                 self.simplifier.with_range(variable, (0, max(0, int(extent.value) - 1)))
-        empty = any(isinstance(extent, Constant) and extent.value == 0 for _, extent in extents)
+        empty = any(isinstance(extent, ir.Constant) and extent.value == 0 for _, extent in extents)
         axes = replace(outer, variables=outer.variables | set(stage.axes), exact=not empty)
         inner = {axis.variable for axis in reduced}
-        if isinstance(stage.order, Selection):
+        if isinstance(stage.order, ir.Selection):
             inner.add(stage.order.candidate.variable)
         everything = replace(axes, variables=axes.variables | inner)
-        place = Store(stage.buffer, stage.axes, stage.value)
+        place = ir.Store(stage.buffer, stage.axes, stage.value)
         self.expressions(place, everything, stage.value)
         result = stage.value
         if stage.reduction is not None:
@@ -471,14 +447,14 @@ class _Verifier:
             self.expressions(place, inside, stage.epilogue)
             result = stage.epilogue
         match stage.order:
-            case Scan(_, initial) if initial is not None:
+            case ir.Scan(_, initial) if initial is not None:
                 self.expressions(place, axes, initial)
                 if str(initial.type) != stage.buffer.dtype:
                     self.fail(f"the scan starts from {initial.type}, the buffer is {stage.buffer.dtype}", text)
-            case Scatter():
+            case ir.Scatter():
                 self.scatter(stage, stage.order, outer, exact=not empty)
                 result = stage.value
-            case Selection(rank, candidate):
+            case ir.Selection(rank, candidate):
                 self.selection(stage, rank, candidate)
                 return
         if str(result.type) != stage.buffer.dtype:

@@ -11,7 +11,8 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from graft.core.passes.integer.quantized_tensors import Emitter, activation, quantization_of
-from graft.core.rewriting.node_rewrite import Names, constant_of, is_operator, origin_of, sole_use
+from graft.core.rewriting.node_pass import Names
+from graft.core.rewriting.node_rewrite import constant_of, is_operator, origin_of, sole_use
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose")
 

@@ -56,7 +56,7 @@ def shift(dtype: ir.DataType | None) -> int:
 
 
 def per_tensor(found: Quantization | None, what: str) -> Quantization:
-    """Return a meaning that is known and the same for the whole tensor."""
+    """Return a meaning that is known and the same for the whole tensor; raise Refusal for another one."""
     if found is None:
         raise Refusal("constant-required", f"scale or zero point of {what} is no constant of a supported type")
     if not found.per_tensor:
@@ -65,7 +65,7 @@ def per_tensor(found: Quantization | None, what: str) -> Quantization:
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...]:
-    """Return the extents of a tensor, none of which is a symbol or zero."""
+    """Return the extents of a tensor, none of which is a symbol or zero; raise Refusal where one is."""
     shape = static_shape(value)
     if shape is None:
         raise Refusal("dynamic-shape", f"the shape of '{value.name}' is not known at compile time")
@@ -75,7 +75,10 @@ def shape_of(value: ir.Value) -> tuple[int, ...]:
 
 
 def view_of(shape: tuple[int, ...], form: Form) -> tuple[int, int, int, int]:
-    """Return batch, channels, height and width; the last axis of three with channels is the height."""
+    """Return batch, channels, height and width; the last axis of three with channels is the height.
+
+    Raise Refusal for another number of axes.
+    """
     if form is not Form.MATRIX and len(shape) == 4:
         return shape[0], shape[1], shape[2], shape[3]
     if form is Form.CHANNELS and len(shape) == 3:
@@ -96,7 +99,7 @@ def activation_of(value: ir.Value, meaning: Quantization, scope: Scope, form: Fo
 
 
 def operand_of(value: ir.Value | None, scope: Scope, form: Form = Form.ANY) -> Activation:
-    """Return the bytes that an operand is dequantised from."""
+    """Return the bytes that an operand is dequantised from; raise Refusal where there are none."""
     found = dequantized(value)
     if found is None or value is None:
         raise Refusal("dtype", f"an operand is not dequantised from bytes: {'absent' if value is None else value.name}")
@@ -106,7 +109,10 @@ def operand_of(value: ir.Value | None, scope: Scope, form: Form = Form.ANY) -> A
 
 
 def weights_of(found: tuple[ir.Value, Quantization] | None, axis: int) -> tuple[Array, Array]:
-    """Return constant weights less their zero points, the output channels first, and their scales."""
+    """Return constant weights less their zero points, the output channels first, and their scales.
+
+    Raise Refusal where they are computed, or of a type or with scales that the machine has not.
+    """
     array = None if found is None else constant_of(found[0])
     if found is None or array is None:
         raise Refusal("constant-required", "the weights are computed at run time")

@@ -8,7 +8,7 @@ is rounded: products of bytes and their sums are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,21 +18,7 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.images.windows import windows_of
 from graft.core.passes.integer.quantized_tensors import RANGES, Quantization, dequantized, quantization, quantization_of
 from graft.core.rewriting.node_rewrite import attribute_of, constant_of, is_operator, static_shape
-from graft.plugins.accelerator.frontend.layers import (
-    HIGHEST,
-    LOWEST,
-    Activation,
-    Addition,
-    Array,
-    Concatenation,
-    Convolution,
-    Layer,
-    Pooling,
-    PoolingKind,
-    Product,
-    Requantization,
-    Requantize,
-)
+from graft.plugins.accelerator.frontend import layers
 from graft.plugins.accelerator.frontend.operands import (
     Form,
     Refusal,
@@ -46,6 +32,7 @@ from graft.plugins.accelerator.frontend.operands import (
     shift,
     weights_of,
 )
+from graft.plugins.accelerator.frontend.operators import ALONE, KINDS, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +46,22 @@ class Tail:
     upper: int
 
 
-def read(root: ir.Node, scope: Scope) -> Layer:
+def read(root: ir.Node, scope: Scope) -> layers.Layer:
     """Return the layer that ends in ``root``; raise Refusal with the reason where there is none."""
     if is_operator(root, "QLinearConv", "QLinearMatMul"):
         return _qlinear(root, scope)
     if is_operator(root, *ALONE):
         return _alone(root, scope)
     tail = _tail(root)
-    reader = READERS.get(tail.core.op_type)
-    if reader is None or tail.core.domain not in ("", "ai.onnx"):
+    kind = KINDS.get(tail.core.op_type) if tail.core.domain in ("", "ai.onnx") else None
+    if kind is None:
         raise Refusal("no-pattern", f"no instruction computes {tail.core.op_type}")
-    return reader(tail, scope)
+    return READERS[kind](tail, scope)
 
 
 def _tail(root: ir.Node) -> Tail:
     meaning = per_tensor(quantization_of(root, "QuantizeLinear"), "the result")
-    lower, upper, value = LOWEST, HIGHEST, root.inputs[0]
+    lower, upper, value = layers.LOWEST, layers.HIGHEST, root.inputs[0]
     output = root.outputs[0]
     if output.dtype not in RANGES:
         raise Refusal("dtype", f"the result is {output.dtype}, and only bytes are stored")
@@ -111,11 +98,11 @@ def _saturated(number: float, meaning: Quantization, dtype: ir.DataType) -> int:
 # ---- Operators ----------------------------------------------------------------------------------------------------
 
 
-def _requantize(tail: Tail, bias: Array, multiplier: Array) -> Requantize:
-    return Requantize(bias, multiplier, float(tail.meaning.factor), False, tail.lower, tail.upper)
+def _requantize(tail: Tail, bias: layers.Array, multiplier: layers.Array) -> layers.Requantize:
+    return layers.Requantize(bias, multiplier, float(tail.meaning.factor), False, tail.lower, tail.upper)
 
 
-def _convolution(tail: Tail, scope: Scope) -> Layer:
+def _convolution(tail: Tail, scope: Scope) -> layers.Layer:
     node = tail.core
     kernel, scale = weights_of(dequantized(node.inputs[1]), 0)
     x = operand_of(node.inputs[0], scope, Form.CHANNELS)
@@ -125,14 +112,18 @@ def _convolution(tail: Tail, scope: Scope) -> Layer:
     return _sliding(node, x, y, kernel, _requantize(tail, added, multiplier))
 
 
-def _sliding(node: ir.Node, x: Activation, y: Activation, kernel: Array, requantize: Requantize) -> Layer:
+def _sliding(
+    node: ir.Node, x: layers.Activation, y: layers.Activation, kernel: layers.Array, requantize: layers.Requantize
+) -> layers.Layer:
     if kernel.ndim not in (3, 4):
         raise Refusal("rank", f"a convolution along {kernel.ndim - 2} axes; it must be along 1 or 2")
     check_sums(kernel)
     windows = _windows(node, x, y, kernel.shape[2:])
     kernel = kernel.reshape(*kernel.shape[:2], *windows.kernel)
     groups = attribute_of(node, "group", 1)
-    return Convolution(y.name, x, y, kernel, requantize, windows.strides, windows.pads, windows.dilations, groups)
+    return layers.Convolution(
+        y.name, x, y, kernel, requantize, windows.strides, windows.pads, windows.dilations, groups
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +136,7 @@ class Windows:
     dilations: tuple[int, int]
 
 
-def _windows(node: ir.Node, x: Activation, y: Activation, kernel: Sequence[int]) -> Windows:
+def _windows(node: ir.Node, x: layers.Activation, y: layers.Activation, kernel: Sequence[int]) -> Windows:
     axes = len(kernel)
     found = windows_of(NodeView(node), x.shape[2 : 2 + axes], kernel, y.shape[2 : 2 + axes])
 
@@ -157,11 +148,11 @@ def _windows(node: ir.Node, x: Activation, y: Activation, kernel: Sequence[int])
     return Windows(both(kernel, 1), both(found.strides, 1), (*before, *behind), both(found.dilations, 1))
 
 
-def _product(tail: Tail, scope: Scope) -> Layer:
+def _product(tail: Tail, scope: Scope) -> layers.Layer:
     return _multiplied(tail, tail.core, None, scope)
 
 
-def _multiplied(tail: Tail, node: ir.Node, bias: ir.Value | None, scope: Scope) -> Layer:
+def _multiplied(tail: Tail, node: ir.Node, bias: ir.Value | None, scope: Scope) -> layers.Layer:
     left = operand_of(node.inputs[0], scope, Form.MATRIX)
     found = dequantized(node.inputs[1])
     y = activation_of(tail.value, tail.meaning, scope, Form.MATRIX)
@@ -170,22 +161,26 @@ def _multiplied(tail: Tail, node: ir.Node, bias: ir.Value | None, scope: Scope) 
         if right.batch != left.batch:
             raise Refusal("shape", f"{left.batch} matrices are multiplied by {right.batch}; one number is needed")
         multiplier = np.array([np.float32(left.scale) * np.float32(right.scale)], np.float32)
-        return Product(y.name, left, right, y, _requantize(tail, bias_of(bias, y.channels, multiplier), multiplier))
+        return layers.Product(
+            y.name, left, right, y, _requantize(tail, bias_of(bias, y.channels, multiplier), multiplier)
+        )
     weights, scale = weights_of(found, -1)
     return _by_constant(tail, (left, weights, scale, y), bias)
 
 
-def _by_constant(tail: Tail, operands: tuple[Activation, Array, Array, Activation], bias: ir.Value | None) -> Layer:
+def _by_constant(
+    tail: Tail, operands: tuple[layers.Activation, layers.Array, layers.Array, layers.Activation], bias: ir.Value | None
+) -> layers.Layer:
     left, weights, scale, y = operands
     if weights.ndim != 2:
         raise Refusal("rank", f"constant weights have {weights.ndim} axes, and a matrix is needed")
     check_sums(weights)
     multiplier = np.float32(left.scale) * scale
     requantize = _requantize(tail, bias_of(bias, len(weights), multiplier), multiplier)
-    return Product(y.name, left, np.ascontiguousarray(weights.T), y, requantize)
+    return layers.Product(y.name, left, np.ascontiguousarray(weights.T), y, requantize)
 
 
-def _gemm(tail: Tail, scope: Scope) -> Layer:
+def _gemm(tail: Tail, scope: Scope) -> layers.Layer:
     node = tail.core
     if attribute_of(node, "alpha", 1.0) != 1 or attribute_of(node, "beta", 1.0) != 1 or attribute_of(node, "transA", 0):
         raise Refusal("attribute", "Gemm with alpha, beta or transA")
@@ -195,7 +190,7 @@ def _gemm(tail: Tail, scope: Scope) -> Layer:
     return _by_constant(tail, (left, weights, scale, y), node.inputs[2] if len(node.inputs) > 2 else None)
 
 
-def _addition(tail: Tail, scope: Scope) -> Layer:
+def _addition(tail: Tail, scope: Scope) -> layers.Layer:
     node = tail.core
     for product, bias in (node.inputs, node.inputs[::-1]):
         maker = None if product is None else product.producer()
@@ -208,7 +203,7 @@ def _addition(tail: Tail, scope: Scope) -> Layer:
         raise Refusal("no-pattern", "a constant is added; only the bias of a product is")
     if left.shape != y.shape or right.shape != y.shape:
         raise Refusal("shape", f"tensors of {left.shape} and {right.shape} are added; equal shapes are needed")
-    return Addition(y.name, left, right, y, tail.lower, tail.upper)
+    return layers.Addition(y.name, left, right, y, tail.lower, tail.upper)
 
 
 def _form_of(scope: Scope, *operands: ir.Value | None) -> Form:
@@ -222,27 +217,27 @@ def _bytes(value: ir.Value | None) -> ir.Value | None:
     return None if found is None else found[0]
 
 
-def _pooling(tail: Tail, scope: Scope) -> Layer:
+def _pooling(tail: Tail, scope: Scope) -> layers.Layer:
     node = tail.core
     x = operand_of(node.inputs[0], scope, Form.CHANNELS)
     y = activation_of(tail.value, tail.meaning, scope, Form.CHANNELS)
     return _pooled(node, x, y, (tail.lower, tail.upper))
 
 
-def _pooled(node: ir.Node, x: Activation, y: Activation, limits: tuple[int, int]) -> Layer:
-    kind = PoolingKind.MAX if "Max" in node.op_type else PoolingKind.AVERAGE
+def _pooled(node: ir.Node, x: layers.Activation, y: layers.Activation, limits: tuple[int, int]) -> layers.Layer:
+    kind = layers.PoolingKind.MAX if KINDS[node.op_type] == "maximum" else layers.PoolingKind.AVERAGE
     if len(node.outputs) > 1:
         raise Refusal("no-pattern", "where the largest numbers were is not computed")
     if node.op_type.startswith("Global"):
-        return Pooling(y.name, kind, x, y, (x.height, x.width), lower=limits[0], upper=limits[1])
+        return layers.Pooling(y.name, kind, x, y, (x.height, x.width), lower=limits[0], upper=limits[1])
     one = _windows(node, x, y, tuple(attribute_of(node, "kernel_shape", ())))
     counts = bool(attribute_of(node, "count_include_pad", 0))
     if attribute_of(node, "ceil_mode", 0) and counts:
         raise Refusal("attribute", "ceil_mode with count_include_pad")
-    return Pooling(y.name, kind, x, y, one.kernel, one.strides, one.pads, one.dilations, counts, *limits)
+    return layers.Pooling(y.name, kind, x, y, one.kernel, one.strides, one.pads, one.dilations, counts, *limits)
 
 
-def _mean(tail: Tail, scope: Scope) -> Layer:
+def _mean(tail: Tail, scope: Scope) -> layers.Layer:
     node = tail.core
     x, sizes = operand_of(node.inputs[0], scope, Form.CHANNELS), shape_of(tail.value)
     axes = constant_of(node.inputs[1])
@@ -254,15 +249,17 @@ def _mean(tail: Tail, scope: Scope) -> Layer:
         raise Refusal("shape", "a mean without its axes is taken of one image")
     meaning = tail.meaning
     zero = meaning.point - shift(tail.value.dtype)
-    y = Activation(scope.name(tail.value), sizes[1], 1, 1, sizes[0], float(meaning.factor), zero)
-    return Pooling(y.name, PoolingKind.AVERAGE, x, y, (x.height, x.width), lower=tail.lower, upper=tail.upper)
+    y = layers.Activation(scope.name(tail.value), sizes[1], 1, 1, sizes[0], float(meaning.factor), zero)
+    return layers.Pooling(
+        y.name, layers.PoolingKind.AVERAGE, x, y, (x.height, x.width), lower=tail.lower, upper=tail.upper
+    )
 
 
-def _concatenation(tail: Tail, scope: Scope) -> Layer:
+def _concatenation(tail: Tail, scope: Scope) -> layers.Layer:
     form = _form_of_concatenation(tail.core)
     y = activation_of(tail.value, tail.meaning, scope, form)
     inputs = tuple(operand_of(value, scope, form) for value in tail.core.inputs)
-    return Concatenation(y.name, inputs, y, tail.lower, tail.upper)
+    return layers.Concatenation(y.name, inputs, y, tail.lower, tail.upper)
 
 
 def _form_of_concatenation(node: ir.Node) -> Form:
@@ -276,13 +273,13 @@ def _form_of_concatenation(node: ir.Node) -> Form:
     return Form.MATRIX
 
 
-def _requantization(tail: Tail, scope: Scope) -> Layer:
+def _requantization(tail: Tail, scope: Scope) -> layers.Layer:
     source = tail.core.outputs[0]
     if constant_of(_bytes(source)) is not None:
         raise Refusal("no-pattern", "a constant is quantised anew")
     form = _form_of(scope, source)
     y = activation_of(tail.value, tail.meaning, scope, form)
-    return Requantization(y.name, operand_of(source, scope, form), y, tail.lower, tail.upper)
+    return layers.Requantization(y.name, operand_of(source, scope, form), y, tail.lower, tail.upper)
 
 
 # ---- Bytes as they are --------------------------------------------------------------------------------------------
@@ -291,21 +288,22 @@ AS_THEY_ARE = Quantization(np.ones((), np.float32), np.zeros((), np.int32), 0)
 """What bytes mean whose meaning does not matter."""
 
 
-def _alone(node: ir.Node, scope: Scope) -> Layer:
+def _alone(node: ir.Node, scope: Scope) -> layers.Layer:
     """Return a layer that moves bytes: its scales are to be those of who makes or reads them."""
     values = (*node.inputs, node.outputs[0])
     if any(value is None or value.dtype not in RANGES for value in values):
         raise Refusal("no-pattern", f"{node.op_type} is computed on bytes: as they are, or as numbers that they mean")
-    form = Form.CHANNELS if node.op_type == "MaxPool" else _form_of_concatenation(node)
+    is_maximum = KINDS[node.op_type] == "maximum"
+    form = Form.CHANNELS if is_maximum else _form_of_concatenation(node)
     *given, y = (activation_of(value, AS_THEY_ARE, scope, form) for value in values if value is not None)
     if any(constant_of(value) is not None for value in node.inputs):
         raise Refusal("no-pattern", "a constant is moved")
-    if node.op_type == "MaxPool":
-        return _pooled(node, given[0], y, (LOWEST, HIGHEST))
-    return Concatenation(y.name, tuple(given), y)
+    if is_maximum:
+        return _pooled(node, given[0], y, (layers.LOWEST, layers.HIGHEST))
+    return layers.Concatenation(y.name, tuple(given), y)
 
 
-def _qlinear(node: ir.Node, scope: Scope) -> Layer:
+def _qlinear(node: ir.Node, scope: Scope) -> layers.Layer:
     inputs, output = node.inputs, node.outputs[0]
     is_matrix = node.op_type == "QLinearMatMul"
     form = Form.MATRIX if is_matrix else Form.CHANNELS
@@ -323,34 +321,30 @@ def _qlinear(node: ir.Node, scope: Scope) -> Layer:
         if right.batch != x.batch:
             raise Refusal("shape", f"{x.batch} matrices are multiplied by {right.batch}; one number is needed")
         factor = np.array([np.float32(x.scale) * of_weights.factor / meaning.factor], np.float32)
-        return Product(y.name, x, right, y, Requantize(np.zeros(1, np.int32), factor, wide=True))
+        return layers.Product(y.name, x, right, y, layers.Requantize(np.zeros(1, np.int32), factor, wide=True))
     kernel, scale = weights_of((inputs[3], of_weights), -1 if is_matrix else 0)
     multiplier = (np.float32(x.scale) * scale / meaning.factor).astype(np.float32)
     whole = constant_of(inputs[8]) if len(inputs) > 8 and inputs[8] is not None else np.zeros(len(kernel), np.int32)
     if whole is None:
         raise Refusal("constant-required", "the bias is computed at run time")
-    requantize = Requantize(whole.astype(np.int32), multiplier, wide=True)
+    requantize = layers.Requantize(whole.astype(np.int32), multiplier, wide=True)
     if not is_matrix:
         return _sliding(node, x, y, kernel, requantize)
     if kernel.ndim != 2:
         raise Refusal("rank", f"constant weights have {kernel.ndim} axes, and a matrix is needed")
     check_sums(kernel)
-    return Product(y.name, x, np.ascontiguousarray(kernel.T), y, requantize)
+    return layers.Product(y.name, x, np.ascontiguousarray(kernel.T), y, requantize)
 
 
-READERS: dict[str, Callable[[Tail, Scope], Layer]] = {
-    "Conv": _convolution,
-    "MatMul": _product,
-    "Gemm": _gemm,
-    "Add": _addition,
-    "MaxPool": _pooling,
-    "GlobalMaxPool": _pooling,
-    "AveragePool": _pooling,
-    "GlobalAveragePool": _pooling,
-    "ReduceMean": _mean,
-    "Concat": _concatenation,
-    "DequantizeLinear": _requantization,
+READERS: Mapping[Kind, Callable[[Tail, Scope], layers.Layer]] = {
+    "convolution": _convolution,
+    "product": _product,
+    "gemm": _gemm,
+    "addition": _addition,
+    "maximum": _pooling,
+    "average": _pooling,
+    "mean": _mean,
+    "concatenation": _concatenation,
+    "requantization": _requantization,
 }
 """What reads the node before a layer's limits."""
-ALONE = ("MaxPool", "Concat")
-"""What takes bytes as they are, too: nothing is computed of what they mean."""

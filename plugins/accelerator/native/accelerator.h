@@ -133,4 +133,23 @@ static inline Queue push_queue(const Instruction *instruction, bool next) {
   return next ? 2 * (Queue)instruction->unit : 2 * ((Queue)instruction->unit - 1) + 1;
 }
 
+/* Returns the queue whose token, or else whose room, an instruction lacks; NO_QUEUE where it may go on. */
+static inline Queue accelerator_lacking(const Accelerator *self, const int64_t *tokens, const Instruction *i,
+                                        bool token) {
+  for (int next = 0; next < 2; next++) {
+    Queue queue = token ? pop_queue(i, next) : push_queue(i, next);
+    if (queue == NO_QUEUE) continue;
+    if (token ? !tokens[queue] : tokens[queue] >= self->configuration.token_depth) return queue;
+  }
+  return NO_QUEUE;
+}
+
+/* Takes an instruction's tokens, or gives those behind it. */
+static inline void accelerator_exchange(int64_t *tokens, const Instruction *i, bool take) {
+  for (int next = 0; next < 2; next++) {
+    Queue queue = take ? pop_queue(i, next) : push_queue(i, next);
+    if (queue != NO_QUEUE) tokens[queue] += take ? -1 : 1;
+  }
+}
+
 #endif

@@ -117,23 +117,6 @@ static bool advance_fetch(Cycles *self) {
 
 /* ---- Units ------------------------------------------------------------------------------------------------------- */
 
-/* Returns the queue whose token, or whose room, an instruction lacks. */
-static Queue lacking(const Cycles *self, const Instruction *i, bool token) {
-  for (int next = 0; next < 2; next++) {
-    Queue queue = token ? pop_queue(i, next) : push_queue(i, next);
-    if (queue == NO_QUEUE) continue;
-    if (token ? !self->tokens[queue] : self->tokens[queue] >= self->machine->configuration.token_depth) return queue;
-  }
-  return NO_QUEUE;
-}
-
-static void change_tokens(Cycles *self, const Instruction *i, bool take) {
-  for (int next = 0; next < 2; next++) {
-    Queue queue = take ? pop_queue(i, next) : push_queue(i, next);
-    if (queue != NO_QUEUE) self->tokens[queue] += take ? -1 : 1;
-  }
-}
-
 /* Returns the cycles of an instruction's products, behind the filling of their pipeline. */
 static int64_t product_cycles(Cycles *self, const Instruction *i) {
   int64_t latency = self->machine->configuration.accumulator_latency, steps = accelerator_steps(i);
@@ -180,8 +163,8 @@ static int advance_unit(Cycles *self, Unit unit) {
     if (one->taken == one->given) return 0;
     int64_t index = one->waiting[one->taken];
     const Instruction *i = at(self, index);
-    if (lacking(self, i, true) != NO_QUEUE) return 0;
-    change_tokens(self, i, true);
+    if (accelerator_lacking(self->machine, self->tokens, i, true) != NO_QUEUE) return 0;
+    accelerator_exchange(self->tokens, i, true);
     one->taken++;
     one->current = index;
     self->starts[index] = self->now;
@@ -204,8 +187,8 @@ static int advance_unit(Cycles *self, Unit unit) {
     one->state = GIVING;
     return 1;
   }
-  if (one->state == GIVING && lacking(self, i, false) == NO_QUEUE) {
-    change_tokens(self, i, false);
+  if (one->state == GIVING && accelerator_lacking(self->machine, self->tokens, i, false) == NO_QUEUE) {
+    accelerator_exchange(self->tokens, i, false);
     one->state = i->opcode == OPCODE_FINISH ? ENDED : IDLE;
     return 1;
   }
@@ -225,7 +208,7 @@ static TimeKind time_of(const Cycles *self, int unit) {
       break;
   }
   if (one->state == ENDED || one->taken == one->given) return TIME_INSTRUCTIONS;
-  Queue queue = lacking(self, at(self, one->waiting[one->taken]), true);
+  Queue queue = accelerator_lacking(self->machine, self->tokens, at(self, one->waiting[one->taken]), true);
   return queue % 2 ? TIME_TOKEN_NEXT : TIME_TOKEN_PREVIOUS;
 }
 

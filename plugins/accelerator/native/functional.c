@@ -15,22 +15,6 @@ typedef struct {
   int64_t tokens[QUEUES];
 } Functional;
 
-static bool has_tokens(const Functional *self, const Instruction *i) {
-  for (int next = 0; next < 2; next++) {
-    Queue queue = pop_queue(i, next);
-    if (queue != NO_QUEUE && !self->tokens[queue]) return false;
-  }
-  return true;
-}
-
-static bool has_room(const Functional *self, const Instruction *i) {
-  for (int next = 0; next < 2; next++) {
-    Queue queue = push_queue(i, next);
-    if (queue != NO_QUEUE && self->tokens[queue] >= self->machine->configuration.token_depth) return false;
-  }
-  return true;
-}
-
 /* Each returns 1 if it did something, 0 if it cannot, -1 for an error. */
 static int fetch(Functional *self) {
   if (self->fetched == self->machine->count) return 0;
@@ -44,11 +28,8 @@ static int start(Functional *self, Unit unit) {
   if (self->taken[unit] == self->given[unit]) return 0;
   int64_t index = self->waiting[unit][self->taken[unit]];
   const Instruction *i = &self->machine->instructions[index];
-  if (!has_tokens(self, i)) return 0;
-  for (int next = 0; next < 2; next++) {
-    Queue queue = pop_queue(i, next);
-    if (queue != NO_QUEUE) self->tokens[queue]--;
-  }
+  if (accelerator_lacking(self->machine, self->tokens, i, true) != NO_QUEUE) return 0;
+  accelerator_exchange(self->tokens, i, true);
   self->taken[unit]++;
   self->pending[unit] = index;
   if (!accelerator_begin(self->machine, index)) return -1;
@@ -59,12 +40,9 @@ static int start(Functional *self, Unit unit) {
 static int finish(Functional *self, Unit unit) {
   int64_t index = self->pending[unit];
   const Instruction *i = &self->machine->instructions[index];
-  if (!has_room(self, i)) return 0;
+  if (accelerator_lacking(self->machine, self->tokens, i, false) != NO_QUEUE) return 0;
   if (self->late[unit] && !accelerator_execute(self->machine, index)) return -1;
-  for (int next = 0; next < 2; next++) {
-    Queue queue = push_queue(i, next);
-    if (queue != NO_QUEUE) self->tokens[queue]++;
-  }
+  accelerator_exchange(self->tokens, i, false);
   self->pending[unit] = -1;
   return 1;
 }

@@ -36,14 +36,15 @@ class Placed:
 def placed_concats(
     nodes: Sequence[NodeView],
     last: Collection[ir.Value],
+    joins: Callable[[NodeView], bool],
     is_view: Callable[[NodeView], bool],
     is_followed: Callable[[ir.Value], bool],
 ) -> list[Placed]:
     """Return the Concats of a region whose parts are computed in their memory, each part in that of one Concat.
 
     ``nodes`` stand in execution order. ``last`` are values that have no part in this: those stored with channels last,
-    and those appended to others. ``is_view`` says of a node that its output is the memory of its first input,
-    ``is_followed`` of a value that the kernel that computes it can do what comes next.
+    and those appended to others. ``joins`` says whether a node is a Concat, ``is_view`` whether its output is its first
+    input's memory, ``is_followed`` of a value that the kernel that computes it can do what comes next.
     """
     made = {value: node for node in nodes for value in node.node.outputs}
     together = _Together()
@@ -51,7 +52,7 @@ def placed_concats(
     placed = []
     for node in nodes:
         whole = node.node.outputs[0]
-        if node.op_type != "Concat" or node.domain or whole in last or not _is_contiguous(node):
+        if not joins(node) or whole in last or not _is_contiguous(node):
             continue
         computed: dict[ir.Value, int] = {}
         copied = []

@@ -201,16 +201,19 @@ def _placed(
 ) -> list[Group]:
     """The groups of Concats whose parts are computed in their memory: views of what is there."""
 
+    def joins(node: NodeView) -> bool:
+        return table.has(node, Trait.JOINING)
+
     def shares_memory(node: NodeView) -> bool:
         return "views" not in without and node.node not in uses.taken and is_view(node, uses, table)
 
     def is_followed(value: ir.Value) -> bool:
         readers = uses.readers.get(value, [])
-        moves = len(readers) == 1 and readers[0].op_type != "Concat" and table.has(readers[0], Trait.INJECTIVE)
+        moves = len(readers) == 1 and not joins(readers[0]) and table.has(readers[0], Trait.INJECTIVE)
         elementwise = bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
         return (moves or elementwise) and value not in uses.outputs and "fusion" not in without
 
-    found = [] if "in-place" in without else placed_concats(nodes, apart, shares_memory, is_followed)
+    found = [] if "in-place" in without else placed_concats(nodes, apart, joins, shares_memory, is_followed)
     uses.taken |= {placed.node.node for placed in found}
     for placed in found:
         for value, _ in (*placed.computed, *placed.copied):
@@ -335,7 +338,7 @@ def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> l
         or node.input(0) != ValueView(value)
         or value in node.node.inputs[1:]
         or value in checked_values(node)
-        or node.op_type == "Concat"
+        or table.has(node, Trait.JOINING)
     ):
         return []
     before, after = ValueView(value).static_shape, node.outputs[0].static_shape

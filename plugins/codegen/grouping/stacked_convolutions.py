@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition.table import Trait
+from graft.core.rewriting.node_rewrite import channels_of_weights
 from graft.plugins.codegen.grouping.fusion import Group
 
 
@@ -24,7 +25,7 @@ def family_of_convolution(group: Group, apart: Collection[ir.Value]) -> Hashable
     The results in ``apart`` are wanted in memory of their own.
     """
     node, result, weights = group.anchor, group.tail.outputs[0], group.anchor.input(1)
-    if group.trait is not Trait.CONVOLUTION or group.before or group.lead or node.op_type != "Conv" or node.domain:
+    if group.trait is not Trait.CONVOLUTION or group.before or group.lead or channels_of_weights(node.node) != 0:
         return None
     if weights is None or not weights.is_constant or node.attribute("group", 1) != 1 or result.value in apart:
         return None
@@ -33,7 +34,7 @@ def family_of_convolution(group: Group, apart: Collection[ir.Value]) -> Hashable
         return None
     if any(one.outputs[0].static_shape != shape or len(one.outputs) > 1 for one in group.nodes):
         return None
-    return "Conv", shape[2:], (weights.static_shape or ())[2:], tuple(_alike(one, group) for one in group.nodes)
+    return group.trait, shape[2:], (weights.static_shape or ())[2:], tuple(_alike(one, group) for one in group.nodes)
 
 
 def _alike(node: NodeView, group: Group) -> Hashable:

@@ -50,7 +50,10 @@ class Value(NamedTuple):
 
 @cache
 def register_type(type: Type) -> str:
-    """Return the LLVM type of a value: bools are ``i1``, 16-bit floats and custom datatypes integers of their bits."""
+    """Return the LLVM type of a value: bools are ``i1``, 16-bit floats and custom datatypes integers of their bits.
+
+    Raise CompileError for complex64.
+    """
     if type.lanes > 1:
         return f"<{type.lanes} x {register_type(type.with_lanes(1))}>"
     match type.dtype:
@@ -80,7 +83,10 @@ def mangled(llvm_type: str) -> str:
 
 
 def literal(value: int | float | bool, type: Type) -> str:
-    """Return a constant of a scalar or (splat) vector type as LLVM writes it."""
+    """Return a constant of a scalar or (splat) vector type as LLVM writes it.
+
+    Raise CompileError for a custom datatype, whose constants lowering writes.
+    """
     if type.lanes > 1:
         scalar = type.with_lanes(1)
         return f"splat ({register_type(scalar)} {literal(value, scalar)})"

@@ -12,7 +12,10 @@ from graft.plugins.codegen.llvm_ir.builder import Builder, Value, literal, regis
 
 
 def cast(builder: Builder, value: Value, dtype: str) -> Value:
-    """Return ``value`` as ``dtype``: float to integer saturates (NaN gives 0), to bool compares with zero."""
+    """Return ``value`` as ``dtype``: float to integer saturates (NaN gives 0), to bool compares with zero.
+
+    Raise CompileError for a custom datatype, whose casts lowering writes.
+    """
     source = value.type.dtype
     if source == dtype:
         return value

@@ -9,24 +9,8 @@ from collections.abc import Callable
 from typing import get_args
 
 from graft.core.machine.instructions import DOTS
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.arithmetic.small_floats import in_float32
-from graft.core.tensor_ir.ir import (
-    COMPARISONS,
-    Binary,
-    Bitcast,
-    Broadcast,
-    Cast,
-    Constant,
-    Expression,
-    Horizontal,
-    Intrinsic,
-    Load,
-    Ramp,
-    Select,
-    Shuffle,
-    Unary,
-    Variable,
-)
 from graft.core.tensor_ir.visit import children
 from graft.core.types import INT64, Type, element_bits
 from graft.errors import CompileError
@@ -40,14 +24,14 @@ class ExpressionEmitter(addresses.MemoryBuilder):
 
     def __init__(self, module: ModuleText) -> None:
         super().__init__(module)
-        self.variables: dict[Variable, Value] = {}
-        self._emitted: dict[int, tuple[Expression, Value]] = {}
+        self.variables: dict[ir.Variable, Value] = {}
+        self._emitted: dict[int, tuple[ir.Expression, Value]] = {}
 
     def begin_statement(self) -> None:
         """Forget what was emitted: memory, or the block, is about to change."""
         self._emitted.clear()
 
-    def value(self, expression: Expression) -> Value:
+    def value(self, expression: ir.Expression) -> Value:
         """Return the value of an expression, emitting it unless this statement already has."""
         emitted = self._emitted
         known = emitted.get(id(expression))
@@ -65,23 +49,23 @@ class ExpressionEmitter(addresses.MemoryBuilder):
             stack.pop()
         return emitted[id(expression)][1]
 
-    def _emit(self, expression: Expression) -> Value:
+    def _emit(self, expression: ir.Expression) -> Value:
         plain = in_float32(expression, self.module.roundings)
         if plain is not expression:
             return self.value(plain)
         return _ROWS[type(expression)](self, expression)
 
-    def _variable(self, variable: Variable) -> Value:
+    def _variable(self, variable: ir.Variable) -> Value:
         assert variable in self.variables, f"variable '{variable.name}' is not bound here"
         return self.variables[variable]
 
-    def _binary(self, node: Binary) -> Value:
+    def _binary(self, node: ir.Binary) -> Value:
         counted = addresses.counting_mask(self, node)
         if counted is not None:
             return counted
         return arithmetic.binary(self, node.operator, self.value(node.left), self.value(node.right))
 
-    def _ramp(self, base: Expression, stride: int, lanes: int) -> Value:
+    def _ramp(self, base: ir.Expression, stride: int, lanes: int) -> Value:
         type = INT64.with_lanes(lanes)
         steps = ", ".join(f"i64 {lane * stride}" for lane in range(lanes))
         start = self.value(base)
@@ -101,7 +85,7 @@ class ExpressionEmitter(addresses.MemoryBuilder):
             return self.compare("icmp ne", value, 0)
         return self.convert("zext" if value.type.dtype == "bool" else "bitcast", value, to)
 
-    def _intrinsic(self, expression: Intrinsic) -> Value:
+    def _intrinsic(self, expression: ir.Intrinsic) -> Value:
         arguments = [self.value(argument) for argument in expression.arguments]
         match expression.name:
             case "fma" | "muladd":
@@ -198,33 +182,33 @@ class ExpressionEmitter(addresses.MemoryBuilder):
 
 
 _ROWS: dict[type, Callable[..., Value]] = {
-    Constant: lambda self, node: Value(literal(node.value, node.type), node.type),
-    Variable: ExpressionEmitter._variable,
-    Load: memory.load,
-    Ramp: lambda self, node: self._ramp(node.base, node.stride, node.lanes),
-    Broadcast: lambda self, node: self.splat(self.value(node.value), node.lanes),
-    Unary: lambda self, node: arithmetic.unary(self, node.operator, self.value(node.value)),
-    Binary: ExpressionEmitter._binary,
-    Select: lambda self, node: self._select(*map(self.value, children(node))),
-    Cast: lambda self, node: cast(self, self.value(node.value), node.dtype),
-    Bitcast: lambda self, node: self._bitcast(self.value(node.value), node.type),
-    Intrinsic: ExpressionEmitter._intrinsic,
-    Shuffle: lambda self, node: self._shuffle([self.value(vector) for vector in node.vectors], node.lanes),
-    Horizontal: lambda self, node: self._horizontal(node.operator, self.value(node.value)),
+    ir.Constant: lambda self, node: Value(literal(node.value, node.type), node.type),
+    ir.Variable: ExpressionEmitter._variable,
+    ir.Load: memory.load,
+    ir.Ramp: lambda self, node: self._ramp(node.base, node.stride, node.lanes),
+    ir.Broadcast: lambda self, node: self.splat(self.value(node.value), node.lanes),
+    ir.Unary: lambda self, node: arithmetic.unary(self, node.operator, self.value(node.value)),
+    ir.Binary: ExpressionEmitter._binary,
+    ir.Select: lambda self, node: self._select(*map(self.value, children(node))),
+    ir.Cast: lambda self, node: cast(self, self.value(node.value), node.dtype),
+    ir.Bitcast: lambda self, node: self._bitcast(self.value(node.value), node.type),
+    ir.Intrinsic: ExpressionEmitter._intrinsic,
+    ir.Shuffle: lambda self, node: self._shuffle([self.value(vector) for vector in node.vectors], node.lanes),
+    ir.Horizontal: lambda self, node: self._horizontal(node.operator, self.value(node.value)),
 }
-assert set(_ROWS) == set(get_args(Expression)), "an expression without a row"
+assert set(_ROWS) == set(get_args(ir.Expression)), "an expression without a row"
 
 
-def _emitted_first(node: Expression) -> tuple[Expression, ...]:
+def _emitted_first(node: ir.Expression) -> tuple[ir.Expression, ...]:
     """The operands that are emitted before a node whatever they are; those of the others depend on what they mean."""
     if type(node) in _BY_MEANING:
         return ()
-    if type(node) is Binary and node.operator in COMPARISONS and node.left.type.dtype == "int64":
+    if type(node) is ir.Binary and node.operator in ir.COMPARISONS and node.left.type.dtype == "int64":
         return ()
     return children(node)
 
 
-_BY_MEANING = frozenset({Load, Ramp, Constant, Variable})
+_BY_MEANING = frozenset({ir.Load, ir.Ramp, ir.Constant, ir.Variable})
 """An access and its indices are one address, where that is linear; a comparison of indices may be a mask."""
 
 

@@ -10,22 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import get_args
 
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Block,
-    CallExtern,
-    Expression,
-    For,
-    If,
-    Issue,
-    Let,
-    Pop,
-    Push,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.types import INT64
 from graft.plugins.codegen.llvm_ir import addresses, memory
 from graft.plugins.codegen.llvm_ir.builder import ModuleText, Value, literal
@@ -40,24 +25,24 @@ class StatementEmitter(ExpressionEmitter):
         self.block = "start"
 
     @abstractmethod
-    def loop(self, loop: For) -> None:
+    def loop(self, loop: ir.For) -> None:
         """Emit a loop of any kind."""
 
     @abstractmethod
-    def allocation(self, allocate: Allocate) -> None:
+    def allocation(self, allocate: ir.Allocate) -> None:
         """Emit what gives memory, and the body that uses it."""
 
     @abstractmethod
-    def called(self, call: CallExtern) -> None:
+    def called(self, call: ir.CallExtern) -> None:
         """Emit a call for its effect."""
 
     @abstractmethod
-    def in_step(self, statement: Barrier | Issue | Push | Pop) -> None:
+    def in_step(self, statement: ir.Barrier | ir.Issue | ir.Push | ir.Pop) -> None:
         """Emit what orders units and queues."""
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: ir.Statement) -> None:
         """Emit a statement and what is inside."""
-        while isinstance(statement, Let):  # not by recursion: unrolled loops make chains of hundreds
+        while isinstance(statement, ir.Let):  # not by recursion: unrolled loops make chains of hundreds
             self.begin_statement()
             self.bound(statement.variable, statement.value)
             statement = statement.body
@@ -65,18 +50,18 @@ class StatementEmitter(ExpressionEmitter):
         _ROWS[type(statement)](self, statement)
         self.begin_statement()
 
-    def each(self, block: Block) -> None:
+    def each(self, block: ir.Block) -> None:
         """Emit statements one after another."""
         for inner in block.statements:
             self.statement(inner)
 
-    def bound(self, variable: Variable, value: Expression) -> None:
+    def bound(self, variable: ir.Variable, value: ir.Expression) -> None:
         """Bind a variable to a value."""
         if value.type.dtype == "int64" and value.type.lanes > 1:
             self.forms[variable] = addresses.linear(self, value)
         self.variables[variable] = self.value(value)
 
-    def serial_loop(self, loop: For) -> None:
+    def serial_loop(self, loop: ir.For) -> None:
         """Emit a loop that runs where it stands: copies of its body, or branches."""
         extent = self.value(loop.extent)
         count = extent.integer
@@ -90,7 +75,7 @@ class StatementEmitter(ExpressionEmitter):
         elif count is None or count > 0:
             self.counted(loop.variable, "0", extent.text, loop.body, guarded=count is None)
 
-    def counted(self, variable: Variable, begin: str, end: str, body: Statement, guarded: bool) -> None:
+    def counted(self, variable: ir.Variable, begin: str, end: str, body: ir.Statement, guarded: bool) -> None:
         """Emit a loop from ``begin`` to ``end``, which runs at least once unless it is ``guarded``."""
         name, before = self.fresh("loop"), self.block
         after = f"{name}.end"
@@ -112,7 +97,7 @@ class StatementEmitter(ExpressionEmitter):
         self.emit(f"br i1 {more}, label %{name}, label %{after}")
         self.label(after)
 
-    def branch(self, condition: Value, then_body: Statement, else_body: Statement | None) -> None:
+    def branch(self, condition: Value, then_body: ir.Statement, else_body: ir.Statement | None) -> None:
         """Emit a branch, or the body of a condition that is known."""
         if condition.text in ("true", "false"):
             chosen = then_body if condition.text == "true" else else_body
@@ -133,15 +118,15 @@ class StatementEmitter(ExpressionEmitter):
 
 
 _ROWS: dict[type, Callable[..., None]] = {
-    Store: lambda self, one: memory.store(self, one.buffer, one.indices, self.value(one.value), one.mask),
-    For: lambda self, one: self.loop(one),
-    If: lambda self, one: self.branch(self.value(one.condition), one.then_body, one.else_body),
-    Allocate: lambda self, one: self.allocation(one),
-    Block: StatementEmitter.each,
-    CallExtern: lambda self, one: self.called(one),
-    **dict.fromkeys((Barrier, Issue, Push, Pop), lambda self, one: self.in_step(one)),
+    ir.Store: lambda self, one: memory.store(self, one.buffer, one.indices, self.value(one.value), one.mask),
+    ir.For: lambda self, one: self.loop(one),
+    ir.If: lambda self, one: self.branch(self.value(one.condition), one.then_body, one.else_body),
+    ir.Allocate: lambda self, one: self.allocation(one),
+    ir.Block: StatementEmitter.each,
+    ir.CallExtern: lambda self, one: self.called(one),
+    **dict.fromkeys((ir.Barrier, ir.Issue, ir.Push, ir.Pop), lambda self, one: self.in_step(one)),
 }
-assert {Let, *_ROWS} == set(get_args(Statement)), "a statement without a row"
+assert {ir.Let, *_ROWS} == set(get_args(ir.Statement)), "a statement without a row"
 
 
 def identifier(name: str) -> str:

@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graft.core.machine.target import Target
 from graft.plugins.backend import Backend, CompiledRegion, ShapeSupport
+from graft.plugins.built_in import OfTable
 from graft.plugins.cuda.cublas import library
 from graft.plugins.cuda.machines import SM_80, weakest_of
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
-    from graft.core.graph.view import NodeView
     from graft.core.machine.target import CompileOptions
     from graft.core.operators.definition.table import Cost
-    from graft.core.reject import Reject
     from graft.partition.region import Region
-    from graft.patterns.composite import Composite
 
 KIND = "json:cublas"
 CALL_SECONDS = 1.5e-6
 """What a call costs besides its work and its launch: descriptions, the choice of an algorithm."""
 
 
-class CublasBackend(Backend):
+class CublasBackend(OfTable, Backend):
     """Matrix products with bias, Relu or Gelu behind them, beside generated kernels; the model for a device's library.
 
     Each product is a function of its own, so that the memory between them is planned with the rest of the program. The
@@ -34,25 +32,12 @@ class CublasBackend(Backend):
     """
 
     name: ClassVar[str] = "cublas"
+    table: ClassVar[str] = "graft.plugins.cuda.cublas.products"
     priority: ClassVar[int] = 40
     by_default: ClassVar[bool] = False
     device: ClassVar[str] = "cuda"
     shapes: ClassVar[ShapeSupport] = "symbolic"
     install: ClassVar[str] = library.INSTALL
-
-    @property
-    def patterns(self) -> Sequence[Composite]:
-        """The composites in order of preference."""
-        from graft.plugins.cuda.cublas.products import PATTERNS
-
-        return PATTERNS
-
-    def supports(self, node: NodeView) -> bool | Reject:
-        """Return True for a product of matrices, or why it is none."""
-        from graft.plugins.cuda.cublas.products import refused
-
-        refusal = refused(node)
-        return True if refusal is None else refusal
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Return the region as products; what it needs is only there where it is loaded."""

@@ -11,7 +11,7 @@ from graft.patterns import is_op
 from graft.patterns.composite import Composite
 from graft.patterns.language import Pattern
 from graft.plugins.json_graph import JsonNode
-from graft.plugins.product_patterns import gemm, matmul, matmul_bias
+from graft.plugins.product_patterns import gemm, matmul, matmul_bias, misshapen
 from graft.runtime.extents import Extent
 
 if TYPE_CHECKING:
@@ -36,17 +36,7 @@ def refused(node: NodeView) -> Reject | None:
             return Reject("dynamic-shape", f"the extents of '{value.name}' are not known before a run")
         if any(isinstance(extent, int) and not 0 < extent <= LARGEST for extent in shape):
             return Reject("size", f"'{value.name}' has an extent that is 0 or beyond {LARGEST}")
-    return _misshapen(values[0], values[1]) if node.op_type == "MatMul" else _misfit(node)
-
-
-def _misshapen(left: ValueView, right: ValueView) -> Reject | None:
-    a, b = dimensions_of(left.value) or (), dimensions_of(right.value) or ()
-    if len(a) < 2 or len(b) < 2:
-        vector = left if len(a) < 2 else right
-        return Reject("rank", f"'{vector.name}' has {vector.rank} axes; cuBLASLt multiplies matrices")
-    if len(a) > 2 and len(b) > 2 and a[:-2] != b[:-2]:
-        return Reject("shape", f"'{left.name}' and '{right.name}' are broadcast to each other's matrices")
-    return None
+    return misshapen(values[0], values[1], "cuBLASLt") if node.op_type == "MatMul" else _misfit(node)
 
 
 def _misfit(gemm: NodeView) -> Reject | None:

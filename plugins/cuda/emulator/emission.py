@@ -101,7 +101,10 @@ class Emission:
         return value if source == target else self.let(f"bitcast {source} {value} to {target}")
 
     def bits(self, operand: str, kind: str) -> str:
-        """Return the value of an operand of a type, as an integer."""
+        """Return the value of an operand of a type, as an integer.
+
+        Raise CompileError where it is narrower than the type.
+        """
         bits, registers = bits_of(kind), self.function.registers
         if operand.startswith("!"):
             return self.let(f"xor i1 {self.bits(operand[1:], kind)}, true")
@@ -138,7 +141,7 @@ class Emission:
         return total
 
     def write(self, operand: str, value: str, kind: str) -> None:
-        """Set a register, or those that it is split among."""
+        """Set a register, or those that it is split among; raise CompileError where there is none."""
         bits = bits_of(kind)
         value = self.as_type(FLOATS[kind], value, f"i{bits}") if kind in FLOATS else value
         if operand.startswith("{"):
@@ -159,7 +162,7 @@ class Emission:
         self.emit(f'store i{width} {value}, ptr %"{operand}"')
 
     def address(self, operand: str) -> str:
-        """Return an address (i64)."""
+        """Return an address (i64); raise CompileError where it is none."""
         found = _ADDRESS.match(operand)
         if found is None:
             raise CompileError(f"kernel '{self.function.name}': '{operand}' is no address")

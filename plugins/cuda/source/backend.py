@@ -89,18 +89,10 @@ def _is_tensor_instruction(name: str) -> bool:
 
 def _written(functions: Sequence[Function], target: Target) -> tuple[str, list[FunctionRow]]:
     """Return the text of all kernels, and the rows of the functions that launch them."""
-    from graft.plugins.cuda.image import function_row
-    from graft.plugins.cuda.launches import launches_of
-    from graft.plugins.cuda.source.kernels import KernelC, kernel_c, source_text
+    from graft.plugins.cuda.image import written
+    from graft.plugins.cuda.source.kernels import kernel_c, source_text
 
-    texts: list[KernelC] = []
-    rows: list[FunctionRow] = []
-    for function in functions:
-        launches = launches_of(function)
-        own = [kernel_c(one, function, target) for one in launches.launches]
-        shared = {one.name: text.shared for one, text in zip(launches.launches, own, strict=True)}
-        texts += own
-        rows.append(function_row(launches, shared))
+    texts, _, rows = written(functions, lambda launch, function: kernel_c(launch, function, target))
     return source_text(texts), rows
 
 

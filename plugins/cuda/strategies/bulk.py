@@ -14,17 +14,7 @@ import numpy as np
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
-from graft.core.tensor_ir.ir import (
-    Barrier,
-    Buffer,
-    CallExtern,
-    Constant,
-    Expression,
-    If,
-    Load,
-    Statement,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.types import element_bits
 from graft.plugins.cuda.strategies.fills import PATTERN
 from graft.plugins.cuda.strategies.frames import ACCESS
@@ -41,8 +31,8 @@ PARTS = LINE // ACCESS
 class Tiled:
     """A factor tile by tile: axes before the tiles, tiles of its lines, tiles of its terms, a tile."""
 
-    buffer: Buffer
-    outer: tuple[Variable, ...]
+    buffer: ir.Buffer
+    outer: tuple[ir.Variable, ...]
 
 
 def bulk_side(packed: Packed, kernel: Kernel, dtypes: tuple[str, str]) -> Side:
@@ -62,7 +52,7 @@ def tiled(packed: Packed, kernel: Kernel, tiles: BlockTiling, dtype: str) -> tup
     source, array, order = found
     outer, own, terms = (array.shape[: len(order)], factor.own.known(0), factor.terms.known(0))
     array = in_tiles(array.reshape(*outer, own, terms), lines, tiles.terms)
-    buffer = Buffer(f"{source.name}_tiled", dtype, tuple(map(b.index, array.shape)))
+    buffer = ir.Buffer(f"{source.name}_tiled", dtype, tuple(map(b.index, array.shape)))
     replaced, contents = {**packed.replaced, source: buffer}, {**packed.contents, source: array}
     return replace(packed, replaced=replaced, contents=contents), Tiled(buffer, order)
 
@@ -87,7 +77,7 @@ def _factor(packed: Packed, side: Side) -> Factor:
 
 def _constant(
     packed: Packed, kernel: Kernel, factor: Factor, dtype: str
-) -> tuple[Buffer, np.ndarray, tuple[Variable, ...]] | None:
+) -> tuple[ir.Buffer, np.ndarray, tuple[ir.Variable, ...]] | None:
     """Return the constant that a factor reads, its numbers by outer axes, own axes and terms, and the outer axes."""
     load = factor.plain
     if load is None or load.type.dtype != dtype or not isinstance(factor.own.count, int):
@@ -114,43 +104,43 @@ class BulkFill:
     source: Tiled
     lines: int
     terms: int
-    thread: Variable
+    thread: ir.Variable
     slots: int
     is_transposed: bool = False
 
     @cached_property
-    def arrived(self) -> Buffer:
+    def arrived(self) -> ir.Buffer:
         """The mbarrier of each stage."""
-        return Buffer(f"{self.name}_arrived", "int64", (b.index(self.slots),), memory="shared", alignment=ACCESS)
+        return ir.Buffer(f"{self.name}_arrived", "int64", (b.index(self.slots),), memory="shared", alignment=ACCESS)
 
-    def buffer(self) -> Buffer:
+    def buffer(self) -> ir.Buffer:
         """Return the shared memory: a stage's lines of 128 bytes."""
         places = tuple(map(b.index, (self.slots, self.lines, self.terms)))
-        return Buffer(self.name, self.source.buffer.dtype, places, memory="shared", alignment=PATTERN)
+        return ir.Buffer(self.name, self.source.buffer.dtype, places, memory="shared", alignment=PATTERN)
 
-    def opened(self) -> tuple[Statement, ...]:
+    def opened(self) -> tuple[ir.Statement, ...]:
         """Return what makes the mbarriers, before all else."""
-        stage = Variable("stage")
-        each = unrolled(stage, self.slots, CallExtern("open_bulk", (Load(self.arrived, (stage,)),)))
-        return If(b.equal(self.thread, 0), each), CallExtern("fence_async", ()), Barrier("block")
+        stage = ir.Variable("stage")
+        each = unrolled(stage, self.slots, ir.CallExtern("open_bulk", (ir.Load(self.arrived, (stage,)),)))
+        return ir.If(b.equal(self.thread, 0), each), ir.CallExtern("fence_async", ()), ir.Barrier("block")
 
-    def waited(self, step: Expression) -> Statement:
+    def waited(self, step: ir.Expression) -> ir.Statement:
         """Return what waits for the tile of a step."""
         slot, turn = b.modulo(step, self.slots), b.modulo(b.divide(step, self.slots), 2)
-        return CallExtern("wait_bulk", (Load(self.arrived, (slot,)), turn))
+        return ir.CallExtern("wait_bulk", (ir.Load(self.arrived, (slot,)), turn))
 
     def statement(
         self,
-        target: Buffer,
-        slot: Expression,
-        begin: Expression,
-        first: Expression,
-        batch: Mapping[Variable, Expression],
-    ) -> Statement:
+        target: ir.Buffer,
+        slot: ir.Expression,
+        begin: ir.Expression,
+        first: ir.Expression,
+        batch: Mapping[ir.Variable, ir.Expression],
+    ) -> ir.Statement:
         """Return what begins to bring the lines from ``begin`` and the terms from ``first`` on."""
         none = b.index(0)
         tile = (*(batch[one] for one in self.source.outer), b.divide(begin, self.lines), b.divide(first, self.terms))
         size = self.lines * self.terms * element_bits(self.source.buffer.dtype) // 8
-        places = Load(target, (slot, none, none)), Load(self.source.buffer, (*tile, none))
-        copy = CallExtern("copy_bulk", (*places, Constant(size, none.type), Load(self.arrived, (slot,))))
-        return If(b.equal(self.thread, 0), copy)
+        places = ir.Load(target, (slot, none, none)), ir.Load(self.source.buffer, (*tile, none))
+        copy = ir.CallExtern("copy_bulk", (*places, ir.Constant(size, none.type), ir.Load(self.arrived, (slot,))))
+        return ir.If(b.equal(self.thread, 0), copy)

@@ -8,24 +8,7 @@ from dataclasses import dataclass
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.build import Count
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.tensor_ir.ir import (
-    Binary,
-    Broadcast,
-    Buffer,
-    CallExtern,
-    Constant,
-    Expression,
-    For,
-    If,
-    Let,
-    Load,
-    LoopKind,
-    Ramp,
-    Shuffle,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.types import element_bits
 from graft.plugins.cuda.strategies.frames import ACCESS, block_of
 from graft.plugins.cuda.strategies.product_parts import Factor
@@ -54,7 +37,7 @@ class Fill:
     lines: int
     terms: int
     threads: int
-    thread: Variable
+    thread: ir.Variable
     by_tensors: bool
     slots: int = 1
     is_copied: bool = False
@@ -67,20 +50,20 @@ class Fill:
         """Whether lines for tensor instructions lie together."""
         return self.by_tensors and is_transposed(self.factor, self.dtype)
 
-    def buffer(self) -> Buffer:
+    def buffer(self) -> ir.Buffer:
         """Return the shared memory: a pad behind each row keeps what is read at one time in different banks."""
         if self.is_swizzled:
             across = LINE * 8 // element_bits(self.dtype)
             transposed = (self.lines // across, self.terms, across)
             places = (self.slots, *(transposed if self.is_transposed else (self.lines, across)))
-            return Buffer(self.name, self.dtype, tuple(map(b.index, places)), memory="shared", alignment=PATTERN)
+            return ir.Buffer(self.name, self.dtype, tuple(map(b.index, places)), memory="shared", alignment=PATTERN)
         pad = ACCESS * 8 // element_bits(self.dtype) if self.by_tensors else PAD
         inner_lines = self.is_transposed or not self.by_tensors
         shape = (self.terms, self.lines + pad) if inner_lines else (self.lines, self.terms + pad)
         extents = tuple(map(b.index, (self.slots, *shape)))
-        return Buffer(self.name, self.dtype, extents, memory="shared", alignment=ACCESS)
+        return ir.Buffer(self.name, self.dtype, extents, memory="shared", alignment=ACCESS)
 
-    def place(self, slot: Expression, line: Expression, term: Expression) -> tuple[Expression, ...]:
+    def place(self, slot: ir.Expression, line: ir.Expression, term: ir.Expression) -> tuple[ir.Expression, ...]:
         """Return where an element lies."""
         if self.is_swizzled and self.is_transposed:
             across = LINE * 8 // element_bits(self.dtype)
@@ -89,10 +72,10 @@ class Fill:
             return (slot, line, self._swizzled(term, line))
         return (slot, term, line) if self.is_transposed or not self.by_tensors else (slot, line, term)
 
-    def _swizzled(self, place: Expression, line: Expression) -> Expression:
+    def _swizzled(self, place: ir.Expression, line: ir.Expression) -> ir.Expression:
         """Return where an element of a line of 128 bytes lies within it."""
         part = ACCESS * 8 // element_bits(self.dtype)
-        moved = Binary("xor", b.divide(place, part), b.modulo(line, 8))
+        moved = ir.Binary("xor", b.divide(place, part), b.modulo(line, 8))
         return b.add(b.multiply(moved, part), b.modulo(place, part))
 
     @property
@@ -102,17 +85,17 @@ class Fill:
 
     def statement(
         self,
-        target: Buffer,
-        slot: Expression,
-        begin: Expression,
-        first: Expression,
-        batch: Mapping[Variable, Expression],
-    ) -> Statement:
+        target: ir.Buffer,
+        slot: ir.Expression,
+        begin: ir.Expression,
+        first: ir.Expression,
+        batch: Mapping[ir.Variable, ir.Expression],
+    ) -> ir.Statement:
         """Return what brings the lines from ``begin`` and the terms from ``first`` on."""
         factor, lanes, by_terms = self.factor, self._lanes(), self.factor.goes_by_terms
         fast = (self.terms if by_terms else self.lines) // lanes
         groups = self.lines * self.terms // lanes
-        turn = Variable("turn")
+        turn = ir.Variable("turn")
         number = b.add(b.multiply(turn, self.threads), self.thread)
         quick, slow = b.multiply(b.modulo(number, fast), lanes), b.divide(number, fast)
         line, term = (slow, quick) if by_terms else (quick, slow)
@@ -124,40 +107,48 @@ class Fill:
         at = {**batch, **factor.own.at(place), **factor.terms.at(whole)}
         if self.is_copied:
             source = factor.value_at(at, exact=True)
-            assert isinstance(source, Load), "what is copied is an element"
-            size = Constant(lanes * element_bits(self.dtype) // 8, b.index(0).type)
-            body: Statement = CallExtern("copy_async", (Load(target, self.place(slot, line, term)), source, size))
+            assert isinstance(source, ir.Load), "what is copied is an element"
+            size = ir.Constant(lanes * element_bits(self.dtype) // 8, b.index(0).type)
+            body: ir.Statement = ir.CallExtern(
+                "copy_async", (ir.Load(target, self.place(slot, line, term)), source, size)
+            )
         else:
             body = self._stored(target, self._value(at, lanes, inside), lanes, slot, line, term)
         if groups % self.threads:
-            body = If(b.less(number, groups), body)
+            body = ir.If(b.less(number, groups), body)
         turns = -(-groups // self.threads)
-        kind: LoopKind = "unrolled" if turns <= WRITTEN_OUT else "serial"
-        return For(turn, b.index(turns), kind, body)
+        kind: ir.LoopKind = "unrolled" if turns <= WRITTEN_OUT else "serial"
+        return ir.For(turn, b.index(turns), kind, body)
 
-    def _value(self, at: dict[Variable, Expression], lanes: int, inside: Expression | None) -> Expression:
+    def _value(self, at: dict[ir.Variable, ir.Expression], lanes: int, inside: ir.Expression | None) -> ir.Expression:
         factor = self.factor
         inner = (factor.terms if factor.goes_by_terms else factor.own).variables
-        vector = {inner[-1]: Ramp(at[inner[-1]], 1, lanes)} if lanes > 1 else {}
+        vector = {inner[-1]: ir.Ramp(at[inner[-1]], 1, lanes)} if lanes > 1 else {}
         is_exact = factor.exact.type.dtype == self.dtype
         value = b.cast(vectorize_expression(factor.exact if is_exact else factor.value, {**at, **vector}), self.dtype)
         if inside is None:
             return value
-        zero: Expression = b.constant(0, self.dtype)
-        return b.select(inside, value, Broadcast(zero, lanes) if lanes > 1 else zero)
+        zero: ir.Expression = b.constant(0, self.dtype)
+        return b.select(inside, value, ir.Broadcast(zero, lanes) if lanes > 1 else zero)
 
     def _stored(
-        self, target: Buffer, value: Expression, lanes: int, slot: Expression, line: Expression, term: Expression
-    ) -> Statement:
+        self,
+        target: ir.Buffer,
+        value: ir.Expression,
+        lanes: int,
+        slot: ir.Expression,
+        line: ir.Expression,
+        term: ir.Expression,
+    ) -> ir.Statement:
         *outer, last = self.place(slot, line, term)
         if lanes == 1 or self._follows:
-            return Store(target, (*outer, Ramp(last, 1, lanes) if lanes > 1 else last), value)
-        kept = Variable("kept", value.type)
+            return ir.Store(target, (*outer, ir.Ramp(last, 1, lanes) if lanes > 1 else last), value)
+        kept = ir.Variable("kept", value.type)
         stores = []
         for lane in range(lanes):
             one = (line, b.add(term, lane)) if self.factor.goes_by_terms else (b.add(line, lane), term)
-            stores.append(Store(target, self.place(slot, *one), Shuffle((kept,), (lane,))))
-        return Let(kept, value, block_of(stores))
+            stores.append(ir.Store(target, self.place(slot, *one), ir.Shuffle((kept,), (lane,))))
+        return ir.Let(kept, value, block_of(stores))
 
     def _lanes(self) -> int:
         """Return how many neighbours a thread brings at one time."""
@@ -188,7 +179,7 @@ def copied_bytes(factor: Factor, dtype: str, *, by_tensors: bool) -> int:
     return lanes * size if lanes * size >= 4 else 0
 
 
-def _clamped(place: Expression, count: Count, lanes: int) -> Expression:
+def _clamped(place: ir.Expression, count: Count, lanes: int) -> ir.Expression:
     """Return a place of which it and its neighbours exist."""
     last = count - lanes if isinstance(count, int) else b.subtract(count, lanes)
     return b.minimum(place, b.extent(last))

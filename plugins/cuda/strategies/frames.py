@@ -7,21 +7,7 @@ from collections.abc import Callable, Sequence
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.build import Count
 from graft.core.schedule.loops.accumulate import identity_of, joined
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    BinaryOperator,
-    Block,
-    Buffer,
-    Expression,
-    For,
-    If,
-    Let,
-    Load,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.types import Type
 from graft.plugins.cuda.machines import WARP
 
@@ -29,86 +15,91 @@ ACCESS = 16
 """Bytes that a thread reads or writes at one time at the most."""
 
 
-def block_of(statements: Sequence[Statement]) -> Statement:
+def block_of(statements: Sequence[ir.Statement]) -> ir.Statement:
     """Return statements one after another."""
-    return statements[0] if len(statements) == 1 else Block(tuple(statements))
+    return statements[0] if len(statements) == 1 else ir.Block(tuple(statements))
 
 
-def launched(block: Variable, blocks: Count, thread: Variable, threads: int, body: Statement) -> Statement:
+def launched(block: ir.Variable, blocks: Count, thread: ir.Variable, threads: int, body: ir.Statement) -> ir.Statement:
     """Return what each thread of each block does."""
-    inner = For(thread, b.index(threads), "parallel", body, "thread.x")
-    return For(block, b.extent(blocks), "parallel", inner, "block.x")
+    inner = ir.For(thread, b.index(threads), "parallel", body, "thread.x")
+    return ir.For(block, b.extent(blocks), "parallel", inner, "block.x")
 
 
-def places(number: Expression, extents: Sequence[Count]) -> list[Expression]:
+def places(number: ir.Expression, extents: Sequence[Count]) -> list[ir.Expression]:
     """Return the indices of an element, of which ``number`` is the position in row-major order."""
-    indices: list[Expression] = []
+    indices: list[ir.Expression] = []
     for extent in reversed(extents[1:]):
         indices.insert(0, b.modulo(number, b.extent(extent)))
         number = b.divide(number, b.extent(extent))
     return [number, *indices] if extents else []
 
 
-def bound(variables: Sequence[Variable], values: Sequence[Expression], body: Statement) -> Statement:
+def bound(variables: Sequence[ir.Variable], values: Sequence[ir.Expression], body: ir.Statement) -> ir.Statement:
     """Return a body with variables bound to values."""
     for variable, value in zip(reversed(variables), reversed(values), strict=True):
-        body = Let(variable, value, body)
+        body = ir.Let(variable, value, body)
     return body
 
 
 def in_turns(
-    count: Count, thread: Variable, threads: int, body: Callable[[Expression], Statement], lanes: int = 1, most: int = 8
-) -> Statement:
+    count: Count,
+    thread: ir.Variable,
+    threads: int,
+    body: Callable[[ir.Expression], ir.Statement],
+    lanes: int = 1,
+    most: int = 8,
+) -> ir.Statement:
     """Return what threads do for the numbers below ``count``, ``lanes`` at a time, which divide it.
 
     Neighbouring threads take neighbouring numbers. Few turns are written out.
     """
     step = threads * lanes
     turns = -(-count // step) if isinstance(count, int) else b.divide(b.add(count, step - 1), step)
-    turn, number = Variable("turn"), Variable("number")
+    turn, number = ir.Variable("turn"), ir.Variable("number")
     place = b.multiply(b.add(b.multiply(turn, threads), thread), lanes)
     inside = body(number)
     if not isinstance(count, int) or count % step:
-        inside = If(b.less(number, b.extent(count)), inside)
+        inside = ir.If(b.less(number, b.extent(count)), inside)
     kind = "unrolled" if isinstance(turns, int) and turns <= most else "serial"
-    return For(turn, b.extent(turns), kind, Let(number, place, inside))  # type: ignore[arg-type]
+    return ir.For(turn, b.extent(turns), kind, ir.Let(number, place, inside))  # type: ignore[arg-type]
 
 
 def summed(
-    operator: BinaryOperator,
-    value: Expression,
-    thread: Variable,
+    operator: ir.BinaryOperator,
+    value: ir.Expression,
+    thread: ir.Variable,
     threads: int,
     name: str,
-    then: Callable[[Expression], Statement],
-) -> Statement:
+    then: Callable[[ir.Expression], ir.Statement],
+) -> ir.Statement:
     """Return what combines a value of each thread of the block; ``then`` gets the result, in every thread.
 
     Within warps by halves, each step behind a barrier of the warp, then all results of warps by each thread.
     """
     kind = value.type
-    shared = Buffer(f"{name}_parts", kind.dtype, (b.index(threads),), memory="shared", alignment=16)
+    shared = ir.Buffer(f"{name}_parts", kind.dtype, (b.index(threads),), memory="shared", alignment=16)
     lane = b.modulo(thread, WARP)
-    steps: list[Statement] = [Store(shared, (thread,), value), Barrier("warp")]
+    steps: list[ir.Statement] = [ir.Store(shared, (thread,), value), ir.Barrier("warp")]
     half = WARP // 2
     while half:
-        two = joined(operator, Load(shared, (thread,)), Load(shared, (b.add(thread, half),)))
-        steps += [If(b.less(lane, half), Store(shared, (thread,), two)), Barrier("warp")]
+        two = joined(operator, ir.Load(shared, (thread,)), ir.Load(shared, (b.add(thread, half),)))
+        steps += [ir.If(b.less(lane, half), ir.Store(shared, (thread,), two)), ir.Barrier("warp")]
         half //= 2
     if threads > WARP:
-        steps.append(Barrier("block"))
-    warps: list[Expression] = [Load(shared, (b.index(number * WARP),)) for number in range(threads // WARP)]
+        steps.append(ir.Barrier("block"))
+    warps: list[ir.Expression] = [ir.Load(shared, (b.index(number * WARP),)) for number in range(threads // WARP)]
     if threads == WARP:
-        warps = [Load(shared, (b.index(0),))]
+        warps = [ir.Load(shared, (b.index(0),))]
     while len(warps) > 1:
         pairs = [
             joined(operator, *warps[i : i + 2]) if i + 1 < len(warps) else warps[i] for i in range(0, len(warps), 2)
         ]
         warps = pairs
-    total = Variable(name, kind)
-    return Allocate(shared, Block((*steps, Let(total, warps[0], then(total)))))
+    total = ir.Variable(name, kind)
+    return ir.Allocate(shared, ir.Block((*steps, ir.Let(total, warps[0], then(total)))))
 
 
-def neutral(operator: BinaryOperator, kind: Type) -> Expression:
+def neutral(operator: ir.BinaryOperator, kind: Type) -> ir.Expression:
     """Return what changes nothing when it is combined."""
     return identity_of(operator, kind)

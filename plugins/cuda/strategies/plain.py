@@ -19,15 +19,7 @@ from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
 from graft.core.schedule.strategies.nests.generic_nest import CHEAP, with_epilogues
 from graft.core.schedule.strategies.sequential.sequential_loops import schedule_sequential
 from graft.core.schedule.strategies.strategy import Anchor, Answer, Strategy, of_kernel
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Block,
-    Buffer,
-    Load,
-    Stage,
-    Statement,
-    Store,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.statements import loops_over
@@ -36,13 +28,13 @@ from graft.core.tensor_ir.visit import loads, substitute
 EVERY = frozenset(Trait)
 
 
-def joined_stages(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[Stage, ...]:
+def joined_stages(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> tuple[ir.Stage, ...]:
     """Return stages with those inlined that are cheap to repeat, or that one stage without a reduction reads once."""
     return with_epilogues(inline_stages(stages, outputs, _is_cheap(stages)), outputs)
 
 
-def _is_cheap(stages: Sequence[Stage]) -> Callable[[Stage], bool]:
-    def wanted(stage: Stage) -> bool:
+def _is_cheap(stages: Sequence[ir.Stage]) -> Callable[[ir.Stage], bool]:
+    def wanted(stage: ir.Stage) -> bool:
         reads = [one for one in stages for load in loads(*stage_expressions(one)) if load.buffer is stage.buffer]
         return (len(reads) == 1 and reads[0].reduction is None) or operations(stage.value) <= CHEAP
 
@@ -52,37 +44,37 @@ def _is_cheap(stages: Sequence[Stage]) -> Callable[[Stage], bool]:
 def schedule_plain(kernel: Kernel, target: Target) -> Scheduled | None:
     """Return a nest of parallel loops for each stage; what lies between them is in the device's memory."""
     stages = joined_stages(kernel.stages, kernel.outputs)
-    body: Statement = Block(tuple(element_nest(stage) for stage in stages))
+    body: ir.Statement = ir.Block(tuple(element_nest(stage) for stage in stages))
     for stage in reversed(stages):
         if stage.buffer not in kernel.outputs:
-            body = Allocate(stage.buffer, body)
+            body = ir.Allocate(stage.buffer, body)
     return finished(kernel, body)
 
 
-def finished(kernel: Kernel, body: Statement, **knobs: int | str) -> Scheduled:
+def finished(kernel: Kernel, body: ir.Statement, **knobs: int | str) -> Scheduled:
     """Return a kernel's function with loops of its own variables."""
     function = kernel.function(instantiate(simplify_statement(body), {}))
     return Scheduled(replace(function, in_place=overwritable(kernel)), knobs=knobs)
 
 
-def element_nest(stage: Stage) -> Statement:
+def element_nest(stage: ir.Stage) -> ir.Statement:
     """Return parallel loops over the elements of a stage."""
     return loops_over(zip(stage.axes, stage.buffer.shape, strict=True), element(stage), "parallel")
 
 
-def element(stage: Stage) -> Statement:
+def element(stage: ir.Stage) -> ir.Statement:
     """Return what computes one element of a stage."""
     if stage.reduction is None:
-        return Store(stage.buffer, stage.axes, stage.value)
-    total = Buffer("total", stage.reduction.initial.type.dtype, (b.index(1),), memory="register")
+        return ir.Store(stage.buffer, stage.axes, stage.value)
+    total = ir.Buffer("total", stage.reduction.initial.type.dtype, (b.index(1),), memory="register")
     zero = (b.index(0),)
-    term = b.binary(stage.reduction.operator, Load(total, zero), stage.value)
-    loop: Statement = Store(total, zero, term)
+    term = b.binary(stage.reduction.operator, ir.Load(total, zero), stage.value)
+    loop: ir.Statement = ir.Store(total, zero, term)
     loop = loops_over(((axis.variable, axis.extent) for axis in stage.reduction.axes), loop)
-    value = Load(total, zero)
+    value = ir.Load(total, zero)
     result = value if stage.epilogue is None else substitute(stage.epilogue, {stage.epilogue_variable: value})  # type: ignore[dict-item]
-    first = Store(total, zero, stage.reduction.initial)
-    return Allocate(total, Block((first, loop, Store(stage.buffer, stage.axes, result))))
+    first = ir.Store(total, zero, stage.reduction.initial)
+    return ir.Allocate(total, ir.Block((first, loop, ir.Store(stage.buffer, stage.axes, result))))
 
 
 def scalar(target: Target) -> Target:

@@ -7,30 +7,14 @@ from collections.abc import Sequence
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.build import Count
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Block,
-    Broadcast,
-    Buffer,
-    CallExtern,
-    Constant,
-    Expression,
-    For,
-    If,
-    Ramp,
-    Shuffle,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.plugins.cuda.strategies.bulk import BulkFill, Tiled
 from graft.plugins.cuda.strategies.fills import Fill
 from graft.plugins.cuda.strategies.product_parts import Product
 from graft.plugins.cuda.strategies.sums import sums_of, unrolled
 from graft.plugins.cuda.strategies.tiles import BlockTiling, Side
 
-Begin = tuple[Expression, Expression]
+Begin = tuple[ir.Expression, ir.Expression]
 SIDES: tuple[Side, Side] = ("rows", "columns")
 
 
@@ -39,7 +23,7 @@ class ProductTile:
 
     def __init__(self, product: Product, tiles: BlockTiling, dtypes: Sequence[str], bulk: Tiled | None = None) -> None:
         self.product, self.tiles = product, tiles
-        self.thread = Variable("thread")
+        self.thread = ir.Variable("thread")
         terms = product.terms.count
         whole = isinstance(terms, int) and terms % (tiles.terms * tiles.splits) == 0
 
@@ -60,69 +44,69 @@ class ProductTile:
             self.thread,
         )  # fmt: skip
 
-    def body(self, split: Variable, which: Variable, begin: Begin, parts: Buffer | None) -> Statement:
+    def body(self, split: ir.Variable, which: ir.Variable, begin: Begin, parts: ir.Buffer | None) -> ir.Statement:
         """Return what a thread of the block does; the sums of some terms alone go to ``parts``."""
         tiles, sums = self.tiles, self.sums
         steps = over(over(self.product.terms.count, tiles.terms), tiles.splits)
         first = b.multiply(split, b.extent(steps)) if tiles.splits > 1 else b.index(0)
         loop = (self._deep if tiles.stages > 1 else self._plain)(steps, first, which, begin)
 
-        def stored(row: Expression, column: Expression, total: Expression, lanes: int) -> Statement:
+        def stored(row: ir.Expression, column: ir.Expression, total: ir.Expression, lanes: int) -> ir.Statement:
             return self.stored(b.add(begin[0], row), b.add(begin[1], column), total, lanes, which, split, parts)
 
-        body: Statement = Block((sums.zeros(), loop, sums.each(stored)))
+        body: ir.Statement = ir.Block((sums.zeros(), loop, sums.each(stored)))
         for buffer in (*self.shared, *(one.arrived for one in self.bulks), sums.buffer):
-            body = Allocate(buffer, body)
+            body = ir.Allocate(buffer, body)
         return body
 
-    def _plain(self, steps: Count, first: Expression, which: Variable, begin: Begin) -> Statement:
-        step, none = Variable("step"), b.index(0)
+    def _plain(self, steps: Count, first: ir.Expression, which: ir.Variable, begin: Begin) -> ir.Statement:
+        step, none = ir.Variable("step"), b.index(0)
         fill = self._fill(none, b.add(first, step), which, begin)
-        parts = (fill, *self._seen, Barrier("block"), self._added(none), Barrier("block"))
-        return For(step, b.extent(steps), "serial", Block(parts))
+        parts = (fill, *self._seen, ir.Barrier("block"), self._added(none), ir.Barrier("block"))
+        return ir.For(step, b.extent(steps), "serial", ir.Block(parts))
 
-    def _deep(self, steps: Count, first: Expression, which: Variable, begin: Begin) -> Statement:
+    def _deep(self, steps: Count, first: ir.Expression, which: ir.Variable, begin: Begin) -> ir.Statement:
         """Copies for later stages are under way while one is computed."""
-        ahead, step, early = self.tiles.stages - 1, Variable("step"), Variable("early")
-        commit = CallExtern("commit_copies", ())
+        ahead, step, early = self.tiles.stages - 1, ir.Variable("step"), ir.Variable("early")
+        commit = ir.CallExtern("commit_copies", ())
 
-        def fill(number: Expression, slot: Expression) -> Statement:
+        def fill(number: ir.Expression, slot: ir.Expression) -> ir.Statement:
             inside = b.less(number, b.extent(steps))
-            return Block((If(inside, self._fill(slot, b.add(first, number), which, begin)), commit))
+            return ir.Block((ir.If(inside, self._fill(slot, b.add(first, number), which, begin)), commit))
 
         before = unrolled(early, ahead, fill(early, early))
         later = b.add(step, ahead)
-        loop = Block((
-            CallExtern("wait_copies", (b.index(ahead - 1),)),
+        loop = ir.Block((
+            ir.CallExtern("wait_copies", (b.index(ahead - 1),)),
             *(one.waited(step) for one in self.bulks),
             *self._seen,
-            Barrier("block"),
+            ir.Barrier("block"),
             fill(later, b.modulo(later, self.tiles.stages)),
             self._added(b.modulo(step, self.tiles.stages)),
         ))  # fmt: skip
         opened = (statement for one in self.bulks for statement in one.opened())
-        return Block((*opened, before, For(step, b.extent(steps), "serial", loop)))
+        return ir.Block((*opened, before, ir.For(step, b.extent(steps), "serial", loop)))
 
     @property
-    def _seen(self) -> tuple[Statement, ...]:
+    def _seen(self) -> tuple[ir.Statement, ...]:
         """What makes that a warpgroup's instructions see what threads have stored, once all have met."""
-        return (CallExtern("fence_async", ()),) if self.tiles.is_of_group else ()
+        return (ir.CallExtern("fence_async", ()),) if self.tiles.is_of_group else ()
 
-    def _added(self, slot: Expression) -> Statement:
+    def _added(self, slot: ir.Expression) -> ir.Statement:
         transposed = [fill.is_transposed for fill in self.fills]
         return self.sums.added(self.shared[0], self.shared[1], (slot, slot), self.tiles.terms, transposed)
 
-    def _fill(self, slot: Expression, step: Expression, which: Variable, begin: Begin) -> Statement:
+    def _fill(self, slot: ir.Expression, step: ir.Expression, which: ir.Variable, begin: Begin) -> ir.Statement:
         batch, first = self.product.batch.at(which), b.multiply(step, self.tiles.terms)
         lines = zip(self.fills, self.shared, begin, strict=True)
-        return Block(tuple(fill.statement(buffer, slot, line, first, batch) for fill, buffer, line in lines))
+        return ir.Block(tuple(fill.statement(buffer, slot, line, first, batch) for fill, buffer, line in lines))
 
     # ---- Results ----
 
     def stored(
-        self, row: Expression, column: Expression, total: Expression, lanes: int, which: Variable, split: Variable,
-        parts: Buffer | None,
-    ) -> Statement:  # fmt: skip
+        self, row: ir.Expression, column: ir.Expression, total: ir.Expression, lanes: int, which: ir.Variable,
+        split: ir.Variable, parts: ir.Buffer | None,
+    ) -> ir.Statement:  # fmt: skip
         """Return what stores neighbouring sums of a row, those of places that exist."""
         product = self.product
         columns = product.columns.own
@@ -134,34 +118,34 @@ class ProductTile:
                 return _inside(self._conditions(row, column), group)
         stores = []
         for lane in range(lanes):
-            one = Shuffle((total,), (lane,)) if lanes > 1 else total
+            one = ir.Shuffle((total,), (lane,)) if lanes > 1 else total
             place = b.add(column, lane)
             single = self._group(row, place, one, 1, which, split, parts)
             stores.append(_inside(self._conditions(row, place), single))
-        return Block(tuple(stores))
+        return ir.Block(tuple(stores))
 
     def _group(
-        self, row: Expression, column: Expression, total: Expression, lanes: int, which: Variable, split: Variable,
-        parts: Buffer | None,
-    ) -> Statement | None:  # fmt: skip
+        self, row: ir.Expression, column: ir.Expression, total: ir.Expression, lanes: int, which: ir.Variable,
+        split: ir.Variable, parts: ir.Buffer | None,
+    ) -> ir.Statement | None:  # fmt: skip
         product = self.product
         if total.type.lanes != lanes:
             return None
         if parts is not None:
-            last = Ramp(column, 1, lanes) if lanes > 1 else column
-            return Store(parts, (split, which, row, last), total)
+            last = ir.Ramp(column, 1, lanes) if lanes > 1 else column
+            return ir.Store(parts, (split, which, row, last), total)
         at = {**product.batch.at(which), **product.rows.own.at(row), **product.columns.own.at(column)}
         if lanes > 1:
             inner = product.columns.own.variables[-1]
-            at[inner] = Ramp(at[inner], 1, lanes)
+            at[inner] = ir.Ramp(at[inner], 1, lanes)
         initial = product.epilogue.initial
-        if not (isinstance(initial, Constant) and initial.value == 0):
+        if not (isinstance(initial, ir.Constant) and initial.value == 0):
             start = vectorize_expression(initial, at)
-            start = Broadcast(start, lanes) if lanes > start.type.lanes else start
+            start = ir.Broadcast(start, lanes) if lanes > start.type.lanes else start
             total = b.add(total, start)
-        return Block(tuple(product.epilogue.stores(product.point(at), total, None)))
+        return ir.Block(tuple(product.epilogue.stores(product.point(at), total, None)))
 
-    def _conditions(self, row: Expression, column: Expression) -> list[Expression]:
+    def _conditions(self, row: ir.Expression, column: ir.Expression) -> list[ir.Expression]:
         """Return the conditions under which a place of the tile is one of the result."""
         found = []
         for place, axes, by in (
@@ -172,10 +156,10 @@ class ProductTile:
         return found
 
 
-def _inside(conditions: Sequence[Expression], body: Statement | None) -> Statement:
+def _inside(conditions: Sequence[ir.Expression], body: ir.Statement | None) -> ir.Statement:
     assert body is not None, "a single element can be stored"
     condition = b.all_of(conditions)
-    return body if condition is None else If(condition, body)
+    return body if condition is None else ir.If(condition, body)
 
 
 def over(count: Count, by: int) -> Count:

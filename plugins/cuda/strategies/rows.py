@@ -25,22 +25,7 @@ from graft.core.schedule.primitives.vectorize import broadcast, vectorize_expres
 from graft.core.schedule.strategies.nests.fused_rows import keep_costly, with_reciprocals
 from graft.core.schedule.strategies.nests.generic_nest import fuse, with_epilogues
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Barrier,
-    Block,
-    Buffer,
-    Expression,
-    If,
-    Let,
-    Load,
-    Ramp,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-    is_ordered,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import is_sequential
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, loads, map_statement, substitute, substitution
@@ -70,7 +55,7 @@ def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     return Reject("no-pattern", "its stages have no rows that fit a block")
 
 
-def _candidates(anchor: Anchor) -> list[tuple[Stage, ...]]:
+def _candidates(anchor: Anchor) -> list[tuple[ir.Stage, ...]]:
     """Return the kernel's stages, with what is costly kept, and without."""
     kernel = anchor.kernel
     plain = joined_stages(kernel.stages, kernel.outputs)
@@ -80,13 +65,15 @@ def _candidates(anchor: Anchor) -> list[tuple[Stage, ...]]:
     return [with_epilogues(fused, kernel.outputs), plain]
 
 
-def _rows_of(stages: Sequence[Stage], kernel: Kernel, target: Target, wanted: BlockParameters | None) -> _Rows | None:
+def _rows_of(
+    stages: Sequence[ir.Stage], kernel: Kernel, target: Target, wanted: BlockParameters | None
+) -> _Rows | None:
     reduces = [stage for stage in stages if stage.reduction is not None]
     made = {stage.buffer for stage in stages}
     memory = target.machine.memory("shared")
     if not reduces or memory is None or any(stage.value.type.is_custom for stage in stages):
         return None
-    if any(one.reduction is not None and is_ordered(one.reduction.operator, one.value.type) for one in reduces):
+    if any(one.reduction is not None and ir.is_ordered(one.reduction.operator, one.value.type) for one in reduces):
         return None
     for rows in range(min(len(stage.axes) for stage in stages), -1, -1):
         same = all(stage.buffer.shape[:rows] == stages[0].buffer.shape[:rows] for stage in stages)
@@ -97,11 +84,11 @@ def _rows_of(stages: Sequence[Stage], kernel: Kernel, target: Target, wanted: Bl
     return None
 
 
-def _is_one(shape: Sequence[Expression]) -> bool:
+def _is_one(shape: Sequence[ir.Expression]) -> bool:
     return all(extent == b.index(1) for extent in shape)
 
 
-def _stays(stage: Stage, made: set[Buffer], rows: int) -> bool:
+def _stays(stage: ir.Stage, made: set[ir.Buffer], rows: int) -> bool:
     return all(
         load.mask is None and all(index is axis for index, axis in zip(load.indices[:rows], stage.axes, strict=False))
         for load in loads(*stage_expressions(stage))
@@ -113,12 +100,12 @@ class _Rows:
     """Stages that share their first ``rows`` axes."""
 
     def __init__(
-        self, stages: tuple[Stage, ...], rows: int, kernel: Kernel, target: Target, wanted: BlockParameters | None
+        self, stages: tuple[ir.Stage, ...], rows: int, kernel: Kernel, target: Target, wanted: BlockParameters | None
     ) -> None:
         self.stages, self.rows, self.kernel, self.target = stages, rows, kernel, target
         self.extents = b.counts(replace(stages[0].buffer, shape=stages[0].buffer.shape[:rows]))
-        self.axes = tuple(Variable(f"row{number}") for number in range(rows))
-        self.thread = Variable("thread")
+        self.axes = tuple(ir.Variable(f"row{number}") for number in range(rows))
+        self.thread = ir.Variable("thread")
         lengths = [self._length(stage) for stage in stages]
         known = [one for one in lengths if isinstance(one, int)]
         self.longest: Count = max(known) if len(known) == len(lengths) else lengths[0]
@@ -133,7 +120,7 @@ class _Rows:
             threads *= 2
         return threads
 
-    def _length(self, stage: Stage) -> Count:
+    def _length(self, stage: ir.Stage) -> Count:
         """The number of places of a stage's row: those it reduces over, or stores."""
         if stage.reduction is not None:
             return b.product_of([b.counted(axis.extent) for axis in stage.reduction.axes])
@@ -168,47 +155,47 @@ class _Rows:
     def scheduled(self, kernel: Kernel) -> Scheduled:
         """Return the kernel."""
         own = {stage.buffer: self._own(stage) for stage in self.stages if stage.buffer not in kernel.outputs}
-        row = Variable("row")
+        row = ir.Variable("row")
         body = self._stage(0, own)
         for axis, place in zip(reversed(self.axes), reversed(places(row, self.extents)), strict=True):
-            body = Let(axis, place, body)
+            body = ir.Let(axis, place, body)
         for stage in reversed(self.stages):
             if stage.buffer in own and stage.reduction is None:
-                body = Allocate(own[stage.buffer], body)
+                body = ir.Allocate(own[stage.buffer], body)
         return finished(
             kernel, launched(row, b.product_of(self.extents), self.thread, self.threads, body), threads=self.threads
         )
 
-    def _own(self, stage: Stage) -> Buffer:
+    def _own(self, stage: ir.Stage) -> ir.Buffer:
         """The buffer of one row of a stage that is no output."""
         shape = stage.buffer.shape[self.rows :]
-        return Buffer(stage.buffer.name, stage.buffer.dtype, shape, memory="shared", alignment=ACCESS)
+        return ir.Buffer(stage.buffer.name, stage.buffer.dtype, shape, memory="shared", alignment=ACCESS)
 
-    def _stage(self, number: int, own: dict[Buffer, Buffer]) -> Statement:
+    def _stage(self, number: int, own: dict[ir.Buffer, ir.Buffer]) -> ir.Statement:
         """Return a stage and those behind it."""
         if number == len(self.stages):
-            return Block(())
+            return ir.Block(())
         stage = self.stages[number]
         moved = substitution(dict(zip(stage.axes[: self.rows], self.axes, strict=True)))
         if stage.reduction is None:
-            return Block((self._elements(stage, moved, own), Barrier("block"), self._stage(number + 1, own)))
+            return ir.Block((self._elements(stage, moved, own), ir.Barrier("block"), self._stage(number + 1, own)))
         return self._reduced(stage, moved, own, number)
 
-    def _elements(self, stage: Stage, moved: ExpressionMap, own: dict[Buffer, Buffer]) -> Statement:
+    def _elements(self, stage: ir.Stage, moved: ExpressionMap, own: dict[ir.Buffer, ir.Buffer]) -> ir.Statement:
         """Return what computes the places of a row."""
         axes, extents = stage.axes[self.rows :], b.counts(stage.buffer)[self.rows :]
         target = own.get(stage.buffer)
         lanes = self._lanes(stage, axes, extents)
 
-        def at(place: Expression) -> Statement:
+        def at(place: ir.Expression) -> ir.Statement:
             indices = places(place, extents)
             value = _at(self._read(moved(stage.value), own), axes, indices, lanes)
             leading = () if target is not None else self.axes
-            return Store(target or stage.buffer, (*leading, *indices), value)
+            return ir.Store(target or stage.buffer, (*leading, *indices), value)
 
         return in_turns(self._length(stage), self.thread, self.threads, at, lanes)
 
-    def _lanes(self, stage: Stage, axes: Sequence[Variable], extents: Sequence[Count]) -> int:
+    def _lanes(self, stage: ir.Stage, axes: Sequence[ir.Variable], extents: Sequence[Count]) -> int:
         """Return how many neighbouring places a thread computes at one time: 16 bytes of the device's memory."""
         if not axes or not isinstance(extents[-1], int):
             return 1
@@ -226,69 +213,73 @@ class _Rows:
             lanes //= 2
         return max(1, lanes)
 
-    def _reduced(self, stage: Stage, moved: ExpressionMap, own: dict[Buffer, Buffer], number: int) -> Statement:
+    def _reduced(
+        self, stage: ir.Stage, moved: ExpressionMap, own: dict[ir.Buffer, ir.Buffer], number: int
+    ) -> ir.Statement:
         """Return a reduction of the row, and the stages behind it, which read its result."""
         reduction = stage.reduction
         assert reduction is not None, "a stage that reduces"
         kind = reduction.initial.type
         axes, extents = [axis.variable for axis in reduction.axes], [b.counted(axis.extent) for axis in reduction.axes]
         lanes = self._lanes(stage, axes, extents)
-        part = Buffer(f"{stage.buffer.name}_part", kind.dtype, (b.index(lanes),), memory="register", alignment=ACCESS)
-        parts = (b.index(0) if lanes == 1 else Ramp(b.index(0), 1, lanes),)
+        part = ir.Buffer(
+            f"{stage.buffer.name}_part", kind.dtype, (b.index(lanes),), memory="register", alignment=ACCESS
+        )
+        parts = (b.index(0) if lanes == 1 else ir.Ramp(b.index(0), 1, lanes),)
         rest = {axis: b.index(0) for axis in stage.axes[self.rows :]}
 
-        def at(place: Expression) -> Statement:
+        def at(place: ir.Expression) -> ir.Statement:
             value = substitute(self._read(moved(stage.value), own), rest)
             value = _at(value, axes, places(place, extents), lanes)
-            return Store(part, parts, joined(reduction.operator, Load(part, parts), value))
+            return ir.Store(part, parts, joined(reduction.operator, ir.Load(part, parts), value))
 
-        def then(total: Expression) -> Statement:
+        def then(total: ir.Expression) -> ir.Statement:
             total = joined(reduction.operator, self._read(moved(reduction.initial), own), total)
             if stage.epilogue is not None:
                 assert stage.epilogue_variable is not None, "an epilogue of something"
                 value = self._read(moved(stage.epilogue), own)
                 total = substitute(value, {**rest, stage.epilogue_variable: total})
-            result = Variable(stage.buffer.name, total.type)
+            result = ir.Variable(stage.buffer.name, total.type)
             behind = self._stage(number + 1, own)
             if stage.buffer in own:
                 behind = _with_number(behind, own[stage.buffer], result)
             else:
-                first: tuple[Expression, ...] = (*self.axes, *(b.index(0) for _ in rest))
-                behind = Block((If(b.equal(self.thread, 0), Store(stage.buffer, first, result)), behind))
+                first: tuple[ir.Expression, ...] = (*self.axes, *(b.index(0) for _ in rest))
+                behind = ir.Block((ir.If(b.equal(self.thread, 0), ir.Store(stage.buffer, first, result)), behind))
                 behind = _with_number(behind, stage.buffer, result)
-            return Let(result, total, behind)
+            return ir.Let(result, total, behind)
 
-        start = Store(part, parts, broadcast(neutral(reduction.operator, kind), lanes))
+        start = ir.Store(part, parts, broadcast(neutral(reduction.operator, kind), lanes))
         turns = in_turns(self._length(stage), self.thread, self.threads, at, lanes)
-        each: list[Expression] = [Load(part, (b.index(lane),)) for lane in range(lanes)]
+        each: list[ir.Expression] = [ir.Load(part, (b.index(lane),)) for lane in range(lanes)]
         own_total = reduce(partial(joined, reduction.operator), each)
         whole = summed(reduction.operator, own_total, self.thread, self.threads, f"{stage.buffer.name}_total", then)
-        return Allocate(part, Block((start, turns, whole)))
+        return ir.Allocate(part, ir.Block((start, turns, whole)))
 
-    def _read(self, value: Expression, own: dict[Buffer, Buffer]) -> Expression:
+    def _read(self, value: ir.Expression, own: dict[ir.Buffer, ir.Buffer]) -> ir.Expression:
         """Return a value in which what lies between the stages is read where it is in shared memory."""
 
-        def rule(node: Expression) -> Expression:
-            if isinstance(node, Load) and node.buffer in own:
-                return Load(own[node.buffer], node.indices[self.rows :], node.mask)
+        def rule(node: ir.Expression) -> ir.Expression:
+            if isinstance(node, ir.Load) and node.buffer in own:
+                return ir.Load(own[node.buffer], node.indices[self.rows :], node.mask)
             return node
 
         return ExpressionMap(rule)(value)
 
 
-def _at(value: Expression, axes: Sequence[Variable], indices: list[Expression], lanes: int) -> Expression:
+def _at(value: ir.Expression, axes: Sequence[ir.Variable], indices: list[ir.Expression], lanes: int) -> ir.Expression:
     """Return a value at a place, or at neighbouring ones, whose last index is made a vector of them."""
     if lanes == 1:
         return substitute(value, dict(zip(axes, indices, strict=True)))
-    indices[-1] = Ramp(indices[-1], 1, lanes)
+    indices[-1] = ir.Ramp(indices[-1], 1, lanes)
     return broadcast(vectorize_expression(value, dict(zip(axes, indices, strict=True))), lanes)
 
 
-def _with_number(body: Statement, buffer: Buffer, number: Variable) -> Statement:
+def _with_number(body: ir.Statement, buffer: ir.Buffer, number: ir.Variable) -> ir.Statement:
     """Return a body in which a number stands where the one element of a buffer is read."""
 
-    def rule(node: Expression) -> Expression:
-        return number if isinstance(node, Load) and node.buffer is buffer and node.type.lanes == 1 else node
+    def rule(node: ir.Expression) -> ir.Expression:
+        return number if isinstance(node, ir.Load) and node.buffer is buffer and node.type.lanes == 1 else node
 
     return map_statement(body, ExpressionMap(rule))
 

@@ -7,42 +7,30 @@ from collections.abc import Callable, Sequence
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.statements import multiply_add
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Block,
-    Broadcast,
-    Buffer,
-    CallExtern,
-    Expression,
-    For,
-    Let,
-    Load,
-    Ramp,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.types import element_bits
 from graft.plugins.cuda.machines import WARP, WARPGROUP
 from graft.plugins.cuda.strategies.frames import ACCESS
 
-Place = Callable[[Expression, Expression, Expression, int], Statement]
+Place = Callable[[ir.Expression, ir.Expression, ir.Expression, int], ir.Statement]
 """Gives what is done with neighbouring sums of a row: the row and first column within the block, the sums, how many."""
-Slots = tuple[Expression, Expression]
+Slots = tuple[ir.Expression, ir.Expression]
 """Which stage of each factor."""
 
 
-def unrolled(variable: Variable, extent: int, body: Statement) -> Statement:
+def unrolled(variable: ir.Variable, extent: int, body: ir.Statement) -> ir.Statement:
     """Return copies of a body."""
-    return For(variable, b.index(extent), "unrolled", body)
+    return ir.For(variable, b.index(extent), "unrolled", body)
 
 
 class Sums(ABC):
     """Sums of ``rows x columns`` of a block, of which a thread or warp has ``own_rows x own_columns``."""
 
-    def __init__(self, name: str, dtype: str, columns: int, own_rows: int, own_columns: int, thread: Variable) -> None:
+    def __init__(
+        self, name: str, dtype: str, columns: int, own_rows: int, own_columns: int, thread: ir.Variable
+    ) -> None:
         self.columns, self.own_rows, self.own_columns, self.thread = columns, own_rows, own_columns, thread
-        self.buffer = Buffer(name, dtype, tuple(map(b.index, self.shape)), memory="register", alignment=ACCESS)
+        self.buffer = ir.Buffer(name, dtype, tuple(map(b.index, self.shape)), memory="register", alignment=ACCESS)
 
     @property
     @abstractmethod
@@ -50,17 +38,19 @@ class Sums(ABC):
         """The registers of a thread."""
 
     @abstractmethod
-    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, transposed: Sequence[bool]) -> Statement:
+    def added(
+        self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
+    ) -> ir.Statement:
         """Return what adds the products of two factors in shared memory, as `Fill` lays them."""
 
     @abstractmethod
-    def each(self, place: Place) -> Statement:
+    def each(self, place: Place) -> ir.Statement:
         """Return what is done with all sums of a thread."""
 
-    def zeros(self) -> Statement:
+    def zeros(self) -> ir.Statement:
         """Return what makes all sums zero."""
-        places = [Variable(f"zero{axis}") for axis in range(len(self.shape))]
-        body: Statement = Store(self.buffer, tuple(places), b.constant(0, self.buffer.dtype))
+        places = [ir.Variable(f"zero{axis}") for axis in range(len(self.shape))]
+        body: ir.Statement = ir.Store(self.buffer, tuple(places), b.constant(0, self.buffer.dtype))
         for place, extent in zip(reversed(places), reversed(self.shape), strict=True):
             body = unrolled(place, extent, body)
         return body
@@ -78,38 +68,40 @@ class ScalarSums(Sums):
     def _across(self) -> int:
         return self.columns // self.own_columns
 
-    def _column(self, group: Expression) -> Expression:
+    def _column(self, group: ir.Expression) -> ir.Expression:
         """The first column of a group of four: groups of a thread are apart, those of neighbours together."""
         beside = b.multiply(b.modulo(self.thread, self._across), 4)
         return b.add(b.multiply(group, 4 * self._across), beside)
 
-    def _row(self) -> Expression:
+    def _row(self) -> ir.Expression:
         return b.multiply(b.divide(self.thread, self._across), self.own_rows)
 
-    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, transposed: Sequence[bool]) -> Statement:
+    def added(
+        self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
+    ) -> ir.Statement:
         """Return products of columns of the left tile by rows of the right one."""
         held = min(4, self.own_rows)
-        here = Buffer("left_here", left.dtype, (b.index(self.own_rows),), memory="register", alignment=ACCESS)
-        term, part, row, group = (Variable(name) for name in ("term", "part", "row", "group"))
+        here = ir.Buffer("left_here", left.dtype, (b.index(self.own_rows),), memory="register", alignment=ACCESS)
+        term, part, row, group = (ir.Variable(name) for name in ("term", "part", "row", "group"))
 
-        def ramp(place: Expression) -> Expression:
-            return Ramp(place, 1, held) if held > 1 else place
+        def ramp(place: ir.Expression) -> ir.Expression:
+            return ir.Ramp(place, 1, held) if held > 1 else place
 
-        source = Load(left, (slots[0], term, ramp(b.add(self._row(), b.multiply(part, held)))))
-        load = unrolled(part, self.own_rows // held, Store(here, (ramp(b.multiply(part, held)),), source))
-        line = Load(right, (slots[1], term, Ramp(self._column(group), 1, 4)))
-        vector, at = Variable("right_here", line.type), (row, Ramp(b.multiply(group, 4), 1, 4))
-        product = multiply_add(Broadcast(Load(here, (row,)), 4), vector, Load(self.buffer, at))
-        each = Let(vector, line, unrolled(row, self.own_rows, Store(self.buffer, at, product)))
-        body = Allocate(here, Block((load, unrolled(group, self.own_columns // 4, each))))
+        source = ir.Load(left, (slots[0], term, ramp(b.add(self._row(), b.multiply(part, held)))))
+        load = unrolled(part, self.own_rows // held, ir.Store(here, (ramp(b.multiply(part, held)),), source))
+        line = ir.Load(right, (slots[1], term, ir.Ramp(self._column(group), 1, 4)))
+        vector, at = ir.Variable("right_here", line.type), (row, ir.Ramp(b.multiply(group, 4), 1, 4))
+        product = multiply_add(ir.Broadcast(ir.Load(here, (row,)), 4), vector, ir.Load(self.buffer, at))
+        each = ir.Let(vector, line, unrolled(row, self.own_rows, ir.Store(self.buffer, at, product)))
+        body = ir.Allocate(here, ir.Block((load, unrolled(group, self.own_columns // 4, each))))
         if terms <= WRITTEN_OUT:
             return unrolled(term, terms, body)
-        return For(term, b.index(terms), "serial", body)
+        return ir.For(term, b.index(terms), "serial", body)
 
-    def each(self, place: Place) -> Statement:
+    def each(self, place: Place) -> ir.Statement:
         """Return what is done with four sums of a row at a time."""
-        row, group = Variable("row"), Variable("group")
-        total = Load(self.buffer, (row, Ramp(b.multiply(group, 4), 1, 4)))
+        row, group = ir.Variable("row"), ir.Variable("group")
+        total = ir.Load(self.buffer, (row, ir.Ramp(b.multiply(group, 4), 1, 4)))
         body = place(b.add(self._row(), row), self._column(group), total, 4)
         return unrolled(row, self.own_rows, unrolled(group, self.own_columns // 4, body))
 
@@ -128,33 +120,35 @@ class TensorSums(Sums):
         """Matrices down and across, and what a thread has of each."""
         return self.own_rows // 16, self.own_columns // 8, 4
 
-    def _warp(self) -> tuple[Expression, Expression]:
+    def _warp(self) -> tuple[ir.Expression, ir.Expression]:
         across = self.columns // self.own_columns
         warp = b.divide(self.thread, WARP)
         row, column = b.divide(warp, across), b.modulo(warp, across)
         return b.multiply(row, self.own_rows), b.multiply(column, self.own_columns)
 
-    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, transposed: Sequence[bool]) -> Statement:
+    def added(
+        self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
+    ) -> ir.Statement:
         """Return the tensor instructions."""
         row, column = self._warp()
         depth = 32 * 8 // element_bits(left.dtype)
-        term, i, j = Variable("term"), Variable("i"), Variable("j")
+        term, i, j = ir.Variable("term"), ir.Variable("i"), ir.Variable("j")
         first, lines = b.multiply(term, depth), (b.add(row, b.multiply(i, 16)), b.add(column, b.multiply(j, 8)))
         places = [
             (slot, first, line) if turn else (slot, line, first)
             for slot, line, turn in zip(slots, lines, transposed, strict=True)
         ]
-        factors = Load(left, places[0]), Load(right, places[1])
+        factors = ir.Load(left, places[0]), ir.Load(right, places[1])
         how = (b.constant(int(turn), "int64") for turn in transposed)
-        call = CallExtern(self.instruction, (Load(self.buffer, (i, j, b.index(0))), *factors, *how))
+        call = ir.CallExtern(self.instruction, (ir.Load(self.buffer, (i, j, b.index(0))), *factors, *how))
         body = unrolled(i, self.shape[0], unrolled(j, self.shape[1], call))
         return unrolled(term, terms // depth, body)
 
-    def each(self, place: Place) -> Statement:
+    def each(self, place: Place) -> ir.Statement:
         """Return what is done with two sums of a row at a time."""
         (row, column), lane = self._warp(), b.modulo(self.thread, WARP)
-        i, j, half = Variable("i"), Variable("j"), Variable("half")
-        total = Load(self.buffer, (i, j, Ramp(b.multiply(half, 2), 1, 2)))
+        i, j, half = ir.Variable("i"), ir.Variable("j"), ir.Variable("half")
+        total = ir.Load(self.buffer, (i, j, ir.Ramp(b.multiply(half, 2), 1, 2)))
         down = b.add(b.add(b.multiply(i, 16), b.divide(lane, 4)), b.multiply(half, 8))
         beside = b.add(b.multiply(j, 8), b.multiply(b.modulo(lane, 4), 2))
         body = place(b.add(row, down), b.add(column, beside), total, 2)
@@ -173,34 +167,36 @@ class GroupSums(Sums):
         """Parts of 64 rows, matrices across, and what a thread has of each."""
         return self.own_rows // ROWS, self.own_columns // 8, 4
 
-    def _group(self) -> tuple[Expression, Expression]:
+    def _group(self) -> tuple[ir.Expression, ir.Expression]:
         across = self.columns // self.own_columns
         group = b.divide(self.thread, WARPGROUP)
         row, column = b.divide(group, across), b.modulo(group, across)
         return b.multiply(row, self.own_rows), b.multiply(column, self.own_columns)
 
-    def added(self, left: Buffer, right: Buffer, slots: Slots, terms: int, transposed: Sequence[bool]) -> Statement:
+    def added(
+        self, left: ir.Buffer, right: ir.Buffer, slots: Slots, terms: int, transposed: Sequence[bool]
+    ) -> ir.Statement:
         """Return a call for each 64 rows: all terms of a stage, which is complete when it returns."""
         row, column = self._group()
-        i, none = Variable("i"), b.index(0)
+        i, none = ir.Variable("i"), b.index(0)
         lines = (b.add(row, b.multiply(i, ROWS)), column)
         factors = []
         for buffer, slot, line, turn in zip((left, right), slots, lines, transposed, strict=True):
             across = 1024 // element_bits(buffer.dtype)
             place = (slot, b.divide(line, across), none, none) if turn else (slot, line, none)
-            factors.append(Load(buffer, place))
+            factors.append(ir.Load(buffer, place))
         numbers = (self.own_columns, terms, *map(int, transposed))
         how = tuple(b.constant(number, "int64") for number in numbers)
         return unrolled(
-            i, self.shape[0], CallExtern(self.instruction, (Load(self.buffer, (i, none, none)), *factors, *how))
+            i, self.shape[0], ir.CallExtern(self.instruction, (ir.Load(self.buffer, (i, none, none)), *factors, *how))
         )
 
-    def each(self, place: Place) -> Statement:
+    def each(self, place: Place) -> ir.Statement:
         """Return what is done with two sums of a row at a time."""
         (row, column), lane = self._group(), b.modulo(self.thread, WARP)
         warp = b.modulo(b.divide(self.thread, WARP), WARPGROUP // WARP)
-        i, j, half = Variable("i"), Variable("j"), Variable("half")
-        total = Load(self.buffer, (i, j, Ramp(b.multiply(half, 2), 1, 2)))
+        i, j, half = ir.Variable("i"), ir.Variable("j"), ir.Variable("half")
+        total = ir.Load(self.buffer, (i, j, ir.Ramp(b.multiply(half, 2), 1, 2)))
         first = b.add(b.add(row, b.multiply(i, ROWS)), b.multiply(warp, 16))
         down = b.add(b.add(first, b.divide(lane, 4)), b.multiply(half, 8))
         beside = b.add(b.multiply(j, 8), b.multiply(b.modulo(lane, 4), 2))
@@ -215,7 +211,7 @@ ROWS = 64
 
 
 def sums_of(
-    instruction: str, name: str, dtype: str, columns: int, own_rows: int, own_columns: int, thread: Variable
+    instruction: str, name: str, dtype: str, columns: int, own_rows: int, own_columns: int, thread: ir.Variable
 ) -> Sums:
     """Return sums by an instruction, or by threads without one."""
     if not instruction:

@@ -259,9 +259,7 @@ static int32_t scalar(Call *call, int32_t input, int64_t *value) {
   if (!irregular_has(call, input)) {
     return GRAFT_OK;
   }
-  if (irregular_array(call, input, &array)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, input, &array));
   if (array.count != 1) {
     return irregular_fail(call, "its length, axis or step is no scalar");
   }
@@ -273,9 +271,8 @@ static int32_t dft(Call *call) {
   Job job;
   memset(&job, 0, sizeof job);
   int64_t given_axis = irregular_integer_of(call, "axis", -2), shape[MOST_RANK];
-  if (irregular_array(call, 0, &job.source) || scalar(call, 2, &given_axis)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &job.source));
+  GRAFT_TRY(scalar(call, 2, &given_axis));
   int32_t rank = job.source.rank, axis = irregular_axis(given_axis, rank);
   if (rank < 2 || axis < 0 || axis == rank - 1 || job.source.shape[rank - 1] < 1 || job.source.shape[rank - 1] > 2) {
     return irregular_fail(call, "its axis is out of range, or its last axis has other than 1 or 2 parts");
@@ -285,9 +282,8 @@ static int32_t dft(Call *call) {
   job.mirrored = is_half && job.inverse;
   job.extent = job.source.shape[axis], job.parts = job.source.shape[rank - 1];
   int64_t length = job.mirrored ? 2 * (job.extent - 1) : job.extent, outer = 1;
-  if (scalar(call, 1, &length) || start(call, &job.transform, length)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(scalar(call, 1, &length));
+  GRAFT_TRY(start(call, &job.transform, length));
   memcpy(shape, job.source.shape, sizeof shape);
   job.inner = job.step = 1;
   for (int32_t i = 0; i < rank - 1; i++) {
@@ -302,17 +298,14 @@ static int32_t dft(Call *call) {
 static int32_t stft(Call *call) {
   Job job;
   memset(&job, 0, sizeof job);
-  if (irregular_array(call, 0, &job.source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &job.source));
   job.has_window = irregular_has(call, 2);
   if (job.has_window && irregular_array(call, 2, &job.window)) {
     return GRAFT_ERROR_RUN;
   }
   int64_t length = job.has_window ? job.window.count : 0;
-  if (scalar(call, 1, &job.step) || scalar(call, 3, &length)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(scalar(call, 1, &job.step));
+  GRAFT_TRY(scalar(call, 3, &length));
   int32_t rank = job.source.rank;
   job.parts = rank == 3 ? job.source.shape[2] : 1;
   job.extent = rank < 2 ? 0 : job.source.shape[1];
@@ -320,9 +313,7 @@ static int32_t stft(Call *call) {
       (job.has_window && job.window.count != length)) {
     return irregular_fail(call, "a frame is longer than the signal or of another length than the window, or the step is not positive");
   }
-  if (start(call, &job.transform, length)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(start(call, &job.transform, length));
   job.inner = 1, job.result_parts = 2;
   job.group = (job.extent - length) / job.step + 1;
   job.bins = irregular_integer_of(call, "onesided", 1) ? length / 2 + 1 : length;

@@ -125,9 +125,9 @@ static int32_t align_regions(GraftContext *context, void *closure, int64_t begin
 
 static int32_t roi_align(Call *call) {
   Array image, regions, batches;
-  if (irregular_array(call, 0, &image) || irregular_array(call, 1, &regions) || irregular_array(call, 2, &batches)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &image));
+  GRAFT_TRY(irregular_array(call, 1, &regions));
+  GRAFT_TRY(irregular_array(call, 2, &batches));
   if (image.rank != 4 || regions.rank != 2 || regions.shape[1] < 4 || batches.count != regions.shape[0]) {
     return irregular_fail(call, "the shapes are not [batch, channel, row, column], [region, 4] and [region]");
   }
@@ -225,9 +225,8 @@ static int32_t pool_regions(GraftContext *context, void *closure, int64_t begin,
 
 static int32_t max_roi_pool(Call *call) {
   Array image, regions;
-  if (irregular_array(call, 0, &image) || irregular_array(call, 1, &regions)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &image));
+  GRAFT_TRY(irregular_array(call, 1, &regions));
   const JsonValue *bins = irregular_list_of(call, "pooled_shape");
   if (image.rank != 4 || regions.rank != 2 || regions.shape[1] != 5 || graft_json_count(bins) != 2) {
     return irregular_fail(call, "the shapes are not [batch, channel, row, column], [region, 5] and two of bins");
@@ -282,9 +281,7 @@ static double determinant(double *matrix, int64_t size) {
 
 static int32_t det(Call *call) {
   Array source;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   if (source.rank < 2 || source.shape[source.rank - 1] != source.shape[source.rank - 2]) {
     return irregular_fail(call, "the input holds no square matrices");
   }

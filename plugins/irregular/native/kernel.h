@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "graft/runtime.h"
+#include "base/error.h"
 #include "base/json.h"
 
 enum { MOST_RANK = 16, MOST_INPUTS = 1024, NO_VALUE = -1 };

@@ -91,9 +91,8 @@ static int32_t give(Call *call, Move *move, const Array *source) {
 
 /* Reads the source and an input of whole numbers that says where its elements go. */
 static int32_t begin(Call *call, Array *source, Array *numbers, Move *move) {
-  if (irregular_array(call, 0, source) || irregular_array(call, 1, numbers)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, source));
+  GRAFT_TRY(irregular_array(call, 1, numbers));
   *move = (Move){.rank = source->rank, .size = (size_t)IRREGULAR_ELEMENTS[source->element].bytes};
   return GRAFT_OK;
 }
@@ -131,9 +130,7 @@ static int32_t slice_axis(Call *call, Axis *axis, int64_t extent, int64_t start,
   end = clamped(end < 0 ? end + extent : end, step > 0 ? 0 : -1, step > 0 ? extent : extent - 1);
   int64_t distance = step > 0 ? end - start : start - end;
   int64_t count = distance > 0 && extent ? (distance - 1) / (step > 0 ? step : -step) + 1 : 0;
-  if (set_axis(call, axis, count, extent)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(set_axis(call, axis, count, extent));
   for (int64_t i = 0; i < count; i++) {
     axis->from[i] = start + i * step;
   }
@@ -172,9 +169,7 @@ static int32_t slice(Call *call) {
 static int32_t expand(Call *call) {
   Array source, shape;
   Move move;
-  if (begin(call, &source, &shape, &move)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(begin(call, &source, &shape, &move));
   if (shape.count > MOST_RANK) {
     return irregular_fail(call, "a shape has too many axes");
   }
@@ -187,9 +182,7 @@ static int32_t expand(Call *call) {
       return irregular_fail(call, "a shape does not broadcast");
     }
     int64_t extent = own == 1 ? wanted : own;
-    if (set_axis(call, move.axes + axis, extent, own)) {
-      return GRAFT_ERROR_RUN;
-    }
+    GRAFT_TRY(set_axis(call, move.axes + axis, extent, own));
     for (int64_t i = 0; i < extent; i++) {
       move.axes[axis].from[i] = own == 1 ? 0 : i;
     }
@@ -200,9 +193,7 @@ static int32_t expand(Call *call) {
 static int32_t tile(Call *call) {
   Array source, repeats;
   Move move;
-  if (begin(call, &source, &repeats, &move)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(begin(call, &source, &repeats, &move));
   if (repeats.count != source.rank) {
     return irregular_fail(call, "there are not as many repeats as axes");
   }
@@ -211,9 +202,7 @@ static int32_t tile(Call *call) {
     if (times < 0 || (own && times > INT64_MAX / own)) {
       return irregular_fail(call, "a number of repeats is out of range");
     }
-    if (set_axis(call, move.axes + axis, times * own, own)) {
-      return GRAFT_ERROR_RUN;
-    }
+    GRAFT_TRY(set_axis(call, move.axes + axis, times * own, own));
     for (int64_t i = 0; i < times * own; i++) {
       move.axes[axis].from[i] = i % own;
     }
@@ -245,9 +234,8 @@ static int32_t pad(Call *call) {
   Array source, pads, value;
   Move move;
   int32_t axes[MOST_RANK];
-  if (begin(call, &source, &pads, &move) || axes_of(call, 3, source.rank, pads.count / 2, axes)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(begin(call, &source, &pads, &move));
+  GRAFT_TRY(axes_of(call, 3, source.rank, pads.count / 2, axes));
   move.fill = zeros;
   if (irregular_has(call, 2)) {
     if (irregular_array(call, 2, &value) || value.count != 1 || value.element != source.element) {
@@ -267,9 +255,7 @@ static int32_t pad(Call *call) {
     if (!own && extent > 0 && mode != 'c') {
       return irregular_fail(call, "an axis without elements cannot be padded with its own");
     }
-    if (set_axis(call, move.axes + axis, extent, own)) {
-      return GRAFT_ERROR_RUN;
-    }
+    GRAFT_TRY(set_axis(call, move.axes + axis, extent, own));
     for (int64_t i = 0; i < extent; i++) {
       move.axes[axis].from[i] = padded_from(mode, i - before, own);
     }
@@ -281,9 +267,7 @@ static int32_t pad(Call *call) {
 
 static int32_t constant_of_shape(Call *call) {
   Array shape;
-  if (irregular_array(call, 0, &shape)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &shape));
   if (shape.count > MOST_RANK) {
     return irregular_fail(call, "a shape has too many axes");
   }
@@ -302,9 +286,7 @@ static int32_t constant_of_shape(Call *call) {
     if (extent < 0) {
       return irregular_fail(call, "an extent is negative");
     }
-    if (set_axis(call, move.axes + axis, extent, 0)) {
-      return GRAFT_ERROR_RUN;
-    }
+    GRAFT_TRY(set_axis(call, move.axes + axis, extent, 0));
     for (int64_t i = 0; i < extent; i++) {
       move.axes[axis].from[i] = OUTSIDE;
     }
@@ -317,9 +299,7 @@ static int32_t constant_of_shape(Call *call) {
 static int32_t range(Call *call) {
   Array bounds[3];
   for (int32_t i = 0; i < 3; i++) {
-    if (irregular_array(call, i, bounds + i)) {
-      return GRAFT_ERROR_RUN;
-    }
+    GRAFT_TRY(irregular_array(call, i, bounds + i));
     if (bounds[i].count != 1) {
       return irregular_fail(call, "a bound is not one number");
     }
@@ -346,9 +326,7 @@ static int32_t range(Call *call) {
 
 static int32_t shape(Call *call) {
   Array source;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   int64_t start = irregular_integer_of(call, "start", 0), end = irregular_integer_of(call, "end", source.rank);
   start = clamped(start < 0 ? start + source.rank : start, 0, source.rank);
   end = clamped(end < 0 ? end + source.rank : end, start, source.rank);
@@ -362,9 +340,7 @@ static int32_t shape(Call *call) {
 
 static int32_t size(Call *call) {
   Array source;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   int64_t *data = irregular_output(call, 0, 0, source.shape);
   if (!data) {
     return GRAFT_ERROR_RUN;

@@ -14,31 +14,17 @@ typedef struct Format {
 } Format;
 
 static bool format_of(Element element, Format *format) {
-  switch (element) {
-    case FLOAT16:
-      *format = (Format){5, 10, 15, IEEE};
-      return true;
-    case BFLOAT16:
-      *format = (Format){8, 7, 127, IEEE};
-      return true;
-    case FLOAT8E4M3FN:
-      *format = (Format){4, 3, 7, FINITE_NAN};
-      return true;
-    case FLOAT8E4M3FNUZ:
-      *format = (Format){4, 3, 8, UNSIGNED_ZERO};
-      return true;
-    case FLOAT8E5M2:
-      *format = (Format){5, 2, 15, IEEE};
-      return true;
-    case FLOAT8E5M2FNUZ:
-      *format = (Format){5, 2, 16, UNSIGNED_ZERO};
-      return true;
-    case FLOAT4E2M1:
-      *format = (Format){2, 1, 1, FINITE};
-      return true;
-    default:
-      return false;
-  }
+  static const Format FORMATS[] = {
+      [FLOAT16] = {5, 10, 15, IEEE},
+      [BFLOAT16] = {8, 7, 127, IEEE},
+      [FLOAT8E4M3FN] = {4, 3, 7, FINITE_NAN},
+      [FLOAT8E4M3FNUZ] = {4, 3, 8, UNSIGNED_ZERO},
+      [FLOAT8E5M2] = {5, 2, 15, IEEE},
+      [FLOAT8E5M2FNUZ] = {5, 2, 16, UNSIGNED_ZERO},
+      [FLOAT4E2M1] = {2, 1, 1, FINITE},
+  };
+  *format = (size_t)element < sizeof FORMATS / sizeof *FORMATS ? FORMATS[element] : (Format){0};
+  return format->exponent != 0;
 }
 
 /* The largest code of a finite number, without its sign. */

@@ -87,61 +87,60 @@ static void *like(Call *call, Array *shape) {
   return irregular_output(call, 0, shape->rank, shape->shape);
 }
 
-static int32_t bernoulli(Call *call) {
+/* Output 0, its type, and the numbers to come, of a kernel that draws one for each element; `source` is input 0 or says
+ * the shape. */
+typedef struct Draw {
   Array source;
   Twister twister;
-  void *data = like(call, &source);
-  if (!data) {
+  Element to;
+  void *data;
+} Draw;
+
+static bool begin(Call *call, Draw *draw) {
+  draw->data = like(call, &draw->source);
+  draw->to = irregular_output_type(call, 0).element;
+  start(call, &draw->twister);
+  return draw->data != NULL;
+}
+
+static int32_t bernoulli(Call *call) {
+  Draw draw;
+  if (!begin(call, &draw)) {
     return GRAFT_ERROR_RUN;
   }
-  Element to = irregular_output_type(call, 0).element;
-  start(call, &twister);
-  for (int64_t i = 0; i < source.count; i++) {
-    double chance = irregular_load(source.element, source.data, i), draw = uniform(&twister);
-    irregular_store(to, data, i, chance <= 0.5 ? draw > 1 - chance : !(draw > chance), false);
+  for (int64_t i = 0; i < draw.source.count; i++) {
+    double chance = irregular_load(draw.source.element, draw.source.data, i), number = uniform(&draw.twister);
+    irregular_store(draw.to, draw.data, i, chance <= 0.5 ? number > 1 - chance : !(number > chance), false);
+  }
+  return GRAFT_OK;
+}
+
+/* Gives `base + factor * number` for numbers of a distribution. */
+static int32_t distributed(Call *call, double base, double factor, double (*number)(Twister *twister)) {
+  Draw draw;
+  if (!begin(call, &draw)) {
+    return GRAFT_ERROR_RUN;
+  }
+  for (int64_t i = 0; i < draw.source.count; i++) {
+    irregular_store(draw.to, draw.data, i, base + factor * number(&draw.twister), false);
   }
   return GRAFT_OK;
 }
 
 static int32_t random_uniform(Call *call) {
-  Array shape;
-  Twister twister;
-  void *data = like(call, &shape);
-  if (!data) {
-    return GRAFT_ERROR_RUN;
-  }
-  Element to = irregular_output_type(call, 0).element;
   double low = irregular_number_of(call, "low", 0), high = irregular_number_of(call, "high", 1);
-  start(call, &twister);
-  for (int64_t i = 0; i < shape.count; i++) {
-    irregular_store(to, data, i, low + (high - low) * uniform(&twister), false);
-  }
-  return GRAFT_OK;
+  return distributed(call, low, high - low, uniform);
 }
 
 static int32_t random_normal(Call *call) {
-  Array shape;
-  Twister twister;
-  void *data = like(call, &shape);
-  if (!data) {
-    return GRAFT_ERROR_RUN;
-  }
-  Element to = irregular_output_type(call, 0).element;
-  double mean = irregular_number_of(call, "mean", 0), scale = irregular_number_of(call, "scale", 1);
-  start(call, &twister);
-  for (int64_t i = 0; i < shape.count; i++) {
-    irregular_store(to, data, i, mean + scale * normal(&twister), false);
-  }
-  return GRAFT_OK;
+  return distributed(call, irregular_number_of(call, "mean", 0), irregular_number_of(call, "scale", 1), normal);
 }
 
 /* Draws of classes, whose chances are the exponentials of what comes. */
 static int32_t multinomial(Call *call) {
   Array source;
   Twister twister;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   if (source.rank != 2 || source.shape[1] < 1) {
     return irregular_fail(call, "the input has no shape [batch, class]");
   }
@@ -191,24 +190,22 @@ static double scalar(Call *call, int32_t input, double fallback) {
 }
 
 static int32_t dropout(Call *call) {
-  Array source;
-  Twister twister;
-  void *data = like(call, &source);
-  if (!data) {
+  Draw draw;
+  if (!begin(call, &draw)) {
     return GRAFT_ERROR_RUN;
   }
+  const Array *source = &draw.source;
   double ratio = scalar(call, 1, 0.5);
   bool trains = scalar(call, 2, 0) != 0 && ratio != 0;
   unsigned char *mask = NULL;
-  if (irregular_wants(call, 1) && !(mask = irregular_output(call, 1, source.rank, source.shape))) {
+  if (irregular_wants(call, 1) && !(mask = irregular_output(call, 1, source->rank, source->shape))) {
     return GRAFT_ERROR_RUN;
   }
   double factor = trains ? 1 / (1 - ratio) : 1;
-  start(call, &twister);
-  for (int64_t i = 0; i < source.count; i++) {
-    bool kept = !trains || uniform(&twister) >= ratio;
-    double value = kept ? irregular_load(source.element, source.data, i) * factor : 0;
-    irregular_store(source.element, data, i, value, false);
+  for (int64_t i = 0; i < source->count; i++) {
+    bool kept = !trains || uniform(&draw.twister) >= ratio;
+    double value = kept ? irregular_load(source->element, source->data, i) * factor : 0;
+    irregular_store(source->element, draw.data, i, value, false);
     if (mask) {
       mask[i] = kept;
     }

@@ -30,9 +30,7 @@ static int64_t write_row(const unsigned char *flags, int64_t extent, int64_t *to
 
 static int32_t nonzero(Call *call) {
   Array source;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   unsigned char *flags = irregular_scratch(call, (uint64_t)source.count + 1);
   if (!flags) {
     return GRAFT_ERROR_RUN;
@@ -116,9 +114,8 @@ static int32_t compress(Call *call) {
   Array source, condition;
   Slices slices;
   int32_t axis;
-  if (irregular_array(call, 0, &source) || irregular_array(call, 1, &condition)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
+  GRAFT_TRY(irregular_array(call, 1, &condition));
   if (!slices_of(call, &source, &axis, &slices)) {
     return irregular_fail(call, "'axis' is out of range");
   }
@@ -233,9 +230,7 @@ static int32_t unique(Call *call) {
   Array source;
   Slices slices;
   int32_t axis;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   if (!slices_of(call, &source, &axis, &slices)) {
     return irregular_fail(call, "'axis' is out of range");
   }
@@ -312,9 +307,8 @@ typedef struct Suppression {
 
 static int32_t read_suppression(Call *call, Suppression *options) {
   Array boxes, scores, number;
-  if (irregular_array(call, 0, &boxes) || irregular_array(call, 1, &scores)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &boxes));
+  GRAFT_TRY(irregular_array(call, 1, &scores));
   bool fits = boxes.rank == 3 && scores.rank == 3 && boxes.shape[2] == 4 && boxes.shape[0] == scores.shape[0] &&
               boxes.shape[1] == scores.shape[2] && boxes.shape[1] <= INT32_MAX;
   if (!fits) {
@@ -370,9 +364,7 @@ static int64_t suppress(const Suppression *options, const float *boxes, const fl
 
 static int32_t non_max_suppression(Call *call) {
   Suppression options = {0};
-  if (read_suppression(call, &options)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(read_suppression(call, &options));
   uint64_t count = (uint64_t)options.count;
   Keyed *candidates = irregular_scratch(call, count * sizeof *candidates);
   Keyed *spare = irregular_scratch(call, count * sizeof *spare);

@@ -74,9 +74,7 @@ static int32_t has_element(Call *call) {
   bool has = irregular_has(call, 0);
   if (has && irregular_input_type(call, 0).packed) {
     Packed packed;
-    if (irregular_packed(call, 0, &packed)) {
-      return GRAFT_ERROR_RUN;
-    }
+    GRAFT_TRY(irregular_packed(call, 0, &packed));
     has = !irregular_is_absent(&packed);
   }
   unsigned char *data = irregular_output(call, 0, 0, NULL);
@@ -89,9 +87,7 @@ static int32_t has_element(Call *call) {
 static int32_t get_element(Call *call) {
   Packed packed;
   if (irregular_has(call, 0) && irregular_input_type(call, 0).packed) {
-    if (irregular_packed(call, 0, &packed)) {
-      return GRAFT_ERROR_RUN;
-    }
+    GRAFT_TRY(irregular_packed(call, 0, &packed));
     if (irregular_is_absent(&packed)) {
       return irregular_fail(call, "the optional has no value");
     }
@@ -117,9 +113,7 @@ static int32_t place_of(Call *call, int32_t input, uint64_t count, uint64_t last
   if (!irregular_has(call, input)) {
     return GRAFT_OK;
   }
-  if (irregular_array(call, input, &array)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, input, &array));
   int64_t number = array.count ? irregular_load_integer(array.element, array.data, 0) : 0;
   number = number < 0 ? number + (int64_t)count : number;
   if (number < 0 || (uint64_t)number > last) {
@@ -158,9 +152,8 @@ static int32_t sequence_construct(Call *call) {
 static int32_t sequence_insert(Call *call) {
   Packed elements;
   uint64_t count, place;
-  if (open_sequence(call, &elements, &count) || place_of(call, 2, count, count, count, &place)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(open_sequence(call, &elements, &count));
+  GRAFT_TRY(place_of(call, 2, count, count, count, &place));
   Bytes bytes = {0};
   const unsigned char *middle = element_at(elements, place).begin;
   irregular_write_sequence(&bytes, count + 1);
@@ -173,9 +166,8 @@ static int32_t sequence_insert(Call *call) {
 static int32_t sequence_erase(Call *call) {
   Packed elements;
   uint64_t count, place;
-  if (open_sequence(call, &elements, &count) || place_of(call, 1, count, count - 1, count - 1, &place)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(open_sequence(call, &elements, &count));
+  GRAFT_TRY(place_of(call, 1, count, count - 1, count - 1, &place));
   if (count == 0) {
     return irregular_fail(call, "the sequence is empty");
   }
@@ -190,24 +182,18 @@ static int32_t sequence_erase(Call *call) {
 static int32_t sequence_at(Call *call) {
   Packed elements;
   uint64_t count, place;
-  if (open_sequence(call, &elements, &count)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(open_sequence(call, &elements, &count));
   if (count == 0) {
     return irregular_fail(call, "the sequence is empty");
   }
-  if (place_of(call, 1, count, count - 1, 0, &place)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(place_of(call, 1, count, count - 1, 0, &place));
   return give_packed(call, element_at(elements, place));
 }
 
 static int32_t sequence_length(Call *call) {
   Packed elements;
   uint64_t count;
-  if (open_sequence(call, &elements, &count)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(open_sequence(call, &elements, &count));
   int64_t *data = irregular_output(call, 0, 0, NULL);
   if (data) {
     *data = (int64_t)count;
@@ -313,9 +299,7 @@ static bool widen(Array *array, int32_t axis) {
 static int32_t concat_from_sequence(Call *call) {
   Packed elements;
   uint64_t count;
-  if (open_sequence(call, &elements, &count)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(open_sequence(call, &elements, &count));
   if (count == 0) {
     return irregular_fail(call, "the sequence is empty");
   }

@@ -20,9 +20,7 @@ static int32_t read_pair(Call *call, Pair *pair) {
   pair->count = 1;
   for (int side = 0; side < 2; side++) {
     Array *array = pair->arrays + side;
-    if (irregular_array(call, side, array)) {
-      return GRAFT_ERROR_RUN;
-    }
+    GRAFT_TRY(irregular_array(call, side, array));
     if (array->element != STRING) {
       return irregular_fail(call, "an input holds no strings");
     }
@@ -66,9 +64,7 @@ static bool equal_texts(Text left, Text right) {
 
 static int32_t string_equal(Call *call) {
   Pair pair;
-  if (read_pair(call, &pair)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(read_pair(call, &pair));
   unsigned char *data = irregular_output(call, 0, pair.rank, pair.shape);
   for (int64_t i = 0; data && i < pair.count; i++) {
     data[i] = equal_texts(text_at(&pair, 0, i), text_at(&pair, 1, i));
@@ -79,9 +75,7 @@ static int32_t string_equal(Call *call) {
 static int32_t string_concat(Call *call) {
   Pair pair;
   Bytes bytes = {0};
-  if (read_pair(call, &pair)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(read_pair(call, &pair));
   irregular_write_header(&bytes, STRING, pair.rank, pair.shape);
   for (int64_t i = 0; i < pair.count; i++) {
     Text left = text_at(&pair, 0, i), right = text_at(&pair, 1, i);
@@ -167,9 +161,7 @@ static bool next_part(Text *rest, Text delimiter, int64_t *splits, bool *ended, 
 
 static int32_t string_split(Call *call) {
   Array source;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   const char *given = irregular_text_of(call, "delimiter", "");
   Text delimiter = {given, strlen(given)}, part, *texts = irregular_texts(call, &source);
   int64_t most = irregular_integer_of(call, "maxsplit", -1), widest = 0, shape[MOST_RANK];
@@ -273,9 +265,7 @@ static bool is_stopword(Call *call, Text text, bool exact, Bytes *own, Bytes *ot
 
 static int32_t string_normalizer(Call *call) {
   Array source;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   if (source.rank < 1 || source.rank > 2 || (source.rank == 2 && source.shape[0] != 1)) {
     return irregular_fail(call, "the input has no shape [text] or [1, text]");
   }
@@ -383,9 +373,7 @@ static void *prepare_keys(const Node *node) {
 static int32_t label_encoder(Call *call) {
   Array source;
   const Keys *keys = call->node->prepared;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   const JsonValue *values = irregular_list_of(call, "values"), *standard = irregular_list_of(call, "default");
   ValueType type = irregular_output_type(call, 0);
   Text *texts = keys->texts ? irregular_texts(call, &source) : NULL;

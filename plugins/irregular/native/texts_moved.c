@@ -7,9 +7,7 @@ static int64_t number_at(const Array *array, int64_t index) {
 
 /* Gives input 0, of strings. */
 static int32_t read_texts(Call *call, Array *source) {
-  if (irregular_array(call, 0, source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, source));
   return source->element == STRING ? GRAFT_OK : irregular_fail(call, "an input holds no strings");
 }
 
@@ -44,9 +42,8 @@ static int32_t marked_axes(Call *call, int32_t rank, bool *marked, bool *given) 
 
 static int32_t reshape(Call *call) {
   Array source, shape;
-  if (read_texts(call, &source) || irregular_array(call, 1, &shape)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(read_texts(call, &source));
+  GRAFT_TRY(irregular_array(call, 1, &shape));
   if (shape.count > MOST_RANK) {
     return irregular_fail(call, "a shape has too many axes");
   }
@@ -77,9 +74,7 @@ static int32_t reshape(Call *call) {
 
 static int32_t flatten(Call *call) {
   Array source;
-  if (read_texts(call, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(read_texts(call, &source));
   int64_t axis = irregular_integer_of(call, "axis", 1);
   axis = axis < 0 ? axis + source.rank : axis;
   if (axis < 0 || axis > source.rank) {
@@ -95,9 +90,8 @@ static int32_t flatten(Call *call) {
 static int32_t squeeze(Call *call) {
   Array source;
   bool marked[MOST_RANK], given;
-  if (read_texts(call, &source) || marked_axes(call, source.rank, marked, &given)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(read_texts(call, &source));
+  GRAFT_TRY(marked_axes(call, source.rank, marked, &given));
   Array result = source;
   result.rank = 0;
   for (int32_t axis = 0; axis < source.rank; axis++) {
@@ -114,17 +108,14 @@ static int32_t squeeze(Call *call) {
 static int32_t unsqueeze(Call *call) {
   Array source, axes;
   bool marked[MOST_RANK], given;
-  if (read_texts(call, &source) || irregular_array(call, 1, &axes)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(read_texts(call, &source));
+  GRAFT_TRY(irregular_array(call, 1, &axes));
   if (axes.count > MOST_RANK - source.rank) {
     return irregular_fail(call, "a shape has too many axes");
   }
   Array result = source;
   result.rank = source.rank + (int32_t)axes.count;
-  if (marked_axes(call, result.rank, marked, &given)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(marked_axes(call, result.rank, marked, &given));
   for (int32_t axis = 0, from = 0; axis < result.rank; axis++) {
     result.shape[axis] = marked[axis] ? 1 : source.shape[from++];
   }
@@ -133,9 +124,8 @@ static int32_t unsqueeze(Call *call) {
 
 static int32_t gather(Call *call) {
   Array source, places;
-  if (read_texts(call, &source) || irregular_array(call, 1, &places)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(read_texts(call, &source));
+  GRAFT_TRY(irregular_array(call, 1, &places));
   int32_t along = irregular_axis(irregular_integer_of(call, "axis", 0), source.rank);
   if (along < 0 || source.rank - 1 + places.rank > MOST_RANK) {
     return irregular_fail(call, "an axis is out of range");

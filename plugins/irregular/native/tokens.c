@@ -128,9 +128,7 @@ static bool find_match(const Automaton *automaton, Text text, size_t from, size_
 static int32_t regex_full_match(Call *call) {
   const Automata *automata = call->node->prepared;
   Array source;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   Text *texts = irregular_texts(call, &source);
   unsigned char *matches = texts ? irregular_output(call, 0, source.rank, source.shape) : NULL;
   if (!matches || !automata->count) {
@@ -245,9 +243,7 @@ static void write_tokens(Call *call, Bytes *bytes, const Array *source, const Te
 
 static int32_t tokenizer(Call *call) {
   Array source;
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   if (source.rank >= MOST_RANK) {
     return irregular_fail(call, "the input has too many axes");
   }

@@ -149,9 +149,7 @@ static void count_row(Tree *tree, const Row *row, float *counts) {
 static int32_t vectorize(Call *call) {
   Array source;
   Tree *tree = call->node->prepared; /* only looked at */
-  if (irregular_array(call, 0, &source)) {
-    return GRAFT_ERROR_RUN;
-  }
+  GRAFT_TRY(irregular_array(call, 0, &source));
   if (source.rank > 2 || (source.element == STRING) != (tree->texts && source.count > 0) || tree->width < 1) {
     if (source.rank > 2 || tree->width < 1 || source.count > 0) {
       return irregular_fail(call, "the input is no [item] or [batch, item] of the type of the pool");

@@ -1,36 +1,31 @@
 /* A binding being built: its nodes in order, then what the caller gets. */
 #include "module.h"
 
-static int32_t add_input(Binding *binding, int32_t node, int32_t index) {
+/* Keeps what the caller gives as the node's value, row-major. */
+static int32_t add_given(Binding *binding, int32_t node, BufferKind kind, int32_t *buffer) {
   DnnlDesc desc = NULL;
-  int32_t buffer = -1;
-  int32_t code = onednn_row_major(binding, node, &binding->nodes[node].shape, &desc);
+  GRAFT_TRY(onednn_row_major(binding, node, &binding->nodes[node].shape, &desc));
+  int32_t code = onednn_new_buffer(binding, kind, binding->dnnl->memory_desc_get_size(desc), buffer);
   if (code == GRAFT_OK) {
-    code = onednn_new_buffer(binding, BUFFER_INPUT, binding->dnnl->memory_desc_get_size(desc), &buffer);
-  }
-  if (code == GRAFT_OK) {
-    binding->buffers[buffer].index = index;
-    code = onednn_store(binding, node, buffer, desc, NULL);
+    code = onednn_store(binding, node, *buffer, desc, NULL);
   }
   binding->dnnl->memory_desc_destroy(desc);
   return code;
 }
 
-static int32_t add_constant(Binding *binding, int32_t node) {
-  const Node *self = &binding->nodes[node];
-  const DLTensor *tensor = self->constant;
-  DnnlDesc desc = NULL;
+static int32_t add_input(Binding *binding, int32_t node, int32_t index) {
   int32_t buffer = -1;
-  int32_t code = onednn_row_major(binding, node, &self->shape, &desc);
-  if (code == GRAFT_OK) {
-    code = onednn_new_buffer(binding, BUFFER_CONSTANT, binding->dnnl->memory_desc_get_size(desc), &buffer);
-  }
-  if (code == GRAFT_OK) {
-    binding->buffers[buffer].data = (char *)tensor->data + tensor->byte_offset;
-    code = onednn_store(binding, node, buffer, desc, NULL);
-  }
-  binding->dnnl->memory_desc_destroy(desc);
-  return code;
+  GRAFT_TRY(add_given(binding, node, BUFFER_INPUT, &buffer));
+  binding->buffers[buffer].index = index;
+  return GRAFT_OK;
+}
+
+static int32_t add_constant(Binding *binding, int32_t node) {
+  const DLTensor *tensor = binding->nodes[node].constant;
+  int32_t buffer = -1;
+  GRAFT_TRY(add_given(binding, node, BUFFER_CONSTANT, &buffer));
+  binding->buffers[buffer].data = (char *)tensor->data + tensor->byte_offset;
+  return GRAFT_OK;
 }
 
 static int32_t copy_to_output(Binding *binding, int32_t value, int32_t from, DnnlDesc desc, int32_t *buffer) {
@@ -54,10 +49,8 @@ static int32_t add_output(Binding *binding, int32_t index) {
   int32_t value = binding->module->graph.heads[index];
   DnnlDesc desc = NULL;
   int32_t buffer = -1;
-  int32_t code = onednn_row_major(binding, value, &binding->nodes[value].shape, &desc);
-  if (code == GRAFT_OK) {
-    code = onednn_fetch(binding, value, value, desc, NULL, &buffer);
-  }
+  GRAFT_TRY(onednn_row_major(binding, value, &binding->nodes[value].shape, &desc));
+  int32_t code = onednn_fetch(binding, value, value, desc, NULL, &buffer);
   if (code == GRAFT_OK && binding->buffers[buffer].kind == BUFFER_WORKSPACE) {
     binding->buffers[buffer].kind = BUFFER_OUTPUT;
   } else if (code == GRAFT_OK) {

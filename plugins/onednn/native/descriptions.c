@@ -41,13 +41,33 @@ int32_t onednn_strided(Binding *binding, int32_t node, const Shape *shape, const
   return status == DNNL_SUCCESS ? GRAFT_OK : onednn_fail(binding, node, "describing a tensor", status);
 }
 
-int32_t onednn_row_major(Binding *binding, int32_t node, const Shape *shape, DnnlDesc *desc) {
-  int64_t strides[DNNL_MAX_RANK];
+int64_t onednn_elements(const Shape *shape) {
+  int64_t total = 1;
+  for (int32_t i = 0; i < shape->rank; i++) {
+    total *= shape->sizes[i];
+  }
+  return total;
+}
+
+void onednn_row_major_strides(const Shape *shape, int64_t *strides) {
   int64_t step = 1;
   for (int32_t i = shape->rank - 1; i >= 0; i--) {
     strides[i] = step;
     step *= shape->sizes[i];
   }
+}
+
+Shape onednn_fold_rows(const Shape *shape) {
+  Shape folded = {.rank = 2, .sizes = {1, shape->sizes[shape->rank - 1]}};
+  for (int32_t i = 0; i < shape->rank - 1; i++) {
+    folded.sizes[0] *= shape->sizes[i];
+  }
+  return folded;
+}
+
+int32_t onednn_row_major(Binding *binding, int32_t node, const Shape *shape, DnnlDesc *desc) {
+  int64_t strides[DNNL_MAX_RANK];
+  onednn_row_major_strides(shape, strides);
   return onednn_strided(binding, node, shape, strides, desc);
 }
 

@@ -140,10 +140,7 @@ static int32_t read_nodes(const Reader *reader, const JsonValue *root) {
   }
   int32_t *indices = graph->indices;
   for (size_t i = 0; i < count; i++) {
-    int32_t code = read_node(reader, graft_json_item(nodes, i), (int32_t)i, &indices);
-    if (code != GRAFT_OK) {
-      return code;
-    }
+    GRAFT_TRY(read_node(reader, graft_json_item(nodes, i), (int32_t)i, &indices));
     graph->node_count++;
   }
   return GRAFT_OK;

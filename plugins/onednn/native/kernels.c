@@ -8,6 +8,10 @@ int32_t kernel_fail(const Kernel *kernel, const char *what, DnnlStatus status) {
   return onednn_fail(kernel->binding, kernel->node, what, status);
 }
 
+int32_t kernel_check(const Kernel *kernel, DnnlStatus status, const char *what) {
+  return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, what, status);
+}
+
 const Shape *kernel_shape(const Kernel *kernel, int32_t input) {
   return &kernel->binding->nodes[kernel->self->inputs[input]].shape;
 }
@@ -32,17 +36,18 @@ void kernel_pad_rank(const Kernel *kernel, const Shape *shape, Shape *result) {
 int32_t kernel_unary(Kernel *kernel, int32_t axis) {
   const Binding *binding = kernel->binding;
   DnnlConstDesc current = onednn_current(binding, kernel->self->inputs[0])->desc;
-  int32_t code = GRAFT_OK;
   if (kernel->copied) {
-    code = onednn_innermost(kernel->binding, kernel->node, kernel_shape(kernel, 0), axis, &kernel->source);
+    GRAFT_TRY(onednn_innermost(kernel->binding, kernel->node, kernel_shape(kernel, 0), axis, &kernel->source));
   } else {
-    DnnlStatus status = binding->dnnl->memory_desc_clone(&kernel->source, current);
-    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a tensor", status);
+    GRAFT_TRY(kernel_check(kernel, binding->dnnl->memory_desc_clone(&kernel->source, current), "describing a tensor"));
   }
-  if (code != GRAFT_OK) {
-    return code;
-  }
-  return onednn_any_layout(kernel->binding, kernel->node, &kernel->self->shape, &kernel->target);
+  GRAFT_TRY(onednn_any_layout(kernel->binding, kernel->node, &kernel->self->shape, &kernel->target));
+  return kernel_attributes(kernel);
+}
+
+int32_t kernel_described(Kernel *kernel, DnnlStatus status, const char *what) {
+  GRAFT_TRY(kernel_check(kernel, status, what));
+  return kernel_operand(kernel, ARG_SRC, 0, NULL);
 }
 
 int32_t kernel_integers(const Kernel *kernel, const char *name, int32_t count, int64_t least, int64_t *values) {
@@ -59,6 +64,10 @@ int32_t kernel_integers(const Kernel *kernel, const char *name, int32_t count, i
 
 float kernel_number(const Kernel *kernel, const char *name, double fallback) {
   return (float)graft_json_number(graft_json_member(kernel->self->attributes, name), fallback);
+}
+
+const char *kernel_text(const Kernel *kernel, const char *name) {
+  return graft_json_string(graft_json_member(kernel->self->attributes, name), "");
 }
 
 bool kernel_flag(const Kernel *kernel, const char *name) {
@@ -111,10 +120,7 @@ static int32_t collect_args(Kernel *kernel, StepArg *args, int32_t *count) {
       return kernel_fail(kernel, "oneDNN does not know an operand", DNNL_SUCCESS);
     }
     args[*count] = (StepArg){operand->arg, -1, (DnnlDesc)desc};
-    int32_t code = onednn_fetch(binding, kernel->node, operand->value, desc, operand->view, &args[*count].buffer);
-    if (code != GRAFT_OK) {
-      return code;
-    }
+    GRAFT_TRY(onednn_fetch(binding, kernel->node, operand->value, desc, operand->view, &args[*count].buffer));
     (*count)++;
   }
   return GRAFT_OK;
@@ -125,34 +131,28 @@ static int32_t emit(Kernel *kernel) {
   const Dnnl *dnnl = binding->dnnl;
   StepArg args[MAX_OPERANDS + 2];
   int32_t count = 0;
-  int32_t code = collect_args(kernel, args, &count);
-  if (code != GRAFT_OK) {
-    return code;
-  }
+  GRAFT_TRY(collect_args(kernel, args, &count));
   StepArg *target = &args[count++];
   *target = (StepArg){ARG_DST, -1, (DnnlDesc)dnnl->primitive_desc_query_md(kernel->recipe, DNNL_QUERY_ARG_DESC, ARG_DST)};
-  code = destination(kernel, target->desc, &target->buffer);
+  GRAFT_TRY(destination(kernel, target->desc, &target->buffer));
   DnnlConstDesc scratchpad = dnnl->primitive_desc_query_md(kernel->recipe, DNNL_QUERY_ARG_DESC, ARG_SCRATCHPAD);
   uint64_t bytes = scratchpad == NULL ? 0 : dnnl->memory_desc_get_size(scratchpad);
-  if (code == GRAFT_OK && bytes > 0) {
+  if (bytes > 0) {
     args[count] = (StepArg){ARG_SCRATCHPAD, -1, (DnnlDesc)scratchpad};
-    code = onednn_new_buffer(binding, BUFFER_WORKSPACE, bytes, &args[count++].buffer);
+    GRAFT_TRY(onednn_new_buffer(binding, BUFFER_WORKSPACE, bytes, &args[count++].buffer));
   }
+  DnnlDesc desc = NULL;
+  if (kernel->reshaped) {
+    GRAFT_TRY(onednn_row_major(binding, kernel->node, &kernel->self->shape, &desc));
+  }
+  int32_t code = onednn_store(binding, kernel->node, target->buffer, desc != NULL ? desc : target->desc, NULL);
+  dnnl->memory_desc_destroy(desc);
   if (code != GRAFT_OK) {
     return code;
   }
-  DnnlDesc desc = NULL;
-  code = kernel->reshaped ? onednn_row_major(binding, kernel->node, &kernel->self->shape, &desc) : GRAFT_OK;
-  if (code == GRAFT_OK) {
-    code = onednn_store(binding, kernel->node, target->buffer, desc != NULL ? desc : target->desc, NULL);
-  }
-  dnnl->memory_desc_destroy(desc);
-  if (code == GRAFT_OK) {
-    DnnlRecipe recipe = kernel->recipe;
-    kernel->recipe = NULL;
-    code = onednn_add_step(binding, kernel->node, recipe, args, count, false);
-  }
-  return code;
+  DnnlRecipe recipe = kernel->recipe;
+  kernel->recipe = NULL;
+  return onednn_add_step(binding, kernel->node, recipe, args, count, false);
 }
 
 static const PrimitiveRow PRIMITIVES[] = {

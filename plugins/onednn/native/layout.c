@@ -75,12 +75,9 @@ static int32_t reorder(Binding *binding, int32_t node, int32_t source, DnnlConst
   uint64_t bytes = binding->dnnl->memory_desc_get_size(to);
   int32_t scratchpad = -1;
   DnnlRecipe recipe = NULL;
-  int32_t code = reorder_recipe(binding, node, from, to, &recipe);
-  if (code != GRAFT_OK) {
-    return code;
-  }
+  GRAFT_TRY(reorder_recipe(binding, node, from, to, &recipe));
   DnnlConstDesc scratch = binding->dnnl->primitive_desc_query_md(recipe, DNNL_QUERY_ARG_DESC, ARG_SCRATCHPAD);
-  code = onednn_new_buffer(binding, constant ? BUFFER_CONSTANT : BUFFER_WORKSPACE, bytes, buffer);
+  int32_t code = onednn_new_buffer(binding, constant ? BUFFER_CONSTANT : BUFFER_WORKSPACE, bytes, buffer);
   if (code == GRAFT_OK) {
     code = onednn_new_buffer(binding, BUFFER_WORKSPACE, binding->dnnl->memory_desc_get_size(scratch), &scratchpad);
   }
@@ -98,11 +95,9 @@ static int32_t reorder(Binding *binding, int32_t node, int32_t source, DnnlConst
 
 int32_t onednn_fetch_row_major(Binding *binding, int32_t node, int32_t value, int32_t *buffer) {
   DnnlDesc plain = NULL;
-  int32_t code = onednn_row_major(binding, node, &binding->nodes[value].shape, &plain);
-  if (code == GRAFT_OK) {
-    code = onednn_fetch(binding, node, value, plain, NULL, buffer);
-    binding->dnnl->memory_desc_destroy(plain);
-  }
+  GRAFT_TRY(onednn_row_major(binding, node, &binding->nodes[value].shape, &plain));
+  int32_t code = onednn_fetch(binding, node, value, plain, NULL, buffer);
+  binding->dnnl->memory_desc_destroy(plain);
   return code;
 }
 
@@ -119,10 +114,7 @@ int32_t onednn_fetch(Binding *binding, int32_t node, int32_t value, DnnlConstDes
   int32_t source = current->buffer;
   DnnlConstDesc from = current->desc;
   if (view != NULL) {
-    int32_t code = onednn_fetch_row_major(binding, node, value, &source);
-    if (code != GRAFT_OK) {
-      return code;
-    }
+    GRAFT_TRY(onednn_fetch_row_major(binding, node, value, &source));
     from = view;
   }
   *buffer = source;

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "dnnl_abi.h"
+#include "base/error.h"
 #include "base/extent_arithmetic.h"
 #include "graft/runtime.h"
 #include "base/json.h"
@@ -208,6 +209,10 @@ int32_t onednn_build(Binding *binding);
 
 /* descriptions.c */
 int32_t onednn_strided(Binding *binding, int32_t node, const Shape *shape, const int64_t *strides, DnnlDesc *desc);
+int64_t onednn_elements(const Shape *shape);
+/* [..., c] as [rows, c]: all axes but the last folded into one. */
+Shape onednn_fold_rows(const Shape *shape);
+void onednn_row_major_strides(const Shape *shape, int64_t *strides);
 int32_t onednn_row_major(Binding *binding, int32_t node, const Shape *shape, DnnlDesc *desc);
 /* Dense, with `axis` innermost and the others row-major. */
 int32_t onednn_innermost(Binding *binding, int32_t node, const Shape *shape, int32_t axis, DnnlDesc *desc);

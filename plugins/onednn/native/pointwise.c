@@ -1,28 +1,17 @@
 /* Elementwise operators, normalisations, softmax and concatenation. */
 #include "kernel.h"
 
-/* Ends a description: checks the status, then adds input 0 as the source. */
-static int32_t described(Kernel *kernel, DnnlStatus status, const char *what) {
-  return status == DNNL_SUCCESS ? kernel_operand(kernel, ARG_SRC, 0, NULL) : kernel_fail(kernel, what, status);
-}
-
 int32_t describe_eltwise(Kernel *kernel) {
   const Binding *binding = kernel->binding;
-  DnnlEnum algorithm = onednn_eltwise(graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), ""));
-  int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown elementwise algorithm", DNNL_SUCCESS) : GRAFT_OK;
-  if (code == GRAFT_OK) {
-    code = kernel_unary(kernel, kernel->shape.rank - 1);
+  DnnlEnum algorithm = onednn_eltwise(kernel_text(kernel, "algorithm"));
+  if (algorithm == 0) {
+    return kernel_fail(kernel, "unknown elementwise algorithm", DNNL_SUCCESS);
   }
-  if (code == GRAFT_OK) {
-    code = kernel_attributes(kernel);
-  }
-  if (code != GRAFT_OK) {
-    return code;
-  }
+  GRAFT_TRY(kernel_unary(kernel, kernel->shape.rank - 1));
   DnnlStatus status = binding->dnnl->eltwise_forward_primitive_desc_create(
       &kernel->recipe, binding->engine, DNNL_INFERENCE, algorithm, kernel->source, kernel->target,
       kernel_number(kernel, "alpha", 0), kernel_number(kernel, "beta", 0), kernel->attr);
-  return described(kernel, status, "describing an elementwise operator");
+  return kernel_described(kernel, status, "describing an elementwise operator");
 }
 
 static bool whole(const Kernel *kernel, int32_t input) {
@@ -41,16 +30,13 @@ static int32_t add_source(Kernel *kernel, int32_t input, const Shape *seen, Dnnl
   Binding *binding = kernel->binding;
   DnnlDesc view = NULL;
   if (leader != NULL && whole(kernel, input)) {
-    DnnlStatus status = binding->dnnl->memory_desc_clone(desc, leader);
-    return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
-                                  : kernel_fail(kernel, "describing a tensor", status);
+    GRAFT_TRY(kernel_check(kernel, binding->dnnl->memory_desc_clone(desc, leader), "describing a tensor"));
+    return kernel_operand(kernel, arg, input, NULL);
   }
-  int32_t code = leader != NULL && input == 1 ? onednn_any_layout(binding, kernel->node, seen, desc)
-                                              : onednn_row_major(binding, kernel->node, seen, desc);
-  if (code == GRAFT_OK) {
-    code = onednn_row_major(binding, kernel->node, seen, &view);
-  }
-  return code == GRAFT_OK ? kernel_operand(kernel, arg, input, view) : code;
+  bool failed = (leader != NULL && input == 1 ? onednn_any_layout(binding, kernel->node, seen, desc)
+                                              : onednn_row_major(binding, kernel->node, seen, desc)) ||
+                onednn_row_major(binding, kernel->node, seen, &view) || kernel_operand(kernel, arg, input, view);
+  return failed ? GRAFT_ERROR_RUN : GRAFT_OK;
 }
 
 /* One pixel per channel is a matrix: with axes of extent 1 behind, oneDNN cannot tell channels that are innermost from
@@ -125,97 +111,63 @@ static DnnlConstDesc leading_layout(const Kernel *kernel) {
 int32_t describe_binary(Kernel *kernel) {
   Binding *binding = kernel->binding;
   DnnlDesc second = NULL;
-  DnnlEnum algorithm = onednn_binary(graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), ""));
-  int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown binary algorithm", DNNL_SUCCESS) : GRAFT_OK;
+  DnnlEnum algorithm = onednn_binary(kernel_text(kernel, "algorithm"));
   Shape sources[2];
-  if (code == GRAFT_OK) {
-    code = source_shapes(kernel, sources);
+  if (algorithm == 0) {
+    return kernel_fail(kernel, "unknown binary algorithm", DNNL_SUCCESS);
   }
+  GRAFT_TRY(source_shapes(kernel, sources));
   DnnlConstDesc leader = leading_layout(kernel);
-  if (code == GRAFT_OK) {
-    code = add_source(kernel, 0, &sources[0], leader, &kernel->source);
-  }
-  if (code == GRAFT_OK) {
-    code = add_source(kernel, 1, &sources[1], leader, &second);
-  }
-  if (code == GRAFT_OK) {
-    code = leader == NULL ? onednn_row_major(binding, kernel->node, &kernel->shape, &kernel->target)
-                          : onednn_any_layout(binding, kernel->node, &kernel->shape, &kernel->target);
-  }
-  if (code == GRAFT_OK) {
-    code = kernel_attributes(kernel);
-  }
-  if (code == GRAFT_OK) {
+  bool failed = add_source(kernel, 0, &sources[0], leader, &kernel->source) ||
+                add_source(kernel, 1, &sources[1], leader, &second) ||
+                (leader == NULL ? onednn_row_major(binding, kernel->node, &kernel->shape, &kernel->target)
+                                : onednn_any_layout(binding, kernel->node, &kernel->shape, &kernel->target)) ||
+                kernel_attributes(kernel);
+  if (!failed) {
     DnnlStatus status = binding->dnnl->binary_primitive_desc_create(&kernel->recipe, binding->engine, algorithm,
                                                                   kernel->source, second, kernel->target, kernel->attr);
-    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a binary operator", status);
+    failed = kernel_check(kernel, status, "describing a binary operator");
   }
   binding->dnnl->memory_desc_destroy(second);
-  return code;
+  return failed ? GRAFT_ERROR_RUN : GRAFT_OK;
 }
 
 int32_t describe_softmax(Kernel *kernel) {
   static const NamedValue ALGORITHMS[] = {{"softmax", 196608}, {"log_softmax", 196609}};
   const Binding *binding = kernel->binding;
-  const char *name = graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), "");
   int64_t axis = graft_json_integer(graft_json_member(kernel->self->attributes, "axis"), -1);
-  DnnlEnum algorithm = onednn_named(ALGORITHMS, 2, name);
+  DnnlEnum algorithm = onednn_named(ALGORITHMS, 2, kernel_text(kernel, "algorithm"));
   if (algorithm == 0 || axis < 0 || axis >= kernel->shape.rank) {
     return kernel_fail(kernel, "'algorithm' or 'axis' is out of range", DNNL_SUCCESS);
   }
-  int32_t code = kernel_unary(kernel, (int32_t)axis);
-  if (code == GRAFT_OK) {
-    code = kernel_attributes(kernel);
-  }
-  if (code != GRAFT_OK) {
-    return code;
-  }
+  GRAFT_TRY(kernel_unary(kernel, (int32_t)axis));
   DnnlStatus status =
       binding->dnnl->softmax_forward_primitive_desc_create(&kernel->recipe, binding->engine, DNNL_INFERENCE, algorithm,
                                                          kernel->source, kernel->target, (int)axis, kernel->attr);
-  return described(kernel, status, "describing a softmax");
+  return kernel_described(kernel, status, "describing a softmax");
 }
 
-/* Rows are folded into one axis: [..., c] is normalised as [rows, c]. */
-static int32_t rows_of(Kernel *kernel, DnnlDesc *view) {
-  Shape folded = {.rank = 2, .sizes = {1, kernel->self->shape.sizes[kernel->self->shape.rank - 1]}};
-  for (int32_t i = 0; i < kernel->self->shape.rank - 1; i++) {
-    folded.sizes[0] *= kernel->self->shape.sizes[i];
-  }
-  kernel->shape = folded;
-  kernel->reshaped = true;
-  int32_t code = onednn_row_major(kernel->binding, kernel->node, &folded, &kernel->source);
-  if (code == GRAFT_OK) {
-    code = onednn_row_major(kernel->binding, kernel->node, &folded, &kernel->target);
-  }
-  return code == GRAFT_OK ? onednn_row_major(kernel->binding, kernel->node, &folded, view) : code;
-}
-
+/* Rows are folded into one axis. */
 int32_t describe_layer_normalization(Kernel *kernel) {
-  const Binding *binding = kernel->binding;
+  Binding *binding = kernel->binding;
   bool shifted = kernel->self->input_count == 3;
   unsigned flags = shifted ? DNNL_USE_SCALE | DNNL_USE_SHIFT : DNNL_USE_SCALE;
   DnnlDesc view = NULL;
-  int32_t code = rows_of(kernel, &view);
-  if (code == GRAFT_OK) {
-    code = kernel_operand(kernel, ARG_SRC, 0, view);
-  }
-  if (code == GRAFT_OK) {
-    code = kernel_attributes(kernel);
-  }
-  if (code == GRAFT_OK) {
-    code = kernel_operand(kernel, ARG_SCALE, 1, NULL);
-  }
-  if (code == GRAFT_OK && shifted) {
-    code = kernel_operand(kernel, ARG_SHIFT, 2, NULL);
-  }
-  if (code != GRAFT_OK) {
-    return code;
+  kernel->shape = onednn_fold_rows(&kernel->self->shape);
+  kernel->reshaped = true;
+  bool failed = onednn_row_major(binding, kernel->node, &kernel->shape, &kernel->source) ||
+                onednn_row_major(binding, kernel->node, &kernel->shape, &kernel->target) ||
+                onednn_row_major(binding, kernel->node, &kernel->shape, &view) ||
+                kernel_operand(kernel, ARG_SRC, 0, view) || kernel_attributes(kernel) ||
+                kernel_operand(kernel, ARG_SCALE, 1, NULL) ||
+                (shifted && kernel_operand(kernel, ARG_SHIFT, 2, NULL));
+  if (failed) {
+    return GRAFT_ERROR_RUN;
   }
   DnnlStatus status = binding->dnnl->layer_normalization_forward_primitive_desc_create(
       &kernel->recipe, binding->engine, DNNL_INFERENCE, kernel->source, kernel->target, NULL,
       kernel_number(kernel, "epsilon", 1e-5), flags, kernel->attr);
-  return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a layer normalization", status);
+  return kernel_check(kernel, status, "describing a layer normalization");
 }
 
 int32_t describe_lrn(Kernel *kernel) {
@@ -224,27 +176,18 @@ int32_t describe_lrn(Kernel *kernel) {
   if (size < 1 || size > INT32_MAX || kernel->shape.rank < 2) {
     return kernel_fail(kernel, "'size' is out of range", DNNL_SUCCESS);
   }
-  int32_t code = kernel_unary(kernel, 1);
-  if (code == GRAFT_OK) {
-    code = kernel_attributes(kernel);
-  }
-  if (code != GRAFT_OK) {
-    return code;
-  }
+  GRAFT_TRY(kernel_unary(kernel, 1));
   DnnlStatus status = binding->dnnl->lrn_forward_primitive_desc_create(
       &kernel->recipe, binding->engine, DNNL_INFERENCE, DNNL_LRN_ACROSS_CHANNELS, kernel->source, kernel->target, size,
       kernel_number(kernel, "alpha", 1e-4), kernel_number(kernel, "beta", 0.75), kernel_number(kernel, "k", 1),
       kernel->attr);
-  return described(kernel, status, "describing a local response normalization");
+  return kernel_described(kernel, status, "describing a local response normalization");
 }
 
 int32_t describe_batch_normalization(Kernel *kernel) {
   static const int32_t ARGS[] = {ARG_SCALE, ARG_SHIFT, ARG_MEAN, ARG_VARIANCE};
   const Binding *binding = kernel->binding;
   int32_t code = kernel_unary(kernel, kernel->shape.rank - 1);
-  if (code == GRAFT_OK) {
-    code = kernel_attributes(kernel);
-  }
   for (int32_t i = 0; i < 4 && code == GRAFT_OK; i++) {
     code = kernel_operand(kernel, ARGS[i], i + 1, NULL);
   }
@@ -254,7 +197,7 @@ int32_t describe_batch_normalization(Kernel *kernel) {
   DnnlStatus status = binding->dnnl->batch_normalization_forward_primitive_desc_create(
       &kernel->recipe, binding->engine, DNNL_INFERENCE, kernel->source, kernel->target,
       kernel_number(kernel, "epsilon", 1e-5), DNNL_USE_GLOBAL_STATS | DNNL_USE_SCALE | DNNL_USE_SHIFT, kernel->attr);
-  return described(kernel, status, "describing a batch normalization");
+  return kernel_described(kernel, status, "describing a batch normalization");
 }
 
 /* Whether a value lies with its channels innermost. */
@@ -310,21 +253,16 @@ int32_t describe_concat(Kernel *kernel) {
   if (axis < 0 || axis >= kernel->shape.rank) {
     return kernel_fail(kernel, "'axis' is out of range", DNNL_SUCCESS);
   }
-  int32_t code = onednn_any_layout(kernel->binding, kernel->node, &kernel->shape, &kernel->target);
-  if (code == GRAFT_OK) {
-    code = kernel_attributes(kernel);
-  }
-  if (code == GRAFT_OK) {
-    code = concat_sources(kernel, sources, &count);
-  }
-  if (code == GRAFT_OK) {
+  bool failed = onednn_any_layout(kernel->binding, kernel->node, &kernel->shape, &kernel->target) ||
+                kernel_attributes(kernel) || concat_sources(kernel, sources, &count);
+  if (!failed) {
     DnnlStatus status = binding->dnnl->concat_primitive_desc_create(
         &kernel->recipe, binding->engine, kernel->target, count, (int)axis,
         (DnnlConstDesc const *)sources, kernel->attr);
-    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a concatenation", status);
+    failed = kernel_check(kernel, status, "describing a concatenation");
   }
   for (int32_t i = 0; i < kernel->self->input_count; i++) {
     binding->dnnl->memory_desc_destroy(sources[i]);
   }
-  return code;
+  return failed ? GRAFT_ERROR_RUN : GRAFT_OK;
 }

@@ -23,14 +23,6 @@ static bool equal_shapes(const Shape *left, const Shape *right) {
          memcmp(left->sizes, right->sizes, (size_t)left->rank * sizeof left->sizes[0]) == 0;
 }
 
-static int64_t elements(const Shape *shape) {
-  int64_t total = 1;
-  for (int32_t i = 0; i < shape->rank; i++) {
-    total *= shape->sizes[i];
-  }
-  return total;
-}
-
 /* "sum" overwrites the operand: it must be ours, have its last reader here and be read nowhere else by this node. */
 static bool may_replace(const Kernel *kernel, int32_t input) {
   const Binding *binding = kernel->binding;
@@ -41,17 +33,17 @@ static bool may_replace(const Kernel *kernel, int32_t input) {
   for (int32_t i = 0; i < kernel->self->input_count; i++) {
     ours = ours && (i == input || kernel->self->inputs[i] != value);
   }
-  return ours && kernel->replaced < 0 && elements(&node->shape) == elements(&kernel->shape);
+  return ours && kernel->replaced < 0 && onednn_elements(&node->shape) == onednn_elements(&kernel->shape);
 }
 
 /* The operand's shape under the rank of the destination: the same, or with ones for the axes that it lacks. */
 static int32_t operand_shape(const Kernel *kernel, const Shape *shape, Shape *result) {
-  if (elements(shape) == elements(&kernel->shape)) {
+  if (onednn_elements(shape) == onednn_elements(&kernel->shape)) {
     *result = kernel->shape;
     return GRAFT_OK;
   }
   kernel_pad_rank(kernel, shape, result);
-  return elements(result) == elements(shape)
+  return onednn_elements(result) == onednn_elements(shape)
              ? GRAFT_OK
              : kernel_fail(kernel, "an operand of a post-operation does not fit the result", DNNL_SUCCESS);
 }
@@ -60,26 +52,20 @@ static int32_t append_operand(Kernel *kernel, DnnlPostOps post_ops, DnnlEnum alg
   Binding *binding = kernel->binding;
   const Shape *shape = kernel_shape(kernel, input);
   Shape seen;
-  int32_t code = operand_shape(kernel, shape, &seen);
-  if (code != GRAFT_OK) {
-    return code;
-  }
+  GRAFT_TRY(operand_shape(kernel, shape, &seen));
   DnnlDesc view = NULL;
   DnnlDesc wanted = NULL;
   if (!equal_shapes(shape, &seen)) {
-    code = onednn_row_major(binding, kernel->node, &seen, &view);
+    GRAFT_TRY(onednn_row_major(binding, kernel->node, &seen, &view));
   }
-  if (code == GRAFT_OK && algorithm == DNNL_BINARY_ADD && equal_shapes(&seen, &kernel->shape) &&
+  if (algorithm == DNNL_BINARY_ADD && equal_shapes(&seen, &kernel->shape) &&
       may_replace(kernel, input)) {
     kernel->replaced = kernel->self->inputs[input];
     kernel->replaced_view = view;
-    DnnlStatus status = binding->dnnl->post_ops_append_sum(post_ops, 1.0f, 0, DNNL_F32);
-    return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "appending a sum", status);
+    return kernel_check(kernel, binding->dnnl->post_ops_append_sum(post_ops, 1.0f, 0, DNNL_F32), "appending a sum");
   }
-  if (code == GRAFT_OK) {
-    code = kernel->reshaped ? onednn_row_major(binding, kernel->node, &seen, &wanted)
-                            : onednn_any_layout(binding, kernel->node, &seen, &wanted);
-  }
+  int32_t code = kernel->reshaped ? onednn_row_major(binding, kernel->node, &seen, &wanted)
+                                  : onednn_any_layout(binding, kernel->node, &seen, &wanted);
   if (code != GRAFT_OK) {
     binding->dnnl->memory_desc_destroy(view);
     return code;
@@ -87,7 +73,7 @@ static int32_t append_operand(Kernel *kernel, DnnlPostOps post_ops, DnnlEnum alg
   DnnlStatus status = binding->dnnl->post_ops_append_binary(post_ops, algorithm, wanted);
   binding->dnnl->memory_desc_destroy(wanted);
   code = kernel_operand(kernel, (ARG_POST_OP * (index + 1)) | ARG_SRC_1, input, view);
-  return status == DNNL_SUCCESS ? code : kernel_fail(kernel, "appending a post-operation", status);
+  return code == GRAFT_OK ? kernel_check(kernel, status, "appending a post-operation") : code;
 }
 
 static int32_t append(Kernel *kernel, DnnlPostOps post_ops, const JsonValue *row, int32_t index) {
@@ -104,7 +90,7 @@ static int32_t append(Kernel *kernel, DnnlPostOps post_ops, const JsonValue *row
   float alpha = (float)graft_json_number(graft_json_member(row, "alpha"), 0);
   float beta = (float)graft_json_number(graft_json_member(row, "beta"), 0);
   DnnlStatus status = kernel->binding->dnnl->post_ops_append_eltwise(post_ops, algorithm, alpha, beta);
-  return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "appending a post-operation", status);
+  return kernel_check(kernel, status, "appending a post-operation");
 }
 
 int32_t kernel_attributes(Kernel *kernel) {
@@ -122,13 +108,13 @@ int32_t kernel_attributes(Kernel *kernel) {
   if (status == DNNL_SUCCESS) {
     status = dnnl->post_ops_create(&post_ops);
   }
-  int32_t code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "creating attributes", status);
+  int32_t code = kernel_check(kernel, status, "creating attributes");
   for (int32_t i = 0; i < count && code == GRAFT_OK; i++) {
     code = append(kernel, post_ops, graft_json_item(rows, (size_t)i), i);
   }
   if (code == GRAFT_OK) {
     status = dnnl->primitive_attr_set_post_ops(kernel->attr, post_ops);
-    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "setting post-operations", status);
+    code = kernel_check(kernel, status, "setting post-operations");
   }
   if (post_ops != NULL) {
     dnnl->post_ops_destroy(post_ops);

@@ -17,15 +17,6 @@ static void pad_rank(const Shape *shape, int32_t rank, Shape *result) {
   }
 }
 
-/* Folds all axes but the last into one. */
-static Shape fold_rows(const Shape *shape) {
-  Shape folded = {.rank = 2, .sizes = {1, shape->sizes[shape->rank - 1]}};
-  for (int32_t i = 0; i < shape->rank - 1; i++) {
-    folded.sizes[0] *= shape->sizes[i];
-  }
-  return folded;
-}
-
 static int32_t read_product(Kernel *kernel, Product *product) {
   *product = (Product){.left_transposed = kernel_flag(kernel, "transpose_a"),
                        .right_transposed = kernel_flag(kernel, "transpose_b")};
@@ -37,9 +28,9 @@ static int32_t read_product(Kernel *kernel, Product *product) {
   }
   kernel->reshaped = true;
   if (right->rank == 2 && left->rank == rank && !product->left_transposed) {
-    product->left = fold_rows(left);
+    product->left = onednn_fold_rows(left);
     product->right = *right;
-    kernel->shape = fold_rows(&kernel->self->shape);
+    kernel->shape = onednn_fold_rows(&kernel->self->shape);
   } else {
     pad_rank(left, rank, &product->left);
     pad_rank(right, rank, &product->right);
@@ -61,11 +52,7 @@ static void swap_last(int64_t *values, int32_t rank) {
 /* Describes row-major bytes of `shape`, read with the last two axes swapped where `transposed`; swaps `shape` too. */
 static int32_t matrix_view(Kernel *kernel, Shape *shape, bool transposed, DnnlDesc *view) {
   int64_t strides[DNNL_MAX_RANK];
-  int64_t step = 1;
-  for (int32_t i = shape->rank - 1; i >= 0; i--) {
-    strides[i] = step;
-    step *= shape->sizes[i];
-  }
+  onednn_row_major_strides(shape, strides);
   if (transposed) {
     swap_last(strides, shape->rank);
     swap_last(shape->sizes, shape->rank);
@@ -78,27 +65,22 @@ static int32_t add_zeros(Kernel *kernel, int32_t arg, int32_t input, const Shape
   Binding *binding = kernel->binding;
   DnnlDesc view = NULL;
   int32_t buffer = -1;
-  int32_t code = onednn_row_major(binding, kernel->node, shape, desc);
-  if (code == GRAFT_OK) {
-    code = onednn_row_major(binding, kernel->node, shape, &view);
-  }
-  uint64_t bytes = code == GRAFT_OK ? binding->dnnl->memory_desc_get_size(*desc) : 0;
-  if (code == GRAFT_OK) {
-    code = onednn_new_buffer(binding, BUFFER_CONSTANT, bytes, &buffer);
-  }
-  if (code == GRAFT_OK) {
+  bool failed = onednn_row_major(binding, kernel->node, shape, desc) ||
+                onednn_row_major(binding, kernel->node, shape, &view) ||
+                onednn_new_buffer(binding, BUFFER_CONSTANT, binding->dnnl->memory_desc_get_size(*desc), &buffer);
+  if (!failed) {
     Buffer *zeros = &binding->buffers[buffer];
-    zeros->data = onednn_allocate(bytes);
+    zeros->data = onednn_allocate(zeros->bytes);
     zeros->owned = true;
-    code = zeros->data == NULL ? kernel_fail(kernel, "memory ran out", DNNL_SUCCESS)
-                               : onednn_store(binding, kernel->self->inputs[input], buffer, *desc, view);
-    if (code == GRAFT_OK) {
-      memset(zeros->data, 0, bytes);
+    failed = zeros->data == NULL ? kernel_fail(kernel, "memory ran out", DNNL_SUCCESS)
+                                 : onednn_store(binding, kernel->self->inputs[input], buffer, *desc, view);
+    if (!failed) {
+      memset(zeros->data, 0, zeros->bytes);
     }
   }
-  if (code != GRAFT_OK) {
+  if (failed) {
     binding->dnnl->memory_desc_destroy(view);
-    return code;
+    return GRAFT_ERROR_RUN;
   }
   return kernel_operand(kernel, arg, input, view);
 }
@@ -121,20 +103,14 @@ static int32_t add_matrix(Kernel *kernel, int32_t arg, int32_t input, Product *p
     return add_zeros(kernel, arg, input, shape, desc);
   }
   if (!constant && !transposed && shape->rank == given->rank && !kernel->copied) {
-    DnnlStatus status = binding->dnnl->memory_desc_clone(desc, current->desc);
-    return status == DNNL_SUCCESS ? kernel_operand(kernel, arg, input, NULL)
-                                  : kernel_fail(kernel, "describing a matrix", status);
+    GRAFT_TRY(kernel_check(kernel, binding->dnnl->memory_desc_clone(desc, current->desc), "describing a matrix"));
+    return kernel_operand(kernel, arg, input, NULL);
   }
-  int32_t code = matrix_view(kernel, shape, transposed, &view);
-  if (code == GRAFT_OK && constant) {
-    code = onednn_any_layout(binding, kernel->node, shape, desc);
-  } else if (code == GRAFT_OK) {
-    DnnlStatus status = binding->dnnl->memory_desc_clone(desc, view);
-    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a matrix", status);
-  }
-  if (code != GRAFT_OK) {
+  if (matrix_view(kernel, shape, transposed, &view) ||
+      (constant ? onednn_any_layout(binding, kernel->node, shape, desc)
+                : kernel_check(kernel, binding->dnnl->memory_desc_clone(desc, view), "describing a matrix"))) {
     binding->dnnl->memory_desc_destroy(view);
-    return code;
+    return GRAFT_ERROR_RUN;
   }
   return kernel_operand(kernel, arg, input, view);
 }
@@ -149,11 +125,9 @@ static int32_t add_bias(Kernel *kernel, DnnlDesc *desc) {
     return kernel_fail(kernel, "the bias has too many axes", DNNL_SUCCESS);
   }
   pad_rank(kernel_shape(kernel, 2), kernel->shape.rank, &shape);
-  int32_t code = onednn_row_major(kernel->binding, kernel->node, &shape, desc);
-  if (code == GRAFT_OK) {
-    code = onednn_row_major(kernel->binding, kernel->node, &shape, &view);
-  }
-  return code == GRAFT_OK ? kernel_operand(kernel, ARG_BIAS, 2, view) : code;
+  GRAFT_TRY(onednn_row_major(kernel->binding, kernel->node, &shape, desc));
+  GRAFT_TRY(onednn_row_major(kernel->binding, kernel->node, &shape, &view));
+  return kernel_operand(kernel, ARG_BIAS, 2, view);
 }
 
 int32_t describe_matmul(Kernel *kernel) {
@@ -161,28 +135,16 @@ int32_t describe_matmul(Kernel *kernel) {
   Product product;
   DnnlDesc right = NULL;
   DnnlDesc bias = NULL;
-  int32_t code = read_product(kernel, &product);
-  if (code == GRAFT_OK) {
-    code = add_matrix(kernel, ARG_SRC, 0, &product, &kernel->source);
-  }
-  if (code == GRAFT_OK) {
-    code = add_matrix(kernel, ARG_WEIGHTS, 1, &product, &right);
-  }
-  if (code == GRAFT_OK && kernel_flag(kernel, "bias")) {
-    code = add_bias(kernel, &bias);
-  }
-  if (code == GRAFT_OK) {
-    code = onednn_row_major(binding, kernel->node, &kernel->shape, &kernel->target);
-  }
-  if (code == GRAFT_OK) {
-    code = kernel_attributes(kernel);
-  }
-  if (code == GRAFT_OK) {
+  bool failed = read_product(kernel, &product) || add_matrix(kernel, ARG_SRC, 0, &product, &kernel->source) ||
+                add_matrix(kernel, ARG_WEIGHTS, 1, &product, &right) ||
+                (kernel_flag(kernel, "bias") && add_bias(kernel, &bias)) ||
+                onednn_row_major(binding, kernel->node, &kernel->shape, &kernel->target) || kernel_attributes(kernel);
+  if (!failed) {
     DnnlStatus status = binding->dnnl->matmul_primitive_desc_create(&kernel->recipe, binding->engine, kernel->source,
                                                                   right, bias, kernel->target, kernel->attr);
-    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a matrix product", status);
+    failed = kernel_check(kernel, status, "describing a matrix product");
   }
   binding->dnnl->memory_desc_destroy(right);
   binding->dnnl->memory_desc_destroy(bias);
-  return code;
+  return failed ? GRAFT_ERROR_RUN : GRAFT_OK;
 }

@@ -10,14 +10,6 @@ static int32_t keep(Binding *binding, int32_t node, int32_t buffer, DnnlDesc des
   return code;
 }
 
-static int64_t elements(const Shape *shape) {
-  int64_t total = 1;
-  for (int32_t i = 0; i < shape->rank; i++) {
-    total *= shape->sizes[i];
-  }
-  return total;
-}
-
 /* The bytes to describe anew, with their strides: as they lie, or row-major where the layout has inner blocks, which
  * only oneDNN's own tags may have. */
 static int32_t plain_source(Binding *binding, int32_t node, int64_t *strides, int32_t *buffer) {
@@ -26,10 +18,9 @@ static int32_t plain_source(Binding *binding, int32_t node, int64_t *strides, in
   const Stored *source = onednn_current(binding, value);
   const int64_t *found = NULL;
   bool plain = onednn_strides(binding, source->desc, &found);
-  int64_t step = 1;
-  for (int32_t i = shape->rank - 1; i >= 0; i--) {
-    strides[i] = plain ? found[i] : step;
-    step *= shape->sizes[i];
+  onednn_row_major_strides(shape, strides);
+  for (int32_t i = 0; plain && i < shape->rank; i++) {
+    strides[i] = found[i];
   }
   *buffer = source->buffer;
   return plain ? GRAFT_OK : onednn_fetch_row_major(binding, node, value, buffer);
@@ -42,18 +33,16 @@ int32_t onednn_reshape(Binding *binding, int32_t node) {
   const int64_t *strides = NULL;
   DnnlDesc desc = NULL;
   int32_t buffer = source->buffer;
-  if (elements(&binding->nodes[value].shape) != elements(&self->shape)) {
+  if (onednn_elements(&binding->nodes[value].shape) != onednn_elements(&self->shape)) {
     return onednn_fail(binding, node, "the shapes before and after have different sizes", DNNL_SUCCESS);
   }
   if (onednn_strides(binding, source->desc, &strides) &&
       binding->dnnl->memory_desc_reshape(&desc, source->desc, self->shape.rank, self->shape.sizes) == DNNL_SUCCESS) {
     return keep(binding, node, buffer, desc);
   }
-  int32_t code = onednn_fetch_row_major(binding, node, value, &buffer);
-  if (code == GRAFT_OK) {
-    code = onednn_row_major(binding, node, &self->shape, &desc);
-  }
-  return code == GRAFT_OK ? keep(binding, node, buffer, desc) : code;
+  GRAFT_TRY(onednn_fetch_row_major(binding, node, value, &buffer));
+  GRAFT_TRY(onednn_row_major(binding, node, &self->shape, &desc));
+  return keep(binding, node, buffer, desc);
 }
 
 int32_t onednn_transpose(Binding *binding, int32_t node) {
@@ -74,25 +63,21 @@ int32_t onednn_transpose(Binding *binding, int32_t node) {
   if (!valid) {
     return onednn_fail(binding, node, "'permutation' does not fit the shapes", DNNL_SUCCESS);
   }
-  int32_t code = plain_source(binding, node, before, &buffer);
+  GRAFT_TRY(plain_source(binding, node, before, &buffer));
   for (int32_t i = 0; i < shape->rank; i++) {
     strides[i] = before[graft_json_integer(graft_json_item(list, (size_t)i), 0)];
   }
   DnnlDesc desc = NULL;
-  if (code == GRAFT_OK) {
-    code = onednn_strided(binding, node, &self->shape, strides, &desc);
-  }
-  return code == GRAFT_OK ? keep(binding, node, buffer, desc) : code;
+  GRAFT_TRY(onednn_strided(binding, node, &self->shape, strides, &desc));
+  return keep(binding, node, buffer, desc);
 }
 
 static int32_t new_part(Binding *binding, int32_t of, uint64_t offset, uint64_t bytes, int32_t *part) {
   Buffer whole = binding->buffers[of];
-  int32_t code = onednn_new_buffer(binding, BUFFER_PART, bytes, part);
-  if (code == GRAFT_OK) {
-    binding->buffers[*part].index = whole.kind == BUFFER_PART ? whole.index : of;
-    binding->buffers[*part].offset = offset + (whole.kind == BUFFER_PART ? whole.offset : 0);
-  }
-  return code;
+  GRAFT_TRY(onednn_new_buffer(binding, BUFFER_PART, bytes, part));
+  binding->buffers[*part].index = whole.kind == BUFFER_PART ? whole.index : of;
+  binding->buffers[*part].offset = offset + (whole.kind == BUFFER_PART ? whole.offset : 0);
+  return GRAFT_OK;
 }
 
 int32_t onednn_slice(Binding *binding, int32_t node) {
@@ -109,20 +94,14 @@ int32_t onednn_slice(Binding *binding, int32_t node) {
   if (!valid) {
     return onednn_fail(binding, node, "'offsets' does not fit the shapes", DNNL_SUCCESS);
   }
-  int32_t code = plain_source(binding, node, strides, &buffer);
-  if (code != GRAFT_OK) {
-    return code;
-  }
+  GRAFT_TRY(plain_source(binding, node, strides, &buffer));
   uint64_t start = 0;
   for (int32_t i = 0; i < shape->rank; i++) {
     start += (uint64_t)(onednn_integer(binding, graft_json_item(offsets, (size_t)i), 0) * strides[i]);
   }
   DnnlDesc desc = NULL;
-  code = onednn_strided(binding, node, &self->shape, strides, &desc);
-  if (code != GRAFT_OK) {
-    return code;
-  }
-  code = new_part(binding, buffer, start * sizeof(float), binding->dnnl->memory_desc_get_size(desc), &buffer);
+  GRAFT_TRY(onednn_strided(binding, node, &self->shape, strides, &desc));
+  int32_t code = new_part(binding, buffer, start * sizeof(float), binding->dnnl->memory_desc_get_size(desc), &buffer);
   if (code != GRAFT_OK) {
     binding->dnnl->memory_desc_destroy(desc);
     return code;

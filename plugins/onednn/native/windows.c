@@ -12,14 +12,10 @@ static int32_t read_window(const Kernel *kernel, Window *window) {
   if (spatial < 1 || spatial > 3 || kernel_shape(kernel, 0)->rank != kernel->self->shape.rank) {
     return kernel_fail(kernel, "one to three spatial axes are needed", DNNL_SUCCESS);
   }
-  int32_t code = kernel_integers(kernel, "strides", spatial, 1, window->strides);
-  if (code == GRAFT_OK) {
-    code = kernel_integers(kernel, "dilates", spatial, 0, window->dilates);
-  }
-  if (code == GRAFT_OK) {
-    code = kernel_integers(kernel, "padding_l", spatial, 0, window->left);
-  }
-  return code == GRAFT_OK ? kernel_integers(kernel, "padding_r", spatial, 0, window->right) : code;
+  GRAFT_TRY(kernel_integers(kernel, "strides", spatial, 1, window->strides));
+  GRAFT_TRY(kernel_integers(kernel, "dilates", spatial, 0, window->dilates));
+  GRAFT_TRY(kernel_integers(kernel, "padding_l", spatial, 0, window->left));
+  return kernel_integers(kernel, "padding_r", spatial, 0, window->right);
 }
 
 /* ONNX's weights [m, c / groups, ...] as oneDNN's [groups, m / groups, c / groups, ...]: the same bytes. */
@@ -40,31 +36,21 @@ static int32_t weight_shape(const Kernel *kernel, Shape *shape) {
   return GRAFT_OK;
 }
 
-static int32_t add_weights(Kernel *kernel, const Shape *shape, bool biased) {
-  DnnlDesc view = NULL;
-  int32_t code = GRAFT_OK;
-  if (shape->rank != kernel_shape(kernel, 1)->rank) {
-    code = onednn_row_major(kernel->binding, kernel->node, shape, &view);
-  }
-  if (code == GRAFT_OK) {
-    code = kernel_operand(kernel, ARG_WEIGHTS, 1, view);
-  }
-  return code == GRAFT_OK && biased ? kernel_operand(kernel, ARG_BIAS, 2, NULL) : code;
-}
-
 /* Adds the operands, and describes source and target: oneDNN may choose their layouts. */
 static int32_t add_operands(Kernel *kernel, const Shape *weights, bool biased) {
+  Binding *binding = kernel->binding;
+  DnnlDesc view = NULL;
   if (biased && kernel->self->input_count < 3) {
     return kernel_fail(kernel, "the bias is missing", DNNL_SUCCESS);
   }
-  int32_t code = kernel_operand(kernel, ARG_SRC, 0, NULL);
-  if (code == GRAFT_OK) {
-    code = add_weights(kernel, weights, biased);
-  }
-  if (code == GRAFT_OK) {
-    code = onednn_any_layout(kernel->binding, kernel->node, kernel_shape(kernel, 0), &kernel->source);
-  }
-  return code == GRAFT_OK ? onednn_any_layout(kernel->binding, kernel->node, &kernel->shape, &kernel->target) : code;
+  bool grouped = weights->rank != kernel_shape(kernel, 1)->rank;
+  bool failed = kernel_operand(kernel, ARG_SRC, 0, NULL) ||
+                (grouped && onednn_row_major(binding, kernel->node, weights, &view)) ||
+                kernel_operand(kernel, ARG_WEIGHTS, 1, view) ||
+                (biased && kernel_operand(kernel, ARG_BIAS, 2, NULL)) ||
+                onednn_any_layout(binding, kernel->node, kernel_shape(kernel, 0), &kernel->source) ||
+                onednn_any_layout(binding, kernel->node, &kernel->shape, &kernel->target);
+  return failed ? GRAFT_ERROR_RUN : GRAFT_OK;
 }
 
 int32_t describe_convolution(Kernel *kernel) {
@@ -74,31 +60,20 @@ int32_t describe_convolution(Kernel *kernel) {
   DnnlDesc weight_desc = NULL;
   DnnlDesc bias_desc = NULL;
   bool biased = kernel_flag(kernel, "bias");
-  int32_t code = read_window(kernel, &window);
-  if (code == GRAFT_OK) {
-    code = weight_shape(kernel, &weights);
-  }
-  if (code == GRAFT_OK) {
-    code = add_operands(kernel, &weights, biased);
-  }
-  if (code == GRAFT_OK) {
-    code = onednn_any_layout(binding, kernel->node, &weights, &weight_desc);
-  }
-  if (code == GRAFT_OK && biased) {
-    code = onednn_row_major(binding, kernel->node, kernel_shape(kernel, 2), &bias_desc);
-  }
-  if (code == GRAFT_OK) {
-    code = kernel_attributes(kernel);
-  }
-  if (code == GRAFT_OK) {
+  bool failed = read_window(kernel, &window) || weight_shape(kernel, &weights) ||
+                add_operands(kernel, &weights, biased) ||
+                onednn_any_layout(binding, kernel->node, &weights, &weight_desc) ||
+                (biased && onednn_row_major(binding, kernel->node, kernel_shape(kernel, 2), &bias_desc)) ||
+                kernel_attributes(kernel);
+  if (!failed) {
     DnnlStatus status = binding->dnnl->convolution_forward_primitive_desc_create(
         &kernel->recipe, binding->engine, DNNL_INFERENCE, DNNL_CONVOLUTION_DIRECT, kernel->source, weight_desc, bias_desc,
         kernel->target, window.strides, window.dilates, window.left, window.right, kernel->attr);
-    code = status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, "describing a convolution", status);
+    failed = kernel_check(kernel, status, "describing a convolution");
   }
   binding->dnnl->memory_desc_destroy(weight_desc);
   binding->dnnl->memory_desc_destroy(bias_desc);
-  return code;
+  return failed ? GRAFT_ERROR_RUN : GRAFT_OK;
 }
 
 static const NamedValue POOLING[] = {{"max", 511}, {"average", 767}, {"average_exclude_padding", 1023}};
@@ -107,27 +82,15 @@ int32_t describe_pooling(Kernel *kernel) {
   Binding *binding = kernel->binding;
   Window window;
   int64_t size[DNNL_MAX_RANK];
-  const char *name = graft_json_string(graft_json_member(kernel->self->attributes, "algorithm"), "");
-  DnnlEnum algorithm = onednn_named(POOLING, sizeof POOLING / sizeof POOLING[0], name);
-  int32_t code = algorithm == 0 ? kernel_fail(kernel, "unknown pooling algorithm", DNNL_SUCCESS) : GRAFT_OK;
-  if (code == GRAFT_OK) {
-    code = read_window(kernel, &window);
+  DnnlEnum algorithm = onednn_named(POOLING, sizeof POOLING / sizeof POOLING[0], kernel_text(kernel, "algorithm"));
+  if (algorithm == 0) {
+    return kernel_fail(kernel, "unknown pooling algorithm", DNNL_SUCCESS);
   }
-  if (code == GRAFT_OK) {
-    code = kernel_integers(kernel, "kernel", kernel->self->shape.rank - 2, 1, size);
-  }
-  if (code == GRAFT_OK) {
-    code = kernel_unary(kernel, kernel_shape(kernel, 0)->rank - 1);
-  }
-  if (code == GRAFT_OK) {
-    code = kernel_attributes(kernel);
-  }
-  if (code != GRAFT_OK) {
-    return code;
-  }
+  GRAFT_TRY(read_window(kernel, &window));
+  GRAFT_TRY(kernel_integers(kernel, "kernel", kernel->self->shape.rank - 2, 1, size));
+  GRAFT_TRY(kernel_unary(kernel, kernel_shape(kernel, 0)->rank - 1));
   DnnlStatus status = binding->dnnl->pooling_forward_primitive_desc_create(
       &kernel->recipe, binding->engine, DNNL_INFERENCE, algorithm, kernel->source, kernel->target, window.strides, size,
       window.dilates, window.left, window.right, kernel->attr);
-  return status == DNNL_SUCCESS ? kernel_operand(kernel, ARG_SRC, 0, NULL)
-                                : kernel_fail(kernel, "describing a pooling", status);
+  return kernel_described(kernel, status, "describing a pooling");
 }

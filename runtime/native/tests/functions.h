@@ -3,11 +3,18 @@
 #define GRAFT_TESTS_FUNCTIONS_H
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "base/memory.h"
 #include "check.h"
 #include "program/program.h"
+
+#define UNUSED __attribute__((unused))
+/* A function as programs call it; it need not look at everything. */
+#define FUNCTION(name)                                                                                        \
+  static int32_t name(UNUSED GraftContext *context, UNUSED void *state, UNUSED const DLTensor *const *inputs, \
+                      UNUSED DLTensor *const *outputs)
 
 static inline int64_t count_of(const DLTensor *tensor) {
   int64_t count = 1;
@@ -40,9 +47,7 @@ static int32_t add_part(GraftContext *context, void *closure, int64_t begin, int
 }
 
 /* sum = left + right, in parallel; a single element is added to all. */
-static int32_t function_add(GraftContext *context, void *state, const DLTensor *const *inputs,
-                            DLTensor *const *outputs) {
-  (void)state;
+FUNCTION(function_add) {
   Add add = {inputs[0]->data, inputs[1]->data, outputs[0]->data, count_of(inputs[0]) != 1, count_of(inputs[1]) != 1};
   return context->api->parallel_for(context, count_of(outputs[0]), 1, add_part, &add);
 }
@@ -54,36 +59,20 @@ static int32_t fail_part(GraftContext *context, void *closure, int64_t begin, in
 }
 
 /* Every part fails; the error must be that of the first. */
-static int32_t function_fail_parts(GraftContext *context, void *state, const DLTensor *const *inputs,
-                                   DLTensor *const *outputs) {
-  (void)state;
-  (void)inputs;
-  (void)outputs;
+FUNCTION(function_fail_parts) {
   return context->api->parallel_for(context, 1000, 1, fail_part, NULL);
 }
 
-static int32_t function_fail(GraftContext *context, void *state, const DLTensor *const *inputs,
-                             DLTensor *const *outputs) {
-  (void)state;
-  (void)inputs;
-  (void)outputs;
+FUNCTION(function_fail) {
   return context->api->fail(context, "no luck with %d", 7);
 }
 
-static int32_t function_silent(GraftContext *context, void *state, const DLTensor *const *inputs,
-                               DLTensor *const *outputs) {
-  (void)context;
-  (void)state;
-  (void)inputs;
-  (void)outputs;
+FUNCTION(function_silent) {
   return 42;
 }
 
 /* The positions of the elements that are not 0. */
-static int32_t function_nonzero(GraftContext *context, void *state, const DLTensor *const *inputs,
-                                DLTensor *const *outputs) {
-  (void)state;
-  (void)outputs;
+FUNCTION(function_nonzero) {
   const float *data = inputs[0]->data;
   int64_t found = 0, length = count_of(inputs[0]);
   for (int64_t i = 0; i < length; i++) {
@@ -101,35 +90,23 @@ static int32_t function_nonzero(GraftContext *context, void *state, const DLTens
   return GRAFT_OK;
 }
 
-static int32_t function_twice(GraftContext *context, void *state, const DLTensor *const *inputs,
-                              DLTensor *const *outputs) {
+FUNCTION(function_twice) {
   int32_t status = function_nonzero(context, state, inputs, outputs);
   return status ? status : function_nonzero(context, state, inputs, outputs);
 }
 
-static int32_t function_forget(GraftContext *context, void *state, const DLTensor *const *inputs,
-                               DLTensor *const *outputs) {
-  (void)context;
-  (void)state;
-  (void)inputs;
-  (void)outputs;
+FUNCTION(function_forget) {
   return GRAFT_OK;
 }
 
 /* left[0] < right[0] */
-static int32_t function_less(GraftContext *context, void *state, const DLTensor *const *inputs,
-                             DLTensor *const *outputs) {
-  (void)context;
-  (void)state;
+FUNCTION(function_less) {
   *(uint8_t *)outputs[0]->data = *(const float *)inputs[0]->data < *(const float *)inputs[1]->data;
   return GRAFT_OK;
 }
 
 /* Input and output one element longer: [x..., n] where n is the length of the input. */
-static int32_t function_append(GraftContext *context, void *state, const DLTensor *const *inputs,
-                               DLTensor *const *outputs) {
-  (void)state;
-  (void)outputs;
+FUNCTION(function_append) {
   int64_t length = count_of(inputs[0]), longer = length + 1;
   float *data = context->api->allocate_output(context, 0, 1, &longer);
   if (!data) {
@@ -141,10 +118,7 @@ static int32_t function_append(GraftContext *context, void *state, const DLTenso
 }
 
 /* 1 where an optional second input is absent, else 2. */
-static int32_t function_present(GraftContext *context, void *state, const DLTensor *const *inputs,
-                                DLTensor *const *outputs) {
-  (void)context;
-  (void)state;
+FUNCTION(function_present) {
   *(float *)outputs[0]->data = inputs[1] ? 2.0f : 1.0f;
   return GRAFT_OK;
 }
@@ -269,6 +243,18 @@ static inline void check_floats(const DLTensor *tensor, const float *expected, i
   for (int64_t i = 0; i < count; i++) {
     CHECK(fabsf(((const float *)tensor->data)[i] - expected[i]) < 1e-6f);
   }
+}
+
+/* Runs a program on several threads at a time, at most 4, and destroys it. */
+static UNUSED void run_on_threads(GraftProgram *program, int count, void *(*run)(void *program)) {
+  pthread_t threads[4];
+  for (int i = 0; i < count; i++) {
+    CHECK(pthread_create(threads + i, NULL, run, program) == 0);
+  }
+  for (int i = 0; i < count; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  graft_program_destroy(program);
 }
 
 #endif

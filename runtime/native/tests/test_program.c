@@ -1,5 +1,4 @@
 /* Programs without control flow: running, errors of functions, dynamic outputs, threads, failing allocations. */
-#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,15 +60,7 @@ static void *run_often(void *program) {
 }
 
 static void test_several_threads_call_one_program(void) {
-  GraftProgram *program = must_create(straight, 3);
-  pthread_t threads[4];
-  for (int i = 0; i < 4; i++) {
-    CHECK(pthread_create(threads + i, NULL, run_often, program) == 0);
-  }
-  for (int i = 0; i < 4; i++) {
-    pthread_join(threads[i], NULL);
-  }
-  graft_program_destroy(program);
+  run_on_threads(must_create(straight, 3), 4, run_often);
 }
 
 /* Threads do not survive a fork: the child must notice, not wait for them. */

@@ -1,5 +1,4 @@
 /* Programs of symbolic shapes: hostile manifests, failing memory, plans, and threads with shapes of their own. */
-#include <pthread.h>
 
 #include "damage.h"
 
@@ -327,15 +326,7 @@ static void *run_shapes(void *program) {
 }
 
 static void test_threads_have_shapes_of_their_own(void) {
-  GraftProgram *program = must_create(rich, 2);
-  pthread_t threads[3];
-  for (int i = 0; i < 3; i++) {
-    CHECK(pthread_create(threads + i, NULL, run_shapes, program) == 0);
-  }
-  for (int i = 0; i < 3; i++) {
-    pthread_join(threads[i], NULL);
-  }
-  graft_program_destroy(program);
+  run_on_threads(must_create(rich, 2), 3, run_shapes);
 }
 
 int main(void) {

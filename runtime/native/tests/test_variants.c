@@ -1,5 +1,4 @@
 /* Variants of the entry: which of them takes a call, and manifests whose variants are none. */
-#include <pthread.h>
 
 #include "damage.h"
 
@@ -161,15 +160,7 @@ static void *run_everything(void *program) {
 }
 
 static void test_threads_choose_for_themselves(void) {
-  GraftProgram *program = must_create(three, 2);
-  pthread_t threads[3];
-  for (int i = 0; i < 3; i++) {
-    CHECK(pthread_create(threads + i, NULL, run_everything, program) == 0);
-  }
-  for (int i = 0; i < 3; i++) {
-    pthread_join(threads[i], NULL);
-  }
-  graft_program_destroy(program);
+  run_on_threads(must_create(three, 2), 3, run_everything);
 }
 
 static void test_every_failing_allocation_is_an_error(void) {

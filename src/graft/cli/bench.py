@@ -18,9 +18,9 @@ from graft.cli.common import (
     dims_argument,
     is_artifact,
     names_argument,
-    names_or_none,
     precision_option,
     switch_option,
+    threads_option,
     trust_options,
 )
 from graft.cli.isolation import isolation_option
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     default=None,
     help="Peers to measure in turns with it: onnxruntime, openvino, mnn, torch, iree.",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of all contestants; all available by default.")
+@threads_option("Threads of all contestants; all available by default.")
 @click.option("--seconds", type=click.FloatRange(min=0), default=3.0, show_default=True, help="The time for all.")
 @backend_options
 @click.option(
@@ -67,25 +67,21 @@ def command(
     roofline: bool,
     model: Path | None,
     compare: tuple[str, ...] | None,
-    threads: int | None,
     seconds: float,
-    backends: tuple[str, ...] | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
     dims: tuple[tuple[str, DimensionSpec | list[int]], ...],
-    precision: str,
 ) -> int:
     """Measure the latency of FILE, an artifact or a model."""
     if roofline:
-        return _roofline(state, threads or 1)
+        return _roofline(state, state.threads or 1)
     if file is None:
         raise click.UsageError("name a FILE to measure, or --roofline for the machine by itself")
     from graft.measure.latency import bench, bench_program
     from graft.runtime.inputs import inputs_of
 
-    program = load_artifact(state, file, threads) if is_artifact(file) else None
+    program = load_artifact(state, file) if is_artifact(file) else None
     if program is not None and state.switched_off:
         raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
-    if program is not None and precision != "float32":
+    if program is not None and state.precision != "float32":
         raise click.UsageError(f"'{file}' is compiled already: --precision is for models")
     bindings, ranges = bindings_and_ranges(dims)
     if program is not None and ranges:
@@ -94,7 +90,7 @@ def command(
     if source is None and compare:
         raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model to compare")
     if len(bindings) > 1 and program is None:
-        program = open_program(state, file, backends, shapes, threads, False, precision, ranges)
+        program = open_program(state, file, ranges)
     reports = []
     for binding in bindings:
         if source is None:
@@ -102,8 +98,8 @@ def command(
             report = bench_program(program, inputs_of(program, (), 0, binding), seconds)
         else:
             report = bench(
-                str(source), names_or_none(backends), program=program, compare=compare or (), threads=threads,
-                seconds=seconds, shapes=dict(shapes), dims={**ranges, **binding}, precision=precision,
+                str(source), state.backends, program=program, compare=compare or (), threads=state.threads,
+                seconds=seconds, shapes=dict(state.shapes), dims={**ranges, **binding}, precision=state.precision,
                 without=state.switched_off, manager=state.manager(),
             )  # fmt: skip
         reports.append(report)

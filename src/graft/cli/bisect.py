@@ -9,7 +9,6 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
@@ -17,7 +16,6 @@ from graft.cli.common import (
     comparison_options,
     compile_options,
     dim_option,
-    names_or_none,
     switch_option,
     values_and_ranges,
 )
@@ -57,11 +55,6 @@ def command(
     rtol: float,
     atol: float,
     given: tuple[tuple[str, str], ...],
-    backends: tuple[str, ...] | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimensionSpecs,
-    threads: int | None,
-    strict: bool,
 ) -> int:
     """Find the smallest part of MODEL that fails, and the passes at fault; exit 4 if there is one.
 
@@ -69,11 +62,11 @@ def command(
     """
     import graft
 
-    values, ranges = values_and_ranges(dims)
+    values, ranges = values_and_ranges(state.dims)
     report: BisectReport = graft.bisect(
-        str(model), names_or_none(backends), output=output, against=against,
-        inputs=feeds_of(model, given, shapes, ranges, values), shapes=dict(shapes), dims={**ranges, **values},
-        threads=threads, strict=strict, without=state.switched_off, isolation=dict(state.isolation) or None,
+        str(model), state.backends, output=output, against=against,
+        inputs=feeds_of(state, model, given, ranges, values), shapes=dict(state.shapes), dims={**ranges, **values},
+        threads=state.threads, strict=state.strict, without=state.switched_off, isolation=dict(state.isolation) or None,
         rtol=rtol, atol=atol, seconds=seconds, manager=state.manager(),
     )  # fmt: skip
     if state.json:

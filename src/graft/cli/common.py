@@ -53,6 +53,12 @@ class State:
     isolation: list[tuple[str, Isolation]] = field(default_factory=list)
     native: Native | None = None
     keys: Path | None = None
+    backends: list[str] | None = None
+    shapes: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    dims: list[tuple[str, DimensionSpec]] = field(default_factory=list)
+    threads: int | None = None
+    strict: bool = False
+    precision: str = "float32"
     _manager: PluginManager | None = None
 
     def manager(self) -> PluginManager:
@@ -201,6 +207,8 @@ def backend_options(command: Command) -> Command:
             "--backends",
             metavar="NAME[:OPTION=VALUE,...],...",
             type=names_argument,
+            callback=set_state("backends"),
+            expose_value=False,
             help="Backends in order of preference; if left out all that take part unnamed, by cost.",
         ),
         click.option(
@@ -209,6 +217,8 @@ def backend_options(command: Command) -> Command:
             metavar="NAME:1x3x224x224",
             type=shape_argument,
             multiple=True,
+            callback=set_state("shapes"),
+            expose_value=False,
             help="The shape of an input with symbolic dimensions.",
         ),
     )(command)
@@ -218,6 +228,7 @@ def dim_option(command: Command) -> Command:
     """Add what says of dimensions which numbers they have: ``--dim``."""
     return click.option(
         "--dim", "dims", metavar="NAME=128|1..512|OTHER", type=dim_argument, multiple=True,
+        callback=set_state("dims"), expose_value=False,
         help="The number or range of a symbolic dimension, or one that it is; without, every shape is possible.",
     )(command)  # fmt: skip
 
@@ -245,9 +256,19 @@ def comparison_options(command: Command) -> Command:
 def compile_options(command: Command) -> Command:
     """Add what steers compilation: ``--threads``, ``--strict``."""
     return _all(
-        click.option("--threads", type=click.IntRange(min=1), help="Threads of the program; all available by default."),
-        click.option("--strict", is_flag=True, help="Fail where a region would go to another backend."),
-    )(command)
+        threads_option("Threads of the program; all available by default."),
+        click.option(
+            "--strict", is_flag=True, callback=set_state("strict"), expose_value=False,
+            help="Fail where a region would go to another backend.",
+        ),
+    )(command)  # fmt: skip
+
+
+def threads_option(text: str) -> Callable[[Command], Command]:
+    """Return what adds ``--threads``, with what ``--help`` says of it."""
+    return click.option(
+        "--threads", type=click.IntRange(min=1), callback=set_state("threads"), expose_value=False, help=text
+    )
 
 
 def trust_options(command: Command) -> Command:
@@ -273,6 +294,8 @@ def precision_option(command: Command) -> Command:
         type=click.Choice(("float32", "bf16", "fp16", "tf32")),
         default="float32",
         show_default=True,
+        callback=set_state("precision"),
+        expose_value=False,
         help="Of float32 products in the built-in compiler; bf16 rounds factors and images to bfloat16.",
     )(command)
 
@@ -323,8 +346,3 @@ def is_artifact(path: Path) -> bool:
     """Whether a file is an artifact rather than a model, by its first bytes."""
     with path.open("rb") as file:
         return file.read(4) in ARTIFACT_MAGICS
-
-
-def names_or_none(names: Sequence[str] | None) -> list[str] | None:
-    """Return the names as the API takes them."""
-    return None if names is None else list(names)

@@ -14,7 +14,6 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
@@ -22,7 +21,6 @@ from graft.cli.common import (
     common_options,
     compile_options,
     dim_option,
-    names_or_none,
     numbers_argument,
     policy_of,
     policy_options,
@@ -38,7 +36,7 @@ from graft.report.quantities import size
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from graft.compiler.driver import CompiledModel
+    from graft.compiler.compiled_model import CompiledModel
     from graft.compiler.specialize import Specialize
     from graft.compiler.stitching.most_memory import Memory
     from graft.core.tuning.options import TuneReport
@@ -118,13 +116,7 @@ def command(
     /,
     model: Path,
     output: Path | None,
-    backends: tuple[str, ...] | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimensionSpecs,
     choices: tuple[tuple[str, list[int | tuple[int, int | None]]], ...],
-    threads: int | None,
-    strict: bool,
-    precision: str,
     plan_file: Path | None,
     coverage: tuple[str, float] | None,
     required: tuple[str, ...],
@@ -145,21 +137,20 @@ def command(
     from graft.cli.progress import tuning_bar
     from graft.compiler.api import compile_model
     from graft.compiler.request import Request
-    from graft.runtime.artifact import save
 
     if sources:
         return give_back(state, model, sources, output)
     _check_tuning(bool(tune or tune_seconds), no_tuned, bool(tune_dims))
     with tuning_bar(tune_seconds) if tune or tune_seconds else nullcontext(False) as tuning_options:
         request = Request(
-            names_or_none(backends),
-            shapes=dict(shapes),
-            dims=dict(dims),
+            state.backends,
+            shapes=dict(state.shapes),
+            dims=dict(state.dims),
             specialize=_joined(choices),
-            threads=threads,
+            threads=state.threads,
             target=target,
-            precision=precision,
-            strict=strict,
+            precision=state.precision,
+            strict=state.strict,
             memory=memory,
             cache=not no_cache,
             tune=tuning_options if isinstance(tuning_options, bool) else replace(tuning_options, dims=dict(tune_dims)),
@@ -173,17 +164,11 @@ def command(
             keep_weights=keep_weights,
         )
         compiled = compile_model(str(model), request)
-    failures = gate_failures(compiled.plan, coverage, required)
-    if failures:
+    if failures := gate_failures(compiled.plan, coverage, required):
         if state.json:
             print_json({"summary": compiled.plan.summary(), "failures": failures})
         return gate_code(failures)
-    path = output or model.with_suffix(".graft")
-    started = perf_counter()
-    keep_clear(path)
-    written = save(compiled.description, path)
-    seconds = {**compiled.seconds, "save": perf_counter() - started}
-    _tell(state, compiled, path, written, seconds, show_time)
+    _save(state, compiled, output or model.with_suffix(".graft"), show_time)
     return ExitCode.OK
 
 
@@ -200,12 +185,15 @@ def _joined(choices: Sequence[tuple[str, list[int | tuple[int, int | None]]]]) -
     return {name: [one for other, given in choices if other == name for one in given] for name, _ in choices}
 
 
-def _tell(
-    state: State, compiled: CompiledModel, path: Path, written: int, seconds: Mapping[str, float], show_time: bool
-) -> None:
-    """Print what was compiled, and what plugins report on their modules."""
+def _save(state: State, compiled: CompiledModel, path: Path, show_time: bool) -> None:
+    """Save the artifact, and print what was compiled and what plugins report on their modules."""
     from graft.plugins.registry.module_reports import module_reports
+    from graft.runtime.artifact import save
 
+    started = perf_counter()
+    keep_clear(path)
+    written = save(compiled.description, path)
+    seconds = {**compiled.seconds, "save": perf_counter() - started}
     reports = module_reports(compiled.description.modules, state.manager())
     if state.json:
         tuning = {} if compiled.tuning is None else {"tuning": _facts(compiled.tuning)}

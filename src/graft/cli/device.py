@@ -9,7 +9,6 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimensionSpecs,
     ExitCode,
     State,
     common_options,
@@ -50,7 +49,6 @@ def command(
     model: Path,
     board: str,
     tune: float | None,
-    dims: DimensionSpecs,
     given: tuple[tuple[str, str], ...],
 ) -> int:
     """Write MODEL as a C project, upload it to a board, run it there, and show what each call takes.
@@ -67,7 +65,7 @@ def command(
     chosen = board_named(board)
     if is_artifact(model):
         raise click.UsageError(f"'{model}' is compiled already, and not for '{board}'; give the model")
-    values, ranges = values_and_ranges(dims)
+    values, ranges = values_and_ranges(state.dims)
     numbers: dict[str, DimensionSpec] = {**ranges, **values}
     description = _description(state, model, chosen, tune, numbers)
     here = graft.compile(str(model), ["llvm"], dims=numbers, strict=True, manager=state.manager())

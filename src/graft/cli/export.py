@@ -17,7 +17,6 @@ from graft.cli.common import (
     common_options,
     dim_option,
     is_artifact,
-    names_or_none,
     switch_option,
     trust_options,
 )
@@ -152,28 +151,26 @@ def _program(
 ) -> tuple[ProgramDescription, Callable[[], Program]]:
     """Return the program of a file, or of a model compiled for the form, and what gives one that runs here."""
     if is_artifact(path):
-        options = {"backends": "-b", "shapes": "--shape", "dims": "--dim", "memory": "--memory"}
-        given = [option for key, option in options.items() if requested[key]]
+        options = {"-b": state.backends, "--shape": state.shapes, "--dim": state.dims, "--memory": requested["memory"]}
+        given = [option for option, value in options.items() if value]
         given += ["--target"] if requested["target"] != NATIVE else []
         given += ["--switch-off"] if state.switched_off else []
         if given:
             raise click.UsageError(f"'{path}' is compiled already; {', '.join(given)}: for models")
         from graft.runtime.artifact import read
 
-        return read(path), partial(load_artifact, state, path, None, strict=True)
+        return read(path), partial(load_artifact, state, path, strict=True)
     from graft.compiler.api import compile_model
     from graft.compiler.request import Request
     from graft.runtime.program import Program
 
     is_project = form == "c-project"
     if form == "wasm":
-        requested |= {
-            "target": WEB if requested["target"] == NATIVE else requested["target"],
-            "backends": requested["backends"] or ("llvm",),
-        }
+        requested |= {"target": WEB if requested["target"] == NATIVE else requested["target"]}
+        state.backends = state.backends or ["llvm"]
     memory: Memory = requested["memory"] or ("maximum" if is_project else "binding")
     request = Request(
-        names_or_none(requested["backends"]), shapes=dict(requested["shapes"]), dims=dict(requested["dims"]),
+        state.backends, shapes=dict(state.shapes), dims=dict(state.dims),
         target=requested["target"], memory=memory, without=state.switched_off, manager=state.manager(),
     )  # fmt: skip
     if form == "wasm":

@@ -11,14 +11,12 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
     common_options,
     dim_option,
     is_artifact,
-    names_or_none,
 )
 from graft.cli.output import print_json, print_table
 from graft.cli.sources import print_sources
@@ -29,8 +27,6 @@ from graft.report.quantities import dearer, knobs, shape, size
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-    from graft.core.graph.dimensions import Dims
 
 STAGES = ("loaded", "normalized", "partitioned")
 
@@ -52,9 +48,6 @@ def command(
     text: bool,
     disassemble: bool,
     source: bool,
-    backends: tuple[str, ...] | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimensionSpecs,
 ) -> int:
     """Show what FILE is, an artifact or a model."""
     if disassemble:
@@ -62,7 +55,7 @@ def command(
     elif source:
         print_sources(state, file)
     elif not is_artifact(file):
-        model = _model(state, file, stage, backends, dict(shapes), dict(dims))
+        model = _model(state, file, stage)
         if text:
             _print_text(state, model)
         else:
@@ -111,7 +104,7 @@ def _print_artifact(state: State, path: Path) -> None:
 def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
     from graft.report.arena import arena_text, peak_text
     from graft.runtime.caches import caches_of
-    from graft.runtime.procedure import SECRET, procedure_from_json, shape_texts
+    from graft.runtime.procedure import procedure_from_json, shape_texts
 
     entry, members = manifest["procedures"][0], manifest["members"]
     procedure = procedure_from_json(entry)
@@ -156,6 +149,13 @@ def _print_manifest(path: Path, manifest: dict[str, Any]) -> None:
             f"{one.name} {shape(shape_texts(one))}" for one in map(variant.tensors.__getitem__, variant.inputs)
         )
         click.echo(f"variant    {variant.name}: {inputs}; {len(variant.calls)} calls")
+    _print_modules(manifest)
+
+
+def _print_modules(manifest: dict[str, Any]) -> None:
+    from graft.runtime.procedure import SECRET
+
+    members = manifest["members"]
     rows = [
         (one["name"], one["kind"], len(one["functions"]), size(members[one["member"]]["size"]), one["plugin"],
          one["install"])
@@ -188,14 +188,8 @@ def _kernels(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{place}{call['function']}", dict(call["schedule"])
 
 
-def _model(
-    state: State,
-    path: Path,
-    stage: str,
-    backends: tuple[str, ...] | None,
-    shapes: dict[str, tuple[int, ...]],
-    dims: Dims,
-) -> ir.Model:
+def _model(state: State, path: Path, stage: str) -> ir.Model:
+    shapes, dims = dict(state.shapes), dict(state.dims)
     if stage == "loaded":
         from graft.core.importer.load import load
 
@@ -209,7 +203,7 @@ def _model(
     from graft.compiler.request import choose
     from graft.partition.placement.partitioner import partition
 
-    chosen = choose(names_or_none(backends), state.manager())
+    chosen = choose(state.backends, state.manager())
     prepare_for(model, chosen)
     return partition(model, chosen).model
 

@@ -13,13 +13,11 @@ import click
 from graft.cli.common import (
     MODEL,
     Command,
-    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
     common_options,
     dim_option,
-    names_or_none,
     policy_of,
     policy_options,
     precision_option,
@@ -92,10 +90,6 @@ def plan_model(
     state: State,
     /,
     model: Path,
-    backends: tuple[str, ...] | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimensionSpecs,
-    precision: str,
     why: bool,
     nodes: bool,
     explained: str | None,
@@ -110,7 +104,7 @@ def plan_model(
         from graft.compiler.explaining import explain
 
         _print_explanation(state, explain(
-            str(model), explained, names_or_none(backends), shapes=dict(shapes), dims=dict(dims),
+            str(model), explained, state.backends, shapes=dict(state.shapes), dims=dict(state.dims),
             policy=policy_of(requested), manager=state.manager(),
         ))  # fmt: skip
         return ExitCode.OK
@@ -118,8 +112,8 @@ def plan_model(
     from graft.compiler.request import Request
 
     request = Request(
-        names_or_none(backends), dict(shapes), precision=precision, policy=policy_of(requested), cache=False,
-        tuned=False, manager=state.manager(), dims=dict(dims),
+        state.backends, dict(state.shapes), precision=state.precision, policy=policy_of(requested), cache=False,
+        tuned=False, manager=state.manager(), dims=dict(state.dims),
     )  # fmt: skip
     result = partitioned(str(model), request)
     plan = result.plan

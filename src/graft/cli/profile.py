@@ -11,7 +11,6 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
@@ -54,20 +53,14 @@ def command(
     given: tuple[tuple[str, str], ...],
     runs: int,
     top: int,
-    backends: tuple[str, ...] | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimensionSpecs,
-    threads: int | None,
-    strict: bool,
-    precision: str,
 ) -> int:
     """Show which calls of FILE, an artifact or a model, take the time."""
     from graft.measure.roofline import achieved, measure_roofline, traffic_of
     from graft.runtime.devices import call_text
     from graft.runtime.inputs import inputs_of
 
-    values, ranges = values_and_ranges(dims)
-    program = open_program(state, file, backends, shapes, threads, strict, precision, ranges)
+    values, ranges = values_and_ranges(state.dims)
+    program = open_program(state, file, ranges)
     roofline = measure_roofline(program.threads) if find_spec("llvmlite") and find_spec("onnx_ir") else None
     feeds = inputs_of(program, given, 0, values)
     arrays = [feeds[one.name] for one in program.inputs]

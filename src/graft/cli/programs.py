@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graft.cli.common import State, is_artifact, names_or_none
+from graft.cli.common import State, is_artifact
 from graft.runtime.system.plugin_files import name_of
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from graft.core.graph.dimensions import DimensionSpec
     from graft.runtime.loaders import PluginFile
     from graft.runtime.program import Program
-
-Shapes = Sequence[tuple[str, tuple[int, ...]]]
 
 
 def input_argument(text: str) -> tuple[str, str]:
@@ -40,16 +38,7 @@ input_option = click.option(
 )
 
 
-def open_program(
-    state: State,
-    path: Path,
-    backends: Sequence[str] | None,
-    shapes: Shapes,
-    threads: int | None,
-    strict: bool,
-    precision: str = "float32",
-    ranges: Mapping[str, DimensionSpec] | None = None,
-) -> Program:
+def open_program(state: State, path: Path, ranges: Mapping[str, DimensionSpec] | None = None) -> Program:
     """Return the program of an artifact, or of a model compiled now; raise what the API raises."""
     if not is_artifact(path):
         import graft
@@ -57,27 +46,27 @@ def open_program(
         if state.native or state.keys:
             raise click.UsageError(f"'{path}' is a model: --native and --keys are for artifacts")
         return graft.compile(
-            str(path), names_or_none(backends), shapes=dict(shapes), threads=threads, strict=strict,
-            without=state.switched_off, precision=precision, manager=state.manager(), dims=ranges,
+            str(path), state.backends, shapes=dict(state.shapes), threads=state.threads, strict=state.strict,
+            without=state.switched_off, precision=state.precision, manager=state.manager(), dims=ranges,
             isolation=dict(state.isolation) or None,
         )  # fmt: skip
     given = {
-        "-b": backends,
-        "--shape": shapes,
+        "-b": state.backends,
+        "--shape": state.shapes,
         "a range of --dim": ranges,
-        "--precision": precision != "float32",
+        "--precision": state.precision != "float32",
         "--switch-off": state.switched_off,
     }
     if named := [option for option, value in given.items() if value]:
         verb = "is" if len(named) == 1 else "are"
         raise click.UsageError(f"'{path}' is compiled already: {', '.join(named)} {verb} for models")
-    return load_artifact(state, path, threads, strict)
+    return load_artifact(state, path, strict=state.strict)
 
 
 def feeds_of(
+    state: State,
     path: Path,
     given: Sequence[tuple[str, str]],
-    shapes: Shapes,
     ranges: Mapping[str, DimensionSpec],
     values: Mapping[str, int],
 ) -> dict[str, np.ndarray] | None:
@@ -89,14 +78,14 @@ def feeds_of(
     from graft.runtime.dtypes import dtype_name
     from graft.runtime.inputs import read_array
 
-    model = load(str(path), shapes=dict(shapes), dims=ranges)
+    model = load(str(path), shapes=dict(state.shapes), dims=ranges)
     types = {one.name or "": one.dtype for one in model.graph.inputs}
     dtypes = {name: None if one is None else dtype_name(one.numpy()) for name, one in types.items()}
     arrays = {name: read_array(name, text, dtypes.get(name)) for name, text in given}
     return arrays if arrays.keys() >= dtypes.keys() else {**sample_inputs(model, dims=values), **arrays}
 
 
-def load_artifact(state: State, path: Path, threads: int | None, strict: bool = False) -> Program:
+def load_artifact(state: State, path: Path, *, strict: bool = False) -> Program:
     """Return the program of an artifact; the loaders of ``--plugin`` files take part."""
     runtime = import_module("graft.runtime")
     loaders: list[PluginFile] = []
@@ -104,7 +93,7 @@ def load_artifact(state: State, path: Path, threads: int | None, strict: bool = 
         names = {name_of(Path(file)) for file in state.plugin_files}
         loaders += state.manager().files(names)
     program: Program = runtime.load(
-        path, threads=threads, strict=strict, loaders=loaders, isolation=dict(state.isolation) or None,
+        path, threads=state.threads, strict=strict, loaders=loaders, isolation=dict(state.isolation) or None,
         native=state.native, keys=state.keys,
     )  # fmt: skip
     return program

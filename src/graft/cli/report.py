@@ -9,14 +9,12 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
     common_options,
     dim_option,
     is_artifact,
-    names_or_none,
     policy_of,
     policy_options,
 )
@@ -37,9 +35,6 @@ def command(
     /,
     file: Path,
     output: Path | None,
-    backends: tuple[str, ...] | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimensionSpecs,
     **requested: Any,
 ) -> int:
     """Write a report on FILE, an artifact or a model: graph, placement, reasons, boundaries, contents.
@@ -62,8 +57,8 @@ def command(
         from graft.compiler.request import Request
 
         request = Request(
-            names_or_none(backends), dict(shapes), policy=policy_of(requested), cache=False, tuned=False,
-            manager=state.manager(), dims=dict(dims),
+            state.backends, dict(state.shapes), policy=policy_of(requested), cache=False, tuned=False,
+            manager=state.manager(), dims=dict(state.dims),
         )  # fmt: skip
         result = partitioned(str(file), request)
         report = report_on_model(file.name, result, state.manager())

@@ -9,7 +9,6 @@ import click
 
 from graft.cli.common import (
     MODEL,
-    DimensionSpecs,
     ExitCode,
     State,
     backend_options,
@@ -60,12 +59,6 @@ def command(
     steps: int | None,
     deadline: float | None,
     seed: int,
-    backends: tuple[str, ...] | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    dims: DimensionSpecs,
-    threads: int | None,
-    strict: bool,
-    precision: str,
 ) -> int:
     """Run FILE, an artifact or a model, once, and show its outputs.
 
@@ -73,8 +66,8 @@ def command(
     """
     from graft.runtime.inputs import facts, inputs_of, write_arrays
 
-    values, ranges = values_and_ranges(dims)
-    program = open_program(state, file, backends, shapes, threads, strict, precision, ranges)
+    values, ranges = values_and_ranges(state.dims)
+    program = open_program(state, file, ranges)
     feeds = inputs_of(program, given, seed, values)
     caches: list[dict[str, object]] = []
     if steps is None:

@@ -18,7 +18,6 @@ from graft.cli.common import (
     compile_options,
     dims_argument,
     is_artifact,
-    names_or_none,
     switch_option,
     trust_options,
 )
@@ -56,12 +55,8 @@ def command(
     per_region: bool,
     rtol: float,
     atol: float,
-    backends: tuple[str, ...] | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
     dims: tuple[tuple[str, DimensionSpec | list[int]], ...],
     given: tuple[tuple[str, str], ...],
-    threads: int | None,
-    strict: bool,
 ) -> int:
     """Compare FILE, an artifact or a model, with a reference; exit 4 where it differs by more than the tolerance."""
     import graft
@@ -72,22 +67,22 @@ def command(
             raise click.UsageError(f"'{file}' is an artifact; name the model that it came from with --model")
         if state.switched_off:
             raise click.UsageError(f"'{file}' is compiled already: --switch-off is for models")
-        program = load_artifact(state, file, threads, strict)
+        program = load_artifact(state, file, strict=state.strict)
     elif model is not None:
         raise click.UsageError(f"'{file}' is a model itself; --model goes with an artifact")
     bindings, ranges = bindings_and_ranges(dims)
     reports = [
         graft.verify(
             str(model or file),
-            names_or_none(backends),
+            state.backends,
             program=program,
             against=against,
             per_region=per_region,
-            inputs=feeds_of(model or file, given, shapes, ranges, binding),
-            shapes=dict(shapes),
+            inputs=feeds_of(state, model or file, given, ranges, binding),
+            shapes=dict(state.shapes),
             dims={**ranges, **binding},
-            threads=threads,
-            strict=strict,
+            threads=state.threads,
+            strict=state.strict,
             without=state.switched_off,
             isolation=dict(state.isolation) or None,
             rtol=rtol,

@@ -15,10 +15,11 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from graft.testkit.conformance.cases.outcome import Trial
 from graft.testkit.conformance.cases.variants import is_valid
+from graft.testkit.models.net import model_proto, typed
 
 OPSET = 24
 Shape = tuple[int, ...]
@@ -70,10 +71,8 @@ def _written(operator: str, row: Row) -> Trial | None:
             constants.append(numpy_helper.from_array(given, name))
     outputs = ["y", *(f"y{number}" for number in range(1, RESULTS.get(operator, 1)))]
     node = helper.make_node(operator, names, outputs, name="n", **row.attributes)
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in feeds.items()]
-    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
-    graph = helper.make_graph([node], "hard_shapes", inputs, results, constants)
-    proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", OPSET)])
+    inputs = [typed(name, array) for name, array in feeds.items()]
+    proto = model_proto([node], inputs, [helper.make_empty_tensor_value_info(one) for one in outputs], constants, OPSET)
     try:
         proto = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
     except onnx.shape_inference.InferenceError:

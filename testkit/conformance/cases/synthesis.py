@@ -16,23 +16,10 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from graft.patterns.language import (
-    Absent,
-    Alternative,
-    Both,
-    ConstantPattern,
-    Constrained,
-    InputPattern,
-    Named,
-    Not,
-    Operator,
-    Output,
-    Pattern,
-    Together,
-    Wildcard,
-)
+from graft.patterns import language
 from graft.patterns.value_constraints import Attributes, DtypeIs
 from graft.testkit.conformance.cases.outcome import Trial
+from graft.testkit.models.net import model_proto, typed
 
 Shape = tuple[int, ...]
 OPSET = 24
@@ -92,9 +79,7 @@ CONTENTS: dict[tuple[str, int], Callable[[Shape], npt.ArrayLike]] = {
 def attributes_of(op_type: str, shape: Shape) -> dict[str, Any]:
     """Return the attributes with which the operands of `OPERANDS` give the result's shape."""
     spatial = len(shape) - 2
-    if op_type == "Conv":
-        return {"pads": [1] * (2 * spatial), "kernel_shape": [3] * spatial}
-    if op_type in ("MaxPool", "AveragePool"):
+    if op_type in ("Conv", "MaxPool", "AveragePool"):
         return {"pads": [1] * (2 * spatial), "kernel_shape": [3] * spatial}
     if op_type == "Transpose":
         return {"perm": list(range(len(shape)))[::-1]}
@@ -116,7 +101,7 @@ class Writer:
     """The values of patterns: one pattern is one value, wherever it stands."""
 
     def value(
-        self, pattern: Pattern, shape: Shape, place: tuple[str, int], attributes: Mapping[str, Any], depth: int
+        self, pattern: language.Pattern, shape: Shape, place: tuple[str, int], attributes: Mapping[str, Any], depth: int
     ) -> str:
         """Write what a pattern matches and return its name."""
         if id(pattern) not in self.known:
@@ -125,53 +110,53 @@ class Writer:
         return self.known[id(pattern)]
 
     def _written(
-        self, pattern: Pattern, shape: Shape, place: tuple[str, int], attributes: Mapping[str, Any], depth: int
+        self, pattern: language.Pattern, shape: Shape, place: tuple[str, int], attributes: Mapping[str, Any], depth: int
     ) -> str:
         if depth > DEPTH:
             raise Unwritable("the pattern is deeper than the kit writes")
 
-        def go_on(inner: Pattern, **more: Any) -> str:
+        def go_on(inner: language.Pattern, **more: Any) -> str:
             return self.value(inner, shape, place, {**attributes, **more}, depth + 1)
 
         match pattern:
-            case Wildcard(target=None) | InputPattern():
+            case language.Wildcard(target=None) | language.InputPattern():
                 return self.operand(shape, place)
-            case Wildcard(target=target) if target is not None:
+            case language.Wildcard(target=target) if target is not None:
                 return go_on(target)
-            case Absent():
+            case language.Absent():
                 return ""
-            case ConstantPattern(value=value):
+            case language.ConstantPattern(value=value):
                 return self.constant(value, shape, place)
-            case Named(pattern=inner) | Output(node=inner, index=0):
+            case language.Named(pattern=inner) | language.Output(node=inner, index=0):
                 return go_on(inner)
-            case Constrained(pattern=inner, constraint=Attributes(wanted=wanted)):
+            case language.Constrained(pattern=inner, constraint=Attributes(wanted=wanted)):
                 return go_on(inner, **dict(wanted))
-            case Constrained(pattern=inner, constraint=constraint):
+            case language.Constrained(pattern=inner, constraint=constraint):
                 if isinstance(constraint, DtypeIs) and "float32" not in constraint.dtypes:
                     raise Unwritable(f"a value of type {' or '.join(constraint.dtypes)} is wanted")
                 return go_on(inner)
-            case Alternative(options=options):
+            case language.Alternative(options=options):
                 chosen = self.choices.get(len(self.options), 0)
                 self.options.append(len(options))
                 return go_on(options[min(chosen, len(options) - 1)])
-            case Both(left=left):
+            case language.Both(left=left):
                 return go_on(left)
-            case Not():
+            case language.Not():
                 return self.operand(shape, place)
-            case Operator():
+            case language.Operator():
                 return self.node(pattern, shape, attributes, depth)
             case _:
                 raise Unwritable(f"the kit cannot write a {type(pattern).__name__} pattern")
 
-    def node(self, pattern: Operator, shape: Shape, attributes: Mapping[str, Any], depth: int) -> str:
-        """Write an operator's node."""
+    def node(self, pattern: language.Operator, shape: Shape, attributes: Mapping[str, Any], depth: int) -> str:
+        """Write an operator's node; raise Unwritable where the kit knows too little of it."""
         if pattern.key or pattern.domain not in ("", "ai.onnx"):
             raise Unwritable(f"'{pattern.title}' is no operator of ONNX")
         chosen = self.choices.get(len(self.options), 0)
         self.options.append(len(pattern.names))
         op_type = pattern.names[min(chosen, len(pattern.names) - 1)]
         schema = onnx.defs.get_schema(op_type, OPSET)
-        wanted: Sequence[Pattern] = pattern.arguments or ()
+        wanted: Sequence[language.Pattern] = pattern.arguments or ()
         count = max(len(wanted), schema.min_input)
         shapes = OPERANDS[op_type](shape) if op_type in OPERANDS else [shape] * count
         if count > len(shapes):
@@ -214,23 +199,21 @@ class Writer:
         return name
 
 
-def written(pattern: Pattern, shape: Shape, choices: Mapping[int, int]) -> tuple[Trial, list[int]]:
-    """Return a model that a pattern matches, with a result of a shape, and how many options each alternative has."""
-    root = pattern.members[0] if isinstance(pattern, Together) else pattern
-    if isinstance(pattern, Together):
+def written(pattern: language.Pattern, shape: Shape, choices: Mapping[int, int]) -> tuple[Trial, list[int]]:
+    """Return a model that a pattern matches, with a result of a shape, and how many options each alternative has.
+
+    Raise Unwritable where there is none.
+    """
+    root = pattern.members[0] if isinstance(pattern, language.Together) else pattern
+    if isinstance(pattern, language.Together):
         raise Unwritable("the pattern has several results")
     writer = Writer(choices, np.random.default_rng(len(choices)))
     result = writer.value(root, shape, ("", 0), {}, 0)
     if not writer.nodes:
         raise Unwritable("the pattern matches no operator")
-    graph = helper.make_graph(
-        writer.nodes,
-        "instance",
-        [_info(name, array) for name, array in writer.inputs.items()],
-        [helper.make_empty_tensor_value_info(result)],
-        [numpy_helper.from_array(array, name) for name, array in writer.constants.items()],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    inputs = [typed(name, array) for name, array in writer.inputs.items()]
+    constants = (numpy_helper.from_array(array, name) for name, array in writer.constants.items())
+    proto = model_proto(writer.nodes, inputs, [helper.make_empty_tensor_value_info(result)], constants, OPSET)
     try:
         proto = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
         onnx.checker.check_model(proto)
@@ -239,7 +222,7 @@ def written(pattern: Pattern, shape: Shape, choices: Mapping[int, int]) -> tuple
     return Trial(proto, writer.inputs), writer.options
 
 
-def instances(pattern: Pattern, most: int = 24) -> Iterator[tuple[str, Trial]]:
+def instances(pattern: language.Pattern, most: int = 24) -> Iterator[tuple[str, Trial]]:
     """Give models that a pattern may match, with names: for each shape every option of every alternative in turn.
 
     Raises Unwritable if there is none.
@@ -266,7 +249,3 @@ def instances(pattern: Pattern, most: int = 24) -> Iterator[tuple[str, Trial]]:
                     continue
     if given == 0:
         raise reason or Unwritable("no shape fits")
-
-
-def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)

@@ -89,6 +89,7 @@ def test_what_a_text_says_and_what_says_nothing(source: str, shown: str | None) 
         (Operation("floordiv", Operation("add", A, 1), 2), "(a + 1)//2"),
         (Operation("floordiv", Operation("min", A, B), B), "min(a, b)//b"),
         (Operation("floordiv", -1, A), "(-1)//a"),
+        (Operation("mod", Operation("mod", A, B), 3), "(a%b)%3"),
         (Operation("min", A, Operation("min", B, 3)), "min(a, b, 3)"),
         (Operation("floordiv", A, Operation("mul", A, B)), "a//(a*b)"),
         (Operation("mul", A, Operation("floordiv", B, 2)), "a*(b//2)"),

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from graft.core.graph.view import NodeView
 from graft.core.machine.target import Target, target_named
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Lowering, Trait
-from graft.core.operators.images.convolution import OPERATORS
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_stages

@@ -14,17 +14,17 @@ def size_of(draw: Draw, x: Value, axis: int) -> Value:
     """Return the extent of an axis as a tensor of one element, in one of the ways in which exporters write it."""
     axis %= x.array.ndim
     if draw.chance(0.4):
-        return draw.call("Shape", x, start=axis, end=axis + 1)[0]
-    (shape,) = draw.call("Shape", x)
+        return draw.Shape(x, start=axis, end=axis + 1)
+    shape = draw.Shape(x)
     if draw.chance(0.5):
-        return draw.call("Gather", shape, draw.constant([axis]), axis=0)[0]
-    (one,) = draw.call("Gather", shape, draw.constant(np.int64(axis)), axis=0)
-    return draw.call("Unsqueeze", one, draw.constant([0]))[0]
+        return draw.Gather(shape, draw.constant([axis]), axis=0)
+    one = draw.Gather(shape, draw.constant(np.int64(axis)), axis=0)
+    return draw.Unsqueeze(one, draw.constant([0]))
 
 
 def scalar(draw: Draw, one: Value) -> Value:
     """Return a tensor of one element without an axis."""
-    return draw.call("Squeeze", one, draw.constant([0]))[0]
+    return draw.Squeeze(one, draw.constant([0]))
 
 
 def computed_size(draw: Draw, x: Value, axis: int) -> Value:
@@ -32,18 +32,18 @@ def computed_size(draw: Draw, x: Value, axis: int) -> Value:
     size = size_of(draw, x, axis)
     match draw.integer(0, 5):
         case 0:
-            return draw.call("Div", size, draw.constant([2]))[0]
+            return draw.Div(size, draw.constant([2]))
         case 1:
-            (less,) = draw.call("Sub", size, draw.constant([1]))
-            return draw.call("Max", less, draw.constant([0]))[0]
+            less = draw.Sub(size, draw.constant([1]))
+            return draw.Max(less, draw.constant([0]))
         case 2:
-            (rest,) = draw.call("Mod", size, draw.constant([draw.one_of((2, 3, 4))]))
-            return draw.call("Sub", size, rest)[0]
+            rest = draw.Mod(size, draw.constant([draw.one_of((2, 3, 4))]))
+            return draw.Sub(size, rest)
         case 3:
-            return draw.call("Min", size, draw.constant([draw.integer(1, 6)]))[0]
+            return draw.Min(size, draw.constant([draw.integer(1, 6)]))
         case 4:
-            (more,) = draw.call("Add", size, draw.constant([draw.integer(1, 3)]))
-            return draw.call("Div", more, draw.constant([2]))[0]
+            more = draw.Add(size, draw.constant([draw.integer(1, 3)]))
+            return draw.Div(more, draw.constant([2]))
         case _:
             return size
 
@@ -53,21 +53,21 @@ def run_time_slice(draw: Draw, x: Value) -> None:
     axis = an_axis(draw, x.array)
     bound = computed_size(draw, x, axis)
     if draw.chance(0.3):
-        (bound,) = draw.call("Neg", bound)
+        bound = draw.Neg(bound)
     start, end = (draw.constant([draw.integer(-2, 2)]), bound) if draw.chance(0.6) else (bound, draw.constant([2**31]))
     if draw.chance(0.15):
         step, (start, end) = draw.constant([-1]), (end, start)
     else:
         step = draw.constant([draw.one_of((1, 1, 1, 2, 3))])
-    draw.call("Slice", x, start, end, draw.constant([axis]), step, exact=True)
+    draw.Slice(x, start, end, draw.constant([axis]), step, exact=True)
 
 
 @moved("two_axis_slice", (2, 5))
 def two_axis_slice(draw: Draw, x: Value) -> None:
     first, second = draw.rng.permutation(x.array.ndim)[:2].tolist()
     starts = draw.constant([draw.integer(-1, 1), draw.integer(0, 1)])
-    (ends,) = draw.call("Concat", computed_size(draw, x, first), computed_size(draw, x, second), axis=0)
-    draw.call("Slice", x, starts, ends, draw.constant([first, second]), exact=True)
+    ends = draw.Concat(computed_size(draw, x, first), computed_size(draw, x, second), axis=0)
+    draw.Slice(x, starts, ends, draw.constant([first, second]), exact=True)
 
 
 @moved("copied_reshape", (1, 5))
@@ -82,7 +82,7 @@ def copied_reshape(draw: Draw, x: Value) -> None:
         if not divisors:
             raise Unfit
         tail = [-1, draw.one_of(divisors)]
-    draw.call("Reshape", x, draw.constant([0] * kept + tail), exact=True)
+    draw.Reshape(x, draw.constant([0] * kept + tail), exact=True)
 
 
 @moved("computed_reshape", (2, 5))
@@ -91,28 +91,25 @@ def computed_reshape(draw: Draw, x: Value) -> None:
     axis = draw.integer(0, x.array.ndim - 2)
     sizes = [size_of(draw, x, one) for one in range(x.array.ndim)]
     if draw.chance(0.5):
-        if draw.chance(0.5):
-            (joined,) = draw.call("Mul", sizes[axis], sizes[axis + 1])
-        else:
-            joined = draw.constant([-1])
+        joined = draw.Mul(sizes[axis], sizes[axis + 1]) if draw.chance(0.5) else draw.constant([-1])
         parts = [*sizes[:axis], joined, *sizes[axis + 2 :]]
     else:
         by = draw.one_of([one for one in (1, 2, 4) if x.array.shape[axis] % one == 0])
-        (part,) = draw.call("Div", sizes[axis], draw.constant([by]))
+        part = draw.Div(sizes[axis], draw.constant([by]))
         parts = [*sizes[:axis], part, draw.constant([by]), *sizes[axis + 1 :]]
-    (shape,) = draw.call("Concat", *parts, axis=0)
-    (y,) = draw.call("Reshape", x, shape, exact=True)
+    shape = draw.Concat(*parts, axis=0)
+    y = draw.Reshape(x, shape, exact=True)
     if draw.chance(0.3):
-        (whole,) = draw.call("Shape", x)
-        draw.call("Reshape", y, whole, exact=True)
+        whole = draw.Shape(x)
+        draw.Reshape(y, whole, exact=True)
 
 
 @moved("computed_expand", (0, 4))
 def computed_expand(draw: Draw, x: Value) -> None:
-    (shape,) = draw.call("Shape", a_float(draw, rank=(1, 4)) if draw.chance(0.5) else x)
+    shape = draw.Shape(a_float(draw, rank=(1, 4)) if draw.chance(0.5) else x)
     if draw.chance(0.5):
-        (shape,) = draw.call("Concat", draw.constant([draw.integer(1, 3)]), shape, axis=0)
-    draw.call("Expand", x, shape, exact=True)
+        shape = draw.Concat(draw.constant([draw.integer(1, 3)]), shape, axis=0)
+    draw.Expand(x, shape, exact=True)
 
 
 @moved("computed_tile", (1, 3))
@@ -121,7 +118,7 @@ def computed_tile(draw: Draw, x: Value) -> None:
     axis = draw.integer(0, x.array.ndim - 1)
     count = computed_size(draw, other, an_axis(draw, other.array))
     parts = [count if one == axis else draw.constant([1]) for one in range(x.array.ndim)]
-    draw.call("Tile", x, draw.call("Concat", *parts, axis=0)[0], exact=True)
+    draw.Tile(x, draw.Concat(*parts, axis=0), exact=True)
 
 
 @moved("computed_pad", (1, 4))
@@ -130,12 +127,12 @@ def computed_pad(draw: Draw, x: Value) -> None:
     axis = an_axis(draw, x.array)
     size = size_of(draw, x, axis)
     by = draw.constant([draw.one_of((2, 3, 4, 8))])
-    (width,) = draw.call("Mod", draw.call("Neg", size)[0], by)
+    width = draw.Mod(draw.Neg(size), by)
     zero = draw.constant([0])
     before, after = (width, zero) if draw.chance(0.3) else (zero, width)
-    (widths,) = draw.call("Concat", before, after, axis=0)
+    widths = draw.Concat(before, after, axis=0)
     mode = draw.one_of(("constant", "constant", "edge", "reflect", "wrap"))
-    draw.call("Pad", x, widths, None, draw.constant([axis]), mode=mode, exact=True)
+    draw.Pad(x, widths, None, draw.constant([axis]), mode=mode, exact=True)
 
 
 @moved("joined", (1, 5))
@@ -146,29 +143,29 @@ def joined(draw: Draw, x: Value) -> None:
         case 0:
             parts = [x, x]
         case 1:
-            (part,) = draw.call("Slice", x, draw.constant([1]), draw.constant([2**31]), draw.constant([axis]),
+            part = draw.Slice(x, draw.constant([1]), draw.constant([2**31]), draw.constant([axis]),
                                 exact=True)  # fmt: skip
             parts = [part, x]
         case _:
             shape = list(x.array.shape)
             shape[axis] = draw.integer(1, 5)
             parts = [x, draw.input(draw.floats(shape))]
-    draw.call("Concat", *parts, axis=axis, exact=True)
+    draw.Concat(*parts, axis=axis, exact=True)
 
 
 @moved("uneven_split")
 def uneven_split(draw: Draw, x: Value) -> None:
     axis, count = an_axis(draw, x.array), draw.integer(2, 3)
     if draw.chance(0.6):
-        parts = draw.call("Split", x, outputs=count, axis=axis, num_outputs=count, exact=True)
+        parts = draw.Split(x, outputs=count, axis=axis, num_outputs=count, exact=True)
     else:
         size = size_of(draw, x, axis)
-        (half,) = draw.call("Div", size, draw.constant([2]))
-        (rest,) = draw.call("Sub", size, half)
-        (sizes,) = draw.call("Concat", half, rest, axis=0)
-        parts = draw.call("Split", x, sizes, outputs=2, axis=axis, exact=True)
+        half = draw.Div(size, draw.constant([2]))
+        rest = draw.Sub(size, half)
+        sizes = draw.Concat(half, rest, axis=0)
+        parts = draw.Split(x, sizes, outputs=2, axis=axis, exact=True)
     if draw.chance(0.5):
-        draw.call("Concat", *reversed(parts), axis=axis, exact=True)
+        draw.Concat(*reversed(parts), axis=axis, exact=True)
 
 
 @moved("positions", (1, 4))
@@ -176,28 +173,28 @@ def positions(draw: Draw, x: Value) -> None:
     """The numbers of an axis, to gather with, to embed or to compare."""
     axis = an_axis(draw, x.array)
     end = scalar(draw, size_of(draw, x, axis))
-    (numbers,) = draw.call("Range", draw.constant(np.int64(0)), end, draw.constant(np.int64(draw.one_of((1, 1, 2)))))
+    numbers = draw.Range(draw.constant(np.int64(0)), end, draw.constant(np.int64(draw.one_of((1, 1, 2)))))
     match draw.integer(0, 3):
         case 0:
-            draw.call("Gather", x, numbers, axis=axis, exact=True)
+            draw.Gather(x, numbers, axis=axis, exact=True)
         case 1:
-            (wrapped,) = draw.call("Mod", numbers, draw.constant(np.int64(5)))
-            draw.call("Gather", draw.constant(draw.floats((5, draw.one_of((2, 3))))), wrapped, axis=0, exact=True)
+            wrapped = draw.Mod(numbers, draw.constant(np.int64(5)))
+            draw.Gather(draw.constant(draw.floats((5, draw.one_of((2, 3))))), wrapped, axis=0, exact=True)
         case 2:
-            column = draw.call("Unsqueeze", numbers, draw.constant([1]))[0]
-            draw.call("LessOrEqual", numbers, column)
+            column = draw.Unsqueeze(numbers, draw.constant([1]))
+            draw.LessOrEqual(numbers, column)
         case _:
-            draw.call("Cast", numbers, to=1)
+            draw.Cast(numbers, to=1)
 
 
 @moved("causal", (2, 4))
 def causal(draw: Draw, x: Value) -> None:
     """A triangle of the size of the last two axes, added before a softmax."""
     sizes = [size_of(draw, x, axis) for axis in (-2, -1)]
-    (shape,) = draw.call("Concat", *sizes, axis=0)
-    (ones,) = draw.call("Expand", draw.constant(np.array([[-100.0]], draw.real)), shape, exact=True)
-    (mask,) = draw.call("Trilu", ones, draw.constant(np.int64(draw.integer(0, 2))), upper=1, exact=True)
-    draw.call("Softmax", draw.call("Add", x, mask)[0], axis=draw.one_of((-1, -2)))
+    shape = draw.Concat(*sizes, axis=0)
+    ones = draw.Expand(draw.constant(np.array([[-100.0]], draw.real)), shape, exact=True)
+    mask = draw.Trilu(ones, draw.constant(np.int64(draw.integer(0, 2))), upper=1, exact=True)
+    draw.Softmax(draw.Add(x, mask), axis=draw.one_of((-1, -2)))
 
 
 def ceiling_pool(draw: Draw) -> None:
@@ -227,13 +224,13 @@ def open_resize(draw: Draw) -> None:
         more |= {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
     spatial = x.array.ndim - 2
     if draw.chance(0.5):
-        (lead,) = draw.call("Shape", x, start=0, end=2)
+        lead = draw.Shape(x, start=0, end=2)
         tail = [computed_size(draw, x, 2 + axis) for axis in range(spatial)]
-        (sizes,) = draw.call("Concat", lead, *tail, axis=0)
-        draw.call("Resize", x, None, None, sizes, exact=mode == "nearest", **more)
+        sizes = draw.Concat(lead, *tail, axis=0)
+        draw.Resize(x, None, None, sizes, exact=mode == "nearest", **more)
     else:
         scales = np.array([1, 1, *(draw.one_of((0.5, 1, 1.5, 2, 3)) for _ in range(spatial))], np.float32)
-        draw.call("Resize", x, None, draw.constant(scales), exact=mode == "nearest", **more)
+        draw.Resize(x, None, draw.constant(scales), exact=mode == "nearest", **more)
 
 
 EQUATIONS = (
@@ -249,11 +246,11 @@ def open_einsum(draw: Draw) -> None:
     x = a_float(draw, -20, 20, rank=(len(left.replace("...", "")), len(left.replace("...", ""))))
     sizes = dict(zip(left.replace("...", ""), x.array.shape, strict=True))
     if not right:
-        draw.call("Einsum", x, equation=equation)
+        draw.Einsum(x, equation=equation)
         return
     shape = [sizes.get(one, draw.integer(1, 4)) for one in right.replace("...", "")]
     y = x if tuple(shape) == x.array.shape and draw.chance(0.5) else draw.input(draw.floats(shape))
-    draw.call("Einsum", x, y, equation=equation)
+    draw.Einsum(x, y, equation=equation)
 
 
 def self_attention(draw: Draw) -> None:
@@ -272,9 +269,9 @@ def self_attention(draw: Draw) -> None:
     past = [draw.input(draw.floats((batch, groups, draw.integer(1, 3), size))) for _ in range(1)] * 2
     mask = draw.input(draw.floats((length, keys))) if draw.chance(0.3) else None
     if mask is None and draw.chance(0.3):
-        draw.call("Attention", q, k, v, None, *past, outputs=3, **more)
+        draw.Attention(q, k, v, None, *past, outputs=3, **more)
     else:
-        draw.call("Attention", q, k, v, mask, **more)
+        draw.Attention(q, k, v, mask, **more)
 
 
 def open_recurrence(draw: Draw) -> None:
@@ -298,7 +295,7 @@ def flattened(draw: Draw, x: Value) -> None:
     """A mean over all but the first axis, or over axes that are computed."""
     axes = [axis for axis in range(x.array.ndim) if draw.chance(0.5)] or [-1]
     kind = draw.one_of(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2", "ReduceLogSumExp"))
-    (total,) = draw.call(kind, x, draw.constant(axes), keepdims=1, exact=kind == "ReduceMax")
+    total = draw.call(kind, x, draw.constant(axes), keepdims=1, exact=kind == "ReduceMax")
     draw.call(draw.one_of(("Sub", "Mul", "Add")), x, total)
 
 
@@ -306,9 +303,9 @@ def flattened(draw: Draw, x: Value) -> None:
 def mean_by_size(draw: Draw, x: Value) -> None:
     """A sum divided by a count that is read from the shape."""
     axis = an_axis(draw, x.array)
-    (total,) = draw.call("ReduceSum", x, draw.constant([axis]), keepdims=draw.integer(0, 1))
-    (size,) = draw.call("CastLike", size_of(draw, x, axis), total)
-    draw.call("Div", total, size)
+    total = draw.ReduceSum(x, draw.constant([axis]), keepdims=draw.integer(0, 1))
+    size = draw.CastLike(size_of(draw, x, axis), total)
+    draw.Div(total, size)
 
 
 @moved("broadcast", (1, 4))
@@ -322,23 +319,23 @@ def broadcast(draw: Draw, x: Value) -> None:
 @moved("outer", (1, 2))
 def outer(draw: Draw, x: Value) -> None:
     """All pairs of the last axis, by two views of one value."""
-    (rows,) = draw.call("Unsqueeze", x, draw.constant([-1]))
-    (columns,) = draw.call("Unsqueeze", x, draw.constant([-2]))
+    rows = draw.Unsqueeze(x, draw.constant([-1]))
+    columns = draw.Unsqueeze(x, draw.constant([-2]))
     draw.call(draw.one_of(("Sub", "Mul", "Max")), rows, columns)
 
 
 @moved("chosen", (1, 3))
 def chosen(draw: Draw, x: Value) -> None:
     """As many as the data say: what is not zero, or what a condition takes."""
-    (mask,) = draw.call("Greater", x, draw.constant(draw.real(0.3)))
+    mask = draw.Greater(x, draw.constant(draw.real(0.3)))
     if draw.chance(0.5):
-        (places,) = draw.call("NonZero", mask)
+        places = draw.NonZero(mask)
         if draw.chance(0.5):
-            (rows,) = draw.call("Transpose", places, perm=[1, 0])
-            draw.call("GatherND", x, rows, exact=True)
+            rows = draw.Transpose(places, perm=[1, 0])
+            draw.GatherND(x, rows, exact=True)
     elif draw.chance(0.5):
-        (flat,) = draw.call("Reshape", mask, draw.constant([-1]))
-        draw.call("Compress", x, flat, exact=True)
+        flat = draw.Reshape(mask, draw.constant([-1]))
+        draw.Compress(x, flat, exact=True)
 
 
 @moved("largest_of_all", (1, 3))
@@ -347,7 +344,7 @@ def largest_of_all(draw: Draw, x: Value) -> None:
     if not x.exact:
         raise Unfit
     axis = an_axis(draw, x.array)
-    draw.call("TopK", x, computed_size(draw, x, axis), axis=axis, outputs=2, exact=True)
+    draw.TopK(x, computed_size(draw, x, axis), axis=axis, outputs=2, exact=True)
 
 
 @moved("instances", (3, 4))
@@ -374,8 +371,8 @@ def dequantised(draw: Draw, x: Value) -> None:
     axis = an_axis(draw, x.array) % x.array.ndim
     scales = draw.constant(draw.rng.integers(1, 4, (x.array.shape[axis],)).astype(draw.real) / draw.real(32))
     zero = draw.constant(draw.rng.integers(-9, 9, (x.array.shape[axis],)).astype(np.int8))
-    (y,) = draw.call("QuantizeLinear", x, scales, zero, axis=axis, exact=True)
-    draw.call("DequantizeLinear", y, scales, zero, axis=axis, exact=True)
+    y = draw.QuantizeLinear(x, scales, zero, axis=axis, exact=True)
+    draw.DequantizeLinear(y, scales, zero, axis=axis, exact=True)
 
 
 def whole_numbers(draw: Draw) -> None:
@@ -383,9 +380,9 @@ def whole_numbers(draw: Draw) -> None:
     m, k, n = draw.integer(1, 4), draw.integer(1, 6), draw.integer(1, 4)
     a = draw.input(draw.rng.integers(0, 255, (m, k)).astype(np.uint8))
     b = draw.input(draw.rng.integers(-128, 127, (k, n)).astype(np.int8))
-    (y,) = draw.call("MatMulInteger", a, b, draw.constant(np.uint8(draw.integer(0, 200))))
-    (y,) = draw.call("Cast", y, to=1)
-    draw.call("Mul", y, draw.constant(np.float32(0.001)))
+    y = draw.MatMulInteger(a, b, draw.constant(np.uint8(draw.integer(0, 200))))
+    y = draw.Cast(y, to=1)
+    draw.Mul(y, draw.constant(np.float32(0.001)))
 
 
 OPEN = (

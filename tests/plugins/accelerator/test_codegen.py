@@ -199,6 +199,15 @@ def test_a_random_layer_is_bit_equal(layer, machine, buffers):
     run_layers([layer], ["y"], machine, buffers)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_windows_that_read_padding_alone_are_bit_equal(groups):
+    x, y = (Activation(name, 2, 1, 1, scale=0.01) for name in "xy")
+    requantize = Requantize(np.array([-3844], np.int32), np.array([0.00637], np.float32), 0.6)
+    weights = np.array([89, 35] * (2 // groups)).reshape(2, 2 // groups, 1, 1)
+    layer = Convolution("layer", x, y, weights, requantize, (2, 1), (1, 0, 0, 0), groups=groups)
+    run_layers([layer], ["y"], DEFAULT, 1)
+
+
 # ---- Several layers -----------------------------------------------------------------------------------------------
 
 

@@ -121,10 +121,11 @@ def test_elementwise_errors_stay_within_what_is_stated(name):
 
 
 def test_every_elementwise_algorithm_has_a_stated_error_and_a_test():
-    from graft.plugins.onednn.eltwise import _TABLE
+    from graft.plugins.onednn.operators import ROWS as OPERATORS
 
     assert set(ROWS) == set(ELTWISE)
-    made = [build({}, [None, np.float32(3), np.float32(4)]) for build in _TABLE.values()]
+    builds = [row.eltwise for row in OPERATORS.values() if row.eltwise is not None]
+    made = [build({}, [None, np.float32(3), np.float32(4)]) for build in builds]
     assert {one.algorithm for one in made if one is not None} <= set(ELTWISE)
 
 

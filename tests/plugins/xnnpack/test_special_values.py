@@ -9,7 +9,7 @@ import pytest
 import graft
 from graft.partition.policy import Policy
 from graft.plugins.xnnpack.backend import XnnpackBackend
-from graft.plugins.xnnpack.operators import BINARY, POOLS, UNARY
+from graft.plugins.xnnpack.operators import ROWS
 from tests.plugins.c_library import model
 
 MISSING = XnnpackBackend().available()
@@ -17,15 +17,15 @@ needs_xnnpack = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 3e38, -3e38, 1e-8, 1.0, -1.0, 2.5, -2.5], np.float32)
 IMAGE, MATRIX = "float[1,2,4,4]", "float[4,2]"
 WEIGHTS = {"w": np.ones((2, 2, 1, 1), np.float32), "v": np.ones((2, 2), np.float32)}
-FORMS = {
-    **{name: f"y = {name}(x)|{IMAGE}" for name in (*UNARY, "Softmax")},
-    **{name: f"y = {name}(x, x)|{IMAGE}" for name in BINARY},
-    **{name: f"y = {name}<kernel_shape=[2,2], pads=[0,0,1,1]>(x)|{IMAGE}" for name in POOLS},
-    "GlobalAveragePool": "y = GlobalAveragePool(x)|float[1,2,1,1]",
-    "Conv": f"y = Conv(x, w)|{IMAGE}",
-    "MatMul": f"y = MatMul(x, v)|{MATRIX}",
-    "Gemm": f"y = Gemm(x, v)|{MATRIX}",
+KINDS = {
+    "binary": f"(x, x)|{IMAGE}",
+    "pool": f"<kernel_shape=[2,2], pads=[0,0,1,1]>(x)|{IMAGE}",
+    "global pool": "(x)|float[1,2,1,1]",
+    "convolution": f"(x, w)|{IMAGE}",
+    "matmul": f"(x, v)|{MATRIX}",
+    "gemm": f"(x, v)|{MATRIX}",
 }
+FORMS = {name: f"y = {name}{KINDS.get(row.kind, f'(x)|{IMAGE}')}" for name, row in ROWS.items()}
 
 
 def compiled(text: str, inputs: str, output: str, backend: str) -> graft.Program:
@@ -48,9 +48,9 @@ def test_nan_is_a_number_only_in_the_operators_that_say_so(name: str) -> None:
 
 
 @needs_xnnpack
-@pytest.mark.parametrize("name", [*UNARY, *BINARY])
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.is_elementwise or row.kind == "binary"])
 def test_what_is_a_number_or_infinite_is_right(name: str) -> None:
-    feeds = [np.ravel(one).copy() for one in np.meshgrid(SPECIAL, SPECIAL)][: 1 + (name in BINARY)]
+    feeds = [np.ravel(one).copy() for one in np.meshgrid(SPECIAL, SPECIAL)][: 1 + (ROWS[name].kind == "binary")]
     names = ["x", "z"][: len(feeds)]
     text, inputs = f"y = {name}({', '.join(names)})", ", ".join(f"float[144] {one}" for one in names)
     found, wanted = (compiled(text, inputs, "float[144]", one)(*feeds) for one in ("xnnpack", "llvm"))

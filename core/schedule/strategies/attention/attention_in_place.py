@@ -15,17 +15,7 @@ from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Rows
 from graft.core.schedule.strategies.attention.attention_parts import FactoredProduct
 from graft.core.schedule.strategies.nests.varying_nest import moves_by_one
-from graft.core.tensor_ir.ir import (
-    Buffer,
-    Constant,
-    Expression,
-    For,
-    Horizontal,
-    Let,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.visit import loads
 
 QUERIES = 4
@@ -38,7 +28,7 @@ class InPlace:
 
     scores: FactoredProduct
     values: FactoredProduct
-    outer: Sequence[Expression]
+    outer: Sequence[ir.Expression]
     lanes: int
 
     @property
@@ -47,29 +37,29 @@ class InPlace:
         scores, values = self.scores, self.values
         pairs = (scores.left, scores.term), (scores.right, scores.term), (values.right, values.axes[-1])
         found = [(load, variable) for factor, variable in pairs for load in loads(factor)]
-        whole = isinstance(scores.terms, Constant) and int(scores.terms.value) % self.lanes == 0
+        whole = isinstance(scores.terms, ir.Constant) and int(scores.terms.value) % self.lanes == 0
         return whole and all(load.mask is None and moves_by_one(load.indices[-1], place) for load, place in found)
 
-    def products(self, scored: Buffer, rows: Rows, keys: Keys) -> Statement:
+    def products(self, scored: ir.Buffer, rows: Rows, keys: Keys) -> ir.Statement:
         """Return the scores of a group of rows against a block of keys, one after another."""
-        number, key, scores = Variable("number"), Variable("key"), self.scores
-        assert isinstance(scores.terms, Constant), "heads of an unknown size"
+        number, key, scores = ir.Variable("number"), ir.Variable("key"), self.scores
+        assert isinstance(scores.terms, ir.Constant), "heads of an unknown size"
         places = {
             **scores.at_head(self.outer),
             scores.axes[-2]: b.add(rows.place, number),
             scores.axes[-1]: b.add(keys.begin, key),
         }
-        total: Expression | None = None
+        total: ir.Expression | None = None
         for begin in range(0, int(scores.terms.value), self.lanes):
             along = {**places, scores.term: ramp(b.index(begin), self.lanes)}
             left, right = (wide(vectorize_expression(one, along), self.lanes) for one in (scores.left, scores.right))
             total = b.multiply(left, right) if total is None else multiply_add(left, right, total)
         assert total is not None, "heads of no size"
-        value = Variable("products", total.type)
-        store = Store(scored, (number, key), Horizontal("add", value) if self.lanes > 1 else value)
-        return For(number, rows.count, "serial", For(key, keys.count, "serial", Let(value, total, store)))
+        value = ir.Variable("products", total.type)
+        store = ir.Store(scored, (number, key), ir.Horizontal("add", value) if self.lanes > 1 else value)
+        return ir.For(number, rows.count, "serial", ir.For(key, keys.count, "serial", ir.Let(value, total, store)))
 
-    def value(self, keys: Keys, column: Expression, cut: Expression | None) -> Expression:
+    def value(self, keys: Keys, column: ir.Expression, cut: ir.Expression | None) -> ir.Expression:
         """Return a vector of features from ``column`` on, of the key that is the product's term."""
         values = self.values
         places = {**values.at_head(self.outer), values.axes[-1]: column, values.term: b.add(keys.begin, values.term)}

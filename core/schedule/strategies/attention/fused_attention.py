@@ -32,19 +32,7 @@ from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, cho
 from graft.core.schedule.strategies.attention.attention_parts import Attention, analyse_attention
 from graft.core.schedule.strategies.attention.softmax_row import softmax_row
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
-from graft.core.tensor_ir.ir import (
-    Bitcast,
-    Block,
-    Buffer,
-    Constant,
-    Expression,
-    For,
-    Load,
-    Select,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate, bind
 from graft.core.tensor_ir.visit import substitute
 from graft.core.types import Type, element_bits
@@ -62,9 +50,9 @@ class _Rows:
     """A block of rows of one head: the tiles from ``first`` on, whose first row is ``start``."""
 
     outer: Outer
-    start: Expression
-    first: Expression
-    count: Expression
+    start: ir.Expression
+    first: ir.Expression
+    count: ir.Expression
 
 
 def schedule_attention(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled | None:
@@ -86,11 +74,11 @@ class Panels:
         dtype = "int32" if packs else parts.right.type.dtype
         self.buffer = scratch(name, dtype, self.columns.padded * self.terms)
 
-    def column(self, panel: Panel, vector: int) -> Expression:
+    def column(self, panel: Panel, vector: int) -> ir.Expression:
         """Return the first column of a vector of a panel."""
         return b.add(panel.begin, vector * self.tile.lanes)
 
-    def place(self, panel: Panel, term: Expression, vector: int) -> Expression:
+    def place(self, panel: Panel, term: ir.Expression, vector: int) -> ir.Expression:
         """Return where a vector of a panel stands in the buffer."""
         begin = b.multiply(panel.begin, self.terms)
         row = b.multiply(term, panel.vectors * self.tile.lanes)
@@ -98,7 +86,7 @@ class Panels:
 
     # ---- Filling ----
 
-    def fill(self, outer: Outer) -> Statement:
+    def fill(self, outer: Outer) -> ir.Statement:
         """Return the loops that copy the factor of one head into the panels."""
         copy = self._transposed if self._is_transposed() else self._copied
         return self.columns.over("parallel", lambda panel: copy(outer, panel))
@@ -107,16 +95,16 @@ class Panels:
         """Whether the factor is contiguous along the terms, in whole vectors."""
         right, lanes = self.parts.right, self.tile.lanes
         return (
-            isinstance(right, Load)
+            isinstance(right, ir.Load)
             and right.mask is None
             and right.indices[-1] is self.parts.depth[0].variable
             and lanes >= 4
             and self.parts.terms % (2 * lanes if self.packs else lanes) == 0
         )
 
-    def _copied(self, outer: Outer, panel: Panel) -> Statement:
+    def _copied(self, outer: Outer, panel: Panel) -> ir.Statement:
         term, lanes = self.parts.depth[0].variable, self.tile.lanes
-        fresh = Variable("term")
+        fresh = ir.Variable("term")
         row = substitute(self.parts.right, {term: fresh})
         if self.packs:
             row = packed_operand(rounded(self.parts.right), term, fresh, self.parts.terms, 2)
@@ -124,16 +112,16 @@ class Panels:
         for vector in range(panel.vectors):
             places = {**self._outer(outer), self.parts.column: ramp(self.column(panel, vector), lanes)}
             value = vectorize_expression(row, places, self.columns.mask(panel, vector))
-            stores.append(Store(self.buffer, (self.place(panel, fresh, vector),), wide(value, lanes)))
-        return For(fresh, b.index(self.terms), "serial", Block(tuple(stores)))
+            stores.append(ir.Store(self.buffer, (self.place(panel, fresh, vector),), wide(value, lanes)))
+        return ir.For(fresh, b.index(self.terms), "serial", ir.Block(tuple(stores)))
 
-    def _transposed(self, outer: Outer, panel: Panel) -> Statement:
+    def _transposed(self, outer: Outer, panel: Panel) -> ir.Statement:
         """Square tiles read along the terms and transposed in registers; columns beyond the last repeat the last."""
-        lanes, block = self.tile.lanes, Variable("terms")
+        lanes, block = self.tile.lanes, ir.Variable("terms")
         run = 2 * lanes if self.packs else lanes
         statements = []
         for vector in range(panel.vectors):
-            bindings: list[tuple[Variable, Expression]] = []
+            bindings: list[tuple[ir.Variable, ir.Expression]] = []
             rows = []
             for lane in range(lanes):
                 column = b.add(self.column(panel, vector), lane)
@@ -142,18 +130,18 @@ class Panels:
                 along = ramp(b.multiply(block, run), run)
                 places = {**self._outer(outer), self.parts.depth[0].variable: along, self.parts.column: column}
                 value = vectorize_expression(self.parts.right, places)
-                value = Bitcast(rounded(value), "int32") if self.packs else value
-                rows.append(Variable(f"r{lane}", value.type))
+                value = ir.Bitcast(rounded(value), "int32") if self.packs else value
+                rows.append(ir.Variable(f"r{lane}", value.type))
                 bindings.append((rows[-1], value))
             transposed = transpose(rows, bindings)
             stores = [
-                Store(self.buffer, (self.place(panel, b.add(b.multiply(block, lanes), step), vector),), value)
+                ir.Store(self.buffer, (self.place(panel, b.add(b.multiply(block, lanes), step), vector),), value)
                 for step, value in enumerate(transposed)
             ]
-            statements.append(bind(bindings, Block(tuple(stores))))
-        return For(block, b.index(self.parts.terms // run), "serial", Block(tuple(statements)))
+            statements.append(bind(bindings, ir.Block(tuple(stores))))
+        return ir.For(block, b.index(self.parts.terms // run), "serial", ir.Block(tuple(statements)))
 
-    def _outer(self, outer: Outer) -> dict[Variable, Expression]:
+    def _outer(self, outer: Outer) -> dict[ir.Variable, ir.Expression]:
         return {self.parts.axes[axis]: index for axis, index in outer.items()}
 
 
@@ -196,83 +184,89 @@ class AttentionScheduler:
         knobs = {"rows": self.tile.rows, "vectors": self.tile.vectors, "blocks": self.blocks.count}
         return Scheduled(self.kernel.function(instantiate(self._heads(), {})), knobs=knobs)
 
-    def _heads(self) -> Statement:
+    def _heads(self) -> ir.Statement:
         extents = {axis: self.parts.scores.shape[axis] for axis in self.parts.scores.outer}
         return nest("outer", extents, "parallel" if prod(extents.values()) >= MIN_HEADS else "serial", self._head)
 
-    def _head(self, outer: Outer) -> Statement:
-        def block(number: Expression) -> Statement:
+    def _head(self, outer: Outer) -> ir.Statement:
+        def block(number: ir.Expression) -> ir.Statement:
             first = self.blocks.begin(number)
             rounded_rows = (self.queries, self.weights) if self.packs else ()
             memory = (*rounded_rows, self.scores, self.factors)
             return allocate(memory, self._block(outer, first, b.subtract(self.blocks.begin(b.add(number, 1)), first)))
 
         whole = loop(self.blocks.count, block, "parallel", "block")
-        filled = Block((self.keys.fill(outer), self.features.fill(outer), whole))
+        filled = ir.Block((self.keys.fill(outer), self.features.fill(outer), whole))
         return allocate((self.keys.buffer, self.features.buffer), filled)
 
-    def _block(self, outer: Outer, first: Expression, count: Expression) -> Statement:
+    def _block(self, outer: Outer, first: ir.Expression, count: ir.Expression) -> ir.Statement:
         """The scores of a block of tiles, Softmax of its rows, and their product with the values."""
         start = self.rows.begin(first)
-        row = Variable("row")
+        row = ir.Variable("row")
         height = b.subtract(self.rows.begin(b.add(first, count)), start)
         softmax = softmax_row(
             self.scores, self.factors, row, self.tile.lanes, self.chains,
             empty_is_zero=self.parts.empty_is_zero, nan_is_zero=self.parts.nan_is_zero,
         )  # fmt: skip
-        before: tuple[Statement, ...] = ()
+        before: tuple[ir.Statement, ...] = ()
         if self.packs:
-            scores, term, query = self.parts.scores, self.parts.scores.depth[0].variable, Variable("query")
+            scores, term, query = self.parts.scores, self.parts.scores.depth[0].variable, ir.Variable("query")
             value = substitute(scores.left, self._point(scores, outer, b.add(start, query)))
-            before = (For(query, height, "serial", self._rounded(self.queries, query, value, term, scores.terms)),)
-            term = Variable("term")
-            value = Load(self.scores, (row, term))
-            softmax = Block((softmax, self._rounded(self.weights, row, value, term, self.keys.columns.padded)))
+            before = (ir.For(query, height, "serial", self._rounded(self.queries, query, value, term, scores.terms)),)
+            term = ir.Variable("term")
+            value = ir.Load(self.scores, (row, term))
+            softmax = ir.Block((softmax, self._rounded(self.weights, row, value, term, self.keys.columns.padded)))
         block = _Rows(outer, start, first, count)
-        return Block((*before, self._scores(block), For(row, height, "serial", softmax), self._values(block)))
+        return ir.Block((*before, self._scores(block), ir.For(row, height, "serial", softmax), self._values(block)))
 
-    def _rounded(self, rows: Buffer, row: Expression, value: Expression, term: Variable, terms: int) -> Statement:
+    def _rounded(
+        self, rows: ir.Buffer, row: ir.Expression, value: ir.Expression, term: ir.Variable, terms: int
+    ) -> ir.Statement:
         """Return what stores a row of ``terms`` values in bfloat16, zeros up to the end of the last vector."""
         lanes = self.tile.lanes
 
-        def vector(begin: Expression, mask: Expression | None) -> Statement:
+        def vector(begin: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
             place = ramp(begin, lanes)
             elements = wide(vectorize_expression(value, {term: place}, mask), lanes)
             if mask is not None:
-                elements = Select(mask, elements, wide(Constant(0.0, self.kind), lanes))
-            return Store(rows, (row, place), rounded(elements))
+                elements = ir.Select(mask, elements, wide(ir.Constant(0.0, self.kind), lanes))
+            return ir.Store(rows, (row, place), rounded(elements))
 
         return in_vectors("step", terms, lanes, vector)
 
-    def _scores(self, block: _Rows) -> Statement:
+    def _scores(self, block: _Rows) -> ir.Statement:
         """The product of queries and keys: what follows it is Softmax's, minus infinity behind the last key."""
         parts, lanes = self.parts.scores, self.tile.lanes
 
-        def left(row: Expression, own: Expression) -> Expression:
+        def left(row: ir.Expression, own: ir.Expression) -> ir.Expression:
             if self.packs:
                 return operand_at(self.queries, own, parts.depth[0].variable)
             return substitute(parts.left, self._point(parts, block.outer, row))
 
-        def store(point: list[Expression], own: Expression, total: Expression, mask: Expression | None) -> Statement:
+        def store(
+            point: list[ir.Expression], own: ir.Expression, total: ir.Expression, mask: ir.Expression | None
+        ) -> ir.Statement:
             score = wide(parts.epilogue.values(point, total, mask)[parts.epilogue.last], lanes)
             if mask is not None:
-                score = Select(mask, score, wide(Constant(float("-inf"), self.kind), lanes))
-            return Store(self.scores, (own, point[-1]), score)
+                score = ir.Select(mask, score, wide(ir.Constant(float("-inf"), self.kind), lanes))
+            return ir.Store(self.scores, (own, point[-1]), score)
 
         return self._product(self.keys, block, left, store)
 
-    def _values(self, block: _Rows) -> Statement:
+    def _values(self, block: _Rows) -> ir.Statement:
         """The product of weights and values, over the sum of the weights."""
         parts, lanes = self.parts.values, self.tile.lanes
         term = parts.depth[0].variable
 
-        def left(row: Expression, own: Expression) -> Expression:
-            return operand_at(self.weights, own, term) if self.packs else Load(self.scores, (own, term))
+        def left(row: ir.Expression, own: ir.Expression) -> ir.Expression:
+            return operand_at(self.weights, own, term) if self.packs else ir.Load(self.scores, (own, term))
 
-        def store(point: list[Expression], own: Expression, total: Expression, mask: Expression | None) -> Statement:
-            total = b.multiply(total, wide(Load(self.factors, (own,)), lanes))
+        def store(
+            point: list[ir.Expression], own: ir.Expression, total: ir.Expression, mask: ir.Expression | None
+        ) -> ir.Statement:
+            total = b.multiply(total, wide(ir.Load(self.factors, (own,)), lanes))
             value = parts.epilogue.values(point, total, mask)[parts.epilogue.last]
-            return Store(self.parts.output, tuple(point[axis] for axis in self.parts.order), value, mask)
+            return ir.Store(self.parts.output, tuple(point[axis] for axis in self.parts.order), value, mask)
 
         return self._product(self.features, block, left, store)
 
@@ -280,9 +274,9 @@ class AttentionScheduler:
         self,
         panels: Panels,
         block: _Rows,
-        left: Callable[[Expression, Expression], Expression],
-        store: Callable[[list[Expression], Expression, Expression, Expression | None], Statement],
-    ) -> Statement:
+        left: Callable[[ir.Expression, ir.Expression], ir.Expression],
+        store: Callable[[list[ir.Expression], ir.Expression, ir.Expression, ir.Expression | None], ir.Statement],
+    ) -> ir.Statement:
         """Return the loops over panels, then tiles of the rows of a block.
 
         ``left(row, own)`` is an element of a row, of which ``own`` is the number in the block;
@@ -292,17 +286,17 @@ class AttentionScheduler:
         start, depth = panels.parts.epilogue.initial, [Reduced(term, panels.terms)]
         multiply = Multiply("dot2_bf16") if self.packs else None
 
-        def tile(begin: Expression, height: int, panel: Panel) -> Statement:
+        def tile(begin: ir.Expression, height: int, panel: Panel) -> ir.Statement:
             shape = replace(panels.tile, rows=height, vectors=panel.vectors)
             local = b.subtract(begin, block.start)
 
-            def right(vector: int) -> Expression:
-                return Load(panels.buffer, (panels.place(panel, term, vector),))
+            def right(vector: int) -> ir.Expression:
+                return ir.Load(panels.buffer, (panels.place(panel, term, vector),))
 
-            def stored(row: int, vector: int, place: tuple[Expression, ...], totals: Buffer) -> Statement:
+            def stored(row: int, vector: int, place: tuple[ir.Expression, ...], totals: ir.Buffer) -> ir.Statement:
                 point = [*block.outer.values(), b.add(begin, row), ramp(panels.column(panel, vector), lanes)]
                 mask = panels.columns.mask(panel, vector)
-                return store(point, b.add(local, row), Load(totals, place), mask)
+                return store(point, b.add(local, row), ir.Load(totals, place), mask)
 
             return accumulate(
                 shape, self.kind, clear(shape, start), depth,
@@ -311,15 +305,15 @@ class AttentionScheduler:
                 multiply=multiply,
             )  # fmt: skip
 
-        def rows(panel: Panel) -> Statement:
-            step = Variable("tile")
+        def rows(panel: Panel) -> ir.Statement:
+            step = ir.Variable("tile")
             number = b.add(block.first, step)
             chosen = self.rows.choose(number, lambda height: tile(self.rows.begin(number), height, panel))
-            return For(step, block.count, "serial", chosen)
+            return ir.For(step, block.count, "serial", chosen)
 
         return panels.columns.over("parallel", rows)
 
-    def _point(self, parts: Contraction, outer: Outer, row: Expression) -> dict[Variable, Expression]:
+    def _point(self, parts: Contraction, outer: Outer, row: ir.Expression) -> dict[ir.Variable, ir.Expression]:
         assert parts.rows is not None, "attention with a single row"
         return {**{parts.axes[axis]: index for axis, index in outer.items()}, parts.axes[parts.rows]: row}
 

@@ -19,22 +19,7 @@ from graft.core.schedule.primitives.statements import LINE, multiply_add, ramp, 
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.tiling import halves
 from graft.core.schedule.strategies.contractions.varying_product_loops import Product
-from graft.core.tensor_ir.ir import (
-    Binary,
-    Bitcast,
-    Block,
-    Buffer,
-    CallExtern,
-    Cast,
-    Constant,
-    Expression,
-    For,
-    Horizontal,
-    Load,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate, bound
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
 
@@ -59,10 +44,10 @@ class Narrow:
     """
 
     product: Product
-    source: Load
-    scale: Expression
-    least: Expression
-    number: Variable
+    source: ir.Load
+    scale: ir.Expression
+    least: ir.Expression
+    number: ir.Variable
     block: int
     bits: int
     low: int
@@ -79,7 +64,7 @@ class Narrow:
         return self.terms // self.block
 
     @property
-    def column(self) -> Variable:
+    def column(self) -> ir.Variable:
         """The variable of the columns."""
         return self.product.axes[-1]
 
@@ -87,7 +72,7 @@ class Narrow:
     def width(self) -> int:
         """The number of columns."""
         width = self.product.shape[-1]
-        assert isinstance(width, Constant), "a number of columns that varies"
+        assert isinstance(width, ir.Constant), "a number of columns that varies"
         return int(width.value)
 
     @property
@@ -98,7 +83,7 @@ class Narrow:
     @property
     def is_shifted(self) -> bool:
         """Whether anything is to be added for digits of 0."""
-        return self.least != Constant(0, self.least.type)
+        return self.least != ir.Constant(0, self.least.type)
 
 
 def packed_digits(weights: np.ndarray, narrow: Narrow, columns: int) -> np.ndarray:
@@ -125,13 +110,13 @@ def _in_panels(rows: np.ndarray, columns: int) -> np.ndarray:
 class Packed:
     """What stands for a constant: its contents in panels, and their buffer."""
 
-    buffer: Buffer
+    buffer: ir.Buffer
     contents: np.ndarray
 
     @classmethod
-    def of(cls, source: Buffer, contents: np.ndarray) -> Packed:
+    def of(cls, source: ir.Buffer, contents: np.ndarray) -> Packed:
         """Return the packed form of a constant."""
-        return cls(Buffer(f"{source.name}_packed", str(contents.dtype), (b.index(contents.size),)), contents)
+        return cls(ir.Buffer(f"{source.name}_packed", str(contents.dtype), (b.index(contents.size),)), contents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +124,7 @@ class Panels:
     """The loops of a product, in panels of ``vectors`` vectors of ``lanes`` columns."""
 
     narrow: Narrow
-    packed: Mapping[Buffer, Packed]
+    packed: Mapping[ir.Buffer, Packed]
     lanes: int
     vectors: int
     sums: int
@@ -148,7 +133,7 @@ class Panels:
     """Rows of a chunk: so many stay in a cache for all panels."""
 
     @classmethod
-    def of(cls, narrow: Narrow, constants: Mapping[Buffer, np.ndarray], machine: Machine) -> Panels:
+    def of(cls, narrow: Narrow, constants: Mapping[ir.Buffer, np.ndarray], machine: Machine) -> Panels:
         """Return the loops for a machine, with the constants that they read in panels."""
         lanes = machine.vector_bytes // 4
         vectors = min(max(1, machine.registers // SHARE), narrow.width // lanes)
@@ -174,40 +159,40 @@ class Panels:
     def tallest(self) -> int:
         """The most rows of a tile."""
         height = self.narrow.product.height
-        return min(TALLEST, int(height.value)) if isinstance(height, Constant) else TALLEST
+        return min(TALLEST, int(height.value)) if isinstance(height, ir.Constant) else TALLEST
 
-    def body(self) -> Statement:
+    def body(self) -> ir.Statement:
         """Return all loops."""
         height = self.narrow.product.height
-        if isinstance(height, Constant) and int(height.value) <= self.most:
+        if isinstance(height, ir.Constant) and int(height.value) <= self.most:
             return self._chunk(b.index(0), height, int(height.value))
-        chunk = Variable("chunk")
+        chunk = ir.Variable("chunk")
         first = b.multiply(chunk, self.most)
         own = b.minimum(b.subtract(height, first), self.most)
         count = b.divide(b.add(height, self.most - 1), self.most)
-        return instantiate(For(chunk, count, "serial", self._chunk(first, own, self.most)), {})
+        return instantiate(ir.For(chunk, count, "serial", self._chunk(first, own, self.most)), {})
 
-    def _chunk(self, first: Expression, own: Expression, most: int) -> Statement:
+    def _chunk(self, first: ir.Expression, own: ir.Expression, most: int) -> ir.Statement:
         """Return the products of the rows from ``first`` on, of which there are ``own``, at the most ``most``."""
         narrow = self.narrow
         left = scratch("left", "float32", most * narrow.terms)
         sums = scratch("left_sums", "float32", most * narrow.blocks)
-        row, panel = Variable("row"), Variable("panel")
-        copied = For(row, own, "serial" if most == 1 else "parallel", self._copied(left, sums, row, first))
+        row, panel = ir.Variable("row"), ir.Variable("panel")
+        copied = ir.For(row, own, "serial" if most == 1 else "parallel", self._copied(left, sums, row, first))
         whole, rest = divmod(narrow.width // self.lanes, self.vectors)
 
-        def tiles(number: Expression, vectors: int) -> Statement:
+        def tiles(number: ir.Expression, vectors: int) -> ir.Statement:
             return self._tiles(_Place(left, sums, first, number, vectors), own)
 
-        parts: list[Statement] = [copied, For(panel, b.index(whole), "parallel", tiles(panel, self.vectors))]
+        parts: list[ir.Statement] = [copied, ir.For(panel, b.index(whole), "parallel", tiles(panel, self.vectors))]
         if rest:
             parts.append(tiles(b.index(whole), rest))
-        return instantiate(allocate((left, sums), Block(tuple(parts))), {})
+        return instantiate(allocate((left, sums), ir.Block(tuple(parts))), {})
 
-    def _copied(self, left: Buffer, sums: Buffer, row: Expression, first: Expression) -> Statement:
+    def _copied(self, left: ir.Buffer, sums: ir.Buffer, row: ir.Expression, first: ir.Expression) -> ir.Statement:
         """Return what copies a row of the left factor, less for digits that stand higher, and adds up its blocks."""
         narrow = self.narrow
-        lanes, block, step = gcd(narrow.block, self.lanes), Variable("block"), Variable("step")
+        lanes, block, step = gcd(narrow.block, self.lanes), ir.Variable("block"), ir.Variable("step")
         total = registers("total", "float32", lanes)
         place = (ramp(0, lanes),)
         term = b.add(b.multiply(block, narrow.block), b.multiply(step, lanes))
@@ -217,60 +202,64 @@ class Panels:
         value = substitute(narrow.product.left, values)
         value = vectorize_expression(value, {narrow.product.depth[0].variable: ramp(term, lanes)})
 
-        def copy(vector: list[Expression]) -> Statement:
-            shrunk = vector[0] if narrow.bits == 8 else Binary("mul", vector[0], _shares(lanes))
-            stored = Store(left, (ramp(b.add(b.multiply(row, narrow.terms), term), lanes),), shrunk)
-            return Block((stored, Store(total, place, b.add(vector[0], Load(total, place)))))
+        def copy(vector: list[ir.Expression]) -> ir.Statement:
+            shrunk = vector[0] if narrow.bits == 8 else ir.Binary("mul", vector[0], _shares(lanes))
+            stored = ir.Store(left, (ramp(b.add(b.multiply(row, narrow.terms), term), lanes),), shrunk)
+            return ir.Block((stored, ir.Store(total, place, b.add(vector[0], ir.Load(total, place)))))
 
-        ended = Load(total, place) if lanes == 1 else Horizontal("add", Load(total, place))
-        inside = Block((
-            Store(total, place, wide(b.constant(0, "float32"), lanes)),
-            For(step, b.index(narrow.block // lanes), "serial", bound("vector", [wide(value, lanes)], copy)),
-            Store(sums, (b.add(b.multiply(row, narrow.blocks), block),), ended),
+        ended = ir.Load(total, place) if lanes == 1 else ir.Horizontal("add", ir.Load(total, place))
+        inside = ir.Block((
+            ir.Store(total, place, wide(b.constant(0, "float32"), lanes)),
+            ir.For(step, b.index(narrow.block // lanes), "serial", bound("vector", [wide(value, lanes)], copy)),
+            ir.Store(sums, (b.add(b.multiply(row, narrow.blocks), block),), ended),
         ))  # fmt: skip
-        return For(block, b.index(narrow.blocks), "serial", allocate([total], inside))
+        return ir.For(block, b.index(narrow.blocks), "serial", allocate([total], inside))
 
-    def _tiles(self, place: _Place, own: Expression) -> Statement:
+    def _tiles(self, place: _Place, own: ir.Expression) -> ir.Statement:
         """Return the tiles of some columns of a panel, the highest first, each height with code of its own."""
-        done: Expression = b.index(0)
-        tiles: list[Statement] = []
-        heights = [TALLEST, int(own.value) % TALLEST] if isinstance(own, Constant) else halves(TALLEST)
+        done: ir.Expression = b.index(0)
+        tiles: list[ir.Statement] = []
+        heights = [TALLEST, int(own.value) % TALLEST] if isinstance(own, ir.Constant) else halves(TALLEST)
         for height in (one for one in heights if one):
             count = b.divide(b.subtract(own, done), height)
             if count != b.index(0):
-                number = Variable("tile")
+                number = ir.Variable("tile")
                 row = b.add(done, b.multiply(number, height))
-                tiles.append(For(number, count, "serial", self._tile(place, row, height)))
+                tiles.append(ir.For(number, count, "serial", self._tile(place, row, height)))
             done = b.add(done, b.multiply(count, height))
-        return Block(tuple(tiles))
+        return ir.Block(tuple(tiles))
 
-    def _tile(self, place: _Place, row: Expression, height: int) -> Statement:
+    def _tile(self, place: _Place, row: ir.Expression, height: int) -> ir.Statement:
         """Return the products of some rows by a panel: by as many of its columns at a time as registers hold."""
         across = min(place.vectors, max(1, self.sums // height))
         begins = range(0, place.vectors, across)
         ranges = (range(begin, min(begin + across, place.vectors)) for begin in begins)
-        return Block(tuple(_NarrowTile(self, place, row, height, vectors).body() for vectors in ranges))
+        return ir.Block(tuple(_NarrowTile(self, place, row, height, vectors).body() for vectors in ranges))
 
     # ---- What is read ----
 
-    def columns(self, panel: Expression, vector: int) -> Expression:
+    def columns(self, panel: ir.Expression, vector: int) -> ir.Expression:
         """Return the columns of a vector of a panel."""
         return ramp(b.add(b.multiply(panel, self.vectors * self.lanes), vector * self.lanes), self.lanes)
 
-    def of_block(self, value: Expression, block: Expression, panel: Expression, vector: int) -> Expression:
+    def of_block(self, value: ir.Expression, block: ir.Expression, panel: ir.Expression, vector: int) -> ir.Expression:
         """Return the value that a vector of columns has for a block."""
         narrow, size = self.narrow, self.vectors * self.lanes
         begin = b.multiply(b.add(b.multiply(panel, narrow.blocks), block), size)
         place = ramp(b.add(begin, vector * self.lanes), self.lanes)
 
-        def read(node: Expression) -> Expression:
-            is_packed = isinstance(node, Load) and node.buffer in self.packed
-            return Load(self.packed[node.buffer].buffer, (place,)) if is_packed and isinstance(node, Load) else node
+        def read(node: ir.Expression) -> ir.Expression:
+            is_packed = isinstance(node, ir.Load) and node.buffer in self.packed
+            return (
+                ir.Load(self.packed[node.buffer].buffer, (place,)) if is_packed and isinstance(node, ir.Load) else node
+            )
 
         values = {narrow.column: self.columns(panel, vector), narrow.number: block}
         return wide(vectorize_expression(ExpressionMap(read)(value), values), self.lanes)
 
-    def groups(self, panel: Expression, block: Expression, group: Expression) -> tuple[Expression, Expression]:
+    def groups(
+        self, panel: ir.Expression, block: ir.Expression, group: ir.Expression
+    ) -> tuple[ir.Expression, ir.Expression]:
         """Return the number of a group of terms in its row, and that of its first element of weights."""
         narrow = self.narrow
         own = b.add(b.multiply(block, narrow.block // narrow.group), group)
@@ -283,28 +272,28 @@ class Panels:
         return self.vectors * self.lanes * (self.narrow.group if self.narrow.bits == 8 else 1)
 
 
-def _own(narrow: Narrow) -> tuple[Variable, Variable]:
+def _own(narrow: Narrow) -> tuple[ir.Variable, ir.Variable]:
     return narrow.number, narrow.column
 
 
-def _shares(lanes: int) -> Expression:
+def _shares(lanes: int) -> ir.Expression:
     """Return what the left factors of a vector of terms are multiplied by: 1, 1/16, 1/256, 1/4096, 1, ..."""
-    place = Cast(Binary("and", ramp(0, lanes), wide(b.index(HALF - 1), lanes)), "int32")
-    exponent = Binary(
-        "sub", wide(b.constant(127, "int32"), lanes), Binary("mul", place, wide(b.constant(4, "int32"), lanes))
+    place = ir.Cast(ir.Binary("and", ramp(0, lanes), wide(b.index(HALF - 1), lanes)), "int32")
+    exponent = ir.Binary(
+        "sub", wide(b.constant(127, "int32"), lanes), ir.Binary("mul", place, wide(b.constant(4, "int32"), lanes))
     )
-    return Bitcast(Binary("shl", exponent, wide(b.constant(23, "int32"), lanes)), "float32")
+    return ir.Bitcast(ir.Binary("shl", exponent, wide(b.constant(23, "int32"), lanes)), "float32")
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where tiles find their factors: copies of left ones and their sums, and a panel, of ``vectors`` vectors."""
 
-    left: Buffer
-    sums: Buffer
-    first: Expression
+    left: ir.Buffer
+    sums: ir.Buffer
+    first: ir.Expression
     """The row of the result that row 0 of the copies is."""
-    panel: Expression
+    panel: ir.Expression
     vectors: int
 
 
@@ -317,24 +306,24 @@ class _NarrowTile:
 
     panels: Panels
     place: _Place
-    row: Expression
+    row: ir.Expression
     height: int
     vectors: range
 
-    def body(self) -> Statement:
+    def body(self) -> ir.Statement:
         """Return the loops over blocks of terms, and what is stored."""
-        narrow, block, group = self.panels.narrow, Variable("block"), Variable("group")
+        narrow, block, group = self.panels.narrow, ir.Variable("block"), ir.Variable("group")
         count = self.height * len(self.vectors) * self.panels.lanes
         totals, sums = registers("totals", "float32", count), registers("sums", "float32", self._turns * count)
         initial = wide(narrow.product.epilogue.initial, self.panels.lanes)
-        inside = Block((
+        inside = ir.Block((
             *self._begun(sums, block),
-            For(group, b.index(narrow.block // narrow.group), "serial", self._group(sums, block, group)),
+            ir.For(group, b.index(narrow.block // narrow.group), "serial", self._group(sums, block, group)),
             *self._scaled(sums, totals, block),
         ))  # fmt: skip
-        return allocate((totals, sums), Block((
-            *(Store(totals, self._at(row, vector), initial) for row, vector in self._places),
-            For(block, b.index(narrow.blocks), "serial", inside),
+        return allocate((totals, sums), ir.Block((
+            *(ir.Store(totals, self._at(row, vector), initial) for row, vector in self._places),
+            ir.For(block, b.index(narrow.blocks), "serial", inside),
             *self._stored(totals),
         )))  # fmt: skip
 
@@ -346,49 +335,51 @@ class _NarrowTile:
     def _places(self) -> list[tuple[int, int]]:
         return [(row, vector) for vector in self.vectors for row in range(self.height)]
 
-    def _at(self, row: int, vector: int, turn: int = 0) -> tuple[Expression, ...]:
+    def _at(self, row: int, vector: int, turn: int = 0) -> tuple[ir.Expression, ...]:
         number = (turn * self.height + row) * len(self.vectors) + vector - self.vectors[0]
         return (ramp(number * self.panels.lanes, self.panels.lanes),)
 
-    def _begun(self, sums: Buffer, block: Expression) -> list[Statement]:
+    def _begun(self, sums: ir.Buffer, block: ir.Expression) -> list[ir.Statement]:
         """Return the sums of a block before its first digit."""
-        panels, narrow, begun = self.panels, self.panels.narrow, list[Statement]()
+        panels, narrow, begun = self.panels, self.panels.narrow, list[ir.Statement]()
         zero = wide(b.constant(0, "float32"), panels.lanes)
         for row, vector in self._places:
-            start: Expression = zero
+            start: ir.Expression = zero
             if narrow.is_shifted:
                 number = b.add(b.multiply(b.add(self.row, row), narrow.blocks), block)
                 least = panels.of_block(narrow.least, block, self.place.panel, vector)
-                start = Binary("mul", least, wide(Load(self.place.sums, (number,)), panels.lanes))
-            begun += [Store(sums, self._at(row, vector, turn), zero if turn else start) for turn in range(self._turns)]
+                start = ir.Binary("mul", least, wide(ir.Load(self.place.sums, (number,)), panels.lanes))
+            begun += [
+                ir.Store(sums, self._at(row, vector, turn), zero if turn else start) for turn in range(self._turns)
+            ]
         return begun
 
-    def _group(self, sums: Buffer, block: Expression, group: Expression) -> Statement:
+    def _group(self, sums: ir.Buffer, block: ir.Expression, group: ir.Expression) -> ir.Statement:
         """Return what adds the terms of a group."""
         panels, narrow = self.panels, self.panels.narrow
         weights, lanes = panels.packed[narrow.source.buffer].buffer, panels.lanes
         number, begin = panels.groups(self.place.panel, block, group)
         each = 1 if narrow.bits == 8 else 4
         ahead = (b.add(begin, AHEAD // each + at) for at in self._lines(each))
-        fetches = [CallExtern("prefetch", (Load(weights, (at,)), b.index(2))) for at in ahead]
+        fetches = [ir.CallExtern("prefetch", (ir.Load(weights, (at,)), b.index(2))) for at in ahead]
 
-        def stored(vector: int, term: int) -> Expression:
+        def stored(vector: int, term: int) -> ir.Expression:
             row = term if narrow.bits == 8 else 0
-            return Load(weights, (ramp(b.add(begin, (row * panels.vectors + vector) * lanes), lanes),))
+            return ir.Load(weights, (ramp(b.add(begin, (row * panels.vectors + vector) * lanes), lanes),))
 
-        def summed(words: list[Expression]) -> Statement:
-            adding: list[Statement] = []
+        def summed(words: list[ir.Expression]) -> ir.Statement:
+            adding: list[ir.Statement] = []
             for term in range(narrow.group):
                 place = b.add(b.multiply(number, narrow.group), term)
                 rows = [b.add(b.multiply(b.add(self.row, row), narrow.terms), place) for row in range(self.height)]
-                left = [wide(Load(self.place.left, (at,)), lanes) for at in rows]
+                left = [wide(ir.Load(self.place.left, (at,)), lanes) for at in rows]
                 for at, vector in enumerate(self.vectors):
-                    digits = _masked(words[at], term) if words else Cast(stored(vector, term), "int32")
-                    adding += self._added(sums, vector, term, left, Cast(digits, "float32"))
-            return Block(tuple(adding))
+                    digits = _masked(words[at], term) if words else ir.Cast(stored(vector, term), "int32")
+                    adding += self._added(sums, vector, term, left, ir.Cast(digits, "float32"))
+            return ir.Block(tuple(adding))
 
         words = [] if narrow.bits == 8 else [stored(vector, 0) for vector in self.vectors]
-        return Block((*fetches, bound("words", words, summed)))
+        return ir.Block((*fetches, bound("words", words, summed)))
 
     def _lines(self, each: int) -> range:
         """Return where, within a group, the lines begin that are this tile's to fetch."""
@@ -397,42 +388,44 @@ class _NarrowTile:
         return range(self.vectors[0] * share, (self.vectors[0] + count) * share, line)
 
     def _added(
-        self, sums: Buffer, vector: int, term: int, left: list[Expression], weight: Expression
-    ) -> list[Statement]:
-        def add(values: list[Expression]) -> Statement:
+        self, sums: ir.Buffer, vector: int, term: int, left: list[ir.Expression], weight: ir.Expression
+    ) -> list[ir.Statement]:
+        def add(values: list[ir.Expression]) -> ir.Statement:
             places = [self._at(row, vector, term % self._turns) for row in range(self.height)]
             every = zip(places, left, strict=True)
-            return Block(tuple(Store(sums, at, multiply_add(one, values[0], Load(sums, at))) for at, one in every))
+            return ir.Block(
+                tuple(ir.Store(sums, at, multiply_add(one, values[0], ir.Load(sums, at))) for at, one in every)
+            )
 
         return [bound("weight", [weight], add)]
 
-    def _scaled(self, sums: Buffer, totals: Buffer, block: Expression) -> list[Statement]:
+    def _scaled(self, sums: ir.Buffer, totals: ir.Buffer, block: ir.Expression) -> list[ir.Statement]:
         """Return what adds the sums of a block to the totals."""
-        adding: list[Statement] = []
+        adding: list[ir.Statement] = []
         for row, vector in self._places:
             place = self._at(row, vector)
-            total: Expression = Load(sums, place)
+            total: ir.Expression = ir.Load(sums, place)
             for turn in range(1, self._turns):
-                total = b.add(total, Load(sums, self._at(row, vector, turn)))
+                total = b.add(total, ir.Load(sums, self._at(row, vector, turn)))
             scale = self.panels.of_block(self.panels.narrow.scale, block, self.place.panel, vector)
-            adding.append(Store(totals, place, multiply_add(scale, total, Load(totals, place))))
+            adding.append(ir.Store(totals, place, multiply_add(scale, total, ir.Load(totals, place))))
         return adding
 
-    def _stored(self, totals: Buffer) -> list[Statement]:
+    def _stored(self, totals: ir.Buffer) -> list[ir.Statement]:
         """Return what computes the epilogue and stores it."""
-        product, stores = self.panels.narrow.product, list[Statement]()
+        product, stores = self.panels.narrow.product, list[ir.Statement]()
         for row, vector in self._places:
-            point: list[Expression] = [b.index(0) for _ in product.axes]
+            point: list[ir.Expression] = [b.index(0) for _ in product.axes]
             for axis, at in product.row(b.add(self.place.first, b.add(self.row, row))).items():
                 point[axis] = at
             point[product.columns] = self.panels.columns(self.place.panel, vector)
-            stores += product.epilogue.stores(point, Load(totals, self._at(row, vector)), None)
+            stores += product.epilogue.stores(point, ir.Load(totals, self._at(row, vector)), None)
         return stores
 
 
-def _masked(word: Expression, term: int) -> Expression:
+def _masked(word: ir.Expression, term: int) -> ir.Expression:
     """Return the digits of a term, where they stand in a half of their words."""
     lanes, half = word.type.lanes, term % HALF
     if term >= HALF:
-        word = Binary("shr", word, wide(b.constant(4 * HALF, "int32"), lanes))
-    return Binary("and", word, wide(b.constant(15 << 4 * half, "int32"), lanes))
+        word = ir.Binary("shr", word, wide(b.constant(4 * HALF, "int32"), lanes))
+    return ir.Binary("and", word, wide(b.constant(15 << 4 * half, "int32"), lanes))

@@ -14,38 +14,14 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.primitives.statements import ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.schedule.products.accumulation import (
-    Begin,
-    Partial,
-    Reduced,
-    Span,
-    accumulate,
-    begin_with,
-    clear,
-    continued,
-    finish_tile,
-    part_span,
-)
+from graft.core.schedule.products import accumulation
 from graft.core.schedule.products.blocking import BLOCK_SHARE, SPAN_SHARE
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.products.packed_rows import PackedRows
 from graft.core.schedule.products.tiling import RegisterTile, halves
 from graft.core.schedule.strategies.contractions.varying_panels import Panels, Streams
 from graft.core.schedule.strategies.nests.varying_nest import divided
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Axis,
-    Block,
-    Buffer,
-    Constant,
-    Expression,
-    For,
-    If,
-    Let,
-    Load,
-    Statement,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import bind, loops_over
 from graft.core.tensor_ir.visit import loads, substitute
 from graft.core.types import element_bits
@@ -59,27 +35,29 @@ class Product:
     """A sum of products taken apart: ``left`` depends on the rows, ``right`` on the columns."""
 
     epilogue: Epilogue
-    left: Expression
-    right: Expression
+    left: ir.Expression
+    right: ir.Expression
     rows: tuple[int, ...]
     columns: int
-    depth: tuple[Axis, ...]
+    depth: tuple[ir.Axis, ...]
     packed: PackedRows | None = None
     """How it is one of bytes."""
 
     @property
-    def height(self) -> Expression:
+    def height(self) -> ir.Expression:
         """The number of rows, of all their axes together."""
-        height: Expression = b.index(1)
+        height: ir.Expression = b.index(1)
         for axis in self.rows:
             height = b.multiply(height, self.shape[axis])
         return height
 
     @property
-    def loops(self) -> list[Reduced] | None:
+    def loops(self) -> list[accumulation.Reduced] | None:
         """The loops over the terms; None if their number varies."""
         loops = [
-            Reduced(axis.variable, int(axis.extent.value)) for axis in self.depth if isinstance(axis.extent, Constant)
+            accumulation.Reduced(axis.variable, int(axis.extent.value))
+            for axis in self.depth
+            if isinstance(axis.extent, ir.Constant)
         ]
         return loops if len(loops) == len(self.depth) else None
 
@@ -88,9 +66,9 @@ class Product:
         """The number of terms of each sum; None if it varies."""
         return None if self.loops is None else prod(loop.extent for loop in self.loops)
 
-    def row(self, number: Expression) -> dict[int, Expression]:
+    def row(self, number: ir.Expression) -> dict[int, ir.Expression]:
         """Return the index along each axis of the rows that row ``number`` has."""
-        places: dict[int, Expression] = {}
+        places: dict[int, ir.Expression] = {}
         for axis in reversed(self.rows):
             is_first = axis == self.rows[0]
             places[axis] = number if is_first else b.modulo(number, self.shape[axis])
@@ -98,12 +76,12 @@ class Product:
         return places
 
     @property
-    def axes(self) -> tuple[Variable, ...]:
+    def axes(self) -> tuple[ir.Variable, ...]:
         """The axes of the result."""
         return self.epilogue.anchor.axes
 
     @property
-    def shape(self) -> tuple[Expression, ...]:
+    def shape(self) -> tuple[ir.Expression, ...]:
         """The extents of the result."""
         return self.epilogue.anchor.buffer.shape
 
@@ -112,12 +90,12 @@ class Product:
 class _Part:
     """A span of the terms: its number of ``count``, and where the sums of those before it are."""
 
-    number: Variable
+    number: ir.Variable
     count: int
-    sums: Buffer
+    sums: ir.Buffer
 
     @property
-    def ends(self) -> tuple[Expression, Expression]:
+    def ends(self) -> tuple[ir.Expression, ir.Expression]:
         """Whether it is the first one, and the last."""
         return b.equal(self.number, 0), b.equal(self.number, self.count - 1)
 
@@ -126,14 +104,14 @@ class _Part:
 class _Place:
     """Columns of a panel from ``column`` on, of which ``rest`` exist (None: all), and a part of their sums (or all)."""
 
-    panel: Expression
-    column: Expression
-    rest: Expression | None
-    offset: Expression = field(default_factory=partial(b.index, 0))
+    panel: ir.Expression
+    column: ir.Expression
+    rest: ir.Expression | None
+    offset: ir.Expression = field(default_factory=partial(b.index, 0))
     """Of the first column in the panel."""
     part: _Part | None = None
 
-    def mask(self, vector: int, lanes: int) -> Expression | None:
+    def mask(self, vector: int, lanes: int) -> ir.Expression | None:
         """Return which lanes of a vector are columns; None if all are."""
         if self.rest is None:
             return None
@@ -146,9 +124,9 @@ class Loops:
     def __init__(self, product: Product, tile: RegisterTile, machine: Machine) -> None:
         self.product, self.tile, self.machine = product, tile, machine
         self.panels: Panels | None = None
-        self.first: Expression | None = None
+        self.first: ir.Expression | None = None
         """Where the block of rows begins; None: it is all rows."""
-        self.starts: dict[Buffer, tuple[Buffer, int]] = {}
+        self.starts: dict[ir.Buffer, tuple[ir.Buffer, int]] = {}
         """Sums of columns that are known: where they lie behind the panels."""
         self.kind = product.epilogue.anchor.value.type
         self.bytes = element_bits(self.kind.dtype) // 8
@@ -164,12 +142,12 @@ class Loops:
         span = -(-terms // (count * unroll)) * unroll
         return -(-terms // span), span
 
-    def pack(self, kernel: Kernel) -> dict[Buffer, tuple[Buffer, np.ndarray]]:
+    def pack(self, kernel: Kernel) -> dict[ir.Buffer, tuple[ir.Buffer, np.ndarray]]:
         """Lay a constant right factor out in panels of the tile's columns; {} if it is not one."""
         load, product = self.product.right, self.product
         if product.packed is not None:
             return self._pack_right(product.packed, kernel)
-        if not isinstance(load, Load) or load.buffer not in kernel.constants or len(product.depth) != 1:
+        if not isinstance(load, ir.Load) or load.buffer not in kernel.constants or len(product.depth) != 1:
             return {}
         place = (product.depth[0].variable, product.axes[product.columns])
         others = [one for one in loads(product.left) if one.buffer is load.buffer]
@@ -180,7 +158,7 @@ class Loops:
         self.panels, packed = Panels.of(load.buffer.name, contents, load.buffer.dtype, self.tile.columns)
         return {load.buffer: (self.panels.buffer, packed)}
 
-    def _pack_right(self, rows: PackedRows, kernel: Kernel) -> dict[Buffer, tuple[Buffer, np.ndarray]]:
+    def _pack_right(self, rows: PackedRows, kernel: Kernel) -> dict[ir.Buffer, tuple[ir.Buffer, np.ndarray]]:
         """Lay the packed operands of a constant matrix out in panels, and behind them the sums of its columns."""
         name, matrix, width = rows.source.name, rows.matrix(kernel.constants[rows.source]), self.tile.columns
         panels, first = Panels.of(name, matrix, str(matrix.dtype), width)
@@ -195,16 +173,16 @@ class Loops:
 
     # ---- Blocks and columns ----
 
-    def body(self) -> Statement:
+    def body(self) -> ir.Statement:
         """Return all loops: blocks of rows, of which the left factor stays in a cache while all columns pass."""
         product = self.product
         if not product.rows or product.terms is None:
             return self._columns()
-        if isinstance(product.height, Constant) and int(product.height.value) <= self.block:
+        if isinstance(product.height, ir.Constant) and int(product.height.value) <= self.block:
             return self._columns()
-        block = Variable("block")
+        block = ir.Variable("block")
         self.first = b.multiply(block, self.block)
-        return For(block, b.divide(b.add(product.height, self.block - 1), self.block), "serial", self._columns())
+        return ir.For(block, b.divide(b.add(product.height, self.block - 1), self.block), "serial", self._columns())
 
     @property
     def block(self) -> int:
@@ -212,32 +190,32 @@ class Loops:
         tiles = int(BLOCK_SHARE * self.machine.working_set(2)) // max(1, self.span * self.bytes * self.tile.rows)
         return max(tiles, -(-LEAST // self.tile.rows)) * self.tile.rows
 
-    def _columns(self) -> Statement:
+    def _columns(self) -> ir.Statement:
         """Return the loops over the columns of one block of rows."""
         product, width = self.product, self.tile.columns
         whole, rest = divided(product.shape[product.columns], width)
-        block = Variable("columns")
-        parts: list[Statement] = []
+        block = ir.Variable("columns")
+        parts: list[ir.Statement] = []
         if whole != b.index(0):
             inside = self._rows(_Place(block, b.multiply(block, width), None))
-            parts.append(self._over_outer(For(block, whole, "parallel", inside)))
+            parts.append(self._over_outer(ir.For(block, whole, "parallel", inside)))
         if rest != b.index(0):
             tail = self._over_outer(self._tail(whole, b.multiply(whole, width), rest))
-            parts.append(tail if isinstance(rest, Constant) else If(b.greater(rest, 0), tail))
-        return Block(tuple(parts))
+            parts.append(tail if isinstance(rest, ir.Constant) else ir.If(b.greater(rest, 0), tail))
+        return ir.Block(tuple(parts))
 
-    def _tail(self, panel: Expression, begin: Expression, rest: Expression) -> Statement:
+    def _tail(self, panel: ir.Expression, begin: ir.Expression, rest: ir.Expression) -> ir.Statement:
         """Return the columns that are left over: in as few vectors as they fill, the last of them masked."""
         lanes = self.tile.lanes
         if not self.machine.masks and lanes > 1:
-            column, single = Variable("column"), self._of_width(1, 1)
-            return For(column, rest, "serial", single._rows(_Place(panel, b.add(begin, column), None, column)))
-        if isinstance(rest, Constant):
+            column, single = ir.Variable("column"), self._of_width(1, 1)
+            return ir.For(column, rest, "serial", single._rows(_Place(panel, b.add(begin, column), None, column)))
+        if isinstance(rest, ir.Constant):
             return self._of_width(-(-int(rest.value) // lanes), lanes)._rows(_Place(panel, begin, rest))
         body = self._rows(_Place(panel, begin, rest))
         for vectors in range(self.tile.vectors - 1, 0, -1):
             fewer = self._of_width(vectors, lanes)._rows(_Place(panel, begin, rest))
-            body = If(b.less_equal(rest, vectors * lanes), fewer, body)
+            body = ir.If(b.less_equal(rest, vectors * lanes), fewer, body)
         return body
 
     def _of_width(self, vectors: int, lanes: int) -> Loops:
@@ -245,45 +223,45 @@ class Loops:
         narrow.panels, narrow.first, narrow.starts = self.panels, self.first, self.starts
         return narrow
 
-    def _over_outer(self, body: Statement) -> Statement:
+    def _over_outer(self, body: ir.Statement) -> ir.Statement:
         product = self.product
         outer = (axis for axis in range(len(product.axes)) if axis not in (*product.rows, product.columns))
         return loops_over(((product.axes[axis], product.shape[axis]) for axis in outer), body, "parallel")
 
     # ---- Rows ----
 
-    def _rows(self, place: _Place) -> Statement:
+    def _rows(self, place: _Place) -> ir.Statement:
         """Return tiles of all rows for some columns, one span of the sums after the other."""
         if self.spans == 1:
             return self._tiles(place)
-        number, extent = Variable("span"), self.product.height
-        most = int(extent.value) if isinstance(extent, Constant) else self.block
+        number, extent = ir.Variable("span"), self.product.height
+        most = int(extent.value) if isinstance(extent, ir.Constant) else self.block
         sums = scratch("partial", self.kind.dtype, (min(most, self.block) + self.tile.rows) * self.tile.columns)
         tiles = self._tiles(replace(place, part=_Part(number, self.spans, sums)))
-        return Allocate(sums, For(number, b.index(self.spans), "serial", tiles))
+        return ir.Allocate(sums, ir.For(number, b.index(self.spans), "serial", tiles))
 
-    def _tiles(self, place: _Place) -> Statement:
+    def _tiles(self, place: _Place) -> ir.Statement:
         if not self.product.rows:
             return self._tile(replace(self.tile, rows=1), b.index(0), b.index(0), place)
         extent = self.product.height
-        first: Expression = b.index(0)
+        first: ir.Expression = b.index(0)
         own = extent
         if self.first is not None:
             first, own = self.first, b.minimum(b.subtract(extent, self.first), self.block)
         return self._tiles_of(halves(self.tile.rows), first, own, b.index(0), place)
 
     def _tiles_of(
-        self, heights: Sequence[int], first: Expression, own: Expression, done: Expression, place: _Place
-    ) -> Statement:
+        self, heights: Sequence[int], first: ir.Expression, own: ir.Expression, done: ir.Expression, place: _Place
+    ) -> ir.Statement:
         """Return tiles of the rows behind ``done`` of ``own``, the highest first, each height with code of its own.
 
         The last tile of a height ends where the rows end, if it has more rows than are left, and computes some twice:
         where the next lower height would not do, and if there are so many rows at all.
         """
         if not heights:
-            return Block(())
+            return ir.Block(())
         (height, *lower), is_first = heights, done == b.index(0)
-        number, count, after = Variable("tile"), Variable("tiles"), Variable("done")
+        number, count, after = ir.Variable("tile"), ir.Variable("tiles"), ir.Variable("done")
         tile = replace(self.tile, rows=height, unroll=self.tile.unroll if is_first else 1)
         slot = b.add(done, b.multiply(number, height))
         begin = b.add(first, b.minimum(slot, b.subtract(own, height)))
@@ -291,14 +269,14 @@ class Loops:
             ahead = self._ahead(place, number, count, tile.unroll)
         else:
             ahead = self._ahead(place, b.add(done, number), b.index(1), tile.unroll)
-        tiles = For(number, count, "serial", self._tile(tile, begin, slot, place, ahead))
-        further = Let(after, b.minimum(b.add(done, b.multiply(count, height)), own), Block(()))
+        tiles = ir.For(number, count, "serial", self._tile(tile, begin, slot, place, ahead))
+        further = ir.Let(after, b.minimum(b.add(done, b.multiply(count, height)), own), ir.Block(()))
         further = replace(further, body=self._tiles_of(lower, first, own, after, place))
         covered = b.add(b.subtract(own, done), height - 1 - (lower[0] if lower else 0))
         whole = b.select(b.less(own, height), b.index(0), b.divide(covered, height))
-        return Let(count, whole, Block((tiles, further) if lower else (tiles,)))
+        return ir.Let(count, whole, ir.Block((tiles, further) if lower else (tiles,)))
 
-    def _ahead(self, place: _Place, number: Expression, count: Expression, unroll: int) -> Streams | None:
+    def _ahead(self, place: _Place, number: ir.Expression, count: ir.Expression, unroll: int) -> Streams | None:
         """Return what tile ``number`` of ``count`` fetches of the constant factor."""
         if self.panels is None:
             return None
@@ -309,58 +287,62 @@ class Loops:
     # ---- One tile ----
 
     def _tile(
-        self, tile: RegisterTile, row: Expression, slot: Expression, place: _Place, ahead: Streams | None = None
-    ) -> Statement:
+        self, tile: RegisterTile, row: ir.Expression, slot: ir.Expression, place: _Place, ahead: Streams | None = None
+    ) -> ir.Statement:
         """Return one tile of sums from a row on and its epilogue; between spans its sums are kept from row ``slot``."""
         product, lanes, column = self.product, tile.lanes, place.column
-        bound: list[tuple[Variable, Expression]] = []
+        bound: list[tuple[ir.Variable, ir.Expression]] = []
 
-        def left(number: int) -> Expression:
+        def left(number: int) -> ir.Expression:
             places = product.row(b.add(row, number))
             if len(places) > 1:  # divided once for all terms
-                names = {axis: Variable(product.axes[axis].name) for axis in places}
+                names = {axis: ir.Variable(product.axes[axis].name) for axis in places}
                 bound.extend((names[axis], value) for axis, value in places.items())
                 places = dict(names)
             return substitute(product.left, {product.axes[axis]: value for axis, value in places.items()})
 
-        def right(vector: int) -> Expression:
+        def right(vector: int) -> ir.Expression:
             if self.panels is not None:
                 offset = b.add(place.offset, vector * lanes)
                 return self.panels.vector(place.panel, product.depth[0].variable, offset, lanes)
             values = {product.axes[product.columns]: ramp(b.add(column, vector * lanes), lanes)}
             return vectorize_expression(product.right, values, place.mask(vector, lanes))
 
-        def point(number: Expression, offset: Expression) -> list[Expression]:
-            indices: list[Expression] = list(product.axes)
+        def point(number: ir.Expression, offset: ir.Expression) -> list[ir.Expression]:
+            indices: list[ir.Expression] = list(product.axes)
             for axis, value in product.row(b.add(row, number)).items():
                 indices[axis] = value
             indices[product.columns] = ramp(b.add(column, offset), lanes)
             return indices
 
-        def finish(totals: Buffer) -> Statement:
-            return finish_tile(product.epilogue, tile, totals, point, lambda vector: place.mask(vector, lanes))
+        def finish(totals: ir.Buffer) -> ir.Statement:
+            return accumulation.finish_tile(
+                product.epilogue, tile, totals, point, lambda vector: place.mask(vector, lanes)
+            )
 
-        done: Begin = finish
+        done: accumulation.Begin = finish
         packed = product.packed
         if packed is None:
-            start = clear(tile, product.epilogue.initial)
+            start = accumulation.clear(tile, product.epilogue.initial)
         else:
 
-            def begin(number: int, vector: int) -> Expression:
+            def begin(number: int, vector: int) -> ir.Expression:
                 places = {product.axes[axis]: at for axis, at in product.row(b.add(row, number)).items()}
                 places[product.axes[product.columns]] = ramp(b.add(column, vector * lanes), lanes)
                 return packed.start(places, lanes, place.mask(vector, lanes), self.starts)
 
-            start = begin_with(tile, begin)
+            start = accumulation.begin_with(tile, begin)
         terms, span = product.loops, None
         if terms is None:
-            tile, terms = replace(tile, unroll=1), [Reduced(product.depth[0].variable, 1)]
-            span = Span(b.index(0), product.depth[0].extent, 0)
+            tile, terms = replace(tile, unroll=1), [accumulation.Reduced(product.depth[0].variable, 1)]
+            span = accumulation.Span(b.index(0), product.depth[0].extent, 0)
         elif place.part is not None:
-            sums = Partial(place.part.sums, b.multiply(slot, self.tile.columns), tile)
-            start, done = continued(sums, self.kind.dtype, place.part.ends, start, finish)
-            span = part_span(terms[0].extent, self.span, tile.unroll, place.part.number)
+            sums = accumulation.Partial(place.part.sums, b.multiply(slot, self.tile.columns), tile)
+            start, done = accumulation.continued(sums, self.kind.dtype, place.part.ends, start, finish)
+            span = accumulation.part_span(terms[0].extent, self.span, tile.unroll, place.part.number)
         known = [left(number) for number in range(tile.rows)]
         multiply = None if packed is None else packed.multiply
-        body = accumulate(tile, self.kind, start, terms, known.__getitem__, right, done, span, ahead, multiply)
+        body = accumulation.accumulate(
+            tile, self.kind, start, terms, known.__getitem__, right, done, span, ahead, multiply
+        )
         return bind(bound, body)

@@ -38,20 +38,8 @@ from graft.core.schedule.strategies.convolutions.depthwise_nchw import is_direct
 from graft.core.schedule.strategies.convolutions.flat_images import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.strategies.convolutions.winograd_cost import direct_cycles
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import Window, weakened
-from graft.core.tensor_ir.ir import (
-    Block,
-    Buffer,
-    Expression,
-    For,
-    If,
-    Load,
-    Reduction,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
 from graft.core.tensor_ir.rewriting.simplify import simplify
 from graft.core.tensor_ir.statements import allocate, bind
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
@@ -63,7 +51,7 @@ MIN_SAVED = 30
 
 def schedule_direct(
     kernel: Kernel,
-    stages: tuple[Stage, ...],
+    stages: tuple[ir.Stage, ...],
     window: Window,
     target: Target,
     wanted: ContractionParameters | None = None,
@@ -78,7 +66,7 @@ def schedule_direct(
 
 def _product(
     kernel: Kernel,
-    stages: tuple[Stage, ...],
+    stages: tuple[ir.Stage, ...],
     groups: int,
     target: Target,
     wanted: ContractionParameters | None,
@@ -105,7 +93,7 @@ def _product(
     return replace(with_sources(scheduled, flat.original), knobs=knobs)
 
 
-def _flat_product(kernel: Kernel, stages: tuple[Stage, ...], groups: int) -> tuple[Flattened, Contraction] | None:
+def _flat_product(kernel: Kernel, stages: tuple[ir.Stage, ...], groups: int) -> tuple[Flattened, Contraction] | None:
     """Return a convolution over flat pixels, and the parts of that product; None if it is none."""
     flat = flatten(kernel, stages, groups)
     epilogue = None if flat is None else epilogue_of(flat.stages, flat.kernel.outputs)
@@ -133,14 +121,14 @@ def _channels_wide(
 ) -> Scheduled | None:
     """Return the product of pixels and weights with channels as columns; None if weights in patches are no constant."""
     assert parts.rows is not None, "a convolution without channels"
-    if isinstance(parts.right, Load) and parts.right.mask is None:
+    if isinstance(parts.right, ir.Load) and parts.right.mask is None:
         swapped = replace(parts, left=parts.right, right=parts.left, rows=parts.columns, columns=parts.rows)
         return TransposedScheduler(flat.kernel, swapped, target, wanted).scheduled()
     found = evaluate(flat.kernel, parts, parts.left, parts.right, parts.rows)
     if found is None:
         return None
     source, matrix, axes = found
-    weights = Buffer(source.name, parts.left.type.dtype, tuple(map(b.index, matrix.shape)))
+    weights = ir.Buffer(source.name, parts.left.type.dtype, tuple(map(b.index, matrix.shape)))
     scheduler = _CopiedPatches(flat, parts, target, weights, matrix, axes, source, wanted, sums)
     scheduled = scheduler.scheduled()
     if not scheduler.starts.are_known or scheduler.starts.of_left is not None:
@@ -148,7 +136,7 @@ def _channels_wide(
     return with_sources(scheduled, {weights: source})
 
 
-def channels_innermost(anchor: Stage, window: Window) -> Stage:
+def channels_innermost(anchor: ir.Stage, window: Window) -> ir.Stage:
     """Return the anchor with the sum over channels innermost, so that a window's bounds are looked at once for all.
 
     Window axes of extent 1 are left out.
@@ -159,7 +147,7 @@ def channels_innermost(anchor: Stage, window: Window) -> Stage:
     single = {axis.variable: b.index(0) for axis in reduction.axes if axis is not channel and axis.extent == b.index(1)}
     axes = (*(axis for axis in reduction.axes if axis is not channel and axis.variable not in single), channel)
     value = simplify(substitute(anchor.value, single))
-    changed = Reduction("add", axes, reduction.initial)
+    changed = ir.Reduction("add", axes, reduction.initial)
     return replace(anchor, value=value, reduction=changed, structure=weakened(window))
 
 
@@ -185,27 +173,27 @@ class _PatchScheduler(ContractionScheduler):
         """A patch is always copied."""
         return True
 
-    def pack(self, outer: Outer, panel: Panel) -> Statement:
+    def pack(self, outer: Outer, panel: Panel) -> ir.Statement:
         """Return the loops that fill a panel: for each window position and channel, the runs of pixels in it."""
         width, length = panel.vectors * self.tile.lanes, self.row_length
-        row, column = Variable("row"), Variable("column")
+        row, column = ir.Variable("row"), ir.Variable("column")
         body = self._run(outer, panel, row, column)
         if length % width:
             runs = self._runs(outer, panel, row, column)
-            body = If(b.less_equal(b.add(column, width), length), body, runs) if width <= length else runs
+            body = ir.If(b.less_equal(b.add(column, width), length), body, runs) if width <= length else runs
         return bind([(row, b.divide(panel.begin, length)), (column, b.modulo(panel.begin, length))], body)
 
-    def _run(self, outer: Outer, panel: Panel, row: Expression, column: Expression) -> Statement:
+    def _run(self, outer: Outer, panel: Panel, row: ir.Expression, column: ir.Expression) -> ir.Statement:
         """Return the loops that fill a panel whose pixels are all of one row."""
         assert self.buffer is not None
-        stores: list[Statement] = []
+        stores: list[ir.Statement] = []
         for vector in range(panel.vectors):
             start = vector * self.tile.lanes
             value = self.patch(outer, row, b.add(column, start), None)
-            stores.append(Store(self.buffer, (self.panel_place(panel, start),), value))
-        return self.over_depth(Block(tuple(stores)), is_masked=True)
+            stores.append(ir.Store(self.buffer, (self.panel_place(panel, start),), value))
+        return self.over_depth(ir.Block(tuple(stores)), is_masked=True)
 
-    def _runs(self, outer: Outer, panel: Panel, row: Expression, column: Expression) -> Statement:
+    def _runs(self, outer: Outer, panel: Panel, row: ir.Expression, column: ir.Expression) -> ir.Statement:
         """Return the loops that fill a panel with pixels of several rows.
 
         Whole vectors are stored, since a mask makes a store many times as slow on some processors: what is behind the
@@ -213,36 +201,38 @@ class _PatchScheduler(ContractionScheduler):
         """
         assert self.buffer is not None
         lanes, width, length = self.tile.lanes, panel.vectors * self.tile.lanes, self.row_length
-        limits: list[tuple[Variable, Expression]] = []
-        stores: list[Statement] = []
+        limits: list[tuple[ir.Variable, ir.Expression]] = []
+        stores: list[ir.Statement] = []
         if panel.cut:
             # What no run fills is multiplied all the same, and old memory may hold numbers that are slow to multiply.
             last = self.panel_place(panel, width - lanes)
-            stores.append(Store(self.buffer, (last,), wide(b.constant(0, self.kind.dtype), lanes)))
+            stores.append(ir.Store(self.buffer, (last,), wide(b.constant(0, self.kind.dtype), lanes)))
         for run in range(min(-(-(width - 1) // length) + 1, self.row_count)):
             first = column if run == 0 else b.index(0)
             offset = b.index(0) if run == 0 else b.minimum(b.subtract(b.index(run * length), column), b.index(width))
-            limit, place = Variable(f"limit{run}"), Variable(f"offset{run}")
+            limit, place = ir.Variable(f"limit{run}"), ir.Variable(f"offset{run}")
             limits += [(limit, self._limit(b.add(row, run), first, offset, width)), (place, offset)]
             for start in range(0, min(length, width), lanes):
                 value = self.patch(
                     outer, b.add(row, run), b.add(first, start), b.less(ramp(start, lanes), wide(limit, lanes))
                 )
-                stores.append(Store(self.buffer, (self.panel_place(panel, b.add(place, start)),), value))
-        return bind(limits, self.over_depth(Block(tuple(stores))))
+                stores.append(ir.Store(self.buffer, (self.panel_place(panel, b.add(place, start)),), value))
+        return bind(limits, self.over_depth(ir.Block(tuple(stores))))
 
-    def _limit(self, row: Expression, first: Expression, offset: Expression, width: int) -> Expression:
+    def _limit(self, row: ir.Expression, first: ir.Expression, offset: ir.Expression, width: int) -> ir.Expression:
         """Return how many pixels of a run lie in its row, in the panel and in the image."""
         room = b.minimum(b.subtract(b.index(self.row_length), first), b.subtract(b.index(width), offset))
         return b.select(b.less(row, self.row_count), room, 0)
 
-    def patch(self, outer: Outer, row: Expression, column: Expression, mask: Expression | None) -> Expression:
+    def patch(
+        self, outer: Outer, row: ir.Expression, column: ir.Expression, mask: ir.Expression | None
+    ) -> ir.Expression:
         """Return the vector of the right factor at ``column`` of an output row, for the current term of the sum."""
         anchor = self.flat.anchor
         factors = factors_of(anchor) or ()
         (patch,) = [one for one in factors if not isinstance(one, str) and self.flat.spatial[-1] in free_variables(one)]
         group = self.parts.shape[2]
-        places: dict[Variable, Expression] = {anchor.axes[0]: outer[0]}
+        places: dict[ir.Variable, ir.Expression] = {anchor.axes[0]: outer[0]}
         places[anchor.axes[1]] = b.multiply(outer[1], group)
         rest = row
         for axis, extent in reversed(list(zip(self.flat.spatial[:-1], self.flat.extents[:-1], strict=True))):
@@ -260,10 +250,10 @@ class _CopiedPatches(TransposedScheduler):
         flat: Flattened,
         parts: Contraction,
         target: Target,
-        weights: Buffer,
+        weights: ir.Buffer,
         matrix: np.ndarray,
         axes: tuple[int, ...],
-        source: Buffer,
+        source: ir.Buffer,
         wanted: ContractionParameters | None,
         sums: Sequence[Sum] = (),
     ) -> None:
@@ -271,11 +261,11 @@ class _CopiedPatches(TransposedScheduler):
         width = parts.width + self.origin.tile.lanes
         self.patches = scratch("patches", parts.right.type.dtype, parts.terms, width)
         assert parts.rows is not None
-        term, places = Variable("term"), [parts.axes[axis] for axis in (*axes, parts.rows)]
+        term, places = ir.Variable("term"), [parts.axes[axis] for axis in (*axes, parts.rows)]
         product = replace(
             parts,
-            left=Load(self.patches, (term, parts.column)),
-            right=Load(weights, (*places, term)),
+            left=ir.Load(self.patches, (term, parts.column)),
+            right=ir.Load(weights, (*places, term)),
             rows=parts.columns,
             columns=parts.rows,
             depth=(Reduced(term, parts.terms),),
@@ -285,21 +275,21 @@ class _CopiedPatches(TransposedScheduler):
         kernel = replace(flat.kernel, inputs=inputs, constants={**flat.kernel.constants, weights: matrix})
         super().__init__(kernel, product, target, wanted, sums)
 
-    def _blocks(self, outer: Outer) -> Statement:
-        return allocate((self.patches,), Block((self._copy_patches(outer), super()._blocks(outer))))
+    def _blocks(self, outer: Outer) -> ir.Statement:
+        return allocate((self.patches,), ir.Block((self._copy_patches(outer), super()._blocks(outer))))
 
-    def _copy_patches(self, outer: Outer) -> Statement:
+    def _copy_patches(self, outer: Outer) -> ir.Statement:
         """Return the loops that copy patches by rows of the output; what is stored past a row's end is replaced."""
         origin, lanes, length = self.origin, self.tile.lanes, self.origin.row_length
-        row = Variable("row")
+        row = ir.Variable("row")
         group = {axis: index for axis, index in outer.items() if axis < 2}
-        stores: list[Statement] = []
+        stores: list[ir.Statement] = []
         for start in range(0, length, lanes):
             mask = column_mask(start, length, lanes) if start + lanes > length else None
             place = ramp(b.add(b.multiply(row, length), start), lanes)
             value = origin.patch(group, row, b.index(start), mask)
-            stores.append(Store(self.patches, (origin.parts.term(), place), wide(value, lanes)))
-        return origin.over_depth(For(row, b.index(origin.row_count), "serial", Block(tuple(stores))))
+            stores.append(ir.Store(self.patches, (origin.parts.term(), place), wide(value, lanes)))
+        return origin.over_depth(ir.For(row, b.index(origin.row_count), "serial", ir.Block(tuple(stores))))
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

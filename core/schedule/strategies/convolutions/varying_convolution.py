@@ -29,22 +29,8 @@ from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, ranked_tiles
 from graft.core.schedule.strategies.nests.varying_nest import Nests
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Preference, Strategy
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import Window, Windows
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Bitcast,
-    Block,
-    Buffer,
-    Constant,
-    Expression,
-    For,
-    Let,
-    Load,
-    LoopKind,
-    Stage,
-    Statement,
-    Variable,
-)
 from graft.core.tensor_ir.statements import bind
 from graft.core.types import element_bits
 
@@ -63,7 +49,7 @@ BLOCK_SHARE = 0.5
 LEAST_TILES = 4
 """The tiles of a block at the least."""
 
-Place = dict[int, Expression]
+Place = dict[int, ir.Expression]
 """The index along each axis of an image but its channels, by the axis' number."""
 
 
@@ -71,12 +57,12 @@ Place = dict[int, Expression]
 class _Pixels:
     """The pixels of a tile: the number of the first, and the places of all."""
 
-    first: Expression
+    first: ir.Expression
     places: tuple[Place, ...]
 
 
 def schedule_images(
-    kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: ContractionParameters | None = None
+    kernel: Kernel, stages: Sequence[ir.Stage], target: Target, parameters: ContractionParameters | None = None
 ) -> Scheduled | None:
     """Return a kernel around a convolution by constant weights; None for any other."""
     direct = direct_sums(kernel, stages, target, parameters)
@@ -92,13 +78,13 @@ def schedule_images(
     )
 
 
-def finished(body: Statement) -> Statement:
+def finished(body: ir.Statement) -> ir.Statement:
     """Return loops as they are emitted."""
     return lower_loops(body)
 
 
 def direct_sums(
-    kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: ContractionParameters | None = None
+    kernel: Kernel, stages: Sequence[ir.Stage], target: Target, parameters: ContractionParameters | None = None
 ) -> DirectSums | None:
     """Take apart a convolution by constant weights; None if it is none."""
     epilogue = epilogue_of(stages, kernel.outputs)
@@ -130,7 +116,7 @@ class DirectSums:
     panels: Panels
     tile: RegisterTile
 
-    def loops(self, machine: Machine) -> Statement:
+    def loops(self, machine: Machine) -> ir.Statement:
         """Return the loops over all tiles."""
         return _Loops(self.epilogue, self.found, self.elements, self.panels, self.tile, machine).body()
 
@@ -143,7 +129,7 @@ class Panels:
     Behind them, from element ``tail`` on, are the sums of the weights of each output channel, where they are wanted.
     """
 
-    buffer: Buffer
+    buffer: ir.Buffer
     groups: int
     outputs: int
     inputs: int
@@ -158,7 +144,7 @@ class Panels:
         terms = size * inputs + (elements.sums is not None)
         extent = b.index(groups * count * terms * tile.columns)
         dtype = str(elements.contents.dtype)
-        buffer = Buffer(f"{elements.weights.name}_panels", dtype, (extent,), None, "host", 64)
+        buffer = ir.Buffer(f"{elements.weights.name}_panels", dtype, (extent,), None, "host", 64)
         return cls(buffer, groups, outputs, inputs, size, tile.columns)
 
     @property
@@ -207,7 +193,7 @@ class _Loops:
         shape = epilogue.anchor.buffer.shape
         self.extents = {axis: shape[place[axis]] for axis in range(len(shape)) if axis != 1}
         """The extents of the result by the numbers of an image's axes."""
-        self.pixels: Expression = b.index(1)
+        self.pixels: ir.Expression = b.index(1)
         for extent in self.extents.values():
             self.pixels = b.multiply(self.pixels, extent)
         channels = self.window.groups * self.window.inputs
@@ -220,18 +206,18 @@ class _Loops:
     def windows(self) -> Windows:
         return self.window.windows
 
-    def body(self) -> Statement:
+    def body(self) -> ir.Statement:
         """Return the copy of the image, if it needs one, and the loops over tiles of pixels and panels of weights."""
         near = self.panels.groups * self.panels.count * self.panels.size * element_bits(self.kind.dtype) // 8
         is_near = near <= NEAR_SHARE * self.machine.working_set(1)
         body = self._by_tiles() if self.window.is_depthwise or is_near else self._by_panels()
         if self.padded is None:
             return body
-        return Allocate(self.padded, Block((self._copy(self.padded), body)))
+        return ir.Allocate(self.padded, ir.Block((self._copy(self.padded), body)))
 
     # ---- The image with a border ----
 
-    def _padded(self) -> Buffer:
+    def _padded(self) -> ir.Buffer:
         """Return the image that windows read: channels last, as much of each axis as they see."""
         w, shape = self.windows, [self.extents[0]]
         for d in range(w.rank):
@@ -239,14 +225,14 @@ class _Loops:
             last = b.multiply(b.subtract(self.extents[2 + d], 1), w.strides[d])
             shape.append(b.maximum(b.add(last, reach), 0))
         channels = b.index(self.channels)
-        return Buffer(f"{self.image.name}_padded", self.elements.dtype, (*shape, channels), None, "scratch", 64)
+        return ir.Buffer(f"{self.image.name}_padded", self.elements.dtype, (*shape, channels), None, "scratch", 64)
 
-    def _copy(self, padded: Buffer) -> Statement:
+    def _copy(self, padded: ir.Buffer) -> ir.Statement:
         axes = b.variables(len(padded.shape), "p")
         w, extents = self.windows, dict(zip(self.window.layout, self.image.shape, strict=True))
         places: Place = {0: axes[0], 1: axes[-1]}
         channels = self.window.groups * self.window.inputs
-        conditions: list[Expression] = [] if self.channels == channels else [b.less(axes[-1], channels)]
+        conditions: list[ir.Expression] = [] if self.channels == channels else [b.less(axes[-1], channels)]
         for d in range(w.rank):
             place = places[2 + d] = b.subtract(axes[1 + d], w.begins[d])
             conditions += [b.greater_equal(place, 0)] if w.begins[d] > 0 else []
@@ -255,70 +241,74 @@ class _Loops:
         element, mask = self.elements.element(raw), b.all_of(conditions)
         if mask is not None and self.elements.border is not None:
             element = b.select(mask, element, self.elements.border)
-        return Nests(self.machine).nest(Stage(padded, axes, element), 0)
+        return Nests(self.machine).nest(ir.Stage(padded, axes, element), 0)
 
     # ---- Tiles ----
 
-    def _by_tiles(self) -> Statement:
+    def _by_tiles(self) -> ir.Statement:
         """Return tiles of pixels, each with all panels: the weights stay in the nearest cache."""
         return self._tiles(b.index(0), self.pixels, self._panels, "parallel")
 
-    def _by_panels(self) -> Statement:
+    def _by_panels(self) -> ir.Statement:
         """Return blocks of pixels, in each all panels, for each all tiles of the block."""
         tile, panels = self.tile, self.panels
         each = self.channels * prod(self.windows.strides) * element_bits(self.elements.dtype) // 8
         tiles = max(LEAST_TILES, int(BLOCK_SHARE * self.machine.working_set(2)) // (each * tile.rows))
         height = tiles * tile.rows
-        block, group, panel = Variable("block"), Variable("group"), Variable("panel")
+        block, group, panel = ir.Variable("block"), ir.Variable("group"), ir.Variable("panel")
         first = b.multiply(block, height)
         count = b.minimum(b.subtract(self.pixels, first), b.index(height))
         whole, rest = divmod(panels.outputs, panels.width)
-        parts: list[Statement] = []
+        parts: list[ir.Statement] = []
         if whole:
             tiles_of = self._tiles(first, count, lambda pixels: self._panel(pixels, group, panel, None))
-            parts.append(For(panel, b.index(whole), "parallel", tiles_of))
+            parts.append(ir.For(panel, b.index(whole), "parallel", tiles_of))
         if rest:
             last = self._tiles(first, count, lambda pixels: self._panel(pixels, group, b.index(whole), rest))
             parts.append(last)
-        body: Statement = Block(tuple(parts)) if len(parts) > 1 else parts[0]
+        body: ir.Statement = ir.Block(tuple(parts)) if len(parts) > 1 else parts[0]
         body = self._over_groups(group, body)
-        return For(block, b.divide(b.add(self.pixels, height - 1), height), "parallel", body)
+        return ir.For(block, b.divide(b.add(self.pixels, height - 1), height), "parallel", body)
 
-    def _over_groups(self, group: Variable, body: Statement) -> Statement:
+    def _over_groups(self, group: ir.Variable, body: ir.Statement) -> ir.Statement:
         if self.panels.groups == 1:
-            return Let(group, b.index(0), body)
-        return For(group, b.index(self.panels.groups), "serial", body)
+            return ir.Let(group, b.index(0), body)
+        return ir.For(group, b.index(self.panels.groups), "serial", body)
 
-    def _panels(self, pixels: _Pixels) -> Statement:
+    def _panels(self, pixels: _Pixels) -> ir.Statement:
         """Return all panels of a tile of pixels."""
         whole, rest = divmod(self.panels.outputs, self.panels.width)
-        group, panel = Variable("group"), Variable("panel")
-        parts: list[Statement] = []
+        group, panel = ir.Variable("group"), ir.Variable("panel")
+        parts: list[ir.Statement] = []
         if whole:
-            parts.append(For(panel, b.index(whole), "serial", self._panel(pixels, group, panel, None)))
+            parts.append(ir.For(panel, b.index(whole), "serial", self._panel(pixels, group, panel, None)))
         if rest:
             parts.append(self._panel(pixels, group, b.index(whole), rest))
-        return self._over_groups(group, Block(tuple(parts)))
+        return self._over_groups(group, ir.Block(tuple(parts)))
 
     def _tiles(
-        self, first: Expression, count: Expression, body: Callable[[_Pixels], Statement], kind: LoopKind = "serial"
-    ) -> Statement:
+        self,
+        first: ir.Expression,
+        count: ir.Expression,
+        body: Callable[[_Pixels], ir.Statement],
+        kind: ir.LoopKind = "serial",
+    ) -> ir.Statement:
         """Return tiles of the pixels from ``first`` on; the last one ends where all pixels end.
 
         Some are then computed twice, which is cheaper than one by one; of an image of fewer than a tile the last is.
         """
-        number, height = Variable("tile"), self.tile.rows
+        number, height = ir.Variable("tile"), self.tile.rows
         begin = b.minimum(b.add(first, b.multiply(number, height)), b.subtract(self.pixels, height))
         placed = self._placed(b.maximum(begin, 0), height, body)
-        return For(number, b.divide(b.add(count, height - 1), height), kind, placed)
+        return ir.For(number, b.divide(b.add(count, height - 1), height), kind, placed)
 
-    def _placed(self, begin: Expression, count: int, body: Callable[[_Pixels], Statement]) -> Statement:
+    def _placed(self, begin: ir.Expression, count: int, body: Callable[[_Pixels], ir.Statement]) -> ir.Statement:
         """Return the body with the places of ``count`` pixels from number ``begin`` on: only the first is divided."""
         axes = [axis for axis, extent in self.extents.items() if extent != b.index(1)]
-        known: list[tuple[Variable, Expression]] = []
+        known: list[tuple[ir.Variable, ir.Expression]] = []
 
-        def named(name: str, value: Expression) -> Variable:
-            variable = Variable(name)
+        def named(name: str, value: ir.Expression) -> ir.Variable:
+            variable = ir.Variable(name)
             known.append((variable, value))
             return variable
 
@@ -327,7 +317,7 @@ class _Loops:
         places = [place]
         for number in range(1, count):
             place = dict(place)
-            carry: Expression = b.select(b.less(number, self.pixels), b.index(1), b.index(0))
+            carry: ir.Expression = b.select(b.less(number, self.pixels), b.index(1), b.index(0))
             for axis in reversed(axes):
                 moved = b.add(place[axis], carry)
                 if axis == axes[0]:
@@ -340,7 +330,7 @@ class _Loops:
             places.append(place)
         return bind(known, body(_Pixels(first, tuple(places))))
 
-    def _divided(self, number: Expression) -> Place:
+    def _divided(self, number: ir.Expression) -> Place:
         """Return the place of a pixel from its number."""
         place: Place = dict.fromkeys(self.extents, b.index(0))
         axes = [axis for axis, extent in self.extents.items() if extent != b.index(1)]
@@ -350,7 +340,7 @@ class _Loops:
             number = number if is_first else b.divide(number, self.extents[axis])
         return place
 
-    def _panel(self, pixels: _Pixels, group: Expression, panel: Expression, rest: int | None) -> Statement:
+    def _panel(self, pixels: _Pixels, group: ir.Expression, panel: ir.Expression, rest: int | None) -> ir.Statement:
         """Return the sums of some pixels for one panel of weights, of whose channels ``rest`` exist (None: all)."""
         lanes = self.tile.lanes
         if rest is not None and lanes > 1 and not self.machine.masks and rest % lanes:
@@ -359,75 +349,75 @@ class _Loops:
         tile = replace(self.tile, rows=len(pixels.places), vectors=vectors)
         return self._sums(tile, pixels, (group, panel), b.index(0), rest)
 
-    def _one_by_one(self, pixels: _Pixels, group: Expression, panel: Expression, rest: int) -> Statement:
+    def _one_by_one(self, pixels: _Pixels, group: ir.Expression, panel: ir.Expression, rest: int) -> ir.Statement:
         """Return the channels of a panel that are left over on a machine without masks."""
         whole = rest // self.tile.lanes
-        column, single = Variable("column"), RegisterTile(len(pixels.places), 1, 1, self.tile.unroll)
-        parts: list[Statement] = []
+        column, single = ir.Variable("column"), RegisterTile(len(pixels.places), 1, 1, self.tile.unroll)
+        parts: list[ir.Statement] = []
         if whole:
             tile = replace(self.tile, rows=len(pixels.places), vectors=whole)
             parts.append(self._sums(tile, pixels, (group, panel), b.index(0), None))
         begin = b.add(column, whole * self.tile.lanes)
         left = rest - whole * self.tile.lanes
-        parts.append(For(column, b.index(left), "serial", self._sums(single, pixels, (group, panel), begin, None)))
-        return Block(tuple(parts))
+        parts.append(ir.For(column, b.index(left), "serial", self._sums(single, pixels, (group, panel), begin, None)))
+        return ir.Block(tuple(parts))
 
     def _sums(
         self,
         tile: RegisterTile,
         pixels: _Pixels,
-        of: tuple[Expression, Expression],
-        first: Expression,
+        of: tuple[ir.Expression, ir.Expression],
+        first: ir.Expression,
         rest: int | None,
-    ) -> Statement:
+    ) -> ir.Statement:
         """Return one tile of sums for the channels of a panel from ``first`` on."""
         (group, panel), w, panels, lanes = of, self.windows, self.panels, tile.lanes
         offset = b.add(b.multiply(panel, panels.width), first)
         column = b.add(b.multiply(group, panels.outputs), offset)
         start = b.add(b.multiply(b.add(b.multiply(group, panels.count), panel), panels.size), first)
-        taps = [Reduced(Variable(f"k{d}"), w.kernel[d]) for d in range(w.rank)]
-        term = Reduced(Variable("c"), panels.inputs)
+        taps = [Reduced(ir.Variable(f"k{d}"), w.kernel[d]) for d in range(w.rank)]
+        term = Reduced(ir.Variable("c"), panels.inputs)
 
-        def left(row: int) -> Expression:
-            channel: Expression = b.add(b.multiply(group, panels.inputs), term.variable)
+        def left(row: int) -> ir.Expression:
+            channel: ir.Expression = b.add(b.multiply(group, panels.inputs), term.variable)
             if self.elements.width > 1:
                 channel = ramp(b.multiply(channel, self.elements.width), self.elements.width)
             if self.window.is_depthwise:
                 channel = ramp(column, lanes)
             return self._pixel(pixels.places[row], [tap.variable for tap in taps], channel, mask(0))
 
-        def right(vector: int) -> Expression:
-            number: Expression = b.index(0)
+        def right(vector: int) -> ir.Expression:
+            number: ir.Expression = b.index(0)
             for tap in (*taps, term):
                 number = b.add(b.multiply(number, tap.extent), tap.variable)
             begin = b.add(b.add(start, b.multiply(number, panels.width)), vector * lanes)
-            return Load(panels.buffer, (ramp(begin, lanes),))
+            return ir.Load(panels.buffer, (ramp(begin, lanes),))
 
-        def begin(row: int, vector: int) -> Expression:
+        def begin(row: int, vector: int) -> ir.Expression:
             sums = b.add(b.multiply(b.add(b.multiply(group, panels.count), panel), panels.width), first)
             place = b.add(sums, panels.tail + vector * lanes)
-            return self._start(Load(panels.buffer, (ramp(place, lanes),)))
+            return self._start(ir.Load(panels.buffer, (ramp(place, lanes),)))
 
-        def mask(vector: int) -> Expression | None:
+        def mask(vector: int) -> ir.Expression | None:
             is_whole = rest is None or (vector + 1) * lanes <= rest
             return None if is_whole or rest is None else column_mask(b.index(vector * lanes), rest, lanes)
 
-        def point(row: Expression, ahead: Expression) -> list[Expression]:
-            place = pixels.places[int(row.value)] if isinstance(row, Constant) else divided(row)
+        def point(row: ir.Expression, ahead: ir.Expression) -> list[ir.Expression]:
+            place = pixels.places[int(row.value)] if isinstance(row, ir.Constant) else divided(row)
             channels = ramp(b.add(column, ahead), lanes)
             return [channels if axis == 1 else place[axis] for axis in self.window.result]
 
-        def divided(row: Expression) -> Place:
+        def divided(row: ir.Expression) -> Place:
             return self._divided(b.minimum(b.add(pixels.first, row), b.subtract(self.pixels, 1)))
 
-        def finish(totals: Buffer) -> Statement:
+        def finish(totals: ir.Buffer) -> ir.Statement:
             return finish_tile(self.epilogue, tile, totals, point, mask)
 
         multiply = self.elements.multiply if self.elements.multiply.dot else None
         starts = begin_with(tile, begin)
         return accumulate(tile, self.kind, starts, (*taps, term), left, right, finish, multiply=multiply)
 
-    def _start(self, sums: Expression) -> Expression:
+    def _start(self, sums: ir.Expression) -> ir.Expression:
         """Return what a vector of sums starts from; ``sums`` are those of the weights."""
         initial, point, lanes = self.epilogue.initial, self.elements.point, sums.type.lanes
         if point is None:
@@ -435,17 +425,17 @@ class _Loops:
         return b.subtract(wide(initial, lanes), b.multiply(wide(point, lanes), sums))
 
     def _pixel(
-        self, place: Place, taps: Sequence[Expression], channel: Expression, mask: Expression | None
-    ) -> Expression:
+        self, place: Place, taps: Sequence[ir.Expression], channel: ir.Expression, mask: ir.Expression | None
+    ) -> ir.Expression:
         """Return what a window at a place sees."""
         w, copied = self.windows, self.padded is not None
-        spatial: list[Expression] = []
+        spatial: list[ir.Expression] = []
         for d, tap in enumerate(taps):
             moved = b.add(b.multiply(place[2 + d], w.strides[d]), b.multiply(tap, w.dilations[d]))
             spatial.append(moved if copied else b.subtract(moved, w.begins[d]))
         own = mask if self.window.is_depthwise and channel.type.lanes > 1 else None
-        loaded = Load(self.padded or self.image, (place[0], *spatial, channel), own)
-        return Bitcast(loaded, "int32") if self.elements.width > 1 else b.cast(loaded, self.kind.dtype)
+        loaded = ir.Load(self.padded or self.image, (place[0], *spatial, channel), own)
+        return ir.Bitcast(loaded, "int32") if self.elements.width > 1 else b.cast(loaded, self.kind.dtype)
 
 
 def _prefers(window: Window, target: Target) -> Preference | None:

@@ -30,17 +30,7 @@ from graft.core.schedule.loops.loop_frames import lanes_of, outer_loops
 from graft.core.schedule.loops.nest import choose_axis, nest, operations, work
 from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
-from graft.core.tensor_ir.ir import (
-    Axis,
-    Block,
-    Buffer,
-    Expression,
-    Function,
-    Load,
-    Stage,
-    Statement,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify_statement
 from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitution
@@ -63,13 +53,13 @@ def schedule_generic(kernel: Kernel, target: Target) -> Scheduled:
     return schedule_stages(kernel, stages, target)
 
 
-def leading_tables(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+def leading_tables(stages: Sequence[ir.Stage]) -> tuple[ir.Stage, ...]:
     """Return the stages in front that read nothing but each other, where something larger reads them.
 
     They are of one axis, or small and dear.
     """
-    tables: list[Stage] = []
-    made: set[Buffer] = set()
+    tables: list[ir.Stage] = []
+    made: set[ir.Buffer] = set()
     for stage in stages[:-1]:
         if not made.issuperset(load.buffer for load in loads(*stage_expressions(stage))):
             break
@@ -82,16 +72,16 @@ def leading_tables(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     return tuple(tables) if largest * TABLE <= max(map(_size, stages), default=0) else ()
 
 
-def _size(stage: Stage) -> int:
+def _size(stage: ir.Stage) -> int:
     return prod(constant_shape(stage.buffer) or ())
 
 
-def fuse(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[Stage, ...]:
+def fuse(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> tuple[ir.Stage, ...]:
     """Inline the stages that are cheap to repeat, or whose every element is used once; tables in front stay."""
     uses = {stage.buffer: _uses(stage.buffer, stages) for stage in stages}
     tables = {stage.buffer for stage in leading_tables(stages)}
 
-    def wanted(stage: Stage) -> bool:
+    def wanted(stage: ir.Stage) -> bool:
         if stage.buffer in tables:
             return False
         readers = uses[stage.buffer]
@@ -101,7 +91,7 @@ def fuse(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[Stage, ...
     return inline_stages(stages, outputs, wanted)
 
 
-def with_epilogues(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[Stage, ...]:
+def with_epilogues(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> tuple[ir.Stage, ...]:
     """Make an elementwise stage that alone reads a reduction, at its own index, the epilogue of that reduction."""
     result = list(stages)
     position = 0
@@ -119,33 +109,35 @@ def with_epilogues(stages: Sequence[Stage], outputs: Sequence[Buffer]) -> tuple[
     return tuple(result)
 
 
-def with_epilogue(stage: Stage, reader: Stage) -> Stage | None:
+def with_epilogue(stage: ir.Stage, reader: ir.Stage) -> ir.Stage | None:
     """Return the reduction with its only reader as epilogue, None if the reader is not elementwise behind it."""
     same = stage.buffer.shape == reader.buffer.shape
     if stage.reduction is None or reader.reduction is not None or not same:
         return None
     if not reads_at_own_index(reader, stage.buffer):
         return None
-    variable = stage.epilogue_variable or Variable("total", stage.value.type)
+    variable = stage.epilogue_variable or ir.Variable("total", stage.value.type)
     moved = substitution(dict(zip(stage.axes, reader.axes, strict=True)))
     total = moved(stage.epilogue if stage.epilogue is not None else variable)
 
-    def rule(node: Expression) -> Expression:
-        return total if isinstance(node, Load) and node.buffer is stage.buffer else node
+    def rule(node: ir.Expression) -> ir.Expression:
+        return total if isinstance(node, ir.Load) and node.buffer is stage.buffer else node
 
-    axes = tuple(Axis(axis.variable, moved(axis.extent)) for axis in stage.reduction.axes)
+    axes = tuple(ir.Axis(axis.variable, moved(axis.extent)) for axis in stage.reduction.axes)
     reduction = replace(stage.reduction, axes=axes, initial=moved(stage.reduction.initial))
     epilogue = ExpressionMap(rule)(reader.value)
     origin = tuple(dict.fromkeys((*stage.origin, *reader.origin)))
-    return Stage(reader.buffer, reader.axes, moved(stage.value), reduction, variable, epilogue, origin, stage.structure)
+    return ir.Stage(
+        reader.buffer, reader.axes, moved(stage.value), reduction, variable, epilogue, origin, stage.structure
+    )
 
 
-def _uses(buffer: Buffer, stages: Sequence[Stage]) -> list[Stage]:
+def _uses(buffer: ir.Buffer, stages: Sequence[ir.Stage]) -> list[ir.Stage]:
     """Return the stages that read a buffer, once for each distinct load."""
     return [stage for stage in stages for load in loads(*stage_expressions(stage)) if load.buffer is buffer]
 
 
-def space(stage: Stage) -> int:
+def space(stage: ir.Stage) -> int:
     """Return the number of times a stage evaluates its value."""
     shape = constant_shape(stage.buffer)
     assert shape is not None, f"stage of '{stage.buffer.name}' has a symbolic shape"
@@ -153,7 +145,7 @@ def space(stage: Stage) -> int:
     return prod(shape) * prod(constant_extent(axis.extent) for axis in axes)
 
 
-def schedule_stages(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled:
+def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) -> Scheduled:
     """Return loops that run the stages as they are, row by row where that is possible."""
     stages = with_epilogues(stages, kernel.outputs)
     machine, simplifier = target.machine, Simplifier()
@@ -163,33 +155,33 @@ def schedule_stages(kernel: Kernel, stages: Sequence[Stage], target: Target) -> 
     rows = common_rows(stages)
     layout = Layout(rows, between)
     shape = constant_shape(stages[0].buffer) or ()
-    row_axes = [LoopAxis(Variable(f"row{number}"), extent) for number, extent in enumerate(shape[:rows])]
+    row_axes = [LoopAxis(ir.Variable(f"row{number}"), extent) for number, extent in enumerate(shape[:rows])]
     made = [flatten(stage, layout, simplifier) for stage in tables]
     flat = [flatten(stage, layout, simplifier, row_axes) for stage in stages]
     memory = [layout.flat(buffer) for buffer in between]
     if rows:
         body = _row_by_row(flat, row_axes, memory, simplifier, machine)
     else:
-        body = allocate(memory, Block(tuple(nest(stage, simplifier, machine, parallel=True) for stage in flat)))
+        body = allocate(memory, ir.Block(tuple(nest(stage, simplifier, machine, parallel=True) for stage in flat)))
     if tables:
         first = (nest(stage, simplifier, machine, parallel=False) for stage in made)
-        body = allocate([layout.flat(table.buffer) for table in tables], Block((*first, body)))
+        body = allocate([layout.flat(table.buffer) for table in tables], ir.Block((*first, body)))
     parameters = tuple(layout.flat(buffer) for buffer in (*kernel.inputs, *kernel.outputs))
     # Tails repeat the loops inside them: fresh variables, so that each is bound once.
     finished = instantiate(simplify_statement(lower_loops(body)), {})
-    return Scheduled(Function(kernel.name, parameters, len(kernel.outputs), finished, kernel.origin))
+    return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), finished, kernel.origin))
 
 
 def _row_by_row(
     stages: Sequence[FlatStage],
     row_axes: Sequence[LoopAxis],
-    memory: Sequence[Buffer],
+    memory: Sequence[ir.Buffer],
     simplifier: Simplifier,
     machine: Machine,
-) -> Statement:
+) -> ir.Statement:
     axes, stages = collapse(row_axes, stages, simplifier)
     stages = stored_beside([collapse_own(stage, simplifier) for stage in stages], simplifier, machine)
-    body = Block(tuple(nest(stage, simplifier, machine, parallel=False) for stage in stages))
+    body = ir.Block(tuple(nest(stage, simplifier, machine, parallel=False) for stage in stages))
     total = sum(map(work, stages)) * prod(axis.extent for axis in axes)
     return outer_loops(axes, allocate(memory, body), total >= machine.costs.task, machine)
 
@@ -219,10 +211,10 @@ def _with_stored(first: FlatStage, second: FlatStage, simplifier: Simplifier, ma
         return None
     if any(load.mask is not None or simplifier(load.indices[0]) != place for load in reads):
         return None
-    variable = Variable(first.target.name, first.value.type)
+    variable = ir.Variable(first.target.name, first.value.type)
 
-    def rule(node: Expression) -> Expression:
-        return variable if isinstance(node, Load) and node.buffer is first.target else node
+    def rule(node: ir.Expression) -> ir.Expression:
+        return variable if isinstance(node, ir.Load) and node.buffer is first.target else node
 
     stored = Stored(variable, first.target, place, simplifier(moved(first.value)))
     joined = replace(second, value=ExpressionMap(rule)(second.value), stored=stored)
@@ -230,7 +222,7 @@ def _with_stored(first: FlatStage, second: FlatStage, simplifier: Simplifier, ma
     return joined if choose_axis(joined, simplifier, lanes, machine.costs.latency) is axis else None
 
 
-def common_rows(stages: Sequence[Stage]) -> int:
+def common_rows(stages: Sequence[ir.Stage]) -> int:
     """Return the number of leading axes along which the stages are independent of each other.
 
     Rows are made long enough for vectors where that is possible.
@@ -251,7 +243,7 @@ def common_rows(stages: Sequence[Stage]) -> int:
     return best if reduces else 0
 
 
-def _stays_in_row(stage: Stage, produced: set[Buffer], rows: int) -> bool:
+def _stays_in_row(stage: ir.Stage, produced: set[ir.Buffer], rows: int) -> bool:
     """Whether a stage reads intermediate results only in the row that it writes."""
     return all(
         all(index is axis for index, axis in zip(load.indices[:rows], stage.axes, strict=False))

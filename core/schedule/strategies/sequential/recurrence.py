@@ -13,15 +13,8 @@ from dataclasses import dataclass, replace
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.flat_stages import constant_extent
+from graft.core.tensor_ir import ordered_stages as ordered
 from graft.core.tensor_ir.ir import Axis, Expression, Scan, Stage, Variable
-from graft.core.tensor_ir.ordered_stages import (
-    carried_dimension,
-    is_sequential,
-    map_stage,
-    reads_before,
-    stage_expressions,
-    stage_loops,
-)
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, loads, substitution
 
@@ -75,8 +68,8 @@ Part = Recurrence | Phase | tuple[Stage, ...]
 def parts_of(kernel: Kernel) -> Iterator[Part]:
     """Yield the scans that are layers, products of whole sequences, and what is neither, in order."""
     projections: list[Stage] = []
-    for group in (*stage_loops(kernel.stages), ()):
-        product = product_of(group[0]) if len(group) == 1 and not is_sequential(group[0]) else None
+    for group in (*ordered.stage_loops(kernel.stages), ()):
+        product = product_of(group[0]) if len(group) == 1 and not ordered.is_sequential(group[0]) else None
         fits = product is not None and group[0].buffer not in kernel.outputs and len(group[0].axes) > 1
         if projections and not (fits and group[0].buffer.shape == projections[0].buffer.shape):
             yield _phase(projections, projections[0].axes)
@@ -105,7 +98,7 @@ def side_by_side(parts: Sequence[Part]) -> list[list[Part]]:
     """
     groups: list[list[Part]] = []
     for part in parts:
-        read = {load.buffer for stage in stages_of(part) for load in loads(*stage_expressions(stage))}
+        read = {load.buffer for stage in stages_of(part) for load in loads(*ordered.stage_expressions(stage))}
         made = [{stage.buffer for one in group for stage in stages_of(one)} for group in groups]
         first = max((number + 1 for number, buffers in enumerate(made) if buffers & read), default=0)
         layers = [group for group in groups[first:] if isinstance(group[0], Recurrence)]
@@ -135,11 +128,11 @@ def _recurrence(group: Sequence[Stage]) -> Recurrence | None:
     first = group[0]
     if not isinstance(first.order, Scan):
         return None
-    dimension, products = carried_dimension(first), [product_of(stage) for stage in group]
+    dimension, products = ordered.carried_dimension(first), [product_of(stage) for stage in group]
     fits = all(
         stage.buffer.shape == first.buffer.shape
         and stage.buffer.dtype == first.buffer.dtype
-        and carried_dimension(stage) == dimension < len(stage.axes) - 1
+        and ordered.carried_dimension(stage) == dimension < len(stage.axes) - 1
         and (stage.reduction is None or product is not None)
         for stage, product in zip(group, products, strict=True)
     )
@@ -148,8 +141,8 @@ def _recurrence(group: Sequence[Stage]) -> Recurrence | None:
     phases: list[list[Stage]] = [[]]
     for stage in group:
         now = {other.buffer for other in phases[-1]}
-        across = [load for load in loads(*stage_expressions(stage)) if load.buffer in now]
-        if any(load.indices != stage.axes and reads_before(group, load) is None for load in across):
+        across = [load for load in loads(*ordered.stage_expressions(stage)) if load.buffer in now]
+        if any(load.indices != stage.axes and ordered.reads_before(group, load) is None for load in across):
             phases.append([])
         phases[-1].append(stage)
     return Recurrence(tuple(_phase(stages, first.axes) for stages in phases), first.order, dimension)
@@ -176,7 +169,7 @@ def _phase(stages: Sequence[Stage], axes: tuple[Variable, ...]) -> Phase:
 
 
 def _renamed(stage: Stage, values: dict[Variable, Expression], axes: tuple[Variable, ...]) -> Stage:
-    changed = map_stage(stage, substitution(values))
+    changed = ordered.map_stage(stage, substitution(values))
     reduction = changed.reduction
     if reduction is not None:
         (axis,) = reduction.axes

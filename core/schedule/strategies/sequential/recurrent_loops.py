@@ -18,26 +18,15 @@ from graft.core.operators.definition.control_loops import Lanes, block, loop, ti
 from graft.core.schedule.primitives.vectorize import vector_load, vectorize_expression
 from graft.core.schedule.strategies.sequential.recurrence import Part, Phase, Recurrence, Sums, side_by_side, stages_of
 from graft.core.schedule.strategies.sequential.sequential_loops import loops_of
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Block,
-    Buffer,
-    Expression,
-    If,
-    Let,
-    Load,
-    Stage,
-    Statement,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import map_stage, scan_of, stage_expressions
 from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import Type, element_bits
 
-Places = dict[Sums, tuple[Buffer, int]]
+Places = dict[Sums, tuple[ir.Buffer, int]]
 """Weights that are packed already: in which buffer, and where they begin."""
-Row = tuple[Expression, ...]
+Row = tuple[ir.Expression, ...]
 """An index of every axis but the units."""
 SMALL_STEP = 2
 """Tasks of a step, by layer side by side, up to which whole layers are shared instead, whatever the threads are."""
@@ -90,24 +79,24 @@ class PhaseTiling:
 class Held:
     """The memory of a stage's buffer, whose units are padded: index ``dimension`` is moved by ``shift``."""
 
-    buffer: Buffer
+    buffer: ir.Buffer
     dimension: int = 0
     shift: int = 0
 
-    def place(self, indices: Sequence[Expression]) -> tuple[Expression, ...]:
+    def place(self, indices: Sequence[ir.Expression]) -> tuple[ir.Expression, ...]:
         """Return where an element is."""
         at = b.add(indices[self.dimension], self.shift)
         return (*indices[: self.dimension], at, *indices[self.dimension + 1 :])
 
 
 def recurrent_loops(
-    parts: Sequence[Part], outputs: Collection[Buffer], cut: PhaseTiling, places: Places, threads: int = 0
-) -> Statement:
+    parts: Sequence[Part], outputs: Collection[ir.Buffer], cut: PhaseTiling, places: Places, threads: int = 0
+) -> ir.Statement:
     """Return the loops of all parts; ``places`` has the weights that are packed already.
 
     ``threads`` is how many will run, 0 where that is not known.
     """
-    layer, body, kept = _Layer(parts, outputs, cut, dict(places)), list[Statement](), list[Buffer]()
+    layer, body, kept = _Layer(parts, outputs, cut, dict(places)), list[ir.Statement](), list[ir.Buffer]()
     for group in side_by_side(parts):
         match part := group[0]:
             case Recurrence():
@@ -121,7 +110,7 @@ def recurrent_loops(
                 kept += [buffer for buffer in wanted if buffer not in outputs]
     whole = block(*layer.packing, *body)
     for buffer in (*kept, *layer.memory):
-        whole = Allocate(buffer, whole)
+        whole = ir.Allocate(buffer, whole)
     return whole
 
 
@@ -130,21 +119,21 @@ class _Layer:
     """The memory of a kernel's layers, and their loops."""
 
     parts: Sequence[Part]
-    outputs: Collection[Buffer]
+    outputs: Collection[ir.Buffer]
     cut: PhaseTiling
     packed: Places
-    held: dict[Buffer, Held] = field(default_factory=dict)
-    memory: list[Buffer] = field(default_factory=list)
-    packing: list[Statement] = field(default_factory=list)
+    held: dict[ir.Buffer, Held] = field(default_factory=dict)
+    memory: list[ir.Buffer] = field(default_factory=list)
+    packing: list[ir.Statement] = field(default_factory=list)
     reading: ExpressionMap = field(init=False)
     """It lets expressions read what is held."""
 
     def __post_init__(self) -> None:
-        def rule(node: Expression) -> Expression:
-            if not isinstance(node, Load) or node.buffer not in self.held:
+        def rule(node: ir.Expression) -> ir.Expression:
+            if not isinstance(node, ir.Load) or node.buffer not in self.held:
                 return node
             held = self.held[node.buffer]
-            return Load(held.buffer, held.place(node.indices), node.mask)
+            return ir.Load(held.buffer, held.place(node.indices), node.mask)
 
         self.reading = ExpressionMap(rule)
         for part in self.parts:
@@ -154,13 +143,13 @@ class _Layer:
             elif isinstance(part, Recurrence):
                 self._hold(part)
 
-    def _scratch(self, name: str, stage: Stage, rows: Sequence[b.Count], units: int) -> Buffer:
+    def _scratch(self, name: str, stage: ir.Stage, rows: Sequence[b.Count], units: int) -> ir.Buffer:
         extents = (*rows, self.cut.widths[units])
-        buffer = Buffer(name, stage.buffer.dtype, tuple(map(b.extent, extents)), None, "scratch", 64)
+        buffer = ir.Buffer(name, stage.buffer.dtype, tuple(map(b.extent, extents)), None, "scratch", 64)
         self.memory.append(buffer)
         return buffer
 
-    def read(self, stages: Sequence[Stage]) -> set[Buffer]:
+    def read(self, stages: Sequence[ir.Stage]) -> set[ir.Buffer]:
         """Return what is read in other parts than that of some stages."""
         every = [stage for part in self.parts for stage in stages_of(part) if stage not in stages]
         return {load.buffer for stage in every for load in loads(*stage_expressions(stage))}
@@ -182,16 +171,16 @@ class _Layer:
 
     # ---- Loops
 
-    def layers(self, layers: Sequence[Recurrence], threads: int) -> Statement:
+    def layers(self, layers: Sequence[Recurrence], threads: int) -> ir.Statement:
         """Return the loops of layers that do not read each other, in parallel where that occupies as many threads."""
         least = min(self._work_of_a_step(layer) for layer in layers)
         if least > len(layers) * SMALL_STEP * self.cut.machine.costs.task and not 0 < threads <= len(layers):
             return block(*map(self.recurrence, layers))
 
-        def one(number: Expression) -> Statement:
+        def one(number: ir.Expression) -> ir.Statement:
             *others, last = map(self.recurrence, layers)
             for at, statement in reversed(list(enumerate(others))):
-                last = If(b.equal(number, at), statement, last)
+                last = ir.If(b.equal(number, at), statement, last)
             return last
 
         return loop(len(layers), one, "parallel", name="layer")
@@ -204,7 +193,7 @@ class _Layer:
         terms = sum(sums.terms * len(sums.stages) * phase.units for phase in layer.phases for sums in phase.sums)
         return rows * terms
 
-    def recurrence(self, layer: Recurrence) -> Statement:
+    def recurrence(self, layer: Recurrence) -> ir.Statement:
         """Return the loops of a layer: over the steps, with what is before the first one."""
         dimension, first = layer.dimension, layer.phases[0]
         steps, extents = first.shape[dimension], list(first.shape[:-1])
@@ -212,21 +201,23 @@ class _Layer:
         before = b.extent(steps) if layer.scan.reverse else b.index(-1)
         starts = [start for stage in stages_of(layer) for start in self._start(stage, extents, dimension, before)]
 
-        def step(time: Expression) -> Statement:
+        def step(time: ir.Expression) -> ir.Statement:
             position = b.subtract(b.subtract(b.extent(steps), 1), time) if layer.scan.reverse else time
             here = {first.axes[dimension]: position}
             return block(*(self.phase(phase, here, extents) for phase in layer.phases))
 
         return block(*starts, loop(steps, step, name="t"))
 
-    def _start(self, stage: Stage, extents: Sequence[b.Count], dimension: int, before: Expression) -> list[Statement]:
+    def _start(
+        self, stage: ir.Stage, extents: Sequence[b.Count], dimension: int, before: ir.Expression
+    ) -> list[ir.Statement]:
         """Store what a state is before the first step."""
         held, initial = self.held.get(stage.buffer), scan_of(stage).initial
         if held is None or initial is None:
             return []
         (units,) = b.numbers(stage.buffer, len(stage.axes) - 1)
 
-        def line(row: Row, column: Expression) -> Statement:
+        def line(row: Row, column: ir.Expression) -> ir.Statement:
             at = (*row[:dimension], before, *row[dimension + 1 :])
             value = self._vector(initial, dict(zip(stage.axes, at, strict=False)), stage.axes[-1], column, units)
             return self.cut.lanes.set_vector(held.buffer, held.place((*at, column))[:-1], column, value)
@@ -235,17 +226,23 @@ class _Layer:
         return [self._rows(extents, vectors, b.index(0), line)]
 
     def _rows(
-        self, extents: Sequence[b.Count], vectors: int, first: Expression, body: Callable[[Row, Expression], Statement]
-    ) -> Statement:
-        def row(number: Expression) -> Statement:
-            def vector(v: Expression) -> Statement:
+        self,
+        extents: Sequence[b.Count],
+        vectors: int,
+        first: ir.Expression,
+        body: Callable[[Row, ir.Expression], ir.Statement],
+    ) -> ir.Statement:
+        def row(number: ir.Expression) -> ir.Statement:
+            def vector(v: ir.Expression) -> ir.Statement:
                 return body(_place(number, extents), b.add(first, b.multiply(v, self.cut.lanes.count)))
 
             return loop(vectors, vector, name="v")
 
         return loop(b.product_of(extents), row, name="row")
 
-    def phase(self, phase: Phase, here: Mapping[Variable, Expression], extents: Sequence[b.Count]) -> Statement:
+    def phase(
+        self, phase: Phase, here: Mapping[ir.Variable, ir.Expression], extents: Sequence[b.Count]
+    ) -> ir.Statement:
         """Return the loops of a phase over its chunks; ``here`` is the step, if there is one."""
         size, lanes = self.cut.chunk(phase), self.cut.lanes
         gates = [stage for sums in phase.sums for stage in sums.stages]
@@ -253,16 +250,16 @@ class _Layer:
         if here and gates:
             sums = self._scratch("sums", gates[0], (*extents, len(gates)), phase.units)
 
-        def values(row: Row) -> dict[Variable, Expression]:
+        def values(row: Row) -> dict[ir.Variable, ir.Expression]:
             return {**dict(zip(phase.axes[:-1], row, strict=True)), **here}
 
-        def chunk(number: Expression) -> Statement:
+        def chunk(number: ir.Expression) -> ir.Statement:
             first = b.multiply(number, size)
             parts = [self._sums(one, phase, number, values, extents, gates, sums) for one in phase.sums]
             if sums is not None or not gates:
                 total = {stage.buffer: gate for gate, stage in enumerate(gates)}
 
-                def finish(row: Row, column: Expression) -> Statement:
+                def finish(row: Row, column: ir.Expression) -> ir.Statement:
                     found = {
                         buffer: lanes.vector(sums, (*row, b.index(gate)), column)
                         for buffer, gate in total.items()
@@ -279,12 +276,12 @@ class _Layer:
         self,
         sums: Sums,
         phase: Phase,
-        chunk: Expression,
-        values: Callable[[Row], dict[Variable, Expression]],
+        chunk: ir.Expression,
+        values: Callable[[Row], dict[ir.Variable, ir.Expression]],
         extents: Sequence[b.Count],
-        gates: Sequence[Stage],
-        totals: Buffer | None,
-    ) -> Statement:
+        gates: Sequence[ir.Stage],
+        totals: ir.Buffer | None,
+    ) -> ir.Statement:
         """Return the register tiles of sums for a chunk; without ``totals`` they are finished and stored at once."""
         lanes, size, units = self.cut.lanes, self.cut.chunk(phase), phase.units
         unit, first = phase.axes[-1], b.multiply(chunk, size)
@@ -292,26 +289,26 @@ class _Layer:
         cells = [(gate, lane) for gate in range(len(sums.stages)) for lane in range(0, size, lanes.count)]
         state = self.reading(sums.state)
 
-        def left(row: Row, k: Expression) -> Expression:
+        def left(row: Row, k: ir.Expression) -> ir.Expression:
             return vectorize_expression(state, {**values(row), sums.term.variable: k})
 
-        def right(k: Expression, cell: tuple[int, int]) -> Expression:
+        def right(k: ir.Expression, cell: tuple[int, int]) -> ir.Expression:
             line = b.add(b.multiply(b.add(b.multiply(chunk, sums.terms), k), len(sums.stages) * size), begin)
             return lanes.vector(weights, (), b.add(line, cell[0] * size + cell[1]))
 
-        def initial(row: Row, cell: tuple[int, int]) -> Expression:
+        def initial(row: Row, cell: tuple[int, int]) -> ir.Expression:
             reduction = sums.stages[cell[0]].reduction
             assert reduction is not None, "a sum of nothing"
             return self._vector(reduction.initial, values(row), unit, b.add(first, cell[1]), units)
 
-        def sink(at: Row, cell: tuple[int, int], total: Expression) -> Statement:
+        def sink(at: Row, cell: tuple[int, int], total: ir.Expression) -> ir.Statement:
             stage, column = sums.stages[cell[0]], b.add(first, cell[1])
             if totals is not None:
                 return lanes.set_vector(totals, (*at, b.index(gates.index(stage))), column, total)
             value = self._epilogue(stage, values(at), column, units, total)
             return lanes.set_vector(self.held[stage.buffer].buffer, at, column, value)
 
-        def lines(begin: Expression, height: int) -> Statement:
+        def lines(begin: ir.Expression, height: int) -> ir.Statement:
             rows, bound = _places([b.add(begin, line) for line in range(height)], extents)
             count = -(-len(cells) // self.cut.vectors(height))
             groups = [cells[len(cells) * i // count : len(cells) * (i + 1) // count] for i in range(count)]
@@ -320,17 +317,17 @@ class _Layer:
 
         return tiles(b.product_of(extents), self.cut.rows, lines)
 
-    def _weights(self, sums: Sums, phase: Phase) -> tuple[Buffer, int]:
+    def _weights(self, sums: Sums, phase: Phase) -> tuple[ir.Buffer, int]:
         """Return the packed weights and where they begin; what is not constant is packed at the start."""
         if sums in self.packed:
             return self.packed[sums]
         lanes, size, gates = self.cut.lanes, self.cut.chunk(phase), len(sums.stages)
         count = b.index(self.cut.chunks(phase) * size * sums.terms * gates)
-        packed = Buffer("weights", sums.stages[0].value.type.dtype, (count,), None, "scratch", 64)
+        packed = ir.Buffer("weights", sums.stages[0].value.type.dtype, (count,), None, "scratch", 64)
         self.memory.append(packed)
         self.packed[sums] = packed, 0
 
-        def line(chunk: Expression, k: Expression) -> Statement:
+        def line(chunk: ir.Expression, k: ir.Expression) -> ir.Statement:
             begin = b.multiply(b.add(b.multiply(chunk, sums.terms), k), gates * size)
             stores = []
             for gate, weights in enumerate(map(self.reading, sums.weights)):
@@ -338,7 +335,7 @@ class _Layer:
                     column, at = b.add(b.multiply(chunk, size), lane), {sums.term.variable: k}
                     value = self._vector(weights, at, phase.axes[-1], column, phase.units)
                     stores.append(lanes.set_vector(packed, (), b.add(begin, gate * size + lane), value))
-            return Block(tuple(stores))
+            return ir.Block(tuple(stores))
 
         chunks = self.cut.chunks(phase)
         self.packing.append(loop(chunks, lambda chunk: loop(sums.terms, lambda k: line(chunk, k), name="k")))
@@ -348,20 +345,20 @@ class _Layer:
 
     def _vector(
         self,
-        expression: Expression,
-        values: Mapping[Variable, Expression],
-        unit: Variable,
-        column: Expression,
+        expression: ir.Expression,
+        values: Mapping[ir.Variable, ir.Expression],
+        unit: ir.Variable,
+        column: ir.Expression,
         units: int,
-    ) -> Expression:
+    ) -> ir.Expression:
         """Return an expression for a vector of units; of the caller's tensors nothing past the last unit is read."""
         lanes = self.cut.lanes
         known = {**values, unit: lanes.ramp(column)}
         mask = lanes.tail_mask(column, units, self.cut.widths[units])
         vector = vectorize_expression(self.reading(expression), known)
 
-        def masked(node: Expression) -> Expression:
-            if not isinstance(node, Load) or node.buffer in self.memory or node.type.lanes == 1:
+        def masked(node: ir.Expression) -> ir.Expression:
+            if not isinstance(node, ir.Load) or node.buffer in self.memory or node.type.lanes == 1:
                 return node
             return vector_load(node, mask)
 
@@ -369,8 +366,13 @@ class _Layer:
         return lanes.splat(result) if result.type.lanes == 1 else result
 
     def _epilogue(
-        self, stage: Stage, values: Mapping[Variable, Expression], column: Expression, units: int, total: Expression
-    ) -> Expression:
+        self,
+        stage: ir.Stage,
+        values: Mapping[ir.Variable, ir.Expression],
+        column: ir.Expression,
+        units: int,
+        total: ir.Expression,
+    ) -> ir.Expression:
         if stage.epilogue is None or stage.epilogue_variable is None:
             return total
         return self._vector(stage.epilogue, {**values, stage.epilogue_variable: total}, stage.axes[-1], column, units)
@@ -378,21 +380,21 @@ class _Layer:
     def _finished(
         self,
         phase: Phase,
-        values: Mapping[Variable, Expression],
-        column: Expression,
-        totals: Mapping[Buffer, Expression],
-    ) -> Statement:
+        values: Mapping[ir.Variable, ir.Expression],
+        column: ir.Expression,
+        totals: Mapping[ir.Buffer, ir.Expression],
+    ) -> ir.Statement:
         """Compute all stages of a phase for a vector of units, then store what is held."""
         units, lanes = phase.units, self.cut.lanes
-        now = {stage.buffer: Variable("now", Type(stage.buffer.dtype, lanes.count)) for stage in phase.stages}
+        now = {stage.buffer: ir.Variable("now", Type(stage.buffer.dtype, lanes.count)) for stage in phase.stages}
 
-        def rule(node: Expression) -> Expression:
-            here = isinstance(node, Load) and node.buffer in now and node.indices == phase.axes
-            return now[node.buffer] if here and isinstance(node, Load) else node
+        def rule(node: ir.Expression) -> ir.Expression:
+            here = isinstance(node, ir.Load) and node.buffer in now and node.indices == phase.axes
+            return now[node.buffer] if here and isinstance(node, ir.Load) else node
 
         here = ExpressionMap(rule)
         place = tuple(values[axis] for axis in phase.axes[:-1])
-        stores: list[Statement] = []
+        stores: list[ir.Statement] = []
         for stage in phase.stages:
             held = self.held.get(stage.buffer)
             if held is not None:
@@ -402,18 +404,18 @@ class _Layer:
             if stage.buffer in self.outputs:
                 width = self.cut.widths[units]
                 stores.append(lanes.set_part(stage.buffer, place, column, units, now[stage.buffer], width))
-        body: Statement = Block(tuple(stores))
+        body: ir.Statement = ir.Block(tuple(stores))
         for stage in reversed(phase.stages):
             if stage.reduction is None:
                 value = self._vector(here(stage.value), values, stage.axes[-1], column, units)
             else:
                 changed = stage if stage.epilogue is None else replace(stage, epilogue=here(stage.epilogue))
                 value = self._epilogue(changed, values, column, units, totals[stage.buffer])
-            body = Let(now[stage.buffer], value, body)
+            body = ir.Let(now[stage.buffer], value, body)
         return body
 
 
-def _place(row: Expression, extents: Sequence[b.Count]) -> Row:
+def _place(row: ir.Expression, extents: Sequence[b.Count]) -> Row:
     """Return the index of a row by its number."""
     place = []
     for axis, extent in enumerate(extents):
@@ -423,15 +425,15 @@ def _place(row: Expression, extents: Sequence[b.Count]) -> Row:
 
 
 def _places(
-    rows: Sequence[Expression], extents: Sequence[b.Count]
-) -> tuple[list[Row], list[tuple[Variable, Expression]]]:
+    rows: Sequence[ir.Expression], extents: Sequence[b.Count]
+) -> tuple[list[Row], list[tuple[ir.Variable, ir.Expression]]]:
     """Return the indices of rows; what is divided by extents that vary is bound, since that takes time."""
     places = [_place(row, extents) for row in rows]
     if isinstance(b.product_of(extents), int) or sum(extent != 1 for extent in extents) < 2:
         return places, []
-    bound: list[tuple[Variable, Expression]] = []
+    bound: list[tuple[ir.Variable, ir.Expression]] = []
     for number, place in enumerate(places):
-        names = tuple(Variable(f"at{axis}") for axis in range(len(place)))
+        names = tuple(ir.Variable(f"at{axis}") for axis in range(len(place)))
         bound += zip(names, place, strict=True)
         places[number] = names
     return places, bound

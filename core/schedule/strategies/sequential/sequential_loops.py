@@ -23,26 +23,7 @@ from graft.core.schedule.primitives.vectorize import broadcast, instantiate, low
 from graft.core.schedule.strategies.nests.varying_nest import Nests, divided
 from graft.core.schedule.strategies.sequential.selection_loops import selection_loops
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
-from graft.core.tensor_ir.ir import (
-    Allocate,
-    Axis,
-    Block,
-    Buffer,
-    Constant,
-    Expression,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    Scan,
-    Scatter,
-    Selection,
-    Stage,
-    Statement,
-    Store,
-    Variable,
-)
+from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.ordered_stages import (
     at_first,
     carried_dimension,
@@ -59,7 +40,7 @@ from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map
 from graft.core.types import element_bits, is_custom
 
 ZERO = (b.index(0),)
-Places = list[Expression]
+Places = list[ir.Expression]
 BESIDE = 4
 """Vectors of lines of a scan that go on together, where there are enough."""
 PIECE = 8
@@ -72,10 +53,10 @@ def schedule_sequential(kernel: Kernel, target: Target) -> Scheduled:
     # What is written twice, with another start or tail, gets fresh variables, so that each is bound once.
     finished = instantiate(simplify_statement(lower_loops(body)), {})
     parameters = (*kernel.inputs, *kernel.outputs)
-    return Scheduled(Function(kernel.name, parameters, len(kernel.outputs), finished, kernel.origin))
+    return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), finished, kernel.origin))
 
 
-def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], machine: Machine) -> Statement:
+def loops_of(stages: Sequence[ir.Stage], outputs: Collection[ir.Buffer], machine: Machine) -> ir.Statement:
     """Return the loops of stages one after the other; what lies between them is in scratch memory."""
     parts, kept = [], []
     for group in stage_loops(stages):
@@ -84,15 +65,15 @@ def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], machine: Mach
         read = {load.buffer for stage in others for load in loads(*stage_expressions(stage))}
         stored = [stage.buffer for stage in group if stage.buffer in outputs or stage.buffer in read]
         match group[0].order:
-            case Scan() if _runs_in_lines(group):
+            case ir.Scan() if _runs_in_lines(group):
                 parts.append(_lines(group, stored, machine))
-            case Scan():
+            case ir.Scan():
                 folded = _folded(group, stored)
                 stored += folded.values()
                 parts.append(_with_buffers(scan_loops(group), group, folded))
-            case Scatter():
+            case ir.Scatter():
                 parts.append(_scatter(group[0], group[0].order, machine))
-            case Selection():
+            case ir.Selection():
                 lanes = lanes_of({load.buffer.dtype for load in loads(group[0].value)}, machine)
                 parts.append(selection_loops(group[0], group[0].order, lanes, machine))
             case None:
@@ -100,15 +81,15 @@ def loops_of(stages: Sequence[Stage], outputs: Collection[Buffer], machine: Mach
             case _:
                 assert_never(group[0].order)
         kept += [buffer for buffer in stored if buffer not in outputs]
-    return allocate(kept, Block(tuple(parts)))
+    return allocate(kept, ir.Block(tuple(parts)))
 
 
-def _nest(axes: Sequence[Axis], body: Statement) -> Statement:
+def _nest(axes: Sequence[ir.Axis], body: ir.Statement) -> ir.Statement:
     """Return serial loops over axes."""
     return loops_over(((axis.variable, axis.extent) for axis in axes), body)
 
 
-def stage_nest(stage: Stage, machine: Machine) -> Statement:
+def stage_nest(stage: ir.Stage, machine: Machine) -> ir.Statement:
     """Return the loops of one stage, without its order: in vectors and on threads where its elements are in rows."""
     if varies(stage.buffer):
         return Nests(machine).nest(replace(stage, order=None), 0)
@@ -119,11 +100,13 @@ def stage_nest(stage: Stage, machine: Machine) -> Statement:
     if lanes == 1:
         return _plain_nest(stage)
     is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
-    loops = nested(axes, Store(stage.buffer, stage.axes, stage.value))
+    loops = nested(axes, ir.Store(stage.buffer, stage.axes, stage.value))
     return taken(loops, blocked(axes, lanes, lanes, machine, is_shared))
 
 
-def _lanes(buffer: Buffer, indices: Sequence[Expression], value: Expression, axis: Variable, machine: Machine) -> int:
+def _lanes(
+    buffer: ir.Buffer, indices: Sequence[ir.Expression], value: ir.Expression, axis: ir.Variable, machine: Machine
+) -> int:
     """Return the lanes for a store along a variable: 1 unless all that it touches lies in rows along it, or is one."""
     places = [(indices, buffer), *((load.indices, load.buffer) for load in loads(value))]
     for at, _ in places:
@@ -138,51 +121,51 @@ def lanes_of(kinds: Collection[str], machine: Machine) -> int:
     return 1 if any(map(is_custom, kinds)) else max(1, min(32, machine.vector_bytes // widest))
 
 
-def _plain_nest(stage: Stage, fixed: Mapping[Variable, Expression] | None = None) -> Statement:
+def _plain_nest(stage: ir.Stage, fixed: Mapping[ir.Variable, ir.Expression] | None = None) -> ir.Statement:
     """Return the loops of one stage, without its order: scalar ones. Axes in ``fixed`` have one position only."""
-    loop_axes = {axis: Variable(axis.name) for axis in stage.axes if axis not in (fixed or {})}
-    fresh: dict[Variable, Expression] = {**loop_axes, **(fixed or {})}
+    loop_axes = {axis: ir.Variable(axis.name) for axis in stage.axes if axis not in (fixed or {})}
+    fresh: dict[ir.Variable, ir.Expression] = {**loop_axes, **(fixed or {})}
     pairs = zip(stage.axes, stage.buffer.shape, strict=True)
-    rows = [Axis(loop_axes[axis], extent) for axis, extent in pairs if axis in loop_axes]
+    rows = [ir.Axis(loop_axes[axis], extent) for axis, extent in pairs if axis in loop_axes]
     change, at = substitution(fresh), tuple(fresh[axis] for axis in stage.axes)
     if stage.reduction is None:
-        return _nest(rows, Store(stage.buffer, at, change(stage.value)))
-    total = Buffer("total", stage.value.type.dtype, (b.index(1),), memory="register")
-    inner = {axis.variable: Variable(axis.variable.name) for axis in stage.reduction.axes}
-    term = b.binary(stage.reduction.operator, Load(total, ZERO), substitute(stage.value, {**fresh, **inner}))
-    reduced = [Axis(inner[axis.variable], axis.extent) for axis in stage.reduction.axes]
-    finish: Statement = Store(stage.buffer, at, Load(total, ZERO))
+        return _nest(rows, ir.Store(stage.buffer, at, change(stage.value)))
+    total = ir.Buffer("total", stage.value.type.dtype, (b.index(1),), memory="register")
+    inner = {axis.variable: ir.Variable(axis.variable.name) for axis in stage.reduction.axes}
+    term = b.binary(stage.reduction.operator, ir.Load(total, ZERO), substitute(stage.value, {**fresh, **inner}))
+    reduced = [ir.Axis(inner[axis.variable], axis.extent) for axis in stage.reduction.axes]
+    finish: ir.Statement = ir.Store(stage.buffer, at, ir.Load(total, ZERO))
     if stage.epilogue is not None and stage.epilogue_variable is not None:
-        variable = Variable(stage.epilogue_variable.name, stage.epilogue_variable.type)
+        variable = ir.Variable(stage.epilogue_variable.name, stage.epilogue_variable.type)
         result = substitute(stage.epilogue, {**fresh, stage.epilogue_variable: variable})
-        finish = Let(variable, Load(total, ZERO), Store(stage.buffer, at, result))
-    start = Store(total, ZERO, change(stage.reduction.initial))
-    return _nest(rows, Allocate(total, block(start, _nest(reduced, Store(total, ZERO, term)), finish)))
+        finish = ir.Let(variable, ir.Load(total, ZERO), ir.Store(stage.buffer, at, result))
+    start = ir.Store(total, ZERO, change(stage.reduction.initial))
+    return _nest(rows, ir.Allocate(total, block(start, _nest(reduced, ir.Store(total, ZERO, term)), finish)))
 
 
 # ---- Scans --------------------------------------------------------------------------------------------------------
 
 
-def scan_loops(group: Sequence[Stage]) -> Statement:
+def scan_loops(group: Sequence[ir.Stage]) -> ir.Statement:
     """Return the loop over the positions of a scan with its stages one after the other inside."""
     scan = scan_of(group[0])
     extent = b.counts(group[0].buffer)[carried_dimension(group[0])]
 
-    def at(stages: Sequence[Stage], step: Expression) -> Statement:
+    def at(stages: Sequence[ir.Stage], step: ir.Expression) -> ir.Statement:
         place = b.subtract(b.subtract(b.extent(extent), 1), step) if scan.reverse else step
         return block(*(_plain_nest(stage, {scan.carried: place}) for stage in stages))
 
     if extent == 0:
-        return Block(())
+        return ir.Block(())
     first = at(with_carried(group, at_first), b.index(0))
     if extent == 1:
         return first
-    step = Variable(scan.carried.name)
-    rest = For(step, b.subtract(b.extent(extent), 1), "serial", at(group, b.add(step, 1)))
-    return block(first, rest) if isinstance(extent, int) else If(b.greater(extent, 0), block(first, rest))
+    step = ir.Variable(scan.carried.name)
+    rest = ir.For(step, b.subtract(b.extent(extent), 1), "serial", at(group, b.add(step, 1)))
+    return block(first, rest) if isinstance(extent, int) else ir.If(b.greater(extent, 0), block(first, rest))
 
 
-def _folded(group: Sequence[Stage], stored: Collection[Buffer]) -> dict[Buffer, Buffer]:
+def _folded(group: Sequence[ir.Stage], stored: Collection[ir.Buffer]) -> dict[ir.Buffer, ir.Buffer]:
     """Return memory for what a scan alone reads of itself: one position, or two where the one before is read, too."""
     found = [reads_before(group, load) for stage in group for load in loads(*stage_expressions(stage))]
     folded = {}
@@ -194,29 +177,29 @@ def _folded(group: Sequence[Stage], stored: Collection[Buffer]) -> dict[Buffer, 
     return folded
 
 
-def _with_buffers(body: Statement, group: Sequence[Stage], folded: Mapping[Buffer, Buffer]) -> Statement:
+def _with_buffers(body: ir.Statement, group: Sequence[ir.Stage], folded: Mapping[ir.Buffer, ir.Buffer]) -> ir.Statement:
     """Return the statement with some buffers folded along the axis that a scan carries."""
     dimensions = {stage.buffer: carried_dimension(stage) for stage in group}
 
-    def place(buffer: Buffer, indices: Sequence[Expression]) -> tuple[Expression, ...]:
+    def place(buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> tuple[ir.Expression, ...]:
         dimension, new = dimensions[buffer], folded[buffer]
         wrapped = b.modulo(indices[dimension], *b.numbers(new, dimension, dimension + 1))
         return (*indices[:dimension], wrapped, *indices[dimension + 1 :])
 
-    def expression(node: Expression) -> Expression:
-        if not isinstance(node, Load) or node.buffer not in folded:
+    def expression(node: ir.Expression) -> ir.Expression:
+        if not isinstance(node, ir.Load) or node.buffer not in folded:
             return node
-        return Load(folded[node.buffer], place(node.buffer, node.indices), node.mask)
+        return ir.Load(folded[node.buffer], place(node.buffer, node.indices), node.mask)
 
-    def rule(statement: Statement) -> Statement:
-        if not isinstance(statement, Store) or statement.buffer not in folded:
+    def rule(statement: ir.Statement) -> ir.Statement:
+        if not isinstance(statement, ir.Store) or statement.buffer not in folded:
             return statement
         return replace(statement, buffer=folded[statement.buffer], indices=place(statement.buffer, statement.indices))
 
     return map_statement(body, ExpressionMap(expression), rule) if folded else body
 
 
-def _runs_in_lines(group: Sequence[Stage]) -> bool:
+def _runs_in_lines(group: Sequence[ir.Stage]) -> bool:
     """Whether each line along the carried axis can be computed by itself, its last elements in registers."""
     shape, dimension = group[0].buffer.shape, carried_dimension(group[0])
     own = {stage.buffer for stage in group}
@@ -235,10 +218,10 @@ def _runs_in_lines(group: Sequence[Stage]) -> bool:
     )
 
 
-def _lines(group: Sequence[Stage], stored: Collection[Buffer], machine: Machine) -> Statement:
+def _lines(group: Sequence[ir.Stage], stored: Collection[ir.Buffer], machine: Machine) -> ir.Statement:
     """Return the loops over the lines of a scan."""
     shape, dimension = b.counts(group[0].buffer), carried_dimension(group[0])
-    rows = [(Variable(f"i{place}"), extent) for place, extent in enumerate(shape) if place != dimension]
+    rows = [(ir.Variable(f"i{place}"), extent) for place, extent in enumerate(shape) if place != dimension]
     kinds = {stage.buffer.dtype for stage in group}
     kinds |= {load.buffer.dtype for stage in group for load in loads(*stage_expressions(stage))}
     lanes = lanes_of(kinds, machine)
@@ -252,85 +235,85 @@ def _lines(group: Sequence[Stage], stored: Collection[Buffer], machine: Machine)
     if isinstance(extent, int) and extent >= PIECE * lanes and len(group) == 1:
         lanes *= BESIDE  # so that more of a cache line's neighbours are touched at one time
     tiles, rest = divided(b.extent(extent), lanes)
-    tile = Variable(f"{last.name}_tile")
+    tile = ir.Variable(f"{last.name}_tile")
     body = _line(group, stored, [*around, b.multiply(tile, lanes)], lanes)
     parts = [loops_around([*outer, (tile, b.counted(tiles))], body, is_shared)]
     if rest != b.index(0) and isinstance(extent, int):  # the last tile begins earlier: what it computes again is equal
         body = _line(group, stored, [*around, b.index(extent - lanes)], lanes)
         parts.append(loops_around(outer, body, False))
     elif rest != b.index(0):
-        left = Variable(last.name)
+        left = ir.Variable(last.name)
         body = _line(group, stored, [*around, b.add(left, b.multiply(tiles, lanes))], 1)
         parts.append(loops_around([*outer, (left, b.counted(rest))], body, False))
     return block(*parts)
 
 
-def _line(group: Sequence[Stage], stored: Collection[Buffer], outer: Places, lanes: int) -> Statement:
+def _line(group: Sequence[ir.Stage], stored: Collection[ir.Buffer], outer: Places, lanes: int) -> ir.Statement:
     """Return the loop along one line of a scan, or along ``lanes`` of them side by side."""
     scan, dimension = scan_of(group[0]), carried_dimension(group[0])
     extent = b.counts(group[0].buffer)[dimension]
     found = [reads_before(group, load) for stage in group for load in loads(*stage_expressions(stage))]
     carried = [stage for stage in group if stage in found]
     totals = {
-        stage.buffer: Buffer(f"last_{stage.buffer.name}", stage.buffer.dtype, (b.index(lanes),), memory="register")
+        stage.buffer: ir.Buffer(f"last_{stage.buffer.name}", stage.buffer.dtype, (b.index(lanes),), memory="register")
         for stage in carried
     }
 
-    def side_by_side(body: Callable[[Expression, Places], Statement]) -> Statement:
+    def side_by_side(body: Callable[[ir.Expression, Places], ir.Statement]) -> ir.Statement:
         if lanes == 1:
             return body(b.index(0), outer)
-        lane = Variable("lane")
-        return For(lane, b.index(lanes), "vector", body(lane, [*outer[:-1], b.add(outer[-1], lane)]))
+        lane = ir.Variable("lane")
+        return ir.For(lane, b.index(lanes), "vector", body(lane, [*outer[:-1], b.add(outer[-1], lane)]))
 
-    def begin(stage: Stage, lane: Expression, row: Places) -> Statement:
+    def begin(stage: ir.Stage, lane: ir.Expression, row: Places) -> ir.Statement:
         start = scan_of(stage).initial
         assert start is not None, stage.buffer.name
         rest = [axis for place, axis in enumerate(stage.axes) if place != dimension]
-        return Store(totals[stage.buffer], (lane,), substitute(start, dict(zip(rest, row, strict=True))))
+        return ir.Store(totals[stage.buffer], (lane,), substitute(start, dict(zip(rest, row, strict=True))))
 
-    def step(position: Expression, lane: Expression, row: Places) -> Statement:
+    def step(position: ir.Expression, lane: ir.Expression, row: Places) -> ir.Statement:
         at = (*row[:dimension], position, *row[dimension:])
-        before = {stage.buffer: Variable("before", stage.value.type) for stage in carried}
-        now = {stage.buffer: Variable("now", stage.value.type) for stage in group}
+        before = {stage.buffer: ir.Variable("before", stage.value.type) for stage in carried}
+        now = {stage.buffer: ir.Variable("now", stage.value.type) for stage in group}
 
-        def rule(node: Expression) -> Expression:
-            if not isinstance(node, Load) or node.buffer not in now:
+        def rule(node: ir.Expression) -> ir.Expression:
+            if not isinstance(node, ir.Load) or node.buffer not in now:
                 return node
             return now[node.buffer] if reads_before(group, node) is None else before[node.buffer]
 
-        body: Statement = Block(
+        body: ir.Statement = ir.Block(
             tuple(
                 statement
                 for stage in group
                 for statement in (
-                    *([Store(stage.buffer, at, now[stage.buffer])] if stage.buffer in stored else []),
-                    *([Store(totals[stage.buffer], (lane,), now[stage.buffer])] if stage in carried else []),
+                    *([ir.Store(stage.buffer, at, now[stage.buffer])] if stage.buffer in stored else []),
+                    *([ir.Store(totals[stage.buffer], (lane,), now[stage.buffer])] if stage in carried else []),
                 )
             )
         )
         for stage in reversed(group):
             value = substitute(ExpressionMap(rule)(stage.value), dict(zip(stage.axes, at, strict=True)))
-            body = Let(now[stage.buffer], value, body)
+            body = ir.Let(now[stage.buffer], value, body)
         for stage in carried:
-            body = Let(before[stage.buffer], Load(totals[stage.buffer], (lane,)), body)
+            body = ir.Let(before[stage.buffer], ir.Load(totals[stage.buffer], (lane,)), body)
         return body
 
-    def along(time: Expression) -> Statement:
+    def along(time: ir.Expression) -> ir.Statement:
         position = b.subtract(b.subtract(b.extent(extent), 1), time) if scan.reverse else time
         return side_by_side(lambda lane, row: step(position, lane, row))
 
     start = [side_by_side(lambda lane, row, of=stage: begin(of, lane, row)) for stage in carried]  # type: ignore[misc]
-    time = Variable("t")
-    body = block(*start, For(time, b.extent(extent), "serial", along(time)))
+    time = ir.Variable("t")
+    body = block(*start, ir.For(time, b.extent(extent), "serial", along(time)))
     for buffer in totals.values():
-        body = Allocate(buffer, body)
+        body = ir.Allocate(buffer, body)
     return body
 
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
 
-def _scatter(stage: Stage, scatter: Scatter, machine: Machine) -> Statement:
+def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.Statement:
     """Return the loops over the updates, after those that fill the buffer.
 
     Along an axis that itself is an index no update meets another one: threads share it. If it is the last index and no
@@ -338,65 +321,65 @@ def _scatter(stage: Stage, scatter: Scatter, machine: Machine) -> Statement:
     """
     indices, update = scatter.indices, scatter.update
     if scatter.operator != "set":
-        update = b.binary(scatter.operator, Load(stage.buffer, indices), update)
-    if varies(stage.buffer) or not all(isinstance(axis.extent, Constant) for axis in scatter.axes):
+        update = b.binary(scatter.operator, ir.Load(stage.buffer, indices), update)
+    if varies(stage.buffer) or not all(isinstance(axis.extent, ir.Constant) for axis in scatter.axes):
         return _varying_scatter(stage, scatter, update, machine)
     axes = [LoopAxis(axis.variable, constant_extent(axis.extent)) for axis in scatter.axes]
     apart = [axis for axis in axes if axis.variable in indices]
     ordered = [axis for axis in axes if axis not in apart]
     if not apart or 0 in (axis.extent for axis in axes):
-        return block(stage_nest(stage, machine), nested(axes, Store(stage.buffer, indices, update)))
+        return block(stage_nest(stage, machine), nested(axes, ir.Store(stage.buffer, indices, update)))
     *outer, last = apart
     is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
     lanes = _lanes(stage.buffer, indices, update, last.variable, machine)
     if lanes > 1:
-        loops = nested([*apart, *ordered], Store(stage.buffer, indices, update))
+        loops = nested([*apart, *ordered], ir.Store(stage.buffer, indices, update))
         updates = taken(loops, blocked(apart, lanes * PIECE, lanes, machine, is_shared))
     else:
-        piece, inside = Variable("piece"), Variable(last.variable.name)
+        piece, inside = ir.Variable("piece"), ir.Variable(last.variable.name)
         first = b.multiply(piece, PIECE)
         inner = LoopAxis(inside, last.extent, b.minimum(b.subtract(last.extent, first), PIECE))
         here = substitution({last.variable: b.add(first, inside)})
-        store = Store(stage.buffer, tuple(map(here, indices)), here(update))
+        store = ir.Store(stage.buffer, tuple(map(here, indices)), here(update))
         updates = outer_loops(
             [*outer, LoopAxis(piece, -(-last.extent // PIECE))], nested([*ordered, inner], store), is_shared
         )
     return block(stage_nest(stage, machine), updates)
 
 
-def _varying_scatter(stage: Stage, scatter: Scatter, update: Expression, machine: Machine) -> Statement:
+def _varying_scatter(stage: ir.Stage, scatter: ir.Scatter, update: ir.Expression, machine: Machine) -> ir.Statement:
     """Return the same loops over extents that are known only when a kernel runs."""
     indices = scatter.indices
     apart = [axis for axis in scatter.axes if axis.variable in indices]
     ordered = [axis for axis in scatter.axes if axis not in apart]
     fill = stage_nest(stage, machine)
     if not apart:
-        return block(fill, _nest(ordered, Store(stage.buffer, indices, update)))
+        return block(fill, _nest(ordered, ir.Store(stage.buffer, indices, update)))
     *outer, last = apart
     lanes = _lanes(stage.buffer, indices, update, last.variable, machine)
 
-    def stores(place: Expression, mask: Expression | None) -> Statement:
+    def stores(place: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
         values = {last.variable: place}
         at = tuple(vectorize_expression(index, values) for index in indices)
         value = vectorize_expression(update, values, mask)
-        return _nest(ordered, Store(stage.buffer, at, broadcast(value, place.type.lanes), mask))
+        return _nest(ordered, ir.Store(stage.buffer, at, broadcast(value, place.type.lanes), mask))
 
     if lanes > 1:
         updates = Nests(machine).along(last.variable, last.extent, lanes, stores, "serial")
     else:
-        piece, inside = Variable("piece"), Variable(last.variable.name)
+        piece, inside = ir.Variable("piece"), ir.Variable(last.variable.name)
         first = b.multiply(piece, PIECE)
         here = substitution({last.variable: b.add(first, inside)})
-        store: Statement = Store(stage.buffer, tuple(map(here, indices)), here(update))
+        store: ir.Statement = ir.Store(stage.buffer, tuple(map(here, indices)), here(update))
         count = b.minimum(b.subtract(last.extent, first), PIECE)
-        store = _nest([*ordered, Axis(inside, count)], store)
-        updates = For(piece, b.divide(b.add(last.extent, PIECE - 1), PIECE), "parallel", store)
+        store = _nest([*ordered, ir.Axis(inside, count)], store)
+        updates = ir.For(piece, b.divide(b.add(last.extent, PIECE - 1), PIECE), "parallel", store)
     return block(fill, loops_over(((axis.variable, axis.extent) for axis in outer), updates, "parallel"))
 
 
-def varies(buffer: Buffer) -> bool:
+def varies(buffer: ir.Buffer) -> bool:
     """Whether an extent of a buffer is known only when a kernel runs."""
-    return not all(isinstance(extent, Constant) for extent in buffer.shape)
+    return not all(isinstance(extent, ir.Constant) for extent in buffer.shape)
 
 
 def _is_sequential(anchor: Anchor, target: Target) -> Answer:

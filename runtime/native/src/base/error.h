@@ -10,6 +10,15 @@
 #define GRAFT_FORMAT(text, first)
 #endif
 
+/* Returns from the function around it what `call` returns, unless that is GRAFT_OK. */
+#define GRAFT_TRY(call)          \
+  do {                           \
+    const int32_t code = (call); \
+    if (code) {                  \
+      return code;               \
+    }                            \
+  } while (0)
+
 /* Fills `error` (which may be NULL) and returns `code`. */
 int32_t graft_set_error(GraftError *error, int32_t code, const char *format, ...) GRAFT_FORMAT(3, 4);
 

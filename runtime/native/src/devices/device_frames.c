@@ -50,19 +50,19 @@ static int is_download(const Procedure *procedure, const Call *call) {
 
 static int32_t place_arenas(Context *context, Frame *frame) {
   const Procedure *procedure = frame->procedure;
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && graft_is_planned(procedure) && i < context->instance->program->device_count; i++) {
+  for (int32_t i = 0; graft_is_planned(procedure) && i < context->instance->program->device_count; i++) {
     if (procedure->device_arenas[i]) {
-      status = graft_device_reserve(context, i + 1, frame->device->arenas + i, procedure->device_arenas[i], "an arena");
+      GRAFT_TRY(graft_device_reserve(context, i + 1, frame->device->arenas + i, procedure->device_arenas[i],
+                                     "an arena"));
     }
   }
-  for (int32_t i = 0; !status && graft_is_planned(procedure) && i < procedure->tensor_count; i++) {
+  for (int32_t i = 0; graft_is_planned(procedure) && i < procedure->tensor_count; i++) {
     const TensorSpec *spec = procedure->tensors + i;
     if (spec->storage == STORAGE_ARENA && spec->device) {
       graft_frame_bind(frame, i, (char *)frame->device->arenas[spec->device - 1].memory + spec->offset);
     }
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* The bytes of main memory's arena, planned once, that copies from and to devices read and write: from `low` to below the

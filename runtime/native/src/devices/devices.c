@@ -68,11 +68,10 @@ int32_t graft_open_devices(GraftProgram *program, GraftError *error) {
   if (!program->devices || !program->device_constants) {
     return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while creating a program");
   }
-  int32_t status = GRAFT_OK;
-  for (size_t i = 0; !status && i < count; i++) {
-    status = open_device(program, program->manifest.devices + i, error);
+  for (size_t i = 0; i < count; i++) {
+    GRAFT_TRY(open_device(program, program->manifest.devices + i, error));
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* Which constants are read on a device: where in its memory they are to lie, or -1. Gives the bytes of all of them. */
@@ -119,10 +118,8 @@ static int32_t point_constants(GraftProgram *program, int32_t device, const int6
 static int32_t copy_constants(GraftProgram *program, int32_t device, const int64_t *places, GraftError *error) {
   const GraftDevice *table = graft_device_of(program, device);
   void *stream = NULL;
-  int32_t status = table->create_stream(table->user, &stream, error);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(table->create_stream(table->user, &stream, error));
+  int32_t status = GRAFT_OK;
   for (size_t i = 0; !status && i < program->source.constant_count; i++) {
     const DLTensor *tensor = program->constants + i;
     size_t bytes = 0;
@@ -145,11 +142,8 @@ static int32_t upload(GraftProgram *program, int32_t device, int64_t *places, Gr
   if (bytes == 0) {
     return point_constants(program, device, places, error);
   }
-  int32_t status = graft_check_constants(program, NULL, error);
-  if (status) {
-    return status;
-  }
-  status = table->allocate(table->user, bytes, program->device_constants + device - 1, &own);
+  GRAFT_TRY(graft_check_constants(program, NULL, error));
+  int32_t status = table->allocate(table->user, bytes, program->device_constants + device - 1, &own);
   status = status ? status : copy_constants(program, device, places, &own);
   if (status) {
     return graft_set_error(error, status, "%" PRIu64 " bytes of constants cannot be put on device '%s': %s", bytes,

@@ -55,11 +55,10 @@ static void note(const GraftDevice *device, Series *series, uint64_t key) {
 
 static int32_t run_calls(Context *context, Frame *frame, int32_t first, GraftRunCall run) {
   const Call *head = frame->procedure->calls + first;
-  int32_t status = GRAFT_OK;
-  for (const Call *call = head; !status && call < head + head->series; call++) {
-    status = run(context, frame, call);
+  for (const Call *call = head; call < head + head->series; call++) {
+    GRAFT_TRY(run(context, frame, call));
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* NULL where the device does not take it; then nothing was done. */

@@ -104,9 +104,8 @@ int32_t graft_run_append(Context *context, Frame *frame, const Call *call) {
                                 frame->procedure->tensors[call->outputs.items[0]].name);
     }
   }
-  int32_t status = GRAFT_OK;
   if (!graft_appends_in_place(past, present, call->axis)) {
-    status = copy_rows(context, past, present, call->axis, 0);
+    GRAFT_TRY(copy_rows(context, past, present, call->axis, 0));
   }
-  return status ? status : copy_rows(context, more, present, call->axis, past->shape[call->axis]);
+  return copy_rows(context, more, present, call->axis, past->shape[call->axis]);
 }

@@ -18,19 +18,15 @@ static int32_t read_scalar(Context *context, const Frame *frame, int32_t tensor,
 
 static int32_t bind_arguments(Context *context, const Frame *frame, Frame *body, const IndexList *arguments,
                               int32_t first) {
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < arguments->count; i++) {
-    status = graft_bind_input(context, body, first + i, frame->tensors + arguments->items[i]);
+  for (int32_t i = 0; i < arguments->count; i++) {
+    GRAFT_TRY(graft_bind_input(context, body, first + i, frame->tensors + arguments->items[i]));
   }
-  return status;
+  return GRAFT_OK;
 }
 
 int32_t graft_run_if(Context *context, Frame *frame, const Call *call, RunProcedure *run) {
   uint8_t condition = 0;
-  int32_t status = read_scalar(context, frame, call->inputs.items[0], &condition, sizeof condition);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(read_scalar(context, frame, call->inputs.items[0], &condition, sizeof condition));
   int32_t branch = condition ? 0 : 1, count = call->outputs.count;
   Frame *body = context->instance->frames + call->bodies[branch];
   Result *results = graft_call_memory(context, (size_t)count, sizeof(Result));
@@ -38,7 +34,7 @@ int32_t graft_run_if(Context *context, Frame *frame, const Call *call, RunProced
     return GRAFT_ERROR_MEMORY;
   }
   memset(results, 0, (size_t)count * sizeof(Result));
-  status = bind_arguments(context, frame, body, &call->arguments[branch], 0);
+  int32_t status = bind_arguments(context, frame, body, &call->arguments[branch], 0);
   status = status ? status : graft_enter(context, body);
   for (int32_t i = 0; !status && i < count; i++) {
     status = graft_prepare_result(context, frame, call->outputs.items[i], body, i, results + i);
@@ -70,19 +66,17 @@ static int32_t loop_step(Iteration *loop, uint8_t *condition) {
   uint8_t given = *condition, next = 0;
   DLTensor number = scalar_tensor(body->tensors + body->inputs.items[0], &loop->done);
   DLTensor current = scalar_tensor(body->tensors + body->inputs.items[1], &given);
-  int32_t status = graft_bind_input(loop->context, loop->body, 0, &number);
-  status = status ? status : graft_bind_input(loop->context, loop->body, 1, &current);
   const TensorSpec *spec = body->tensors + body->outputs.items[0];
   Result *result = loop->results;
   *result = (Result){0};
   if (spec->ndim >= 0) {
     result->tensor = scalar_tensor(spec, &next);
   }
-  status = status ? status : graft_iteration_step(loop);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(graft_bind_input(loop->context, loop->body, 0, &number));
+  GRAFT_TRY(graft_bind_input(loop->context, loop->body, 1, &current));
+  GRAFT_TRY(graft_iteration_step(loop));
   size_t bytes = 0;
+  int32_t status = GRAFT_OK;
   graft_tensor_bytes(result->tensor.dtype, result->tensor.ndim, result->tensor.shape, &bytes);
   if (bytes != sizeof next) {
     status = graft_context_fail(loop->context, GRAFT_ERROR_RUN, "'%s' must have one element", spec->name);
@@ -96,16 +90,12 @@ static int32_t loop_step(Iteration *loop, uint8_t *condition) {
 int32_t graft_run_loop(Context *context, Frame *frame, const Call *call, RunProcedure *run) {
   int64_t trips = -1;
   uint8_t condition = 1;
-  int32_t status = GRAFT_OK;
   if (call->inputs.items[0] >= 0) {
-    status = read_scalar(context, frame, call->inputs.items[0], &trips, sizeof trips);
+    GRAFT_TRY(read_scalar(context, frame, call->inputs.items[0], &trips, sizeof trips));
     trips = trips < 0 ? 0 : trips;
   }
-  if (!status && call->inputs.items[1] >= 0) {
-    status = read_scalar(context, frame, call->inputs.items[1], &condition, sizeof condition);
-  }
-  if (status) {
-    return status;
+  if (call->inputs.items[1] >= 0) {
+    GRAFT_TRY(read_scalar(context, frame, call->inputs.items[1], &condition, sizeof condition));
   }
   Iteration loop = {.context = context,
                     .frame = frame,
@@ -117,7 +107,7 @@ int32_t graft_run_loop(Context *context, Frame *frame, const Call *call, RunProc
                     .first_body_output = 1,
                     .state_count = call->inputs.count - 2,
                     .trips = trips};
-  status = graft_iteration_begin(&loop, NULL);
+  int32_t status = graft_iteration_begin(&loop, NULL);
   status = status ? status : bind_arguments(context, frame, loop.body, &call->arguments[0], 2 + loop.state_count);
   while (!status && condition && loop.done != trips) {
     status = loop_step(&loop, &condition);
@@ -177,18 +167,17 @@ static void take_slice(Sliced *sliced, int64_t number) {
 
 static int32_t begin_scan(Iteration *scan, Sliced *slices) {
   const Call *call = scan->call;
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < call->scan_input_count; i++) {
+  for (int32_t i = 0; i < call->scan_input_count; i++) {
     int32_t tensor = call->inputs.items[scan->state_count + i];
-    status = begin_slices(scan->context, scan->frame, tensor, call->scan_inputs[i], slices + i);
-    if (!status && slices[i].length != slices[0].length) {
-      status = graft_context_fail(scan->context, GRAFT_ERROR_RUN,
-                                  "scan input '%s' has %" PRId64 " slices, the first one has %" PRId64,
-                                  scan->frame->procedure->tensors[tensor].name, slices[i].length, slices[0].length);
+    GRAFT_TRY(begin_slices(scan->context, scan->frame, tensor, call->scan_inputs[i], slices + i));
+    if (slices[i].length != slices[0].length) {
+      return graft_context_fail(scan->context, GRAFT_ERROR_RUN,
+                                "scan input '%s' has %" PRId64 " slices, the first one has %" PRId64,
+                                scan->frame->procedure->tensors[tensor].name, slices[i].length, slices[0].length);
     }
   }
   scan->trips = slices[0].length;
-  return status;
+  return GRAFT_OK;
 }
 
 int32_t graft_run_scan(Context *context, Frame *frame, const Call *call, RunProcedure *run) {
@@ -200,11 +189,8 @@ int32_t graft_run_scan(Context *context, Frame *frame, const Call *call, RunProc
                     .state_count = call->inputs.count - call->scan_input_count};
   int32_t states = scan.state_count;
   Sliced *slices = graft_call_memory(context, (size_t)call->scan_input_count, sizeof(Sliced));
-  int32_t status = slices ? begin_scan(&scan, slices) : GRAFT_ERROR_MEMORY;
-  if (status) {
-    return status;
-  }
-  status = graft_iteration_begin(&scan, call->scan_outputs);
+  GRAFT_TRY(slices ? begin_scan(&scan, slices) : GRAFT_ERROR_MEMORY);
+  int32_t status = graft_iteration_begin(&scan, call->scan_outputs);
   status = status ? status
                   : bind_arguments(context, frame, scan.body, &call->arguments[0], states + call->scan_input_count);
   while (!status && scan.done < scan.trips) {

@@ -198,11 +198,8 @@ static int32_t finish_devices(Context *context, const Frame *frame, int32_t stat
 }
 
 int32_t graft_run_procedure(Context *context, Frame *frame, Result *results) {
-  int32_t status = graft_bind_outputs(context, frame, results);
-  if (status) {
-    return status;
-  }
-  status = frame->device ? graft_place_device_frame(context, frame) : GRAFT_OK;
+  GRAFT_TRY(graft_bind_outputs(context, frame, results));
+  int32_t status = frame->device ? graft_place_device_frame(context, frame) : GRAFT_OK;
   status = status ? status : run_calls(context, frame);
   if (frame->device) {
     int32_t finished = finish_devices(context, frame, status);

@@ -139,11 +139,8 @@ static int32_t prepare_slice(const Iteration *iteration, Stack *stack, int32_t i
   if (!is_early(slice)) {
     return GRAFT_OK;
   }
-  int32_t status = check_slice(iteration, stack, slice, shaped);
-  status = status ? status : make_room(iteration, stack, slice);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(check_slice(iteration, stack, slice, shaped));
+  GRAFT_TRY(make_room(iteration, stack, slice));
   result->tensor = *shaped;
   if (writes_straight(stack)) {
     result->tensor.data = stack->data + (size_t)slice_number(iteration, stack) * stack->slice_bytes;
@@ -200,10 +197,7 @@ static int32_t finish_stack(const Iteration *iteration, Stack *stack, const Tens
     guess_slice_shape(iteration, stack);
   }
   if (!stack->block.start) {
-    int32_t status = grow(iteration, stack, slice);
-    if (status) {
-      return status;
-    }
+    GRAFT_TRY(grow(iteration, stack, slice));
   }
   Result result = {.tensor = {.ndim = stack->ndim + 1, .dtype = slice->dtype}, .block = stack->block};
   stack->block = (Block){0};

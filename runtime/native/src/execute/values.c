@@ -82,9 +82,8 @@ static int32_t copy_result(Context *context, const TensorSpec *spec, const DLTen
 
 int32_t graft_collect_results(Context *context, Frame *frame, Result *results) {
   const Procedure *procedure = frame->procedure;
-  int32_t status = GRAFT_OK;
   for (int32_t handing_over = 0; handing_over < 2; handing_over++) {
-    for (int32_t i = 0; !status && i < procedure->outputs.count; i++) {
+    for (int32_t i = 0; i < procedure->outputs.count; i++) {
       int32_t number = procedure->outputs.items[i];
       const TensorSpec *spec = procedure->tensors + number;
       int own = spec->storage == STORAGE_OUTPUT && spec->index == i && !results[i].tensor.data;
@@ -96,11 +95,11 @@ int32_t graft_collect_results(Context *context, Frame *frame, Result *results) {
         results[i].block = frame->blocks[number];
         frame->blocks[number] = (Block){0};
       } else {
-        status = copy_result(context, spec, frame->tensors + number, results + i);
+        GRAFT_TRY(copy_result(context, spec, frame->tensors + number, results + i));
       }
     }
   }
-  return status;
+  return GRAFT_OK;
 }
 
 int32_t graft_prepare_result(Context *context, Frame *frame, int32_t tensor, const Frame *body, int32_t i,

@@ -124,15 +124,14 @@ static int32_t compare_extents(Context *context, const Frame *frame, int32_t ten
 }
 
 static int32_t compare_all(Context *context, const Frame *frame, const IndexList *tensors) {
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < tensors->count; i++) {
+  for (int32_t i = 0; i < tensors->count; i++) {
     int32_t tensor = tensors->items[i];
     const TensorSpec *spec = frame->procedure->tensors + (tensor < 0 ? 0 : tensor);
     if (tensor >= 0 && (spec->storage == STORAGE_INPUT || spec->is_unknown)) {
-      status = compare_extents(context, frame, tensor);
+      GRAFT_TRY(compare_extents(context, frame, tensor));
     }
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* ---- Shapes, values and views --------------------------------------------------------------------------------- */
@@ -233,22 +232,25 @@ int32_t graft_bind_stage(Context *context, Frame *frame, int32_t number) {
   int32_t status = bind_symbols(context, frame, stage, &changed);
   if (changed || status) {
     forget(frame, number);
-    status = status ? status : graft_evaluate(context, frame, stage);
-    status = status ? status : check_bounds(context, frame, stage);
-    status = status ? status : check_equations(context, frame, stage);
   }
-  status = status ? status : compare_all(context, frame, defining_tensors(frame->procedure, stage));
+  GRAFT_TRY(status);
   if (changed) {
-    for (int32_t i = 0; !status && i < stage->tensors.count; i++) {
-      int32_t tensor = stage->tensors.items[i];
-      status = frame->procedure->tensors[tensor].dimensions ? shape_tensor(context, frame, tensor)
-                                                            : fill_values(context, frame, tensor);
-    }
-    status = status ? status : compare_views(context, frame, stage);
-    status = status ? status : graft_place_arena(context, frame, number);
-    frame->stages[number].is_bound = status == GRAFT_OK;
+    GRAFT_TRY(graft_evaluate(context, frame, stage));
+    GRAFT_TRY(check_bounds(context, frame, stage));
+    GRAFT_TRY(check_equations(context, frame, stage));
   }
-  return status ? status : graft_place_late_outputs(context, frame, stage);
+  GRAFT_TRY(compare_all(context, frame, defining_tensors(frame->procedure, stage)));
+  if (changed) {
+    for (int32_t i = 0; i < stage->tensors.count; i++) {
+      int32_t tensor = stage->tensors.items[i];
+      GRAFT_TRY(frame->procedure->tensors[tensor].dimensions ? shape_tensor(context, frame, tensor)
+                                                             : fill_values(context, frame, tensor));
+    }
+    GRAFT_TRY(compare_views(context, frame, stage));
+    GRAFT_TRY(graft_place_arena(context, frame, number));
+    frame->stages[number].is_bound = 1;
+  }
+  return graft_place_late_outputs(context, frame, stage);
 }
 
 int32_t graft_accept_outputs(Context *context, Frame *frame, const Call *call) {

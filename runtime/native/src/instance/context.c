@@ -103,14 +103,13 @@ static int32_t run_range(Context *context, Stop *stop, GraftTask task, void *clo
   }
   int64_t step = (end - begin) / PIECES, least = grain > 0 ? grain : 1;
   step = step > least ? step : least;
-  int32_t status = GRAFT_OK;
-  while (!status && begin < end) {
+  while (begin < end) {
     int64_t next = (end - begin) / 2 < step ? end : begin + step;
-    status = graft_stop_status(stop);
-    status = status ? status : run_task(context, task, closure, begin, next);
+    GRAFT_TRY(graft_stop_status(stop));
+    GRAFT_TRY(run_task(context, task, closure, begin, next));
     begin = next;
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* The first `remainder` parts are one iteration longer. */

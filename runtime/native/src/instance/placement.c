@@ -139,16 +139,15 @@ static DeviceBlock *device_arena(const Context *context, const Frame *frame, int
 
 /* What still runs in an arena that is too small is waited for. */
 static int32_t fit_device_arenas(Context *context, Frame *frame, int32_t number, const KeptPlan *plan) {
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 1; !status && i <= context->instance->program->device_count; i++) {
+  for (int32_t i = 1; i <= context->instance->program->device_count; i++) {
     DeviceBlock *arena = device_arena(context, frame, number, i);
     uint64_t bytes = plan->device_bytes[i - 1];
     if (bytes > arena->capacity) {
-      status = arena->memory ? graft_finish_devices(context) : GRAFT_OK;
-      status = status ? status : graft_device_reserve(context, i, arena, bytes, "an arena");
+      GRAFT_TRY(arena->memory ? graft_finish_devices(context) : GRAFT_OK);
+      GRAFT_TRY(graft_device_reserve(context, i, arena, bytes, "an arena"));
     }
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* Where all were placed for the largest shapes: that these shapes are none that are larger. */
@@ -189,13 +188,13 @@ int32_t graft_place_arena(Context *context, Frame *frame, int32_t number) {
     return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: these shapes need an arena of %s bytes",
                               size);
   }
-  int32_t status = frame->device ? fit_device_arenas(context, frame, number, plan) : GRAFT_OK;
-  for (int32_t i = 0; !status && i < stage->arena.count; i++) {
+  GRAFT_TRY(frame->device ? fit_device_arenas(context, frame, number, plan) : GRAFT_OK);
+  for (int32_t i = 0; i < stage->arena.count; i++) {
     int32_t tensor = stage->arena.items[i], device = frame->procedure->tensors[tensor].device;
     char *arena = device ? device_arena(context, frame, number, device)->memory : state->arena;
     graft_frame_bind(frame, tensor, arena + plan->offsets[i]);
   }
-  return status;
+  return GRAFT_OK;
 }
 
 int32_t graft_place_late_outputs(Context *context, Frame *frame, const Stage *stage) {

@@ -1,34 +1,15 @@
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "manifest/procedure.h"
+#include "manifest/manifest_reader.h"
 
 typedef struct Checker {
-  const Manifest *manifest;
+  Reader *reader;
   Procedure *procedure;
-  Store *store;
-  GraftError *error;
-  int32_t number;
-  int32_t call; /* -1: not at a call */
   int32_t *pending; /* by tensor, of roots: the copy that writes it and may still run, or -1 */
 } Checker;
-
-GRAFT_FORMAT(2, 3) static int32_t damaged(const Checker *checker, const char *format, ...) {
-  char text[512], place[32] = "";
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  if (checker->call >= 0) {
-    snprintf(place, sizeof place, "call %" PRId32 ": ", checker->call);
-  }
-  return graft_set_error(checker->error, GRAFT_ERROR_ARTIFACT, "damaged manifest: procedure %" PRId32 ": %s%s",
-                         checker->number, place, text);
-}
 
 static const TensorSpec *tensor_at(const Checker *checker, int32_t number) {
   return checker->procedure->tensors + number;
@@ -41,22 +22,25 @@ static int32_t check_tensors(const Checker *checker) {
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
     const TensorSpec *tensor = procedure->tensors + i;
     if (tensor->device != procedure->tensors[tensor->root].device) {
-      return damaged(checker, "tensor '%s' is on another device than '%s', which it is a view of", tensor->name,
-                     procedure->tensors[tensor->root].name);
+      return graft_damaged(checker->reader, "tensor '%s' is on another device than '%s', which it is a view of",
+                           tensor->name, procedure->tensors[tensor->root].name);
     }
     if (tensor->device && (tensor->storage == STORAGE_DYNAMIC || tensor->storage == STORAGE_EXTENTS || tensor->is_unknown)) {
-      return damaged(checker, "tensor '%s' is on a device, and its shape or its values are not known there", tensor->name);
+      return graft_damaged(checker->reader,
+                           "tensor '%s' is on a device, and its shape or its values are not known there", tensor->name);
     }
     int is_late = tensor->storage == STORAGE_OUTPUT && tensor->stage != 0;
     if (tensor->device && is_late) {
-      return damaged(checker, "output '%s' is on a device, and its shape is not known when the procedure begins",
-                     tensor->name);
+      return graft_damaged(checker->reader,
+                           "output '%s' is on a device, and its shape is not known when the procedure begins",
+                           tensor->name);
     }
   }
   for (int32_t i = 0; i < procedure->outputs.count; i++) {
     const TensorSpec *tensor = tensor_at(checker, procedure->outputs.items[i]);
     if (tensor->device && (tensor->storage != STORAGE_OUTPUT || tensor->index != i)) {
-      return damaged(checker, "output %" PRId32 " is on a device, and is not tensor '%s' alone", i, tensor->name);
+      return graft_damaged(checker->reader, "output %" PRId32 " is on a device, and is not tensor '%s' alone", i,
+                           tensor->name);
     }
   }
   return GRAFT_OK;
@@ -66,9 +50,10 @@ static int32_t check_list(const Checker *checker, const IndexList *list, int32_t
   for (int32_t i = 0; i < list->count; i++) {
     const TensorSpec *tensor = list->items[i] < 0 ? NULL : tensor_at(checker, list->items[i]);
     if (tensor && tensor->device != wanted) {
-      const char *where = tensor->device ? checker->manifest->devices[tensor->device - 1].name : "main memory";
-      return damaged(checker, "tensor '%s' is in the memory of '%s', and the call computes in that of '%s'", tensor->name,
-                     where, wanted ? checker->manifest->devices[wanted - 1].name : "main memory");
+      const char *where = tensor->device ? checker->reader->manifest->devices[tensor->device - 1].name : "main memory";
+      return graft_damaged(checker->reader,
+                           "tensor '%s' is in the memory of '%s', and the call computes in that of '%s'", tensor->name,
+                           where, wanted ? checker->reader->manifest->devices[wanted - 1].name : "main memory");
     }
   }
   return GRAFT_OK;
@@ -92,22 +77,23 @@ static int32_t check_call(const Checker *checker, Call *call) {
     int32_t from = tensor_at(checker, call->inputs.items[0])->device;
     int32_t to = tensor_at(checker, call->outputs.items[0])->device;
     call->device = to ? to : from;
-    return from && to && from != to ? damaged(checker, "a copy from one device to another, not by way of main memory")
-                                    : GRAFT_OK;
+    return from && to && from != to
+               ? graft_damaged(checker->reader, "a copy from one device to another, not by way of main memory")
+               : GRAFT_OK;
   }
   call->device = call->kind == CALL_FUNCTION ? device_of(checker, call) : 0;
-  int32_t status = check_list(checker, &call->inputs, call->device);
-  status = status ? status : check_list(checker, &call->outputs, call->device);
-  for (int32_t k = 0; !status && k < call->body_count; k++) {
-    status = check_list(checker, &call->arguments[k], 0);
+  GRAFT_TRY(check_list(checker, &call->inputs, call->device));
+  GRAFT_TRY(check_list(checker, &call->outputs, call->device));
+  for (int32_t k = 0; k < call->body_count; k++) {
+    GRAFT_TRY(check_list(checker, &call->arguments[k], 0));
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* The runtime hands values to bodies, and reads what they give, in main memory. */
 static int32_t check_body(const Checker *checker) {
-  int32_t status = check_list(checker, &checker->procedure->inputs, 0);
-  return status ? status : check_list(checker, &checker->procedure->outputs, 0);
+  GRAFT_TRY(check_list(checker, &checker->procedure->inputs, 0));
+  return check_list(checker, &checker->procedure->outputs, 0);
 }
 
 static int is_entry(const Manifest *manifest, int32_t number) {
@@ -141,9 +127,8 @@ static int32_t make_room(const Checker *checker, Call *call) {
   for (int32_t k = 0; k < call->body_count; k++) {
     most += (size_t)call->arguments[k].count;
   }
-  call->waits = (IndexList){graft_store_allocate(checker->store, most, sizeof(int32_t)), 0};
-  return call->waits.items ? GRAFT_OK
-                           : graft_set_error(checker->error, GRAFT_ERROR_MEMORY, "out of memory while checking the manifest");
+  call->waits = (IndexList){graft_store_allocate(checker->reader->store, most, sizeof(int32_t)), 0};
+  return graft_allocated(checker->reader, call->waits.items);
 }
 
 /* Calls that read in main memory what a copy writes there wait for it, but for what goes on by that device itself. */
@@ -154,10 +139,7 @@ static int32_t find_waits(const Checker *checker) {
   }
   for (int32_t i = 0; i < procedure->call_count; i++) {
     Call *call = procedure->calls + i;
-    int32_t status = make_room(checker, call);
-    if (status) {
-      return status;
-    }
+    GRAFT_TRY(make_room(checker, call));
     for (int32_t k = 0; k < call->inputs.count; k++) {
       note_wait(checker, call, call->inputs.items[k]);
     }
@@ -195,31 +177,26 @@ static void find_series(Procedure *procedure) {
   }
 }
 
-int32_t graft_check_devices(const Manifest *manifest, int32_t number, Store *store, GraftError *error) {
-  Checker checker = {manifest, manifest->procedures + number, store, error, number, -1, NULL};
-  Procedure *procedure = checker.procedure;
+int32_t graft_check_devices(Reader *reader, Procedure *procedure) {
+  Checker checker = {.reader = reader, .procedure = procedure};
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
     procedure->uses_devices |= procedure->tensors[i].device != 0;
   }
   if (!procedure->uses_devices) {
     return GRAFT_OK;
   }
-  int32_t status = check_tensors(&checker);
-  status = status || is_entry(manifest, number) ? status : check_body(&checker);
-  for (int32_t i = 0; !status && i < procedure->call_count; i++) {
-    checker.call = i;
-    status = check_call(&checker, procedure->calls + i);
+  GRAFT_TRY(check_tensors(&checker));
+  if (!is_entry(reader->manifest, (int32_t)(procedure - reader->manifest->procedures))) {
+    GRAFT_TRY(check_body(&checker));
   }
-  checker.call = -1;
-  if (status) {
-    return status;
+  for (reader->call = 0; reader->call < procedure->call_count; reader->call++) {
+    GRAFT_TRY(check_call(&checker, procedure->calls + reader->call));
   }
+  reader->call = -1;
   checker.pending = graft_calloc((size_t)procedure->tensor_count, sizeof(int32_t));
-  if (!checker.pending) {
-    return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while checking the manifest");
-  }
+  GRAFT_TRY(graft_allocated(reader, checker.pending));
   find_series(procedure);
-  status = find_waits(&checker);
+  int32_t status = find_waits(&checker);
   free(checker.pending);
   return status;
 }

@@ -1,11 +1,10 @@
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "manifest/procedure.h"
+#include "manifest/manifest_reader.h"
 
 enum { NEVER = GRAFT_NEVER, AT_START = -1 };
 
@@ -27,26 +26,8 @@ typedef struct Life {
 typedef struct Checker {
   Procedure *procedure;
   Life *lives;
-  GraftError *error;
-  const char *where;
-  int32_t call; /* -1: not at a call */
+  Reader *reader;
 } Checker;
-
-GRAFT_FORMAT(2, 3) static int32_t damaged(const Checker *checker, const char *format, ...) {
-  char text[512], place[32] = "";
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  if (checker->call >= 0) {
-    snprintf(place, sizeof place, "call %" PRId32 ": ", checker->call);
-  }
-  return graft_set_error(checker->error, GRAFT_ERROR_ARTIFACT, "damaged manifest: %s%s%s", checker->where, place, text);
-}
-
-static int32_t out_of_memory(const Checker *checker) {
-  return graft_set_error(checker->error, GRAFT_ERROR_MEMORY, "out of memory while checking the manifest");
-}
 
 static const char *tensor_name(const Checker *checker, int32_t tensor) {
   return checker->procedure->tensors[tensor].name;
@@ -111,26 +92,23 @@ static int32_t check_read(const Checker *checker, int32_t tensor, int32_t call) 
   const TensorSpec *read = checker->procedure->tensors + tensor;
   Life *life = checker->lives + read->root;
   if (!is_written(life, checker->procedure->tensors + read->root, read)) {
-    return damaged(checker, "tensor '%s' is read before it is written", tensor_name(checker, tensor));
+    return graft_damaged(checker->reader, "tensor '%s' is read before it is written", tensor_name(checker, tensor));
   }
   note_use(life, call);
   return GRAFT_OK;
 }
 
 static int32_t check_reads(const Checker *checker, const IndexList *list, int32_t call) {
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < list->count; i++) {
-    status = check_read(checker, list->items[i], call);
+  for (int32_t i = 0; i < list->count; i++) {
+    GRAFT_TRY(check_read(checker, list->items[i], call));
   }
-  return status;
+  return GRAFT_OK;
 }
 
 static int32_t insert_part(const Checker *checker, Life *life, int32_t place, Interval added) {
   if ((life->part_count & (life->part_count - 1)) == 0) { /* it may be full, for it grows at powers of two */
     Interval *parts = graft_realloc(life->parts, (size_t)life->part_count * 2 + 1, sizeof(Interval));
-    if (!parts) {
-      return out_of_memory(checker);
-    }
+    GRAFT_TRY(graft_allocated(checker->reader, parts));
     life->parts = parts;
   }
   insert_at(life->parts, &life->part_count, place, added);
@@ -142,7 +120,7 @@ static int32_t check_write_of_part(const Checker *checker, int32_t tensor, Life 
   Interval added = {part->offset, part->offset + part->bytes, tensor};
   int32_t place = find_place(life->parts, life->part_count, added.begin);
   if ((life->begin != NEVER && !life->parts) || find_overlap(life->parts, life->part_count, place, &added) >= 0) {
-    return damaged(checker, "tensor '%s' is written twice", tensor_name(checker, tensor));
+    return graft_damaged(checker->reader, "tensor '%s' is written twice", tensor_name(checker, tensor));
   }
   int joins_before = place > 0 && life->parts[place - 1].end == added.begin;
   int joins_after = place < life->part_count && life->parts[place].begin == added.end;
@@ -171,34 +149,33 @@ static int32_t check_write(const Checker *checker, int32_t tensor, int32_t call)
   const TensorSpec *written = checker->procedure->tensors + tensor;
   const TensorSpec *root = checker->procedure->tensors + written->root;
   Life *life = checker->lives + written->root;
-  int32_t status = GRAFT_OK;
   if (is_given(root->storage)) {
-    return damaged(checker, "tensor '%s' is written, but its bytes are those of an input or a constant",
-                   tensor_name(checker, tensor));
+    return graft_damaged(checker->reader, "tensor '%s' is written, but its bytes are those of an input or a constant",
+                         tensor_name(checker, tensor));
   }
   if (written->storage == STORAGE_VIEW && root->is_unknown) {
-    return damaged(checker, "tensor '%s' is written, but it is a view of what has no size yet",
-                   tensor_name(checker, tensor));
+    return graft_damaged(checker->reader, "tensor '%s' is written, but it is a view of what has no size yet",
+                         tensor_name(checker, tensor));
   }
   if (written->storage == STORAGE_VIEW && !is_whole(written, root)) {
-    status = written->bytes ? check_write_of_part(checker, tensor, life) : GRAFT_OK;
+    GRAFT_TRY(written->bytes ? check_write_of_part(checker, tensor, life) : GRAFT_OK);
   } else if (life->begin != NEVER) {
-    return damaged(checker, "tensor '%s' is written twice", tensor_name(checker, tensor));
+    return graft_damaged(checker->reader, "tensor '%s' is written twice", tensor_name(checker, tensor));
   }
   life->begin = life->begin == NEVER && (life->parts || is_whole(written, root)) ? call : life->begin;
   note_use(life, call);
-  return status;
+  return GRAFT_OK;
 }
 
 static int32_t check_call(const Checker *checker, const Call *call) {
-  int32_t status = check_reads(checker, &call->inputs, checker->call);
-  for (int32_t k = 0; !status && k < call->body_count; k++) {
-    status = check_reads(checker, &call->arguments[k], checker->call);
+  GRAFT_TRY(check_reads(checker, &call->inputs, checker->reader->call));
+  for (int32_t k = 0; k < call->body_count; k++) {
+    GRAFT_TRY(check_reads(checker, &call->arguments[k], checker->reader->call));
   }
-  for (int32_t k = 0; !status && k < call->outputs.count; k++) {
-    status = check_write(checker, call->outputs.items[k], checker->call);
+  for (int32_t k = 0; k < call->outputs.count; k++) {
+    GRAFT_TRY(check_write(checker, call->outputs.items[k], checker->reader->call));
   }
-  if (!status && call->kind == CALL_COPY) {
+  if (call->kind == CALL_COPY) {
     const TensorSpec *from = checker->procedure->tensors + call->inputs.items[0];
     const TensorSpec *to = checker->procedure->tensors + call->outputs.items[0];
     if (!from->device && to->device) { /* nobody says when a device has read it, until the procedure ends */
@@ -206,10 +183,10 @@ static int32_t check_call(const Checker *checker, const Call *call) {
     }
     if (!graft_dtype_equal(from->dtype, to->dtype) ||
         (graft_is_static(from) && graft_is_static(to) && from->bytes != to->bytes)) {
-      return damaged(checker, "a copy between tensors of another type or size");
+      return graft_damaged(checker->reader, "a copy between tensors of another type or size");
     }
   }
-  return status;
+  return GRAFT_OK;
 }
 
 static int32_t check_order(Checker *checker) {
@@ -218,15 +195,11 @@ static int32_t check_order(Checker *checker) {
     int32_t begin = is_given(procedure->tensors[i].storage) ? AT_START : NEVER;
     checker->lives[i] = (Life){.begin = begin, .end = begin};
   }
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < procedure->call_count; i++) {
-    checker->call = i;
-    status = check_call(checker, procedure->calls + i);
+  for (int32_t i = 0; i < procedure->call_count; i++) {
+    checker->reader->call = i;
+    GRAFT_TRY(check_call(checker, procedure->calls + i));
   }
-  if (status) {
-    return status;
-  }
-  checker->call = -1;
+  checker->reader->call = -1;
   return check_reads(checker, &procedure->outputs, procedure->call_count);
 }
 
@@ -279,8 +252,8 @@ static int32_t check_result(const Checker *checker, Interval *live, int32_t *cou
     live[other] = added;
     return GRAFT_OK;
   }
-  return damaged(checker, "tensors '%s' and '%s' overlap in the arena while both are live",
-                 tensor_name(checker, live[other].tensor), tensor_name(checker, root));
+  return graft_damaged(checker->reader, "tensors '%s' and '%s' overlap in the arena while both are live",
+                       tensor_name(checker, live[other].tensor), tensor_name(checker, root));
 }
 
 /* A tensor is live from the call that first writes it to the last call that uses it, both included; but an output may
@@ -288,9 +261,7 @@ static int32_t check_result(const Checker *checker, Interval *live, int32_t *cou
 static int32_t check_arena(const Checker *checker, int32_t device) {
   const Procedure *procedure = checker->procedure;
   Interval *live = graft_calloc((size_t)procedure->tensor_count + 1, sizeof(Interval));
-  if (!live) {
-    return out_of_memory(checker);
-  }
+  GRAFT_TRY(graft_allocated(checker->reader, live));
   int32_t count = 0, status = GRAFT_OK;
   for (int32_t i = 0; !status && i < procedure->call_count; i++) {
     const IndexList *outputs = &procedure->calls[i].outputs;
@@ -314,14 +285,12 @@ static void note_lives(const Checker *checker) {
   }
 }
 
-int32_t graft_check_memory(Procedure *procedure, int32_t device_count, const char *where, GraftError *error) {
-  Checker checker = {.procedure = procedure, .error = error, .where = where, .call = -1};
+int32_t graft_check_memory(Reader *reader, Procedure *procedure) {
+  Checker checker = {.procedure = procedure, .reader = reader};
   checker.lives = graft_calloc((size_t)procedure->tensor_count, sizeof(Life));
-  if (!checker.lives) {
-    return out_of_memory(&checker);
-  }
+  GRAFT_TRY(graft_allocated(reader, checker.lives));
   int32_t status = check_order(&checker);
-  for (int32_t i = 0; !status && graft_is_planned(procedure) && i <= device_count; i++) {
+  for (int32_t i = 0; !status && graft_is_planned(procedure) && i <= reader->manifest->device_count; i++) {
     status = check_arena(&checker, i);
   }
   note_lives(&checker);

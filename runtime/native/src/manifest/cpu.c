@@ -205,10 +205,7 @@ int32_t graft_check_targets(const JsonValue *targets, GraftError *error) {
                              "machine",
                              architecture, ARCHITECTURE);
     }
-    int32_t status = check_features(graft_json_member(target, "features"), error);
-    if (status) {
-      return status;
-    }
+    GRAFT_TRY(check_features(graft_json_member(target, "features"), error));
   }
   return GRAFT_OK;
 }

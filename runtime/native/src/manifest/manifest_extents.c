@@ -55,27 +55,28 @@ int graft_read_dimension(const Procedure *procedure, const JsonValue *value, int
 /* The least and the greatest that a symbol or an operation may be; the greatest may be open. */
 static int32_t read_range(Reader *reader, const JsonValue *row, int64_t *low, int64_t *high) {
   const JsonValue *greatest = graft_json_member(row, "high");
-  int32_t status = graft_read_integer(reader, row, "low", 0, GRAFT_MAXIMUM_EXTENT, low);
+  GRAFT_TRY(graft_read_integer(reader, row, "low", 0, GRAFT_MAXIMUM_EXTENT, low));
   *high = GRAFT_MAXIMUM_EXTENT;
-  if (!status && (!greatest || greatest->kind != JSON_NULL)) {
-    status = graft_read_integer(reader, row, "high", *low, GRAFT_MAXIMUM_EXTENT, high);
-  }
-  return status;
+  return greatest && greatest->kind == JSON_NULL
+             ? GRAFT_OK
+             : graft_read_integer(reader, row, "high", *low, GRAFT_MAXIMUM_EXTENT, high);
+}
+
+/* An axis of a tensor. */
+static int32_t read_axis(Reader *reader, const Procedure *procedure, const JsonValue *row, int32_t *tensor,
+                         int32_t *axis) {
+  int64_t number, place;
+  GRAFT_TRY(graft_read_integer(reader, row, "tensor", 0, (int64_t)procedure->tensor_count - 1, &number));
+  GRAFT_TRY(graft_read_integer(reader, row, "axis", 0, GRAFT_MAXIMUM_DIMENSIONS - 1, &place));
+  *tensor = (int32_t)number;
+  *axis = (int32_t)place;
+  return GRAFT_OK;
 }
 
 static int32_t read_symbol(Reader *reader, const Procedure *procedure, const JsonValue *row, SymbolSpec *symbol) {
-  int64_t tensor, axis;
-  int32_t status = graft_read_text(reader, row, "name", &symbol->name);
-  status = status ? status : read_range(reader, row, &symbol->low, &symbol->high);
-  status = status ? status
-                  : graft_read_integer(reader, row, "tensor", 0, (int64_t)procedure->tensor_count - 1, &tensor);
-  status = status ? status : graft_read_integer(reader, row, "axis", 0, GRAFT_MAXIMUM_DIMENSIONS - 1, &axis);
-  if (status) {
-    return status;
-  }
-  symbol->tensor = (int32_t)tensor;
-  symbol->axis = (int32_t)axis;
-  return GRAFT_OK;
+  GRAFT_TRY(graft_read_text(reader, row, "name", &symbol->name));
+  GRAFT_TRY(read_range(reader, row, &symbol->low, &symbol->high));
+  return read_axis(reader, procedure, row, &symbol->tensor, &symbol->axis);
 }
 
 static int by_text(const void *one, const void *other) {
@@ -85,9 +86,7 @@ static int by_text(const void *one, const void *other) {
 static int32_t check_names(Reader *reader, const Procedure *procedure) {
   size_t count = (size_t)procedure->symbol_count;
   const char **names = graft_store_allocate(reader->store, count, sizeof(char *));
-  if (!names) {
-    return graft_no_memory(reader);
-  }
+  GRAFT_TRY(graft_allocated(reader, names));
   for (size_t i = 0; i < count; i++) {
     names[i] = procedure->symbols[i].name;
   }
@@ -102,22 +101,19 @@ static int32_t check_names(Reader *reader, const Procedure *procedure) {
 
 static int32_t read_symbols(Reader *reader, const JsonValue *rows, Procedure *procedure) {
   size_t length = strlen(reader->where);
-  int32_t status = GRAFT_OK;
   if (graft_json_count(rows) == 0 || graft_json_count(rows) > MAXIMUM_SYMBOLS) {
     return graft_damaged(reader, "'symbols' has %zu entries, not between 1 and %d", graft_json_count(rows),
                          MAXIMUM_SYMBOLS);
   }
   procedure->symbol_count = (int32_t)graft_json_count(rows);
   procedure->symbols = graft_store_allocate(reader->store, (size_t)procedure->symbol_count, sizeof(SymbolSpec));
-  if (!procedure->symbols) {
-    return graft_no_memory(reader);
-  }
-  for (int32_t i = 0; !status && i < procedure->symbol_count; i++) {
+  GRAFT_TRY(graft_allocated(reader, procedure->symbols));
+  for (int32_t i = 0; i < procedure->symbol_count; i++) {
     snprintf(reader->where + length, sizeof reader->where - length, "symbol %" PRId32 ": ", i);
-    status = read_symbol(reader, procedure, graft_json_item(rows, (size_t)i), procedure->symbols + i);
+    GRAFT_TRY(read_symbol(reader, procedure, graft_json_item(rows, (size_t)i), procedure->symbols + i));
   }
   reader->where[length] = 0;
-  return status ? status : check_names(reader, procedure);
+  return check_names(reader, procedure);
 }
 
 /* ---- Operations ----------------------------------------------------------------------------------------------- */
@@ -129,8 +125,9 @@ static int32_t read_operation(Reader *reader, const Procedure *procedure, const 
   if (!graft_extent_operator(name, &operation->operator) || graft_json_count(row) != 3 ||
       !graft_read_dimension(procedure, graft_json_item(row, 1), number, &operation->left) ||
       !graft_read_dimension(procedure, graft_json_item(row, 2), number, &operation->right)) {
-    return graft_damaged(
-        reader, "entry %" PRId32 " of 'extents' is no operation on numbers, symbols and earlier entries", number);
+    return graft_damaged( reader,
+                         "entry %" PRId32 " of 'extents' is no operation on numbers, symbols and earlier entries",
+                         number);
   }
   const Dimension *operands[] = {&operation->left, &operation->right};
   sizes[number] = (Size){1, 1};
@@ -153,19 +150,11 @@ static int32_t read_operation(Reader *reader, const Procedure *procedure, const 
 
 static int32_t read_bounds(Reader *reader, const JsonValue *data, Procedure *procedure) {
   const JsonValue *rows;
-  if (!graft_json_member(data, "bounds")) {
-    return GRAFT_OK;
-  }
-  int32_t status = graft_read_array(reader, data, "bounds", &rows);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(graft_read_rows(reader, data, "bounds", &rows));
   procedure->bound_count = (int32_t)graft_json_count(rows);
   procedure->bounds = graft_store_allocate(reader->store, (size_t)procedure->bound_count, sizeof(ExtentBound));
-  if (!procedure->bounds) {
-    return graft_no_memory(reader);
-  }
-  for (int32_t i = 0; !status && i < procedure->bound_count; i++) {
+  GRAFT_TRY(graft_allocated(reader, procedure->bounds));
+  for (int32_t i = 0; i < procedure->bound_count; i++) {
     const JsonValue *row = graft_json_item(rows, (size_t)i);
     ExtentBound *bound = procedure->bounds + i;
     Dimension extent;
@@ -174,23 +163,12 @@ static int32_t read_bounds(Reader *reader, const JsonValue *data, Procedure *pro
       return graft_damaged(reader, "entry %" PRId32 " of 'bounds' is of no operation", i);
     }
     bound->operation = extent.place - procedure->symbol_count;
-    status = read_range(reader, row, &bound->low, &bound->high);
+    GRAFT_TRY(read_range(reader, row, &bound->low, &bound->high));
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* ---- Equations ------------------------------------------------------------------------------------------------ */
-
-static int read_agreement(const char *name, Agreement *kind) {
-  static const char *const names[] = {"equal", "broadcast", "expand", "at most"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (strcmp(name, names[i]) == 0) {
-      *kind = (Agreement)i;
-      return 1;
-    }
-  }
-  return 0;
-}
 
 /* The three parts of a message. */
 static int read_message(const JsonValue *row, const char *says[3]) {
@@ -204,8 +182,11 @@ static int read_message(const JsonValue *row, const char *says[3]) {
 }
 
 static int32_t read_equation(Reader *reader, const Procedure *procedure, const JsonValue *row, int32_t number) {
+  static const char *const kinds[] = {"equal", "broadcast", "expand", "at most"};
   ExtentEquation *equation = procedure->equations + number;
-  int is_whole = read_agreement(graft_json_string(graft_json_member(row, "kind"), ""), &equation->kind) &&
+  int32_t kind = graft_find_name(kinds, 4, graft_json_string(graft_json_member(row, "kind"), ""));
+  equation->kind = (Agreement)kind;
+  int is_whole = kind >= 0 &&
                  graft_read_dimension(procedure, graft_json_member(row, "left"), procedure->operation_count,
                                       &equation->left) &&
                  graft_read_dimension(procedure, graft_json_member(row, "right"), procedure->operation_count,
@@ -217,53 +198,32 @@ static int32_t read_equation(Reader *reader, const Procedure *procedure, const J
 
 static int32_t read_equations(Reader *reader, const JsonValue *data, Procedure *procedure) {
   const JsonValue *rows;
-  if (!graft_json_member(data, "equations")) {
-    return GRAFT_OK;
-  }
-  int32_t status = graft_read_array(reader, data, "equations", &rows);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(graft_read_rows(reader, data, "equations", &rows));
   procedure->equation_count = (int32_t)graft_json_count(rows);
   procedure->equations =
       graft_store_allocate(reader->store, (size_t)procedure->equation_count, sizeof(ExtentEquation));
-  if (!procedure->equations) {
-    return graft_no_memory(reader);
+  GRAFT_TRY(graft_allocated(reader, procedure->equations));
+  for (int32_t i = 0; i < procedure->equation_count; i++) {
+    GRAFT_TRY(read_equation(reader, procedure, graft_json_item(rows, (size_t)i), i));
   }
-  for (int32_t i = 0; !status && i < procedure->equation_count; i++) {
-    status = read_equation(reader, procedure, graft_json_item(rows, (size_t)i), i);
-  }
-  return status;
+  return GRAFT_OK;
 }
 
 static int32_t read_reasons(Reader *reader, const JsonValue *data, Procedure *procedure) {
   const JsonValue *rows;
-  if (!graft_json_member(data, "reasons")) {
-    return GRAFT_OK;
-  }
-  int32_t status = graft_read_array(reader, data, "reasons", &rows);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(graft_read_rows(reader, data, "reasons", &rows));
   procedure->reason_count = (int32_t)graft_json_count(rows);
   procedure->reasons = graft_store_allocate(reader->store, (size_t)procedure->reason_count, sizeof(AxisReason));
-  if (!procedure->reasons) {
-    return graft_no_memory(reader);
-  }
-  for (int32_t i = 0; !status && i < procedure->reason_count; i++) {
+  GRAFT_TRY(graft_allocated(reader, procedure->reasons));
+  for (int32_t i = 0; i < procedure->reason_count; i++) {
     const JsonValue *row = graft_json_item(rows, (size_t)i);
-    int64_t tensor, axis;
-    status = graft_read_integer(reader, row, "tensor", 0, (int64_t)procedure->tensor_count - 1, &tensor);
-    status = status ? status : graft_read_integer(reader, row, "axis", 0, GRAFT_MAXIMUM_DIMENSIONS - 1, &axis);
-    if (!status && !read_message(row, procedure->reasons[i].says)) {
-      status = graft_damaged(reader, "entry %" PRId32 " of 'reasons' has no message of three parts", i);
-    }
-    if (!status) {
-      procedure->reasons[i].tensor = (int32_t)tensor;
-      procedure->reasons[i].axis = (int32_t)axis;
+    AxisReason *reason = procedure->reasons + i;
+    GRAFT_TRY(read_axis(reader, procedure, row, &reason->tensor, &reason->axis));
+    if (!read_message(row, reason->says)) {
+      return graft_damaged(reader, "entry %" PRId32 " of 'reasons' has no message of three parts", i);
     }
   }
-  return status;
+  return GRAFT_OK;
 }
 
 int32_t graft_read_extents(Reader *reader, const JsonValue *data, Procedure *procedure) {
@@ -271,23 +231,19 @@ int32_t graft_read_extents(Reader *reader, const JsonValue *data, Procedure *pro
   if (!graft_json_member(data, "symbols")) {
     return GRAFT_OK;
   }
-  int32_t status = graft_read_array(reader, data, "symbols", &symbols);
-  status = status ? status : graft_read_array(reader, data, "extents", &operations);
-  status = status ? status : read_symbols(reader, symbols, procedure);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(graft_read_array(reader, data, "symbols", &symbols));
+  GRAFT_TRY(graft_read_array(reader, data, "extents", &operations));
+  GRAFT_TRY(read_symbols(reader, symbols, procedure));
   procedure->operation_count = (int32_t)graft_json_count(operations);
   size_t count = (size_t)procedure->operation_count;
   procedure->operations = graft_store_allocate(reader->store, count, sizeof(ExtentOperation));
   Size *sizes = graft_store_allocate(reader->store, count, sizeof(Size));
-  if (!procedure->operations || !sizes) {
-    return graft_no_memory(reader);
+  GRAFT_TRY(graft_allocated(reader, procedure->operations));
+  GRAFT_TRY(graft_allocated(reader, sizes));
+  for (int32_t i = 0; i < procedure->operation_count; i++) {
+    GRAFT_TRY(read_operation(reader, procedure, graft_json_item(operations, (size_t)i), i, sizes));
   }
-  for (int32_t i = 0; !status && i < procedure->operation_count; i++) {
-    status = read_operation(reader, procedure, graft_json_item(operations, (size_t)i), i, sizes);
-  }
-  status = status ? status : read_bounds(reader, data, procedure);
-  status = status ? status : read_equations(reader, data, procedure);
-  return status ? status : read_reasons(reader, data, procedure);
+  GRAFT_TRY(read_bounds(reader, data, procedure));
+  GRAFT_TRY(read_equations(reader, data, procedure));
+  return read_reasons(reader, data, procedure);
 }

@@ -20,9 +20,7 @@ static int32_t read_dimensions(Reader *reader, const Procedure *procedure, const
     return GRAFT_OK;
   }
   tensor->dimensions = graft_store_allocate(reader->store, (size_t)tensor->ndim, sizeof(Dimension));
-  if (!tensor->dimensions) {
-    return graft_no_memory(reader);
-  }
+  GRAFT_TRY(graft_allocated(reader, tensor->dimensions));
   memcpy(tensor->dimensions, dimensions, (size_t)tensor->ndim * sizeof(Dimension));
   return GRAFT_OK;
 }
@@ -39,15 +37,13 @@ static int32_t read_shape(Reader *reader, const Procedure *procedure, const Json
   }
   tensor->ndim = (int32_t)graft_json_count(shape);
   tensor->shape = graft_store_allocate(reader->store, (size_t)tensor->ndim, sizeof(int64_t));
-  if (!tensor->shape) {
-    return graft_no_memory(reader);
-  }
-  int32_t status = read_dimensions(reader, procedure, shape, tensor);
-  if (!status && !tensor->dimensions &&
+  GRAFT_TRY(graft_allocated(reader, tensor->shape));
+  GRAFT_TRY(read_dimensions(reader, procedure, shape, tensor));
+  if (!tensor->dimensions &&
       !graft_tensor_bytes(tensor->dtype, tensor->ndim, tensor->shape, &tensor->bytes)) {
     return graft_damaged(reader, "'shape' has a dimension that is not a natural number, or is too large");
   }
-  return status;
+  return GRAFT_OK;
 }
 
 static int32_t read_arena_offset(Reader *reader, const Procedure *procedure, const JsonValue *row,
@@ -56,12 +52,9 @@ static int32_t read_arena_offset(Reader *reader, const Procedure *procedure, con
   if (!graft_is_planned(procedure)) {
     return GRAFT_OK;
   }
-  int32_t status = graft_read_integer(reader, row, "offset", 0, INT64_MAX, &offset);
-  if (!status && !graft_is_static(tensor)) {
-    status = graft_read_integer(reader, row, "room", 0, INT64_MAX, &room);
-  }
-  if (status) {
-    return status;
+  GRAFT_TRY(graft_read_integer(reader, row, "offset", 0, INT64_MAX, &offset));
+  if (!graft_is_static(tensor)) {
+    GRAFT_TRY(graft_read_integer(reader, row, "room", 0, INT64_MAX, &room));
   }
   tensor->room = graft_is_static(tensor) ? tensor->bytes : (uint64_t)room;
   tensor->offset = (uint64_t)offset;
@@ -79,11 +72,8 @@ static int32_t read_arena_offset(Reader *reader, const Procedure *procedure, con
 /* Views look at earlier tensors, so a chain of them ends and its root is already known. */
 static int32_t read_view(Reader *reader, Procedure *procedure, const JsonValue *row, TensorSpec *tensor) {
   int64_t offset, of, number = tensor - procedure->tensors;
-  int32_t status = graft_read_integer(reader, row, "offset", 0, INT64_MAX / 2, &offset);
-  status = status ? status : graft_read_integer(reader, row, "of", 0, number - 1, &of);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(graft_read_integer(reader, row, "offset", 0, INT64_MAX / 2, &offset));
+  GRAFT_TRY(graft_read_integer(reader, row, "of", 0, number - 1, &of));
   const TensorSpec *viewed = procedure->tensors + of;
   TensorSpec *root = procedure->tensors + viewed->root;
   int is_part = offset || root->ndim < 0 || (viewed->storage == STORAGE_VIEW && viewed->offset);
@@ -108,10 +98,7 @@ static int32_t read_view(Reader *reader, Procedure *procedure, const JsonValue *
 
 static int32_t read_values(Reader *reader, const Procedure *procedure, const JsonValue *row, TensorSpec *tensor) {
   const JsonValue *values;
-  int32_t status = graft_read_array(reader, row, "values", &values);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(graft_read_array(reader, row, "values", &values));
   tensor->value_count = (int32_t)graft_json_count(values);
   if (tensor->dtype.code != kDLInt || tensor->dtype.bits < 32 ||
       tensor->bytes != (size_t)tensor->value_count * (tensor->dtype.bits / 8)) {
@@ -119,9 +106,7 @@ static int32_t read_values(Reader *reader, const Procedure *procedure, const Jso
                          tensor->value_count);
   }
   tensor->values = graft_store_allocate(reader->store, (size_t)tensor->value_count, sizeof(Dimension));
-  if (!tensor->values) {
-    return graft_no_memory(reader);
-  }
+  GRAFT_TRY(graft_allocated(reader, tensor->values));
   for (int32_t i = 0; i < tensor->value_count; i++) {
     if (!graft_read_dimension(procedure, graft_json_item(values, (size_t)i), procedure->operation_count,
                               tensor->values + i) ||
@@ -136,15 +121,9 @@ static int32_t read_storage(Reader *reader, Procedure *procedure, const JsonValu
   static const char *const names[] = {"input", "output", "constant", "arena", "view", "dynamic", "extents"};
   const char *name;
   int64_t index;
-  int32_t status = graft_read_text(reader, row, "storage", &name);
-  if (status) {
-    return status;
-  }
-  int32_t storage = 0;
-  while (storage < 7 && strcmp(names[storage], name) != 0) {
-    storage++;
-  }
-  if (storage == 7) {
+  GRAFT_TRY(graft_read_text(reader, row, "storage", &name));
+  int32_t storage = graft_find_name(names, 7, name);
+  if (storage < 0) {
     return graft_damaged(reader, "unknown 'storage' \"%s\"", name);
   }
   tensor->storage = (Storage)storage;
@@ -161,9 +140,9 @@ static int32_t read_storage(Reader *reader, Procedure *procedure, const JsonValu
   switch (tensor->storage) {
     case STORAGE_INPUT:
     case STORAGE_OUTPUT:
-      status = graft_read_integer(reader, row, "index", 0, INT32_MAX, &index);
-      tensor->index = status ? -1 : (int32_t)index;
-      return status;
+      GRAFT_TRY(graft_read_integer(reader, row, "index", 0, INT32_MAX, &index));
+      tensor->index = (int32_t)index;
+      return GRAFT_OK;
     case STORAGE_CONSTANT:
       return graft_read_text(reader, row, "constant", &tensor->constant);
     case STORAGE_ARENA:
@@ -180,11 +159,8 @@ static int32_t read_storage(Reader *reader, Procedure *procedure, const JsonValu
 
 int32_t graft_read_tensor(Reader *reader, Procedure *procedure, const JsonValue *row, TensorSpec *tensor) {
   const char *dtype;
-  int32_t status = graft_read_text(reader, row, "name", &tensor->name);
-  status = status ? status : graft_read_text(reader, row, "dtype", &dtype);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(graft_read_text(reader, row, "name", &tensor->name));
+  GRAFT_TRY(graft_read_text(reader, row, "dtype", &dtype));
   if (!graft_dtype_from_name(dtype, &tensor->dtype)) {
     return graft_damaged(reader, "unknown 'dtype' \"%s\"", dtype);
   }
@@ -195,9 +171,9 @@ int32_t graft_read_tensor(Reader *reader, Procedure *procedure, const JsonValue 
   tensor->first = tensor->last = GRAFT_NEVER;
   int64_t device = 0;
   if (graft_json_member(row, "device")) {
-    status = graft_read_integer(reader, row, "device", 1, reader->manifest->device_count, &device);
+    GRAFT_TRY(graft_read_integer(reader, row, "device", 1, reader->manifest->device_count, &device));
   }
   tensor->device = (int32_t)device;
-  status = status ? status : read_shape(reader, procedure, row, tensor);
-  return status ? status : read_storage(reader, procedure, row, tensor);
+  GRAFT_TRY(read_shape(reader, procedure, row, tensor));
+  return read_storage(reader, procedure, row, tensor);
 }

@@ -230,32 +230,11 @@ int32_t graft_read_manifest(const JsonValue *root, Store *store, Manifest *manif
 /* Checks how the fields go together: bodies, order of writes and reads, overlap in the arena. */
 int32_t graft_check_procedures(Manifest *manifest, Store *store, GraftError *error);
 
-/* Finds when symbols are bound and what is known then; checks that nothing is used before (stages.c). */
-int32_t graft_find_stages(Procedure *procedure, Store *store, const char *where, GraftError *error);
-
-/* Checks the order of writes and reads, and the overlap in the arena; notes the lives of tensors in it
- * (check_memory.c). `where` begins the message. */
-int32_t graft_check_memory(Procedure *procedure, int32_t device_count, const char *where, GraftError *error);
-
-/* What is wrong with a call of kind append, NULL if nothing: then its tensors know that they grow (check_append.c). */
-const char *graft_check_append(Procedure *procedure, const Call *call);
-
-/* Checks that what goes together is on one device, that what the runtime itself reads is in main memory, and notes what
- * calls have to wait for (check_devices.c). */
-int32_t graft_check_devices(const Manifest *manifest, int32_t number, Store *store, GraftError *error);
-
-/* Finds what may stand in whose place, where memory is planned for each binding: lives are known (stages.c). */
-int32_t graft_find_in_place(Procedure *procedure, Store *store, GraftError *error);
-
 /* Appends an extent as text (extent_text.c): "2 * seq + 1", with the parentheses of runtime/extents.py; what does not fit is cut. */
 void graft_append_extent(char *text, size_t size, const Procedure *procedure, Dimension dimension);
 
 /* Appends "[batch,2 * seq]". */
 void graft_append_dimensions(char *text, size_t size, const Procedure *procedure, const TensorSpec *tensor);
-
-/* Checks one call with bodies against them. `where` begins the message. */
-int32_t graft_check_control(const Manifest *manifest, const Procedure *procedure, const Call *call, const char *where,
-                            GraftError *error);
 
 /* Checks that the variants take only what the entry takes, and give what it gives (variants.c). */
 int32_t graft_check_variants(const Manifest *manifest, GraftError *error);

@@ -1,33 +1,16 @@
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "manifest/procedure.h"
+#include "manifest/manifest_reader.h"
 
 typedef struct Finder {
+  const Reader *reader;
   Procedure *procedure;
-  Store *store;
-  GraftError *error;
-  const char *where;
   unsigned char *marks; /* by place of a dimension */
   int32_t *writers;     /* by tensor: 1 + the number of the first call that writes it, or 0 */
 } Finder;
-
-GRAFT_FORMAT(2, 3) static int32_t damaged(const Finder *finder, const char *format, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  return graft_set_error(finder->error, GRAFT_ERROR_ARTIFACT, "damaged manifest: %s%s", finder->where, text);
-}
-
-static int32_t out_of_memory(const Finder *finder) {
-  return graft_set_error(finder->error, GRAFT_ERROR_MEMORY, "out of memory while checking the manifest");
-}
 
 /* ---- When symbols are bound ----------------------------------------------------------------------------------- */
 
@@ -37,20 +20,21 @@ static int32_t find_call(const Finder *finder, SymbolSpec *symbol) {
   const TensorSpec *tensor = procedure->tensors + symbol->tensor;
   int32_t number = (int32_t)(symbol - procedure->symbols);
   if (!tensor->dimensions || symbol->axis >= tensor->ndim || tensor->dimensions[symbol->axis].place != number) {
-    return damaged(finder, "symbol '%s' is not axis %" PRId32 " of tensor '%s'", symbol->name, symbol->axis,
-                   tensor->name);
+    return graft_damaged(finder->reader, "symbol '%s' is not axis %" PRId32 " of tensor '%s'", symbol->name,
+                         symbol->axis, tensor->name);
   }
   if (tensor->storage == STORAGE_INPUT) {
     symbol->stage = 0;
     return GRAFT_OK;
   }
   if (tensor->storage != STORAGE_DYNAMIC && tensor->storage != STORAGE_OUTPUT) {
-    return damaged(finder, "symbol '%s' is bound by tensor '%s', whose memory is not asked for", symbol->name,
-                   tensor->name);
+    return graft_damaged(finder->reader, "symbol '%s' is bound by tensor '%s', whose memory is not asked for",
+                         symbol->name, tensor->name);
   }
   symbol->stage = finder->writers[symbol->tensor];
   if (symbol->stage == 0) {
-    return damaged(finder, "symbol '%s' is bound by tensor '%s', which no call writes", symbol->name, tensor->name);
+    return graft_damaged(finder->reader, "symbol '%s' is bound by tensor '%s', which no call writes", symbol->name,
+                         tensor->name);
   }
   procedure->calls[symbol->stage - 1].stage = 1;
   return GRAFT_OK;
@@ -75,10 +59,8 @@ static int32_t number_stages(const Finder *finder) {
     procedure->calls[i].stage = procedure->calls[i].stage ? count++ : 0;
   }
   procedure->stage_count = count;
-  procedure->stages = graft_store_allocate(finder->store, (size_t)count, sizeof(Stage));
-  if (!procedure->stages) {
-    return out_of_memory(finder);
-  }
+  procedure->stages = graft_store_allocate(finder->reader->store, (size_t)count, sizeof(Stage));
+  GRAFT_TRY(graft_allocated(finder->reader, procedure->stages));
   procedure->stages[0].call = -1;
   for (int32_t i = 0; i < procedure->call_count; i++) {
     if (procedure->calls[i].stage) {
@@ -135,7 +117,8 @@ static int32_t check_reads(const Finder *finder, const IndexList *list, int32_t 
   for (int32_t i = 0; i < list->count; i++) {
     const TensorSpec *tensor = finder->procedure->tensors + (list->items[i] < 0 ? 0 : list->items[i]);
     if (list->items[i] >= 0 && known_after(finder->procedure, tensor) >= call) {
-      return damaged(finder, "call %" PRId32 ": tensor '%s' is read before its shape is known", call, tensor->name);
+      return graft_damaged(finder->reader, "call %" PRId32 ": tensor '%s' is read before its shape is known", call,
+                           tensor->name);
     }
   }
   return GRAFT_OK;
@@ -152,8 +135,8 @@ static int32_t check_writes(const Finder *finder, Call *call, int32_t number) {
     int32_t after = known_after(procedure, tensor), of_root = known_after(procedure, root);
     int is_asked_for = tensor->storage == STORAGE_DYNAMIC || tensor->storage == STORAGE_OUTPUT;
     if (after > number || of_root > number || ((after == number || of_root == number) && !is_asked_for)) {
-      return damaged(finder, "call %" PRId32 ": tensor '%s' is written before its shape is known", number,
-                     tensor->name);
+      return graft_damaged(finder->reader, "call %" PRId32 ": tensor '%s' is written before its shape is known", number,
+                           tensor->name);
     }
     tensor->is_unknown |= after == number;
     call->has_unknown_output |= tensor->is_unknown;
@@ -163,22 +146,22 @@ static int32_t check_writes(const Finder *finder, Call *call, int32_t number) {
 
 static int32_t check_uses(const Finder *finder) {
   Procedure *procedure = finder->procedure;
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < procedure->tensor_count; i++) {
+  for (int32_t i = 0; i < procedure->tensor_count; i++) {
     const TensorSpec *tensor = procedure->tensors + i;
     if (tensor->storage == STORAGE_INPUT && known_after(procedure, tensor) >= 0) {
-      status = damaged(finder, "the shape of input '%s' is not known when the procedure begins", tensor->name);
+      return graft_damaged(finder->reader, "the shape of input '%s' is not known when the procedure begins",
+                           tensor->name);
     }
   }
-  for (int32_t i = 0; !status && i < procedure->call_count; i++) {
+  for (int32_t i = 0; i < procedure->call_count; i++) {
     Call *call = procedure->calls + i;
-    status = check_reads(finder, &call->inputs, i);
-    for (int32_t k = 0; !status && k < call->body_count; k++) {
-      status = check_reads(finder, &call->arguments[k], i);
+    GRAFT_TRY(check_reads(finder, &call->inputs, i));
+    for (int32_t k = 0; k < call->body_count; k++) {
+      GRAFT_TRY(check_reads(finder, &call->arguments[k], i));
     }
-    status = status ? status : check_writes(finder, call, i);
+    GRAFT_TRY(check_writes(finder, call, i));
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* ---- What a stage does ---------------------------------------------------------------------------------------- */
@@ -227,10 +210,8 @@ static int32_t collect(const Finder *finder, Belongs belongs, int32_t count, int
   for (int32_t i = 0; i < count; i++) {
     list->count += belongs(finder->procedure, i, stage);
   }
-  list->items = graft_store_allocate(finder->store, (size_t)list->count, sizeof(int32_t));
-  if (!list->items) {
-    return out_of_memory(finder);
-  }
+  list->items = graft_store_allocate(finder->reader->store, (size_t)list->count, sizeof(int32_t));
+  GRAFT_TRY(graft_allocated(finder->reader, list->items));
   int32_t *next = list->items;
   for (int32_t i = 0; i < count; i++) {
     if (belongs(finder->procedure, i, stage)) {
@@ -265,10 +246,8 @@ static int32_t find_arena_symbols(const Finder *finder, int32_t number, IndexLis
   for (int32_t i = 0; i < procedure->symbol_count; i++) {
     list->count += finder->marks[i];
   }
-  list->items = graft_store_allocate(finder->store, (size_t)list->count, sizeof(int32_t));
-  if (!list->items) {
-    return out_of_memory(finder);
-  }
+  list->items = graft_store_allocate(finder->reader->store, (size_t)list->count, sizeof(int32_t));
+  GRAFT_TRY(graft_allocated(finder->reader, list->items));
   for (int32_t i = 0, next = 0; i < procedure->symbol_count; i++) {
     if (finder->marks[i]) {
       list->items[next++] = i;
@@ -281,39 +260,35 @@ static int32_t fill_stage(const Finder *finder, int32_t number) {
   const Procedure *procedure = finder->procedure;
   Stage *stage = procedure->stages + number;
   int32_t tensors = procedure->tensor_count, symbols = procedure->symbol_count;
-  int32_t status = collect(finder, is_bound, symbols, number, &stage->symbols);
-  status = status ? status : find_arena_symbols(finder, number, &stage->sizes);
-  status = status ? status : collect(finder, is_evaluated, procedure->operation_count, number, &stage->operations);
-  status = status ? status : collect(finder, is_bounded, procedure->bound_count, number, &stage->bounds);
-  status = status ? status : collect(finder, is_demanded, procedure->equation_count, number, &stage->equations);
-  status = status ? status : collect(finder, is_shaped, tensors, number, &stage->tensors);
-  status = status ? status : collect(finder, is_compared_view, tensors, number, &stage->views);
-  return status ? status : collect(finder, is_late_output, tensors, number, &stage->outputs);
+  GRAFT_TRY(collect(finder, is_bound, symbols, number, &stage->symbols));
+  GRAFT_TRY(find_arena_symbols(finder, number, &stage->sizes));
+  GRAFT_TRY(collect(finder, is_evaluated, procedure->operation_count, number, &stage->operations));
+  GRAFT_TRY(collect(finder, is_bounded, procedure->bound_count, number, &stage->bounds));
+  GRAFT_TRY(collect(finder, is_demanded, procedure->equation_count, number, &stage->equations));
+  GRAFT_TRY(collect(finder, is_shaped, tensors, number, &stage->tensors));
+  GRAFT_TRY(collect(finder, is_compared_view, tensors, number, &stage->views));
+  return collect(finder, is_late_output, tensors, number, &stage->outputs);
 }
 
-int32_t graft_find_stages(Procedure *procedure, Store *store, const char *where, GraftError *error) {
+int32_t graft_find_stages(const Reader *reader, Procedure *procedure) {
   size_t places = (size_t)(procedure->symbol_count + procedure->operation_count);
-  Finder finder = {procedure, store, error, where, graft_store_allocate(store, places, 1),
-                   graft_store_allocate(store, (size_t)procedure->tensor_count, sizeof(int32_t))};
-  if (!finder.marks || !finder.writers) {
-    return out_of_memory(&finder);
-  }
+  Finder finder = {reader, procedure, graft_store_allocate(reader->store, places, 1),
+                   graft_store_allocate(reader->store, (size_t)procedure->tensor_count, sizeof(int32_t))};
+  GRAFT_TRY(graft_allocated(reader, finder.marks));
+  GRAFT_TRY(graft_allocated(reader, finder.writers));
   find_writers(&finder);
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < procedure->symbol_count; i++) {
-    status = find_call(&finder, procedure->symbols + i);
+  for (int32_t i = 0; i < procedure->symbol_count; i++) {
+    GRAFT_TRY(find_call(&finder, procedure->symbols + i));
   }
-  if (!status && procedure->symbol_count) {
-    status = number_stages(&finder);
+  if (procedure->symbol_count) {
+    GRAFT_TRY(number_stages(&finder));
   }
-  if (!status) {
-    stage_operations_and_tensors(procedure);
-    status = check_uses(&finder);
+  stage_operations_and_tensors(procedure);
+  GRAFT_TRY(check_uses(&finder));
+  for (int32_t i = 0; i < procedure->stage_count; i++) {
+    GRAFT_TRY(fill_stage(&finder, i));
   }
-  for (int32_t i = 0; !status && i < procedure->stage_count; i++) {
-    status = fill_stage(&finder, i);
-  }
-  return status;
+  return GRAFT_OK;
 }
 
 /* ---- Results that may stand on what dies ---------------------------------------------------------------------- */
@@ -366,16 +341,14 @@ static int32_t find_pairs(const Procedure *procedure, int32_t stage, const Call 
 }
 
 /* The stage's tensors in the arena in the order in which they are written: what dies is before what stands on it. */
-static int find_arena(Procedure *procedure, Store *store, int32_t number) {
+static int32_t find_arena(const Reader *reader, Procedure *procedure, int32_t number) {
   IndexList *arena = &procedure->stages[number].arena;
   int32_t count = 0;
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
     count += is_planned(procedure->tensors + i, number);
   }
-  arena->items = graft_store_allocate(store, (size_t)count, sizeof(int32_t));
-  if (!arena->items) {
-    return 0;
-  }
+  arena->items = graft_store_allocate(reader->store, (size_t)count, sizeof(int32_t));
+  GRAFT_TRY(graft_allocated(reader, arena->items));
   for (int32_t i = 0; i < procedure->call_count; i++) {
     const IndexList *outputs = &procedure->calls[i].outputs;
     for (int32_t k = 0; k < outputs->count; k++) {
@@ -394,20 +367,18 @@ static int find_arena(Procedure *procedure, Store *store, int32_t number) {
       arena->items[arena->count++] = i;
     }
   }
-  return 1;
+  return GRAFT_OK;
 }
 
-int32_t graft_find_in_place(Procedure *procedure, Store *store, GraftError *error) {
+int32_t graft_find_in_place(const Reader *reader, Procedure *procedure) {
   for (int32_t i = 0; i < procedure->stage_count; i++) {
     Stage *stage = procedure->stages + i;
-    int found = find_arena(procedure, store, i);
+    GRAFT_TRY(find_arena(reader, procedure, i));
     for (int32_t k = 0; k < procedure->call_count; k++) {
       stage->in_place_count += find_pairs(procedure, i, procedure->calls + k, NULL);
     }
-    stage->in_place = graft_store_allocate(store, (size_t)stage->in_place_count, sizeof(InPlace));
-    if (!found || !stage->in_place) {
-      return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while checking the manifest");
-    }
+    stage->in_place = graft_store_allocate(reader->store, (size_t)stage->in_place_count, sizeof(InPlace));
+    GRAFT_TRY(graft_allocated(reader, stage->in_place));
     InPlace *next = stage->in_place;
     for (int32_t k = 0; k < procedure->call_count; k++) {
       next += find_pairs(procedure, i, procedure->calls + k, next);

@@ -99,17 +99,16 @@ static int32_t check_shapes(const Checker *checker, const char *what, const Inde
 }
 
 int32_t graft_check_variants(const Manifest *manifest, GraftError *error) {
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < manifest->variants.count; i++) {
+  for (int32_t i = 0; i < manifest->variants.count; i++) {
     int32_t number = manifest->variants.items[i];
     const Procedure *entry = manifest->procedures, *variant = manifest->procedures + number;
     Checker checker = {.entry = entry, .variant = variant, .number = number, .error = error};
-    status = check_ranks(&checker, "input", &entry->inputs, &variant->inputs);
-    status = status ? status : check_ranks(&checker, "output", &entry->outputs, &variant->outputs);
-    status = status ? status : check_shapes(&checker, "input", &entry->inputs, &variant->inputs, 1);
-    status = status ? status : check_shapes(&checker, "output", &entry->outputs, &variant->outputs, 0);
+    GRAFT_TRY(check_ranks(&checker, "input", &entry->inputs, &variant->inputs));
+    GRAFT_TRY(check_ranks(&checker, "output", &entry->outputs, &variant->outputs));
+    GRAFT_TRY(check_shapes(&checker, "input", &entry->inputs, &variant->inputs, 1));
+    GRAFT_TRY(check_shapes(&checker, "output", &entry->outputs, &variant->outputs, 0));
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* ---- Choice --------------------------------------------------------------------------------------------------- */

@@ -160,11 +160,11 @@ static int32_t map_image(const GraftLoaderHost *host, const GraftModuleSource *s
   if (!image->address) {
     return host->fail(host, "the system refused memory (mmap of %" PRIu64 " bytes)", size);
   }
-  int32_t status = read_rows(host, source, text_size, version, image);
-  if (!status && graft_seal_image(image->address, image->size, (size_t)text_size) != 0) {
+  GRAFT_TRY(read_rows(host, source, text_size, version, image));
+  if (graft_seal_image(image->address, image->size, (size_t)text_size) != 0) {
     return host->fail(host, "the system refused executable memory (mprotect of %" PRIu64 " bytes)", size);
   }
-  return status;
+  return GRAFT_OK;
 }
 
 static void unload(void *user, void *module) {
@@ -231,10 +231,7 @@ static int32_t lookup(void *user, const GraftLoaderHost *host, void *module, con
 static int32_t lookup_keeping(void *user, const GraftLoaderHost *host, void *module, const char *function,
                               GraftFunction *entry, void **state) {
   Image *image = module;
-  int32_t status = lookup(user, host, module, function, entry, state);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(lookup(user, host, module, function, entry, state));
   Keeper *keeper = graft_calloc(1, sizeof(Keeper));
   if (!keeper) {
     return host->fail(host, "out of memory");

@@ -129,14 +129,11 @@ static int32_t load_module(GraftProgram *program, const GraftLoadOptions *option
                            " of Graft's runtime, and this runtime has version %d; update plugin '%s'",
                            module->kind, loaded->loader->abi_version, GRAFT_ABI_VERSION, module->plugin);
   }
-  int32_t status = collect_constants(program, module, &source, error);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(collect_constants(program, module, &source, error));
   source.name = module->name;
   source.kind = module->kind;
   source.thread_count = program->thread_count;
-  status = loaded->loader->load(loaded->loader->user, &host.base, &source, &loaded->module);
+  int32_t status = loaded->loader->load(loaded->loader->user, &host.base, &source, &loaded->module);
   if (status) {
     return fail_module(module, message, status, error);
   }
@@ -170,16 +167,15 @@ int32_t graft_load_modules(GraftProgram *program, const GraftLoadOptions *option
   if (!program->modules) {
     return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while loading modules");
   }
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < manifest->module_count; i++) {
-    status = load_module(program, options, i, error);
+  for (int32_t i = 0; i < manifest->module_count; i++) {
+    GRAFT_TRY(load_module(program, options, i, error));
   }
-  for (int32_t i = 0; !status && i < manifest->procedure_count; i++) {
-    for (int32_t k = 0; !status && k < manifest->procedures[i].call_count; k++) {
-      status = resolve_call(program, manifest->procedures[i].calls + k, error);
+  for (int32_t i = 0; i < manifest->procedure_count; i++) {
+    for (int32_t k = 0; k < manifest->procedures[i].call_count; k++) {
+      GRAFT_TRY(resolve_call(program, manifest->procedures[i].calls + k, error));
     }
   }
-  return status;
+  return GRAFT_OK;
 }
 
 void graft_unload_modules(GraftProgram *program) {

@@ -28,15 +28,15 @@ static int32_t read_manifest(GraftProgram *program, GraftError *error) {
   if (!program->document) {
     return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "damaged manifest: %s", message);
   }
-  int32_t status = graft_read_manifest(graft_json_root(program->document), &program->store, &program->manifest, error);
-  status = status ? status : graft_check_procedures(&program->manifest, &program->store, error);
-  status = status ? status : graft_check_variants(&program->manifest, error);
-  status = status ? status : graft_check_targets(program->manifest.targets, error);
-  if (!status && source->module_count != (size_t)program->manifest.module_count) {
-    status = graft_set_error(error, GRAFT_ERROR_ARTIFACT, "the manifest names %" PRId32 " modules, %zu are there",
-                             program->manifest.module_count, source->module_count);
+  GRAFT_TRY(graft_read_manifest(graft_json_root(program->document), &program->store, &program->manifest, error));
+  GRAFT_TRY(graft_check_procedures(&program->manifest, &program->store, error));
+  GRAFT_TRY(graft_check_variants(&program->manifest, error));
+  GRAFT_TRY(graft_check_targets(program->manifest.targets, error));
+  if (source->module_count != (size_t)program->manifest.module_count) {
+    return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "the manifest names %" PRId32 " modules, %zu are there",
+                           program->manifest.module_count, source->module_count);
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* Kernels may rely on 64-byte alignment, so a constant that lies otherwise is copied. */
@@ -71,11 +71,10 @@ static int32_t place_constants(GraftProgram *program, GraftError *error) {
   if (!program->constants) {
     return out_of_memory(error);
   }
-  int32_t status = GRAFT_OK;
-  for (size_t i = 0; !status && i < program->source.constant_count; i++) {
-    status = place_constant(program, i, error);
+  for (size_t i = 0; i < program->source.constant_count; i++) {
+    GRAFT_TRY(place_constant(program, i, error));
   }
-  return status;
+  return GRAFT_OK;
 }
 
 static int32_t write_extents(GraftProgram *program, const IndexList *list, GraftError *error) {
@@ -198,17 +197,17 @@ static int32_t build(GraftProgram *program, const GraftLoadOptions *options, Gra
                            MAXIMUM_THREADS);
   }
   program->thread_count = threads ? threads : graft_processor_count();
-  int32_t status = read_manifest(program, error);
-  status = status ? status : write_extents(program, &program->manifest.procedures[0].inputs, error);
-  status = status ? status : write_extents(program, &program->manifest.procedures[0].outputs, error);
-  status = status ? status : check_handed_constants(program, error);
-  status = status ? status : place_constants(program, error);
-  status = status ? status : attach_constants(program, error);
-  status = status ? status : graft_open_devices(program, error);
-  status = status ? status : graft_upload_constants(program, error);
-  status = status ? status : create_threads(program, error);
-  status = status ? status : graft_load_modules(program, options, error);
-  return status ? status : create_first_instance(program, error);
+  GRAFT_TRY(read_manifest(program, error));
+  GRAFT_TRY(write_extents(program, &program->manifest.procedures[0].inputs, error));
+  GRAFT_TRY(write_extents(program, &program->manifest.procedures[0].outputs, error));
+  GRAFT_TRY(check_handed_constants(program, error));
+  GRAFT_TRY(place_constants(program, error));
+  GRAFT_TRY(attach_constants(program, error));
+  GRAFT_TRY(graft_open_devices(program, error));
+  GRAFT_TRY(graft_upload_constants(program, error));
+  GRAFT_TRY(create_threads(program, error));
+  GRAFT_TRY(graft_load_modules(program, options, error));
+  return create_first_instance(program, error);
 }
 
 int32_t graft_program_create(const GraftProgramSource *source, const GraftLoadOptions *options, GraftProgram **program,

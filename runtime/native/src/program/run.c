@@ -79,21 +79,18 @@ static int32_t check_tensor(const char *what, const GraftProgram *program, const
 
 static int32_t check_inputs(const GraftProgram *program, const DLTensor *inputs, GraftError *error) {
   const Procedure *main = program->manifest.procedures;
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; !status && i < main->inputs.count; i++) {
+  for (int32_t i = 0; i < main->inputs.count; i++) {
     const TensorSpec *spec = main->tensors + main->inputs.items[i];
-    status = check_tensor("input", program, main, spec, spec->shape, inputs + i, error);
+    GRAFT_TRY(check_tensor("input", program, main, spec, spec->shape, inputs + i, error));
   }
-  return status;
+  return GRAFT_OK;
 }
 
 /* What the inputs have to be is what the general entry says; a variant runs those that fit it. */
 static int32_t bind_inputs(Instance *instance, const DLTensor *inputs, GraftError *error) {
   const Manifest *manifest = &instance->program->manifest;
-  int32_t status = check_inputs(instance->program, inputs, error);
-  if (status) {
-    return status;
-  }
+  GRAFT_TRY(check_inputs(instance->program, inputs, error));
+  int32_t status = GRAFT_OK;
   instance->entry = instance->frames + graft_choose_entry(manifest, inputs);
   for (int32_t i = 0; !status && i < instance->entry->procedure->inputs.count; i++) {
     DLTensor value = inputs[i];
@@ -139,10 +136,9 @@ static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *out
   int64_t *shape = known ? known->shape : spec->shape;
   result->tensor = *output;
   if (output->data) {
-    int32_t status = check_tensor("output", instance->program, main, spec, shape, output, error);
-    status = status || spec->grows < 0 ? status : check_appended(instance->entry, spec, output, error);
-    if (status) {
-      return status;
+    GRAFT_TRY(check_tensor("output", instance->program, main, spec, shape, output, error));
+    if (spec->grows >= 0) {
+      GRAFT_TRY(check_appended(instance->entry, spec, output, error));
     }
   }
   if (is_border(instance, i, output)) {
@@ -303,8 +299,8 @@ int32_t graft_program_run_with(GraftProgram *program, const DLTensor *inputs, DL
   }
   GraftRunDetails details = {.stop = stop.token || stop.end ? &stop : NULL};
   Instance *instance;
-  int32_t status = graft_run_begin(program, inputs, &instance, error);
-  return status ? status : graft_run_end(instance, outputs, &details, error);
+  GRAFT_TRY(graft_run_begin(program, inputs, &instance, error));
+  return graft_run_end(instance, outputs, &details, error);
 }
 
 void graft_free_output(DLTensor *output) {

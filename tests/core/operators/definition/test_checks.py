@@ -14,53 +14,69 @@ HEADS = "float[2,4,3,8] x, float[2,4,5,8] k, float[2,4,5,8] v"
 CASES = {
     "Conv": (
         f"{IMAGE}, float[6,4,1,1] w, float[4] c", "Conv (x, w, c)",
-        "'c' has shape [4] where its other inputs want [6]",
+        "axis 0 of 'c' is 4 and axis 0 of 'w' is 6; they must be equal",
     ),
     "ConvTranspose": (
         f"{IMAGE}, float[4,3,1,1] w, float[3] c", "ConvTranspose <group = 2> (x, w, c)",
-        "'c' has shape [3] where its other inputs want [6]",
+        "axis 0 of 'c' is 3 and 2 * 'w'[1] is 6; they must be equal",
     ),
     "InstanceNormalization": (
         f"{IMAGE}, float[1] s, float[4] c", "InstanceNormalization (x, s, c)",
-        "'s' has shape [1] where its other inputs want [4]",
+        "axis 0 of 's' is 1 and axis 1 of 'x' is 4; they must be equal",
     ),
     "GroupNormalization": (
         f"{IMAGE}, float[4] s, float[2] c", "GroupNormalization <num_groups = 2> (x, s, c)",
-        "'c' has shape [2] where its other inputs want [4]",
+        "axis 0 of 'c' is 2 and axis 1 of 'x' is 4; they must be equal",
     ),
     "Gemm": (
         "float[4,2] x, float[4,3] w, float[4,3] c", "Gemm <transA = 1> (x, w, c)",
-        "its third input has shape [4,3], which does not broadcast to [2,3]",
+        "axis 0 of 'c' is 4 and axis 0 of 'y' is 2; they must be equal, or the first 1",
     ),
     "GRU state": (
         LAYER.replace("[1,2,3]", "[1,1,3]"), "GRU <hidden_size = 3> (x, w, r, b, n, h)",
-        "'h' has shape [1,1,3] where its other inputs want [1,2,3]",
+        "axis 1 of 'h' is 1 and axis 1 of 'x' is 2; they must be equal",
     ),
     "GRU recurrence": (
         LAYER.replace("[1,9,3]", "[1,9,4]"), "GRU <hidden_size = 3> (x, w, r, b, n, h)",
-        "'r' has shape [1,9,4] where its other inputs want [1,9,3]",
+        "axis 1 of 'w' is 9 and 3 * 'r'[2] is 12; they must be equal",
     ),
     "Attention": (
         HEADS.replace("[2,4,5,8] v", "[2,4,4,8] v"), "Attention (x, k, v)",
-        "'v' has shape [2,4,4,8] where its other inputs want [2,4,5,?]",
+        "axis 2 of 'v' is 4 and axis 2 of 'k' is 5; they must be equal",
     ),
     "DeformConv": (
         "float[2,4,5,5] x, float[4,4,3,3] w, float[2,18,3,3] o, float[4] c, float[1,9,3,3] m",
-        "DeformConv (x, w, o, c, m)", "'m' has shape [1,9,3,3] where its other inputs want [2,9,?,?]",
+        "DeformConv (x, w, o, c, m)", "axis 0 of 'm' is 1 and axis 0 of 'x' is 2; they must be equal",
     ),
     "GatherElements": (
         "float[2,3] x, int64[3,3] i", "GatherElements <axis = 1> (x, i)",
-        "its indices have shape [3,3], more along axis 0 than the data, [2,3]",
+        "axis 0 of 'i' is 3 and axis 0 of 'x' is 2; the first must be at most the second",
     ),
     "ScatterElements": (
         "float[2,3] x, int64[2,2] i, float[2,1] u", "ScatterElements <axis = 1> (x, i, u)",
-        "'u' has shape [2,1] where its other inputs want [2,2]",
+        "axis 1 of 'i' is 2 and axis 1 of 'u' is 1; they must be equal",
     ),
     "ReverseSequence": (
-        "float[3,2] x, int64[1] n", "ReverseSequence (x, n)", "'n' has shape [1] where its other inputs want [2]",
+        "float[3,2] x, int64[1] n", "ReverseSequence (x, n)",
+        "axis 0 of 'n' is 1 and axis 1 of 'x' is 2; they must be equal",
     ),
     "DequantizeLinear": (
-        "uint8[2,4] x, float[3] s", "DequantizeLinear <axis = 1> (x, s)", "it has 3 scales for axis 1 of extent 4",
+        "uint8[2,4] x, float[3] s", "DequantizeLinear <axis = 1> (x, s)",
+        "axis 0 of 's' is 3 and axis 1 of 'x' is 4; they must be equal",
+    ),
+    "Conv of a wrong rank": (
+        f"{IMAGE}, float[6,4,1,1] w, float[6,1] c", "Conv (x, w, c)", "'c' has rank 2, where 1 is expected",
+    ),
+    "Gemm of a wrong rank": (
+        "float[2,4] x, float[4,3] w, float[1,2,3] c", "Gemm (x, w, c)", "'c' has rank 3, where at most 2 is expected",
+    ),
+    "GRU of a wrong rank": (
+        LAYER.replace("[2] n", "[2,1] n"), "GRU <hidden_size = 3> (x, w, r, b, n, h)",
+        "'n' has rank 2, where 1 is expected",
+    ),
+    "DeformConv of a wrong rank": (
+        "float[2,4,5,5] x, float[4,4,3,3] w, float[2,18,3,3] o, float[4] c, float[2,9,3] m",
+        "DeformConv (x, w, o, c, m)", "'m' has rank 3, where 4 is expected",
     ),
 }  # fmt: skip
 """Inputs, the node and the fault."""

@@ -106,6 +106,7 @@ for act, kw in (
     ("Tanh", {}),
     ("HardSigmoid", {"activation_alpha": 0.3, "activation_beta": 0.4}),
     ("Sigmoid", {}),
+    ("Selu", {"activation_alpha": 1.5, "activation_gamma": 1.2}),
 ):
     add(
         "FusedGemm " + act,

@@ -35,9 +35,6 @@ def test_steps_take_their_numbers_from_the_machine() -> None:
 def test_no_step_that_strategies_take_unchecked_would_be_refused(
     name: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name == "transpose" and machine.vectors:
-        pytest.xfail("dependences do not see that a tile that begins earlier overlaps none of another task")
-
     def taken(body: Statement, steps: Sequence[Step]) -> Statement:
         function = Function("nest", (), 0, body)
         for step in steps:

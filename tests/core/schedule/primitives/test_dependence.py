@@ -1,6 +1,10 @@
 """Which iterations of loops meet in one element, of loops written as text."""
 
+from itertools import combinations
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graft.core.schedule.primitives.dependence import accesses, carried, conflicts, in_order
 from graft.core.schedule.primitives.step import bounded, loops
@@ -32,6 +36,14 @@ def meets(body: str, name: str = "i", buffers: str = "x: float32[64]) -> (y: flo
         ("serial i < 8 { serial j < 5 { y[i * 4 + j] = x[j] } }", True),
         ("serial i < 8 { y[i] = x[i] y[i + 20] = x[i] }", False),
         ("serial i < 8 { y[i / 2] = x[i] }", True),
+        ("serial i < 4 { y[ramp(min(i * 8, 25), 1, 8)] = x[ramp(i, 1, 8)] }", False),
+        ("serial i < 5 { y[ramp(min(i * 8, 25), 1, 8)] = x[ramp(i, 1, 8)] }", True),
+        ("serial i < 4 { serial j < max(1, i - 1) { y[ramp(min((i + j) * 8, 25), 1, 8)] = x[ramp(i, 1, 8)] } }", False),
+        ("serial i < 4 { serial j < max(1, i - 1) { y[ramp(min((i + j) * 8, 25), 1, 9)] = x[ramp(i, 1, 9)] } }", True),
+        ("serial i < 4 { serial j < max(1, i) { y[ramp(min((i + j) * 8, 25), 1, 8)] = x[ramp(i, 1, 8)] } }", True),
+        ("serial i < 9 { y[max(i - 4, 4 - i)] = x[i] }", True),
+        ("serial i < 9 { y[max(i * 4, 7)] = x[i] }", True),
+        ("serial i < 9 { y[max(i * 4, 3)] = x[i] }", False),
         ("serial i < 1 { y[0] = x[i] }", False),
         ("serial i < 8 { let k: int64 = i * 2 { y[k] = y[k + 1] } }", False),
         ("serial i < 8 { y[ramp(i * 4, 1, 4)] = x[ramp(i * 4, 1, 4)] }", False),
@@ -40,6 +52,35 @@ def meets(body: str, name: str = "i", buffers: str = "x: float32[64]) -> (y: flo
 )
 def test_iterations_meet_where_one_writes_what_another_touches(body: str, expected: bool) -> None:
     assert meets(body) is expected
+
+
+@settings(max_examples=300)
+@given(
+    st.tuples(*4 * [st.integers(1, 4)]), st.sampled_from(("min", "max")), st.integers(0, 20),
+    st.sampled_from(("1", "2", "max(1, i - 1)", "max(1, i)", "4 - i")), st.integers(0, 3), st.sampled_from((1, 4, 9)),
+)  # fmt: skip
+def test_iterations_said_to_be_apart_are(
+    numbers: tuple[int, ...], kind: str, bound: int, inside: str, shift: int, lanes: int
+) -> None:
+    side, step, rows, factor = numbers
+    place = f"{kind}((i + j) * {side * step}, {bound}) * {factor} + {shift}"
+    first = f"ramp({place}, 1, {lanes})" if lanes > 1 else place
+    made = function(
+        f"serial i < 5 {{ serial j < {inside} {{ serial k < {rows} {{ y[{first}] = x[i] y[{place} + k] = x[j] }} }} }}",
+        "x: float32[512]) -> (y: float32[512]",
+    )
+    loop = loops(made.body)[0]
+    touched: list[set[int]] = []
+    for i in range(5):
+        counts = {"1": 1, "2": 2, "max(1, i - 1)": max(1, i - 1), "max(1, i)": max(1, i), "4 - i": 4 - i}
+        starts = [
+            (min if kind == "min" else max)((i + j) * side * step, bound) * factor + shift
+            for j in range(counts[inside])
+        ]
+        touched.append({start + more for start in starts for more in (*range(lanes), *range(rows))})
+    met = carried(loop.body, loop, bounded(made.body))
+    if met is None or met.distance[loop.variable] == 0:
+        assert all(one.isdisjoint(other) for one, other in combinations(touched, 2))
 
 
 def test_memory_of_an_iteration_is_its_own() -> None:

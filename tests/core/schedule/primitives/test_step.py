@@ -3,6 +3,8 @@ import re
 import pytest
 
 from graft.core.schedule.primitives.schedule_text import parse_schedule
+from graft.core.schedule.primitives.step import bounded, index
+from graft.core.tensor_ir.ir import Block, For, Variable
 from graft.errors import ScheduleError
 from tests.core.schedule.primitives.nests import matmul
 
@@ -37,3 +39,12 @@ def test_a_step_that_cannot_be_taken_says_which_and_why(step, reason):
     message = f"cannot '{step}': {reason}"
     with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
         parsed.apply(function)
+
+
+@pytest.mark.parametrize(("extents", "bounds"), [((2, 8), (0, 7)), ((8, 2), (0, 7)), ((2, None), None)])
+def test_loops_over_one_variable_are_bounded_together(extents, bounds):
+    variable, unknown = Variable("i"), Variable("n")
+    loops = tuple(
+        For(variable, unknown if extent is None else index(extent), "serial", Block(())) for extent in extents
+    )
+    assert bounded(Block(loops)).ranges[variable] == bounds if bounds else variable not in bounded(Block(loops)).ranges

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from graft.core.graph.view import NodeView
 from graft.core.machine.target import Target, target_named
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Lowering, Trait
-from graft.core.operators.images.convolution import OPERATORS
 from graft.core.operators.products.contraction import centred, product
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.primitives.vectorize import instantiate

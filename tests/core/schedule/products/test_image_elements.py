@@ -11,9 +11,9 @@ import pytest
 
 from graft.core.graph.view import NodeView
 from graft.core.machine.target import target_named
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Lowering, Trait
-from graft.core.operators.images.convolution import OPERATORS
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import reordered
 from graft.core.schedule.selection.select import schedule

@@ -120,5 +120,7 @@ def test_a_part_that_is_a_view_of_what_has_symbols_is_copied() -> None:
         {"s": np.array([1, 4, 16])},
     )
     nodes = region.nodes()
-    found = placed_concats(nodes, (), lambda node: node.op_type == "Reshape", lambda _: True)
+    found = placed_concats(
+        nodes, (), lambda node: node.op_type == "Concat", lambda node: node.op_type == "Reshape", lambda _: True
+    )
     assert found == []

@@ -13,9 +13,9 @@ import onnx_ir as ir
 from graft.core.graph.view import NodeView
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target
+from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Lowering, Trait
-from graft.core.operators.images.convolution import OPERATORS
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.parameters import Parameters

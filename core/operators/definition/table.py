@@ -201,11 +201,19 @@ class OperatorTable:
         """Called before a domain counts as unknown: it lets plugins `admit` theirs."""
 
     def add(self, operator: Operator) -> Operator:
-        """Add an operator, or a backend's own row, and return it; raise GraftError if its name is taken."""
+        """Add an operator, or a backend's own row, and return it; onnx learns the schema that it brings.
+
+        Raises GraftError if its name is taken, or if an operator of a domain of its own has no schema and no function.
+        """
         rows, (domain, name, backend) = self._rows_beside(operator), _key(operator)
         if (domain, name) in rows:
             whose = f" for backend '{backend}'" if backend else ""
             raise GraftError(f"operator '{name}' of domain '{domain}' is defined twice{whose}", operator=name)
+        is_function = Trait.EXPANDED in operator.traits
+        if _is_foreign(operator) and not backend and not is_function and (fault := _fault_of_schema(operator)):
+            raise GraftError(f"operator '{name}' of domain '{domain}'{fault}", operator=name)
+        if operator.schema is not None and not onnx.defs.has(name, domain):
+            onnx.defs.register_schema(operator.schema)
         rows[domain, name] = operator
         return operator
 
@@ -228,8 +236,6 @@ class OperatorTable:
             if self._owners.get(key) != owner:
                 raise GraftError(f"{where}: {self._owners.get(key, 'Graft')} has it already", operator=operator.name)
             return
-        if operator.schema is not None and not onnx.defs.has(operator.name, key[0]):
-            onnx.defs.register_schema(operator.schema)
         self.add(operator)
         self._owners[key] = owner
 
@@ -280,13 +286,21 @@ def _key(operator: Operator) -> tuple[str, str, str]:
 
 def _fault_of_definition(operator: Operator) -> str:
     """Return what is wrong with a plugin's row for all backends, "" if nothing."""
+    return (
+        _fault_of_schema(operator) if _is_foreign(operator) else ": give it a domain of your own, such as 'com.example'"
+    )
+
+
+def _is_foreign(operator: Operator) -> bool:
+    return _canonical(operator.domain).partition(".")[0] not in ("", "ai", "graft")
+
+
+def _fault_of_schema(operator: Operator) -> str:
     domain, schema = _canonical(operator.domain), operator.schema
-    if domain.partition(".")[0] in ("", "ai", "graft"):
-        return ": give it a domain of your own, such as 'com.example'"
-    if schema is None or (schema.name, schema.domain) != (operator.name, domain):
-        found = "no schema" if schema is None else f"the schema of '{schema.name}' of domain '{schema.domain}'"
-        return f" has {found}; give an onnx.defs.OpSchema of it"
-    return ""
+    if schema is not None and (schema.name, schema.domain) == (operator.name, domain):
+        return ""
+    found = "no schema" if schema is None else f"the schema of '{schema.name}' of domain '{schema.domain}'"
+    return f" has {found}; give an onnx.defs.OpSchema of it"
 
 
 def _canonical(domain: str) -> str:

@@ -154,11 +154,13 @@ class Operator:
     do not.
     ``shapes`` gives the shapes of the outputs where extents are expressions, ``contents`` the elements of a small
     output of whole numbers, ``bounds`` ranges of extents that are narrowed (`graft.core.operators.definition.facts`);
-    of an operator of ONNX without ``shapes``, onnx's inference is asked. ``attributes`` are what must hold of
-    attributes when a model is loaded; so must ``demands`` where ``asked_when_loaded``, for onnx's inference leaves
-    these operands aside. ``identity`` says whether a node hands on its first input; without it, views do so where they
-    keep its shape. ``indices`` gives the ranges that the contents of index inputs must lie in, and ``stated`` what
-    computed operands make of extents that a model states in numbers: both are checked before a node runs.
+    of an operator of ONNX without ``shapes``, onnx's inference is asked. Beside a ``schema`` it says all shapes:
+    what the schema infers and the model states must agree with it (`graft.core.shapes.contradictions`).
+    ``attributes`` are what must hold of attributes when a model is loaded; so must ``demands`` where
+    ``asked_when_loaded``, for onnx's inference leaves these operands aside. ``identity`` says whether a node hands
+    on its first input; without it, views do so where they keep its shape. ``indices`` gives the ranges that the
+    contents of index inputs must lie in, and ``stated`` what computed operands make of extents that a model states
+    in numbers: both are checked before a node runs.
     ``channels_of_weights`` gives the axis of the weights of a product along which the channels of the result lie.
     Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
     the trait `EXPANDED` where ONNX has no function of it. An operator that ONNX does not have (a plugin's, in a domain

@@ -85,7 +85,7 @@ def operations(peer: SoftPosit) -> None:
 
 def register_scalar(peer: SoftPosit) -> None:
     """Register SoftPosit's posit16 as a datatype of its own, by C symbols: what a convolutional network needs."""
-    DATATYPES.register("softposit")
+    DATATYPES.register("softposit", widths=(16,))
     library = str(peer.path)
     for operation, symbol in {"Add": "add", "Mul": "mul", "Div": "div", "LT": "less", "Lowest": "lowest"}.items():
         lowering = create_lower_func({16: f"posit16_{symbol}"}, library)

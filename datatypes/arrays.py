@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from graft.core.operators.definition import build as b
 from graft.core.tensor_ir.arithmetic.exact_rounding import integer_to_odd, narrow_to_odd
 from graft.core.tensor_ir.scalar_math import Value
 from graft.core.types import storage_dtype
 from graft.datatypes.formats import evaluate
 from graft.datatypes.lowering import Extern, Lookup, Via, address_of, formula_result
+from graft.datatypes.operations import require_stored
 from graft.datatypes.registry import REGISTRY, DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
@@ -88,7 +88,7 @@ def _cast(array: np.ndarray, source: str, target: str, registry: DatatypeRegistr
 
     def formula(value: Value) -> Value:
         expression = formula_result(lowering, (value.expression,), f"the lowering of Cast from {source} to {target}")
-        return Value(b.cast(expression, storage_dtype(target)))
+        return Value(require_stored(expression, "Cast", target))
 
     return evaluate(formula, array)
 

@@ -180,6 +180,12 @@ def apply_lowering(
                 result = b.not_equal(result, 0)
         case _:
             result = formula_result(lowering, operands, f"the lowering of {operation} of {dtype}")
+    return require_stored(result, operation, dtype)
+
+
+def require_stored(result: Expression, operation: str, dtype: str) -> Expression:
+    """Return what a lowering gives; raise DatatypeError if it is of another type than an operation's results."""
+    expected = "bool" if operation in COMPARISONS else storage_dtype(dtype)
     if result.type.dtype != expected:
         raise DatatypeError(
             f"the lowering of {operation} of {dtype} gives {result.type.dtype}, but its storage type is {expected}; "

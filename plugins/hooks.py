@@ -58,8 +58,9 @@ def graft_operators() -> Iterable[Any]:  # type: ignore[empty-body]
 
     A model that uses them loads; with ``lower`` every backend that generates code compiles them. A row with a
     ``backend`` is that backend's own lowering of an operator of any domain, before the one for all:
-    ``replace(OPERATORS.get("Gelu"), lower=..., backend="npu")``. As the schema says types and shapes in numbers, a rule
-    of ``shapes`` may say them where extents are expressions.
+    ``replace(OPERATORS.get("Gelu"), lower=..., backend="npu")``. A rule of ``shapes`` says shapes, of
+    numbers and of expressions; the schema's inference function need say no more than the type, and what it says of
+    shapes must agree.
 
     >>> import onnx
     >>> from graft.core.operators.definition.table import Operator, Trait

@@ -43,12 +43,14 @@ DTYPES = FLOATS | INTEGERS | {"bool"}
 
 
 class TensorIrBackend(CodegenChoices, Backend):
-    """A backend for one machine: whatever has a lowering and static shapes is fused, scheduled and handed to `emit`.
+    """A backend for one machine: whatever has a lowering is fused, scheduled and handed to `emit`.
 
-    A subclass writes `emit`, and `machine` where it generates code for another one than the user's target. Where its
-    machine wants other decisions than Graft's, it overrides those of `CodegenChoices`; where it computes an operator in
-    another way, its plugin gives a row of the operator table with its name (`graft_operators`). Custom datatypes are
-    lowered to ordinary operations before.
+    A subclass writes `emit`, says ``shapes = "static"`` where that cannot say extents that are variables, and overrides
+    `supports` where it cannot say what operators are lowered to: by their names, for a trait has more of them. It
+    writes `machine` where it generates code for another one than the user's target. Where its machine wants other
+    decisions than Graft's, it overrides those of `CodegenChoices`; where it computes an operator in another way, its
+    plugin gives a row of the operator table with its name (`graft_operators`). Custom datatypes are lowered to ordinary
+    operations before.
     """
 
     fuses: ClassVar[bool] = True
@@ -60,7 +62,9 @@ class TensorIrBackend(CodegenChoices, Backend):
     def emit(self, functions: Sequence[Function], target: Target) -> Module:
         """Return a module with these functions, each by its name and with the ABI of GraftFunction.
 
-        Raises CompileError for a node of the tensor IR that the language cannot say. Name and plugin are filled in.
+        A buffer may have another shape than its tensor, axes joined: its elements are one row, and an access is at the
+        place that the buffer's own shape says. Raises CompileError for a node of the tensor IR that the language cannot
+        say. Name and plugin are filled in.
         """
         raise TypeError(f"backend '{self.name}' does not define emit(functions, target)")
 
@@ -95,7 +99,7 @@ class TensorIrBackend(CodegenChoices, Backend):
         return self.version()
 
     def supports(self, node: NodeView) -> bool | Reject:
-        """Return True for a node with a lowering, static shapes and numeric tensors, else the first reason."""
+        """Return True for a node with a lowering of its shapes and numeric tensors, else the first reason."""
         operator = self._table.of(node)
         if operator is None or operator.lower is None:
             near = self._table.nearest(node.op_type) if operator is None and node.domain else None

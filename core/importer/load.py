@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import onnx
 import onnx_ir as ir
 
 from graft.core.collection import collection_paused
@@ -17,7 +16,8 @@ from graft.core.graph.dimensions import (
     name_dimensions,
     unique,
 )
-from graft.core.graph.exception_translation import CONTRADICTIONS, readable, tidy
+from graft.core.graph.exception_translation import readable
+from graft.core.graph.skeleton import skeleton_of_model
 from graft.core.graph.traversal import all_nodes
 from graft.core.importer.checks import check_model
 from graft.core.importer.node_checks import check_nodes
@@ -25,9 +25,9 @@ from graft.core.importer.small_integers import widen_small_integers
 from graft.core.importer.source import SOURCE, Source, opened
 from graft.core.importer.steps import REPAIRS, REWRITES, applied, note_of
 from graft.core.passes.pipeline import RECORD, PassResult, record_of
+from graft.core.shapes.contradictions import check_numbers, check_rules
 from graft.core.shapes.inference import fix_dimensions, give_rank, has_unknown, infer_proto, infer_shapes
 from graft.core.shapes.unification import aliases_of, unify
-from graft.errors import ModelError
 from graft.runtime.arguments import DIMS, SHAPES, optional, takes
 
 
@@ -63,7 +63,7 @@ def imported(source: Source, shapes: Mapping[str, Sequence[int]] | None, dims: D
     ranges = apply_dimensions(proto.graph, dims or {}, names)
     stated = forget_stated(proto.graph)
     if shapes or dims:
-        _check_numbers(proto)
+        check_numbers(proto, "the numbers given to dimensions")
     with readable():
         model = ir.from_proto(infer_proto(proto))
     forget_names(model)
@@ -75,21 +75,12 @@ def imported(source: Source, shapes: Mapping[str, Sequence[int]] | None, dims: D
     if has_unknown(model):
         infer_shapes(model, stated, has_numbers=not widened)
     _name_nodes(model)
+    if check_rules(model):
+        check_numbers(skeleton_of_model(model), "types or shapes of the model")
     check_nodes(model)
     unify(model)
     record_of(model).extend(steps)
     return model
-
-
-def _check_numbers(proto: onnx.ModelProto) -> None:
-    """Raise ModelError if the numbers that dimensions were given contradict what the model computes with them."""
-    try:
-        with readable():
-            onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
-    except CONTRADICTIONS as error:
-        if str(error).count("Inference error(s)") > 1:
-            return  # within the body of an operator's definition, as above
-        raise ModelError(f"the numbers given to dimensions contradict each other: {tidy(error)}") from error
 
 
 def _attach(model: ir.Model, constants: Mapping[str, ir.TensorProtocol], steps: list[PassResult]) -> None:

@@ -14,6 +14,7 @@ from graft.core.graph.skeleton import skeleton_of_model
 from graft.core.graph.traversal import all_graphs
 from graft.core.graph.view import ValueView
 from graft.core.rewriting.fold_constants import FoldConstants
+from graft.core.shapes.contradictions import check_rules
 from graft.core.shapes.symbolic_shapes import Stated, infer_symbolic_shapes
 from graft.errors import ModelError
 
@@ -30,8 +31,15 @@ def infer_shapes(model: ir.Model, stated: Stated | None = None, *, has_numbers: 
     (`graft.core.shapes.symbolic_shapes`). Where that finds none either, shapes may depend on the contents of small
     tensors of floats: these are folded in a copy and shapes inferred again; onnx's own data propagation takes as much
     memory as a model says. ``stated`` are shapes that the model's file states of results. ``has_numbers`` says that the
-    model has what ONNX infers. Contradictions are not looked for: `load` does, before anything is changed.
+    model has what ONNX infers. Raises ModelError for what `check_rules` finds; `load` looks for other contradictions,
+    before anything is changed.
     """
+    changed = _infer_shapes(model, stated, has_numbers)
+    check_rules(model)
+    return changed
+
+
+def _infer_shapes(model: ir.Model, stated: Stated | None, has_numbers: bool) -> bool:
     scratch: ir.Model | None = None
     changed = folded = False
     sure: set[ir.Value] = set()

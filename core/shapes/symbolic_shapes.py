@@ -182,7 +182,7 @@ class SymbolicInference:
             row = OPERATORS.of(facts.view)
             if node.graph is self.model.graph and row is not None and row.bounds is not None:
                 self.narrower |= row.bounds(facts, self._known_ranges)
-            found = None if known else _asked(row, facts)
+            found = None if known else asked(row, facts)
         reads_symbols = facts is not None and any(map(_is_symbolic, facts.shapes))
         for index, value in enumerate(node.outputs):
             if value.name and isinstance(value.type, ir.TensorType | None):
@@ -369,7 +369,7 @@ BODIES: Mapping[str, Any] = {
 }
 
 
-def _asked(row: Operator | None, facts: Facts) -> Sequence[Shape | None] | None:
+def asked(row: Operator | None, facts: Facts) -> Sequence[Shape | None] | None:
     """Return what the operator's rule says, else what onnx's inference says of the node by itself."""
     try:
         if row is not None and row.shapes is not None:
@@ -384,8 +384,14 @@ def _by_onnx(facts: Facts) -> Sequence[Shape | None] | None:
     version = (graph.opset_imports.get("") if graph is not None else None) or onnx.defs.onnx_opset_version()
     if not onnx.defs.has(node.op_type, version):
         return None
+    return by_schema(facts, onnx.defs.get_schema(node.op_type, version), version)
+
+
+def by_schema(facts: Facts, schema: onnx.defs.OpSchema, version: int) -> Sequence[Shape | None] | None:
+    """Return what a schema of an operator set's version infers of a node by itself, None where it refuses."""
+    node = facts.view.node
     proto = ir.to_proto(node)
-    proto.domain = ""
+    proto.domain = schema.domain
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for value, shape in zip(node.inputs, facts.shapes, strict=True):
@@ -401,9 +407,8 @@ def _by_onnx(facts: Facts) -> Sequence[Shape | None] | None:
         tensor = constant_tensor(value)
         if tensor is not None and tensor.size <= MOST_CONTENTS:
             data[value.name] = ir.to_proto(tensor)
-    schema = onnx.defs.get_schema(node.op_type, version)
     try:
-        opsets = [onnx.helper.make_opsetid("", version)]
+        opsets = [onnx.helper.make_opsetid(schema.domain, version)]
         found = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets)
     except (*REFUSALS, *CONTRADICTIONS):
         return None

@@ -304,11 +304,13 @@ class FencedBackend(KnownOptions, Backend):
         return names
 
     def _signed(self, module: Module) -> Module:
+        # a backend knows its own name alone: its plugin may have another
+        plugin = self.plugin if module.plugin in ("", self.name) else module.plugin
         if module.kind == "native":  # the runtime itself loads these: no plugin is needed
-            return module
+            return replace(module, plugin=module.plugin and plugin)
         lost = "" if module.kind == C_SOURCE else self._lost
         return replace(
-            module, plugin=module.plugin or self.plugin, install=module.install or self.install,
+            module, plugin=plugin, install=module.install or self.install,
             backend=self.name, options=self.saved_options, bound=module.bound or lost,
         )  # fmt: skip
 

@@ -57,7 +57,7 @@ def hooks_of(plugin: str, found: object) -> object:
     what = f"module '{found.__name__}'" if isinstance(found, ModuleType) else f"{kind_of(found)} {shown(found)}"
     raise PluginError(
         f"plugin '{plugin}' names {what}, which is neither a graft.Backend nor a module with hook implementations or "
-        "a Backend class; mark functions such as graft_backends with @hookimpl, or define a class",
+        f"a Backend class; mark functions ({', '.join(SPECIFICATIONS)}) with @hookimpl, or define a class",
         plugin=plugin,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -66,12 +67,17 @@ class Suite:
                     yield self._result(case)
 
     def wanted(self, only: Sequence[str] = ()) -> list[tuple[int, str]]:
-        """Return the groups whose ``LEVEL/SUBJECT`` begins as one of ``only`` says, all if it says nothing."""
-        return [
-            (level, subject)
-            for level, subject in self.groups()
-            if not only or any(f"{level}/{subject}/".startswith(one.rstrip("/") + "/") for one in only)
-        ]
+        """Return the groups whose ``LEVEL/SUBJECT`` begins as one of ``only`` says, all if it says nothing.
+
+        Raises GraftError for one that no group begins with.
+        """
+        groups = {f"{level}/{subject}": (level, subject) for level, subject in self.groups()}
+        chosen = [[name for name in groups if f"{name}/".startswith(one.rstrip("/") + "/")] for one in only]
+        for one, found in zip(only, chosen, strict=True):
+            if not found:
+                near = difflib.get_close_matches(one, groups, 3) or sorted({name.partition("/")[0] for name in groups})
+                raise GraftError(f"there are no cases of '{one}'; the nearest are {', '.join(near)}", only=one)
+        return [group for name, group in groups.items() if not only or any(name in found for found in chosen)]
 
     def run_all(self, only: Sequence[str] = ()) -> Iterator[tuple[int, str, list[Result]]]:
         """Run the groups that are `wanted`, in turn."""

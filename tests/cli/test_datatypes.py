@@ -20,7 +20,7 @@ from graft.plugins.hooks import hookimpl
 
 @hookimpl
 def graft_datatypes():
-    return [Datatype("mini", formats={6: SmallFloat(6, 2)}.get, widths=(6,)), Datatype("takum", 1717)]
+    return [Datatype("mini", formats={6: SmallFloat(6, 2)}.get, widths=(6,)), Datatype("takum", 1717, widths=(16,))]
 """
 
 
@@ -45,11 +45,11 @@ def test_list_has_the_datatypes_of_plugins(capsys, tmp_path):
         assert code == 0
     rows = {row["name"]: row for row in json.loads(out)}
     assert rows["mini6"]["type"] == "custom[mini]6"
-    assert (rows["takum"]["largest"], rows["takum"]["owner"]) == (None, "plugin 'formats'")
+    assert (rows["takum16"]["largest"], rows["takum16"]["owner"]) == (None, "plugin 'formats'")
 
 
 def test_a_plugin_with_a_datatype_that_is_taken_fails_with_both_owners(capsys, tmp_path):
-    (tmp_path / "posits.py").write_text(PLUGIN.replace('("takum", 1717)', '("posit", 1)').replace("mini", "other"))
+    (tmp_path / "posits.py").write_text(PLUGIN.replace('"takum", 1717', '"posit", 1').replace("mini", "other"))
     code, _, err = run(capsys, "datatypes", "list", "--plugin", tmp_path / "posits.py")
     assert code == 5
     assert "datatype 'posit' is registered already, by Graft; plugin 'posits' must choose another name" in err

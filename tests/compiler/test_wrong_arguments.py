@@ -64,7 +64,7 @@ def public(place: Path) -> dict[str, Public]:
     program.save(path)
     plan = graft.plan(MODEL, "llvm")
     table = DatatypeRegistry()
-    table.register("mine")
+    table.register("mine", widths=(16,))
     number = {"threads": 1, "backends": "llvm"}
     posit = {"dtype": "custom[posit]16"}
     return {

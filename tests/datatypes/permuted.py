@@ -23,7 +23,7 @@ def register_permuted(registry: DatatypeRegistry, name: str, format: Format, fac
     def number(code: Expression) -> Value:
         return format.decode((((Value(code).cast("uint32") + (256 - offset)) * inverse) & 255).cast("uint8"))
 
-    registry.register(name)
+    registry.register(name, widths=(8,))
     registry.register_op(lambda x: moved(format.convert(Value(x))), "Cast", None, name, "float32")
     registry.register_op(lambda x: number(x).cast("float32"), "Cast", None, "float32", name)
     for operation in OPERATIONS:

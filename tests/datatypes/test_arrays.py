@@ -7,9 +7,11 @@ import onnx
 import pytest
 from onnx import helper
 
-from graft.datatypes.arrays import decode
+from graft.core.tensor_ir.scalar_math import Value
+from graft.datatypes.arrays import decode, encode
 from graft.datatypes.conversion import convert
 from graft.datatypes.lowering import via
+from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import GraftError
 
@@ -22,12 +24,22 @@ def message(call: object, *arguments: object, **options: object) -> str:
 
 def test_a_cast_between_types_without_a_rule_is_missing() -> None:
     if "ruleless" not in DATATYPES:
-        DATATYPES.register("ruleless")
+        DATATYPES.register("ruleless", widths=(16,))
         DATATYPES.register_op(via("float32"), "Add", "llvm", "ruleless")
     proto = sums("float32", nodes=2)
     assert message(convert, proto, "custom[posit]16", types={"second": "custom[ruleless]16"}) == (
         "model 'sums': there is no lowering of Cast from custom[ruleless]16 to float32, Cast from float32 "
         "to custom[ruleless]16; register each with graft.datatypes.register_op"
+    )
+
+
+def test_a_cast_to_another_type_than_the_storage_is_an_error() -> None:
+    registry = DatatypeRegistry()
+    registry.register("upper", widths=(16,))
+    registry.register_op(lambda x: Value(x).bits("uint32") >> 16, "Cast", None, "upper", "float32")
+    assert message(encode, np.zeros(3), "custom[upper]16", registry=registry) == (
+        "the lowering of Cast of custom[upper]16 gives uint32, but its storage type is uint16; return an expression of "
+        "that type"
     )
 
 

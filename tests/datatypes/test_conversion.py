@@ -237,7 +237,7 @@ def test_nodes_and_values_that_conversion_adds_have_names_of_their_own() -> None
 
 def test_all_missing_lowerings_are_named_in_one_error() -> None:
     if "bare" not in DATATYPES:
-        DATATYPES.register("bare")
+        DATATYPES.register("bare", widths=(16,))
     assert message(DIGITS, "custom[bare]16") == (
         "model 'digits': there is no lowering of Add of custom[bare]16, Cast from custom[bare]16 to float32, "
         "Cast from float32 to custom[bare]16, Max of custom[bare]16, Mul of custom[bare]16; register each with "

@@ -102,7 +102,7 @@ def register_rounding(name: str) -> str:
         return ((bits + ((bits >> 16) & 1) + 0x7FFF) >> 16).cast("uint16")
 
     if name not in DATATYPES:
-        DATATYPES.register(name)
+        DATATYPES.register(name, widths=(16,))
         lengthen = lambda x: (Value(x).cast("uint32") << 16).bits("float32")  # noqa: E731
         DATATYPES.register_op(shorten, "Cast", "llvm", name, "float32")
         DATATYPES.register_op(lengthen, "Cast", "llvm", "float32", name)

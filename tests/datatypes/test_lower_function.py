@@ -34,7 +34,7 @@ POSIT, BARE = "custom[posit]8", "custom[bare]8"
 def registry() -> DatatypeRegistry:
     own = DatatypeRegistry()
     own.register("posit", format=lambda bits: Posit(bits) if bits == 8 else None, widths=(8,))
-    own.register("bare")
+    own.register("bare", widths=(8,))
     return own
 
 

@@ -15,7 +15,7 @@ from graft.errors import GraftError
 @pytest.fixture
 def registry() -> DatatypeRegistry:
     own = DatatypeRegistry()
-    own.register("takum", 150, owner="plugin 'takum'")
+    own.register("takum", 150, widths=(16,), owner="plugin 'takum'")
     own.register("posit", format=lambda bits: Posit(bits) if bits in (8, 16) else None, widths=(8, 16))
     return own
 

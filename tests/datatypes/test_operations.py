@@ -61,7 +61,7 @@ def register_truncated(name: str) -> None:
     """Register a type whose bits are the first of a float32's, as far as a sum needs it."""
     if name in DATATYPES:
         return
-    DATATYPES.register(name)
+    DATATYPES.register(name, widths=(8, 16))
     to_bits, to_float = (lambda x: first_bits(x, 16)), (lambda x: (Value(x).cast("uint32") << 16).bits("float32"))
     if name == "tabled":
         to_bits, to_float = (lambda x: first_bits(x, 8)), (lambda x: (Value(x).cast("uint32") << 24).bits("float32"))

@@ -29,7 +29,7 @@ def product(x: np.ndarray, w: np.ndarray, dtype: str, accumulate: str) -> np.nda
 def register_casts(name: str) -> str:
     """Register a truncated bfloat16 that has nothing but its casts."""
     if name not in DATATYPES:
-        DATATYPES.register(name)
+        DATATYPES.register(name, widths=(16,))
         shorten = lambda x: (Value(x).bits("uint32") >> 16).cast("uint16")  # noqa: E731
         lengthen = lambda x: (Value(x).cast("uint32") << 16).bits("float32")  # noqa: E731
         DATATYPES.register_op(shorten, "Cast", "llvm", name, "float32")
@@ -50,7 +50,7 @@ def test_a_format_of_expressions_sums_in_a_wider_type(accumulate: str) -> None:
 def test_a_shared_library_sums_in_a_wider_type(accumulate: str, tmp_path: Path) -> None:
     name = "libraryposit" + "".join(filter(str.isalnum, accumulate))
     library = posit_library(tmp_path)
-    DATATYPES.register(name)
+    DATATYPES.register(name, widths=(16,))
     DATATYPES.register_op(create_lower_func({(32, 16): "posit16_from_float"}, library), "Cast", "llvm", name, "float32")
     DATATYPES.register_op(create_lower_func({(16, 32): "posit16_to_float"}, library), "Cast", "llvm", "float32", name)
     random = np.random.default_rng(2)
@@ -69,7 +69,7 @@ def test_an_own_format_is_the_accumulator_of_a_shipped_one() -> None:
 
 def test_a_format_without_the_casts_is_refused_when_it_is_converted() -> None:
     if "castless" not in DATATYPES:
-        DATATYPES.register("castless")
+        DATATYPES.register("castless", widths=(16,))
     shapes = {"x": [1, 2]}, {"y": [1, 1]}
     with pytest.raises(DatatypeError) as caught:
         convert(model_of(PRODUCT, *shapes, {"w": np.ones((2, 1))}), "custom[posit]8", accumulate="custom[castless]16")

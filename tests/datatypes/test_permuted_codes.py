@@ -143,7 +143,7 @@ def test_a_constant_is_the_code_of_a_cast_and_a_limit_what_no_number_is_beyond()
         "Lowest of custom[open]8 has no operands to cast or to look up; register a C function or a function of "
         "expressions"
     )
-    registry.register("castless")
+    registry.register("castless", widths=(8,))
     assert code_of(0.0, "custom[castless]8", registry) is None
 
 

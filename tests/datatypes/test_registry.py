@@ -13,7 +13,7 @@ from graft.errors import DatatypeError, GraftError
 @pytest.fixture
 def registry() -> DatatypeRegistry:
     own = DatatypeRegistry()
-    own.register("takum", 150, owner="plugin 'takum'")
+    own.register("takum", 150, widths=(16,), owner="plugin 'takum'")
     own.register("posit", format=lambda bits: Posit(bits) if bits in (8, 16) else None, widths=(8, 16))
     return own
 
@@ -106,6 +106,16 @@ def test_what_is_registered_for_one_backend_is_none_of_another(registry: Datatyp
     registry.register_op(own, "Add", "npu", "takum")
     assert registry.lowering("Add", "llvm", "custom[takum]16") is None
     assert registry.lowering("Add", None, "custom[takum]16") is own, "without a backend any will do"
+
+
+def test_a_datatype_of_lowerings_alone_has_the_widths_that_it_states(registry: DatatypeRegistry) -> None:
+    assert registry.format("custom[takum]16") is None
+    assert message(registry.format, "custom[takum]8") == (
+        "datatype 'takum' has no width 8; its types are custom[takum]16"
+    )
+    assert message(registry.register, "other") == (
+        "datatype 'other' has neither a format nor widths; say of how many bits it is, as in widths=(16,)"
+    )
 
 
 def test_datatype_errors_are_graft_errors() -> None:

@@ -30,7 +30,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module", autouse=True)
 def cposit(library: str) -> None:
     """Register the C library's posit16; the whole registration that a convolutional network needs."""
-    DATATYPES.register("cposit")
+    DATATYPES.register("cposit", widths=(16,))
     for operation, symbol in {"Add": "add", "Mul": "mul", "LT": "less", "Lowest": "lowest"}.items():
         DATATYPES.register_op(create_lower_func({16: f"posit16_{symbol}"}, library), operation, None, "cposit")
     to_posit, to_float = (

@@ -72,9 +72,9 @@ def test_the_list_has_the_facts_of_every_type():
 
 def test_a_datatype_with_lowerings_only_is_listed_without_numbers():
     registry = DatatypeRegistry()
-    registry.register("takum", owner="plugin 'takum'")
+    registry.register("takum", widths=(16,), owner="plugin 'takum'")
     (row,) = listed(registry)
-    assert (row.name, row.type, row.largest, row.owner) == ("takum", "custom[takum]", None, "plugin 'takum'")
+    assert (row.name, row.type, row.largest, row.owner) == ("takum16", "custom[takum]16", None, "plugin 'takum'")
 
 
 def test_errors_are_those_of_the_definition():

@@ -6,11 +6,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from graft.compiler.request import plugins
+from graft.datatypes.formats import evaluate
 from tests.docs.blocks import ROOT, Block, blocks, execute, prepare, shell
 
 FOLDER = ROOT / "docs" / "tutorials"
@@ -53,6 +55,15 @@ def test_the_format_of_numerics_rounds_and_classifies(
     assert [float(word) for word in re.findall(r"[-+.\de]+", first)][:3] == [1.0, 1.0, 1.25]
     assert [line.split()[0] for line in table] == ["float32", "custom[brief]12", "posit8"]
     assert all(float(line.split()[1]) > 0.9 for line in table)
+
+
+def test_the_format_of_numerics_rounds_to_nearest_and_keeps_nan() -> None:
+    names: dict[str, Any] = {}
+    exec(next(block.text for block in page("numerics") if block.language == "python"), names)
+    bits = np.uint32([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7FC00000, 0x7F800000, 0xFF800000, 0x3F880000, 0x3F980000])
+    codes = evaluate(lambda x: names["shorten"](x.expression), bits.view(np.float32))
+    assert (codes & 0x7FF > 0x7F8).tolist() == [True] * 4 + [False] * 4
+    assert codes[4:].tolist() == [0x7F8, 0xFF8, 0x3F8, 0x3FA]
 
 
 def vendor_commands() -> list[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -15,6 +18,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Function
 from graft.plugins.backend import CompiledRegion
 from graft.plugins.codegen.grouping.fusion import FusionLimits
+from graft.plugins.registry.manager import PluginManager
 from tests.plugins.llvm.graphs import region_of
 
 TEXT = "g (float[3,4] x) => (float[3,4] z) { y = Relu(x) z = Tanh(y) }"
@@ -40,6 +44,52 @@ def test_a_region_is_handed_to_emit_as_fused_and_scheduled_functions() -> None:
     assert (module.name, module.kind, module.plugin) == ("r", "printed", "printing")
     assert module.functions == (call.function,)
     assert len(call.origin) == 2, "both operators in one kernel"
+
+
+TWICE = """
+import numpy as np
+import graft
+from graft.core.tensor_ir import ir
+from graft.runtime.loaders import PythonLoader
+
+
+class Twice(graft.TensorIrBackend):
+    name = "twice"
+    operators = ("Add",)
+
+    def supports(self, node):
+        return super().supports(node) if node.op_type in self.operators else graft.Reject("no-pattern", "only Add")
+
+    def emit(self, functions, target):
+        return graft.Module("", "twice", tuple(function.name for function in functions), b" ".join(
+            function.name.encode() for function in functions))
+
+
+def load(name, data, constants):
+    return {symbol.decode(): lambda inputs: [inputs[0] * 2] for symbol in data.split()}
+
+
+@graft.hookimpl
+def graft_backends():
+    return [Twice]
+
+
+@graft.hookimpl
+def graft_module_loaders():
+    return [PythonLoader("twice", load)]
+"""
+
+
+def test_a_backend_of_a_plugin_with_another_name_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(TWICE, encoding="utf-8")
+    manager = PluginManager()
+    manager.load_file(tmp_path / "other.py")
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) { y = Add(x, x) }'
+    )
+    program = graft.compile(model, ["twice", "llvm"], manager=manager, cache=False)
+    assert [module.plugin for module in program.description.modules] == ["other"]
+    np.testing.assert_array_equal(program(np.float32([1, 2, 3])), [2, 4, 6])
 
 
 def test_limits_of_fusion_are_the_backends() -> None:

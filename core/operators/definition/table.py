@@ -154,11 +154,13 @@ class Operator:
     do not.
     ``shapes`` gives the shapes of the outputs where extents are expressions, ``contents`` the elements of a small
     output of whole numbers, ``bounds`` ranges of extents that are narrowed (`graft.core.operators.definition.facts`);
-    of an operator of ONNX without ``shapes``, onnx's inference is asked. ``attributes`` are what must hold of
-    attributes when a model is loaded; so must ``demands`` where ``asked_when_loaded``, for onnx's inference leaves
-    these operands aside. ``identity`` says whether a node hands on its first input; without it, views do so where they
-    keep its shape. ``indices`` gives the ranges that the contents of index inputs must lie in, and ``stated`` what
-    computed operands make of extents that a model states in numbers: both are checked before a node runs.
+    of an operator of ONNX without ``shapes``, onnx's inference is asked. Beside a ``schema`` it says all shapes:
+    what the schema infers and the model states must agree with it (`graft.core.shapes.contradictions`).
+    ``attributes`` are what must hold of attributes when a model is loaded; so must ``demands`` where
+    ``asked_when_loaded``, for onnx's inference leaves these operands aside. ``identity`` says whether a node hands
+    on its first input; without it, views do so where they keep its shape. ``indices`` gives the ranges that the
+    contents of index inputs must lie in, and ``stated`` what computed operands make of extents that a model states
+    in numbers: both are checked before a node runs.
     ``channels_of_weights`` gives the axis of the weights of a product along which the channels of the result lie.
     Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
     the trait `EXPANDED` where ONNX has no function of it. An operator that ONNX does not have (a plugin's, in a domain
@@ -201,11 +203,19 @@ class OperatorTable:
         """Called before a domain counts as unknown: it lets plugins `admit` theirs."""
 
     def add(self, operator: Operator) -> Operator:
-        """Add an operator, or a backend's own row, and return it; raise GraftError if its name is taken."""
+        """Add an operator, or a backend's own row, and return it; onnx learns the schema that it brings.
+
+        Raises GraftError if its name is taken, or if an operator of a domain of its own has no schema and no function.
+        """
         rows, (domain, name, backend) = self._rows_beside(operator), _key(operator)
         if (domain, name) in rows:
             whose = f" for backend '{backend}'" if backend else ""
             raise GraftError(f"operator '{name}' of domain '{domain}' is defined twice{whose}", operator=name)
+        is_function = Trait.EXPANDED in operator.traits
+        if _is_foreign(operator) and not backend and not is_function and (fault := _fault_of_schema(operator)):
+            raise GraftError(f"operator '{name}' of domain '{domain}'{fault}", operator=name)
+        if operator.schema is not None and not onnx.defs.has(name, domain):
+            onnx.defs.register_schema(operator.schema)
         rows[domain, name] = operator
         return operator
 
@@ -228,8 +238,6 @@ class OperatorTable:
             if self._owners.get(key) != owner:
                 raise GraftError(f"{where}: {self._owners.get(key, 'Graft')} has it already", operator=operator.name)
             return
-        if operator.schema is not None and not onnx.defs.has(operator.name, key[0]):
-            onnx.defs.register_schema(operator.schema)
         self.add(operator)
         self._owners[key] = owner
 
@@ -280,13 +288,21 @@ def _key(operator: Operator) -> tuple[str, str, str]:
 
 def _fault_of_definition(operator: Operator) -> str:
     """Return what is wrong with a plugin's row for all backends, "" if nothing."""
+    return (
+        _fault_of_schema(operator) if _is_foreign(operator) else ": give it a domain of your own, such as 'com.example'"
+    )
+
+
+def _is_foreign(operator: Operator) -> bool:
+    return _canonical(operator.domain).partition(".")[0] not in ("", "ai", "graft")
+
+
+def _fault_of_schema(operator: Operator) -> str:
     domain, schema = _canonical(operator.domain), operator.schema
-    if domain.partition(".")[0] in ("", "ai", "graft"):
-        return ": give it a domain of your own, such as 'com.example'"
-    if schema is None or (schema.name, schema.domain) != (operator.name, domain):
-        found = "no schema" if schema is None else f"the schema of '{schema.name}' of domain '{schema.domain}'"
-        return f" has {found}; give an onnx.defs.OpSchema of it"
-    return ""
+    if schema is not None and (schema.name, schema.domain) == (operator.name, domain):
+        return ""
+    found = "no schema" if schema is None else f"the schema of '{schema.name}' of domain '{schema.domain}'"
+    return f" has {found}; give an onnx.defs.OpSchema of it"
 
 
 def _canonical(domain: str) -> str:

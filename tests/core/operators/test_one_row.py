@@ -22,7 +22,7 @@ from graft.core.operators.definition.table import Lowering, Operator, Trait
 from graft.core.operators.definition.varying import anything
 from graft.core.passes.eliminate_identity import EliminateIdentity
 from graft.core.tensor_ir.ir import Stage
-from graft.errors import ModelError
+from graft.errors import GraftError, ModelError
 
 ROOT = Path(__file__).parents[3]
 DOMAIN = "com.example.rows"
@@ -46,6 +46,13 @@ def longer(facts: Facts) -> list[Shape | None]:
     return [replaced(shape, 0, add(shape[0], int(facts.attribute("times", 1))))]
 
 
+def same_elements(context: onnx.shape_inference.InferenceContext) -> None:
+    """The schema says the type; the shape is said once, by the row's rule."""
+    kind = onnx.TypeProto()
+    kind.tensor_type.elem_type = context.get_input_type(0).tensor_type.elem_type
+    context.set_output_type(0, kind)
+
+
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(OPERATORS, "_rows", dict(OPERATORS._rows))
@@ -55,7 +62,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "RepeatEdge", DOMAIN, 1, inputs=[x], outputs=[Schema.FormalParameter("y", "T")], type_constraints=types,
         attributes=[Schema.Attribute("times", onnx.defs.OpSchema.AttrType.INT, "", required=False)],
     )  # fmt: skip
-    schema.set_type_and_shape_inference_function(lambda context: context.set_output_type(0, context.get_input_type(0)))
+    schema.set_type_and_shape_inference_function(same_elements)
     chosen = Schema("Chosen", DOMAIN, 1, inputs=[x, place], outputs=[Schema.FormalParameter("y", "T")],
                     type_constraints=types)  # fmt: skip
     OPERATORS.add(
@@ -66,8 +73,6 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         )
     )  # fmt: skip
     OPERATORS.add(Operator("Chosen", domain=DOMAIN, schema=chosen, indices=along_axis))
-    for one in schema, chosen:
-        onnx.defs.register_schema(one)
     yield
     for one in schema, chosen:
         onnx.defs.deregister_schema(one.name, 1, DOMAIN)
@@ -87,6 +92,24 @@ def test_its_rule_says_the_shape_and_its_lowering_computes_it_at_every_extent() 
     for n in (1, 4):
         x = np.random.default_rng(n).standard_normal((n, 3)).astype(np.float32)
         np.testing.assert_array_equal(program(x), -np.concatenate([x, x[-1:], x[-1:]]))
+
+
+def test_numbers_that_symbols_are_given_later_are_held_against_its_rule() -> None:
+    model = network(f"t = {DOMAIN}.RepeatEdge(x)  y = Neg(t)")
+    assert graft.load(model, dims={"n": 4}).graph.outputs[0].shape == [5, 3]
+
+
+def test_its_schema_is_known_to_onnx() -> None:
+    with pytest.raises(ModelError, match="Unrecognized attribute: tmies for operator RepeatEdge"):
+        graft.load(network(f"y = {DOMAIN}.RepeatEdge<tmies = 2>(x)"))
+
+
+def test_a_row_of_a_domain_of_its_own_has_a_schema() -> None:
+    with pytest.raises(GraftError) as caught:
+        OPERATORS.add(Operator("Bare", domain=DOMAIN))
+    assert caught.value.message == (
+        f"operator 'Bare' of domain '{DOMAIN}' has no schema; give an onnx.defs.OpSchema of it"
+    )
 
 
 def test_its_checks_refuse_a_node() -> None:

@@ -160,7 +160,7 @@ def test_a_logarithm_has_no_quire_and_the_error_says_what_to_do():
 
 
 def test_a_type_of_lowerings_alone_has_no_quire():
-    DATATYPES.register("formless")
+    DATATYPES.register("formless", widths=(16,))
     codes = np.zeros((1, 1), np.uint16)
     with pytest.raises(DatatypeError) as caught:
         convert(matrix_product(codes, codes), "custom[formless]16", accumulate="quire")

@@ -8,6 +8,7 @@ import pytest
 from graft.errors import PlanError, PluginError
 from graft.plugins.discovery import PluginSource
 from graft.plugins.registry.manager import PluginManager
+from graft.plugins.registry.module_hooks import SPECIFICATIONS
 from tests.plugins.distributions import install
 
 BACKEND = """
@@ -218,8 +219,9 @@ HOOK = "from graft.plugins.hooks import hookimpl\n"
         (
             "x = 1",
             "plugin 'bad' names module 'graft_plugin_bad', which is neither a graft.Backend nor a module with hook "
-            "implementations or a Backend class; mark functions such as graft_backends with @hookimpl, "
-            "or define a class",
+            "implementations or a Backend class; mark functions (graft_backends, graft_datatypes, graft_machines, "
+            "graft_module_loaders, graft_operators, graft_passes, graft_region_compiled, graft_report_sections) with "
+            "@hookimpl, or define a class",
         ),
         (
             HOOK + "@hookimpl\ndef graft_backends(): return [42]",
@@ -247,7 +249,7 @@ def test_an_entry_point_that_names_something_else_is_told_so(tmp_path, monkeypat
     assert failure is not None
     assert failure.message == (
         "plugin 'odd' names int 7, which is neither a graft.Backend nor a module with hook implementations or a "
-        "Backend class; mark functions such as graft_backends with @hookimpl, or define a class"
+        f"Backend class; mark functions ({', '.join(SPECIFICATIONS)}) with @hookimpl, or define a class"
     )
 
 

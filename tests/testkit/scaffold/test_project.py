@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from setuptools.glob import glob
 
+from graft.core.operators.definition.build import index
+from graft.core.tensor_ir.interpreting.machine_arithmetic import run_function
+from graft.core.tensor_ir.ir import Binary, Block, Buffer, For, Function, Load, Store, Type, Variable
 from graft.errors import GraftError
 from graft.runtime import include_dir
 from graft.testkit.scaffold.project import KINDS, contents, write_project
@@ -82,6 +87,32 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     with pytest.raises(GraftError, match="is there already; give a new folder with --output"):
         write_project("npu9", "json", tmp_path / "mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["file"]
+
+
+def test_the_emitted_language_divides_and_compares_as_tensor_ir_does() -> None:
+    project = contents("npu9", "tensor-ir")
+    emitter: dict[str, Any] = {}
+    runtime: dict[str, Any] = {}
+    exec(project["graft_npu9/emitter.py"], emitter)
+    exec(project["graft_npu9/runtime.py"], runtime)
+    kinds = ["int64", "int64", "float32", "float32"]
+    (a, b, x, y), results = (
+        [Buffer(name, kind, (index(7),)) for name, kind in zip(names, kinds, strict=True)] for names in ("abxy", "qrlm")
+    )
+    i = Variable("i", Type("int64"))
+    stores = [
+        Store(result, (i,), Binary(operator, Load(left, (i,)), Load(right, (i,))))
+        for result, operator, left, right in zip(
+            results, ("div", "mod", "min", "max"), (a, a, x, x), (b, b, y, y), strict=True
+        )
+    ]
+    function = Function("f", (a, b, x, y, *results), 4, For(i, index(7), "serial", Block(tuple(stores))))
+    whole = np.array([[7, -7, 7, -7, 5, -1, 0], [2, 2, -2, -2, 0, 4, -3]])
+    floats = np.array([[1, np.nan, 1, np.nan, -1, np.inf, 0], [2, 1, np.nan, np.nan, -2, np.nan, 5]], np.float32)
+    expected = run_function(function, [*whole, *floats])
+    (found,) = runtime["load"]("m", emitter["module_bytes"]([function]), {}).values()
+    for one, other in zip(found([*whole, *floats]), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow

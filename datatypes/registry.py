@@ -42,7 +42,7 @@ class Datatype:
     owner: str = "this program"
     formats: Callable[[int], Format | None] | None = None
     widths: tuple[int, ...] = ()
-    """The widths that it has, without ``formats``; beside these, the usual ones, for lists."""
+    """The widths that it has, any if none are stated; beside ``formats``, which decide, the usual ones, for lists."""
     lowerings: dict[tuple[str, str, str], Lowering] = field(default_factory=dict)
     """By (backend or "" for any, operation, source datatype); the source is "" but for casts."""
     codes: dict[tuple[str, str, str], int | None] = field(default_factory=dict, repr=False, compare=False)
@@ -54,7 +54,7 @@ class Datatype:
         Raise DatatypeError for a width that the datatype does not have.
         """
         found = None if self.formats is None else self.formats(bits)
-        if found is None and (self.formats is not None or bits not in self.widths):
+        if found is None and (self.formats is not None or (self.widths and bits not in self.widths)):
             known = ", ".join(f"custom[{self.name}]{width}" for width in self.widths)
             raise DatatypeError(
                 f"datatype '{self.name}' has no width {bits}; its types are {known}", datatype=self.name
@@ -83,8 +83,8 @@ class DatatypeRegistry:
         """Register a datatype; raise DatatypeError if the name or the code is taken, or is no name.
 
         ``format`` gives the `Format` of a width (None for a width that it does not have). Without it every operation
-        needs a lowering, given by `register_op`, and ``widths`` are those that it has. ``code`` is kept for those who
-        come from TVM; nothing needs it.
+        needs a lowering, given by `register_op`, and it has the ``widths`` that are given, any where none are. ``code`` is
+        kept for those who come from TVM; nothing needs it.
         """
         if _NAME.fullmatch(name) is None:
             raise DatatypeError(
@@ -103,11 +103,6 @@ class DatatypeRegistry:
                 f"'{name}' or leave it out",
                 datatype=name,
                 code=code,
-            )
-        if format is None and not widths:
-            raise DatatypeError(
-                f"datatype '{name}' has neither a format nor widths; say of how many bits it is, as in widths=(16,)",
-                datatype=name,
             )
         self._rows[name] = Datatype(name, code, owner, format, widths)
         return self._rows[name]

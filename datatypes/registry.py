@@ -83,8 +83,8 @@ class DatatypeRegistry:
         """Register a datatype; raise DatatypeError if the name or the code is taken, or is no name.
 
         ``format`` gives the `Format` of a width (None for a width that it does not have). Without it every operation
-        needs a lowering, given by `register_op`, and it has the ``widths`` that are given, any where none are. ``code`` is
-        kept for those who come from TVM; nothing needs it.
+        needs a lowering, given by `register_op`, and it has the ``widths`` that are given, any where none are.
+        ``code`` is kept for those who come from TVM; nothing needs it.
         """
         if _NAME.fullmatch(name) is None:
             raise DatatypeError(

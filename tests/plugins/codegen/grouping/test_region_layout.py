@@ -142,10 +142,12 @@ def test_a_plugins_convolution_says_by_its_stages_what_it_is() -> None:
     outputs = {value.value for value in region.outputs}
     for traits, found in ((conv.traits, 14), (frozenset[Trait](), 0)):
         table = OperatorTable()
-        for operator in (*OPERATORS, replace(conv, name="Blur", domain="com.example", traits=traits)):
+        schema = onnx.defs.OpSchema("Blur", "com.example", 1)
+        for operator in (*OPERATORS, replace(conv, name="Blur", domain="com.example", traits=traits, schema=schema)):
             table.add(operator)
         graph = RegionGraph(region.nodes(), outputs, Lowerings(table), host_target())
         assert len(region_layouts(graph)) == found
+    onnx.defs.deregister_schema("Blur", 1, "com.example")
 
 
 def test_a_backends_own_strategies_may_prefer_layouts() -> None:

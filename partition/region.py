@@ -133,7 +133,7 @@ class RegionCall:
         return {node.op_type: self._function(node) for node in body if node.domain == COMPOSITE_DOMAIN}
 
     def _described(self, function: ir.Function, bodies: dict[str, ir.Function]) -> Region:
-        """Return the region, its functions told the types and constants of their arguments."""
+        """Return the region, its functions with the types and constants of their arguments."""
         constants: dict[str, ir.TensorProtocol] = {}
         inputs: list[ValueView] = []
         for value, argument in zip(function.inputs, self.call.inputs, strict=True):

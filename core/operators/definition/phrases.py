@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class Phrases(ABC, Generic[Value]):
-    """Who adds nodes of one output, in the words of ONNX."""
+    """A writer of nodes, with a method for each operator that many functions need."""
 
     @abstractmethod
     def __call__(self, op_type: str, *inputs: Value | None, **attributes: Any) -> Value:

@@ -47,7 +47,7 @@ def test_what_follows_a_found_extent_is_native(rest: str) -> None:
 
 
 def node_of(text: str, **shapes: list[int | str | None] | None) -> NodeView:
-    """The last node of a graph, with shapes of results that it is told."""
+    """The last node of a graph, with the given shapes of its results."""
     graph = ir.from_proto(model_of(text)).graph
     for value in (one for node in graph for one in node.outputs):
         if value.name in shapes and (shape := shapes[value.name]) is not None:

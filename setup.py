@@ -58,7 +58,7 @@ def extensions() -> list[Extension]:
             "graft.plugins.cuda._cublas",
             [
                 *glob("plugins/cuda/native/cublas/*.c"),
-                *(f"plugins/cuda/native/{name}.c" for name in ("driver", "device", "loading", "report")),
+                *(f"plugins/cuda/native/{name}.c" for name in ("driver", "device", "loading", "memory", "report")),
                 *CUDA_SHARES,
             ],
         ),

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "memory.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* ---- Errors ------------------------------------------------------------------------------------------------------ */
@@ -49,7 +51,8 @@ static CudaResult read_facts(CudaDevice *device) {
   result = result ? result : driver->attribute(&device->most_shared, CUDA_MOST_SHARED, device->id);
   result = result ? result : driver->attribute(&device->most_threads, CUDA_MOST_THREADS, device->id);
   device->arch = major * 10 + minor;
-  return result ? result : driver->retain(&device->context, device->id);
+  result = result ? result : driver->retain(&device->context, device->id);
+  return result ? result : graft_cuda_open_memory(device);
 }
 
 static int32_t start(CudaDevice *device, GraftError *error) {
@@ -85,6 +88,7 @@ int32_t graft_cuda_open(CudaDevice *device, GraftError *error) {
 void graft_cuda_close(CudaDevice *device) {
   pthread_mutex_lock(&device->lock);
   if (--device->users == 0) {
+    graft_cuda_close_memory(device);
     device->driver->release(device->id);
     device->last[0] = 0;
   }
@@ -107,18 +111,12 @@ static void close_device(void *user) { graft_cuda_close(user); }
 static int32_t allocate(void *user, uint64_t bytes, void **memory, GraftError *error) {
   CudaDevice *device = user;
   CudaAddress address = 0;
-  CudaResult result = graft_cuda_enter(device);
-  result = result ? result : device->driver->allocate(&address, bytes);
+  CudaResult result = graft_cuda_allocate(device, bytes, &address);
   *memory = (void *)(uintptr_t)address;
   return result ? graft_cuda_fail(device, result, "cuMemAlloc", error) : GRAFT_OK;
 }
 
-static void release(void *user, void *memory) {
-  CudaDevice *device = user;
-  if (!graft_cuda_enter(device)) {
-    device->driver->free((CudaAddress)(uintptr_t)memory);
-  }
-}
+static void release(void *user, void *memory) { graft_cuda_release(user, (CudaAddress)(uintptr_t)memory); }
 
 /* Streams wait for what is on the default stream, and it for them: who hands tensors over without a stream is right. */
 static int32_t create_stream(void *user, void **stream, GraftError *error) {
@@ -176,7 +174,14 @@ static int32_t copy(void *user, GraftCopyDirection direction, void *target, cons
 }
 
 static int32_t begin_capture(void *user, void *stream, GraftError *error) {
-  CALL("cuStreamBeginCapture", begin_capture, stream, CUDA_CAPTURE_THREAD);
+  CudaDevice *device = user;
+  pthread_mutex_lock(&device->capture);
+  CudaResult result = graft_cuda_enter(device);
+  result = result ? result : device->driver->begin_capture(stream, CUDA_CAPTURE_THREAD);
+  if (result) {
+    pthread_mutex_unlock(&device->capture);
+  }
+  return result ? graft_cuda_fail(device, result, "cuStreamBeginCapture", error) : GRAFT_OK;
 }
 
 static int32_t end_capture(void *user, void *stream, void **graph, GraftError *error) {
@@ -184,6 +189,7 @@ static int32_t end_capture(void *user, void *stream, void **graph, GraftError *e
   CudaHandle captured = NULL;
   CudaResult result = graft_cuda_enter(device);
   result = result ? result : device->driver->end_capture(stream, &captured);
+  pthread_mutex_unlock(&device->capture);
   result = result ? result : device->driver->instantiate(graph, captured, 0);
   if (captured) {
     device->driver->destroy_graph(captured);
@@ -235,6 +241,13 @@ static const GraftDevice TABLE = {.version = GRAFT_DEVICE_VERSION,
                                   .pin = pin,
                                   .unpin = unpin};
 
+static int has_locks(CudaDevice *device) {
+  pthread_mutexattr_t attributes;
+  return !pthread_mutex_init(&device->lock, NULL) && !pthread_mutexattr_init(&attributes) &&
+         !pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE) &&
+         !pthread_mutex_init(&device->capture, &attributes);
+}
+
 CudaDevice *graft_cuda_device(int number) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static CudaDevice devices[CUDA_DEVICES];
@@ -243,7 +256,7 @@ CudaDevice *graft_cuda_device(int number) {
   }
   CudaDevice *device = devices + number;
   pthread_mutex_lock(&lock);
-  if (!device->table.version && pthread_mutex_init(&device->lock, NULL) == 0) {
+  if (!device->table.version && has_locks(device)) {
     device->number = number;
     device->table = TABLE;
     device->table.device = (DLDevice){kDLCUDA, number};

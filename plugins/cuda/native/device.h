@@ -18,6 +18,8 @@ typedef struct CudaDevice {
   const CudaDriver *driver;
   CudaDeviceId id;
   CudaHandle context;
+  CudaHandle pool, memory_stream; /* of memory.h; NULL where the device has no pools */
+  pthread_mutex_t capture;        /* held while a stream is captured; recursive */
   char name[128];
   int arch; /* 90 for sm_90 */
   int most_shared, most_threads;

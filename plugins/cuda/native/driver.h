@@ -9,7 +9,7 @@
 typedef int CudaResult;
 typedef int CudaDeviceId;
 typedef uint64_t CudaAddress;
-typedef void *CudaHandle; /* contexts, streams, events, modules, functions, graphs */
+typedef void *CudaHandle; /* contexts, streams, events, pools, modules, functions, graphs */
 
 enum {
   CUDA_OK = 0,
@@ -22,6 +22,7 @@ enum {
   CUDA_MAJOR = 75,
   CUDA_MINOR = 76,
   CUDA_MOST_SHARED = 97,
+  CUDA_HAS_MEMORY_POOLS = 115,
   CUDA_FUNCTION_DYNAMIC_SHARED = 8,
 
   CUDA_JIT_ERROR_LOG = 5,
@@ -56,12 +57,19 @@ typedef struct CudaDriver {
   CudaResult (*device_name)(char *name, int size, CudaDeviceId device);
   CudaResult (*attribute)(int *value, int attribute, CudaDeviceId device);
   CudaResult (*retain)(CudaHandle *context, CudaDeviceId device);
+  CudaResult (*total_memory)(size_t *bytes, CudaDeviceId device);
   CudaResult (*release)(CudaDeviceId device);
   CudaResult (*set_current)(CudaHandle context);
+  CudaResult (*synchronize_all)(void);
   CudaResult (*error_name)(CudaResult error, const char **text);
   CudaResult (*error_text)(CudaResult error, const char **text);
   CudaResult (*allocate)(CudaAddress *memory, size_t bytes);
   CudaResult (*free)(CudaAddress memory);
+  CudaResult (*create_pool)(CudaHandle *pool, const void *properties);
+  CudaResult (*destroy_pool)(CudaHandle pool);
+  CudaResult (*set_pool_attribute)(CudaHandle pool, int attribute, void *value);
+  CudaResult (*allocate_from_pool)(CudaAddress *memory, size_t bytes, CudaHandle pool, CudaHandle stream);
+  CudaResult (*free_to_pool)(CudaAddress memory, CudaHandle stream);
   CudaResult (*allocate_host)(void **memory, size_t bytes, unsigned flags);
   CudaResult (*free_host)(void *memory);
   CudaResult (*to_device)(CudaAddress target, const void *source, size_t bytes, CudaHandle stream);

@@ -66,9 +66,9 @@ class Torch:
 def attended(torch: Torch) -> Callable[..., Tensor]:
     """The formula of attention."""
 
-    def run(q: Tensor, v: Tensor, k: Tensor) -> Tensor:
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         left, right, values = (np.asarray(one, np.float32) for one in (q, k, v))
-        scores = left @ right * left.shape[-1] ** -0.5
+        scores = left @ right.swapaxes(-1, -2) * left.shape[-1] ** -0.5
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         return tensor(weights / weights.sum(-1, keepdims=True) @ values)
 

@@ -36,7 +36,7 @@ typedef struct Work {
 
 typedef struct Stream {
   Work *first, **last;
-  int is_captured;
+  int is_captured, is_of_memory;
 } Stream;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -44,7 +44,7 @@ static Memory *memories;
 static Stream legacy;
 static int64_t after[FAILURES] = {-1, -1, -1, -1, -1, -1, -1}, counts[COUNTS];
 static Result code[FAILURES], broken;
-static int devices = 1, version = 12040, arch = 80, most_shared = 166912;
+static int devices = 2, version = 12040, arch = 80, most_shared = 166912;
 
 /* ---- For tests -------------------------------------------------------------------------------------------------- */
 
@@ -102,8 +102,8 @@ Result cuDeviceGetName(char *name, int size, int device) {
 }
 
 Result cuDeviceGetAttribute(int *value, int attribute, int device) {
-  (void)device;
-  *value = attribute == 75 ? arch / 10 : attribute == 76 ? arch % 10 : attribute == 97 ? most_shared : 1024;
+  *value = attribute == 75 ? arch / 10 : attribute == 76 ? arch % 10 : attribute == 97 ? most_shared
+           : attribute == 115 ? device == 0 /* the second has no memory pools */ : 1024;
   return 0;
 }
 
@@ -120,6 +120,13 @@ Result cuDevicePrimaryCtxRelease_v2(int device) {
 
 Result cuCtxSetCurrent(void *context) {
   (void)context;
+  return 0;
+}
+
+Result cuCtxSynchronize(void) { return 0; }
+
+Result cuDeviceTotalMem_v2(size_t *bytes, int device) {
+  *bytes = device < devices ? (size_t)1 << 30 : 0;
   return 0;
 }
 
@@ -172,6 +179,25 @@ Result cuMemFree_v2(uint64_t address) {
   pthread_mutex_unlock(&lock);
   return 0;
 }
+
+/* A pool keeps nothing here: memory that is used after it was given back must be found. */
+Result cuMemPoolCreate(void **pool, const void *properties) {
+  const int32_t *facts = properties;
+  *pool = &counts;
+  return facts[0] == 1 && facts[2] == 1 && facts[3] < devices ? 0 : 1;
+}
+
+Result cuMemPoolDestroy(void *pool) { return pool == &counts ? 0 : 1; }
+
+Result cuMemPoolSetAttribute(void *pool, int attribute, void *value) {
+  return pool == &counts && attribute == 4 && *(uint64_t *)value ? 0 : 1;
+}
+
+Result cuMemAllocFromPoolAsync(uint64_t *address, size_t size, void *pool, void *stream) {
+  return pool == &counts && stream ? cuMemAlloc_v2(address, size) : 1;
+}
+
+Result cuMemFreeAsync(uint64_t address, void *stream) { return stream ? cuMemFree_v2(address) : 1; }
 
 /* Of the host, and seen by the device at the same address. */
 Result cuMemHostAlloc(void **memory, size_t size, unsigned flags) {
@@ -258,13 +284,14 @@ static Result finish(void *stream) {
     free(work);
   }
   one->last = &one->first;
-  return fails(FAIL_SYNCHRONIZE);
+  return one->is_of_memory ? broken : fails(FAIL_SYNCHRONIZE);
 }
 
 Result cuStreamCreate(void **stream, unsigned flags) {
-  (void)flags;
-  *stream = calloc(1, sizeof(Stream));
-  return *stream ? 0 : 2;
+  Stream *made = calloc(1, sizeof *made);
+  if (made) made->is_of_memory = (int)(flags & 1);
+  *stream = made;
+  return made ? 0 : 2;
 }
 
 Result cuStreamDestroy_v2(void *stream) {

@@ -103,9 +103,32 @@ static void test_damage_is_refused(void) {
   }
 }
 
+/* The second device of the driver has no pools. */
+static void test_memory_is_had_with_pools_and_without(void) {
+  for (int number = 0; number < 2; number++) {
+    const GraftDevice *table = graft_device(number);
+    GraftError error;
+    float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0};
+    void *memory = NULL, *second = NULL;
+    CHECK(table->open(table->user, &error) == GRAFT_OK);
+    CHECK(table->allocate(table->user, sizeof x, &memory, &error) == GRAFT_OK);
+    CHECK(table->copy(table->user, GRAFT_TO_DEVICE, memory, x, sizeof x, NULL, &error) == GRAFT_OK);
+    CHECK(table->copy(table->user, GRAFT_TO_HOST, y, memory, sizeof x, NULL, &error) == GRAFT_OK);
+    CHECK(table->synchronize(table->user, NULL, &error) == GRAFT_OK && y[5] == 6);
+    CHECK(table->create_stream(table->user, &second, &error) == GRAFT_OK);
+    CHECK(table->begin_capture(table->user, second, &error) == GRAFT_OK);
+    table->release(table->user, memory); /* by the thread that captures: it does not wait for itself */
+    void *graph = NULL;
+    CHECK(table->end_capture(table->user, second, &graph, &error) == GRAFT_OK);
+    table->destroy_graph(table->user, graph);
+    table->destroy_stream(table->user, second);
+    table->close(table->user);
+  }
+}
+
 int main(void) {
-  static void (*const TESTS[])(void) = {test_a_function_runs, test_damage_is_refused};
+  static void (*const TESTS[])(void) = {test_a_function_runs, test_damage_is_refused, test_memory_is_had_with_pools_and_without};
   CHECK(graft_device(-1) == NULL && graft_device(1000) == NULL);
-  with_device(TESTS, 2);
+  with_device(TESTS, 3);
   return 0;
 }

@@ -66,7 +66,7 @@ DnnlEnum onednn_binary(const char *name);
 /* Fills `attr` from the attribute "post_ops". */
 int32_t kernel_attributes(Kernel *kernel);
 
-/* unary.c */
+/* post_ops.c: descriptions of primitives with one source */
 /* Sets `source` to the layout in which input 0 lies, or where it is copied to one with `axis` innermost, `target` to any
  * layout of the node's shape, and `attr`. */
 int32_t kernel_unary(Kernel *kernel, int32_t axis);

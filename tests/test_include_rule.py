@@ -15,6 +15,10 @@ INCLUDE = re.compile(r'^#include "(.+)"', re.MULTILINE)
 FUNCTION = re.compile(r"^(?!static|typedef|extern)\w[\w *]*?\b(graft_(?!test_)\w+)\([^;{]*([;{])", re.MULTILINE)
 """The head of a function, but of what a test program defines; and whether it is a declaration or a definition."""
 
+DEFINED = re.compile(r"^(?!static|typedef|extern|return|else)\w[\w *]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
+"""The head of a function that other files may call."""
+PLUGINS = sorted(path for path in (ROOT / "plugins").glob("*/native") if path.is_dir())
+
 
 def included(path: Path) -> list[str]:
     return INCLUDE.findall(path.read_text(encoding="utf-8"))
@@ -23,6 +27,17 @@ def included(path: Path) -> list[str]:
 def functions(path: Path, end: str) -> set[str]:
     text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     return {name for name, last in FUNCTION.findall(text) if last == end}
+
+
+def called(folder: Path) -> dict[str, list[str]]:
+    """The sources of a folder, each with the others that define the functions it names."""
+    comment = re.compile(r"/\*.*?\*/", re.DOTALL)
+    texts = {path.name: comment.sub("", path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.c"))}
+    owners = {name: source for source, text in texts.items() for name in DEFINED.findall(text)}
+    return {
+        source: sorted({owners[word] for word in re.findall(r"\w+", text) if word in owners} - {source})
+        for source, text in texts.items()
+    }
 
 
 def test_the_sources_stand_in_the_folders_of_the_order():
@@ -66,3 +81,14 @@ def test_a_plugin_takes_nothing_of_the_runtime_but_its_lowest_folder():
     for path in (ROOT / "plugins").rglob("native/**/*.[ch]"):
         for name in included(path):
             assert name.split("/")[0] not in ORDER[1:], f"{path.relative_to(ROOT)} includes {name}"
+
+
+@pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.parent.name)
+def test_no_sources_of_a_plugin_call_each_other_in_a_circle(folder):
+    assert circles(called(folder)) == []
+
+
+def test_a_circle_of_calls_is_found(tmp_path):
+    (tmp_path / "even.c").write_text("int even(int n) {\n  return n == 0 || odd(n - 1);\n}\n")
+    (tmp_path / "odd.c").write_text("int odd(int n) {\n  return n != 0 && even(n - 1);\n}\n")
+    assert circles(called(tmp_path)) == [("even.c", "odd.c")]

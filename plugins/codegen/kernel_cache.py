@@ -29,15 +29,7 @@ from graft.plugins.codegen.constant_packing import Places, Strided
 from graft.plugins.codegen.kernel_source import KernelSource
 from graft.runtime.c_source import function_from_json, function_to_json
 from graft.runtime.procedure import Schedule
-from graft.runtime.system.files import writing
-from graft.runtime.system.private import (
-    FILE_MODE,
-    NotPrivateError,
-    inner_folder,
-    private_folder,
-    read_private,
-    why_not_private,
-)
+from graft.runtime.system.private import NotPrivateError, keep, read_kept, why_not_private
 
 log = logging.getLogger("graft.codegen")
 
@@ -80,10 +72,7 @@ class KernelCache:
     def get(self, key: str) -> Entry | None:
         """Return the entry of a key, None if there is none that is whole; reading makes it young again."""
         try:
-            with private_folder(self.directory) as folder, inner_folder(key[:2], folder) as inner:
-                data = read_private(key[2:], inner)
-                with suppress(OSError):
-                    os.utime(key[2:], dir_fd=inner, follow_symlinks=False)
+            data = read_kept(self.directory, key)
         except NotPrivateError as error:
             _warn(self.directory, str(error))
             return None
@@ -94,11 +83,7 @@ class KernelCache:
     def put(self, key: str, entry: Entry) -> None:
         """Keep an entry."""
         try:
-            with private_folder(self.directory, make=True) as folder, inner_folder(key[:2], folder, make=True):
-                # Nobody else can exchange a folder on the way to a private one: its path stays right.
-                path = self.directory / key[:2] / key[2:]
-                with writing(path, "kernel", durable=False, mode=FILE_MODE) as file:
-                    file.write(_encode(entry))
+            keep(self.directory, key, "kernel", _encode(entry))
         except NotPrivateError as error:
             _warn(self.directory, str(error))
         except (OSError, GraftError) as error:

@@ -7,15 +7,13 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import graft.runtime
 from graft.errors import GraftError
 from graft.runtime.system.c_compiler import c_compiler, run_in, version_of
-from graft.runtime.system.files import writing
-from graft.runtime.system.private import FILE_MODE, inner_folder, private_folder, read_private
+from graft.runtime.system.private import keep, read_kept
 
 log = logging.getLogger("graft.export")
 
@@ -65,10 +63,7 @@ def _key(sources: Sequence[Path]) -> str:
 def _kept(directory: Path, key: str) -> bytes | None:
     """Return what is kept in a folder of the cache of kernels, whose rules of privacy hold; None if it is not whole."""
     try:
-        with private_folder(directory) as folder, inner_folder(key[:2], folder) as inner:
-            data = read_private(key[2:], inner)
-            with suppress(OSError):
-                os.utime(key[2:], dir_fd=inner, follow_symlinks=False)
+        data = read_kept(directory, key)
     except OSError:
         return None
     digest, code = data[:32], data[32:]
@@ -77,9 +72,6 @@ def _kept(directory: Path, key: str) -> bytes | None:
 
 def _keep(directory: Path, key: str, data: bytes) -> None:
     try:
-        with private_folder(directory, make=True) as folder, inner_folder(key[:2], folder, make=True):
-            path = directory / key[:2] / key[2:]
-            with writing(path, "object", durable=False, mode=FILE_MODE) as file:
-                file.write(hashlib.sha256(data).digest() + data)
+        keep(directory, key, "object", hashlib.sha256(data).digest() + data)
     except (OSError, GraftError) as error:
         log.info("the object of the runtime is not kept: %s", error)

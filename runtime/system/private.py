@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from graft.runtime.system.files import writing
+
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -70,6 +72,26 @@ def read_private(name: str, folder: int) -> bytes:
             raise NotPrivateError(f"'{name}' is no regular file")
         _check(facts, f"the file '{name}'")
         return file.read()
+
+
+def read_kept(directory: Path, key: str) -> bytes:
+    """Return what a private folder keeps under a key, and make it young again; raise OSError where it has none."""
+    with private_folder(directory) as folder, inner_folder(key[:2], folder) as inner:
+        data = read_private(key[2:], inner)
+        with suppress(OSError):
+            os.utime(key[2:], dir_fd=inner, follow_symlinks=False)
+    return data
+
+
+def keep(directory: Path, key: str, what: str, data: bytes) -> None:
+    """Keep data under a key in a private folder; raise OSError or GraftError where they cannot be."""
+    with (
+        private_folder(directory, make=True) as folder,
+        inner_folder(key[:2], folder, make=True),
+        # Nobody else can exchange a folder on the way to a private one: its path stays right.
+        writing(directory / key[:2] / key[2:], what, durable=False, mode=FILE_MODE) as file,
+    ):
+        file.write(data)
 
 
 def why_not_private(path: Path) -> str | None:

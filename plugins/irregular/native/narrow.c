@@ -158,19 +158,25 @@ static Element quotient_type(const Call *call, Element left, Element right) {
   }
 }
 
+/* Reads the operands, `zero` where it is not NULL; returns the output's memory, NULL after a failure. */
+static void *operands(Call *call, Array *source, Array *scale, Array *zero, Blocks *blocks) {
+  if (irregular_array(call, 0, source) || irregular_array(call, 1, scale) ||
+      (zero && irregular_array(call, 2, zero))) {
+    return NULL;
+  }
+  if (!blocks_of(call, source, scale, blocks) || (zero && zero->count != scale->count)) {
+    irregular_fail(call, "the shape of the scale does not fit the input");
+    return NULL;
+  }
+  return irregular_output(call, 0, source->rank, source->shape);
+}
+
 static int32_t quantize(Call *call) {
   Array source, scale, zero = {0};
   Blocks blocks;
   Decoder zeros;
   bool shifts = irregular_has(call, 2);
-  if (irregular_array(call, 0, &source) || irregular_array(call, 1, &scale) ||
-      (shifts && irregular_array(call, 2, &zero))) {
-    return GRAFT_ERROR_RUN;
-  }
-  if (!blocks_of(call, &source, &scale, &blocks) || (shifts && zero.count != scale.count)) {
-    return irregular_fail(call, "the shape of the scale does not fit the input");
-  }
-  void *data = irregular_output(call, 0, source.rank, source.shape);
+  void *data = operands(call, &source, &scale, shifts ? &zero : NULL, &blocks);
   if (!data) {
     return GRAFT_ERROR_RUN;
   }
@@ -199,14 +205,7 @@ static int32_t dequantize(Call *call) {
   Blocks blocks;
   Decoder values, zeros;
   bool shifts = irregular_has(call, 2);
-  if (irregular_array(call, 0, &source) || irregular_array(call, 1, &scale) ||
-      (shifts && irregular_array(call, 2, &zero))) {
-    return GRAFT_ERROR_RUN;
-  }
-  if (!blocks_of(call, &source, &scale, &blocks) || (shifts && zero.count != scale.count)) {
-    return irregular_fail(call, "the shape of the scale does not fit the input");
-  }
-  void *data = irregular_output(call, 0, source.rank, source.shape);
+  void *data = operands(call, &source, &scale, shifts ? &zero : NULL, &blocks);
   if (!data) {
     return GRAFT_ERROR_RUN;
   }

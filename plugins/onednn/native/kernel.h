@@ -38,9 +38,7 @@ typedef struct PrimitiveRow {
   bool empty; /* whether it takes inputs without elements */
 } PrimitiveRow;
 
-/* kernels.c */
-/* Frees what the kernel owns and starts anew with its binding and node. */
-void kernel_reset(Kernel *kernel, bool copied);
+/* kernel.c */
 int32_t kernel_fail(const Kernel *kernel, const char *what, DnnlStatus status);
 /* Fails where a call of oneDNN did. */
 int32_t kernel_check(const Kernel *kernel, DnnlStatus status, const char *what);
@@ -50,11 +48,6 @@ int32_t kernel_operand(Kernel *kernel, int32_t arg, int32_t input, DnnlDesc view
 /* An operand's shape with ones in front, under the axes of the destination as the primitive sees it: those of the node,
  * or fewer where the first are folded into one (products) or the last are of extent 1 and left out (binary). */
 void kernel_pad_rank(const Kernel *kernel, const Shape *shape, Shape *result);
-/* Sets `source` to the layout in which input 0 lies, or where it is copied to one with `axis` innermost, `target` to any
- * layout of the node's shape, and `attr`. */
-int32_t kernel_unary(Kernel *kernel, int32_t axis);
-/* Ends the description of such a kernel: checks the status, then adds input 0 as the source. */
-int32_t kernel_described(Kernel *kernel, DnnlStatus status, const char *what);
 /* Reads exactly `count` integers, each in [least, 2^31). */
 int32_t kernel_integers(const Kernel *kernel, const char *name, int32_t count, int64_t least, int64_t *values);
 float kernel_number(const Kernel *kernel, const char *name, double fallback);
@@ -66,11 +59,19 @@ typedef struct NamedValue {
   DnnlEnum value;
 } NamedValue;
 DnnlEnum onednn_named(const NamedValue *table, size_t count, const char *name);
+
+/* post_ops.c */
 DnnlEnum onednn_eltwise(const char *name);
 DnnlEnum onednn_binary(const char *name);
-
-/* post_ops.c: fills `attr` from the attribute "post_ops" */
+/* Fills `attr` from the attribute "post_ops". */
 int32_t kernel_attributes(Kernel *kernel);
+
+/* post_ops.c: descriptions of primitives with one source */
+/* Sets `source` to the layout in which input 0 lies, or where it is copied to one with `axis` innermost, `target` to any
+ * layout of the node's shape, and `attr`. */
+int32_t kernel_unary(Kernel *kernel, int32_t axis);
+/* Ends the description of such a kernel: checks the status, then adds input 0 as the source. */
+int32_t kernel_described(Kernel *kernel, DnnlStatus status, const char *what);
 
 /* windows.c */
 int32_t describe_convolution(Kernel *kernel);

@@ -270,7 +270,7 @@ int32_t onednn_reshape(Binding *binding, int32_t node);
 int32_t onednn_transpose(Binding *binding, int32_t node);
 int32_t onednn_slice(Binding *binding, int32_t node);
 
-/* kernels.c: gives the value of a kernel node a buffer and the steps that fill it */
+/* lower.c: gives the value of a kernel node a buffer and the steps that fill it */
 int32_t onednn_lower(Binding *binding, int32_t node);
 
 #endif

@@ -4,86 +4,8 @@
 
 #include "kernel.h"
 
-int32_t kernel_fail(const Kernel *kernel, const char *what, DnnlStatus status) {
-  return onednn_fail(kernel->binding, kernel->node, what, status);
-}
-
-int32_t kernel_check(const Kernel *kernel, DnnlStatus status, const char *what) {
-  return status == DNNL_SUCCESS ? GRAFT_OK : kernel_fail(kernel, what, status);
-}
-
-const Shape *kernel_shape(const Kernel *kernel, int32_t input) {
-  return &kernel->binding->nodes[kernel->self->inputs[input]].shape;
-}
-
-int32_t kernel_operand(Kernel *kernel, int32_t arg, int32_t input, DnnlDesc view) {
-  if (kernel->operand_count == MAX_OPERANDS) {
-    kernel->binding->dnnl->memory_desc_destroy(view);
-    return kernel_fail(kernel, "too many operands", DNNL_SUCCESS);
-  }
-  kernel->operands[kernel->operand_count++] = (Operand){arg, kernel->self->inputs[input], view};
-  return GRAFT_OK;
-}
-
-void kernel_pad_rank(const Kernel *kernel, const Shape *shape, Shape *result) {
-  *result = (Shape){.rank = kernel->shape.rank};
-  for (int32_t i = 0; i < result->rank; i++) {
-    int32_t from = i - (result->rank + kernel->dropped - shape->rank);
-    result->sizes[i] = from >= 0 ? shape->sizes[from] : 1;
-  }
-}
-
-int32_t kernel_unary(Kernel *kernel, int32_t axis) {
-  const Binding *binding = kernel->binding;
-  DnnlConstDesc current = onednn_current(binding, kernel->self->inputs[0])->desc;
-  if (kernel->copied) {
-    GRAFT_TRY(onednn_innermost(kernel->binding, kernel->node, kernel_shape(kernel, 0), axis, &kernel->source));
-  } else {
-    GRAFT_TRY(kernel_check(kernel, binding->dnnl->memory_desc_clone(&kernel->source, current), "describing a tensor"));
-  }
-  GRAFT_TRY(onednn_any_layout(kernel->binding, kernel->node, &kernel->self->shape, &kernel->target));
-  return kernel_attributes(kernel);
-}
-
-int32_t kernel_described(Kernel *kernel, DnnlStatus status, const char *what) {
-  GRAFT_TRY(kernel_check(kernel, status, what));
-  return kernel_operand(kernel, ARG_SRC, 0, NULL);
-}
-
-int32_t kernel_integers(const Kernel *kernel, const char *name, int32_t count, int64_t least, int64_t *values) {
-  const JsonValue *list = graft_json_member(kernel->self->attributes, name);
-  bool valid = graft_json_count(list) == (size_t)count;
-  for (int32_t i = 0; i < count && valid; i++) {
-    values[i] = onednn_integer(kernel->binding, graft_json_item(list, (size_t)i), -1);
-    valid = values[i] >= least && values[i] < INT32_MAX;
-  }
-  char what[80];
-  snprintf(what, sizeof what, "'%s' has the wrong length or a value out of range", name);
-  return valid ? GRAFT_OK : kernel_fail(kernel, what, DNNL_SUCCESS);
-}
-
-float kernel_number(const Kernel *kernel, const char *name, double fallback) {
-  return (float)graft_json_number(graft_json_member(kernel->self->attributes, name), fallback);
-}
-
-const char *kernel_text(const Kernel *kernel, const char *name) {
-  return graft_json_string(graft_json_member(kernel->self->attributes, name), "");
-}
-
-bool kernel_flag(const Kernel *kernel, const char *name) {
-  return graft_json_integer(graft_json_member(kernel->self->attributes, name), 0) != 0;
-}
-
-DnnlEnum onednn_named(const NamedValue *table, size_t count, const char *name) {
-  for (size_t i = 0; i < count; i++) {
-    if (strcmp(table[i].name, name) == 0) {
-      return table[i].value;
-    }
-  }
-  return 0;
-}
-
-void kernel_reset(Kernel *kernel, bool copied) {
+/* Frees what the kernel owns and starts anew with its binding and node. */
+static void reset(Kernel *kernel, bool copied) {
   const Dnnl *dnnl = kernel->binding->dnnl;
   for (int32_t i = 0; i < kernel->operand_count; i++) {
     dnnl->memory_desc_destroy(kernel->operands[i].view);
@@ -206,17 +128,17 @@ static int32_t lower_primitive(Binding *binding, int32_t node, const PrimitiveRo
     return onednn_fail(binding, node, "wrong number of inputs", DNNL_SUCCESS);
   }
   Kernel kernel = {.binding = binding, .node = node};
-  kernel_reset(&kernel, false);
+  reset(&kernel, false);
   int32_t code = check_elements(binding, node, row);
   code = code == GRAFT_OK ? row->describe(&kernel) : code;
   if (code == GRAFT_OK && is_fallback(&kernel)) {
-    kernel_reset(&kernel, true);
+    reset(&kernel, true);
     code = row->describe(&kernel);
   }
   if (code == GRAFT_OK) {
     code = emit(&kernel);
   }
-  kernel_reset(&kernel, false);
+  reset(&kernel, false);
   return code;
 }
 

@@ -66,6 +66,9 @@ def test_the_time_of_every_stage_is_printed(graft, model):
     assert stages[:4] == ["load", "normalize", "partition", "region:llvm_0"]
     assert {"lower", "schedule", "emit", "llvm", "link"} <= set(stages[4:])
     assert stages[-3:] == ["stitch", "describe", "save"]
+    outer = [line.split() for line in lines[3:] if not line.startswith(" ")]
+    assert abs(sum(float(share) for *_, share in outer) - 100) < 1
+    assert abs(sum(float(milliseconds) for _, milliseconds, _ in outer) / 1e3 - float(lines[1].split()[-2])) < 0.06
 
 
 def test_a_second_compilation_finds_the_kernels_of_the_first(graft, model, tmp_path, monkeypatch):

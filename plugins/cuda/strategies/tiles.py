@@ -17,8 +17,8 @@ USUAL = 1024
 RESIDENT = 2048
 """Threads of a multiprocessor."""
 REGISTERS = 65536
-BUSY = 256
-"""Threads of a multiprocessor that keep its arithmetic busy."""
+BUSY = 320
+"""Threads of a multiprocessor that keep its arithmetic busy (an H200: 256 of them reach 0.8 of what 384 do)."""
 WORTH = 1.2
 """Terms are split where the model says that it takes so many times less."""
 WAVE = 400.0
@@ -142,6 +142,8 @@ def cycles(tiles: BlockTiling, rows: int, columns: int, terms: int, batch: int, 
     arithmetic /= min(1.0, together * tiles.threads / BUSY)
     hidden = 1.0 if tiles.stages > 1 else 0.6 + 0.4 / together
     each = max(arithmetic, loaded) if tiles.stages > 1 else arithmetic + hidden * loaded
+    if tiles.instruction and tiles.stages > 1:  # what is under way for one stage alone has not come when it is needed
+        each += loaded / (together * (tiles.stages - 1) ** 2)
     each += _issued(tiles, depth * size) if tiles.is_of_group else 0.0
     split = 2.0 * rows * columns * batch * tiles.splits * 4 / machine.far.bandwidth if tiles.splits > 1 else 0.0
     return waves * (each * together + WAVE) + split

@@ -111,12 +111,17 @@ static void close_device(void *user) { graft_cuda_close(user); }
 static int32_t allocate(void *user, uint64_t bytes, void **memory, GraftError *error) {
   CudaDevice *device = user;
   CudaAddress address = 0;
-  CudaResult result = graft_cuda_allocate(device, bytes, &address);
+  CudaResult result = graft_cuda_enter(device);
+  result = result ? result : graft_cuda_allocate(device, bytes, &address);
   *memory = (void *)(uintptr_t)address;
   return result ? graft_cuda_fail(device, result, "cuMemAlloc", error) : GRAFT_OK;
 }
 
-static void release(void *user, void *memory) { graft_cuda_release(user, (CudaAddress)(uintptr_t)memory); }
+static void release(void *user, void *memory) {
+  if (!graft_cuda_enter(user)) {
+    graft_cuda_release(user, (CudaAddress)(uintptr_t)memory);
+  }
+}
 
 /* Streams wait for what is on the default stream, and it for them: who hands tensors over without a stream is right. */
 static int32_t create_stream(void *user, void **stream, GraftError *error) {

@@ -27,7 +27,7 @@ CudaResult graft_cuda_open_memory(CudaDevice *device) {
   }
   PoolProperties properties = {.allocation_type = POOL_PINNED, .location_type = POOL_ON_DEVICE, .location_id = device->id};
   result = driver->total_memory(&total, device->id);
-  result = result ? result : graft_cuda_enter(device);
+  result = result ? result : driver->set_current(device->context);
   result = result ? result : driver->create_stream(&device->memory_stream, STREAM_NON_BLOCKING);
   result = result ? result : driver->create_pool(&device->pool, &properties);
   uint64_t kept = total / KEPT_SHARE;
@@ -50,19 +50,15 @@ void graft_cuda_close_memory(CudaDevice *device) {
 
 CudaResult graft_cuda_allocate(CudaDevice *device, uint64_t bytes, CudaAddress *address) {
   const CudaDriver *driver = device->driver;
-  CudaResult result = graft_cuda_enter(device);
-  if (result || !device->pool) {
-    return result ? result : driver->allocate(address, bytes);
+  if (!device->pool) {
+    return driver->allocate(address, bytes);
   }
-  result = driver->allocate_from_pool(address, bytes, device->pool, device->memory_stream);
+  CudaResult result = driver->allocate_from_pool(address, bytes, device->pool, device->memory_stream);
   return result ? result : driver->synchronize(device->memory_stream);
 }
 
 void graft_cuda_release(CudaDevice *device, CudaAddress address) {
   const CudaDriver *driver = device->driver;
-  if (graft_cuda_enter(device)) {
-    return;
-  }
   if (!device->pool) {
     driver->free(address);
     return;

@@ -1,9 +1,27 @@
-/* One workspace for all intermediate values and scratchpads: those alive at the same time do not overlap.
- *
- * Largest first, each at the lowest offset that is free during its whole life. */
+/* Memory for what oneDNN reads and writes: constants, and one workspace for all intermediate values and scratchpads, in
+ * which those alive at the same time do not overlap: largest first, each at the lowest offset that is free during its
+ * whole life. */
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "module.h"
+
+#define HUGE_PAGE ((uint64_t)2 << 20)
+
+void *onednn_allocate(uint64_t bytes) {
+  uint64_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
+  if (bytes > SIZE_MAX - alignment) {
+    return NULL;
+  }
+  uint64_t rounded = (bytes + alignment) / alignment * alignment;
+  void *data = aligned_alloc((size_t)alignment, (size_t)rounded);
+#ifdef MADV_HUGEPAGE
+  if (data != NULL && bytes >= HUGE_PAGE) {
+    (void)madvise(data, (size_t)rounded, MADV_HUGEPAGE); /* a hint: refusal costs speed only */
+  }
+#endif
+  return data;
+}
 
 typedef struct Interval {
   int32_t buffer;

@@ -24,6 +24,8 @@ import graft
 from benchmarks.data.softposit import SoftPosit
 from benchmarks.peers import best_turns
 from benchmarks.zoo import model
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.table import Trait
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.core.types import storage_dtype
 from graft.datatypes.arrays import encode
@@ -101,7 +103,8 @@ def network(name: str, threads: int, scalar: bool, quire: bool) -> None:
     source = model(name)
     feeds = sample_inputs(source)
     # SoftPosit has no exponential: beside it, a Softmax stays in float32 in every form.
-    keep = [kind for kind in ("Softmax",) if scalar and any(node.op_type == kind for node in source.graph)]
+    rows = {node.op_type: OPERATORS.get(node.op_type, node.domain) for node in source.graph}
+    keep = [kind for kind, row in rows.items() if scalar and row is not None and Trait.DISTRIBUTION in row.traits]
     form_of = partial(convert, source, keep=keep)
     forms = {
         "float32": source,

@@ -16,7 +16,7 @@ import multiprocessing
 import pstats
 import random
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,17 +27,33 @@ import numpy as np
 import graft
 from graft.compiler import driver
 from graft.core.graph.view import NodeView
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.merge_composite import MergeComposite
-from graft.patterns import Composite, absent, is_constant, is_op, wildcard
+from graft.patterns import Composite, Pattern, absent, is_constant, is_op, wildcard
 from graft.plugins.backend import Backend
+from graft.plugins.onednn.operators import ROWS
 from graft.testkit.models.net import Net
 
 SIZES = (1_000, 10_000, 100_000)
-CONV = is_op("Conv")(wildcard(), is_constant().named("w"), is_constant() | absent())
 LINEAR = is_op("MatMul")(wildcard(), is_constant().named("w")) + is_constant()
 STAGES = ("load", "simplify", "composites", "annotate", "plan", "summary")
+
+
+def composites(kind: str, composite: Callable[[str], Iterable[tuple[str, Pattern]]]) -> Iterator[Composite]:
+    """Yield what a vendor has for each operator that one kind of its primitives computes."""
+    for operator in (name for name, row in ROWS.items() if row.kind == kind):
+        yield from (Composite(*one) for one in composite(operator))
+
+
+def convolutions(operator: str) -> Iterator[tuple[str, Pattern]]:
+    """Yield a convolution's names and patterns."""
+    convolution = is_op(operator)(wildcard(), is_constant().named("w"), is_constant() | absent())
+    yield "matrix.conv_add_relu", is_op("Relu")(convolution + wildcard())
+    yield "matrix.conv_relu", is_op("Relu")(convolution).has_dtype("float32")
+    yield "matrix.conv", convolution.has_attr(group=1)
 
 
 class Matrix(Backend):
@@ -45,18 +61,16 @@ class Matrix(Backend):
 
     name = "matrix"
     patterns = (
-        Composite("matrix.conv_add_relu", is_op("Relu")(CONV + wildcard())),
-        Composite("matrix.conv_relu", is_op("Relu")(CONV).has_dtype("float32")),
+        *composites("convolution", convolutions),
         Composite("matrix.linear_gelu", is_op("Gelu")(LINEAR)),
         Composite("matrix.linear_relu", is_op("Relu")(LINEAR).has_rank(2)),
         Composite("matrix.linear", LINEAR.optional(lambda linear: linear + wildcard())),
         Composite("matrix.swish", (x := wildcard()) * is_op("Sigmoid")(x)),
-        Composite("matrix.conv", CONV.has_attr(group=1)),
     )
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Take products and convolutions of float32."""
-        if node.op_type not in ("MatMul", "Gemm", "Conv"):
+        if node.op_type not in ROWS or not ROWS[node.op_type].is_product:
             return Reject("no-pattern", f"no rule for {node.op_type}")
         return node.dtype == "float32" or Reject("dtype", f"float32 only, got {node.dtype}")
 
@@ -67,14 +81,17 @@ class Vector(Backend):
     name = "vector"
     patterns = (
         Composite("vector.add_norm", is_op("LayerNormalization")(wildcard() + wildcard(), ...)),
-        Composite("vector.scaled_softmax", is_op("Softmax")(wildcard() * is_constant()).has_attr(axis=-1)),
+        *composites(
+            "softmax",
+            lambda name: [(f"vector.scaled_{name}", is_op(name)(wildcard() * is_constant()).has_attr(axis=-1))],
+        ),
         Composite("vector.sum_of_three", wildcard() + wildcard() + wildcard()),
     )
-    taken = frozenset({"Add", "Mul", "Relu", "Sigmoid", "Softmax", "LayerNormalization", "Tanh", "Gelu"})
+    taken = frozenset({"Add", "Mul", "Relu", "Sigmoid", "LayerNormalization", "Tanh", "Gelu"})
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Take a few operators of float32."""
-        if node.op_type not in self.taken:
+        if node.op_type not in self.taken and not OPERATORS.has(node, Trait.DISTRIBUTION):
             return Reject("no-pattern", f"no rule for {node.op_type}")
         return node.dtype == "float32" or Reject("dtype", f"float32 only, got {node.dtype}")
 

@@ -24,6 +24,8 @@ from onnx.reference.ops.op_reduce_log_sum import ReduceLogSum_18 as OnnxReduceLo
 from onnx.reference.ops.op_reduce_log_sum_exp import ReduceLogSumExp_18 as OnnxReduceLogSumExp
 from onnx.reference.ops.op_resize import Resize as OnnxResize
 
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.table import Trait
 from graft.plugins.reference.pools import AveragePool, LpPool, MaxPool, auto_pads
 
 ML = "ai.onnx.ml"
@@ -282,13 +284,17 @@ def _coupled(pairs: np.ndarray) -> np.ndarray:
 
 
 SUMMING = frozenset({
-    "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumProd", "CumSum", "Einsum", "GRU",
-    "Gemm", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "InstanceNormalization", "LRN", "LSTM",
-    "LayerNormalization", "LogSoftmax", "LpNormalization", "LpPool", "MatMul", "Mean", "MeanVarianceNormalization",
-    "RMSNormalization", "RNN", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd",
-    "ReduceSum", "ReduceSumSquare", "Softmax", "Sum",
+    Trait.ATTENTION, Trait.CONTRACTION, Trait.CONVOLUTION, Trait.POOLING, Trait.RECURRENT, Trait.REDUCTION,
+    Trait.ROW_WISE,
 })  # fmt: skip
-"""Operators that add up many terms."""
+"""Traits of operators that add up many terms."""
+OF_FEW = ("BatchNormalization", "Mean", "Sum")
+"""Elementwise operators that round several times."""
+
+
+def _adds_up(node: Any) -> bool:
+    row = OPERATORS.get(node.op_type, node.domain)
+    return row is not None and not node.domain and (node.op_type in OF_FEW or bool(SUMMING & row.traits))
 
 
 class Evaluator(ReferenceEvaluator):
@@ -305,7 +311,7 @@ class Evaluator(ReferenceEvaluator):
 
     def _load_impl(self, node: Any, input_types: Any = None) -> Any:
         made = super()._load_impl(node, input_types)
-        return partial(_widened, made) if node.op_type in SUMMING and not node.domain else made
+        return partial(_widened, made) if _adds_up(node) else made
 
 
 def _widened(made: Any, *arguments: Any) -> Any:

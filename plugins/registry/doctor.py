@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.table import Trait
 from graft.errors import GraftError, PatternError, PluginError
 from graft.plugins.backend import Backend
 from graft.plugins.json_backend import JsonBackend
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from graft.plugins.registry.manager import Plugin, PluginManager
 
 STAGES = ("import", "before-partition")
-PROBES = ("Relu", "Add", "MatMul", "Conv")
-"""The operators that every backend is asked about, besides those that its rules name."""
+PROBES = ("Relu", "Add", "MatMul")
+"""The operators that every backend is asked about, besides those of images and those that its rules name."""
+IMAGES = frozenset({Trait.CONVOLUTION, Trait.POOLING})
 
 Severity = Literal["error", "warning", "note"]
 
@@ -193,7 +196,8 @@ def _nodes(backend: FencedBackend) -> Iterator[NodeView]:
     from graft.core.graph.view import NodeView
 
     named = (rule.what for rule in backend.rules if rule.is_operator)
-    for operator in dict.fromkeys((*PROBES, *named)):
+    images = (row.name for row in OPERATORS if IMAGES & row.traits)
+    for operator in dict.fromkeys((*PROBES, *images, *named)):
         try:
             yield NodeView(_probe(operator))
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, onnx.defs.SchemaError):
@@ -212,7 +216,8 @@ def _probe_model(operator: str) -> onnx.ModelProto:
     from onnx import TensorProto, helper
 
     schema = onnx.defs.get_schema(operator)
-    shape = (2,) * (4 if operator == "Conv" else 2)
+    row = OPERATORS.get(operator)
+    shape = (2,) * (4 if row is not None and IMAGES & row.traits else 2)
     names = [f"x{index}" for index in range(schema.min_input)]
     outputs = [f"y{index}" for index in range(schema.min_output)]
     node = helper.make_node(operator, names, outputs, name=f"probe_{operator}")

@@ -180,7 +180,7 @@ def integer_convolution(draw: Draw) -> None:
 
 
 PRODUCTS = (
-    Row("MatMul", matmul, 8.0), Row("Gemm", gemm, 3.0), Row("Einsum", einsum), Row("Conv", convolution, 6.0),
+    Row("MatMul", matmul, 8.0), Row("Gemm", gemm, 3.0), Row("Einsum", einsum), Row("convolution", convolution, 6.0),
     Row("ConvTranspose", transposed_convolution), Row("pooling", pooling, 3.0), Row("Resize", resize),
     Row("recurrence", recurrence), Row("Attention", attention), Row("RotaryEmbedding", rotary),
     Row("quantized", quantized), Row("integer_product", integer_product),

@@ -42,6 +42,8 @@ class Trait(Enum):
     """Ends in a reduction over some axes."""
     ROW_WISE = auto()
     """Several dependent reductions over trailing axes (Softmax, LayerNormalization)."""
+    DISTRIBUTION = auto()
+    """Along an axis the output is a distribution: exponentials, divided by their sum (Softmax)."""
     CONTRACTION = auto()
     """A sum of products: MatMul, Gemm, Einsum."""
     ATTENTION = auto()

@@ -104,7 +104,11 @@ def _lower_hardmax(lowering: Lowering) -> tuple[Stage, ...]:
 _softmax = partial(
     define, traits=ROW_WISE, cost=per_output(20), varies=anything, shapes=LIKE_FIRST, attributes=(check.AXIS,),
 )  # fmt: skip
-_softmax("Softmax", lower=_over_the_row(lambda difference, total: b.divide(exp_of_nonpositive(difference), total)))
+_softmax(
+    "Softmax",
+    traits=ROW_WISE | {Trait.DISTRIBUTION},
+    lower=_over_the_row(lambda difference, total: b.divide(exp_of_nonpositive(difference), total)),
+)
 _softmax("LogSoftmax", lower=_over_the_row(lambda difference, total: b.subtract(difference, b.intrinsic("log", total))))
 _softmax("Hardmax", lower=_lower_hardmax, cost=per_output(3))
 

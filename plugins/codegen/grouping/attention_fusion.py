@@ -38,7 +38,7 @@ def find_attention(
     ``dtypes`` are the types of tensors whose products and Softmax may be one kernel.
     """
     finder = _Finder({node.node: node for node in nodes}, readers, outputs, table, dtypes)
-    found = [finder.around(node) for node in nodes if node.op_type == "Softmax" and not node.domain]
+    found = [finder.around(node) for node in nodes if table.has(node, Trait.DISTRIBUTION)]
     found += [finder.whole(node) for node in nodes if table.has(node, Trait.ATTENTION)]  # case 4
     return [group for group in found if group is not None]
 

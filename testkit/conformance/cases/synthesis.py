@@ -16,6 +16,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.table import Trait
 from graft.patterns import language
 from graft.patterns.value_constraints import Attributes, DtypeIs
 from graft.testkit.conformance.cases.outcome import Trial
@@ -50,8 +52,12 @@ def _matrix(shape: Shape) -> Shape:
     return shape
 
 
+def _has(op_type: str, *traits: Trait) -> bool:
+    row = OPERATORS.get(op_type)
+    return row is not None and not row.traits.isdisjoint(traits)
+
+
 OPERANDS: dict[str, Callable[[Shape], list[Shape]]] = {
-    "Conv": convolution,
     "MatMul": lambda shape: [(*_matrix(shape)[:-1], 5), (5, shape[-1])],
     "Gemm": lambda shape: [(_matrix(shape)[0], 5), (5, shape[1]), (shape[1],)],
     "BatchNormalization": lambda shape: [shape, *([_matrix(shape)[1:2]] * 4)],
@@ -79,7 +85,7 @@ CONTENTS: dict[tuple[str, int], Callable[[Shape], npt.ArrayLike]] = {
 def attributes_of(op_type: str, shape: Shape) -> dict[str, Any]:
     """Return the attributes with which the operands of `OPERANDS` give the result's shape."""
     spatial = len(shape) - 2
-    if op_type in ("Conv", "MaxPool", "AveragePool"):
+    if _has(op_type, Trait.CONVOLUTION, Trait.POOLING):
         return {"pads": [1] * (2 * spatial), "kernel_shape": [3] * spatial}
     if op_type == "Transpose":
         return {"perm": list(range(len(shape)))[::-1]}
@@ -158,7 +164,8 @@ class Writer:
         schema = onnx.defs.get_schema(op_type, OPSET)
         wanted: Sequence[language.Pattern] = pattern.arguments or ()
         count = max(len(wanted), schema.min_input)
-        shapes = OPERANDS[op_type](shape) if op_type in OPERANDS else [shape] * count
+        like = convolution if _has(op_type, Trait.CONVOLUTION) else OPERANDS.get(op_type)
+        shapes = [shape] * count if like is None else like(shape)
         if count > len(shapes):
             raise Unwritable(f"the kit does not know the operands of {op_type}")
         names = []
@@ -189,7 +196,7 @@ class Writer:
             array = np.asarray(value, np.float32)
         elif place in CONTENTS:
             array = np.asarray(CONTENTS[place](shape))
-        elif place[0] in OPERANDS:
+        elif place[0] in OPERANDS or _has(place[0], Trait.CONVOLUTION):
             array = self.rng.uniform(0.2, 0.9, shape).astype(np.float32)
         else:  # one number for each channel, as biases are
             channel = (shape[1], *(1 for _ in shape[2:])) if len(shape) > 3 else shape[-1:]

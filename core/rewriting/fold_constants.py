@@ -19,16 +19,18 @@ from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_pass import NodePass, Rewriter
 from graft.core.rewriting.node_rewrite import attribute_of, constant_of, has_trait, is_operator, origin_of, static_shape
 
-_SCALAR_WORK = """
-    Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress
-    Concat ConstantOfShape Cos CumSum DequantizeLinear Div Equal Erf Exp Expand EyeLike Flatten Floor Gather
-    GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Log Max Min Mod Mul Neg
-    NonZero Not OneHot Or Pad Pow QuantizeLinear Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-    Relu Reshape Round ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Split Sqrt Squeeze Sub Sum
-    Tanh Tile Transpose Trilu Unsqueeze Where Xor
-"""
-SCALAR_WORK = frozenset(_SCALAR_WORK.split())
-"""Operators whose work is about the number of elements that they read and write."""
+SCALAR_WORK = frozenset({
+    "Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast",
+    "CastLike", "Ceil", "Clip", "Compress", "ConstantOfShape", "Cos", "CumSum", "DequantizeLinear", "Div", "Equal",
+    "Erf", "Exp", "Expand", "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater",
+    "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg",
+    "NonZero", "Not", "OneHot", "Or", "Pad", "Pow", "QuantizeLinear", "Range", "Reciprocal", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape", "Round", "ScatterElements", "ScatterND", "Shape",
+    "Sigmoid", "Sign", "Sin", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile", "Transpose",
+    "Trilu", "Unsqueeze", "Where", "Xor",
+})  # fmt: skip
+SCALAR_TRAITS = (Trait.DISTRIBUTION, Trait.JOINING)
+"""Operators, by name and by trait, whose work is about the number of elements that they read and write."""
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 MOST_MULTIPLICATIONS = 1 << 26
 GROWTH = 4
@@ -45,7 +47,7 @@ class FoldConstants(NodePass):
     """Compute nodes whose inputs are all constant, by `onnx.reference`.
 
     1. Shape and Size of a value whose shape is known
-    2. operators of bounded work (`SCALAR_WORK`, and small `PRODUCTS`) with constant inputs
+    2. operators of bounded work (`SCALAR_WORK`, `SCALAR_TRAITS`, and small `PRODUCTS`) with constant inputs
 
     A result is folded only if its size is known beforehand: at most ``limit`` bytes, or `GROWTH` times those of the
     constants that it is computed from (bytes that hold several numbers are unpacked). All that one run folds, less
@@ -155,7 +157,8 @@ def _shape_of(node: ir.Node) -> list[np.ndarray] | None:
 
 def _is_foldable(node: ir.Node, size: int, limit: int) -> bool:
     """Whether a node is cheap, its inputs are constant, and its ``size`` bytes are allowed (case 2)."""
-    if not (is_operator(node, *SCALAR_WORK) or (is_operator(node, *PRODUCTS) and _multiplications(node))):
+    is_scalar = is_operator(node, *SCALAR_WORK) or any(has_trait(node, trait) for trait in SCALAR_TRAITS)
+    if not (is_scalar or (is_operator(node, *PRODUCTS) and _multiplications(node))):
         return False
     tensors = [constant_tensor(value) for value in node.inputs if value is not None]
     known = sum(tensor.nbytes for tensor in tensors if tensor is not None)

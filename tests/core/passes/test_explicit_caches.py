@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
-
-import onnx_ir as ir
 
 import graft
 from graft.core.passes.explicit_caches import ExplicitCaches

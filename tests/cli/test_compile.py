@@ -1,6 +1,12 @@
 import json
 import zipfile
 
+REPORT = """
+    def report(self, module): return ModuleReport("Cycles", "7 cycles", {"cycles": 7})
+
+from graft.plugins.backend import ModuleReport
+"""
+
 
 def test_compile_writes_an_artifact_beside_the_model(graft, model):
     outcome = graft("compile", model, "-b", "reference")
@@ -16,6 +22,41 @@ def test_compile_says_in_json_what_it_made(graft, model, tmp_path):
     data = json.loads(graft("compile", model, "-o", path, "-b", "reference", "--json").out)
     assert (data["artifact"], data["bytes"]) == (str(path), path.stat().st_size)
     assert "stitch" in data["seconds"]
+    assert 0 < data["seconds"]["save"] < 60
+
+
+def test_help_says_what_is_taken_by_default(graft):
+    text = " ".join(graft("compile", "--help").out.split())
+    assert "[default: native]" in text and "[default: binding]" in text
+
+
+def test_stages_are_not_kept_in_a_file(graft, model):
+    outcome = graft("compile", model, "-b", "reference", "--keep-intermediates", model)
+    assert outcome.code == 2
+    assert f"Directory '{model}' is a file" in outcome.err
+
+
+def test_with_its_weights_kept_an_artifact_is_compiled_anew_where_it_runs(graft, model, tmp_path):
+    path = tmp_path / "kept.graft"
+    assert graft("compile", "--keep-weights", model, "-b", "llvm", "-o", path).code == 0
+    assert graft("run", path, "--native", "recompile").code == 0
+
+
+def test_every_edited_source_is_for_an_artifact(graft, model):
+    outcome = graft("compile", model, "--source", "a=b.c", "--source", "c=d.c")
+    assert outcome.code == 2
+    assert "compile --source" in outcome.err
+
+
+def test_operators_that_a_device_with_a_report_refuses_are_listed(graft, model, npu):
+    npu.write_text(npu.read_text() + REPORT)
+    arguments = ("compile", model, "-b", "npu,reference", "--plugin", npu, "--exclude-node", "sig")
+    operators = json.loads(graft(*arguments, "--json").out)["operators"]
+    assert operators["placed"] == {"npu": 1, "reference": 2}
+    assert {one["backend"] for one in operators["refused"]} == {"npu"}
+    lines = graft(*arguments).out.splitlines()
+    assert "operators: npu 1, reference 2" in lines
+    assert any(line.startswith("NOT ON") for line in lines)
 
 
 def test_a_failed_coverage_gate_writes_nothing(graft, model, npu, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graft.core.tensor_ir.scalar_math import Value
-from graft.datatypes.lowering import create_lower_func, lookup, via
+from graft.datatypes.lowering import Extern, bits_of, create_lower_func, lookup, lowering_of, via
 from graft.datatypes.posit import Posit
 from graft.datatypes.registry import DatatypeRegistry
 from graft.errors import GraftError
@@ -97,3 +97,23 @@ def test_a_symbol_must_be_a_name_by_its_width(width: object, symbol: object) -> 
     assert message(create_lower_func, {width: symbol}) == (
         f"a symbol is a name by its width, or in a Cast by (source bits, bits); {width!r}: {symbol!r} is neither"
     )
+
+
+def test_a_function_is_found_by_the_width_of_the_custom_type_and_of_a_cast_by_both() -> None:
+    extern = Extern({16: "Exp16", (32, 16): "FromFloat", (16, 32): "ToFloat"})
+    posit = "custom[posit]16"
+    assert (extern.symbol(posit, "float32"), extern.symbol("float32", posit)) == ("FromFloat", "ToFloat")
+    assert (extern.symbol(posit), extern.symbol("bool", posit)) == ("Exp16", "Exp16")
+    assert (extern.symbol("float32"), extern.symbol("custom[posit]8"), extern.symbol("float32", "float32")) == (
+        None,
+    ) * 3
+    assert (extern.has(posit, None), extern.has("float16", None)) == (True, False)
+
+
+def test_every_kind_of_lowering_is_one() -> None:
+    for given in (Extern({16: "Exp16"}), via("float32"), lookup(np.zeros(256, np.uint8), 8, 1), max):
+        assert lowering_of(given, "Exp", "posit") is given
+
+
+def test_a_width_is_that_of_the_numbers() -> None:
+    assert [bits_of(one) for one in ("custom[posit]16", "int16", "float64")] == [16, 16, 64]

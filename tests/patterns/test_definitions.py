@@ -126,3 +126,47 @@ def test_functions_need_the_model_and_a_name_of_their_own() -> None:
     assert str(caught.value) == (
         "rule 'silu' brings 'com.acme.Silu', which the model has as another function; give it another name"
     )
+
+
+def test_a_function_that_the_model_has_already_is_the_same_one() -> None:
+    rule = silu(definitions=[onnx.parser.parse_function(FUNCTION)])
+    model = model_of("s = Sigmoid(x)\nm = Mul(x, s)\ny = Exp(m)")
+    rewrite(model, [rule])
+    (function,) = model.functions.values()
+    again = model_of(BODY)
+    again.functions[function.identifier()] = ir.from_proto(onnx.parser.parse_function(FUNCTION))
+    rewrite(again, [silu(definitions=[ir.from_proto(onnx.parser.parse_function(FUNCTION))])])
+    assert [node.op_type for node in again.graph] == ["Silu"]
+    assert len(again.functions) == 1
+
+
+def test_a_schema_may_be_brought_twice_and_no_other_under_its_name() -> None:
+    inputs, outputs = ([onnx.defs.OpSchema.FormalParameter(name, "tensor(float)")] for name in "xy")
+    schema, other = (
+        onnx.defs.OpSchema("Silu", "com.acme", version, inputs=inputs, outputs=outputs) for version in (4, 5)
+    )
+    model = model_of(BODY)
+    rewrite(model, [silu(definitions=[schema, schema])])
+    assert model.opset_imports["com.acme"] == 4
+    for brought in ([schema, other], [onnx.parser.parse_function(FUNCTION), schema]):
+        with pytest.raises(PatternError, match="has as another function; give it another name"):
+            rewrite(model_of(BODY), [silu(definitions=brought)])
+
+
+def test_a_domain_of_onnx_is_imported_in_the_version_of_its_operator() -> None:
+    model = model_of("y = Relu(x)")
+    rewrite(
+        model,
+        [
+            Rule(
+                "encode",
+                is_op("Relu"),
+                lambda match, op: op(
+                    "LabelEncoder", match.root.input(0), domain="ai.onnx.ml", keys_floats=[0.0], values_floats=[1.0]
+                ),
+            )
+        ],
+    )
+    assert (
+        model.opset_imports["ai.onnx.ml"] == onnx.defs.get_schema("LabelEncoder", domain="ai.onnx.ml").since_version > 1
+    )

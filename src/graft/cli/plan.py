@@ -26,6 +26,7 @@ from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
     from graft.compiler.explaining import NodeExplanation
+    from graft.partition.placement.problem import Partitioned
     from graft.partition.plan import Plan
     from graft.partition.plan_diff import PlanChange
 
@@ -108,14 +109,7 @@ def plan_model(
             policy=policy_of(requested), manager=state.manager(),
         ))  # fmt: skip
         return ExitCode.OK
-    from graft.compiler.api import partitioned
-    from graft.compiler.request import Request
-
-    request = Request(
-        state.backends, dict(state.shapes), precision=state.precision, policy=policy_of(requested), cache=False,
-        tuned=False, manager=state.manager(), dims=dict(state.dims),
-    )  # fmt: skip
-    result = partitioned(str(model), request)
+    result = partitioned_as(state, model, requested)
     plan = result.plan
     failures = gate_failures(plan, coverage, required)
     if output is not None:
@@ -157,6 +151,18 @@ def plan_diff(state: State, before: Path, after: Path, exit_code: bool) -> int:
     else:
         _print_changes(old, new, changes)
     return ExitCode.FAILURE if exit_code and changes else ExitCode.OK
+
+
+def partitioned_as(state: State, model: Path, requested: dict[str, Any]) -> Partitioned:
+    """Partition a model; kernels and tuned parameters that are kept are neither read nor written."""
+    from graft.compiler.api import partitioned
+    from graft.compiler.request import Request
+
+    request = Request(
+        state.backends, dict(state.shapes), precision=state.precision, policy=policy_of(requested), cache=False,
+        tuned=False, manager=state.manager(), dims=dict(state.dims),
+    )  # fmt: skip
+    return partitioned(str(model), request)
 
 
 def read_plan(path: Path) -> Plan:

@@ -15,10 +15,10 @@ from graft.cli.common import (
     common_options,
     dim_option,
     is_artifact,
-    policy_of,
     policy_options,
 )
 from graft.cli.output import keep_clear, print_json
+from graft.cli.plan import partitioned_as
 from graft.report.quantities import size
 
 
@@ -53,15 +53,7 @@ def command(
             raise click.UsageError(f"'{file}' is compiled already: --{given[0].replace('_', '-')} is for models")
         report = report_on_artifact(file, state.manager())
     else:
-        from graft.compiler.api import partitioned
-        from graft.compiler.request import Request
-
-        request = Request(
-            state.backends, dict(state.shapes), policy=policy_of(requested), cache=False, tuned=False,
-            manager=state.manager(), dims=dict(state.dims),
-        )  # fmt: skip
-        result = partitioned(str(file), request)
-        report = report_on_model(file.name, result, state.manager())
+        report = report_on_model(file.name, partitioned_as(state, file, requested), state.manager())
     path = output or file.with_suffix(".html")
     keep_clear(path)
     written = write_html(report, path)

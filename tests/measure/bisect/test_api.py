@@ -16,7 +16,7 @@ import graft
 from graft.cli.common import State
 from graft.cli.main import cli
 from graft.compiler.request import Request
-from graft.errors import GraftError, InputError, PlanError
+from graft.errors import GraftError, InputError, PlanError, UnsupportedError
 from graft.measure.bisect import search
 from graft.measure.bisect.api import bisect
 from graft.measure.bisect.minimal import minimal
@@ -81,6 +81,9 @@ def graft_passes(stage):
     return [Careless()] if stage == "before-partition" else []
 """
 CRASH = WRONG_OPERATOR.replace('"Abs": lambda x: x', '"Abs": lambda x: os.abort()')
+
+
+FASTER = ("llvm", "onednn", "cblas", "xnnpack")
 
 
 def manager(folder: Path, text: str, **requested: Any) -> PluginManager:
@@ -185,6 +188,25 @@ def test_what_was_found_is_the_answer_where_the_time_runs_out(tmp_path: Path) ->
     report = graft.bisect(model(BODY), "npu,llvm", threads=1, seconds=1e-9, manager=plugins)
     assert (report.finished, len(report.nodes)) == (False, 8)
     assert "the time ran out after " in str(report)
+
+
+def test_the_backend_at_fault_is_named_where_none_was(tmp_path: Path) -> None:
+    plugins = manager(tmp_path, WRONG_OPERATOR, disabled=FASTER)
+    report = graft.bisect(model(BODY), threads=1, output=tmp_path / "cut", manager=plugins)
+    assert report.region is not None and report.region.backend == "npu"
+    words = shlex.split(report.reproduction[1])
+    assert words[words.index("-b") + 1].split(",")[0] == "npu"
+    assert "npu" not in words[words.index("-b") + 1].split(",")[1:]
+
+
+def test_a_model_with_sequences_inside_is_judged_by_its_tensors() -> None:
+    text = "s = SequenceConstruct(a, b)\n y = ConcatFromSequence<axis = 0>(s)"
+    assert graft.bisect(model(f"a = Relu(x)\n b = Neg(x)\n {text}"), "llvm,reference", threads=1).ok
+
+
+def test_a_model_that_no_backend_takes_is_the_callers_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError):
+        graft.bisect(model(BODY), "npu", threads=1, manager=manager(tmp_path, WRONG_OPERATOR))
 
 
 def test_mistakes_of_the_caller_are_not_bisected() -> None:

@@ -89,6 +89,17 @@ def test_a_backend_that_got_nothing_for_want_of_a_pattern_says_what_came_nearest
     assert [row.reasons["other"].code for row in plan.placements] == ["no-pattern"] * 2
 
 
+def test_a_backend_that_is_asked_what_came_nearest_keeps_its_own_refusals() -> None:
+    model = small("m = MatMul(x, w)\ny = Relu(m)", "float[3,3] x, float[3,3] w", "float[3,3] y")
+    pattern = is_op("Relu")(is_op("MatMul")(wildcard(), is_constant()))
+    backends = [toy("npu", patterns=[Composite("npu.group", pattern)]), everything()]
+    refusals = {("m", "npu"): Reject("compile-failed", "no"), ("y", "rest"): Reject("compile-failed", "never")}
+    plan = partition(model, backends, refusals=refusals).plan
+    assert plan["m"].reasons["npu"].text == "no"
+    assert plan["y"].reasons["npu"].code == "constant-required"
+    assert plan["y"].reasons["rest"].text == "never"
+
+
 def test_a_backend_is_a_fallback_only_where_it_says_so() -> None:
     silent = SimpleNamespace(name="npu", patterns=(), supports=lambda node: True, available=lambda: None)
     backends = (silent, toy("other", "Relu"), everything("rest", fallback=True))

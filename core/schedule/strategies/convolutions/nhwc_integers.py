@@ -128,11 +128,11 @@ class _Depthwise:
 
 def _analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> _Depthwise | None:
     found = convolution_of(epilogue.anchor)
-    if found is None or not found.window.is_depthwise or not found.window.stores_channels_last:
+    if found is None:
         return None
     anchor, shape, pixel, weight = found.anchor, found.shape, found.pixel, found.weight
     reduction = anchor.reduction
-    if reduction is None or anchor.epilogue is not None or anchor.value.type.dtype != "int32":
+    if reduction is None or anchor.epilogue is not None:
         return None
     source = found.weights(kernel, (anchor, *epilogue.followers), "int32")
     if source is None or not isinstance(weight, Cast) or any(load.buffer is source for load in loads(pixel)):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 from onnx import parser
 
 import graft
+from graft.core.graph.view import NodeView
+from graft.core.operators.definition import checks
 from graft.errors import ModelError
 
 IMAGE = "float[2,4,3,3] x"
@@ -108,3 +111,72 @@ def test_inputs_that_contradict_each_other_are_refused(name: str) -> None:
 @pytest.mark.parametrize(("inputs", "node"), FITTING)
 def test_inputs_that_fit_or_are_not_known_are_taken(inputs: str, node: str) -> None:
     load(inputs, node)
+
+
+IN_FOUR = "is out of range: an axis of a tensor of rank 4 is in [-4, 3]"
+ATTRIBUTES = (
+    (checks.axis(), "axis = -4", None),
+    (checks.axis(), "axis = 3", None),
+    (checks.axis(), "axis = 4", f"axis 4 {IN_FOUR}"),
+    (checks.axis(), "axis = -5", f"axis -5 {IN_FOUR}"),
+    (checks.axis(past=1), "axis = 4", None),
+    (checks.axis(past=1), "axis = 5", "axis 5 is out of range: an axis of a tensor of rank 4 is in [-4, 4]"),
+    (checks.axis(more=1), "axis = -5", None),
+    (checks.axis(), "other = 9", None),
+    (checks.axis(default=9), "other = 9", f"axis 9 {IN_FOUR}"),
+    (checks.axes("axes"), "axes = [0, -1]", None),
+    (checks.axes("axes"), "axes = [0, 4]", f"axis 4 {IN_FOUR}"),
+    (checks.axes("axes"), "axes = [3, -1]", "axes [3, -1] name one axis twice"),
+    (checks.axes("axes", more=True), "axes = [5, -6]", None),
+    (checks.axes("axes", more=True), "axes = [4, 6]",
+     "axis 6 is out of range: an axis of a tensor of rank 6 is in [-6, 5]"),
+    (checks.axes("axes"), "other = 1", None),
+    (checks.axes(1), "other = 1", None),
+    (checks.at_least(0, "e", "f"), "f = 0.0", None),
+    (checks.at_least(0, "e", "f"), "e = 1.0, f = -0.5", "f is -0.5, where at least 0 is expected"),
+    (checks.at_least(1, "e"), "e = [1, 0]", "e is [1, 0], where at least 1 is expected"),
+    (checks.one_of("mode", "a", "b"), 'mode = "b"', None),
+    (checks.one_of("mode", "a", "b"), "other = 1", None),
+    (checks.one_of("mode", "a", "b"), 'mode = "c"', "mode is 'c', where one of 'a', 'b' is expected"),
+    (checks.divides("groups", 1), "groups = 1", None),
+    (checks.divides("groups", 1), "groups = 3", None),
+    (checks.divides("groups", 1), "other = 4", None),
+    (checks.divides("groups", 4), "groups = 4", None),
+    (checks.divides("groups", 1), "groups = 0", "groups is 0, where at least 1 is expected"),
+    (checks.divides("groups", 1), "groups = 4", "groups 4 does not fit axis 1 of extent 6, which 4 must divide"),
+    (checks.divides("groups", 1, lambda n: n * n), "groups = 2",
+     "groups 2 does not fit axis 1 of extent 6, which 4 must divide"),
+)  # fmt: skip
+"""A check, the attributes of a node whose first input is ``[2, 6, 3, n]``, and the fault."""
+
+
+def node(attributes: str, inputs: str = "x", shape: str = "[2,6,3,n]") -> NodeView:
+    own = f'<ir_version: 10, opset_import: ["own" : 1]> g (float{shape} x) => (float y)'
+    constants = "<int64[1] past = {4}, int64[0] none = {}, int64[2] twice = {1, -3}>"
+    text = f"{own} {constants} {{ y = own.Any <{attributes}> ({inputs}) }}"
+    return NodeView(ir.from_proto(parser.parse_model(text)).graph[0])
+
+
+@pytest.mark.parametrize(("check", "attributes", "fault"), ATTRIBUTES)
+def test_attributes_are_checked_against_the_first_input(
+    check: checks.Fault, attributes: str, fault: str | None
+) -> None:
+    assert check(node(attributes)) == fault
+
+
+def test_a_scalar_has_one_axis_and_an_unknown_rank_has_any() -> None:
+    assert checks.AXIS(node("axis = -1", shape="")) is None
+    assert checks.AXIS(node("axis = 1", shape="")) == (
+        "axis 1 is out of range: an axis of a tensor of rank 0 is in [-1, 0]"
+    )
+    for fault in (checks.AXIS, checks.axes("axes"), checks.divides("axis", 0)):
+        assert fault(node("axis = 9, axes = [9]", shape="[]")) is None
+        assert fault(node("axis = 9, axes = [9]", "")) is None
+
+
+def test_axes_in_a_constant_input_are_checked_where_they_are_known() -> None:
+    for fault in (checks.axes(1), checks.constant_axis(1)):
+        assert fault(node("k = 1", "x, past")) == f"axis 4 {IN_FOUR}"
+        for unknown in ("x, x", "x, none", "x"):
+            assert fault(node("k = 1", unknown)) is None
+    assert checks.axes(1)(node("k = 1", "x, twice")) == "axes [1, -3] name one axis twice"

@@ -19,8 +19,9 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.collapse import collapse_rows
 from graft.core.schedule.loops.inline import reordered
 from graft.core.schedule.selection.select import schedule
-from graft.core.tensor_ir.ir import Buffer, Stage
+from graft.core.tensor_ir.ir import Buffer, Let, Stage
 from graft.core.tensor_ir.verifying.verifier import verify
+from graft.core.tensor_ir.visit import walk_statements
 from tests.core.schedule.convolutions import outputs_of
 
 VNNI = target_named("x86-64-v4+avx512vnni")
@@ -109,6 +110,19 @@ def test_depthwise_convolutions_of_any_shape_are_vectors_of_channels(
     attributes = {"strides": [stride] * 2, "dilations": [dilation, 1], "group": channels}
     kernel, arrays = convolution((1, *size, channels), (channels, 1, *window), **attributes)
     assert check(kernel, arrays, target) == "depthwise_integers_nhwc"
+
+
+@pytest.mark.parametrize(("window", "is_taken"), [((7, 7), True), ((5, 10), False)])
+def test_windows_are_written_out_up_to_a_size(window: tuple[int, int], is_taken: bool) -> None:
+    kernel, arrays = convolution((1, 8, 11, 3), (3, 1, *window), group=3)
+    assert (check(kernel, arrays, VNNI) == "depthwise_integers_nhwc") == is_taken
+
+
+@pytest.mark.parametrize(("window", "are_held"), [((3, 3), True), ((2, 5), False)])
+def test_the_weights_of_small_windows_are_loaded_once_for_a_row(window: tuple[int, int], are_held: bool) -> None:
+    kernel, _ = convolution((1, 8, 11, 3), (3, 1, *window), group=3)
+    statements = walk_statements(schedule(kernel, VNNI).function.body)
+    assert any(isinstance(one, Let) and one.variable.name.startswith("w") for one in statements) == are_held
 
 
 @pytest.mark.parametrize("weights", [(8, 2, 3, 3), (4, 2, 1, 1)])

@@ -89,12 +89,15 @@ def test_a_backend_that_got_nothing_for_want_of_a_pattern_says_what_came_nearest
     assert [row.reasons["other"].code for row in plan.placements] == ["no-pattern"] * 2
 
 
-def test_a_backend_that_is_asked_what_came_nearest_keeps_its_own_refusals() -> None:
+def test_a_backend_that_is_asked_what_came_nearest_keeps_its_own_refusals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = small("m = MatMul(x, w)\ny = Relu(m)", "float[3,3] x, float[3,3] w", "float[3,3] y")
     pattern = is_op("Relu")(is_op("MatMul")(wildcard(), is_constant()))
     backends = [toy("npu", patterns=[Composite("npu.group", pattern)]), everything()]
     refusals = {("m", "npu"): Reject("compile-failed", "no"), ("y", "rest"): Reject("compile-failed", "never")}
     plan = partition(model, backends, refusals=refusals).plan
+    monkeypatch.setattr(problem_module, "MergeRegions", None)  # no regions are made to ask
     assert plan["m"].reasons["npu"].text == "no"
     assert plan["y"].reasons["npu"].code == "constant-required"
     assert plan["y"].reasons["rest"].text == "never"

@@ -64,7 +64,9 @@ void graft_cuda_release(CudaDevice *device, CudaAddress address) {
     return;
   }
   pthread_mutex_lock(&device->capture); /* nothing waits for a device while a stream of it is captured */
-  driver->synchronize_all();
+  CudaResult result = driver->synchronize_all();
   pthread_mutex_unlock(&device->capture);
-  driver->free_to_pool(address, device->memory_stream);
+  if (!result) { /* otherwise it may be in use yet: it stays allocated, and nobody gets it */
+    driver->free_to_pool(address, device->memory_stream);
+  }
 }

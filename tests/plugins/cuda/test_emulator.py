@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +21,7 @@ from graft.plugins.cuda import emulator_module
 from graft.plugins.cuda.backend import CudaEmulator
 from graft.plugins.cuda.machines import SM_80
 
+ROOT = Path(__file__).parents[3]
 X = np.arange(64, dtype=np.float32)
 REVERSED = """
 function reverse(x: float32[64]) -> (y: float32[64]) {
@@ -48,6 +54,22 @@ def test_the_order_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
     for seed in range(8):
         monkeypatch.setenv("GRAFT_EMULATOR_SEED", str(seed))
         np.testing.assert_array_equal(run(REVERSED, X), X.reshape(2, 32)[:, ::-1].reshape(-1))
+
+
+FORTIFIED = """
+import numpy as np
+from tests.plugins.cuda.test_emulator import REVERSED, run
+x = np.arange(64, dtype=np.float32)
+assert (run(REVERSED, x) == x.reshape(2, 32)[:, ::-1].reshape(-1)).all()
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler to fortify with")
+def test_a_compiler_that_fortifies_makes_an_emulator_that_runs() -> None:
+    """As some distributions' compilers do unasked: a fortified longjmp ends the process (it leaves a stack)."""
+    environment = {**os.environ, "CC": "cc -D_FORTIFY_SOURCE=2"}
+    done = subprocess.run([sys.executable, "-c", FORTIFIED], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def fault(text: str, *inputs: np.ndarray) -> str:

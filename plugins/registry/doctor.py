@@ -199,6 +199,8 @@ def _nodes(backend: FencedBackend) -> Iterator[NodeView]:
     images = (row.name for row in OPERATORS if IMAGES & row.traits)
     for operator in dict.fromkeys((*PROBES, *images, *named)):
         try:
+            if any(attribute.required for attribute in onnx.defs.get_schema(operator).attributes.values()):
+                continue
             yield NodeView(_probe(operator))
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, onnx.defs.SchemaError):
             continue

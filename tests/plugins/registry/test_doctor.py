@@ -38,6 +38,14 @@ def test_a_predicate_that_raises_is_an_error(tmp_path):
     assert finding.trace.endswith("ZeroDivisionError: division by zero\n")
 
 
+def test_no_operator_is_probed_without_an_attribute_that_it_needs(tmp_path):
+    text = "import onnx\n" + backend() + COMPILES + "    def supports(self, node):\n"
+    text += "        for one in onnx.defs.get_schema(node.op_type).attributes.values():\n"
+    text += "            assert not one.required or node.attribute(one.name) is not None\n"
+    text += "        return True\n"
+    assert examine(manager_of(tmp_path, npu=text)) == []
+
+
 def test_a_misspelt_operator_is_an_error(tmp_path):
     text = "import graft\n" + backend() + COMPILES
     text += "    @graft.supports('Matmul')\n    def product(self, node): return True\n"

@@ -19,6 +19,7 @@ from graft.compiler.request import Backends, Request, listed, plugins
 from graft.compiler.specialize import Specialize, combinations, label_of, specialized
 from graft.compiler.stitching.most_memory import MEMORIES, Memory
 from graft.core.affine.expressions import ANY
+from graft.core.data_stack import with_room_for_frames
 from graft.core.graph.dimensions import Dims, ranges_of
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
@@ -113,6 +114,7 @@ def plan(
     return partitioned(model, request).plan
 
 
+@with_room_for_frames
 def partitioned(model: Source, request: Request) -> Partitioned:
     """Partition as `plan` does and return the partitioned model too."""
     chosen, placement, options = request.chosen(), request.placement(), request.options()
@@ -264,6 +266,7 @@ def program_of(
     return loaded(description, threads, loaders, isolation, {one.name: one.secret_options for one in given})
 
 
+@with_room_for_frames
 def compile_model(model: Source, request: Request) -> CompiledModel:
     """Compile as `compile` does and return everything on the way: description, plan, models, times."""
     started = perf_counter()

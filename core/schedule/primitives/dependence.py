@@ -56,11 +56,12 @@ class Conflict:
             return False
         store = self.first.statement
         match store.value:
-            case ir.Binary(operator, ir.Load(buffer, indices), term) if (
+            case ir.Binary(operator, ir.Load(buffer, indices, None), term) if (
                 buffer is store.buffer and indices == store.indices
             ):
                 exact = operator in ("min", "max") or (operator in ("add", "mul") and not store.value.type.is_float)
-                return exact and not store.value.type.is_custom and all(one.buffer is not buffer for one in loads(term))
+                others = loads(term, *indices, *(() if store.mask is None else (store.mask,)))
+                return exact and not store.value.type.is_custom and all(one.buffer is not buffer for one in others)
         return False
 
     def __str__(self) -> str:
@@ -98,14 +99,14 @@ def conflicts(body: ir.Statement, chain: Sequence[ir.For], simplifier: Simplifie
     """
     parts = list(walk_statements(body))
     moving = _Moving.of([*chain, *parts], simplifier)
-    divisions = _divisions(parts)
+    parted = divisions(parts)
     known = [(one, one.forms(simplifier)) for one in accesses(body, _written(parts))]
     for number, (first, forms) in enumerate(known):
         for second, others in known[number:]:
             if first.buffer is second.buffer and (first.writes or second.writes):
                 distance = _distance(forms, others, moving)
                 if distance is not None:
-                    _note_fused(divisions, distance, moving)
+                    _note_fused(parted, distance, moving)
                     yield Conflict(first, second, {loop.variable: distance[loop.variable] for loop in chain})
 
 
@@ -277,7 +278,7 @@ def _note(
     return bool(met)
 
 
-def _divisions(parts: Sequence[ir.Statement]) -> list[tuple[ir.Variable, ir.Expression, int, int]]:
+def divisions(parts: Sequence[ir.Statement]) -> list[tuple[ir.Variable, ir.Expression, int, int]]:
     """Return variables that are parts of a fused loop (`delinearize`), each with the whole, the divisor and the width.
 
     The width is 0 for all that is above the divisor.

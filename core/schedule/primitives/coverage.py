@@ -46,10 +46,17 @@ def _counts(path: Sequence[ir.Statement], simplifier: Simplifier) -> dict[ir.Var
         extent, below = counts.pop(whole), 1
         for variable, other, divisor, width in parts:
             if other is whole and divisor == below:
-                top = simplifier(ir.Binary("div", extent, ir.Constant(divisor, extent.type)))
-                counts[variable] = ir.Constant(width, extent.type) if width else top
+                counts[variable] = ir.Constant(width, extent.type) if width else _quotient(extent, divisor, simplifier)
                 below *= width
     return counts
+
+
+def _quotient(extent: ir.Expression, divisor: int, simplifier: Simplifier) -> ir.Expression:
+    form = simplifier.form(extent)
+    if form.constant % divisor or any(factor % divisor for factor in form.terms.values()):
+        return simplifier(ir.Binary("div", extent, ir.Constant(divisor, extent.type)))
+    terms = {number: factor // divisor for number, factor in form.terms.items()}
+    return simplifier.build(Linear(form.constant // divisor, terms))
 
 
 def _cuts_outside(

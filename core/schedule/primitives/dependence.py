@@ -19,6 +19,9 @@ Distance: TypeAlias = Mapping[ir.Variable, int | None]
 MOST_POINTS = 256
 """Points at which an index that is no sum of loops, such as ``min(8 * i, 25)``, is looked at one by one."""
 
+ENDLESS = 1 << 62
+"""Iterations of a loop whose extent has no bound."""
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -237,10 +240,10 @@ def _solve(one: Linear[int], other: Linear[int], found: dict[ir.Variable, int | 
         distance, bounds = found[atom], moving.simplifier.ranges.get(atom)
         if factor == second and distance is not None:
             low, high = low - factor * distance, high - factor * distance
+        elif factor == second:
+            unknown[number] = (factor, ENDLESS if bounds is None else bounds[1] - bounds[0])
         elif bounds is None:
             return True
-        elif factor == second:
-            unknown[number] = (factor, bounds[1] - bounds[0])
         else:
             ends = [left * factor - right * second for left in bounds for right in bounds]
             low, high = low + min(ends), high + max(ends)
@@ -255,7 +258,7 @@ def _solve(one: Linear[int], other: Linear[int], found: dict[ir.Variable, int | 
             not isinstance(atom, ir.Variable) and not _note(moving.values(number) or (), possible, found)
         ):
             return False
-        if len(possible) != 1:
+        if possible.stop - possible.start > 1:
             return True
         if isinstance(atom, ir.Variable):
             found[atom] = possible[0]

@@ -1,6 +1,7 @@
 """Random lists of steps over names that a function has, and the check that those that are taken keep the result."""
 
 import random
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -9,8 +10,9 @@ from graft.core.schedule.primitives.step import Step, loops
 from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.interpreting.interpreter import run_function
+from graft.core.tensor_ir.interpreting.machine_arithmetic import Extern
 from graft.core.tensor_ir.rewriting.simplify import simplify_statement
-from graft.core.tensor_ir.visit import loads, statement_expressions, walk_statements
+from graft.core.tensor_ir.visit import buffers_read, loads, statement_expressions, walk_statements
 from graft.errors import ScheduleError
 
 
@@ -19,55 +21,72 @@ def random_step(draw: random.Random, function: ir.Function, number: int) -> str:
     known = loops(function.body)
     loop = draw.choice(known)
     one, other, third = loop.variable.name, draw.choice(known).variable.name, draw.choice(known).variable.name
-    chain = [name.variable.name for name in known if name is loop or loop in loops(name.body)][-3:]
-    factor, reads, writes = draw.randint(1, 5), _used(loop, False), _used(loop, True)
-    read, written, before = (draw.choice(among) if among else "none" for among in (reads, writes, _before(function)))
     v, w, u = f"v{number}", f"w{number}", f"u{number}"
-    rows = (
-        (3, f"split {one} {factor} -> {v} {w}"),
-        (2, f"split {one} {factor} -> {v} {w} tail {u}"),
-        (3, f"reorder {' '.join(chain[::-1])}"),
-        (1, f"reorder {one} {other}"),
-        (1, f"reorder {one} {other} {third}"),
-        (2, f"fuse {' '.join(chain)} -> {v}"),
-        (2, f"vectorize {one}"),
-        (1, f"unroll {one}"),
-        (1, f"jam {one}"),
-        (1, f"parallel {one}"),
-        (1, f"bind {one} level{number}"),
-        (3, f"cache_read {read} at {one} in scratch -> {v}"),
-        (3, f"cache_write {written} at {one} in scratch -> {v}"),
-        (1, f"compute_at {read} at {one}"),
-        (3, "compute_at {} at {}".format(*before) if before != "none" else f"unroll {one}"),
-        (2, f"pipeline {one} {written}"),
-    )
-    return draw.choices([row for _, row in rows], [weight for weight, _ in rows])[0]
+    row = draw.choices([row for _, row in ROWS], [weight for weight, _ in ROWS])[0]
+    chain = [name.variable.name for name in known if loop in loops(name)][-3:]
+    made, at = _before(draw, function) if "{made}" in row else ("", "")
+    return row.format(
+        one=one, other=other, third=third, v=v, w=w, u=u, factor=draw.randint(1, 5), made=made, at=at,
+        chain=" ".join(chain), turned=" ".join(chain[::-1]),
+        read=_used(draw, loop, False) if "{read}" in row else "",
+        written=_used(draw, loop, True) if "{written}" in row else "",
+    )  # fmt: skip
 
 
-def _used(statement: ir.Statement, writes: bool) -> list[str]:
-    """Return the names of buffers that a statement reads or writes, with those that it allocates."""
+ROWS = (
+    (3, "split {one} {factor} -> {v} {w}"),
+    (2, "split {one} {factor} -> {v} {w} tail {u}"),
+    (3, "reorder {turned}"),
+    (1, "reorder {one} {other}"),
+    (1, "reorder {one} {other} {third}"),
+    (2, "fuse {chain} -> {v}"),
+    (2, "vectorize {one}"),
+    (1, "unroll {one}"),
+    (1, "jam {one}"),
+    (1, "parallel {one}"),
+    (1, "bind {one} level{v}"),
+    (3, "cache_read {read} at {one} in scratch -> {v}"),
+    (3, "cache_write {written} at {one} in scratch -> {v}"),
+    (1, "compute_at {read} at {one}"),
+    (3, "compute_at {made} at {at}"),
+    (2, "pipeline {one} {written}"),
+)
+"""How often a step is drawn, and its text: ``read`` and ``written`` are buffers of the loop ``one``."""
+
+
+def _used(draw: random.Random, statement: ir.Statement, writes: bool) -> str:
+    """Return the name of a buffer that a statement writes or reads."""
     parts = list(walk_statements(statement))
     if writes:
-        return list(dict.fromkeys(one.buffer.name for one in parts if isinstance(one, ir.Store)))
-    return list(dict.fromkeys(load.buffer.name for one in parts for load in loads(*statement_expressions(one))))
+        found = [one.buffer.name for one in parts if isinstance(one, ir.Store)]
+    else:
+        found = [load.buffer.name for one in parts for load in loads(*statement_expressions(one))]
+    return draw.choice(found) if found else "none"
 
 
-def _before(function: ir.Function) -> list[tuple[str, str]]:
-    """Return what a nest computes with the loops behind that use it."""
-    found: list[tuple[str, str]] = []
-    for block in (one for one in walk_statements(function.body) if isinstance(one, ir.Block)):
-        for number, one in enumerate(block.statements):
-            made = _used(one, True)
-            for later in block.statements[number + 1 :]:
-                for loop in loops(later):
-                    found += [(name, loop.variable.name) for name in made if name in _used(loop, False)]
-    return found
+def _before(draw: random.Random, function: ir.Function) -> tuple[str, str]:
+    """Return what a statement of a block writes, and a loop in a later one that reads it."""
+    blocks = [one.statements for one in walk_statements(function.body) if isinstance(one, ir.Block) and one.statements]
+    if not blocks:
+        return "none", "none"
+    statements = draw.choice(blocks)
+    at = draw.randrange(max(1, len(statements) - 1))
+    made = _used(draw, statements[at], True)
+    readers = [
+        loop.variable.name
+        for one in statements[at + 1 :]
+        for loop in loops(one)
+        if any(buffer.name == made for buffer in buffers_read(loop))
+    ]
+    return made, draw.choice(readers) if readers else "none"
 
 
 def random_schedule(draw: random.Random, function: ir.Function, length: int) -> tuple[ir.Function, list[Step], int]:
     """Return the function after those of ``length`` random steps that can be taken, these, and how many cannot."""
     taken: list[Step] = []
     for number in range(length):
+        if not loops(function.body):
+            break
         (step,) = parse_schedule(random_step(draw, function, number))
         try:
             function = step.apply(function)
@@ -84,6 +103,7 @@ def check_same(
     inputs: list[np.ndarray],
     expected: list[np.ndarray],
     outputs: list[tuple[int, ...]] | None = None,
+    externs: Mapping[str, Extern] | None = None,
 ) -> None:
     """Check that a function gives the results to the bit, as it stands and with its vectors and copies made."""
     kinds = {one.kind for one in walk_statements(function.body) if isinstance(one, ir.For)}
@@ -94,5 +114,5 @@ def check_same(
         simplify_statement(lower_loops(simplify_statement(function.body))),
     )
     for made in (function, lowered) if kinds & {"vector", "unrolled"} else (function,):
-        for got, wanted in zip(run_function(made, inputs, outputs), expected, strict=True):
+        for got, wanted in zip(run_function(made, inputs, outputs, externs), expected, strict=True):
             assert got.dtype == wanted.dtype and got.tobytes() == wanted.tobytes(), f"{got} is not {wanted}, of\n{made}"

@@ -49,6 +49,9 @@ class Split(Step):
             self.fail(f"'{self.loop}' is {loop.kind} already; split it before")
         if self.factor < 1:
             self.fail("the factor is less than 1")
+        read = {load.buffer for load in loads(loop.extent)}
+        if any(one.writes and one.buffer in read for one in accesses(loop.body)):
+            self.fail(f"'{self.loop}' writes what its extent is read from")
         names = (self.outer, self.inner, *self.tail)
         outer, inner, *tail = fresh(self, function.body, *names, instead=(self.loop,))
         place = combine("add", combine("mul", outer, self.factor), inner)

@@ -63,6 +63,7 @@ def region_of(
 ) -> Region:
     """Return the region of a buffer that a statement touches while the loops around it, but ``moving``, stand still."""
     inner = {one.variable for one in visit.walk_statements(body) if isinstance(one, ir.For | ir.Let)} | set(moving)
+    changing = {one.buffer for one in visit.walk_statements(body) if isinstance(one, ir.Store | ir.Allocate)}
     touched = [one.indices for one in accesses(body) if one.buffer is buffer]
     if not touched:
         step.fail(f"'{buffer.name}' is not used there")
@@ -72,7 +73,7 @@ def region_of(
         low = high = 0
         for indices in touched:
             form = simplifier.form(simplifier(indices[dimension])) if indices is not None else Linear(lanes=0)
-            still, least, most = _parted(step, form, inner, simplifier, buffer)
+            still, least, most = _parted(step, form, (inner, changing), simplifier, buffer)
             difference = Linear() if base is None else still.plus(base, -1)
             if base is None:
                 base, low, high = replace(still, constant=0), least + still.constant, most + still.constant
@@ -82,16 +83,32 @@ def region_of(
                 low = min(low, difference.constant + least)
                 high = max(high, difference.constant + most)
         assert base is not None, buffer.name
+        whole = simplifier(buffer.shape[dimension])
+        if isinstance(whole, ir.Constant) and high - low >= whole.value:  # no more is ever touched
+            base, low, high = Linear(), 0, max(1, int(whole.value)) - 1
         begins.append(simplifier.build(base.plus(Linear(low))))
         sizes.append(high - low + 1)
     return Region(buffer, tuple(begins), tuple(sizes))
 
 
 def _parted(
-    step: Step, form: Linear[int], inner: Collection[ir.Variable], simplifier: Simplifier, buffer: ir.Buffer
+    step: Step,
+    form: Linear[int],
+    inside: tuple[Collection[ir.Variable], Collection[ir.Buffer]],
+    simplifier: Simplifier,
+    buffer: ir.Buffer,
 ) -> tuple[Linear[int], int, int]:
-    """Return the part of an index that stands still, and the bounds of the rest."""
-    still = {n: f for n, f in form.terms.items() if visit.free_variables(simplifier.atom(n)).isdisjoint(inner)}
+    """Return the part of an index that stands still, and the bounds of the rest.
+
+    ``inside`` are the variables, and the buffers whose contents, the rest is made of.
+    """
+    inner, changing = inside
+    atoms = {number: simplifier.atom(number) for number in form.terms}
+    still = {
+        number: form.terms[number]
+        for number, atom in atoms.items()
+        if visit.free_variables(atom).isdisjoint(inner) and all(one.buffer not in changing for one in visit.loads(atom))
+    }
     moving = {number: factor for number, factor in form.terms.items() if number not in still}
     bounds = simplifier.interval(simplifier.build(Linear(0, moving))) if moving else (0, 0)
     if bounds is None or form.lanes != 1:

@@ -109,3 +109,14 @@ def test_a_parallel_loop_moves_outwards_where_its_iterations_stay_apart_alone():
     with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
         apply_schedule(parse_function(text), "reorder p k")
     apply_schedule(parse_function(text.replace("y[k, p]", "y[k, p + 1]")), "reorder p k")
+
+
+@pytest.mark.parametrize("tail", ["", " tail i2"])
+def test_a_loop_that_changes_its_own_extent_stays_whole(tail):
+    function = parse_function("""function f(x: int32[4]) -> (n: int32[1]) {
+      n[0] = x[0]
+      serial i < cast<int64>(n[0]) { n[0] = n[0] - int32(1) }
+    }""")
+    message = f"cannot 'split i 2 -> i0 i1{tail}': 'i' writes what its extent is read from"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, f"split i 2 -> i0 i1{tail}")

@@ -153,3 +153,32 @@ def test_a_copy_of_more_than_is_used_touches_nothing_that_a_parallel_iteration_w
     step = step.replace("at k", "at o")
     with pytest.raises(ScheduleError, match=f"^cannot '{step}': iterations of 'i' would {what}$"):
         apply_schedule(function, step)
+
+
+@pytest.mark.parametrize(("dtype", "place"), [("int64", "r[0]"), ("int32", "cast<int64>(r[0])")])
+def test_a_copy_is_made_of_a_place_that_is_read_where_it_has_bounds(dtype, place):
+    function = parse_function(f"""function f(x: float32[4], s: {dtype}[4]) -> (y: float32[4]) {{
+      serial i < 4 {{
+        allocate r: {dtype}[1] in scratch
+        r[0] = s[i]
+        y[i] = x[{place}]
+      }}
+    }}""")
+    step = "cache_read x at i in scratch -> near"
+    if dtype == "int64":
+        with pytest.raises(ScheduleError, match=f"^cannot '{step}': the places in 'x' that are used have no bounds$"):
+            apply_schedule(function, step)
+        return
+    x, s = np.arange(4, dtype=np.float32), np.int32([3, 0, 2, 1])
+    np.testing.assert_array_equal(run_function(apply_schedule(function, step), [x, s])[0], x[s])
+
+
+def test_a_copy_is_not_greater_than_its_buffer():
+    stages, function = nest("""
+    input x: float32[5]
+    stage y: float32[9] at (i) = x[i / 2]
+    """)
+    copied = apply_schedule(function, "split i 16 -> i0 i1\ncache_read x at i0 in scratch -> near")
+    (near,) = [one.buffer for one in walk_statements(copied.body) if isinstance(one, Allocate)]
+    assert [int(extent.value) for extent in near.shape] == [5]
+    check(stages, copied)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graft.core.schedule.primitives.dependence import carried
-from graft.core.schedule.primitives.step import Step, bounded, constant_extent, find, with_body, with_loop
+from graft.core.schedule.primitives.step import Step, around, bounded, constant_extent, find, with_body, with_loop
 from graft.core.schedule.primitives.vectorize import jammed, lower_loops
 from graft.core.tensor_ir.ir import Allocate, Barrier, Buffer, CallExtern, For, Function, Issue, Let, LoopKind
 from graft.core.tensor_ir.visit import free_variables, loads, statement_expressions, walk_expressions, walk_statements
@@ -91,6 +91,11 @@ class Bind(_Independent):
 
     def change(self, function: Function) -> Function:
         """Return the function with a bound loop."""
+        loop = find(self, function.body, self.loop)
+        nest = (*around(function.body, loop.variable), *walk_statements(loop.body))
+        taken = [one.variable.name for one in nest if isinstance(one, For) and one.binding == self.level]
+        if taken:
+            self.fail(f"'{taken[0]}', in one nest with it, is bound to '{self.level}' already")
         return _with_kind(self, function, find(self, function.body, self.loop), "parallel", self.level)
 
 

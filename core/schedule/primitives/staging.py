@@ -84,8 +84,9 @@ def region_of(
                 high = max(high, difference.constant + most)
         assert base is not None, buffer.name
         whole = simplifier(buffer.shape[dimension])
-        if isinstance(whole, ir.Constant) and high - low >= whole.value:  # no more is ever touched
-            base, low, high = Linear(), 0, max(1, int(whole.value)) - 1
+        is_told = not any(visit.loads(indices[dimension]) for indices in touched if indices is not None)
+        if not is_told and isinstance(whole, ir.Constant) and high - low >= whole.value > 0:
+            base, low, high = Linear(), 0, int(whole.value) - 1  # what data say leads nowhere else
         begins.append(simplifier.build(base.plus(Linear(low))))
         sizes.append(high - low + 1)
     return Region(buffer, tuple(begins), tuple(sizes))

@@ -24,9 +24,11 @@ def random_step(draw: random.Random, function: ir.Function, number: int) -> str:
     v, w, u = f"v{number}", f"w{number}", f"u{number}"
     row = draw.choices([row for _, row in ROWS], [weight for weight, _ in ROWS])[0]
     chain = [name.variable.name for name in known if loop in loops(name)][-3:]
+    bound = [name.variable.name for name in known if name.binding and loop in loops(name)][1:]
     made, at = _before(draw, function) if "{made}" in row else ("", "")
     return row.format(
         one=one, other=other, third=third, v=v, w=w, u=u, factor=draw.randint(1, 5), made=made, at=at,
+        level=draw.choice(("block.x", "block.y", "thread.x", "thread.y")), by=f" by {' '.join(bound)}" if bound else "",
         chain=" ".join(chain), turned=" ".join(chain[::-1]),
         read=_used(draw, loop, False) if "{read}" in row else "",
         written=_used(draw, loop, True) if "{written}" in row else "",
@@ -44,8 +46,9 @@ ROWS = (
     (1, "unroll {one}"),
     (1, "jam {one}"),
     (1, "parallel {one}"),
-    (1, "bind {one} level{v}"),
-    (3, "cache_read {read} at {one} in scratch -> {v}"),
+    (2, "bind {one} {level}"),
+    (2, "cache_read {read} at {one} in scratch -> {v}"),
+    (1, "cache_read {read} at {one} in scratch -> {v}{by}"),
     (3, "cache_write {written} at {one} in scratch -> {v}"),
     (1, "compute_at {read} at {one}"),
     (3, "compute_at {made} at {at}"),

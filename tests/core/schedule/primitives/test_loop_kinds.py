@@ -71,3 +71,12 @@ def test_a_loop_inside_of_a_vector_is_none_of_its_own(step):
     with pytest.raises(ScheduleError) as caught:
         inner.apply(vectorize.apply(function))
     assert caught.value.message == (f"cannot '{step}': 'j' is inside of 'i', whose iterations are the lanes of vectors")
+
+
+@pytest.mark.parametrize("steps", ["bind i block.x\nbind j block.x", "bind j block.x\nbind i block.x"])
+def test_loops_in_each_other_are_bound_to_levels_of_their_own(steps):
+    _, function = SUBJECTS["chain"](2, 3, 1)
+    bound, step = "ij" if steps.startswith("bind i") else "ji", steps.splitlines()[1]
+    message = f"cannot '{step}': '{bound[0]}', in one nest with it, is bound to 'block.x' already"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, steps)

@@ -171,14 +171,3 @@ def test_a_copy_is_made_of_a_place_that_is_read_where_it_has_bounds(dtype, place
         return
     x, s = np.arange(4, dtype=np.float32), np.int32([3, 0, 2, 1])
     np.testing.assert_array_equal(run_function(apply_schedule(function, step), [x, s])[0], x[s])
-
-
-def test_a_copy_is_not_greater_than_its_buffer():
-    stages, function = nest("""
-    input x: float32[5]
-    stage y: float32[9] at (i) = x[i / 2]
-    """)
-    copied = apply_schedule(function, "split i 16 -> i0 i1\ncache_read x at i0 in scratch -> near")
-    (near,) = [one.buffer for one in walk_statements(copied.body) if isinstance(one, Allocate)]
-    assert [int(extent.value) for extent in near.shape] == [5]
-    check(stages, copied)

@@ -191,6 +191,29 @@ class Clip(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class Guard(Step):
+    """Leaves out the terms of sums into a buffer of which a mask makes a factor zero, by a condition, as `Clip` does.
+
+    For loops that are unrolled: there the condition is known.
+    """
+
+    form = "guard {buffer}"
+    buffer: str
+
+    def change(self, function: ir.Function) -> ir.Function:
+        """Return the function with conditions in the place of masks."""
+
+        def rule(one: ir.Statement) -> ir.Statement:
+            if not isinstance(one, ir.Store) or one.buffer.name != self.buffer:
+                return one
+            found = list(dict.fromkeys(known for load in _factors(one) for known in conjuncts(load.mask)))
+            condition = b.all_of(found)
+            return one if condition is None else ir.If(condition, without(one, found))
+
+        return with_body(function, visit.map_statement(function.body, lambda expression: expression, rule))
+
+
+@dataclass(frozen=True, slots=True)
 class Unswitch(Step):
     """Makes two copies of a loop's body: one for iterations in which conditions on them always hold, without these.
 
@@ -280,11 +303,12 @@ def _leaves(
             own = [*around, *conjuncts(statement.mask)]
             masks = visit.loads(statement.value) if every else _factors(statement)
             yield [*own, *(one for load in masks for one in conjuncts(load.mask))]
-        case ir.For() | ir.Let() | ir.Block() | ir.Allocate():
-            for inner in visit.statement_children(statement):
-                yield from _leaves(inner, around, every)
         case _:
-            yield list(around)
+            inside = visit.statement_children(statement)
+            for inner in inside:
+                yield from _leaves(inner, around, every)
+            if not inside:
+                yield list(around)
 
 
 def _factors(store: ir.Store) -> list[ir.Load]:

@@ -95,8 +95,24 @@ class Reorder(Step):
     form = "reorder {order}"
     order: tuple[str, ...]
 
+    def check(self, function: Function) -> None:
+        """Check that what depends on each other stays in order."""
+        chain, after, inside, body = self._loops(function)
+        for conflict in conflicts(_sunk(inside, body), chain, bounded(function.body)):
+            if not in_order(conflict, chain, after):
+                apart = [loop.variable.name for loop in chain if conflict.distance[loop.variable] != 0]
+                self.fail(f"{conflict} is written and used again along {', '.join(map(repr, apart))}, in that order")
+
     def change(self, function: Function) -> Function:
         """Return the function with the loops in another order."""
+        chain, after, inside, body = self._loops(function)
+        new = _sunk(inside, body)
+        for loop in reversed(after):
+            new = replace(loop, body=new)
+        return with_body(function, with_loop(function.body, chain[0].variable, lambda _: new))
+
+    def _loops(self, function: Function) -> tuple[list[For], list[For], list[If | Let], Statement]:
+        """Return the loops as they are and as they are wanted, what stands between them, and their body."""
         if len(set(self.order)) != len(self.order) or len(self.order) < 2:
             self.fail("it takes the names of two or more different loops")
         chain, inside, body = perfect_nest(self, function, self.order)
@@ -107,15 +123,7 @@ class Reorder(Step):
         for loop in chain:
             if not free_variables(loop.extent).isdisjoint(own):
                 self.fail(f"the extent of '{loop.variable.name}' depends on another of them")
-        simplifier = bounded(function.body)
-        for conflict in conflicts(_sunk(inside, body), chain, simplifier):
-            if not in_order(conflict, chain, after):
-                apart = [loop.variable.name for loop in chain if conflict.distance[loop.variable] != 0]
-                self.fail(f"{conflict} is written and used again along {', '.join(map(repr, apart))}, in that order")
-        new = _sunk(inside, body)
-        for loop in reversed(after):
-            new = replace(loop, body=new)
-        return with_body(function, with_loop(function.body, chain[0].variable, lambda _: new))
+        return chain, after, inside, body
 
 
 @dataclass(frozen=True, slots=True)

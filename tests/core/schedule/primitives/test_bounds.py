@@ -56,7 +56,7 @@ def refused(text, schedule, reason):
 
 
 def test_the_text_of_each_step_is_read_back():
-    text = "overlap i 4 -> i0 i\nskew i 2 k 3 -> t\nclip k\nunswitch i0 else rest\npack w 0 16 -> p\n"
+    text = "overlap i 4 -> i0 i\nskew i 2 k 3 -> t\nclip k\nguard c\nunswitch i0 else rest\npack w 0 16 -> p\n"
     assert print_schedule(parse_schedule(text)) == text
 
 
@@ -165,6 +165,18 @@ def test_a_mask_of_what_is_no_factor_of_a_sum_is_no_bound():
     text = "function f(x: float32[9]) -> (y: float32[9]) { serial i < 9 { y[i] = x[i; i < 5] + float32(1.0) } }"
     function = parse_function(text)
     assert apply_schedule(function, "clip i") == function
+
+
+# ---- Guard ----
+
+
+def test_terms_that_a_mask_makes_zero_are_left_out_of_unrolled_loops():
+    function, inputs, expected = sliding(count=9)
+    guarded = apply_schedule(function, "guard y\nunroll i.sum\nunroll k")
+    same(guarded, inputs, expected)
+    assert str(lowered(guarded)).count("fma") == 9 * 3 - 2
+    plain = apply_schedule(function, "unroll i.sum\nunroll k")
+    assert str(lowered(plain)).count("fma") == 9 * 3
 
 
 # ---- Unswitch ----

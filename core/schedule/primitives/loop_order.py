@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -67,14 +67,22 @@ class Split(Step):
         if tail and rest != index(0):
             start = same(combine("mul", count, self.factor))
             new = Block(
-                (new, For(tail[0], rest, "serial", _renamed(loop, combine("add", start, tail[0]), tail[0].name)))
+                (
+                    new,
+                    For(
+                        tail[0],
+                        rest,
+                        "serial",
+                        renamed(loop.body, {loop.variable: combine("add", start, tail[0])}, tail[0].name),
+                    ),
+                )
             )
         return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
 
 
-def _renamed(loop: For, place: Expression, suffix: str) -> Statement:
-    """Return a copy of a loop's body at a place, whose loops have names of their own."""
-    copy = instantiate(loop.body, {loop.variable: place})
+def renamed(body: Statement, values: Mapping[Variable, Expression], suffix: str) -> Statement:
+    """Return a copy of a statement with variables replaced, whose loops have names of their own: with a suffix."""
+    copy = instantiate(body, values)
     names = {one.variable: Variable(f"{one.variable.name}.{suffix}") for one in loops(copy)}
 
     def rule(one: Statement) -> Statement:
@@ -90,8 +98,27 @@ class Reorder(Step):
     form = "reorder {order}"
     order: tuple[str, ...]
 
+    def check(self, function: Function) -> None:
+        """Check that what depends on each other stays in order."""
+        chain, after, inside, body = self._loops(function)
+        for conflict in conflicts(_sunk(inside, body), chain, bounded(function.body)):
+            if not in_order(conflict, chain, after):
+                apart = [loop.variable.name for loop in chain if conflict.distance[loop.variable] != 0]
+                self.fail(f"{conflict} is written and used again along {', '.join(map(repr, apart))}, in that order")
+            for loop in after:
+                if loop.kind == "parallel" and _meet_in(loop, conflict, after) and not _meet_in(loop, conflict, chain):
+                    self.fail(f"iterations of '{loop.variable.name}', which is parallel, would share {conflict}")
+
     def change(self, function: Function) -> Function:
         """Return the function with the loops in another order."""
+        chain, after, inside, body = self._loops(function)
+        new = _sunk(inside, body)
+        for loop in reversed(after):
+            new = replace(loop, body=new)
+        return with_body(function, with_loop(function.body, chain[0].variable, lambda _: new))
+
+    def _loops(self, function: Function) -> tuple[list[For], list[For], list[If | Let], Statement]:
+        """Return the loops as they are and as they are wanted, what stands between them, and their body."""
         if len(set(self.order)) != len(self.order) or len(self.order) < 2:
             self.fail("it takes the names of two or more different loops")
         chain, inside, body = perfect_nest(self, function, self.order)
@@ -102,18 +129,7 @@ class Reorder(Step):
         for loop in chain:
             if not free_variables(loop.extent).isdisjoint(own):
                 self.fail(f"the extent of '{loop.variable.name}' depends on another of them")
-        simplifier = bounded(function.body)
-        for conflict in conflicts(_sunk(inside, body), chain, simplifier):
-            if not in_order(conflict, chain, after):
-                apart = [loop.variable.name for loop in chain if conflict.distance[loop.variable] != 0]
-                self.fail(f"{conflict} is written and used again along {', '.join(map(repr, apart))}, in that order")
-            for loop in after:
-                if loop.kind == "parallel" and _meet_in(loop, conflict, after) and not _meet_in(loop, conflict, chain):
-                    self.fail(f"iterations of '{loop.variable.name}', which is parallel, would share {conflict}")
-        new = _sunk(inside, body)
-        for loop in reversed(after):
-            new = replace(loop, body=new)
-        return with_body(function, with_loop(function.body, chain[0].variable, lambda _: new))
+        return chain, after, inside, body
 
 
 def _meet_in(loop: For, conflict: Conflict, order: Sequence[For]) -> bool:

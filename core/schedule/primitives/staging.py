@@ -8,6 +8,8 @@ from itertools import pairwise
 from math import prod
 
 from graft.core.affine.linear import Linear
+from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
 from graft.core.schedule.primitives.coverage import covers
 from graft.core.schedule.primitives.dependence import accesses, conflicts
 from graft.core.schedule.primitives.step import (
@@ -210,6 +212,8 @@ class CacheRead(Step):
         """Return the barrier of the units, and the outermost of them."""
         path = [one for one in around(function.body, loop.variable) if isinstance(one, ir.For)]
         bound = [one for one in path if one.binding]
+        if loop.binding:
+            self.fail(f"'{self.loop}' is bound itself, so that its units do not stand together around it")
         if any(unit not in bound for unit in units):
             self.fail(f"'{self.units[0]}' and its like must be bound loops around '{self.loop}'")
         first = min(bound.index(unit) for unit in units)
@@ -314,7 +318,7 @@ class ComputeAt(Step):
         is_needed = self._check(function, path, position, makers, buffer, is_updated)
         simplifier = bounded(function.body)
         region = region_of(self, loop.body, buffer, simplifier)
-        nests = [self._moved(maker, region, simplifier, number) for number, maker in enumerate(makers)]
+        nests = [self._moved(maker, region, simplifier, is_updated) for maker in makers]
         new: ir.Statement = ir.Block((*nests, loop.body))
         if not is_updated:
             cache = region.cache(buffer.name, buffer.memory)
@@ -393,7 +397,7 @@ class ComputeAt(Step):
         if is_needed and not covers(path, region.begin, region.size, region.buffer.shape, simplifier):
             self.fail(f"iterations of '{self.loop}' may leave out elements of '{self.buffer}'")
 
-    def _moved(self, maker: ir.Statement, region: Region, simplifier: Simplifier, number: int) -> ir.Statement:
+    def _moved(self, maker: ir.Statement, region: Region, simplifier: Simplifier, is_updated: bool) -> ir.Statement:
         """Return a nest that computes the region instead of all."""
         chain: list[ir.For] = []
         inner = maker
@@ -411,13 +415,14 @@ class ComputeAt(Step):
             self.fail(f"the loops that compute '{self.buffer}' do not run over all of its dimensions")
         if any(one.buffer is region.buffer and one.indices != inner.indices for one in accesses(maker)):
             self.fail(f"elements of '{self.buffer}' are computed from others of it")
-        offsets = [ir.Variable(f"{axis.name}.at{number or ''}") for axis in axes]
+        offsets = [ir.Variable(axis.name) for axis in axes]
         for offset, size in zip(offsets, region.size, strict=True):
             simplifier.with_range(offset, (0, size - 1))
         moved = visit.substitution(dict(zip(axes, region.place(offsets), strict=True)))
         inside = region.inside(offsets, simplifier)
         body = visit.map_statement(inner, moved)
-        body = body if inside is None else ir.If(inside, body)
+        if inside is not None:
+            body = ir.If(inside, body) if is_updated else _guarded(body, region.buffer, inside, simplifier)
         for loop in reversed(chain):
             if loop.variable in axes:
                 at = axes.index(loop.variable)
@@ -434,6 +439,34 @@ def _with_inner(outer: ir.Statement, inner: ir.Statement, new: ir.Statement) -> 
 
 def _writes(statement: ir.Statement, buffer: ir.Buffer) -> bool:
     return any(one.writes for one in accesses(statement) if one.buffer is buffer)
+
+
+def _guarded(body: ir.Statement, buffer: ir.Buffer, inside: ir.Expression, simplifier: Simplifier) -> ir.Statement:
+    """Return a store to memory of its own that reads only elements that exist in other buffers, and zeros elsewhere.
+
+    Nobody reads what it stores there; so vectors of sums need no mask. Where zeros may divide it does not store.
+    """
+    assert isinstance(body, ir.Store), body
+    if any(isinstance(one, ir.Binary) and one.operator in ("div", "mod") for one in visit.walk_expressions(body.value)):
+        return ir.If(inside, body)
+
+    def rule(node: ir.Expression) -> ir.Expression:
+        if not isinstance(node, ir.Load) or node.buffer is buffer:
+            return node
+        known = [at_least_zero(one, simplifier) for one in conjuncts(node.mask)]
+
+        def holds(least: ir.Expression) -> bool:
+            bounds = simplifier.interval(simplifier(least))
+            return (bounds is not None and bounds[0] >= 0) or simplifier.form(simplifier(least)) in known
+
+        loose = set[ir.Variable]()  # on these depends an index that may leave the buffer
+        for place, extent in zip(node.indices, node.buffer.shape, strict=True):
+            if not holds(place) or not holds(combine("sub", combine("sub", extent, 1), place)):
+                loose |= visit.free_variables(place)
+        needed = [one for one in conjuncts(inside) if not loose.isdisjoint(visit.free_variables(one))]
+        return replace(node, mask=b.all_of([*conjuncts(node.mask), *needed]))
+
+    return visit.map_statement(body, visit.ExpressionMap(rule))
 
 
 def _uses(statement: ir.Statement, buffer: ir.Buffer) -> int:

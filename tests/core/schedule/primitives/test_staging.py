@@ -15,7 +15,7 @@ from tests.core.schedule.primitives.nests import check, matmul, names, nest
 def test_an_initial_value_moves_into_the_loop_that_reduces():
     stages, function = matmul()
     moved = apply_schedule(function, "compute_at c at j\nparallel i")
-    assert names(moved) == ["i", "j", "i.first.at", "j.first.at", "k"]
+    assert names(moved) == ["i", "j", "i.first", "j.first", "k"]
     check(stages, moved)
 
 
@@ -171,3 +171,11 @@ def test_a_copy_is_made_of_a_place_that_is_read_where_it_has_bounds(dtype, place
         return
     x, s = np.arange(4, dtype=np.float32), np.int32([3, 0, 2, 1])
     np.testing.assert_array_equal(run_function(apply_schedule(function, step), [x, s])[0], x[s])
+
+
+def test_units_fill_a_copy_for_a_loop_that_is_none_of_them():
+    _, function = matmul()
+    step = "cache_read a at j in shared -> s by j"
+    message = f"cannot '{step}': 'j' is bound itself, so that its units do not stand together around it"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, f"bind i block.x\nbind j thread.x\n{step}")

@@ -16,6 +16,7 @@ from graft.core.schedule.primitives.dependence import accesses, conflicts, reads
 from graft.core.schedule.primitives.loop_order import perfect_nest, renamed
 from graft.core.schedule.primitives.step import (
     Step,
+    around,
     bounded,
     combine,
     constant_extent,
@@ -153,6 +154,11 @@ class Clip(Step):
         loop = find(self, function.body, self.loop)
         if loop.kind != "serial":
             self.fail(f"'{self.loop}' is {loop.kind} already; clip it before")
+        vectors = [
+            one for one in around(function.body, loop.variable) if isinstance(one, ir.For) and one.kind == "vector"
+        ]
+        if vectors:
+            self.fail(f"'{self.loop}' is inside of '{vectors[0].variable.name}', whose lanes share its bounds")
         simplifier = bounded(function.body)
         inner = _bound_in(loop.body)
         shared: list[ir.Expression] | None = None

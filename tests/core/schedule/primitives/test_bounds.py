@@ -229,3 +229,12 @@ def test_no_tiles_overlap_where_a_loop_changes_its_extent_or_calls(body, reason)
     function = parse_function(f"function f(x: int64[8]) -> (n: int64[1]) {{ n[0] = x[0] {body} }}")
     with pytest.raises(ScheduleError, match=f"^cannot 'overlap i 4 -> a b': {reason}$"):
         apply_schedule(function, "overlap i 4 -> a b")
+
+
+def test_a_loop_that_lanes_share_is_not_clipped():
+    function = parse_function("""function f(x: float32[15]) -> (y: float32[15]) {
+      vector i < 2 { serial j < 8 { if i * 8 + j < 15 { y[i * 8 + j] = x[i * 8 + j] } } }
+    }""")
+    message = "cannot 'clip j': 'j' is inside of 'i', whose lanes share its bounds"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, "clip j")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from graft.core.schedule.primitives.dependence import conflicts, in_order
+from graft.core.schedule.primitives.dependence import Conflict, accesses, conflicts, in_order
 from graft.core.schedule.primitives.step import (
     Step,
     around,
@@ -24,7 +24,7 @@ from graft.core.schedule.primitives.step import (
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.tensor_ir.ir import Binary, Block, Expression, For, Function, If, Let, Statement, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import free_variables, map_statement, substitution
+from graft.core.tensor_ir.visit import free_variables, loads, map_statement, statement_expressions, substitution
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,9 @@ class Split(Step):
             self.fail(f"'{self.loop}' is {loop.kind} already; split it before")
         if self.factor < 1:
             self.fail("the factor is less than 1")
+        read = {load.buffer for load in loads(loop.extent)}
+        if any(one.writes and one.buffer in read for one in accesses(loop.body)):
+            self.fail(f"'{self.loop}' writes what its extent is read from")
         names = (self.outer, self.inner, *self.tail)
         outer, inner, *tail = fresh(self, function.body, *names, instead=(self.loop,))
         place = combine("add", combine("mul", outer, self.factor), inner)
@@ -102,6 +105,9 @@ class Reorder(Step):
             if not in_order(conflict, chain, after):
                 apart = [loop.variable.name for loop in chain if conflict.distance[loop.variable] != 0]
                 self.fail(f"{conflict} is written and used again along {', '.join(map(repr, apart))}, in that order")
+            for loop in after:
+                if loop.kind == "parallel" and _meet_in(loop, conflict, after) and not _meet_in(loop, conflict, chain):
+                    self.fail(f"iterations of '{loop.variable.name}', which is parallel, would share {conflict}")
 
     def change(self, function: Function) -> Function:
         """Return the function with the loops in another order."""
@@ -119,11 +125,18 @@ class Reorder(Step):
         wanted = iter(self.order)
         by_name = {loop.variable.name: loop for loop in chain}
         after = [by_name[next(wanted)] if loop.variable.name in self.order else loop for loop in chain]
-        own = {loop.variable for loop in chain}
+        own = {loop.variable for loop in chain} | {one.variable for one in inside if isinstance(one, Let)}
         for loop in chain:
             if not free_variables(loop.extent).isdisjoint(own):
                 self.fail(f"the extent of '{loop.variable.name}' depends on another of them")
         return chain, after, inside, body
+
+
+def _meet_in(loop: For, conflict: Conflict, order: Sequence[For]) -> bool:
+    """Whether iterations of a loop meet in a conflict while the loops around it stand still."""
+    around_it = order[: next(number for number, one in enumerate(order) if one.variable is loop.variable)]
+    is_still = all(conflict.distance[one.variable] in (0, None) for one in around_it)
+    return is_still and conflict.distance[loop.variable] != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +186,11 @@ def perfect_nest(step: Step, function: Function, names: tuple[str, ...]) -> tupl
         else:
             what = type(one).__name__.lower()
             step.fail(f"between '{chain[0].variable.name}' and '{_name(deepest[-1])}' stands more than loops: a {what}")
+    written = {one.buffer for one in accesses(chain[-1].body) if one.writes}
+    for one in deepest[start + 1 :]:
+        if any(load.buffer in written for load in loads(*statement_expressions(one))):
+            where = f"between '{chain[0].variable.name}' and '{chain[-1].variable.name}'"
+            step.fail(f"what stands {where} reads what the loops write")
     kinds = {loop.variable.name: loop.kind for loop in chain if loop.kind == "vector"}
     if kinds:
         step.fail(f"'{next(iter(kinds))}' is a vector already; put loops in order before")

@@ -255,7 +255,7 @@ def jammed(statement: ir.Statement, variable: ir.Variable, count: int) -> ir.Sta
 
     Loops inside run once for all copies, unless their extents differ; what is allocated inside has a place for each.
     """
-    return _Jam(variable, count).statement(statement)
+    return _Jam(variable, count).statement(statement) if count else ir.Block(())
 
 
 class _Jam:

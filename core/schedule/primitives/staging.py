@@ -432,15 +432,6 @@ class ComputeAt(Step):
         return body
 
 
-def _with_inner(outer: ir.Statement, inner: ir.Statement, new: ir.Statement) -> ir.Statement:
-    """Return a statement with one of the statements directly in it replaced."""
-    return visit.with_parts(outer, lambda expression: expression, lambda one: new if one is inner else one)
-
-
-def _writes(statement: ir.Statement, buffer: ir.Buffer) -> bool:
-    return any(one.writes for one in accesses(statement) if one.buffer is buffer)
-
-
 def _guarded(body: ir.Statement, buffer: ir.Buffer, inside: ir.Expression, simplifier: Simplifier) -> ir.Statement:
     """Return a store to memory of its own that reads only elements that exist in other buffers, and zeros elsewhere.
 
@@ -467,6 +458,15 @@ def _guarded(body: ir.Statement, buffer: ir.Buffer, inside: ir.Expression, simpl
         return replace(node, mask=b.all_of([*conjuncts(node.mask), *needed]))
 
     return visit.map_statement(body, visit.ExpressionMap(rule))
+
+
+def _with_inner(outer: ir.Statement, inner: ir.Statement, new: ir.Statement) -> ir.Statement:
+    """Return a statement with one of the statements directly in it replaced."""
+    return visit.with_parts(outer, lambda expression: expression, lambda one: new if one is inner else one)
+
+
+def _writes(statement: ir.Statement, buffer: ir.Buffer) -> bool:
+    return any(one.writes for one in accesses(statement) if one.buffer is buffer)
 
 
 def _uses(statement: ir.Statement, buffer: ir.Buffer) -> int:

@@ -204,8 +204,10 @@ def lower_loops(statement: ir.Statement) -> ir.Statement:
             count = int(inner.extent.value)
             if inner.kind == "vector" and count > 1:
                 return _Lanes(inner.variable, count, known).statement(inner.body)
-            copies = (instantiate(inner.body, {inner.variable: ir.Constant(step, INT64)}) for step in range(count))
-            return ir.Block(tuple(copies))
+            values = ({inner.variable: ir.Constant(step, INT64)} for step in range(count))
+            if any(isinstance(one, ir.For | ir.Let | ir.Allocate) for one in visit.walk_statements(inner.body)):
+                return ir.Block(tuple(instantiate(inner.body, one) for one in values))
+            return ir.Block(tuple(visit.map_statement(inner.body, visit.substitution(one)) for one in values))
         return inner
 
     return visit.map_statement(statement, lambda expression: expression, rule)

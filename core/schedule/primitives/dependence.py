@@ -128,6 +128,14 @@ def carried(body: ir.Statement, loop: ir.For, simplifier: Simplifier) -> Conflic
     return next((one for one in conflicts(body, [loop], simplifier) if one.distance[loop.variable] != 0), None)
 
 
+def reads_written(body: ir.Statement, *expressions: ir.Expression) -> bool:
+    """Whether expressions read what a statement writes or allocates, so that they are not the same before and in it."""
+    read = {load.buffer for load in loads(*expressions)}
+    parts = list(walk_statements(body)) if read else []
+    own = {one.buffer for one in parts if isinstance(one, ir.Allocate)}
+    return not read.isdisjoint(own | _written(parts))
+
+
 def _inline(variable: ir.Variable, value: ir.Expression, values: dict[ir.Variable, ir.Expression]) -> None:
     """Note what a variable stands for, unless that is a part of a fused loop."""
     if not isinstance(value, ir.Binary) or value.operator not in ("div", "mod"):

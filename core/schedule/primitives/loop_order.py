@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from graft.core.schedule.primitives.dependence import Conflict, accesses, conflicts, in_order
+from graft.core.schedule.primitives.dependence import Conflict, conflicts, in_order, reads_written
 from graft.core.schedule.primitives.step import (
     Step,
     around,
@@ -24,7 +24,7 @@ from graft.core.schedule.primitives.step import (
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.tensor_ir.ir import Binary, Block, Expression, For, Function, If, Let, Statement, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import free_variables, loads, map_statement, statement_expressions, substitution
+from graft.core.tensor_ir.visit import free_variables, map_statement, statement_expressions, substitution
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,7 @@ class Split(Step):
             self.fail(f"'{self.loop}' is {loop.kind} already; split it before")
         if self.factor < 1:
             self.fail("the factor is less than 1")
-        read = {load.buffer for load in loads(loop.extent)}
-        if any(one.writes and one.buffer in read for one in accesses(loop.body)):
+        if reads_written(loop.body, loop.extent):
             self.fail(f"'{self.loop}' writes what its extent is read from")
         names = (self.outer, self.inner, *self.tail)
         outer, inner, *tail = fresh(self, function.body, *names, instead=(self.loop,))
@@ -186,9 +185,8 @@ def perfect_nest(step: Step, function: Function, names: tuple[str, ...]) -> tupl
         else:
             what = type(one).__name__.lower()
             step.fail(f"between '{chain[0].variable.name}' and '{_name(deepest[-1])}' stands more than loops: a {what}")
-    written = {one.buffer for one in accesses(chain[-1].body) if one.writes}
     for one in deepest[start + 1 :]:
-        if any(load.buffer in written for load in loads(*statement_expressions(one))):
+        if reads_written(chain[-1].body, *statement_expressions(one)):
             where = f"between '{chain[0].variable.name}' and '{chain[-1].variable.name}'"
             step.fail(f"what stands {where} reads what the loops write")
     kinds = {loop.variable.name: loop.kind for loop in chain if loop.kind == "vector"}

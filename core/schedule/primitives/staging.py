@@ -212,6 +212,8 @@ class CacheRead(Step):
         """Return the barrier of the units, and the outermost of them."""
         path = [one for one in around(function.body, loop.variable) if isinstance(one, ir.For)]
         bound = [one for one in path if one.binding]
+        if loop.binding:
+            self.fail(f"'{self.loop}' is bound itself, so that its units do not stand together around it")
         if any(unit not in bound for unit in units):
             self.fail(f"'{self.units[0]}' and its like must be bound loops around '{self.loop}'")
         first = min(bound.index(unit) for unit in units)

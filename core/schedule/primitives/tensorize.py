@@ -6,11 +6,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
 from graft.core.machine.instructions import DOTS
+from graft.core.schedule.primitives.dependence import reads_written
 from graft.core.schedule.primitives.step import Step, combine, find, with_body, with_loop
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import children, free_variables, loads, structural_key, walk_statements
+from graft.core.tensor_ir.visit import children, free_variables, loads, structural_key
 
 
 def dot_meaning(name: str) -> ir.Function:
@@ -90,9 +91,8 @@ def _without_conditions(loop: ir.For) -> tuple[ir.For, list[ir.Expression]]:
 
 def _stands_still(condition: ir.Expression, chain: list[ir.For]) -> bool:
     """Whether a condition in loops asks for nothing that changes in them."""
-    written = {one.buffer for loop in chain[:1] for one in walk_statements(loop) if isinstance(one, ir.Store)}
     is_fixed = {loop.variable for loop in chain}.isdisjoint(free_variables(condition))
-    return is_fixed and all(one.buffer not in written for one in loads(condition))
+    return is_fixed and not reads_written(chain[0], condition)
 
 
 def _without_operands(expression: ir.Expression) -> Hashable:

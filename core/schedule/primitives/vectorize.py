@@ -116,8 +116,9 @@ class _Lanes:
                 return self.values.get(node, node)
             if isinstance(node, ir.Load):
                 buffer, indices = self._place(node)
-                own = None if mask is None or self._is_readable(buffer, indices) else self._mask(node.buffer, mask)
-                return vector_load(ir.Load(buffer, indices, node.mask), own)
+                # Registers that are there for each lane can be read by all, so that they can stay registers.
+                is_open = buffer.memory == "register" or self._is_own(node.buffer, mask)
+                return vector_load(ir.Load(buffer, indices, node.mask), self._mask(is_open, buffer, indices, mask))
             return align(node)
 
         return self.maps.setdefault(id(mask), (mask, visit.ExpressionMap(rule)))[1]
@@ -127,20 +128,22 @@ class _Lanes:
             return access.buffer, access.indices
         return self.private[access.buffer][0], (*access.indices, self.lanes)
 
-    def _mask(self, buffer: ir.Buffer, mask: ir.Expression | None) -> ir.Expression | None:
-        """Return the mask of an access; lanes that were off when their memory was allocated may write there."""
-        return None if buffer in self.private and self.private[buffer][1] is mask else mask
+    def _is_own(self, buffer: ir.Buffer, mask: ir.Expression | None) -> bool:
+        """Whether each lane has memory of its own in which lanes that are off were so when it was allocated."""
+        return buffer in self.private and self.private[buffer][1] is mask
 
-    def _is_readable(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> bool:
-        """Whether all lanes may read: registers that are there for each of them, so that they can stay registers."""
-        if buffer.memory != "register":
-            return False
+    def _mask(
+        self, is_open: bool, buffer: ir.Buffer, indices: Sequence[ir.Expression], mask: ir.Expression | None
+    ) -> ir.Expression | None:
+        """Return the mask of an access: none to memory open to lanes that are off, if they stay inside of it."""
+        if mask is None or not is_open:
+            return mask
         simplifier = self.known.value
         for index, extent in zip(indices, buffer.shape, strict=True):
             bounds = simplifier.interval(simplifier(index))
             if bounds is None or bounds[0] < 0 or not isinstance(extent, ir.Constant) or bounds[1] >= extent.value:
-                return False
-        return True
+                return mask
+        return None
 
     def statement(self, statement: ir.Statement, mask: ir.Expression | None = None) -> ir.Statement:
         """Return the statement for all lanes.
@@ -154,7 +157,8 @@ class _Lanes:
                 mapped = visit.with_parts(statement, vector, self.statement)
                 assert isinstance(mapped, ir.Store), mapped
                 home, places = self._place(mapped)
-                return _vector_store(replace(mapped, buffer=home, indices=places), self._mask(mapped.buffer, mask))
+                own = self._mask(self._is_own(mapped.buffer, mask), home, places, mask)
+                return _vector_store(replace(mapped, buffer=home, indices=places), own)
             case ir.Let(variable, value, body):
                 bound = vector(value)
                 fresh = self.values[variable] = ir.Variable(variable.name, bound.type)

@@ -53,6 +53,11 @@ ROWS = (
     (1, "compute_at {read} at {one}"),
     (3, "compute_at {made} at {at}"),
     (2, "pipeline {one} {written}"),
+    (2, "overlap {one} {factor} -> {v} {w}"),
+    (1, "skew {one} {factor} {other} 1 -> {v}"),
+    (1, "clip {one}"),
+    (1, "guard {one}"),
+    (1, "unswitch {one} else {u}"),
 )
 """How often a step is drawn, and its text: ``read`` and ``written`` are buffers of the loop ``one``."""
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.schedule.primitives.dependence import accesses, carried, conflicts, in_order
+from graft.core.schedule.primitives.dependence import accesses, carried, conflicts, in_order, reads_written
 from graft.core.schedule.primitives.step import bounded, loops
-from graft.core.tensor_ir.ir import Function
+from graft.core.tensor_ir.ir import Function, If
 from graft.core.tensor_ir.parser import parse_function
 
 
@@ -143,3 +143,17 @@ def test_blocks_of_a_loop_without_a_bound_are_told_apart() -> None:
     blocks = "serial i < n { serial j < 8 { y[i * 8 + j] = x[j] } }"
     assert not meets(blocks, "i", "x: float32[8], z: float32[n]) -> (y: float32[64]")
     assert meets(blocks.replace("* 8", "* 7"), "i", "x: float32[8], z: float32[n]) -> (y: float32[64]")
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [("y[i] = x[i]", True), ("z[i] = y[i]", False), ("call f(y[0])", True), ("z[0] = x[i]", False)],
+)
+def test_what_a_body_writes_is_not_the_same_before_and_in_it(inside: str, expected: bool) -> None:
+    made = function(
+        f"serial i < 4 {{ if y[0] < float32(1.0) {{ {inside} }} }}", "x: float32[4]) -> (y: float32[4], z: float32[4]"
+    )
+    (loop,) = loops(made.body)
+    assert isinstance(loop.body, If)
+    assert reads_written(loop, loop.body.condition) is expected
+    assert not reads_written(loop, loop.extent)

@@ -171,3 +171,11 @@ def test_a_copy_is_made_of_a_place_that_is_read_where_it_has_bounds(dtype, place
         return
     x, s = np.arange(4, dtype=np.float32), np.int32([3, 0, 2, 1])
     np.testing.assert_array_equal(run_function(apply_schedule(function, step), [x, s])[0], x[s])
+
+
+def test_units_fill_a_copy_for_a_loop_that_is_none_of_them():
+    _, function = matmul()
+    step = "cache_read a at j in shared -> s by j"
+    message = f"cannot '{step}': 'j' is bound itself, so that its units do not stand together around it"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, f"bind i block.x\nbind j thread.x\n{step}")

@@ -17,7 +17,7 @@ from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll, Vectoriz
 from graft.core.schedule.primitives.loop_order import Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.plain_nest import plain_sum
-from graft.core.schedule.primitives.schedule_text import take
+from graft.core.schedule.primitives.schedule_text import print_schedule, take
 from graft.core.schedule.primitives.staging import ComputeAt
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import lowered
@@ -54,6 +54,7 @@ class PixelTiles:
             lambda: replace(lowered(take(self.plain(kernel), self.steps())), origin=kernel.origin),
             packed,
             knobs={"pixels": self.tile.rows, "vectors": self.tile.vectors},
+            steps=print_schedule(tuple(self.steps())),
         )
 
     @property

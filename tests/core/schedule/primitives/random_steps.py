@@ -29,7 +29,7 @@ def random_step(draw: random.Random, function: ir.Function, number: int) -> str:
     return row.format(
         one=one, other=other, third=third, v=v, w=w, u=u, factor=draw.randint(1, 5), made=made, at=at,
         level=draw.choice(("block.x", "block.y", "thread.x", "thread.y")), by=f" by {' '.join(bound)}" if bound else "",
-        chain=" ".join(chain), reversed=" ".join(chain[::-1]),
+        chain=" ".join(chain), backwards=" ".join(chain[::-1]),
         read=_used(draw, loop, False) if "{read}" in row else "",
         written=_used(draw, loop, True) if "{written}" in row else "",
     )  # fmt: skip
@@ -38,7 +38,7 @@ def random_step(draw: random.Random, function: ir.Function, number: int) -> str:
 ROWS = (
     (3, "split {one} {factor} -> {v} {w}"),
     (2, "split {one} {factor} -> {v} {w} tail {u}"),
-    (3, "reorder {reversed}"),
+    (3, "reorder {backwards}"),
     (1, "reorder {one} {other}"),
     (1, "reorder {one} {other} {third}"),
     (2, "fuse {chain} -> {v}"),

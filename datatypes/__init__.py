@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from graft.datatypes.conversion import convert
     from graft.datatypes.lowering import create_lower_func, lookup, via
     from graft.datatypes.registry import Datatype
-    from graft.datatypes.shipped import DATATYPES, register, register_float, register_op
+    from graft.datatypes.shipped import DATATYPES, register, register_fixed, register_float, register_op
 
 __all__ = [
     "DATATYPES",
@@ -21,6 +21,7 @@ __all__ = [
     "encode",
     "lookup",
     "register",
+    "register_fixed",
     "register_float",
     "register_op",
     "via",
@@ -35,8 +36,9 @@ _HOMES = {
     "encode": "arrays",
     "lookup": "lowering",
     "register": "shipped",
-    "register_op": "shipped",
+    "register_fixed": "shipped",
     "register_float": "shipped",
+    "register_op": "shipped",
     "via": "lowering",
 }
 

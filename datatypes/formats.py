@@ -28,7 +28,7 @@ from graft.core.tensor_ir.arithmetic.exact_rounding import (
 )
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.scalar_math import Value
+from graft.core.tensor_ir.scalar_math import Value, select
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,16 @@ class Format(ABC):
         return True
 
     @property
+    def overflowing(self) -> Format | None:
+        """The format with infinity or NaN for what is too large; None where neither is a number of it."""
+        return None
+
+    @property
+    def in_complement(self) -> bool:
+        """Whether the code of a negative number is a two's complement; else the first bit is the sign."""
+        return False
+
+    @property
     def needs_odd(self) -> bool:
         """Whether the carrier has too few bits, so that operations round to odd first."""
         return False
@@ -113,6 +123,21 @@ class Format(ABC):
     @abstractmethod
     def encode(self, value: Value) -> Value:
         """Return the bits of a number of the format."""
+
+    def beside(self, number: Value, side: Value, step: int) -> Value:
+        """Return the number next to one: ``step`` is 1 away from zero, -1 toward it; ``side`` has the sign.
+
+        What is next to the extremes, away from zero, is no number that anybody may use.
+        """
+        code = self.encode(number).cast("int64")
+        negative = side < 0.0
+        half = (1 << (self.bits - 1)) - 1
+        if self.in_complement:
+            step_of = select(negative, code.constant(-step), code.constant(step))
+            return self.decode(((code + step_of) & (2 * half + 1)).cast(self.storage))
+        size = self.decode((((code & half) + step) & half).cast(self.storage))
+        found = select(negative, -size, size)
+        return found if self.is_symmetric else found + 0.0
 
     # ---- Operations on numbers in the carrier ----
 

@@ -51,7 +51,7 @@ def encode(
     ``rounding`` is to the ``"nearest"`` number, the even one of two, toward ``"zero"``, or ``"stochastic"``: then the
     bits follow from ``seed`` and from each element's place, that of the ``first`` one plus its number in the array.
     ``saturate`` makes what is too large, infinity too, the extreme number (True), or infinity or NaN (False); None is
-    as the type has it. Raises DatatypeError for an unknown type, and for an overflow or a rounding that it does not have.
+    as the type has it. Raises DatatypeError for an unknown type, and for an overflow that it does not have.
     """
     format = registry.format(dtype)
     numbers = np.asarray(numbers)

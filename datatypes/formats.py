@@ -73,6 +73,11 @@ class Format(ABC):
         """The most significant bits that a number has, None where no bound is known."""
         return None
 
+    @property
+    def top_exponent(self) -> int:
+        """The exponent of the largest numbers that have all significant bits: OCP's emax."""
+        return math.frexp(self.largest)[1] - 1
+
     def has_exact_products(self, accumulator: str) -> bool:
         """Whether every product of two finite numbers is a number of ``float32`` or ``float64``, exactly."""
         if self.significant is None:

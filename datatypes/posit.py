@@ -52,6 +52,11 @@ class Posit(Format):
         return max(self.bits - 2 - self.es, 1)
 
     @property
+    def top_exponent(self) -> int:
+        """That of the shortest regime."""
+        return (1 << self.es) - 1
+
+    @property
     def in_complement(self) -> bool:
         """Negative numbers are two's complements."""
         return True

@@ -34,6 +34,11 @@ def _fused(bits: int) -> Format | None:
     return NativeFloat(bits, is_fused=True) if bits in (32, 64) else None
 
 
+def _integer(bits: int) -> FixedPoint | None:
+    """Return whole numbers of as many negative as positive ones, to be scaled."""
+    return FixedPoint(bits, 0, symmetric=True) if 2 <= bits <= 32 else None
+
+
 def _only(format: Format) -> dict[int, Format]:
     return {format.bits: format}
 
@@ -59,6 +64,8 @@ def ship(registry: DatatypeRegistry) -> None:
         registry.register(name, format=_only(row).get, widths=(row.bits,), owner=OWNER)
     fixed: dict[int, Format] = {8: FixedPoint(8, 4), 16: FixedPoint(16, 8), 32: FixedPoint(32, 16)}
     registry.register("fixed", format=fixed.get, widths=tuple(fixed), owner=OWNER)
+    registry.register("mxint", format=_only(FixedPoint(8, 6, symmetric=True)).get, widths=(8,), owner=OWNER)
+    registry.register("integer", format=_integer, widths=(4, 8, 16), owner=OWNER)
     logarithmic: dict[int, Format] = {8: Logarithmic(8, 3), 16: Logarithmic(16, 10)}
     registry.register("lns", format=logarithmic.get, widths=tuple(logarithmic), owner=OWNER)
 

@@ -38,6 +38,15 @@ def test_list_has_one_line_for_every_type(capsys):
     assert line.split() == ["float8e4m3fn", "custom[float8e4m3fn]8", "448", "0.00195", "0.125", "Graft"]
 
 
+def test_list_has_the_scaled_types(capsys):
+    code, out, _ = run(capsys, "datatypes", "list")
+    assert code == 0
+    line = next(line for line in out.splitlines() if line.startswith("nvfp4 "))
+    assert line.split() == ["nvfp4", "custom[float4e2m1]4", "custom[float8e4m3fn]8", "16", "nearest", "4.5"]
+    rows = {row["name"]: row for row in json.loads(run(capsys, "datatypes", "list", "--json")[1])}
+    assert (rows["mxint8"]["bits"], rows["mxint8"]["rule"]) == (8.25, "floor")
+
+
 def test_list_has_the_datatypes_of_plugins(capsys, tmp_path):
     (tmp_path / "formats.py").write_text(PLUGIN)
     for _ in range(2):  # a second plugin manager in this process finds them registered

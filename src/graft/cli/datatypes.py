@@ -28,16 +28,21 @@ def command() -> None:
 @common_options
 @click.pass_obj
 def list_command(state: State) -> int:
-    """List the datatypes, bundled and registered by plugins."""
+    """List the datatypes, bundled and registered by plugins, and the scaled types."""
+    from graft.datatypes.scaled.scaled_type import SCALED_TYPES
     from graft.datatypes.study import listed
 
     state.manager().plugins()  # which registers theirs
     rows = listed()
     if state.json:
-        print_json([asdict(row) for row in rows])
+        scaled = [{"name": name, **asdict(one), "bits": one.bits} for name, one in SCALED_TYPES.items()]
+        print_json([*(asdict(row) for row in rows), *scaled])
     else:
         columns = ("NAME", "TYPE", "LARGEST", "SMALLEST", "EPSILON", "FROM")
         print_table(columns, [(r.name, r.type, r.largest, r.smallest, r.epsilon, r.owner) for r in rows])
+        columns = ("SCALED", "ELEMENTS", "SCALES", "BLOCK", "RULE", "BITS")
+        types = [(name, one.element, one.scale, one.block, one.rule, one.bits) for name, one in SCALED_TYPES.items()]
+        print_table(columns, types)
     return ExitCode.OK
 
 

@@ -30,6 +30,9 @@ from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.scalar_math import Value, select
 
+AT_ONCE = 1 << 14
+"""Elements of arrays that an expression is evaluated for at once: what its operations leave behind fits a cache."""
+
 
 @dataclass(frozen=True)
 class Format(ABC):
@@ -144,6 +147,11 @@ class Format(ABC):
         found = select(negative, -size, size)
         return found if self.is_symmetric else found + 0.0
 
+    def number(self, bits: Value) -> Value:
+        """Return the number that storage bits stand for, as float64."""
+        number = self.decode(bits)
+        return number.cast("float64") if self.carrier == "float32" else number
+
     # ---- Operations on numbers in the carrier ----
 
     def convert(self, value: Value) -> Value:
@@ -207,7 +215,7 @@ class Format(ABC):
 
     def to_numbers(self, bits: np.ndarray) -> np.ndarray:
         """Return the numbers (float64) that storage bits stand for."""
-        return evaluate(lambda x: self.decode(x).cast("float64") if self.carrier == "float32" else self.decode(x), bits)
+        return evaluate(self.number, bits)
 
     def nearest(self, value: float) -> float:
         """Return the number of the format nearest to a constant; infinities are the extremes where there are none."""
@@ -243,11 +251,19 @@ def evaluate(function: Callable[..., Value], *arrays: np.ndarray) -> np.ndarray:
     """Return what an expression of scalars gives for arrays of one shape, in NumPy."""
     shape = np.broadcast_shapes(*(np.shape(array) for array in arrays))
     flat = [np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1) for array in arrays]
-    extent = (b.index(flat[0].size),)
-    buffers = [Buffer(f"x{number}", array.dtype.name, extent) for number, array in enumerate(flat)]
+    parts = [
+        _evaluated(function, [one[start : start + AT_ONCE] for one in flat])
+        for start in range(0, max(flat[0].size, 1), AT_ONCE)
+    ]
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(shape)
+
+
+def _evaluated(function: Callable[..., Value], arrays: list[np.ndarray]) -> np.ndarray:
+    extent = (b.index(arrays[0].size),)
+    buffers = [Buffer(f"x{number}", array.dtype.name, extent) for number, array in enumerate(arrays)]
     dtype = function(*(Value(b.load(buffer, 0)) for buffer in buffers)).expression.type.dtype
     target = Buffer("y", dtype, extent)
     stage = b.compute(target, lambda i: function(*(Value(b.load(buffer, *i)) for buffer in buffers)).expression)
-    if not flat[0].size:
-        return np.zeros(shape, dtype)
-    return run_stages([stage], dict(zip(buffers, flat, strict=True)))[target].reshape(shape)
+    if not arrays[0].size:
+        return np.zeros(0, dtype)
+    return run_stages([stage], dict(zip(buffers, arrays, strict=True)))[target]

@@ -18,8 +18,6 @@ from graft.datatypes.philox import draw
 
 Rounding = Literal["nearest", "zero", "stochastic"]
 ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
-_AT_ONCE = 1 << 13
-"""Elements that are drawn for at once: what some hundred operations leave behind fits a cache."""
 
 
 def rounded(
@@ -67,10 +65,5 @@ def to_bits(
 
     if rounding != "stochastic":
         return evaluate(code, source)
-    bits = np.empty(source.shape, format.storage)
-    flat, found = source.reshape(-1), bits.reshape(-1)
-    for start in range(0, flat.size, _AT_ONCE):
-        part = flat[start : start + _AT_ONCE]
-        places = np.arange(first + start, first + start + part.size, dtype=np.uint64)
-        found[start : start + part.size] = evaluate(lambda value, place: code(value, draw(place, seed)), part, places)
-    return bits
+    places = np.arange(first, first + source.size, dtype=np.uint64).reshape(source.shape)
+    return evaluate(lambda value, place: code(value, draw(place, seed)), source, places)

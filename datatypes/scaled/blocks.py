@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graft.core.tensor_ir.arithmetic.exact_rounding import divide_to_odd
+from graft.core.tensor_ir.scalar_math import Value
 from graft.datatypes.formats import evaluate
+from graft.datatypes.philox import draw
 from graft.datatypes.rounding import ROUNDINGS, Rounding, to_bits
 from graft.datatypes.scaled.scaled_type import ScaledType, scaled_type
-from graft.datatypes.scaled.shared_scale import scale_codes, tensor_scale_of
+from graft.datatypes.scaled.shared_scale import scaled_element, shared_scale, tensor_scale_of
 from graft.errors import DatatypeError
 from graft.runtime.arguments import ARRAY, COUNTER, NUMBER, WHOLE, either, instance, optional, takes
 
@@ -77,16 +78,20 @@ def encode_scaled(
         raise DatatypeError(f"the scale of a tensor is a positive float32, not {tensor_scale}")
     blocks = _largest_of_blocks(np.abs(numbers), axis, type.block)
     if scales is None:
-        codes = scale_codes(type, blocks, whole)
+        codes = evaluate(lambda largest: shared_scale(type, largest, largest.constant(whole)), blocks)
     elif np.shape(scales) == blocks.shape:
         codes = to_bits(type.scale_format, np.asarray(scales), "nearest", saturate=True)
     else:
         raise DatatypeError(f"blocks have scales of shape {blocks.shape}; these have {np.shape(scales)}")
-    factors = type.scale_format.to_numbers(codes)
-    known = np.isfinite(factors) & (factors != 0.0)
-    factors = _spread(np.where(known, factors * whole, 1.0), numbers.shape, axis, type.block)
-    held = np.where(_spread(known, numbers.shape, axis, type.block), numbers, 0.0)
-    elements = to_bits(type.element_format, evaluate(divide_to_odd, held, factors), rounding, saturate=True, seed=seed)
+
+    def element(number: Value, scale: Value, place: Value | None = None) -> Value:
+        random = None if place is None else draw(place, seed)
+        return scaled_element(type, number, scale, number.constant(whole), rounding, random)
+
+    operands = [numbers, _spread(codes, numbers.shape, axis, type.block)]
+    if rounding == "stochastic":
+        operands.append(np.arange(numbers.size, dtype=np.uint64).reshape(numbers.shape))
+    elements = evaluate(element, *operands)
     return ScaledArray(type, elements, codes, axis, whole)
 
 

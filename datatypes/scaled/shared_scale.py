@@ -8,9 +8,10 @@ Four rules give a power of two. With ``emax`` the exponent of the element format
 - ``ceil``: the one of the least power of two that is not below the largest magnitude, less emax;
 - ``rceil``: the least for which nothing is clipped.
 
-``nearest`` divides the largest magnitude by the largest number of the element format, and rounds to the nearest scale.
-A posit has no largest number that one would scale by: its emax is that of the shortest regime, where its fraction is
-longest, and "largest" is the last number there.
+Each is an integer that is added to the magnitude's bits before all but the exponent is cut off. ``nearest`` divides the
+largest magnitude by the largest number of the element format, and rounds to the nearest scale. A posit has no largest
+number that one would scale by: its emax is that of the shortest regime, where its fraction is longest, and "largest" is
+the last number there.
 
 The specification leaves open what follows here. A block of zeros has the least scale. An exponent beyond those of the
 scale's format is the nearest that it has, so elements saturate or underflow. A block that holds NaN or an infinity has
@@ -23,41 +24,64 @@ import math
 
 import numpy as np
 
+from graft.core.tensor_ir.arithmetic.exact_rounding import divide_to_odd
+from graft.core.tensor_ir.scalar_math import Value, select
 from graft.datatypes.formats import Format
-from graft.datatypes.rounding import to_bits
+from graft.datatypes.rounding import Rounding, rounded
 from graft.datatypes.scaled.scaled_type import ScaledType
 
+_PLACES = 52
+_BIAS = 1023
 
-def scale_codes(type: ScaledType, largest: np.ndarray, tensor_scale: float) -> np.ndarray:
-    """Return the scales (storage bits of the scale's format) of blocks with these largest magnitudes (float64)."""
+
+def shared_scale(type: ScaledType, largest: Value, tensor_scale: Value) -> Value:
+    """Return the storage bits of the scale of a block with this largest magnitude (float64).
+
+    ``tensor_scale`` is a positive float64, 1 for types without one.
+    """
     element, scale = type.element_format, type.scale_format
-    finite = np.where(np.isfinite(largest), largest, 0.0)
     if type.rule == "nearest":
-        numbers = finite / (full_largest(element) * tensor_scale)
+        number = largest / (tensor_scale * full_largest(element))
     else:
-        numbers = np.ldexp(1.0, _exponents(type, finite / tensor_scale))
-    numbers = np.where(finite == 0.0, 0.0 if scale.lowest <= 0 else scale.smallest, numbers)
-    codes = to_bits(scale, numbers, "nearest", saturate=True)
-    return np.where(np.isfinite(largest), codes, to_bits(scale, np.array(math.nan), "nearest"))
+        if type.tensor_scale:
+            largest = largest / tensor_scale
+        exponent = ((largest.bits("int64") + _added(type)) >> _PLACES) - (_BIAS + element.top_exponent)
+        least, most = (math.frexp(one)[1] - 1 for one in (scale.smallest, scale.largest))
+        number = ((exponent.clamp(max(least, 1 - _BIAS), most) + _BIAS) << _PLACES).bits("float64")
+    number = select(largest < math.inf, number, number.constant(math.nan))
+    if type.rule == "nearest" and scale.lowest > 0:
+        number = select(largest.equals(0.0), scale.smallest, number)
+    return scale.encode(rounded(scale, number, "nearest", saturate=True))
 
 
-def _exponents(type: ScaledType, largest: np.ndarray) -> np.ndarray:
-    """Return the exponents of powers of two, limited to those of the scale's format."""
-    element, scale = type.element_format, type.scale_format
-    part, exponent = np.frexp(largest)  # a part of 1/2 to 1
+def scaled_element(
+    type: ScaledType, number: Value, scale: Value, tensor_scale: Value, rounding: Rounding, random: Value | None = None
+) -> Value:
+    """Return the storage bits of the element that a number (float64) is under a scale, given by its bits."""
+    format = type.element_format
+    factor = type.scale_format.number(scale)
+    known = (factor > 0.0) & (factor < math.inf)
+    if type.tensor_scale:
+        factor = factor * tensor_scale
+    exact = type.scale_format.significant == 1 and not type.tensor_scale
+    held, divisor = select(known, number, number.constant(0.0)), select(known, factor, factor.constant(1.0))
+    quotient = held / divisor if exact else divide_to_odd(held, divisor)
+    return format.encode(rounded(format, quotient, rounding, saturate=True, random=random))
+
+
+def _added(type: ScaledType) -> int:
+    """Return what a rule adds to the bits of a float64, so that what is then cut off rounds as it says."""
+    element, all_places = type.element_format, (1 << _PLACES) - 1
     match type.rule:
         case "even":
-            half_place = 0.0 if element.significant is None else math.ldexp(0.5, -element.significant)
-            shift = (part >= 1.0 - half_place) - 1
+            return 0 if element.significant is None else 1 << (_PLACES - element.significant)
         case "ceil":
-            shift = (part > 0.5) - 1
+            return all_places
         case "rceil":
-            limit, limit_exponent = math.frexp(full_largest(element))
-            shift = (part > limit) - limit_exponent + element.top_exponent
+            fraction = int(np.float64(full_largest(element)).view(np.int64)) & all_places
+            return all_places - fraction
         case _:
-            shift = np.int64(-1)
-    least, most = (math.frexp(one)[1] - 1 for one in (scale.smallest, scale.largest))
-    return np.asarray(np.clip(exponent + shift - element.top_exponent, least, most))
+            return 0
 
 
 def full_largest(element: Format) -> float:

@@ -8,10 +8,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from graft.datatypes.formats import evaluate
 from graft.datatypes.posit import Posit
 from graft.datatypes.scaled.scaled_type import SCALED_TYPES, ScaledType
-from graft.datatypes.scaled.shared_scale import full_largest, scale_codes, tensor_scale_of
+from graft.datatypes.scaled.shared_scale import full_largest, scaled_element, shared_scale, tensor_scale_of
 from tests.datatypes.scaled.block_oracle import E2M1, E4M3, ELEMENTS, float32_of, scale_exponent
+
+
+def scale_codes(type: ScaledType, sizes: np.ndarray, tensor_scale: float) -> np.ndarray:
+    return evaluate(lambda largest: shared_scale(type, largest, largest.constant(tensor_scale)), sizes)
 
 
 def magnitudes() -> np.ndarray:
@@ -65,3 +70,11 @@ def test_a_posit_is_scaled_to_where_its_fraction_is_longest(es: int, largest: fl
     name = "custom[posit]8" if es else "custom[posit_es0]8"
     code = scale_codes(ScaledType(name, block=None), np.array([100.0]), 1.0)[0]
     assert 2.0**format.top_exponent <= 100 / 2.0 ** (int(code) - 127) < 2.0 ** (format.top_exponent + 1)
+
+
+def test_an_element_is_the_exact_quotient_rounded_and_0_under_a_scale_of_0_or_nan() -> None:
+    number = np.array([1.0, 1.0, 1.0, 5.0])
+    nvfp4 = SCALED_TYPES["nvfp4"]
+    scales = np.array([0x00, 0x7F, 0x38, 0x38], np.uint8)  # 0, NaN, 1, 1
+    codes = evaluate(lambda x, s: scaled_element(nvfp4, x, s, x.constant(2.0), "nearest"), number, scales)
+    assert [E2M1.values[code] for code in codes] == [0, 0, Fraction(1, 2), 2]

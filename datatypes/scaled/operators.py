@@ -162,7 +162,7 @@ def _encoded_shapes(facts: Facts) -> list[Shape | None]:
     shape = facts.shape(0)
     given = facts.view.attribute("axis", -1)
     if shape is None or not -len(shape) <= given < len(shape):
-        return []
+        return [shape, shape]  # what is wrong with the axis, its check says
     axis = normal_axis(given, len(shape))
     block, extent = facts.view.attribute("block", DEFAULT.block), shape[axis]
     count = 1 if not block else None if extent is None else ceildiv(extent, block)

@@ -112,7 +112,7 @@ def test_a_program_of_scaled_types_is_saved_and_run(tmp_path: Path) -> None:
     ("options", "expected"),
     [
         ({"rounding": "up"}, "rounding is 'up', where one of 'nearest', 'zero', 'stochastic' is expected"),
-        ({"axis": 2}, "axis 2 is out of range for 'x' of rank 2"),
+        ({"axis": 2}, "axis 2 is out of range: an axis of a tensor of rank 2 is in [-2, 1]"),
         ({"type": ("rule", "most")}, "a scale's rule is one of floor, even, ceil, rceil, nearest, not 'most'"),
         ({"type": ("element", "custom[posits]8")}, "datatype 'posits' is not registered; did you mean 'posit'"),
         ({"change": {"block": 16}}, "scales"),

@@ -93,7 +93,7 @@ def _lower_encode(lowering: Lowering) -> tuple[Stage, ...]:
     extent = b.numbers(source, axis, axis + 1)[0]
     block = type.block or max(extent, 1)
     largest = lowering.temporary("int32", b.extents(scales))
-    whole = _tensor_scale(lowering, 1)
+    whole = tensor_scale(lowering, 1)
 
     def magnitude(i: tuple[Expression, ...], k: tuple[Expression, ...]) -> Expression:
         # What is behind the last number of a short block is that number once more.
@@ -120,13 +120,14 @@ def _lower_decode(lowering: Lowering) -> tuple[Stage, ...]:
     type = scaled_type_of(lowering.node)
     axis = _axis(lowering.node, len(elements.shape))
     block = type.block or max(b.numbers(elements, axis, axis + 1)[0], 1)
-    whole = _tensor_scale(lowering, 2)
+    whole = tensor_scale(lowering, 2)
 
     def number(i: tuple[Expression, ...]) -> Expression:
         element = type.element_format.number(Value(b.load(elements, *i)))
         scale = type.scale_format.number(Value(b.load(scales, *_with(i, axis, b.divide(i[axis], block)))))
         factor = scale * whole(scale) if type.tensor_scale else scale
-        return (element * factor).cast("float32").expression
+        # A plain product might be fused with what is added behind it; one that adds nothing is rounded here.
+        return element.times_plus(factor, -0.0).cast("float32").expression
 
     return (b.compute(lowering.output(), number),)
 
@@ -139,7 +140,7 @@ def _with(places: tuple[Expression, ...], axis: int, place: Expression) -> list[
     return [place if dimension == axis else one for dimension, one in enumerate(places)]
 
 
-def _tensor_scale(lowering: Lowering, number: int) -> Callable[[Value], Value]:
+def tensor_scale(lowering: Lowering, number: int) -> Callable[[Value], Value]:
     """Return what gives the scale of the tensor (1 for types without one) as a float64 like another."""
     buffer = lowering.optional(number)
     if buffer is None:
@@ -202,28 +203,32 @@ def _encode_schema() -> OpSchema:
                 context.set_output_type(number, _tensor(data_type(storage_dtype(text)).value))
 
     own = {**attributes_of(DEFAULT), "axis": -1, "rounding": "nearest", "seed": 0}
-    schema = _schema("Encode", [("x", "F"), ("tensor_scale", "F")], [("elements", "C"), ("scales", "S")], own)
+    schema = schema_of("Encode", [("x", "F"), ("tensor_scale", "F")], [("elements", "C"), ("scales", "S")], own)
     schema.set_type_and_shape_inference_function(infer)
     return schema
 
 
 def _decode_schema() -> OpSchema:
     inputs = [("elements", "C"), ("scales", "S"), ("tensor_scale", "F")]
-    schema = _schema("Decode", inputs, [("y", "F")], {**attributes_of(DEFAULT), "axis": -1})
-    schema.set_type_and_shape_inference_function(_float32)
+    schema = schema_of("Decode", inputs, [("y", "F")], {**attributes_of(DEFAULT), "axis": -1})
+    schema.set_type_and_shape_inference_function(infer_float32)
     return schema
 
 
-def _float32(context: Any) -> None:
+def infer_float32(context: Any) -> None:
+    """Say that the result of a node is of float32; the row says its shape."""
     context.set_output_type(0, _tensor(onnx.TensorProto.FLOAT))
 
 
-def _schema(name: str, inputs: Named, outputs: Named, attributes: dict[str, Any]) -> OpSchema:
-    """Return a schema of tensors by name and type variable: F is float32, C and S are storage bits."""
+def schema_of(name: str, inputs: Named, outputs: Named, attributes: dict[str, Any]) -> OpSchema:
+    """Return a schema of tensors by name and type variable: F is float32, the others are storage bits."""
     option = OpSchema.FormalParameterOption
+    kinds = sorted({kind for _, kind in (*inputs, *outputs)})
     bits = ["tensor(uint8)", "tensor(uint16)", "tensor(uint32)"]
     given = [
-        OpSchema.FormalParameter(one, kind, param_option=option.Optional if one == "tensor_scale" else option.Single)
+        OpSchema.FormalParameter(
+            one, kind, param_option=option.Optional if one.endswith("tensor_scale") else option.Single
+        )
         for one, kind in inputs
     ]
     return OpSchema(
@@ -232,7 +237,7 @@ def _schema(name: str, inputs: Named, outputs: Named, attributes: dict[str, Any]
         1,
         inputs=given,
         outputs=[OpSchema.FormalParameter(one, kind) for one, kind in outputs],
-        type_constraints=[("F", ["tensor(float)"], ""), ("C", bits, ""), ("S", bits, "")],
+        type_constraints=[(kind, ["tensor(float)"] if kind == "F" else bits, "") for kind in kinds],
         attributes=[
             OpSchema.Attribute(one, onnx.helper.make_attribute(one, value), "") for one, value in attributes.items()
         ],

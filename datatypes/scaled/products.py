@@ -101,7 +101,7 @@ def _block(left: _Operand, right: _Operand, block: int, part: slice) -> np.ndarr
         total = np.where(np.isfinite(plain), _exact_sums(known, others, formats), plain)
     factor = np.broadcast_to(left.scale(block) * right.scale(block).T, total.shape)
     places = [operand.scale_format.significant or _EXACT for operand in (left, right)]
-    if places == [1, 1] or _bits(formats, rows.shape[1]) + sum(places) <= _EXACT:
+    if places == [1, 1] or bits_of_sum(formats, rows.shape[1]) + sum(places) <= _EXACT:
         return np.asarray((total * factor).astype(np.float32))
     return evaluate(lambda one, scale: multiply_to_odd(one, scale).cast("float32"), total, factor)
 
@@ -109,7 +109,7 @@ def _block(left: _Operand, right: _Operand, block: int, part: slice) -> np.ndarr
 def _exact_sums(left: np.ndarray, right: np.ndarray, formats: tuple[Format, Format]) -> np.ndarray:
     """Return the products of the rows of both, summed exactly, and rounded to odd if 53 bits do not hold them."""
     terms = left.shape[1]
-    if _bits(formats, terms) <= _EXACT:
+    if bits_of_sum(formats, terms) <= _EXACT:
         return np.asarray(left @ right.T)
     # A sum has as many products of limbs for each term as the longer operand has limbs, at most as many as bits.
     width = (_EXACT - terms.bit_length() - _EXACT.bit_length()) // 2
@@ -136,7 +136,7 @@ def _limbs(numbers: np.ndarray, format: Format, width: int) -> list[np.ndarray]:
     return limbs[::-1]
 
 
-def _bits(formats: tuple[Format, Format], terms: int) -> int:
+def bits_of_sum(formats: tuple[Format, Format], terms: int) -> int:
     """Return the bits of the largest sum of products in units."""
     return sum(map(_span, formats)) + terms.bit_length()
 

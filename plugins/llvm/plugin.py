@@ -22,6 +22,7 @@ def graft_backends() -> list[type[Backend]]:
 @hookimpl
 def graft_operators() -> list[Operator]:
     """Return the operators on scaled types, which every backend that generates code may take."""
+    from graft.datatypes.scaled.matmul import matmul_operator
     from graft.datatypes.scaled.operators import operators
 
-    return operators()
+    return [*operators(), matmul_operator()]

@@ -93,6 +93,15 @@ def test_a_rounding_gives_the_same_bits_with_one_and_two_threads(rounding: str) 
     check(SCALED_TYPES["mxfp6e2m3"], x[:40, :90], rounding=rounding, seed=(1 << 40) + 3)
 
 
+def test_what_is_added_behind_decoding_is_rounded_after_it() -> None:
+    x = np.random.default_rng(6).standard_normal((3, 64)).astype(np.float32)
+    model = model_of(INTEGER, [3, 64])
+    model.graph.node[1].output[0] = "decoded"
+    model.graph.node.append(helper.make_node("Add", ["decoded", "x"], ["y"]))
+    expected = decode_scaled(encode_scaled(x, INTEGER)).astype(np.float32) + x
+    np.testing.assert_array_equal(graft.compile(model, ["llvm"]).run({"x": x})["y"], expected)
+
+
 def test_extents_beside_that_of_blocks_may_vary() -> None:
     program = graft.compile(model_of(SCALED_TYPES["mxfp4"], ["batch", 64]), ["llvm"])
     for rows in (1, 5):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from graft.datatypes.lowering import create_lower_func, lookup, via
     from graft.datatypes.registry import Datatype
     from graft.datatypes.scaled.blocks import ScaledArray, decode_scaled, encode_scaled
+    from graft.datatypes.scaled.conversion import convert_scaled
     from graft.datatypes.scaled.products import matmul_scaled
     from graft.datatypes.scaled.scaled_type import SCALED_TYPES, ScaledType, scaled_type
     from graft.datatypes.shipped import DATATYPES, register, register_fixed, register_float, register_op
@@ -22,6 +23,7 @@ __all__ = [
     "ScaledArray",
     "ScaledType",
     "convert",
+    "convert_scaled",
     "create_lower_func",
     "decode",
     "decode_scaled",
@@ -44,6 +46,7 @@ _HOMES = {
     "ScaledArray": "scaled.blocks",
     "ScaledType": "scaled.scaled_type",
     "convert": "conversion",
+    "convert_scaled": "scaled.conversion",
     "create_lower_func": "lowering",
     "decode": "arrays",
     "decode_scaled": "scaled.blocks",

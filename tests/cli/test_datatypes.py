@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import graft
@@ -123,3 +124,18 @@ def test_an_unknown_type_is_refused_before_anything_runs(capsys):
     code, _, err = run(capsys, "datatypes", "sweep", DIGITS, "--types", "posit16,posits8")
     assert code == 1
     assert err == "graft: no datatype is called 'posits8'; did you mean 'posit8'; or write custom[name]bits\n"
+
+
+def test_convert_writes_a_model_whose_products_are_of_a_scaled_type(capsys, tmp_path):
+    matrix = ", ".join(str(one % 5 - 2.0) for one in range(64))
+    header = '<ir_version: 10, opset_import: ["" : 21]> net (float[2,32] x) => (float[2,2] y)'
+    model = onnx.parser.parse_model(f"{header} <float[32,2] w = {{{matrix}}}> {{ y = MatMul(x, w) }}")
+    onnx.save(model, tmp_path / "net.onnx")
+    given = ("datatypes", "convert", tmp_path / "net.onnx", "--type", "mxfp4", "-o", tmp_path / "scaled.onnx")
+    code, out, _ = run(capsys, *given)
+    assert (code, out) == (0, f"wrote {tmp_path / 'scaled.onnx'}: 1 products compute in mxfp4\n")
+    x = np.ones((2, 32), np.float32)
+    expected = x @ onnx.numpy_helper.to_array(model.graph.initializer[0])
+    np.testing.assert_array_equal(graft.compile(tmp_path / "scaled.onnx", ["llvm"])(x), expected)
+    code, _, err = run(capsys, *given, "--accumulate", "quire")
+    assert code == 2 and "'mxfp4' is a scaled type, of which --keep is the only option" in err

@@ -30,7 +30,7 @@ from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
 from graft.core.tensor_ir.scalar_math import Value, select
 
-AT_ONCE = 1 << 14
+AT_ONCE = 1 << 16
 """Elements of arrays that an expression is evaluated for at once: what its operations leave behind fits a cache."""
 
 

@@ -10,7 +10,7 @@ from graft.core.schedule.primitives.step import Step, combine, find, with_body, 
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import children, free_variables, structural_key
+from graft.core.tensor_ir.visit import children, free_variables, loads, structural_key, walk_statements
 
 
 def dot_meaning(name: str) -> ir.Function:
@@ -51,6 +51,9 @@ class Tensorize(Step):
         if reason is not None:
             self.fail(f"'{self.loop}' is not what '{self.instruction}' means: {reason}")
         operands = [matcher.operands[buffer] for buffer in meaning.parameters]
+        *inputs, total = operands
+        if any(load.buffer is total.buffer for load in loads(*inputs, *total.indices)):
+            self.fail(f"'{total.buffer.name}' is what is computed, and an operand or the place of one, too")
         new = self._call(meaning, operands)
         for condition in reversed(conditions):
             new = ir.If(condition, new)
@@ -74,7 +77,7 @@ def _without_conditions(loop: ir.For) -> tuple[ir.For, list[ir.Expression]]:
             case ir.For(body=body):
                 chain.append(inner)
                 inner = body
-            case ir.If(condition, body, None) if not {one.variable for one in chain} & {*free_variables(condition)}:
+            case ir.If(condition, body, None) if _stands_still(condition, chain):
                 conditions.append(condition)
                 inner = body
             case _:
@@ -83,6 +86,13 @@ def _without_conditions(loop: ir.For) -> tuple[ir.For, list[ir.Expression]]:
         inner = replace(one, body=inner)
     assert isinstance(inner, ir.For), inner
     return inner, conditions
+
+
+def _stands_still(condition: ir.Expression, chain: list[ir.For]) -> bool:
+    """Whether a condition in loops asks for nothing that changes in them."""
+    written = {one.buffer for loop in chain[:1] for one in walk_statements(loop) if isinstance(one, ir.Store)}
+    is_fixed = {loop.variable for loop in chain}.isdisjoint(free_variables(condition))
+    return is_fixed and all(one.buffer not in written for one in loads(condition))
 
 
 def _without_operands(expression: ir.Expression) -> Hashable:

@@ -6,13 +6,15 @@ Schedules write scalar loops and mark them; these functions give the vectors. Af
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from graft.core.lazy import Lazy
+from graft.core.schedule.primitives.step import bounded
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.algebra import splat_value
-from graft.core.tensor_ir.rewriting.simplify import simplify
+from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify, simplify_statement
 from graft.core.types import INT64, Type
 
 
@@ -96,9 +98,10 @@ def zero_of(kind: Type) -> ir.Constant:
 
 
 class _Lanes:
-    """A vector loop's body for all lanes at once."""
+    """A vector loop's body for all lanes at once; ``known`` gives the bounds of the loops around."""
 
-    def __init__(self, variable: ir.Variable, count: int) -> None:
+    def __init__(self, variable: ir.Variable, count: int, known: Lazy[Simplifier]) -> None:
+        self.known = known
         self.lanes = ir.Ramp(ir.Constant(0, INT64), 1, count)
         self.values: dict[ir.Variable, ir.Expression] = {variable: self.lanes}
         self.private: dict[ir.Buffer, tuple[ir.Buffer, ir.Expression | None]] = {}
@@ -113,7 +116,8 @@ class _Lanes:
                 return self.values.get(node, node)
             if isinstance(node, ir.Load):
                 buffer, indices = self._place(node)
-                return vector_load(ir.Load(buffer, indices, node.mask), self._mask(node.buffer, mask))
+                own = None if mask is None or self._is_readable(buffer, indices) else self._mask(node.buffer, mask)
+                return vector_load(ir.Load(buffer, indices, node.mask), own)
             return align(node)
 
         return self.maps.setdefault(id(mask), (mask, visit.ExpressionMap(rule)))[1]
@@ -126,6 +130,17 @@ class _Lanes:
     def _mask(self, buffer: ir.Buffer, mask: ir.Expression | None) -> ir.Expression | None:
         """Return the mask of an access; lanes that were off when their memory was allocated may write there."""
         return None if buffer in self.private and self.private[buffer][1] is mask else mask
+
+    def _is_readable(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> bool:
+        """Whether all lanes may read: registers that are there for each of them, so that they can stay registers."""
+        if buffer.memory != "register":
+            return False
+        simplifier = self.known.value
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            bounds = simplifier.interval(simplifier(index))
+            if bounds is None or bounds[0] < 0 or not isinstance(extent, ir.Constant) or bounds[1] >= extent.value:
+                return False
+        return True
 
     def statement(self, statement: ir.Statement, mask: ir.Expression | None = None) -> ir.Statement:
         """Return the statement for all lanes.
@@ -175,6 +190,7 @@ def _vector_store(store: ir.Store, mask: ir.Expression | None) -> ir.Store:
 
 def lower_loops(statement: ir.Statement) -> ir.Statement:
     """Replace ``vector`` loops by vector code and ``unrolled`` loops by copies of their bodies, innermost first."""
+    known = Lazy(lambda: bounded(statement))
 
     def rule(inner: ir.Statement) -> ir.Statement:
         if isinstance(inner, ir.For) and inner.kind in ("vector", "unrolled"):
@@ -183,12 +199,24 @@ def lower_loops(statement: ir.Statement) -> ir.Statement:
             )
             count = int(inner.extent.value)
             if inner.kind == "vector" and count > 1:
-                return _Lanes(inner.variable, count).statement(inner.body)
-            copies = (instantiate(inner.body, {inner.variable: ir.Constant(step, INT64)}) for step in range(count))
-            return ir.Block(tuple(copies))
+                return _Lanes(inner.variable, count, known).statement(inner.body)
+            values = ({inner.variable: ir.Constant(step, INT64)} for step in range(count))
+            if any(isinstance(one, ir.For | ir.Let | ir.Allocate) for one in visit.walk_statements(inner.body)):
+                return ir.Block(tuple(instantiate(inner.body, one) for one in values))
+            return ir.Block(tuple(visit.map_statement(inner.body, visit.substitution(one)) for one in values))
         return inner
 
     return visit.map_statement(statement, lambda expression: expression, rule)
+
+
+def lowered(function: ir.Function) -> ir.Function:
+    """Return a function with vectors and copies in the place of such loops, simplified."""
+    return replace(function, body=simplify_statement(lower_loops(simplify_statement(function.body))))
+
+
+def finished(body: ir.Statement) -> ir.Statement:
+    """Return `lower_loops` of a statement, simplified, with variables and buffers of its own in each copy."""
+    return instantiate(simplify_statement(lower_loops(body)), {})
 
 
 def instantiate(
@@ -227,7 +255,7 @@ def jammed(statement: ir.Statement, variable: ir.Variable, count: int) -> ir.Sta
 
     Loops inside run once for all copies, unless their extents differ; what is allocated inside has a place for each.
     """
-    return _Jam(variable, count).statement(statement)
+    return _Jam(variable, count).statement(statement) if count else ir.Block(())
 
 
 class _Jam:

@@ -36,7 +36,8 @@ test-conformance: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "conformance and not whole" tests/conformance \
 	  tests/testkit/models/test_random_models.py tests/testkit/test_planted_bugs.py \
 	  tests/plugins/accelerator/page tests/end_to_end/disagreeing tests/end_to_end/open_shapes \
-	  tests/datatypes/proofs/test_random_formats.py tests/core/schedule/primitives/test_polybench.py
+	  tests/datatypes/proofs/test_random_formats.py tests/datatypes/scaled tests/datatypes/test_rounding.py \
+	  tests/core/schedule/primitives/test_polybench.py
 
 # What takes longer: all of the kit's levels for each backend in the tree, damaged input.
 test-kit: $(STAMP)

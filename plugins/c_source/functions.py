@@ -8,6 +8,7 @@ passed in a struct.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -32,6 +33,9 @@ STACK_BYTES = 16 * 1024
 """Scratch buffers of a function live on the stack up to this sum; larger ones come from the runtime."""
 ALIGNMENT = 64
 """Bytes that such a buffer is aligned to: a widest vector."""
+
+_WORD, _NOT_A_WORD = re.compile(r"\w+"), re.compile(r"\W")
+_VARIABLE = re.compile(r"\s*const \w+ (\w+) = .*;$")
 
 
 def function_source(function: ir.Function, *, vectors: bool = False, narrow: bool = False) -> KernelSource:
@@ -236,11 +240,17 @@ def _is_read_first(buffer: ir.Buffer, body: ir.Statement) -> bool:
 
 
 def _unused(parameters: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """Return the lines behind one that uses the parameters that they do not."""
-    names = [re.split(r"\W", parameter)[-1] for parameter in parameters]
-    words = set(re.findall(r"\w+", "\n".join(lines)))
+    """Return the lines without variables that none names, behind one that uses the parameters that none does."""
+    kept = list(lines)
+    while True:
+        words = Counter(_WORD.findall("\n".join(kept)))
+        used = [line for line in kept if (found := _VARIABLE.match(line)) is None or words[found[1]] > 1]
+        if len(used) == len(kept):
+            break
+        kept = used
+    names = [_NOT_A_WORD.split(parameter)[-1] for parameter in parameters]
     unused = [f"(void){name}" for name in names if name not in words]
-    return [*([f"{', '.join(unused)};"] if unused else []), *lines]
+    return [*([f"{', '.join(unused)};"] if unused else []), *kept]
 
 
 def _indented(lines: Sequence[str], depth: int = 1) -> list[str]:

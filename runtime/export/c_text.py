@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 
 from graft.runtime.export.c_build import target_check
+from graft.runtime.export.c_built import Built
 from graft.runtime.export.c_calls import procedure_lines
 from graft.runtime.export.c_lines import tidy, wrapped
 from graft.runtime.export.c_names import c_type, comment_text, extent_text
@@ -46,8 +47,8 @@ def _parameter(program: CProgram, index: int, name: str) -> str:
     return f"{kind} {name}[{' * '.join(map(str, shape)) or 1}]"
 
 
-def header_text(program: CProgram) -> str:
-    """Return the header of a project."""
+def header_text(program: CProgram, made: Built | None = None) -> str:
+    """Return the header of a project, with the bound of its stack where a compiler was asked."""
     name, big = program.name, program.name.upper()
     entry = program.entry
     rows = [
@@ -59,6 +60,7 @@ def header_text(program: CProgram) -> str:
         rows.append(f" *   {own}: how many slices {of} has room for; the function writes how many it made")
     weights = sum(program.description.constants[key].nbytes for key in program.constants)
     threads = f"\n#define {big}_THREADS {program.threads} /* share the loops of kernels; the first call starts them */"
+    bound = f"/* At most, by {comment_text(made.compiler)} */\n#define {big}_STACK_BYTES {made.stack}\n" if made else ""
     return wrapped(f"""/* {name}, written by Graft. All tensors are contiguous, in row-major order:
  *
 {chr(10).join(rows)}
@@ -75,7 +77,7 @@ extern "C" {{
 
 #define {big}_ARENA_BYTES {program.arena_bytes} /* memory that is written: intermediate tensors and scratch */
 #define {big}_WEIGHT_BYTES {weights} /* read-only */{threads if program.threads > 1 else ""}
-{chr(10).join(line for symbol in entry.symbols for line in _range_lines(program, symbol))}
+{bound}{chr(10).join(line for symbol in entry.symbols for line in _range_lines(program, symbol))}
 enum {{ {big}_OK = 0, {big}_ERROR_MEMORY = 1, {big}_ERROR_INPUT = 4, {big}_ERROR_RUN = 5 }};
 
 /* Runs the model in an arena of its own: one call at a time. Returns {big}_OK or an error; {big}_ERROR_INPUT is a

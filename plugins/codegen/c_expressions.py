@@ -259,18 +259,19 @@ class ExpressionWriter:
 
 def stem_of(node: ir.Expression, pointers: Mapping[ir.Buffer, str]) -> str:
     """Return what the name of a value begins with: what it is, or of which buffer."""
-    match node:
-        case ir.Load(buffer, _):
-            return f"{pointers[buffer]}_at"
-        case ir.Unary(operator, _) | ir.Binary(operator, _, _):
-            return STEMS.get(operator, operator)
-        case ir.Intrinsic(name, _):
-            return STEMS.get(name, "value")
-        case ir.Select() | ir.Horizontal():
-            return "chosen" if isinstance(node, ir.Select) else "total"
-        case ir.Cast(_, dtype):
-            return f"as_{dtype}_"
-    return "value"
+    row = _STEMS.get(type(node))
+    return "value" if row is None else row(node, pointers)
+
+
+_STEMS: Mapping[type, Callable[..., str]] = {
+    ir.Load: lambda node, pointers: f"{pointers[node.buffer]}_at",
+    ir.Unary: lambda node, _: STEMS.get(node.operator, node.operator),
+    ir.Binary: lambda node, _: STEMS.get(node.operator, node.operator),
+    ir.Intrinsic: lambda node, _: STEMS.get(node.name, "value"),
+    ir.Select: lambda *_: "chosen",
+    ir.Horizontal: lambda *_: "total",
+    ir.Cast: lambda node, _: f"as_{node.dtype}_",
+}
 
 
 def sum_text(left: str, right: str, sign: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from graft.core.affine.linear import Interval
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.algebra import binary_bounds
-from graft.core.tensor_ir.visit import statement_expressions, walk_expressions, walk_statements
+from graft.core.tensor_ir.visit import children, statement_expressions, walk_expressions, walk_statements
 from graft.core.types import INT64
 
 _OF_TYPES = {"bool": 1, "int8": 7, "uint8": 8, "int16": 15, "uint16": 16, "int32": 31}
@@ -21,7 +22,7 @@ class IndexRanges:
     """
 
     def __init__(self, function: ir.Function) -> None:
-        self._variables: dict[ir.Variable, Interval | None] = {}
+        self.variables: dict[ir.Variable, Interval | None] = {}
         self._known: dict[int, tuple[ir.Expression, Interval | None]] = {}
         for statement in walk_statements(function.body):
             match statement:
@@ -43,35 +44,30 @@ class IndexRanges:
         self._add(variable, None if count is None else (0, max(count[1] - 1, 0)))
 
     def _add(self, variable: ir.Variable, new: Interval | None) -> None:
-        old = self._variables.get(variable, new)
-        self._variables[variable] = (min(old[0], new[0]), max(old[1], new[1])) if old and new else None
+        old = self.variables.get(variable, new)
+        self.variables[variable] = (min(old[0], new[0]), max(old[1], new[1])) if old and new else None
 
     def of(self, expression: ir.Expression) -> Interval | None:
         """Return the range of an expression, None where nothing is known."""
-        known = self._known.get(id(expression))
-        if known is None:
-            known = self._known[id(expression)] = (expression, self._of(expression))
-        return known[1]
+        stack = [expression]  # of its own: expressions are as deep as chains of operators are long
+        while stack:
+            node = stack[-1]
+            waiting = [one for one in children(node) if one.type == INT64 and id(one) not in self._known]
+            if waiting and type(node) in _ROWS:
+                stack += waiting
+            else:
+                self._known[id(node)] = (node, self._of(node))
+                stack.pop()
+        return self._known[id(expression)][1]
 
     def _of(self, expression: ir.Expression) -> Interval | None:
-        if expression.type != INT64:
-            return None
-        found: Interval | None = None
-        match expression:
-            case ir.Constant(value):
-                found = (int(value), int(value))
-            case ir.Variable():
-                found = self._variables.get(expression)
-            case ir.Cast(value, _) if value.type.lanes == 1 and value.type.dtype in _OF_TYPES:
-                most = 1 << _OF_TYPES[value.type.dtype]
-                found = (-most if value.type.dtype.startswith("int") else 0, most - 1)
-            case ir.Select(_, on_true, on_false):
-                first, second = self.of(on_true), self.of(on_false)
-                found = (min(first[0], second[0]), max(first[1], second[1])) if first and second else None
-            case ir.Binary(operator, left, right):
-                first, second = self.of(left), self.of(right)
-                found = _bounds(operator, first, second) if first and second else None
+        row = _ROWS.get(type(expression)) if expression.type == INT64 else None
+        found = None if row is None else row(self, expression)
         return found if found and found[0] >= -(1 << 63) and found[1] < 1 << 63 else None
+
+    def range_of(self, expression: ir.Expression) -> Interval | None:
+        """Return the range of an operand that is known by now."""
+        return self._known[id(expression)][1] if id(expression) in self._known else None
 
     def _is_small(self, statement: ir.Statement) -> bool:
         accesses: list[ir.Store | ir.Load] = [statement] if isinstance(statement, ir.Store) else []
@@ -96,10 +92,36 @@ class IndexRanges:
         return most
 
 
-def _bounds(operator: str, left: Interval, right: Interval) -> Interval | None:
-    match operator:
+def _of_cast(_: IndexRanges, node: ir.Cast) -> Interval | None:
+    kind = node.value.type
+    if kind.lanes > 1 or kind.dtype not in _OF_TYPES:
+        return None
+    most = 1 << _OF_TYPES[kind.dtype]
+    return (-most if kind.dtype.startswith("int") else 0, most - 1)
+
+
+def _of_select(ranges: IndexRanges, node: ir.Select) -> Interval | None:
+    first, second = ranges.range_of(node.on_true), ranges.range_of(node.on_false)
+    return (min(first[0], second[0]), max(first[1], second[1])) if first and second else None
+
+
+def _of_binary(ranges: IndexRanges, node: ir.Binary) -> Interval | None:
+    left, right = ranges.range_of(node.left), ranges.range_of(node.right)
+    if left is None or right is None:
+        return None
+    match node.operator:
         case "add":
             return left[0] + right[0], left[1] + right[1]
         case "sub":
             return left[0] - right[1], left[1] - right[0]
-    return binary_bounds(operator, left, right)
+    return binary_bounds(node.operator, left, right)
+
+
+_ROWS: Mapping[type, Callable[..., Interval | None]] = {
+    ir.Constant: lambda _, node: (int(node.value), int(node.value)),
+    ir.Variable: lambda ranges, node: ranges.variables.get(node),
+    ir.Cast: _of_cast,
+    ir.Select: _of_select,
+    ir.Binary: _of_binary,
+}
+"""The range of each kind of expression."""

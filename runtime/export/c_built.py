@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from graft.errors import ArtifactError
 from graft.runtime.system.c_compiler import version_of
+from graft.runtime.system.files import make_folder, write
 
 LIBRARY_FRAME = 64
 """What a function of libc, libm or the compiler's own library has at most: memcpy, division of 64 bits, roots."""
@@ -105,8 +106,8 @@ def built(
     with TemporaryDirectory(prefix="graft-built-") as made:
         folder = Path(made)
         for file, text in texts.items():
-            (folder / file).parent.mkdir(exist_ok=True, parents=True)
-            (folder / file).write_text(text, encoding="utf-8")
+            make_folder((folder / file).parent, "a project", ArtifactError)
+            write(folder / file, text, "project", ArtifactError)
         graph, objects = CallGraph(), []
         for source in sources:
             objects.append(source.replace(".c", ".o"))

@@ -12,7 +12,7 @@ from benchmarks.cortex_m.tiny import HARNESS, missing
 from graft.errors import ArtifactError
 from graft.runtime.export.c_build import BOARD_COMPILERS
 from graft.runtime.export.c_built import LIBRARY_FRAME, CallGraph, built, depth
-from tests.end_to_end.test_strict_warnings import SAMPLE, written
+from tests.end_to_end.test_strict_warnings import written
 
 BOARD = Path(__file__).parents[3] / "measure" / "device" / "mps2_an386"
 
@@ -77,9 +77,8 @@ SLOW = ("tiny_resnet8", "tiny_ds_cnn", "tiny_mobilenet_v1", "tiny_autoencoder", 
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
-@pytest.mark.parametrize("name", [*SAMPLE, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)])
+@pytest.mark.parametrize("name", ["digits", *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)])
 def test_the_bound_is_no_less_than_what_a_board_uses(tmp_path: Path, name: str) -> None:
     project = written(name, "thumbv7em", tmp_path / name)
     used, bound = watermark(project, name), bound_of_image(project, name)
-    print(f"{name}: {used} bytes used, bound {bound}, {bound / used:.2f}x")
-    assert used <= bound <= 1.3 * used + 2 * LIBRARY_FRAME
+    assert used <= bound <= 1.3 * used, f"{used} bytes used, bound {bound}"

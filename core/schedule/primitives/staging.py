@@ -422,7 +422,9 @@ class ComputeAt(Step):
         inside = region.inside(offsets, simplifier)
         body = visit.map_statement(inner, moved)
         if inside is not None:
-            body = ir.If(inside, body) if is_updated else _guarded(body, region.buffer, inside, simplifier)
+            # Instructions of a device store whole tiles to its memory, under a condition: they take no masks.
+            is_open = not is_updated and region.buffer.memory in ("register", "scratch")
+            body = _guarded(body, region.buffer, inside, simplifier) if is_open else ir.If(inside, body)
         for loop in reversed(chain):
             if loop.variable in axes:
                 at = axes.index(loop.variable)

@@ -111,7 +111,7 @@ def _windows_demand(weight: int, *bias: int) -> demand.Demand:
 
 
 define(
-    "Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies, demands=_windows_demand(1, 2),
+    "Conv", CONVOLUTION | {Trait.QUANTIZABLE}, _lower_conv, _conv_cost(1), varies=_convolution_varies, demands=_windows_demand(1, 2),
     shapes=shapes.convolution(), bounds=shapes.convolution_bounds(),
     attributes=(*checks.WINDOWS, checks.groups()), asked_when_loaded=True,
     channels_of_weights=lambda node: 0,
@@ -257,7 +257,7 @@ def _transposed_demands(node: NodeView) -> Iterator[Equation]:
 
 TRANSPOSED = frozenset({Trait.REDUCTION})
 define(
-    "ConvTranspose", TRANSPOSED, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies,
+    "ConvTranspose", TRANSPOSED | {Trait.QUANTIZABLE}, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies,
     demands=_transposed_demands, shapes=shapes.transposed_convolution,
     attributes=(*checks.WINDOWS, checks.groups(transposed=True)), asked_when_loaded=True,
     channels_of_weights=lambda node: 1,

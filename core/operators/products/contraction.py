@@ -91,7 +91,7 @@ def _inner(first: int, second: int) -> Demand:
 
 MATRICES = _inner(0, 1)
 define(
-    "MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul,
+    "MatMul", CONTRACTION | {Trait.QUANTIZABLE}, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul,
     channels_of_weights=lambda node: -1,
 )  # fmt: skip
 
@@ -149,7 +149,7 @@ def _accept_gemm(node: NodeView) -> Reject | None:
 
 
 define(
-    "Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
+    "Gemm", CONTRACTION | {Trait.QUANTIZABLE}, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
     shapes=shapes.gemm, asked_when_loaded=True,
     channels_of_weights=lambda node: 0 if node.attribute("transB", 0) else 1,
 )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Quantisation: from a float model and data to a QDQ model, by a recipe; errors of each layer, metrics."""

@@ -1,0 +1,69 @@
+"""Histograms of tensors that are seen piece by piece, in constant memory.
+
+There are `BINS` bins on each side of 0, up to a power of two; a larger element makes bins twice as wide, two of which
+are exactly one. So a histogram does not depend on the order of its pieces, and two histograms add.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+BINS = 4096
+
+
+class Histogram:
+    """Counts of elements, with the least and the largest of them."""
+
+    def __init__(self) -> None:
+        self.low, self.high = math.inf, -math.inf
+        self.limit = 0.0
+        """All elements are within plus and minus this, a power of two."""
+        self.counts = np.zeros(2 * BINS, np.int64)
+        self.invalid = 0
+        """How many elements were NaN or infinite; they are in no bin."""
+
+    def add(self, array: np.ndarray) -> None:
+        """Count the elements of an array."""
+        elements = array.reshape(-1)
+        low, high = (float(elements.min()), float(elements.max())) if elements.size else (math.inf, -math.inf)
+        if not (math.isfinite(low) and math.isfinite(high)) and elements.size:
+            finite = np.isfinite(elements)
+            self.invalid += int(finite.size - np.count_nonzero(finite))
+            return self.add(elements[finite])
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        size = max(abs(low), abs(high))
+        if not elements.size:
+            return None
+        self._widen(2.0 ** math.frexp(size)[1] if size else 0.0)
+        if not self.limit:  # zeros alone so far: they are in the bin above 0
+            self.counts[BINS] += elements.size
+            return None
+        places = elements * np.float32(BINS / self.limit)
+        places += np.float32(BINS)
+        self.counts += np.bincount(np.minimum(places.astype(np.int64), 2 * BINS - 1), minlength=2 * BINS)
+        return None
+
+    def merge(self, other: Histogram) -> None:
+        """Add the counts of another histogram."""
+        other._widen(self.limit)
+        self._widen(other.limit)
+        self.counts += other.counts
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.invalid += other.invalid
+
+    @property
+    def centres(self) -> np.ndarray:
+        """The middle of each bin."""
+        return (np.arange(-BINS, BINS) + 0.5) * (self.limit / BINS)
+
+    def _widen(self, limit: float) -> None:
+        """Make bins wide enough for elements up to a power of two."""
+        if not self.limit:
+            self.limit = limit
+        while self.limit < limit:
+            pairs = self.counts.reshape(-1, 2).sum(axis=1)
+            self.counts = np.zeros_like(self.counts)
+            self.counts[BINS // 2 : BINS // 2 + BINS] = pairs
+            self.limit *= 2

@@ -65,10 +65,11 @@ def entropy(histogram: Histogram, scaling: Scaling, grid: Grid) -> Range:
     """Return the range cut at the threshold of the least divergence (Kullback-Leibler; TensorRT's calibration, 2017).
 
     For each threshold the distribution of sizes, with all beyond it in the last bin, is compared with itself in as
-    many bins as the grid has sizes.
+    many bins as the grid has sizes. Zero, which every grid has, is left out: the first bin has what the second has.
     """
     sizes = histogram.counts[BINS:] + histogram.counts[:BINS][::-1]
     sizes = sizes.reshape(BINS // 2, 2).sum(axis=1).astype(np.float64)
+    sizes[0] = sizes[1]
     levels = int(min(2 ** (grid.bits - 1), 128))
     used = int(np.flatnonzero(sizes)[-1]) + 1 if sizes.any() else levels
     best = min(

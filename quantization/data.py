@@ -44,7 +44,9 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         if self._spent:
-            raise RecipeError("the data are an iterator that has ended, and are needed once more; give a list or a path")
+            raise RecipeError(
+                "the data are an iterator that has ended, and are needed once more; give a list or a path"
+            )
         self._spent = isinstance(self._given, Iterator)
         count = 0
         for part in _parts(self._given):
@@ -53,6 +55,10 @@ class Batches:
                 yield batch
         if not count:
             raise RecipeError("the data are empty; give at least one batch of the model's inputs")
+
+    def again(self) -> Given:
+        """Return what the batches were made of, for another reader."""
+        return self._given
 
     def _cut(self, part: Any) -> Iterator[Batch]:
         """Yield the batches of a part, cut along the first axis as the model takes them."""
@@ -66,7 +72,9 @@ class Batches:
             step = fixed
             if any(count % step for count in rows.values()) or len(set(rows.values())) > 1:
                 shown = ", ".join(f"'{name}' {count}" for name, count in rows.items())
-                raise RecipeError(f"the model takes {step} rows at a time, and the data have {shown}; give whole batches")
+                raise RecipeError(
+                    f"the model takes {step} rows at a time, and the data have {shown}; give whole batches"
+                )
         if labels is not None and len(labels) != total:
             raise RecipeError(f"there are {len(labels)} labels for {total} rows of data; give one label for each row")
         for first in range(0, total, step):
@@ -90,8 +98,8 @@ class Batches:
         elif len(self._inputs) == 1:
             named = {self._inputs[0].name: part}
         else:
-            names = [view.name for view in self._inputs]
-            raise RecipeError(f"a batch is {kind_of(part)}; the model has {len(names)} inputs: give a mapping of {names}")
+            inputs = ", ".join(view.name for view in self._inputs)
+            raise RecipeError(f"a batch is {kind_of(part)}; the model has several inputs: give a mapping of {inputs}")
         missing = [view.name for view in self._inputs if view.name not in named]
         if missing:
             raise RecipeError(
@@ -131,7 +139,9 @@ def _parts(given: Given) -> Iterable[Any]:
 def _files(path: Path) -> Iterator[dict[str, np.ndarray]]:
     files: Sequence[Path] = sorted(path.glob("*.npz")) if path.is_dir() else [path]
     if not files:
-        raise RecipeError(f"folder '{path}' has no .npz file; write one for each batch with numpy.savez", path=str(path))
+        raise RecipeError(
+            f"folder '{path}' has no .npz file; write one for each batch with numpy.savez", path=str(path)
+        )
     for file in files:
         try:
             with np.load(file, allow_pickle=False) as content:

@@ -27,6 +27,11 @@ class Grid:
         return self.dtype.is_floating_point()
 
     @property
+    def smallest(self) -> float:
+        """The smallest number above 0."""
+        return float(self._numbers(np.ones(1, np.uint8))[0]) if self.is_float else 1.0
+
+    @property
     def middle(self) -> int:
         """The zero point of a symmetric range: that of an unsigned integer is half its numbers."""
         return 0 if self.low < 0 else int(self.high + 1) // 2
@@ -34,7 +39,8 @@ class Grid:
     def nearest(self, x: np.ndarray) -> np.ndarray:
         """Return the nearest number of the grid, ties to even, as float32."""
         if not self.is_float:
-            return np.clip(np.rint(x), self.low, self.high)
+            whole: np.ndarray = np.clip(np.rint(x), self.low, self.high)
+            return whole
         return self.stored(np.clip(x, self.low, self.high)).astype(np.float32)
 
     def toward_zero(self, x: np.ndarray) -> np.ndarray:
@@ -42,7 +48,7 @@ class Grid:
         return self._neighbours(np.clip(x, self.low, self.high))[0]
 
     def stochastic(self, x: np.ndarray, seed: int, name: str) -> np.ndarray:
-        """Return one of the two numbers around ``x``, the mean of which is ``x``; drawn by a seed and a tensor's name."""
+        """Return one of the two numbers around ``x``, with the mean ``x``; drawn by a seed and a tensor's name."""
         near, far = self._neighbours(np.clip(x, self.low, self.high))
         generator = np.random.Generator(np.random.Philox(key=[seed, crc32(name.encode())]))
         step = np.where(far == near, 1, far - near)

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from graft.errors import RecipeError
 from graft.quantization.grids import GRIDS
-from graft.runtime.foreign import shown
 from graft.runtime.arguments import instance
+from graft.runtime.foreign import shown
 
 Record = TypeVar("Record")
 CHOICES: Mapping[str, Sequence[str]] = {
@@ -86,15 +86,16 @@ class Recipe:
 
 _ACTIVATIONS = Scaling(symmetric=False, calibration="mse")
 _CHANNELS = Scaling(granularity="channel")
+_GROUPS = Scaling(type="int4", granularity="group", calibration="mse")
 _FLOAT8 = Scaling(type="float8e4m3fn")
 NAMED = {
     row.name: row
     for row in (
-        Recipe("int8", Scaling(), _ACTIVATIONS),
-        Recipe("int8-channel", _CHANNELS, _ACTIVATIONS),
+        Recipe("int8", Scaling(), _ACTIVATIONS, correct_bias=True),
+        Recipe("int8-channel", _CHANNELS, _ACTIVATIONS, correct_bias=True),
         Recipe("int8-weights", _CHANNELS),
-        Recipe("int4-weights", Scaling(type="int4", granularity="group", calibration="mse")),
-        Recipe("float8", replace(_FLOAT8, granularity="channel"), _FLOAT8),
+        Recipe("int4-weights", replace(_GROUPS, rounding="gptq"), correct_bias=True),
+        Recipe("float8", replace(_FLOAT8, granularity="channel", calibration="mse"), _FLOAT8, correct_bias=True),
     )
 }
 """The recipes that have a name."""
@@ -200,7 +201,13 @@ def _kind(kind: object) -> str:
 def _literal(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_literal, value))}]"
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if value is None or isinstance(value, str) else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f'"{value}"'
+        if value is None or isinstance(value, str)
+        else str(value)
+    )
 
 
 def _near(name: str, known: Sequence[str] | Mapping[str, object]) -> str:

@@ -12,7 +12,7 @@ from graft.core.rewriting.node_pass import Names
 from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of
 from graft.quantization.grids import Grid
 from graft.quantization.scales import Scaled
-from graft.quantization.sites import BIAS, WEIGHTS, X, Group, Product
+from graft.quantization.sites import BIAS, WEIGHTS, Group, Product, X
 
 SUM_LIMIT = 2**31 - 1
 """The largest bias in integers, which are of 32 bits."""
@@ -86,6 +86,17 @@ class QdqWriter:
             self.model.graph.insert_before(product.node, node)
             self._weights[key] = node.outputs[0]
         product.node.replace_input_with(WEIGHTS, self._weights[key])
+
+    def shift_bias(self, product: Product, shift: np.ndarray) -> None:
+        """Take what rounded weights add to the mean of each channel out of a bias; a note where there is none."""
+        node, bias = product.node, constant_of(product.bias)
+        if bias is None and product.channels_have_bias:
+            bias = np.zeros(len(shift), np.float32)
+        if bias is None or bias.shape != shift.shape:
+            self.notes.append(f"{node.op_type} (node '{node.name}') has no bias that could be corrected")
+            return
+        node.resize_inputs(BIAS + 1)
+        node.replace_input_with(BIAS, self._constant(f"{node.name}_bias_corrected", (bias - shift).astype(np.float32)))
 
     def bias(self, product: Product, scaled: Scaled) -> None:
         """Let a product of 8-bit integers read a bias in whole numbers of its sums, where 32 bits hold it."""

@@ -103,7 +103,8 @@ class Scaled:
     def numbers(self) -> np.ndarray:
         """What the codes stand for, as float32."""
         scale, zero = self.layout.per_element(self.scale), self.layout.per_element(self.zero)
-        return (self.codes - zero) * scale
+        numbers: np.ndarray = (self.codes - zero) * scale
+        return numbers
 
 
 def chosen_scales(weights: np.ndarray, layout: Layout, scaling: Scaling, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
@@ -129,7 +130,8 @@ def chosen_scales(weights: np.ndarray, layout: Layout, scaling: Scaling, grid: G
 def _square_error(rows: np.ndarray, scale: np.ndarray, zero: np.ndarray, grid: Grid) -> np.ndarray:
     scale, zero = scale[:, np.newaxis], zero[:, np.newaxis]
     error = (grid.nearest(rows / scale + zero) - zero) * scale - rows
-    return np.einsum("ij,ij->i", error, error)
+    squares: np.ndarray = np.einsum("ij,ij->i", error, error)
+    return squares
 
 
 def scaled(weights: np.ndarray, layout: Layout, scaling: Scaling, grid: Grid, name: str) -> Scaled:

@@ -11,6 +11,7 @@ import fnmatch
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import onnx
 import onnx_ir as ir
 
 from graft.core.graph.view import constant_tensor
@@ -42,6 +43,12 @@ class Product:
     def bias(self) -> ir.Value | None:
         """The value of the bias, if the node has one."""
         return self.node.inputs[BIAS] if len(self.node.inputs) > BIAS else None
+
+    @property
+    def channels_have_bias(self) -> bool:
+        """Whether the operator has a bias as its third input, given or not."""
+        schema = onnx.defs.get_schema(self.node.op_type)
+        return len(schema.inputs) > BIAS
 
 
 @dataclass(slots=True)

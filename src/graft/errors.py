@@ -118,3 +118,7 @@ class RecipeError(GraftError):
 
 class VerifyError(GraftError):
     """A compiled program differs from its reference by more than the tolerance."""
+
+
+class AccuracyError(VerifyError):
+    """No quantised model is within the bound on its metric; ``model`` is the best that was found."""

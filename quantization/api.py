@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -12,7 +13,7 @@ import onnx_ir as ir
 from graft.core.importer.source import SOURCE, Source
 from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.pipeline import RECORD, verify_model
-from graft.errors import AccuracyError, RecipeError
+from graft.errors import RecipeError
 from graft.plugins.registry.manager import MANAGER
 from graft.quantization.calibration import calibrated
 from graft.quantization.comparison import compare
@@ -21,10 +22,11 @@ from graft.quantization.equalize import equalize, smooth
 from graft.quantization.facts import Facts
 from graft.quantization.grids import GRIDS
 from graft.quantization.metrics import Metric, score
-from graft.quantization.observation import Progress, observe, runner
+from graft.quantization.observation import Progress, Running
 from graft.quantization.preparation import MOVED, NOTES, in_floats
 from graft.quantization.recipe import RECIPE, Recipe, recipe_of
 from graft.quantization.rewriting import Point, QdqWriter, bits_of_weights
+from graft.quantization.search import Bound
 from graft.quantization.sites import Sites, sites_of
 from graft.quantization.weights import bias_shift, scaled_weights
 from graft.runtime.arguments import FUNCTION, NUMBER, SHAPES, TEXTS, WHOLE, optional, takes
@@ -66,94 +68,55 @@ def quantize(
     """
     wanted = recipe_of(recipe)
     wanted = replace(wanted, keep=(*wanted.keep, *keep))
-    original = in_floats(model, shapes)
+    original, running = in_floats(model, shapes), Running(threads, manager)
     if data is None and (wanted.needs_data or within is not None):
         raise RecipeError(
             f"recipe '{wanted.name}' is calibrated with data; give some, or a recipe of weights alone that rounds to "
             "'nearest' and corrects no bias"
         )
     batches = Batches(data, original)
-    floats = original.clone()
-    moved = _moved(floats, wanted, batches, threads, manager)
-    sites = sites_of(floats, wanted)
-    if not sites.products and not sites.groups:
-        raise RecipeError(f"recipe '{wanted.name}' quantises nothing of this model: no node takes what it scales")
-    facts = Facts.wanted(sites, wanted)
-    observers = facts.observers(sites)
-    if observers:
-        observe(floats, observers, batches, threads=threads, manager=manager, progress=progress)
-    if moved:
-        floats.metadata_props[MOVED] = "\n".join(moved)
+    floats, facts = _measured(original, wanted, batches, running, progress)
+    write = partial(written, floats, facts=facts)
     if within is None:
-        return written(floats, wanted, facts)
+        return write(wanted)
+    metric_of = partial(_metric_of, batches, metric, running)
 
-    def scored(one: ir.Model) -> float:
-        names = [value.name or "" for value in one.graph.outputs]
-        found = score(runner(one, (), threads, manager), names, batches, metric)
-        if found is None:
-            raise RecipeError("a bound on the metric needs labels in the data, or a metric")
-        return found
-
-    def errors(one: ir.Model) -> list[str]:
-        rows = compare(original, one, batches.again(), threads=threads, manager=manager).layers
+    def worst(one: ir.Model) -> list[str]:
+        rows = compare(original, one, data, threads=threads, manager=manager).layers
         return [row.layer for row in sorted(rows, key=lambda row: row.snr_db)]
 
-    return _within(scored(original) - within, floats, wanted, facts, scored, errors)
+    return Bound(metric_of(original) - within, write, metric_of, worst).best(wanted)
 
 
-def _moved(
-    model: ir.Model, recipe: Recipe, batches: Batches, threads: int | None, manager: PluginManager | None
-) -> list[str]:
-    """Move factors between layers as a recipe says, in place; return the nodes whose results that changes."""
-    found: list[str] = []
-    if recipe.equalize:
-        found += equalize(model)
+def _measured(
+    original: ir.Model, recipe: Recipe, batches: Batches, running: Running, progress: Progress | None
+) -> tuple[ir.Model, Facts]:
+    """Return the float model with factors moved as a recipe says, and what the recipe needs to know of it."""
+    floats = original.clone()
+    moved = equalize(floats) if recipe.equalize else []
     if recipe.smooth:
-        found += smooth(model, recipe.smooth, batches, threads=threads, manager=manager)
-    return list(dict.fromkeys(found))
+        moved += smooth(floats, recipe.smooth, batches, running)
+    sites = sites_of(floats, recipe)
+    if not sites.products and not sites.groups:
+        raise RecipeError(f"recipe '{recipe.name}' quantises nothing of this model: no node takes what it scales")
+    facts = Facts.wanted(sites, recipe)
+    observers = facts.observers(sites)
+    if observers:
+        running.observe(floats, observers, batches, progress)
+    if moved:
+        floats.metadata_props[MOVED] = "\n".join(dict.fromkeys(moved))
+    return floats, facts
 
 
-def _within(
-    least: float,
-    floats: ir.Model,
-    recipe: Recipe,
-    facts: Facts,
-    scored: Callable[[ir.Model], float],
-    errors: Callable[[ir.Model], list[str]],
-) -> ir.Model:
-    """Return the model that keeps the fewest layers in floats, twice as many each time, of a metric of ``least``."""
-    best = written(floats, recipe, facts)
-    value = scored(best)
-    layers = errors(best) if value < least else []
-    for kept in _twice(len(layers)):
-        if value >= least:
-            break
-        keep = (*recipe.keep, *(_literal(name) for name in layers[:kept]))
-        one = written(floats, replace(recipe, keep=keep), facts)
-        if (found := scored(one)) > value:
-            best, value = one, found
-    if value < least:
-        raise AccuracyError(
-            f"the metric is {value:.4g} at best, with the layers of the largest errors in floats, where at least "
-            f"{least:.4g} is wanted; allow more, or take a recipe of more bits",
-            model=best, metric=value,
-        )  # fmt: skip
-    return best
+def _metric_of(batches: Batches, metric: Metric | None, running: Running, model: ir.Model) -> float:
+    names = [value.name or "" for value in model.graph.outputs]
+    found = score(running.runner(model), names, batches, metric)
+    if found is None:
+        raise RecipeError("a bound on the metric needs labels in the data, or a metric")
+    return found
 
 
-def _twice(count: int) -> Iterator[int]:
-    kept = 1
-    while kept < count:
-        yield kept
-        kept *= 2
-
-
-def _literal(name: str) -> str:
-    """Return a pattern that fits a name alone."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
-
-
-def written(floats: ir.Model, recipe: Recipe, facts: Facts) -> ir.Model:
+def written(floats: ir.Model, recipe: Recipe, *, facts: Facts) -> ir.Model:
     """Return a float model quantised by a recipe and the facts of its activations."""
     model = floats.clone()
     sites = sites_of(model, recipe)

@@ -19,7 +19,7 @@ from graft.plugins.registry.manager import MANAGER
 from graft.quantization.data import Batches, Given
 from graft.quantization.grids import GRIDS
 from graft.quantization.metrics import Metric, Scores
-from graft.quantization.observation import runner
+from graft.quantization.observation import Running
 from graft.quantization.preparation import MOVED, in_floats
 from graft.quantization.sites import X, hands_on
 from graft.runtime.arguments import FUNCTION, SHAPES, WHOLE, optional, takes
@@ -79,8 +79,9 @@ def compare(
         other = ", ".join(value.name or "" for value in codes.graph.outputs)
         raise RecipeError(f"the models have different outputs: {', '.join(outputs)} and {other}")
     layers = _layers(floats, codes)
-    run_floats = runner(floats, [layer.float_name for layer in layers], threads, manager)
-    run_codes = runner(codes, [name for layer in layers for name in layer.code_names], threads, manager)
+    running = Running(threads, manager)
+    run_floats = running.runner(floats, [layer.float_name for layer in layers])
+    run_codes = running.runner(codes, [name for layer in layers for name in layer.code_names])
     whole, own, float_scores, scores = (
         {name: Errors() for name in outputs},
         [Errors() for _ in layers],

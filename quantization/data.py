@@ -56,10 +56,6 @@ class Batches:
         if not count:
             raise RecipeError("the data are empty; give at least one batch of the model's inputs")
 
-    def again(self) -> Given:
-        """Return what the batches were made of, for another reader."""
-        return self._given
-
     def _cut(self, part: Any) -> Iterator[Batch]:
         """Yield the batches of a part, cut along the first axis as the model takes them."""
         arrays, labels = self._named(part)

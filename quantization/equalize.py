@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -21,11 +20,8 @@ from graft.core.rewriting.node_pass import Names
 from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, has_trait, is_operator
 from graft.quantization.data import Batch
 from graft.quantization.matrices import as_matrices, as_weights, channel_axis, is_regular
-from graft.quantization.observation import Largest, observe
+from graft.quantization.observation import Largest, Running
 from graft.quantization.sites import BIAS, WEIGHTS, Product, X, product_of
-
-if TYPE_CHECKING:
-    from graft.plugins.registry.manager import PluginManager
 
 ROUNDS = 20
 """Rounds over all joints; a chain of layers needs several."""
@@ -106,14 +102,7 @@ def equalize(model: ir.Model) -> list[str]:
     return [name for joint in joints for name in joint.between()]
 
 
-def smooth(
-    model: ir.Model,
-    power: float,
-    data: Iterable[Batch],
-    *,
-    threads: int | None = None,
-    manager: PluginManager | None = None,
-) -> list[str]:
+def smooth(model: ir.Model, power: float, data: Iterable[Batch], running: Running) -> list[str]:
     """Move ``power`` of the ranges of activations into the weights that they meet, in place.
 
     Return the nodes whose results change.
@@ -122,7 +111,7 @@ def smooth(
     sizes = [Largest(joint.axis) for joint in joints]
     observers = {joint.value.name or "": [one] for joint, one in zip(joints, sizes, strict=True)}
     if joints:
-        observe(model, observers, data, threads=threads, manager=manager)
+        running.observe(model, observers, data)
     for joint, one in zip(joints, sizes, strict=True):
         assert one.sizes is not None
         _move(model, joint, _ratio(one.sizes.astype(np.float64) ** power, _range_of_terms(joint) ** (1 - power)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnx_ir as ir
 
 from graft.compiler.api import compile
 from graft.compiler.request import plugins
-from graft.quantization.data import Batch
+from graft.quantization.data import Batch, Feeds
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -66,37 +67,39 @@ def by_channel(array: np.ndarray, axis: int) -> np.ndarray:
     return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
 
 
-def runner(
-    model: ir.Model, names: Iterable[str], threads: int | None = None, manager: PluginManager | None = None
-) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-    """Return what runs a model and gives the values of these names, and its outputs."""
-    observed = model.clone()
-    graph = observed.graph
-    known = {value.name: value for node in graph for value in node.outputs}
-    outputs = {value.name for value in graph.outputs}
-    for name in dict.fromkeys(names):
-        if name in known and name not in outputs:
-            graph.outputs.append(known[name])
-    manager = manager or plugins()
-    program = compile(observed, threads=threads, manager=manager, backends=manager.fallbacks())
-    return lambda feeds: {**feeds, **program.run(dict(feeds))}
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How models are run: by the built-in compiler, with so many threads and the plugins of a manager."""
 
+    threads: int | None = None
+    manager: PluginManager | None = None
 
-def observe(
-    model: ir.Model,
-    observers: Mapping[str, Sequence[Observer]],
-    data: Iterable[Batch],
-    *,
-    threads: int | None = None,
-    manager: PluginManager | None = None,
-    progress: Progress | None = None,
-) -> None:
-    """Run a model on all data, and show each observer the values of its name, inputs of the model included."""
-    run = runner(model, observers, threads, manager)
-    for number, batch in enumerate(data, 1):
-        values = run(batch.feeds)
-        for name, wanted in observers.items():
-            for observer in wanted:
-                observer.add(values[name])
-        if progress is not None:
-            progress(number)
+    def runner(self, model: ir.Model, names: Iterable[str] = ()) -> Callable[[Feeds], Feeds]:
+        """Return what runs a model and gives the values of these names, its inputs and its outputs."""
+        observed = model.clone()
+        graph = observed.graph
+        known = {value.name: value for node in graph for value in node.outputs}
+        outputs = {value.name for value in graph.outputs}
+        for name in dict.fromkeys(names):
+            if name in known and name not in outputs:
+                graph.outputs.append(known[name])
+        manager = self.manager or plugins()
+        program = compile(observed, threads=self.threads, manager=manager, backends=manager.fallbacks())
+        return lambda feeds: {**feeds, **program.run(feeds)}
+
+    def observe(
+        self,
+        model: ir.Model,
+        observers: Mapping[str, Sequence[Observer]],
+        data: Iterable[Batch],
+        progress: Progress | None = None,
+    ) -> None:
+        """Run a model on all data, and show each observer the values of its name, inputs of the model included."""
+        run = self.runner(model, observers)
+        for number, batch in enumerate(data, 1):
+            values = run(batch.feeds)
+            for name, wanted in observers.items():
+                for observer in wanted:
+                    observer.add(values[name])
+            if progress is not None:
+                progress(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import tomllib
 import typing
@@ -201,13 +202,9 @@ def _kind(kind: object) -> str:
 def _literal(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_literal, value))}]"
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f'"{value}"'
-        if value is None or isinstance(value, str)
-        else str(value)
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps("float32" if value is None else value, ensure_ascii=False)
 
 
 def _near(name: str, known: Sequence[str] | Mapping[str, object]) -> str:

@@ -1,7 +1,7 @@
 """Training of two small networks on `shapes`: blocks of ResNet's and of MobileNetV2's kind, some minutes on two cores.
 
 pip install 'graft-compiler[torch]'
-python examples/quantisation/train.py
+python examples/quantization/train.py
 """
 
 from __future__ import annotations

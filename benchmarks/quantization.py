@@ -1,4 +1,4 @@
-"""Accuracy of quantised networks, beside ONNX Runtime's quantiser with the same data: ``python -m benchmarks.quantization``.
+"""Quantised networks, beside those of ONNX Runtime's quantiser with the same data: ``python -m benchmarks.quantization``.
 
 Every model is run by ONNX Runtime, so that nothing but the quantisation differs. ``--time`` instead measures how long
 ResNet-50 takes with 100 images of 224 x 224.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,7 +26,7 @@ from examples.quantization import shapes
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.quantization.preparation import in_floats
 
-CALIBRATION = 200
+CALIBRATION, HELD_OUT = 200, 10000
 RECIPES = ("int8", "int8-channel", "int8-weights", "int4-weights", "float8")
 PEERS = {
     "ort int8": {}, "ort int8, channels": {"per_channel": True},
@@ -49,7 +51,7 @@ def tasks() -> Iterator[Task]:
     """Yield the three networks with their data."""
     train, held_out, _, labels = load_split()
     yield Task("digits", in_floats(zoo.path_of("digits")), train[:CALIBRATION], held_out, labels)
-    held_out, labels = shapes.images(2000, 0)
+    held_out, labels = shapes.images(HELD_OUT, 0)
     for name, path in shapes.MODELS.items():
         yield Task(name, in_floats(path), shapes.images(CALIBRATION, 1)[0], held_out, labels)
 
@@ -60,7 +62,7 @@ def main() -> None:
     parser.add_argument("--time", action="store_true", help="Measure how long ResNet-50 takes.")
     if parser.parse_args().time:
         return print(f"ResNet-50, 100 images: {seconds_of_resnet50():.1f} s")
-    print(f"{'model':10} {'recipe':32} {'accuracy':>8} {'lost':>7} {'SNR dB':>7}")
+    print(f"{'model':10} {'recipe':32} {'accuracy':>8} {'lost':>7} {'same':>7} {'SNR dB':>7}")
     for task in tasks():
         exact = outputs(ir.to_proto(task.model), task.held_out)
         base = accuracy(exact, task.labels)
@@ -68,8 +70,10 @@ def main() -> None:
         for name, model in quantized(task):
             found = outputs(model, task.held_out)
             snr = 10 * np.log10(np.sum(exact**2) / np.sum((found - exact) ** 2))
-            right = accuracy(found, task.labels)
-            print(f"{task.name:10} {name:32} {right:8.4f} {100 * (base - right):7.2f} {snr:7.1f}", flush=True)
+            right, same = accuracy(found, task.labels), accuracy(found, exact.argmax(axis=1))
+            print(
+                f"{task.name:10} {name:32} {right:8.4f} {100 * (base - right):7.2f} {same:7.4f} {snr:7.1f}", flush=True
+            )
     return None
 
 
@@ -117,10 +121,11 @@ def by_onnxruntime(
     with TemporaryDirectory() as folder:
         before, after = Path(folder) / "float.onnx", Path(folder) / "quantized.onnx"
         onnx.save(model, before)
-        quantize_static(
-            before, after, Reader(), per_channel=per_channel, activation_type=QuantType.QInt8,
-            weight_type=QuantType.QInt8, calibrate_method=getattr(CalibrationMethod, method),
-        )  # fmt: skip
+        with redirect_stdout(StringIO()):  # it prints what it does
+            quantize_static(
+                before, after, Reader(), per_channel=per_channel, activation_type=QuantType.QInt8,
+                weight_type=QuantType.QInt8, calibrate_method=getattr(CalibrationMethod, method),
+            )  # fmt: skip
         return onnx.load(after)
 
 

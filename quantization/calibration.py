@@ -70,12 +70,11 @@ def entropy(histogram: Histogram, scaling: Scaling, grid: Grid) -> Range:
     sizes = histogram.counts[BINS:] + histogram.counts[:BINS][::-1]
     sizes = sizes.reshape(BINS // 2, 2).sum(axis=1).astype(np.float64)
     sizes[0] = sizes[1]
-    levels = int(min(2 ** (grid.bits - 1), 128))
-    used = int(np.flatnonzero(sizes)[-1]) + 1 if sizes.any() else levels
-    best = min(
-        ((_divergence(sizes, count, levels), count) for count in range(levels, used + levels, max(levels // 8, 1))),
-        default=(0.0, used),
-    )[1]
+    if not sizes.any():
+        return histogram.low, histogram.high
+    levels, used = int(min(2 ** (grid.bits - 1), 128)), int(np.flatnonzero(sizes)[-1]) + 1
+    counts = range(levels, used + levels, max(levels // 8, 1))
+    best = min((_divergence(sizes, count, levels), count) for count in counts)[1]
     threshold = best / (BINS // 2) * histogram.limit
     return max(histogram.low, -threshold), min(histogram.high, threshold)
 

@@ -13,6 +13,8 @@ import numpy as np
 
 BINS = 4096
 COUNTED = 2**16
+LEAST = 2.0**-100
+"""The least limit: bins of float32 are no narrower."""
 
 
 class Histogram:
@@ -38,13 +40,13 @@ class Histogram:
         size = max(abs(low), abs(high))
         if not elements.size:
             return None
-        self._widen(2.0 ** math.frexp(size)[1] if size else 0.0)
+        self._widen(max(2.0 ** math.frexp(size)[1], LEAST) if size else 0.0)
         if not self.limit:  # zeros alone so far: they are in the bin above 0
             self.counts[BINS] += elements.size
             return None
-        places = elements[:: math.ceil(elements.size / COUNTED) | 1] * np.float32(BINS / self.limit)
-        places += np.float32(BINS)
-        self.counts += np.bincount(np.minimum(places.astype(np.int64), 2 * BINS - 1), minlength=2 * BINS)
+        step = math.ceil(elements.size / COUNTED) | 1  # odd, so that it meets every column of an image
+        places = np.floor(elements[::step] * np.float32(BINS / self.limit)).astype(np.int64)
+        self.counts += np.bincount(places + BINS, minlength=2 * BINS)
         return None
 
     def merge(self, other: Histogram) -> None:

@@ -1,4 +1,4 @@
-"""Quantised networks, beside those of ONNX Runtime's quantiser with the same data: ``python -m benchmarks.quantization``.
+"""Quantised networks, beside those of ONNX Runtime's quantiser on the same data: `python -m benchmarks.quantization`.
 
 Every model is run by ONNX Runtime, so that nothing but the quantisation differs. ``--time`` instead measures how long
 ResNet-50 takes with 100 images of 224 x 224.

@@ -58,4 +58,5 @@ def run(one: graft.core.importer.source.Source, **feeds: np.ndarray) -> np.ndarr
 
 def snr(exact: np.ndarray, found: np.ndarray) -> float:
     """The signal-to-noise ratio in decibels."""
-    return float(10 * np.log10(np.sum(exact**2) / np.sum((found - exact) ** 2)))
+    noise = np.sum((found - exact) ** 2)
+    return float(10 * np.log10(np.sum(exact**2) / noise)) if noise else np.inf

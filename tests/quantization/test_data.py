@@ -76,8 +76,8 @@ def test_an_iterator_is_read_once_and_never_held():
     [
         ({"x": X[:3]}, FIXED, "the model takes 2 rows at a time, and the data have 'x' 3; give whole batches"),
         ({"z": X}, FIXED, "the data have no array 'x'; the model's inputs are x"),
-        (X[:, :2], FIXED, "array 'x' of the data has shape [6, 2], but the model takes [2,3]; stack rows along the first "
-         "axis"),
+        (X[:, :2], FIXED, "array 'x' of the data has shape [6, 2], but the model takes [2,3]; stack rows along the "
+         "first axis"),
         ([X[:2]], TWO, "a batch is ndarray; the model has several inputs: give a mapping of x, z"),
         ({"x": X, "z": X[:4, :1]}, TWO, "the model takes 2 rows at a time, and the data have 'x' 6, 'z' 4; give whole "
          "batches"),
@@ -93,7 +93,7 @@ def test_data_that_do_not_fit_are_refused(given, which, message):
 
 
 def test_files_that_are_none_are_named(tmp_path):
-    with pytest.raises(RecipeError, match="has no .npz file; write one for each batch"):
+    with pytest.raises(RecipeError, match=r"has no .npz file; write one for each batch"):
         list(Batches(tmp_path, FIXED))
     (tmp_path / "bad.npz").write_bytes(b"no")
     with pytest.raises(RecipeError, match=r"bad.npz' is not an .npz file"):

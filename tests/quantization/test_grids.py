@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 
 import ml_dtypes
 import numpy as np
@@ -29,7 +30,7 @@ def samples(name: str) -> np.ndarray:
     """Numbers, midpoints and what is next to them, and some beyond both ends, as float32."""
     all_numbers = numbers(name)
     chosen = all_numbers if len(all_numbers) < 300 else all_numbers[:: len(all_numbers) // 100]
-    middles = [(a + b) / 2 for a, b in zip(chosen, chosen[1:], strict=False)]
+    middles = [(a + b) / 2 for a, b in pairwise(chosen)]
     exact = np.array([float(one) for one in (*chosen, *middles)], np.float32)
     ends = np.array([2 * float(all_numbers[0]) - 1, 2 * float(all_numbers[-1]) + 1, -0.3, 0.3], np.float32)
     up, down = np.nextafter(exact, np.float32(np.inf)), np.nextafter(exact, np.float32(-np.inf))

@@ -18,7 +18,7 @@ CASES = {
     "dilations": ("g (float[2,4,9,8] x) => (float[n,c,h,w] y) { y = Conv <dilations = [2,1]> (x, w) }", (5, 4, 3, 2)),
     "groups": ("g (float[2,4,7,6] x) => (float[n,c,h,w] y) { y = Conv <group = 2> (x, w) }", (6, 2, 3, 2)),
     "depthwise": ("g (float[2,4,7,6] x) => (float[n,c,h,w] y) { y = Conv <group = 4> (x, w) }", (4, 1, 3, 3)),
-    "same": ('g (float[2,4,7,6] x) => (float[n,c,h,w] y) { y = Conv <auto_pad = "SAME_UPPER", strides = [2,2]> (x, w) }',
+    "same": ('g (float[2,4,7,6] x) => (float[n,c,h,w] y) { y = Conv <auto_pad = "SAME_UPPER", strides = [2,2]> (x, w)}',
              (5, 4, 3, 3)),
     "line": ("g (float[2,4,9] x) => (float[n,c,l] y) { y = Conv <pads = [1,1]> (x, w) }", (5, 4, 3)),
     "matmul": ("g (float[2,3,4] x) => (float[n,r,c] y) { y = MatMul (x, w) }", (4, 5)),

@@ -14,7 +14,13 @@ from graft.quantization.recipe import Scaling
 from graft.quantization.scales import Layout, parameters, scaled
 
 RANDOM = np.random.default_rng(0)
-LAYOUTS = [Layout((12, 10)), Layout((12, 10), 0), Layout((12, 10), 1), Layout((12, 10), 1, 4), Layout((6, 7, 3, 3), 1, 5)]
+LAYOUTS = [
+    Layout((12, 10)),
+    Layout((12, 10), 0),
+    Layout((12, 10), 1),
+    Layout((12, 10), 1, 4),
+    Layout((6, 7, 3, 3), 1, 5),
+]
 
 
 def dequantized(array: np.ndarray, layout: Layout, scale: np.ndarray, zero: np.ndarray, dtype: int) -> np.ndarray:

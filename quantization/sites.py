@@ -85,7 +85,7 @@ def sites_of(model: ir.Model, recipe: Recipe) -> Sites:
 
 
 def chosen(model: ir.Model, recipe: Recipe) -> Iterator[ir.Node]:
-    """Yield the nodes of the main graph that a recipe quantises the inputs of."""
+    """Yield the nodes of the main graph that a recipe quantises the inputs of; raise RecipeError as `sites_of` does."""
     graph = model.graph
     for pattern in (*recipe.nodes, *recipe.keep):
         fitting = [node for node in graph if matches(node, (pattern,))]

@@ -10,8 +10,6 @@ import numpy as np
 import onnx
 import pytest
 
-from graft.quantization import NAMED
-
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 METRIC = "def spread(outputs, labels):\n    return float(outputs['logits'].max()) + 0 * len(labels)\n"
 
@@ -119,8 +117,3 @@ def test_verify_holds_a_quantised_model_against_its_float_model(graft, tmp_path,
     assert found.code == 4
     assert found.out.splitlines()[-1].endswith("dB, at least 90 wanted")
     assert json.loads(graft("verify", output, "--original", DIGITS, "--snr", "90", "--json").out)["ok"] is False
-
-
-def test_every_named_recipe_is_in_the_documentation():
-    page = (Path(__file__).parents[2] / "docs" / "quantisation.md").read_text()
-    assert all(f"`{name}`" in page for name in NAMED)

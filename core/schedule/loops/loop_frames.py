@@ -11,6 +11,7 @@ from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.narrowing import ROUNDING
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Fuse, Split
+from graft.core.schedule.primitives.schedule_text import take
 from graft.core.schedule.primitives.step import Step
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS
@@ -44,10 +45,7 @@ def taken(body: ir.Statement, steps: Sequence[Step]) -> ir.Statement:
 
     What schedules return is verified as a whole, by who asks for it.
     """
-    function = ir.Function("nest", (), 0, body)
-    for step in steps:
-        function = step.change(function)
-    return function.body
+    return take(ir.Function("nest", (), 0, body), steps).body
 
 
 def shared(axes: Sequence[LoopAxis], machine: Machine | None) -> tuple[Step, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -63,14 +64,22 @@ class Split(Step):
         if tail and rest != index(0):
             start = same(combine("mul", count, self.factor))
             new = Block(
-                (new, For(tail[0], rest, "serial", _renamed(loop, combine("add", start, tail[0]), tail[0].name)))
+                (
+                    new,
+                    For(
+                        tail[0],
+                        rest,
+                        "serial",
+                        renamed(loop.body, {loop.variable: combine("add", start, tail[0])}, tail[0].name),
+                    ),
+                )
             )
         return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
 
 
-def _renamed(loop: For, place: Expression, suffix: str) -> Statement:
-    """Return a copy of a loop's body at a place, whose loops have names of their own."""
-    copy = instantiate(loop.body, {loop.variable: place})
+def renamed(body: Statement, values: Mapping[Variable, Expression], suffix: str) -> Statement:
+    """Return a copy of a statement with variables replaced, whose loops have names of their own: with a suffix."""
+    copy = instantiate(body, values)
     names = {one.variable: Variable(f"{one.variable.name}.{suffix}") for one in loops(copy)}
 
     def rule(one: Statement) -> Statement:

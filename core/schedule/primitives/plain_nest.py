@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
+from graft.core.schedule.primitives.statements import LINE, multiply_add, scratch
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.core.tensor_ir.visit import substitute
@@ -28,6 +30,62 @@ def plain_nest(
     body = allocate([*reversed([*names.totals.values()]), *kept], body)
     origin = tuple(dict.fromkeys(one for stage in stages for one in stage.origin))
     return ir.Function(name, (*inputs, *outputs), len(outputs), body, origin)
+
+
+Stores: TypeAlias = Callable[[Sequence[ir.Expression], ir.Expression], Sequence[ir.Store]]
+"""What becomes of a sum: the stores at a place of it."""
+
+
+def plain_sum(
+    name: str,
+    sums: ir.Stage,
+    finish: Stores,
+    axes: Sequence[str],
+    reduced: Sequence[str],
+    parameters: tuple[Sequence[ir.Buffer], Sequence[ir.Buffer]],
+    copies: bool = False,
+) -> ir.Function:
+    """Return a sum of products, and what is done with it, as loops that are named for what their axes are.
+
+    ``axes`` and ``reduced`` are names of the stage's axes and of those that it sums over, ``parameters`` the inputs and
+    the outputs. For an axis ``x`` three nests have a loop: ``x.zero`` sets the buffer ``total`` to the initial value,
+    ``x.sum`` adds the products, fused ones if they are floats, and ``x`` stores what ``finish`` says: of ``total``, or
+    if that ``copies`` of another buffer, ``sums``, which a fourth one, ``x.copy``, copies it to.
+    """
+    reduction = sums.reduction
+    assert reduction is not None and isinstance(sums.value, ir.Binary) and sums.value.operator == "mul", name
+    shape, dtype = sums.buffer.shape, sums.value.type.dtype
+    total, copy = ir.Buffer("total", dtype, shape, None, "register", LINE), scratch("sums", dtype, *shape)
+    terms = [axis.variable for axis in reduction.axes]
+    before, inner, between, after = (
+        [ir.Variable(axis + one) for axis in axes] for one in (".zero", ".sum", ".copy", "")
+    )
+    own = [ir.Variable(axis) for axis in reduced]
+    renamed = dict(zip([*sums.axes, *terms], [*inner, *own], strict=True))
+    left, right = (substitute(one, renamed) for one in (sums.value.left, sums.value.right))
+    start = substitute(reduction.initial, dict(zip(sums.axes, before, strict=True)))
+    extents = [substitute(axis.extent, renamed) for axis in reduction.axes]
+
+    def nest(over: Sequence[ir.Variable], body: ir.Statement, inside: Sequence[ir.Expression] = ()) -> ir.Statement:
+        return loops_over(zip(over, [*shape, *inside], strict=True), body)
+
+    nests = [
+        nest(before, ir.Store(total, tuple(before), start)),
+        nest([*inner, *own], ir.Store(total, tuple(inner), _added(total, inner, left, right)), extents),
+    ]
+    if copies:
+        nests.append(nest(between, ir.Store(copy, tuple(between), ir.Load(total, tuple(between)))))
+    result = ir.Load(copy if copies else total, tuple(after))
+    nests.append(nest(after, ir.Block(tuple(finish(after, result)))))
+    inputs, outputs = parameters
+    body = allocate([total, *([copy] if copies else [])], ir.Block(tuple(nests)))
+    return ir.Function(name, (*inputs, *outputs), len(outputs), body, sums.origin)
+
+
+def _added(
+    total: ir.Buffer, place: Sequence[ir.Expression], left: ir.Expression, right: ir.Expression
+) -> ir.Expression:
+    return multiply_add(left, right, ir.Load(total, tuple(place)))
 
 
 class _Names:

@@ -8,11 +8,13 @@ cache_read a at i0 in shared -> near
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
+from graft.core.schedule.primitives.bounds import Clip, Overlap, Skew, Unswitch
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Fuse, Reorder, Split
+from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.pipeline import Pipeline
 from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
 from graft.core.schedule.primitives.step import Step
@@ -22,6 +24,7 @@ from graft.errors import ScheduleError
 
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
+    Overlap, Skew, Clip, Unswitch, Pack,
 )  # fmt: skip
 
 
@@ -29,6 +32,13 @@ def apply_schedule(function: Function, schedule: str | Sequence[Step]) -> Functi
     """Return the function after all steps; raise ScheduleError for the first that cannot be taken."""
     for step in parse_schedule(schedule) if isinstance(schedule, str) else schedule:
         function = step.apply(function)
+    return function
+
+
+def take(function: Function, steps: Iterable[Step]) -> Function:
+    """Return the function after steps that are known to be legal: neither dependences nor results are checked."""
+    for step in steps:
+        function = step.change(function)
     return function
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from graft.core.affine.linear import Linear
+from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
 from graft.core.schedule.primitives.dependence import accesses, carried, conflicts
 from graft.core.schedule.primitives.step import (
     Step,
@@ -291,7 +293,7 @@ class ComputeAt(Step):
         self._check(function, block.statements, here, makers, buffer)
         simplifier = bounded(function.body)
         region = region_of(self, loop.body, buffer, simplifier)
-        nests = [self._moved(maker, region, simplifier, number) for number, maker in enumerate(makers)]
+        nests = [self._moved(maker, region, simplifier, is_updated) for maker in makers]
         new: ir.Statement = ir.Block((*nests, loop.body))
         if is_updated:
             self._check_own(path, position, buffer, simplifier)
@@ -341,7 +343,7 @@ class ComputeAt(Step):
             if conflict.first.buffer is buffer and apart:
                 self.fail(f"iterations of '{apart[0]}' share elements of '{self.buffer}'")
 
-    def _moved(self, maker: ir.Statement, region: Region, simplifier: Simplifier, number: int) -> ir.Statement:
+    def _moved(self, maker: ir.Statement, region: Region, simplifier: Simplifier, is_updated: bool) -> ir.Statement:
         """Return a nest that computes the region instead of all."""
         chain: list[ir.For] = []
         inner = maker
@@ -353,9 +355,7 @@ class ComputeAt(Step):
             self.fail(f"what computes '{self.buffer}' is more than serial loops around one store")
         if len({*inner.indices}) != len(inner.indices) or any(place not in own for place in inner.indices):
             self.fail(f"the loops that compute '{self.buffer}' do not run over its dimensions")
-        offsets = [
-            ir.Variable(f"{place.name}.at{number or ''}") for place in inner.indices if isinstance(place, ir.Variable)
-        ]
+        offsets = [ir.Variable(place.name) for place in inner.indices if isinstance(place, ir.Variable)]
         for offset, size in zip(offsets, region.size, strict=True):
             simplifier.with_range(offset, (0, size - 1))
         places = dict(zip(inner.indices, region.place(offsets), strict=True))
@@ -363,7 +363,8 @@ class ComputeAt(Step):
             inner, visit.substitution({v: p for v, p in places.items() if isinstance(v, ir.Variable)})
         )
         inside = region.inside(offsets, simplifier)
-        body = body if inside is None else ir.If(inside, body)
+        if inside is not None:
+            body = ir.If(inside, body) if is_updated else _guarded(body, region.buffer, inside, simplifier)
         for loop in reversed(chain):
             if loop.variable in inner.indices:
                 at = inner.indices.index(loop.variable)
@@ -371,6 +372,34 @@ class ComputeAt(Step):
             else:
                 body = replace(loop, body=body)
         return body
+
+
+def _guarded(body: ir.Statement, buffer: ir.Buffer, inside: ir.Expression, simplifier: Simplifier) -> ir.Statement:
+    """Return a store to memory of its own that reads only elements that exist in other buffers, and zeros elsewhere.
+
+    Nobody reads what it stores there; so vectors of sums need no mask. Where zeros may divide it does not store.
+    """
+    assert isinstance(body, ir.Store), body
+    if any(isinstance(one, ir.Binary) and one.operator in ("div", "mod") for one in visit.walk_expressions(body.value)):
+        return ir.If(inside, body)
+
+    def rule(node: ir.Expression) -> ir.Expression:
+        if not isinstance(node, ir.Load) or node.buffer is buffer:
+            return node
+        known = [at_least_zero(one, simplifier) for one in conjuncts(node.mask)]
+
+        def holds(least: ir.Expression) -> bool:
+            bounds = simplifier.interval(simplifier(least))
+            return (bounds is not None and bounds[0] >= 0) or simplifier.form(simplifier(least)) in known
+
+        loose = set[ir.Variable]()  # on these depends an index that may leave the buffer
+        for place, extent in zip(node.indices, node.buffer.shape, strict=True):
+            if not holds(place) or not holds(combine("sub", combine("sub", extent, 1), place)):
+                loose |= visit.free_variables(place)
+        needed = [one for one in conjuncts(inside) if not loose.isdisjoint(visit.free_variables(one))]
+        return replace(node, mask=b.all_of([*conjuncts(node.mask), *needed]))
+
+    return visit.map_statement(body, visit.ExpressionMap(rule))
 
 
 def _uses(statement: ir.Statement, buffer: ir.Buffer) -> int:

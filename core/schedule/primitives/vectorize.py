@@ -12,7 +12,7 @@ from functools import partial
 
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.algebra import splat_value
-from graft.core.tensor_ir.rewriting.simplify import simplify
+from graft.core.tensor_ir.rewriting.simplify import simplify, simplify_statement
 from graft.core.types import INT64, Type
 
 
@@ -189,6 +189,16 @@ def lower_loops(statement: ir.Statement) -> ir.Statement:
         return inner
 
     return visit.map_statement(statement, lambda expression: expression, rule)
+
+
+def lowered(function: ir.Function) -> ir.Function:
+    """Return a function with vectors and copies in the place of such loops, simplified."""
+    return replace(function, body=finished(function.body))
+
+
+def finished(body: ir.Statement) -> ir.Statement:
+    """Return `lower_loops` of a statement, simplified, with variables and buffers of its own in each copy."""
+    return instantiate(simplify_statement(lower_loops(body)), {})
 
 
 def instantiate(

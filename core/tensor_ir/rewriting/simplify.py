@@ -65,6 +65,8 @@ def _simplify_statement(statement: ir.Statement, simplifier: Simplifier) -> ir.S
             return ir.If(test, walk(then_body), None if else_body is None else walk(else_body))
         case ir.Let():
             return _simplify_lets(statement, simplifier)
+        case ir.Allocate(buffer, body):
+            return ir.Allocate(buffer, walk(body))
         case ir.Block(statements):
             flat: list[ir.Statement] = []
             for new in map(walk, statements):

@@ -1,132 +1,174 @@
-"""The schedule of depthwise convolutions of floats whose input and output keep channels last.
+"""Depthwise convolutions of floats whose input and output keep channels last, as steps.
 
-Vectors are of channels, always full, the weights of a window are vectors too, and pixels of a row are computed side by
-side: each vector of the input is loaded once for all of them, and what lies beyond the border of the image is left out
-rather than masked.
+Vectors are of channels, and a tile is some pixels of a row in registers. The loops over a row of the window and over
+the tile are skewed: each vector of the image is loaded once for all pixels that look at it. Of the window only the rows
+inside of the image are run; tiles whose windows stay between its sides, which are nearly all of a large one, are one
+body, without a condition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from graft.core.machine.target import Target
-from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.primitives.statements import column_mask, multiply_add, ramp
-from graft.core.schedule.products.channel_tiles import ChannelTiles, Pixels
-from graft.core.schedule.products.convolution import convolution_of
+from graft.core.schedule.parameters import DepthwiseParameters, Parameters, of_family
+from graft.core.schedule.primitives.bounds import Clip, Overlap, Skew, Unswitch
+from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll, Vectorize
+from graft.core.schedule.primitives.loop_order import Reorder, Split
+from graft.core.schedule.primitives.packing import Pack
+from graft.core.schedule.primitives.plain_nest import plain_sum
+from graft.core.schedule.primitives.schedule_text import take
+from graft.core.schedule.primitives.staging import ComputeAt
+from graft.core.schedule.primitives.step import Step
+from graft.core.schedule.primitives.vectorize import lowered
+from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.tiling import RegisterTile, lanes_of
-from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
-from graft.core.tensor_ir.anchors import Window
-from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Let, Load, Stage, Statement, Store, Variable
-from graft.core.tensor_ir.statements import bind
+from graft.core.schedule.products.tiling import lanes_of
+from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
+from graft.core.tensor_ir.anchors import VARIES, Window
+from graft.core.tensor_ir.ir import Buffer, Function, Stage
 
 SPARE_REGISTERS = 4
 """What a tile leaves besides its sums and the weights of one row of a window."""
-
-
-def schedule_floats_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
-    """Return the kernel with vectors of channels; None if it is no such depthwise convolution."""
-    epilogue = epilogue_of(stages, kernel.outputs)
-    parts = None if epilogue is None else analyse(kernel, epilogue, target)
-    if parts is None:
-        return None
-    packed, tile = parts.packed, parts.tile
-
-    def piece(pixels: Pixels, first: int, width: int) -> Statement:
-        return _Piece(parts, packed, pixels, first, replace(tile, rows=width)).blocks()
-
-    return parts.scheduled(kernel, packed, lambda: parts.over_pieces(piece), {"pixels": tile.rows})
-
-
-def analyse(kernel: Kernel, epilogue: Epilogue, target: Target) -> ChannelTiles | None:
-    """Take apart ``out[n, y, x, c] = sum over window of weights[c, 0, window] * source[n, window at y, x, c]``."""
-    found = convolution_of(epilogue.anchor, 4)
-    if found is None or not found.window.is_depthwise or epilogue.anchor.value.type.is_custom:
-        return None
-    kind, windows = epilogue.anchor.value.type.dtype, found.windows
-    source, weights = found.image(kind), found.weights(kernel, (epilogue.anchor, *epilogue.followers), kind, kind)
-    if source is None or weights is None or windows.dilations != (1, 1):
-        return None
-    if not found.window.reads_channels_last or not found.window.stores_channels_last:
-        return None
-    most = max(1, target.machine.registers - SPARE_REGISTERS - windows.kernel[1])
-    return ChannelTiles(epilogue, found, source, weights, RegisterTile(most, 1, lanes_of(kind, target)))
+TILE_COST = 0.5
+"""Pixels that a tile costs besides its own."""
+PIXELS = 8
+"""Pixels of a tile of a row whose length varies, at the most: of one that is no multiple, some are computed twice."""
+TILES = 2, 4, 6, 12
+"""Other numbers of them that are worth measuring."""
+AXES = {0: "n", 1: "c", 2: "y", 3: "x"}
+REDUCED = {0: "g", 1: "ky", 2: "kx"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Some pixels of a row: those from ``pixels`` on, which is ``first`` or inside the image."""
+class Depthwise:
+    """``out[n, y, x, c] = sum over window of weights[c, 0, window] * source[n, window at y, x, c]`` and its tile."""
 
-    parts: ChannelTiles
-    packed: Buffer
-    pixels: Pixels
-    first: int
-    tile: RegisterTile
+    epilogue: Epilogue
+    found: Convolution
+    weights: Buffer
+    lanes: int
+    pixels: int
 
-    def blocks(self) -> Statement:
-        """Return the piece in all blocks of channels, of which the last may be cut off."""
-        lanes = self.tile.lanes
-        full, rest = divmod(self.parts.channels, lanes)
-        block = Variable("block")
-        statements: list[Statement] = []
-        if full:
-            statements.append(For(block, b.index(full), "serial", self._block(block, None)))
-        if rest:
-            mask = column_mask(full * lanes, self.parts.channels, lanes)
-            statements.append(self._block(b.index(full), mask))
-        return Block(tuple(statements))
+    @property
+    def pack(self) -> Pack:
+        """The order of the weights."""
+        return Pack(self.weights.name, 0, self.lanes, f"{self.weights.name}_packed")
 
-    def _block(self, block: Expression, mask: Expression | None) -> Statement:
-        parts, top = self.parts, Variable("top")
+    def plain(self, kernel: Kernel) -> Function:
+        """Return the plain loops."""
+        window, epilogue = self.found.window, self.epilogue
+        return plain_sum(
+            kernel.name,
+            epilogue.anchor,
+            lambda place, total: epilogue.stores(place, total, None),
+            [AXES[axis] for axis in window.result],
+            [REDUCED[axis] for axis in window.reduced],
+            (kernel.inputs, kernel.outputs),
+            epilogue.is_heavy,
+        )
 
-        def body(totals: Buffer) -> Statement:
-            return parts.over_window(top, lambda line: self._window_row(totals, block, (top, line), mask))
+    def steps(self) -> Iterator[Step]:
+        """Yield the schedule."""
+        windows, heavy = self.found.windows, self.epilogue.is_heavy
+        one_tile = self.found.shape[2] == self.pixels
+        yield Split("c", self.lanes, "c0", "c")
+        if one_tile:
+            yield Reorder(("c0", "x", "c"))
+        else:
+            yield Overlap("x", self.pixels, "x0", "x")
+            yield Reorder(("x0", "c0", "x", "c"))
+        if heavy:
+            yield ComputeAt("sums", "c0")
+            yield from (Vectorize("c.copy"), Unroll("x.copy"))
+        yield ComputeAt("total", "c0")
+        yield Reorder(("g", "ky", "x.sum", "kx", "c.sum"))
+        yield Skew("x.sum", windows.strides[1], "kx", windows.dilations[1], "column")
+        yield Clip("ky")
+        if one_tile:
+            yield Clip("column")
+        yield self.pack
+        yield from (Vectorize("c.zero"), Vectorize("c.sum"), Vectorize("c"))
+        yield from (Unroll("x.zero"), Unroll("column"), Unroll("kx"))
+        if not heavy:
+            yield Unroll("x")
+        yield Unswitch("c0", "last")
+        if self.found.shape[2] in range(self.pixels + 1, 2 * self.pixels + 1):
+            yield Unroll("x0")
+        elif not one_tile:
+            yield Unswitch("x0", "border")
+        yield from (Parallel("n"), Parallel("y"))
 
-        channel = b.multiply(block, self.tile.lanes)
-        summed = parts.summed(self.tile, self.pixels, channel, body, lambda _: mask)
-        return Let(top, parts.top_of(self.pixels[1]), summed)
 
-    def _window_row(
-        self, totals: Buffer, block: Expression, at: tuple[Expression, Expression], mask: Expression | None
-    ) -> Statement:
-        """Return what one row of all windows adds: each vector of the input goes to every pixel that looks at it."""
-        parts, windows, lanes, count = self.parts, self.parts.windows, self.tile.lanes, self.tile.rows
-        (image, _, start), (top, line) = self.pixels, at
-        stride, left, width = windows.strides[1], windows.begins[1], windows.kernel[1]
-        kind = parts.epilogue.anchor.value.type.with_lanes(lanes)
-        weights = [Variable(f"w{column}", kind) for column in range(width)]
-        channels, lane = ramp(b.multiply(block, lanes), lanes), ramp(0, lanes)
-        statements: list[Statement] = []
-        for column in range((count - 1) * stride + width):
-            if not 0 <= self.first * stride - left + column < windows.source[1]:
-                continue
-            x = b.add(b.multiply(start, stride), column - left)
-            vector = b.cast(Load(parts.source, (image, b.add(top, line), x, channels), mask), kind.dtype)
-            value = Variable(f"v{column}", kind)
-            pairs = [(pixel, column - pixel * stride) for pixel in range(count) if 0 <= column - pixel * stride < width]
-            places = [((b.index(pixel), lane), weights[k]) for pixel, k in pairs]
-            sums = [Store(totals, own, multiply_add(weight, value, Load(totals, own))) for own, weight in places]
-            statements.append(Let(value, vector, Block(tuple(sums))))
-        begin = b.multiply(b.add(b.multiply(block, windows.kernel[0]), line), width)
-        loaded = [Load(self.packed, (ramp(b.multiply(b.add(begin, k), lanes), lanes),)) for k in range(width)]
-        return bind(zip(weights, loaded, strict=True), Block(tuple(statements)))
+def schedule_depthwise(
+    kernel: Kernel, stages: Sequence[Stage], target: Target, parameters: DepthwiseParameters | None = None
+) -> Scheduled | None:
+    """Return the kernel with vectors of channels; None if it is no such depthwise convolution."""
+    epilogue = epilogue_of(stages, kernel.outputs)
+    found = None if epilogue is None else convolution_of(epilogue.anchor, 4)
+    if epilogue is None or found is None or not found.window.is_depthwise or epilogue.anchor.value.type.is_custom:
+        return None
+    kind = epilogue.anchor.value.type.dtype
+    weights = found.weights(kernel, (epilogue.anchor, *epilogue.followers), kind, kind)
+    if found.image(kind) is None or weights is None or found.windows.dilations != (1, 1):
+        return None
+    if not found.window.reads_channels_last or not found.window.stores_channels_last:
+        return None
+    wanted = None if parameters is None else parameters.rows
+    lanes = lanes_of(kind, target)
+    one = Depthwise(epilogue, found, weights, lanes, _pixels(found, target, wanted))
+    packed = {weights: one.pack.contents(kernel.constants[weights])}
+    return Scheduled(
+        lambda: replace(lowered(take(one.plain(kernel), one.steps())), origin=kernel.origin),
+        packed,
+        knobs={"pixels": one.pixels},
+    )
+
+
+def _pixels(found: Convolution, target: Target, wanted: int | None) -> int:
+    """Return the pixels of a tile: as many as fit the registers, where few of a row are computed twice."""
+    most, width = max(1, target.machine.registers - SPARE_REGISTERS - found.windows.kernel[1]), found.shape[2]
+    if width == VARIES:
+        return min(PIXELS if wanted is None else wanted, most)
+    sizes = range(max(1, min(most, width) // 2), min(most, width) + 1)
+    return min(sizes, key=lambda size: (-(-width // size) * (size + TILE_COST), -size))
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
     found = anchor.convolution
     if found is None or not found.window.is_depthwise:
         return Reject("shape", "no depthwise convolution")
-    return True if found.window.reads_channels_last else Reject("layout", "the image's channels are not last")
+    is_last = found.window.reads_channels_last and found.window.stores_channels_last
+    return True if is_last else Reject("layout", "channels are not last")
 
 
 def _prefers(window: Window, target: Target) -> Preference | None:
     w = window.windows
-    fits = window.is_depthwise and w.dilations == (1, 1) and min(window.groups, *w.source, *w.target) > 1
+    fits = (
+        window.is_depthwise and w.rank == 2 and w.dilations == (1, 1) and min(window.groups, *w.source, *w.target) > 1
+    )
     return Preference("last", "last", gains=True) if fits else None
 
 
-STRATEGY = Strategy("depthwise_nhwc", CONVOLUTIONS, of_stages(schedule_floats_last), _applies, prefers=_prefers)
+def _prefers_varying(window: Window, target: Target) -> Preference | None:
+    w = window.windows
+    fits = window.is_depthwise and w.rank == 2 and w.dilations == (1, 1)
+    return Preference("last", "last", gains=True) if fits else None
+
+
+def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    parameters = of_family(anchor.parameters, DepthwiseParameters)
+    return (anchor.stages and schedule_depthwise(anchor.kernel, anchor.stages, target, parameters)) or OTHER_FORM
+
+
+def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
+    """Pixels of a tile."""
+    return [] if stage > 0 else [DepthwiseParameters(rows=rows) for rows in TILES]
+
+
+STRATEGY = Strategy("depthwise_nhwc", CONVOLUTIONS, _build, _applies, prefers=_prefers)
+VARYING = replace(STRATEGY, name="varying_depthwise", candidates=_candidates, prefers=_prefers_varying, varies=True)
+"""Takes depthwise convolutions of neighbouring pixels with channels last; `varying_convolution` takes the others."""

@@ -72,15 +72,10 @@ def schedule_images(
     weights, dot = direct.elements.weights, direct.elements.multiply.dot
     knobs: dict[str, int | str] = {"pixels": tile.rows, "vectors": tile.vectors}
     return Scheduled(
-        lambda: kernel.function(finished(direct.loops(target.machine)), {weights: panels.buffer}),
+        lambda: kernel.function(lower_loops(direct.loops(target.machine)), {weights: panels.buffer}),
         {weights: panels.packed(direct.elements)},
         knobs={**knobs, "dot": dot} if dot else knobs,
     )
-
-
-def finished(body: ir.Statement) -> ir.Statement:
-    """Return loops as they are emitted."""
-    return lower_loops(body)
 
 
 def direct_sums(

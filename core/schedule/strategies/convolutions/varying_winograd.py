@@ -22,10 +22,11 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import ContractionParameters, of_family
 from graft.core.schedule.primitives.statements import ramp, scratch
+from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.schedule.products.accumulation import Ahead, Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.tiling import RegisterTile, lanes_of, ranked_tiles
-from graft.core.schedule.strategies.convolutions.varying_convolution import DirectSums, direct_sums, finished
+from graft.core.schedule.strategies.convolutions.varying_convolution import DirectSums, direct_sums
 from graft.core.schedule.strategies.convolutions.winograd_cost import (
     DIRECT_CYCLES,
     INPUT_CYCLES,
@@ -83,7 +84,7 @@ def schedule_winograd(kernel: Kernel, stages: Sequence[Stage], target: Target) -
     knobs = {"pieces": plan.transform.outputs, "from_pixels": plan.least, "rows": plan.tile.rows,
              "vectors": plan.tile.vectors}  # fmt: skip
     return Scheduled(
-        lambda: kernel.function(finished(loops.body()), {direct.elements.weights: both}),
+        lambda: kernel.function(lower_loops(loops.body()), {direct.elements.weights: both}),
         {direct.elements.weights: contents},
         knobs=knobs,
     )

@@ -28,10 +28,10 @@ from graft.core.schedule.loops.flat_stages import (
 from graft.core.schedule.loops.inline import constant_shape, inline_stages, reads_at_own_index, stage_expressions
 from graft.core.schedule.loops.loop_frames import lanes_of, outer_loops
 from graft.core.schedule.loops.nest import choose_axis, nest, operations, work
-from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
+from graft.core.schedule.primitives.vectorize import finished
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify_statement
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import allocate
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitution
 
@@ -168,8 +168,8 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
         body = allocate([layout.flat(table.buffer) for table in tables], ir.Block((*first, body)))
     parameters = tuple(layout.flat(buffer) for buffer in (*kernel.inputs, *kernel.outputs))
     # Tails repeat the loops inside them: fresh variables, so that each is bound once.
-    finished = instantiate(simplify_statement(lower_loops(body)), {})
-    return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), finished, kernel.origin))
+    body = finished(body)
+    return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), body, kernel.origin))
 
 
 def _row_by_row(

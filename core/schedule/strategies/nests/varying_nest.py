@@ -23,14 +23,13 @@ from graft.core.schedule.loops.inline import constant_shape, inline_stages, stag
 from graft.core.schedule.loops.loop_frames import lanes_of
 from graft.core.schedule.loops.nest import operations
 from graft.core.schedule.loops.segments import MOST, SHORTEST
-from graft.core.schedule.primitives.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
+from graft.core.schedule.primitives.vectorize import broadcast, finished, vectorize_expression
 from graft.core.schedule.strategies.nests.clipped_windows import cut_windows
 from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
 from graft.core.schedule.strategies.nests.generic_nest import CHEAP, with_epilogues
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.ordered_stages import is_sequential
-from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.statements import allocate
 
 GATHERED, SCATTERED = 1.5, 4.0
@@ -70,8 +69,8 @@ def schedule_varying(kernel: Kernel, target: Target) -> Scheduled | None:
 
     def function() -> ir.Function:
         body = nests.row_by_row(stages, between, rows) if rows else nests.one_by_one(stages, between)
-        finished = instantiate(simplify_statement(lower_loops(body)), {})
-        return replace(kernel.function(finished), in_place=overwritable(kernel))
+        body = finished(body)
+        return replace(kernel.function(body), in_place=overwritable(kernel))
 
     return Scheduled(function, knobs={"rows": rows})
 

@@ -19,7 +19,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis, constant_extent
 from graft.core.schedule.loops.loop_frames import blocked, loops_around, nested, outer_loops, taken
-from graft.core.schedule.primitives.vectorize import broadcast, instantiate, lower_loops, vectorize_expression
+from graft.core.schedule.primitives.vectorize import broadcast, finished, vectorize_expression
 from graft.core.schedule.strategies.nests.varying_nest import Nests, divided
 from graft.core.schedule.strategies.sequential.selection_loops import selection_loops
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
@@ -34,7 +34,6 @@ from graft.core.tensor_ir.ordered_stages import (
     stage_loops,
     with_carried,
 )
-from graft.core.tensor_ir.rewriting.simplify import simplify_statement
 from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.core.tensor_ir.visit import ExpressionMap, free_variables, loads, map_statement, substitute, substitution
 from graft.core.types import element_bits, is_custom
@@ -51,9 +50,9 @@ def schedule_sequential(kernel: Kernel, target: Target) -> Scheduled:
     """Return loops for a kernel of any stages, some of which are scans, scatters or selections."""
     body = loops_of(kernel.stages, kernel.outputs, target.machine)
     # What is written twice, with another start or tail, gets fresh variables, so that each is bound once.
-    finished = instantiate(simplify_statement(lower_loops(body)), {})
+    body = finished(body)
     parameters = (*kernel.inputs, *kernel.outputs)
-    return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), finished, kernel.origin))
+    return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), body, kernel.origin))
 
 
 def loops_of(stages: Sequence[ir.Stage], outputs: Collection[ir.Buffer], machine: Machine) -> ir.Statement:

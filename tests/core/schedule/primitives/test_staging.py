@@ -12,7 +12,7 @@ from tests.core.schedule.primitives.nests import check, matmul, names, nest
 def test_an_initial_value_moves_into_the_loop_that_reduces():
     stages, function = matmul()
     moved = apply_schedule(function, "compute_at c at j\nparallel i")
-    assert names(moved) == ["i", "j", "i.first.at", "j.first.at", "k"]
+    assert names(moved) == ["i", "j", "i.first", "j.first", "k"]
     check(stages, moved)
 
 

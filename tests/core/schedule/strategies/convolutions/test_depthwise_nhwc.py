@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import relaid
 from graft.core.schedule.products.epilogue import fused_stages
-from graft.core.schedule.strategies.convolutions.depthwise_nhwc import schedule_floats_last
+from graft.core.schedule.strategies.convolutions.depthwise_nhwc import schedule_depthwise
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution, outputs_of
 
 LAST = (0, 2, 3, 1)
@@ -58,7 +58,7 @@ def test_any_shape_gives_the_convolution(
     kernel, arrays = channels_last(size, window, strides=[stride] * 2, pads=list(pads))
     stages = fused_stages(kernel)
     assert stages is not None
-    scheduled = schedule_floats_last(kernel, stages, NARROW if narrow else WIDE)
+    scheduled = schedule_depthwise(kernel, stages, NARROW if narrow else WIDE)
     assert scheduled is not None
     (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
     np.testing.assert_array_equal(result, expected)
@@ -66,8 +66,8 @@ def test_any_shape_gives_the_convolution(
 
 def test_equal_pieces_inside_the_image_are_one_loop() -> None:
     kernel, arrays = channels_last((1, 2, 120, 16), (1, 3), pads=[0, 1, 0, 1])
-    scheduled = schedule_floats_last(kernel, fused_stages(kernel) or (), WIDE)
-    assert scheduled is not None and "piece" in str(scheduled.function)
+    scheduled = schedule_depthwise(kernel, fused_stages(kernel) or (), WIDE)
+    assert scheduled is not None and "x0 < 5" in str(scheduled.function)
     (result,), (expected,) = outputs_of(kernel, scheduled, arrays)
     np.testing.assert_array_equal(result, expected)
 
@@ -82,4 +82,4 @@ def test_equal_pieces_inside_the_image_are_one_loop() -> None:
     ids=["dilated", "channels first", "not depthwise"],
 )
 def test_other_convolutions_are_left_to_other_schedules(case: tuple[Kernel, list[np.ndarray]]) -> None:
-    assert schedule_floats_last(case[0], fused_stages(case[0]) or (), WIDE) is None
+    assert schedule_depthwise(case[0], fused_stages(case[0]) or (), WIDE) is None

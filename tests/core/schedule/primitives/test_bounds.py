@@ -1,0 +1,185 @@
+import re
+
+import numpy as np
+import pytest
+
+from graft.core.schedule.primitives.bounds import conjuncts
+from graft.core.schedule.primitives.schedule_text import apply_schedule, parse_schedule, print_schedule
+from graft.core.schedule.primitives.step import loops
+from graft.core.schedule.primitives.vectorize import lowered
+from graft.core.tensor_ir.interpreting.interpreter import run_function
+from graft.core.tensor_ir.ir import If
+from graft.core.tensor_ir.parser import parse_function
+from graft.core.tensor_ir.printer import print_expression
+from graft.core.tensor_ir.visit import loads, statement_expressions, walk_statements
+from graft.errors import ScheduleError
+
+COPY = "function f(x: float32[{n}]) -> (y: float32[{n}]) {{ serial i < {n} {{ y[i] = x[i] + float32(1.0) }} }}"
+SLIDE = """
+function f(x: float32[{width}], w: float32[{taps}]) -> (y: float32[{count}]) {{
+  serial i < {count} {{ y[i] = float32(0.0) }}
+  serial i.sum < {count} {{
+    serial k < {taps} {{
+      y[i.sum] = fma(x[{place}; {place} >= 0 & {place} < {width}], w[k], y[i.sum])
+    }}
+  }}
+}}
+"""
+
+
+def sliding(width=9, taps=3, count=9, stride=1, step=1, pad=1):
+    place = f"i.sum * {stride} + k * {step} - {pad}"
+    function = parse_function(SLIDE.format(width=width, taps=taps, count=count, place=place))
+    random = np.random.default_rng(width)
+    x, w = (random.integers(-4, 5, extent).astype(np.float32) for extent in (width, taps))
+    padded = np.zeros(pad + max(width, (count - 1) * stride + (taps - 1) * step + 1) + pad, np.float32)
+    padded[pad : pad + width] = x
+    expected = [sum(padded[i * stride + k * step] * w[k] for k in range(taps)) for i in range(count)]
+    return function, [x, w], np.array(expected, np.float32)
+
+
+def conditions(function):
+    """How many conditions and masks a function has."""
+    parts = list(walk_statements(function.body))
+    masks = [load.mask for one in parts for load in loads(*statement_expressions(one))]
+    return sum(isinstance(one, If) for one in parts) + sum(mask is not None for mask in masks)
+
+
+def same(function, inputs, expected):
+    for one in (function, lowered(function)):
+        np.testing.assert_array_equal(run_function(one, inputs)[0], expected)
+
+
+def refused(text, schedule, reason):
+    with pytest.raises(ScheduleError, match=f"^{re.escape(f'cannot {schedule!r}: {reason}')}$"):
+        apply_schedule(parse_function(text), schedule)
+
+
+def test_the_text_of_each_step_is_read_back():
+    text = "overlap i 4 -> i0 i\nskew i 2 k 3 -> t\nclip k\nunswitch i0 else rest\npack w 0 16 -> p\n"
+    assert print_schedule(parse_schedule(text)) == text
+
+
+# ---- Overlap ----
+
+
+@pytest.mark.parametrize("n", [4, 7, 8, 9])
+def test_the_last_of_overlapping_tiles_ends_where_the_loop_does(n):
+    tiled = apply_schedule(parse_function(COPY.format(n=n)), "overlap i 4 -> i0 i\nvectorize i")
+    assert conditions(tiled) == 0
+    x = np.arange(n, dtype=np.float32)
+    same(tiled, [x], x + 1)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 11])
+def test_tiles_of_a_loop_whose_extent_varies_are_guarded_where_it_is_short(n):
+    tiled = apply_schedule(parse_function(COPY.format(n="n")), "overlap i 4 -> i0 i\nvectorize i")
+    x = np.arange(n, dtype=np.float32)
+    for one in (tiled, lowered(tiled)):
+        np.testing.assert_array_equal(run_function(one, [x], [(n,)])[0], x + 1)
+
+
+def test_no_tile_overlaps_where_an_iteration_may_not_run_twice():
+    text = "function f(x: float32[9]) -> (y: float32[9]) { serial i < 9 { y[i] = y[i] + x[i] } }"
+    refused(text, "overlap i 4 -> i0 i", "'i' reads 'y', which it writes: no iteration may run twice")
+    refused(COPY.format(n=3), "overlap i 4 -> i0 i", "'i' has fewer iterations than a tile")
+    refused(COPY.format(n=3), "overlap i 0 -> i0 i", "the factor is less than 1")
+
+
+# ---- Skew ----
+
+
+@pytest.mark.parametrize(("stride", "step"), [(1, 1), (2, 1), (1, 2), (3, 2), (2, 3)])
+def test_a_skewed_loop_reads_each_element_in_one_iteration(stride, step):
+    function, inputs, expected = sliding(stride=stride, step=step, count=4)
+    skewed = apply_schedule(function, f"skew i.sum {stride} k {step} -> t")
+    front = next(loop for loop in loops(skewed.body) if loop.variable.name == "t")
+    assert print_expression(front.extent) == str(3 * stride + 2 * step + 1)
+    same(skewed, inputs, expected)
+    same(apply_schedule(function, f"reorder k i.sum\nskew i.sum {stride} k {step} -> t\nunroll t"), inputs, expected)
+
+
+def test_a_skew_is_refused_where_a_dependence_would_turn_round():
+    text = """
+    function f(x: float32[9, 9]) -> (y: float32[9, 9]) {
+      serial i < 4 { serial k < 4 { y[i + 2, k] = y[i, k + 3] + x[i, k] } }
+    }
+    """
+    refused(text, "skew i 1 k 1 -> t", "'y' is written and used again along 'i' and 'k'")
+    x = np.arange(81, dtype=np.float32).reshape(9, 9)
+    plain = parse_function(text)
+    skewed = apply_schedule(plain, "skew i 2 k 1 -> t")
+    np.testing.assert_array_equal(run_function(skewed, [x])[0], run_function(plain, [x])[0])
+
+
+def test_a_skew_takes_factors_of_1_or_more():
+    text = SLIDE.format(width=9, taps=3, count=9, place="i.sum + k")
+    refused(text, "skew i.sum 0 k 1 -> t", "the factors must be 1 or more")
+
+
+def test_loops_that_do_not_stand_in_each_other_are_not_skewed():
+    refused(
+        SLIDE.format(width=9, taps=3, count=9, place="i.sum + k"),
+        "skew i 1 k 1 -> t",
+        "'i' is not in one nest with the others",
+    )
+
+
+# ---- Clip ----
+
+
+@pytest.mark.parametrize(("stride", "step", "pad"), [(1, 1, 1), (2, 1, 3), (1, 2, 4), (3, 3, 5)])
+def test_a_clipped_loop_has_bounds_in_the_place_of_conditions(stride, step, pad):
+    function, inputs, expected = sliding(stride=stride, step=step, pad=pad, taps=4, count=5)
+    clipped = apply_schedule(function, "clip k")
+    assert conditions(function) == 1 and conditions(clipped) == 0
+    same(clipped, inputs, expected)
+
+
+def test_a_condition_on_a_loop_outside_is_tested_around_it():
+    text = """
+    function f(x: float32[9]) -> (y: float32[9]) {
+      serial i < 9 { serial k < 3 { if i >= 2 & k < i - 3 { y[i] = x[i] } } }
+    }
+    """
+    clipped = apply_schedule(parse_function(text), "clip k")
+    x = np.arange(9, dtype=np.float32)
+    assert conditions(clipped) == 1
+    np.testing.assert_array_equal(run_function(clipped, [x])[0][4:], x[4:])
+
+
+def test_what_only_part_of_a_loop_needs_is_no_bound():
+    text = """
+    function f(x: float32[9]) -> (y: float32[9], z: float32[9]) {
+      serial i < 9 {
+        if i < 5 { y[i] = x[i] }
+        z[i] = x[i; i < 5]
+      }
+    }
+    """
+    function = parse_function(text)
+    assert apply_schedule(function, "clip i") == function
+
+
+def test_a_mask_of_what_is_no_factor_of_a_sum_is_no_bound():
+    text = "function f(x: float32[9]) -> (y: float32[9]) { serial i < 9 { y[i] = x[i; i < 5] + float32(1.0) } }"
+    function = parse_function(text)
+    assert apply_schedule(function, "clip i") == function
+
+
+# ---- Unswitch ----
+
+
+def test_a_copy_of_a_body_has_no_conditions():
+    function, inputs, expected = sliding(width=40, count=40)
+    switched = apply_schedule(function, "overlap i 8 -> i0 i\nsplit i.sum 8 -> s0 i.sum\nunswitch s0 else rest")
+    (test,) = (one for one in walk_statements(switched.body) if isinstance(one, If))
+    assert test.else_body is not None
+    assert not any(load.mask for one in walk_statements(test.then_body) for load in loads(*statement_expressions(one)))
+    assert len(list(conjuncts(test.condition))) == 2
+    same(switched, inputs, expected)
+
+
+def test_a_loop_without_conditions_of_its_own_stays_as_it_is():
+    function, _, _ = sliding()
+    assert apply_schedule(function, "unswitch i else rest") == function

@@ -136,7 +136,7 @@ def written(floats: ir.Model, recipe: Recipe, *, facts: Facts) -> ir.Model:
         summary += f", {bits_of_weights(weights):.2f} bits a weight"
     if recipe.keep:
         summary += f", in floats: {', '.join(recipe.keep)}"
-    model.metadata_props[NOTES] = "\n".join((summary, *writer.notes))
+    model.metadata_props[NOTES] = "\n".join((summary, *writer.all_notes()))
     model.meta.pop(RECORD, None)  # it is as it would be in a file: 4-bit constants are widened when it is loaded
     return model
 

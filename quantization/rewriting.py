@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.rewriting.node_pass import Names
-from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of
+from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, is_operator
 from graft.quantization.grids import Grid
 from graft.quantization.scales import Scaled
 from graft.quantization.sites import BIAS, WEIGHTS, Group, Product, X
@@ -34,6 +34,8 @@ class QdqWriter:
     model: ir.Model
     notes: list[str] = field(default_factory=list)
     _names: Names = field(init=False)
+    _unbiased: list[str] = field(default_factory=list)
+    """Products whose bias was to be corrected and that have none."""
     _points: dict[ir.Value, Point] = field(default_factory=dict)
     """What the dequantised activations are scaled by."""
     _weights: dict[tuple[ir.Value, int], ir.Value] = field(default_factory=dict)
@@ -88,15 +90,22 @@ class QdqWriter:
         product.node.replace_input_with(WEIGHTS, self._weights[key])
 
     def shift_bias(self, product: Product, shift: np.ndarray) -> None:
-        """Take what rounded weights add to the mean of each channel out of a bias; a note where there is none."""
-        node, bias = product.node, constant_of(product.bias)
-        if bias is None and product.channels_have_bias:
-            bias = np.zeros(len(shift), np.float32)
-        if bias is None or bias.shape != shift.shape:
-            self.notes.append(f"{node.op_type} (node '{node.name}') has no bias that could be corrected")
+        """Take what rounded weights add to the mean of each channel out of the bias, the product's or one behind it."""
+        found = _bias_of(product)
+        if found is None or attribute_of(product.node, "beta", 1.0) == 0:
+            self._unbiased.append(product.node.name or "")
             return
-        node.resize_inputs(BIAS + 1)
-        node.replace_input_with(BIAS, self._constant(f"{node.name}_bias_corrected", (bias - shift).astype(np.float32)))
+        node, place = found
+        node.resize_inputs(max(place + 1, len(node.inputs)))
+        bias, factor = constant_of(node.inputs[place]), attribute_of(product.node, "alpha", 1.0)
+        changed = (0 if bias is None else bias) - shift * factor / attribute_of(product.node, "beta", 1.0)
+        corrected = np.broadcast_to(changed.astype(np.float32), shift.shape)
+        node.replace_input_with(place, self._constant(f"{product.node.name}_bias_corrected", corrected))
+
+    def all_notes(self) -> list[str]:
+        """Return what could not be done."""
+        names = ", ".join(self._unbiased)
+        return [*self.notes, *([f"products without a bias that could be corrected: {names}"] if names else [])]
 
     def bias(self, product: Product, scaled: Scaled) -> None:
         """Let a product of 8-bit integers read a bias in whole numbers of its sums, where 32 bits hold it."""
@@ -141,6 +150,26 @@ class QdqWriter:
         output.name, output.type = self._names.fresh(name), ir.TensorType(kind)
         output.shape = None if shape is None else ir.Shape(shape)
         return node
+
+
+def _bias_of(product: Product) -> tuple[ir.Node, int] | None:
+    """Return node and place of the bias of a product: its own, given or not, or a constant that alone is added to it.
+
+    None where there is neither, and for a bias that is computed or has another shape than one of the channels.
+    """
+    node = product.node
+    if product.channels_have_bias:
+        return (node, BIAS) if product.bias is None or _is_row(product.bias) else None
+    users = [use.node for use in node.outputs[0].uses()]
+    if len(users) != 1 or not is_operator(users[0], "Add") or node.outputs[0].is_graph_output():
+        return None
+    places = [place for place, value in enumerate(users[0].inputs) if value is not None and _is_row(value)]
+    return (users[0], places[0]) if places else None
+
+
+def _is_row(value: ir.Value) -> bool:
+    array = constant_of(value)
+    return array is not None and array.ndim == 1
 
 
 def bits_of_weights(scaled: Mapping[str, Scaled]) -> float:

@@ -72,9 +72,19 @@ def test_a_switch_makes_the_error_smaller(change, gain, exact):
     assert after > before + gain
 
 
-def test_the_bias_takes_out_the_mean_error_of_a_layer():
-    text = "g (float[n,6] x) => (float[n,4] y) { [fc] y = Gemm <transB = 1> (x, w, b) }"
-    one = model(text, w=(4, 6), b=(4,))
+BIASED = {
+    "own": ("[fc] y = Gemm <transB = 1> (x, w, b)", (4, 6)),
+    "own, with factors": ("[fc] y = Gemm <transB = 1, alpha = 0.5, beta = 2.0> (x, w, b)", (4, 6)),
+    "own, absent": ("[fc] y = Gemm <transB = 1> (x, w)", (4, 6)),
+    "added behind": ("[mm] t = MatMul (x, w) [add] y = Add (b, t)", (6, 4)),
+}
+
+
+@pytest.mark.parametrize("form", BIASED)
+def test_the_bias_takes_out_the_mean_error_of_a_layer(form):
+    text, shape = BIASED[form]
+    bias = {} if "absent" in form else {"b": (4,)}
+    one = model(f"g (float[n,6] x) => (float[n,4] y) {{ {text} }}", w=shape, **bias)
     x = np.random.default_rng(0).normal(3, 1, (200, 6)).astype(np.float32)
     recipe = {"weights": {"type": "int4"}}
     off = [
@@ -85,15 +95,11 @@ def test_the_bias_takes_out_the_mean_error_of_a_layer():
     assert off[1] < 1e-5
 
 
-def test_a_product_without_bias_gets_one_or_a_note():
-    text = "g (float[n,6] x) => (float[n,4] y) { [fc] y = Gemm <transB = 1> (x, w) }"
-    x = {"x": np.ones((4, 6), np.float32)}
+def test_products_without_a_bias_are_noted():
+    text = "g (float[n,6] x) => (float[n,4] y) { [mm] t = MatMul (x, w) y = Relu (t) }"
     recipe = {"weights": {"type": "int4"}, "correct_bias": True}
-    found = quantize(model(text, w=(4, 6)), recipe, x)
-    assert len(next(node for node in found.graph if node.op_type == "Gemm").inputs) == 3
-    text = "g (float[n,6] x) => (float[n,4] y) { [mm] y = MatMul (x, w) }"
-    notes = notes_of(quantize(model(text, w=(6, 4)), recipe, x))
-    assert notes[1] == "MatMul (node 'mm') has no bias that could be corrected"
+    notes = notes_of(quantize(model(text, w=(6, 4)), recipe, {"x": np.ones((4, 6), np.float32)}))
+    assert notes[1] == "products without a bias that could be corrected: mm"
 
 
 def test_groups_are_blocks_of_onnx_and_a_short_one_is_noted():

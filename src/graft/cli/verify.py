@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,15 +111,19 @@ def command(
         rows = [{"dims": one, **report.to_json()} for one, report in zip(bindings, reports, strict=True)]
         print_json(reports[0].to_json() if len(reports) == 1 else {"ok": ok, "bindings": rows})
     else:
-        for binding, report in zip(bindings, reports, strict=True):
-            if len(reports) > 1:
-                click.echo(" ".join(f"{name}={value}" for name, value in binding.items()))
-            _print_report(report)
+        _print_reports(bindings, reports)
         verdict = "agrees with" if ok else "differs from"
         click.echo(f"{file} {verdict} {against} (rtol {rtol:g}, atol {atol:g})")
         for report in reports:
             _print_fault(report)
     return ExitCode.OK if ok else ExitCode.ACCURACY
+
+
+def _print_reports(bindings: Sequence[Mapping[str, int]], reports: Sequence[VerifyReport]) -> None:
+    for binding, report in zip(bindings, reports, strict=True):
+        if len(reports) > 1:
+            click.echo(" ".join(f"{name}={value}" for name, value in binding.items()))
+        _print_report(report)
 
 
 def _against_floats(state: State, file: Path, original: Path, data: Path | None, least: float) -> int:

@@ -29,7 +29,7 @@ from graft.quantization.rewriting import Point, QdqWriter, bits_of_weights
 from graft.quantization.search import Bound
 from graft.quantization.sites import Sites, sites_of
 from graft.quantization.weights import bias_shift, scaled_weights
-from graft.runtime.arguments import FUNCTION, NUMBER, SHAPES, TEXTS, WHOLE, optional, takes
+from graft.runtime.arguments import FUNCTION, NUMBER, SHAPES, TEXTS, WHOLE, instance, optional, takes
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -149,6 +149,7 @@ def _write_activations(writer: QdqWriter, sites: Sites, recipe: Recipe, facts: F
         writer.activations(group, Point(grid, *calibrated(facts.histogram(group), recipe.activations, grid)))
 
 
+@takes(model=instance(ir.Model, wanted="an onnx_ir.Model"))
 def notes_of(model: ir.Model) -> list[str]:
     """Return what was done to a quantised model, a line each; it is kept in the file."""
     return model.metadata_props.get(NOTES, "").splitlines()

@@ -13,9 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.graph.view import ValueView
-from graft.errors import RecipeError
+from graft.errors import GraftError, RecipeError
 from graft.runtime.dtypes import numpy_dtype
-from graft.runtime.foreign import kind_of
+from graft.runtime.foreign import kind_of, one_line
 
 LABELS = "labels"
 ROWS = 32
@@ -118,11 +118,26 @@ class Batches:
                     "stack rows along the first axis",
                     input=view.name,
                 )
-        return array.astype(numpy_dtype(view.dtype), copy=False)
+        try:
+            return array.astype(numpy_dtype(view.dtype), copy=False)
+        except (TypeError, ValueError) as error:
+            raise RecipeError(f"array '{view.name}' of the data holds no numbers: {error}", input=view.name) from error
 
 
-def _parts(given: Given) -> Iterable[Any]:
-    """Return the pieces of data: each is a mapping of stacked arrays, or what an iterable gives."""
+def _parts(given: Given) -> Iterator[Any]:
+    """Yield the pieces of data: each is a mapping of stacked arrays, or what an iterable gives.
+
+    Whatever that raises is chained: it is the user's code that runs here.
+    """
+    try:
+        yield from _pieces(given)
+    except (GraftError, GeneratorExit):
+        raise
+    except Exception as error:
+        raise RecipeError(f"the data cannot be read ({type(error).__name__}: {one_line(str(error))})") from error
+
+
+def _pieces(given: Given) -> Iterable[Any]:
     if isinstance(given, str | os.PathLike):
         return _files(Path(given))
     if isinstance(given, Mapping | np.ndarray):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
-from graft.errors import RecipeError
+from graft.errors import GraftError, RecipeError
 from graft.quantization.data import Batch, Feeds
-from graft.runtime.foreign import shown
+from graft.runtime.foreign import one_line, shown
 
+Result = TypeVar("Result")
 Metric = Callable[[Mapping[str, np.ndarray], "np.ndarray | None"], float]
 """Gets the outputs of all rows of the data by name, and the labels; gives a number, the larger the better."""
 
@@ -20,6 +22,16 @@ def accuracy(outputs: Mapping[str, np.ndarray], labels: np.ndarray | None) -> fl
     first = next(iter(outputs.values()))
     assert labels is not None
     return float(np.mean(first.reshape(-1, first.shape[-1]).argmax(axis=1) == labels))
+
+
+def called(what: str, function: Callable[..., Result], *arguments: object) -> Result:
+    """Return what a function of the user's gives; raise RecipeError that names it for what it raises."""
+    try:
+        return function(*arguments)
+    except GraftError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise RecipeError(f"the {what} failed ({type(error).__name__}: {one_line(str(error))})") from error
 
 
 class Scores:
@@ -44,7 +56,8 @@ class Scores:
         labels = np.concatenate(self._labels) if self._labels else None
         if metric is None and labels is None:
             return None
-        found = (metric or accuracy)({k: np.concatenate(parts) for k, parts in self._outputs.items()}, labels)
+        outputs = {name: np.concatenate(parts) for name, parts in self._outputs.items()}
+        found = called("metric", metric or accuracy, outputs, labels)
         try:
             number = float(found)
         except (TypeError, ValueError):

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from graft.compiler.api import compile
 from graft.compiler.request import plugins
 from graft.quantization.data import Batch, Feeds
+from graft.quantization.metrics import called
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -102,4 +103,4 @@ class Running:
                 for observer in wanted:
                     observer.add(values[name])
             if progress is not None:
-                progress(number)
+                called("progress function", progress, number)

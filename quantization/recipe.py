@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from graft.errors import RecipeError
 from graft.quantization.grids import GRIDS
-from graft.runtime.arguments import instance
+from graft.runtime.arguments import instance, takes
 from graft.runtime.foreign import shown
 
 Record = TypeVar("Record")
@@ -107,6 +107,7 @@ RECIPE = instance(
 """What a recipe may be given as."""
 
 
+@takes(given=RECIPE)
 def recipe_of(given: str | os.PathLike[str] | Recipe | Mapping[str, Any]) -> Recipe:
     """Return a recipe by its name, from a TOML file, or from a mapping as such a file has it.
 
@@ -207,6 +208,6 @@ def _literal(value: object) -> str:
     return json.dumps("float32" if value is None else value, ensure_ascii=False)
 
 
-def _near(name: str, known: Sequence[str] | Mapping[str, object]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
+def _near(name: object, known: Sequence[str] | Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(str(name), known, 1)
     return f"did you mean '{near[0]}'" if near else f"there are {', '.join(known)}"

@@ -36,6 +36,13 @@ def test_without_labels_and_metric_there_is_no_number():
     assert scores.value(lambda outputs, labels: 3) == 3.0
 
 
+def test_what_a_users_function_raises_is_told():
+    scores = Scores()
+    scores.add({"y": np.zeros((1, 2))}, None)
+    with pytest.raises(RecipeError, match=r"the metric failed \(KeyError: 'z'\)"):
+        scores.value(lambda outputs, labels: outputs["z"])
+
+
 @pytest.mark.parametrize(("given", "shown"), [(None, "None"), (float("nan"), "nan"), ("good", "'good'")])
 def test_what_is_no_number_is_refused(given, shown):
     scores = Scores()

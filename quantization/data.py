@@ -15,7 +15,7 @@ import onnx_ir as ir
 from graft.core.graph.view import ValueView
 from graft.errors import GraftError, RecipeError
 from graft.runtime.dtypes import numpy_dtype
-from graft.runtime.foreign import kind_of, one_line
+from graft.runtime.foreign import kind_of, said
 
 LABELS = "labels"
 ROWS = 32
@@ -134,7 +134,7 @@ def _parts(given: Given) -> Iterator[Any]:
     except (GraftError, GeneratorExit):
         raise
     except Exception as error:
-        raise RecipeError(f"the data cannot be read ({type(error).__name__}: {one_line(str(error))})") from error
+        raise RecipeError(f"the data cannot be read ({type(error).__name__}: {said(error)})") from error
 
 
 def _pieces(given: Given) -> Iterable[Any]:

@@ -65,18 +65,15 @@ def inputs_of(product: Product, x: np.ndarray, shape: tuple[int, ...]) -> np.nda
     padded = np.pad(x, [(0, 0), (0, 0), *zip(windows.begins, windows.ends, strict=True)])
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, windows.dilations, strict=True)]
     views = sliding_window_view(padded, spans, tuple(range(2, x.ndim)))
-    steps = [slice(None, None, stride) for stride in windows.strides]
+    places = math.prod(len(range(0, extent, by)) for extent, by in zip(views.shape[2:], windows.strides, strict=False))
+    sparse = math.ceil((len(x) * places / POSITIONS) ** (1 / len(kernel)))
+    steps = [slice(None, None, stride * sparse) for stride in windows.strides]
     inner = [slice(None, None, dilation) for dilation in windows.dilations]
-    views = views[(slice(None), slice(None), *steps, *inner)]
-    rank = len(kernel)
-    order = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
-    moved = views.transpose(order)
-    terms = math.prod(moved.shape[: 1 + rank])
-    keep = max(math.prod(moved.shape[2 + rank :]) * moved.shape[1 + rank] // POSITIONS, 1)
-    return _thinned(moved.reshape(groups, terms // groups, -1), keep)
+    views, rank = views[(slice(None), slice(None), *steps, *inner)], len(kernel)
+    moved = views.transpose(1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
+    return moved.reshape(groups, math.prod(moved.shape[: 1 + rank]) // groups, -1)
 
 
-def _thinned(rows: np.ndarray, keep: int | None = None) -> np.ndarray:
+def _thinned(rows: np.ndarray) -> np.ndarray:
     """Return every so many-th position, so that there are about `POSITIONS` of them."""
-    step = keep if keep is not None else max(rows.shape[-1] // POSITIONS, 1)
-    return rows[..., ::step]
+    return rows[..., :: max(rows.shape[-1] // POSITIONS, 1)]

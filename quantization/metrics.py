@@ -10,7 +10,7 @@ import numpy as np
 
 from graft.errors import GraftError, RecipeError
 from graft.quantization.data import Batch, Feeds
-from graft.runtime.foreign import one_line, shown
+from graft.runtime.foreign import said, shown
 
 Result = TypeVar("Result")
 Metric = Callable[[Mapping[str, np.ndarray], "np.ndarray | None"], float]
@@ -31,7 +31,7 @@ def called(what: str, function: Callable[..., Result], *arguments: object) -> Re
     except GraftError:
         raise
     except Exception as error:  # whatever the user's code raises
-        raise RecipeError(f"the {what} failed ({type(error).__name__}: {one_line(str(error))})") from error
+        raise RecipeError(f"the {what} failed ({type(error).__name__}: {said(error)})") from error
 
 
 class Scores:

@@ -17,14 +17,14 @@ from graft.quantization.sites import Product, Sites
 def scaled_weights(sites: Sites, scaling: Scaling | None, facts: Facts, notes: list[str]) -> dict[str, Scaled]:
     """Return the weights by name, each once, and add a note for what could not be done as the recipe says."""
     found: dict[str, Scaled] = {}
+    short: list[str] = []
     for product in sites.products:
         array, name = constant_of(product.weights), product.weights.name or ""
         if name in found or array is None or scaling is None:
             continue
         layout = layout_of(product, array.shape, scaling)
         if layout.block and array.shape[product.terms] % layout.block:
-            short = array.shape[product.terms] % layout.block
-            notes.append(f"weights '{name}': the last group along axis {product.terms} has {short} of {layout.block}")
+            short.append(f"'{name}' ({array.shape[product.terms] % layout.block} of {layout.block})")
         one = scaled(array, layout, scaling, GRIDS[scaling.type], name)
         gram = facts.grams.get(product.node.name or "")
         if gram is not None and gram.sums is not None:
@@ -32,6 +32,8 @@ def scaled_weights(sites: Sites, scaling: Scaling | None, facts: Facts, notes: l
         elif scaling.rounding == "gptq":
             notes.append(f"weights '{name}' of {product.node.op_type} are rounded each by itself")
         found[name] = one
+    if short:
+        notes.append(f"weights whose last group is short: {', '.join(short)}")
     return found
 
 

@@ -110,7 +110,7 @@ def test_groups_are_blocks_of_onnx_and_a_short_one_is_noted():
     assert (node.attributes["axis"].value, node.attributes["block_size"].value) == (0, 4)
     assert node.inputs[0].dtype is ir.DataType.INT4
     assert tuple(node.inputs[1].shape) == (3, 4)
-    assert notes_of(found)[1] == "weights 'w': the last group along axis 0 has 2 of 4"
+    assert notes_of(found)[1] == "weights whose last group is short: 'w' (2 of 4)"
     x = np.random.default_rng(0).normal(size=(5, 10)).astype(np.float32)
     assert snr(run(found, x=x), np.asarray(graft.compile(found)(x))) > 90
     assert "4.00" not in notes_of(found)[0]

@@ -30,12 +30,14 @@ test-slow: $(STAMP)
 
 # The whole of ONNX's own test suite, with default backends and with the built-in compiler alone, and 1,000 random
 # models, each in a way that its seed draws, and bugs planted for the kit, of which `test` has a sample; random programs
-# of the accelerator against what its page says; and a sample of the kit's levels for each backend in the tree.
+# of the accelerator against what its page says; thousands of random schedules; and a sample of the kit's levels for each
+# backend in the tree.
 test-conformance: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "conformance and not whole" tests/conformance \
 	  tests/testkit/models/test_random_models.py tests/testkit/test_planted_bugs.py \
 	  tests/plugins/accelerator/page tests/end_to_end/disagreeing tests/end_to_end/open_shapes \
-	  tests/datatypes/proofs/test_random_formats.py
+	  tests/datatypes/proofs/test_random_formats.py tests/datatypes/scaled tests/datatypes/test_rounding.py \
+	  tests/core/schedule/primitives/test_polybench.py
 
 # What takes longer: all of the kit's levels for each backend in the tree, damaged input.
 test-kit: $(STAMP)

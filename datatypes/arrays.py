@@ -14,9 +14,10 @@ from graft.datatypes.formats import evaluate
 from graft.datatypes.lowering import Extern, Lookup, Via, address_of, formula_result
 from graft.datatypes.operations import require_stored
 from graft.datatypes.registry import REGISTRY, DatatypeRegistry
+from graft.datatypes.rounding import ROUNDINGS, Rounding, to_bits
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
-from graft.runtime.arguments import ARRAY, TEXT, optional, takes
+from graft.runtime.arguments import ARRAY, COUNTER, FLAG, TEXT, either, optional, takes
 
 C_TYPES: dict[str, Any] = {
     "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32, "uint64": ctypes.c_uint64,
@@ -24,16 +25,49 @@ C_TYPES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@takes(numbers=ARRAY, dtype=TEXT, backend=optional(TEXT), registry=REGISTRY)
+@takes(
+    numbers=ARRAY,
+    dtype=TEXT,
+    backend=optional(TEXT),
+    registry=REGISTRY,
+    rounding=either(*ROUNDINGS),
+    saturate=optional(FLAG),
+    seed=COUNTER,
+    first=COUNTER,
+)
 def encode(
-    numbers: np.ndarray, dtype: str, *, registry: DatatypeRegistry = DATATYPES, backend: str | None = None
+    numbers: np.ndarray,
+    dtype: str,
+    *,
+    registry: DatatypeRegistry = DATATYPES,
+    backend: str | None = None,
+    rounding: Rounding = "nearest",
+    saturate: bool | None = None,
+    seed: int = 0,
+    first: int = 0,
 ) -> np.ndarray:
-    """Return floats of any shape rounded to ``custom[name]bits``, as storage bits (uint8, uint16, uint32)."""
+    """Return floats of any shape rounded to ``custom[name]bits``, as storage bits (uint8, uint16, uint32).
+
+    ``rounding`` is to the ``"nearest"`` number, the even one of two, toward ``"zero"``, or ``"stochastic"``: then the
+    bits follow from ``seed`` and from each element's place, that of the ``first`` one plus its number in the array.
+    ``saturate`` makes what is too large, infinity too, the extreme number (True), or infinity or NaN (False); None is
+    as the type has it. Raises DatatypeError for an unknown type, and for an overflow that it does not have.
+    """
     format = registry.format(dtype)
     numbers = np.asarray(numbers)
-    if format is not None:
-        return format.to_bits(numbers)
-    return _cast(_as_float32(numbers), "float32", dtype, registry, backend)
+    if format is None:
+        if rounding != "nearest" or saturate is not None:
+            raise DatatypeError(
+                f"{dtype} has registered casts alone, which round and overflow in their own way; leave rounding and "
+                "saturate out",
+                datatype=dtype,
+            )
+        return _cast(_as_float32(numbers), "float32", dtype, registry, backend)
+    if saturate is False:
+        format = format.overflowing
+        if format is None:
+            raise DatatypeError(f"{dtype} has neither infinity nor NaN for what is too large", datatype=dtype)
+    return to_bits(format, numbers, rounding, saturate=bool(saturate), seed=seed, first=first)
 
 
 def _as_float32(numbers: np.ndarray) -> np.ndarray:

@@ -89,7 +89,7 @@ def convert(
         _require_type(accumulate, registry, f"accumulate='{accumulate}' is neither 'each' nor 'quire'")
     converted = load(model, shapes=shapes).clone()
     normalize(converted, disable=["interleave-convolutions"])  # a ConvTranspose sums in an order of its own
-    _require_patterns((*keep, *(types or {})), converted)
+    require_patterns((*keep, *(types or {})), converted)
     work = _Conversion(converted, dtype, tuple(keep), dict(types or {}), accumulate, registry, backend)
     work.run()
     missing = work.missing()
@@ -105,15 +105,17 @@ def _require_type(dtype: object, registry: DatatypeRegistry, otherwise: str = ""
     registry.format(dtype)
 
 
-def _require_patterns(patterns: Sequence[str], model: ir.Model) -> None:
+def require_patterns(patterns: Sequence[str], model: ir.Model) -> None:
+    """Raise DatatypeError for a pattern that fits no node of the main graph."""
     for pattern in patterns:
-        if not any(_matches(node, pattern) for node in model.graph):
+        if not any(matches(node, pattern) for node in model.graph):
             raise DatatypeError(
                 f"no node's name or operator matches '{pattern}'; graft plan lists the nodes", pattern=pattern
             )
 
 
-def _matches(node: ir.Node, pattern: str) -> bool:
+def matches(node: ir.Node, pattern: str) -> bool:
+    """Whether a pattern fits the name or the operator of a node."""
     return fnmatch.fnmatchcase(node.name or "", pattern) or fnmatch.fnmatchcase(node.op_type, pattern)
 
 
@@ -166,12 +168,12 @@ class _Conversion:
         operator = OPERATORS.of(NodeView(node))
         if node.domain not in ("", "ai.onnx") or node.op_type in PLAIN or operator is None or operator.lower is None:
             return None
-        if any(_matches(node, pattern) for pattern in self.keep):
+        if any(matches(node, pattern) for pattern in self.keep):
             return None
         floats = [value for value in (*node.inputs, *node.outputs) if value is not None and self._is_float(value)]
         if not floats:
             return None
-        return next((kind for pattern, kind in self.types.items() if _matches(node, pattern)), self.dtype)
+        return next((kind for pattern, kind in self.types.items() if matches(node, pattern)), self.dtype)
 
     def _is_float(self, value: ir.Value) -> bool:
         return value in self._floats or ValueView(value).dtype in FLOATS

@@ -11,9 +11,13 @@ from graft.datatypes.formats import Format
 
 @dataclass(frozen=True)
 class FixedPoint(Format):
-    """Numbers ``i / 2**fraction`` for signed integers ``i`` of ``bits`` bits; NaN becomes 0."""
+    """Numbers ``i / 2**fraction`` for signed integers ``i`` of ``bits`` bits; NaN becomes 0.
+
+    A ``symmetric`` one is never rounded to the least integer (MXINT8), though that has its meaning when it is read.
+    """
 
     fraction: int
+    symmetric: bool = False
 
     @property
     def significant(self) -> int:
@@ -22,8 +26,13 @@ class FixedPoint(Format):
 
     @property
     def is_symmetric(self) -> bool:
-        """The least number has no negative."""
+        """The least number, which may be read, has no negative."""
         return False
+
+    @property
+    def in_complement(self) -> bool:
+        """Negative numbers are two's complements."""
+        return True
 
     @property
     def carrier(self) -> str:
@@ -43,7 +52,7 @@ class FixedPoint(Format):
     @property
     def lowest(self) -> float:
         """The least number."""
-        return -math.ldexp(1 << (self.bits - 1), -self.fraction)
+        return -self.largest if self.symmetric else -math.ldexp(1 << (self.bits - 1), -self.fraction)
 
     @property
     def smallest(self) -> float:
@@ -63,7 +72,7 @@ class FixedPoint(Format):
     def round(self, value: Value) -> Value:
         """Round to whole units and clamp."""
         units = (value * 2.0**self.fraction).unary("round_even")
-        limited = units.clamp(-(2.0 ** (self.bits - 1)), 2.0 ** (self.bits - 1) - 1)
+        limited = units.clamp(self.lowest * 2.0**self.fraction, self.largest * 2.0**self.fraction)
         return select(value.differs(value), 0.0, limited * self.smallest + 0.0)
 
     def encode(self, value: Value) -> Value:

@@ -28,7 +28,10 @@ from graft.core.tensor_ir.arithmetic.exact_rounding import (
 )
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Buffer
-from graft.core.tensor_ir.scalar_math import Value
+from graft.core.tensor_ir.scalar_math import Value, select
+
+AT_ONCE = 1 << 16
+"""Elements of arrays that an expression is evaluated for at once: what its operations leave behind fits a cache."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,11 @@ class Format(ABC):
         """The most significant bits that a number has, None where no bound is known."""
         return None
 
+    @property
+    def top_exponent(self) -> int:
+        """The exponent of the largest numbers that have all significant bits: OCP's emax."""
+        return math.frexp(self.largest)[1] - 1
+
     def has_exact_products(self, accumulator: str) -> bool:
         """Whether every product of two finite numbers is a number of ``float32`` or ``float64``, exactly."""
         if self.significant is None:
@@ -86,6 +94,16 @@ class Format(ABC):
     def is_symmetric(self) -> bool:
         """Whether the carrier's negative of every number, zero included, is a number."""
         return True
+
+    @property
+    def overflowing(self) -> Format | None:
+        """The format with infinity or NaN for what is too large; None where neither is a number of it."""
+        return None
+
+    @property
+    def in_complement(self) -> bool:
+        """Whether the code of a negative number is a two's complement; else the first bit is the sign."""
+        return False
 
     @property
     def needs_odd(self) -> bool:
@@ -113,6 +131,26 @@ class Format(ABC):
     @abstractmethod
     def encode(self, value: Value) -> Value:
         """Return the bits of a number of the format."""
+
+    def beside(self, number: Value, side: Value, step: int) -> Value:
+        """Return the number next to one: ``step`` is 1 away from zero, -1 toward it; ``side`` has the sign.
+
+        What is next to the extremes, away from zero, is no number that anybody may use.
+        """
+        code = self.encode(number).cast("int64")
+        negative = side < 0.0
+        half = (1 << (self.bits - 1)) - 1
+        if self.in_complement:
+            step_of = select(negative, code.constant(-step), code.constant(step))
+            return self.decode(((code + step_of) & (2 * half + 1)).cast(self.storage))
+        size = self.decode((((code & half) + step) & half).cast(self.storage))
+        found = select(negative, -size, size)
+        return found if self.is_symmetric else found + 0.0
+
+    def number(self, bits: Value) -> Value:
+        """Return the number that storage bits stand for, as float64."""
+        number = self.decode(bits)
+        return number.cast("float64") if self.carrier == "float32" else number
 
     # ---- Operations on numbers in the carrier ----
 
@@ -177,7 +215,7 @@ class Format(ABC):
 
     def to_numbers(self, bits: np.ndarray) -> np.ndarray:
         """Return the numbers (float64) that storage bits stand for."""
-        return evaluate(lambda x: self.decode(x).cast("float64") if self.carrier == "float32" else self.decode(x), bits)
+        return evaluate(self.number, bits)
 
     def nearest(self, value: float) -> float:
         """Return the number of the format nearest to a constant; infinities are the extremes where there are none."""
@@ -213,11 +251,19 @@ def evaluate(function: Callable[..., Value], *arrays: np.ndarray) -> np.ndarray:
     """Return what an expression of scalars gives for arrays of one shape, in NumPy."""
     shape = np.broadcast_shapes(*(np.shape(array) for array in arrays))
     flat = [np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1) for array in arrays]
-    extent = (b.index(flat[0].size),)
-    buffers = [Buffer(f"x{number}", array.dtype.name, extent) for number, array in enumerate(flat)]
+    parts = [
+        _evaluated(function, [one[start : start + AT_ONCE] for one in flat])
+        for start in range(0, max(flat[0].size, 1), AT_ONCE)
+    ]
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(shape)
+
+
+def _evaluated(function: Callable[..., Value], arrays: list[np.ndarray]) -> np.ndarray:
+    extent = (b.index(arrays[0].size),)
+    buffers = [Buffer(f"x{number}", array.dtype.name, extent) for number, array in enumerate(arrays)]
     dtype = function(*(Value(b.load(buffer, 0)) for buffer in buffers)).expression.type.dtype
     target = Buffer("y", dtype, extent)
     stage = b.compute(target, lambda i: function(*(Value(b.load(buffer, *i)) for buffer in buffers)).expression)
-    if not flat[0].size:
-        return np.zeros(shape, dtype)
-    return run_stages([stage], dict(zip(buffers, flat, strict=True)))[target].reshape(shape)
+    if not arrays[0].size:
+        return np.zeros(0, dtype)
+    return run_stages([stage], dict(zip(buffers, arrays, strict=True)))[target]

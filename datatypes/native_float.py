@@ -42,6 +42,11 @@ class NativeFloat(Format):
         return f"float{self.bits}"
 
     @property
+    def overflowing(self) -> NativeFloat:
+        """The type itself."""
+        return self
+
+    @property
     def significant(self) -> int:
         """The hidden bit and the fraction."""
         return int(np.finfo(self.carrier).nmant) + 1

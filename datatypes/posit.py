@@ -52,6 +52,16 @@ class Posit(Format):
         return max(self.bits - 2 - self.es, 1)
 
     @property
+    def top_exponent(self) -> int:
+        """That of the shortest regime."""
+        return (1 << self.es) - 1
+
+    @property
+    def in_complement(self) -> bool:
+        """Negative numbers are two's complements."""
+        return True
+
+    @property
     def needs_odd(self) -> bool:
         """Whether significands are longer than 26 bits."""
         return self.bits - 3 - self.es > 25

@@ -1,14 +1,16 @@
-"""Small binary floats of any exponent and mantissa width: IEEE, OCP's 8-bit floats, and their relatives.
+"""Small binary floats of any exponent and mantissa width: IEEE, OCP's floats of 4 to 8 bits, and their relatives.
 
-Conventions after IEEE 754-2019 and "OCP 8-bit Floating Point Specification (OFP8)" (2023): ``nan`` says where NaN
-lives. ``"ieee"`` reserves the top exponent; ``"top"`` only its all-ones mantissa (E4M3FN); ``"zero"`` the code of
-negative zero, so that there is none (the FNUZ types).
+Conventions after IEEE 754-2019, "OCP 8-bit Floating Point Specification (OFP8)" (2023) and "OCP Microscaling Formats
+(MX) Specification v1.0" (2023): ``nan`` says where NaN lives. ``"ieee"`` reserves the top exponent; ``"top"`` only its
+all-ones mantissa (E4M3FN); ``"zero"`` the code of negative zero, so that there is none (the FNUZ types, IEEE's P3109);
+with ``"none"`` every code is a finite number (FP6, FP4), what is too large saturates, and NaN becomes -0, as in
+ml_dtypes (the specification leaves it open).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from graft.core.tensor_ir.scalar_math import Value, select
@@ -19,14 +21,15 @@ from graft.datatypes.formats import Format
 class SmallFloat(Format):
     """A float of ``bits`` bits, of which ``mantissa`` are stored; carried in float32.
 
-    ``infinities`` needs ``nan="ieee"``. Without ``subnormals`` numbers below the least normal one become zero or it,
+    ``infinities`` stand at the top exponent with ``nan="ieee"`` and at the last code with ``"zero"``; the others have
+    none. Without ``subnormals`` numbers below the least normal one become zero or it,
     whichever is nearer. ``saturate`` makes what is too large the largest number rather than infinity or NaN.
     """
 
     mantissa: int
     infinities: bool = True
     subnormals: bool = True
-    nan: Literal["ieee", "top", "zero"] = "ieee"
+    nan: Literal["ieee", "top", "zero", "none"] = "ieee"
     saturate: bool = False
     extra_bias: int = 0
 
@@ -49,6 +52,11 @@ class SmallFloat(Format):
     def has_infinity_value(self) -> bool:
         """Whether there are infinities."""
         return self.infinities
+
+    @property
+    def overflowing(self) -> SmallFloat | None:
+        """The same with infinity, or else NaN, for what is too large; None where there is neither."""
+        return None if self.nan == "none" else replace(self, saturate=False)
 
     @property
     def exponent_bits(self) -> int:
@@ -78,7 +86,14 @@ class SmallFloat(Format):
     @property
     def _largest_code(self) -> int:
         top = (1 << (self.bits - 1)) - 1
-        return {"ieee": top - (1 << self.mantissa), "top": top - 1, "zero": top}[self.nan]
+        if self.infinities or self.nan == "ieee":
+            return self._infinity_code - 1
+        return top - 1 if self.nan == "top" else top
+
+    @property
+    def _infinity_code(self) -> int:
+        top = (1 << (self.bits - 1)) - 1
+        return top - (1 << self.mantissa) + 1 if self.nan == "ieee" else top
 
     @property
     def largest(self) -> float:
@@ -90,7 +105,8 @@ class SmallFloat(Format):
     def _nan_code(self) -> int:
         half = 1 << (self.bits - 1)
         top = half - 1
-        return {"ieee": top - (1 << self.mantissa) + 1 | 1 << (self.mantissa - 1), "top": top, "zero": half}[self.nan]
+        quiet = self._infinity_code | 1 << (self.mantissa - 1)
+        return {"ieee": quiet, "top": top, "zero": half, "none": half}[self.nan]
 
     def decode(self, bits: Value) -> Value:
         """Shift exponent and mantissa into place and change the bias; subnormals are scaled integers."""
@@ -102,11 +118,11 @@ class SmallFloat(Format):
             tiny = tiny * 0.0
         number = select(magnitude < (1 << self.mantissa), tiny, normal)
         if self.nan == "ieee":
-            first = ((1 << self.exponent_bits) - 1) << self.mantissa
-            number = select(magnitude > first, float("nan"), number)
-            number = select(magnitude.equals(first), math.inf if self.infinities else math.nan, number)
+            number = select(magnitude >= self._infinity_code, float("nan"), number)
         elif self.nan == "top":
             number = select(magnitude.equals(self._nan_code), float("nan"), number)
+        if self.infinities:
+            number = select(magnitude.equals(self._infinity_code), math.inf, number)
         signed = number.bits("int32") | ((code >> (self.bits - 1)) << 31)
         if self.nan == "zero":
             return select(code.equals(self._nan_code), float("nan"), signed.bits("float32"))
@@ -130,11 +146,11 @@ class SmallFloat(Format):
         signed = (number.bits("int32") | (bits ^ magnitude)).bits("float32")
         if self.nan == "zero":
             signed = select(number.equals(0.0), 0.0, signed)
-        return select(value.differs(value), float("nan"), signed)
+        return select(value.differs(value), -0.0 if self.nan == "none" else math.nan, signed)
 
     def _limited(self, number: Value, value: Value) -> Value:
         over = math.inf if self.infinities else math.nan
-        if not self.saturate:
+        if not self.saturate and self.nan != "none":
             return select(number > self.largest, over, number)
         limited = number.at_most(self.largest)
         return select(abs(value).equals(math.inf), math.inf, limited) if self.infinities else limited
@@ -150,7 +166,14 @@ class SmallFloat(Format):
         tiny = scaled.cast("int32")
         code = select(size < self.least_normal, tiny, normal)
         if self.infinities:
-            first = ((1 << self.exponent_bits) - 1) << self.mantissa
-            code = select(size.equals(math.inf), first, code)
+            code = select(size.equals(math.inf), self._infinity_code, code)
         code = code | ((bits >> 31) & (1 << (self.bits - 1)))
         return select(value.differs(value), self._nan_code, code).cast(self.storage)
+
+    def beside(self, number: Value, side: Value, step: int) -> Value:
+        """Return the number next to one; without subnormals the least normal one is next to zero."""
+        found = super().beside(number, side, step)
+        if self.subnormals or step < 0:
+            return found
+        least = found.constant(self.least_normal)
+        return select(found.equals(0.0), select(side < 0.0, -least, least), found)

@@ -32,7 +32,7 @@ def short_names(registry: DatatypeRegistry = DATATYPES) -> dict[str, str]:
     names = {}
     for row in registry:
         for width in row.widths:
-            alone = len(row.widths) == 1 and row.name.startswith("float8")
+            alone = len(row.widths) == 1 and row.name.startswith(f"float{width}")
             separator = "_" if row.name[-1].isdigit() else ""
             names[row.name if alone else f"{row.name}{separator}{width}"] = f"custom[{row.name}]{width}"
     return names

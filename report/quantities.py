@@ -33,7 +33,7 @@ def shape(extents: Sequence[int | str | None] | None) -> str:
 
 def knobs(schedule: Schedule) -> str:
     """Return the knobs of a kernel's strategy, and what it is said to cost: ``rows=14 vectors=2 cycles=9000``."""
-    numbers = {name: value for name, value in schedule.items() if name not in ("strategy", "refused")}
+    numbers = {name: value for name, value in schedule.items() if name not in ("strategy", "refused", "steps")}
     return " ".join(f"{name}={value}" for name, value in numbers.items())
 
 

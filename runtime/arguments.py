@@ -143,6 +143,7 @@ def _are_choices(value: object) -> bool:
 
 FLAG = Kind("True or False", lambda value: isinstance(value, bool | np.bool_))
 WHOLE = Kind(f"a whole number up to {LARGEST}", lambda value: _is_whole(value) and abs(value) <= LARGEST)
+COUNTER = Kind("a whole number from 0 to 2**63 - 1", lambda value: _is_whole(value) and 0 <= value < 1 << 63)
 NUMBER = Kind("a number", _is_number)
 DURATION = Kind("a number of seconds, at most a day", lambda value: _is_number(value) and 0 <= value <= DAY)
 TEXT = Kind("a text", _is_text)

@@ -77,6 +77,8 @@ class Scheduled:
     """... and why the rows before it did not."""
     cycles: float | None = None
     """What its row says that it costs."""
+    steps: str = ""
+    """The text of its schedule, where that is a list of steps (`graft.core.schedule.primitives.schedule_text`)."""
 
     @property
     def chosen(self) -> dict[str, int | str]:
@@ -88,7 +90,8 @@ class Scheduled:
         """How the kernel is made: what was chosen, at which cost, and what was refused."""
         cycles = {} if self.cycles is None else {"cycles": round(self.cycles)}
         refused = {"refused": {name: str(reject) for name, reject in self.refusals.items()}} if self.refusals else {}
-        return {**self.chosen, **cycles, **refused} if self.strategy else {}
+        steps = {"steps": self.steps} if self.steps else {}
+        return {**self.chosen, **cycles, **refused, **steps} if self.strategy else {}
 
     @property
     def function(self) -> Function:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from graft.plugins.hooks import hookimpl
 
 if TYPE_CHECKING:
+    from graft.core.operators.definition.table import Operator
     from graft.plugins.backend import Backend
 
 
@@ -16,3 +17,12 @@ def graft_backends() -> list[type[Backend]]:
     from graft.plugins.llvm.backend import LlvmBackend
 
     return [LlvmBackend]
+
+
+@hookimpl
+def graft_operators() -> list[Operator]:
+    """Return the operators on scaled types, which every backend that generates code may take."""
+    from graft.datatypes.scaled.matmul import matmul_operator
+    from graft.datatypes.scaled.operators import operators
+
+    return [*operators(), matmul_operator()]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import graft
@@ -36,6 +37,15 @@ def test_list_has_one_line_for_every_type(capsys):
     assert code == 0
     line = next(line for line in out.splitlines() if line.startswith("float8e4m3fn "))
     assert line.split() == ["float8e4m3fn", "custom[float8e4m3fn]8", "448", "0.00195", "0.125", "Graft"]
+
+
+def test_list_has_the_scaled_types(capsys):
+    code, out, _ = run(capsys, "datatypes", "list")
+    assert code == 0
+    line = next(line for line in out.splitlines() if line.startswith("nvfp4 "))
+    assert line.split() == ["nvfp4", "custom[float4e2m1]4", "custom[float8e4m3fn]8", "16", "nearest", "4.5"]
+    rows = {row["name"]: row for row in json.loads(run(capsys, "datatypes", "list", "--json")[1])}
+    assert (rows["mxint8"]["bits"], rows["mxint8"]["rule"]) == (8.25, "floor")
 
 
 def test_list_has_the_datatypes_of_plugins(capsys, tmp_path):
@@ -114,3 +124,18 @@ def test_an_unknown_type_is_refused_before_anything_runs(capsys):
     code, _, err = run(capsys, "datatypes", "sweep", DIGITS, "--types", "posit16,posits8")
     assert code == 1
     assert err == "graft: no datatype is called 'posits8'; did you mean 'posit8'; or write custom[name]bits\n"
+
+
+def test_convert_writes_a_model_whose_products_are_of_a_scaled_type(capsys, tmp_path):
+    matrix = ", ".join(str(one % 5 - 2.0) for one in range(64))
+    header = '<ir_version: 10, opset_import: ["" : 21]> net (float[2,32] x) => (float[2,2] y)'
+    model = onnx.parser.parse_model(f"{header} <float[32,2] w = {{{matrix}}}> {{ y = MatMul(x, w) }}")
+    onnx.save(model, tmp_path / "net.onnx")
+    given = ("datatypes", "convert", tmp_path / "net.onnx", "--type", "mxfp4", "-o", tmp_path / "scaled.onnx")
+    code, out, _ = run(capsys, *given)
+    assert (code, out) == (0, f"wrote {tmp_path / 'scaled.onnx'}: 1 products compute in mxfp4\n")
+    x = np.ones((2, 32), np.float32)
+    expected = x @ onnx.numpy_helper.to_array(model.graph.initializer[0])
+    np.testing.assert_array_equal(graft.compile(tmp_path / "scaled.onnx", ["llvm"])(x), expected)
+    code, _, err = run(capsys, *given, "--accumulate", "quire")
+    assert code == 2 and "'mxfp4' is a scaled type, of which --keep is the only option" in err

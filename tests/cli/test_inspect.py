@@ -6,6 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
+from graft.core.schedule.primitives.schedule_text import parse_schedule, print_schedule
+
 
 def test_inspect_shows_a_model(graft, model):
     outcome = graft("inspect", model)
@@ -73,6 +75,30 @@ def test_inspect_shows_how_kernels_are_made_from_the_cache_too(graft, model, tmp
     assert found[0] == found[1]
     assert found[0][0].split()[1] == "blocked_product"
     assert "rows=" in found[0][0]
+
+
+def test_inspect_shows_the_steps_of_kernels(graft, tmp_path):
+    nodes = [
+        onnx.helper.make_node("Transpose", ["x"], ["s"], perm=[0, 3, 1, 2]),
+        onnx.helper.make_node("Conv", ["s", "w"], ["t"], group=16, pads=[1, 1, 1, 1]),
+        onnx.helper.make_node("Transpose", ["t"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [1, 8, 8, 16]) for name in "xy")
+    weights = onnx.numpy_helper.from_array(np.ones((16, 1, 3, 3), np.float32), "w")
+    graph = onnx.helper.make_graph(nodes, "depthwise", [x], [y], [weights])
+    model, artifact = tmp_path / "m.onnx", tmp_path / "m.graft"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)]), model)
+    assert graft("compile", model, "-b", "llvm", "-o", artifact).code == 0
+    shown = json.loads(graft("inspect", artifact, "--schedules", "--json").out)["schedules"]
+    ((name, text),) = shown.items()
+    assert "clip ky" in text.splitlines()
+    assert print_schedule(parse_schedule(text)) == text
+    printed = graft("inspect", artifact, "--schedules").out
+    assert f"# {name}: depthwise_nhwc pixels=8" in printed
+    assert text in printed
+    refused = graft("inspect", model, "--schedules")
+    assert refused.code == 2
+    assert "--schedules takes an artifact" in refused.err
 
 
 def test_inspect_gives_the_manifest_as_json(graft, artifact):

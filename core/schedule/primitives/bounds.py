@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 
 from graft.core.affine.linear import Linear
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.dependence import accesses, conflicts
+from graft.core.schedule.primitives.dependence import accesses, conflicts, reads_written
 from graft.core.schedule.primitives.loop_order import perfect_nest, renamed
 from graft.core.schedule.primitives.step import (
     Step,
+    around,
     bounded,
     combine,
     constant_extent,
@@ -47,7 +48,12 @@ class Overlap(Step):
 
     def check(self, function: ir.Function) -> None:
         """Check that an iteration may run twice."""
-        own = accesses(find(self, function.body, self.loop).body)
+        loop = find(self, function.body, self.loop)
+        if reads_written(loop.body, loop.extent):
+            self.fail(f"'{self.loop}' writes what its extent is read from")
+        if any(isinstance(one, ir.CallExtern) for one in visit.walk_statements(loop.body)):
+            self.fail(f"'{self.loop}' calls what may not run twice")
+        own = accesses(loop.body)
         written = {one.buffer for one in own if one.writes}
         read = next((one.buffer for one in own if not one.writes and one.buffer in written), None)
         if read is not None:
@@ -148,6 +154,11 @@ class Clip(Step):
         loop = find(self, function.body, self.loop)
         if loop.kind != "serial":
             self.fail(f"'{self.loop}' is {loop.kind} already; clip it before")
+        vectors = [
+            one for one in around(function.body, loop.variable) if isinstance(one, ir.For) and one.kind == "vector"
+        ]
+        if vectors:
+            self.fail(f"'{self.loop}' is inside of '{vectors[0].variable.name}', whose lanes share its bounds")
         simplifier = bounded(function.body)
         inner = _bound_in(loop.body)
         shared: list[ir.Expression] | None = None
@@ -158,7 +169,7 @@ class Clip(Step):
         for conjunct in shared or ():
             form = at_least_zero(conjunct, simplifier)
             own = None if form is None else _factor(form, loop.variable, inner, simplifier)
-            if form is None or own is None:
+            if form is None or own is None or reads_written(loop.body, conjunct):
                 continue
             kept.add(conjunct)
             if own == 0:
@@ -191,6 +202,29 @@ class Clip(Step):
 
 
 @dataclass(frozen=True, slots=True)
+class Guard(Step):
+    """Leaves out the terms of sums into a buffer of which a mask makes a factor zero, by a condition, as `Clip` does.
+
+    For loops that are unrolled: there the condition is known.
+    """
+
+    form = "guard {buffer}"
+    buffer: str
+
+    def change(self, function: ir.Function) -> ir.Function:
+        """Return the function with conditions in the place of masks."""
+
+        def rule(one: ir.Statement) -> ir.Statement:
+            if not isinstance(one, ir.Store) or one.buffer.name != self.buffer:
+                return one
+            found = list(dict.fromkeys(known for load in _factors(one) for known in conjuncts(load.mask)))
+            condition = b.all_of(found)
+            return one if condition is None else ir.If(condition, without(one, found))
+
+        return with_body(function, visit.map_statement(function.body, lambda expression: expression, rule))
+
+
+@dataclass(frozen=True, slots=True)
 class Unswitch(Step):
     """Makes two copies of a loop's body: one for iterations in which conditions on them always hold, without these.
 
@@ -210,7 +244,7 @@ class Unswitch(Step):
         found: dict[ir.Expression, ir.Expression] = {}
         for conjunct in (one for leaf in _leaves(loop.body, (), every=True) for one in leaf):
             form = None if conjunct in found else at_least_zero(conjunct, simplifier)
-            if form is None:
+            if form is None or reads_written(loop.body, conjunct):
                 continue
             still = {n: f for n, f in form.terms.items() if visit.free_variables(simplifier.atom(n)).isdisjoint(inner)}
             moving = {n: f for n, f in form.terms.items() if n not in still}
@@ -280,11 +314,12 @@ def _leaves(
             own = [*around, *conjuncts(statement.mask)]
             masks = visit.loads(statement.value) if every else _factors(statement)
             yield [*own, *(one for load in masks for one in conjuncts(load.mask))]
-        case ir.For() | ir.Let() | ir.Block() | ir.Allocate():
-            for inner in visit.statement_children(statement):
-                yield from _leaves(inner, around, every)
         case _:
-            yield list(around)
+            inside = visit.statement_children(statement)
+            for inner in inside:
+                yield from _leaves(inner, around, every)
+            if not inside:
+                yield list(around)
 
 
 def _factors(store: ir.Store) -> list[ir.Load]:

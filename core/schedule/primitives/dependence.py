@@ -19,6 +19,9 @@ Distance: TypeAlias = Mapping[ir.Variable, int | None]
 MOST_POINTS = 256
 """Points at which an index that is no sum of loops, such as ``min(8 * i, 25)``, is looked at one by one."""
 
+ENDLESS = 1 << 62
+"""Iterations of a loop whose extent has no bound."""
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -56,11 +59,12 @@ class Conflict:
             return False
         store = self.first.statement
         match store.value:
-            case ir.Binary(operator, ir.Load(buffer, indices), term) if (
+            case ir.Binary(operator, ir.Load(buffer, indices, None), term) if (
                 buffer is store.buffer and indices == store.indices
             ):
                 exact = operator in ("min", "max") or (operator in ("add", "mul") and not store.value.type.is_float)
-                return exact and not store.value.type.is_custom and all(one.buffer is not buffer for one in loads(term))
+                others = loads(term, *indices, *(() if store.mask is None else (store.mask,)))
+                return exact and not store.value.type.is_custom and all(one.buffer is not buffer for one in others)
         return False
 
     def __str__(self) -> str:
@@ -98,14 +102,14 @@ def conflicts(body: ir.Statement, chain: Sequence[ir.For], simplifier: Simplifie
     """
     parts = list(walk_statements(body))
     moving = _Moving.of([*chain, *parts], simplifier)
-    divisions = _divisions(parts)
+    parted = divisions(parts)
     known = [(one, one.forms(simplifier)) for one in accesses(body, _written(parts))]
     for number, (first, forms) in enumerate(known):
         for second, others in known[number:]:
             if first.buffer is second.buffer and (first.writes or second.writes):
                 distance = _distance(forms, others, moving)
                 if distance is not None:
-                    _note_fused(divisions, distance, moving)
+                    _note_fused(parted, distance, moving)
                     yield Conflict(first, second, {loop.variable: distance[loop.variable] for loop in chain})
 
 
@@ -122,6 +126,14 @@ def in_order(conflict: Conflict, before: Sequence[ir.For], after: Sequence[ir.Fo
 def carried(body: ir.Statement, loop: ir.For, simplifier: Simplifier) -> Conflict | None:
     """Return accesses in which two iterations of a loop meet, None if its iterations are independent."""
     return next((one for one in conflicts(body, [loop], simplifier) if one.distance[loop.variable] != 0), None)
+
+
+def reads_written(body: ir.Statement, *expressions: ir.Expression) -> bool:
+    """Whether expressions read what a statement writes or allocates, so that they are not the same before and in it."""
+    read = {load.buffer for load in loads(*expressions)}
+    parts = list(walk_statements(body)) if read else []
+    own = {one.buffer for one in parts if isinstance(one, ir.Allocate)}
+    return not read.isdisjoint(own | _written(parts))
 
 
 def _inline(variable: ir.Variable, value: ir.Expression, values: dict[ir.Variable, ir.Expression]) -> None:
@@ -236,10 +248,10 @@ def _solve(one: Linear[int], other: Linear[int], found: dict[ir.Variable, int | 
         distance, bounds = found[atom], moving.simplifier.ranges.get(atom)
         if factor == second and distance is not None:
             low, high = low - factor * distance, high - factor * distance
+        elif factor == second:
+            unknown[number] = (factor, ENDLESS if bounds is None else bounds[1] - bounds[0])
         elif bounds is None:
             return True
-        elif factor == second:
-            unknown[number] = (factor, bounds[1] - bounds[0])
         else:
             ends = [left * factor - right * second for left in bounds for right in bounds]
             low, high = low + min(ends), high + max(ends)
@@ -254,7 +266,7 @@ def _solve(one: Linear[int], other: Linear[int], found: dict[ir.Variable, int | 
             not isinstance(atom, ir.Variable) and not _note(moving.values(number) or (), possible, found)
         ):
             return False
-        if len(possible) != 1:
+        if possible.stop - possible.start > 1:
             return True
         if isinstance(atom, ir.Variable):
             found[atom] = possible[0]
@@ -277,7 +289,7 @@ def _note(
     return bool(met)
 
 
-def _divisions(parts: Sequence[ir.Statement]) -> list[tuple[ir.Variable, ir.Expression, int, int]]:
+def divisions(parts: Sequence[ir.Statement]) -> list[tuple[ir.Variable, ir.Expression, int, int]]:
     """Return variables that are parts of a fused loop (`delinearize`), each with the whole, the divisor and the width.
 
     The width is 0 for all that is above the divisor.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graft.core.schedule.primitives.dependence import carried
-from graft.core.schedule.primitives.step import Step, bounded, constant_extent, find, with_body, with_loop
+from graft.core.schedule.primitives.step import Step, around, bounded, constant_extent, find, with_body, with_loop
 from graft.core.schedule.primitives.vectorize import jammed, lower_loops
-from graft.core.tensor_ir.ir import Barrier, CallExtern, For, Function, Issue, LoopKind
-from graft.core.tensor_ir.visit import walk_statements
+from graft.core.tensor_ir.ir import Allocate, Barrier, Buffer, CallExtern, For, Function, Issue, Let, LoopKind
+from graft.core.tensor_ir.visit import free_variables, loads, statement_expressions, walk_expressions, walk_statements
 
 MOST_COPIES = 1024
 """Copies of a body, or lanes of a vector, that a loop may become."""
@@ -41,6 +41,7 @@ class Vectorize(_Independent):
         """Return the function with a vector loop."""
         loop = _counted(self, function)
         _check_inside(self, loop, ("serial", "unrolled"), "cannot be part of a vector")
+        _check_alike(self, loop)
         return _with_kind(self, function, loop, "vector")
 
 
@@ -90,6 +91,11 @@ class Bind(_Independent):
 
     def change(self, function: Function) -> Function:
         """Return the function with a bound loop."""
+        loop = find(self, function.body, self.loop)
+        nest = (*around(function.body, loop.variable), *walk_statements(loop.body))
+        taken = [one.variable.name for one in nest if isinstance(one, For) and one.binding == self.level]
+        if taken:
+            self.fail(f"'{taken[0]}', in one nest with it, is bound to '{self.level}' already")
         return _with_kind(self, function, find(self, function.body, self.loop), "parallel", self.level)
 
 
@@ -106,6 +112,26 @@ def _check_inside(step: Step, loop: For, kinds: tuple[LoopKind, ...], reason: st
         if isinstance(one, Barrier | CallExtern | Issue) or (isinstance(one, For) and one.kind not in kinds):
             what = f"{one.kind} loop" if isinstance(one, For) else type(one).__name__.lower()
             step.fail(f"a {what} inside of '{loop.variable.name}' {reason}")
+
+
+def _check_alike(step: Step, loop: For) -> None:
+    """Check that lanes are of scalars, and share what must be the same: loops inside and the shapes of memory."""
+    own, known = {loop.variable}, set[Buffer]()
+    for one in walk_statements(loop.body):
+        expressions = statement_expressions(one)
+        if any(expression.type.lanes > 1 for expression in walk_expressions(*expressions)):
+            step.fail(f"in '{loop.variable.name}' are vectors already")
+        differs = not free_variables(*expressions).isdisjoint(own) or any(
+            load.buffer in known for load in loads(*expressions)
+        )
+        if isinstance(one, Let) and differs:
+            own.add(one.variable)
+        elif isinstance(one, For) and differs:
+            step.fail(f"the extent of '{one.variable.name}' is not the same in all lanes")
+        elif isinstance(one, Allocate):
+            if differs:
+                step.fail(f"the shape of '{one.buffer.name}' is not the same in all lanes")
+            known.add(one.buffer)
 
 
 def _check_around(step: Step, function: Function, loop: For) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from graft.core.schedule.primitives.dependence import conflicts, in_order
+from graft.core.schedule.primitives.dependence import Conflict, conflicts, in_order, reads_written
 from graft.core.schedule.primitives.step import (
     Step,
     around,
@@ -24,7 +24,7 @@ from graft.core.schedule.primitives.step import (
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.tensor_ir.ir import Binary, Block, Expression, For, Function, If, Let, Statement, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import free_variables, map_statement, substitution
+from graft.core.tensor_ir.visit import free_variables, map_statement, statement_expressions, substitution
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ class Split(Step):
             self.fail(f"'{self.loop}' is {loop.kind} already; split it before")
         if self.factor < 1:
             self.fail("the factor is less than 1")
+        if reads_written(loop.body, loop.extent):
+            self.fail(f"'{self.loop}' writes what its extent is read from")
         names = (self.outer, self.inner, *self.tail)
         outer, inner, *tail = fresh(self, function.body, *names, instead=(self.loop,))
         place = combine("add", combine("mul", outer, self.factor), inner)
@@ -95,27 +97,45 @@ class Reorder(Step):
     form = "reorder {order}"
     order: tuple[str, ...]
 
+    def check(self, function: Function) -> None:
+        """Check that what depends on each other stays in order."""
+        chain, after, inside, body = self._loops(function)
+        for conflict in conflicts(_sunk(inside, body), chain, bounded(function.body)):
+            if not in_order(conflict, chain, after):
+                apart = [loop.variable.name for loop in chain if conflict.distance[loop.variable] != 0]
+                self.fail(f"{conflict} is written and used again along {', '.join(map(repr, apart))}, in that order")
+            for loop in after:
+                if loop.kind == "parallel" and _meet_in(loop, conflict, after) and not _meet_in(loop, conflict, chain):
+                    self.fail(f"iterations of '{loop.variable.name}', which is parallel, would share {conflict}")
+
     def change(self, function: Function) -> Function:
         """Return the function with the loops in another order."""
+        chain, after, inside, body = self._loops(function)
+        new = _sunk(inside, body)
+        for loop in reversed(after):
+            new = replace(loop, body=new)
+        return with_body(function, with_loop(function.body, chain[0].variable, lambda _: new))
+
+    def _loops(self, function: Function) -> tuple[list[For], list[For], list[If | Let], Statement]:
+        """Return the loops as they are and as they are wanted, what stands between them, and their body."""
         if len(set(self.order)) != len(self.order) or len(self.order) < 2:
             self.fail("it takes the names of two or more different loops")
         chain, inside, body = perfect_nest(self, function, self.order)
         wanted = iter(self.order)
         by_name = {loop.variable.name: loop for loop in chain}
         after = [by_name[next(wanted)] if loop.variable.name in self.order else loop for loop in chain]
-        own = {loop.variable for loop in chain}
+        own = {loop.variable for loop in chain} | {one.variable for one in inside if isinstance(one, Let)}
         for loop in chain:
             if not free_variables(loop.extent).isdisjoint(own):
                 self.fail(f"the extent of '{loop.variable.name}' depends on another of them")
-        simplifier = bounded(function.body)
-        for conflict in conflicts(_sunk(inside, body), chain, simplifier):
-            if not in_order(conflict, chain, after):
-                apart = [loop.variable.name for loop in chain if conflict.distance[loop.variable] != 0]
-                self.fail(f"{conflict} is written and used again along {', '.join(map(repr, apart))}, in that order")
-        new = _sunk(inside, body)
-        for loop in reversed(after):
-            new = replace(loop, body=new)
-        return with_body(function, with_loop(function.body, chain[0].variable, lambda _: new))
+        return chain, after, inside, body
+
+
+def _meet_in(loop: For, conflict: Conflict, order: Sequence[For]) -> bool:
+    """Whether iterations of a loop meet in a conflict while the loops around it stand still."""
+    around_it = order[: next(number for number, one in enumerate(order) if one.variable is loop.variable)]
+    is_still = all(conflict.distance[one.variable] in (0, None) for one in around_it)
+    return is_still and conflict.distance[loop.variable] != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +185,10 @@ def perfect_nest(step: Step, function: Function, names: tuple[str, ...]) -> tupl
         else:
             what = type(one).__name__.lower()
             step.fail(f"between '{chain[0].variable.name}' and '{_name(deepest[-1])}' stands more than loops: a {what}")
+    for one in deepest[start + 1 :]:
+        if reads_written(chain[-1].body, *statement_expressions(one)):
+            where = f"between '{chain[0].variable.name}' and '{chain[-1].variable.name}'"
+            step.fail(f"what stands {where} reads what the loops write")
     kinds = {loop.variable.name: loop.kind for loop in chain if loop.kind == "vector"}
     if kinds:
         step.fail(f"'{next(iter(kinds))}' is a vector already; put loops in order before")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from graft.core.schedule.primitives.dependence import accesses
@@ -10,7 +10,14 @@ from graft.core.schedule.primitives.staging import buffer_named
 from graft.core.schedule.primitives.step import Step, around, combine, constant_extent, find_place, index, with_body
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.visit import map_accesses, map_statement, walk_statements
+from graft.core.tensor_ir.visit import (
+    free_variables,
+    loads,
+    map_accesses,
+    map_statement,
+    statement_expressions,
+    walk_statements,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,7 @@ class Pipeline(Step):
         written = {one.buffer for part in rest for one in accesses(part) if one.writes}
         if not rest or any(one.buffer in written for fill in fills for one in accesses(fill)):
             self.fail(f"'{self.loop}' writes what the next iteration would be filled from too early")
+        self._check_outside(around(function.body, variable), fills, [one for one in caches if one not in own])
         barrier = rest[0] if isinstance(rest[0], ir.Barrier) else None
         rest = [one for one in rest if barrier is None or one != barrier]
         fill = ir.Block(tuple(fills))
@@ -55,6 +63,23 @@ class Pipeline(Step):
         for cache in own:
             new = ir.Allocate(doubled[cache], new)
         return with_body(function, self._replaced(function.body, loop, new, doubled))
+
+    def _check_outside(
+        self, path: Sequence[ir.Statement], fills: Sequence[ir.Statement], caches: Sequence[ir.Buffer]
+    ) -> None:
+        """Check that caches that are allocated around the loop keep nothing from one iteration to the next."""
+        for cache in caches:
+            home = next((n for n, one in enumerate(path) if isinstance(one, ir.Allocate) and one.buffer is cache), -1)
+            if home < 0:
+                self.fail(f"'{cache.name}' is no memory that is allocated in '{self.loop}' or around it")
+            if sum(one.buffer is cache for one in accesses(path[home + 1])) > sum(
+                one.buffer is cache for one in accesses(path[-1])
+            ):
+                self.fail(f"'{cache.name}' is used outside of '{self.loop}'")
+            around_it = [one for one in path[home + 1 :] if isinstance(one, ir.For | ir.Let)]
+            changing = {one.variable for one in around_it if isinstance(one, ir.Let) or not one.binding}
+            if not all(_fills_alike(fill, changing, set(caches)) for fill in fills):
+                self.fail(f"iterations of '{self.loop}' do not fill '{cache.name}' alike")
 
     def _replaced(
         self, body: ir.Statement, loop: ir.For, new: ir.Statement, doubled: dict[ir.Buffer, ir.Buffer]
@@ -92,6 +117,21 @@ def _filled(statement: ir.Statement) -> ir.Buffer | None:
 
 def _fills(statement: ir.Statement, caches: dict[ir.Buffer, str]) -> bool:
     return _filled(statement) in caches
+
+
+def _fills_alike(fill: ir.Statement, changing: set[ir.Variable], caches: set[ir.Buffer]) -> bool:
+    """Whether a fill sets the same places whatever the variables are, and reads none of the caches."""
+    for one in walk_statements(fill):
+        expressions = statement_expressions(one)
+        if any(load.buffer in caches for load in loads(*expressions)):
+            return False
+        if isinstance(one, ir.Store):
+            expressions = one.indices if one.mask is None else (*one.indices, one.mask)
+        if any(loads(each) for each in expressions) or not free_variables(*expressions).isdisjoint(changing):
+            if not isinstance(one, ir.Let):
+                return False
+            changing = {*changing, one.variable}
+    return True
 
 
 def _placed(statement: ir.Statement, doubled: dict[ir.Buffer, ir.Buffer], slot: ir.Expression) -> ir.Statement:

@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
-from graft.core.schedule.primitives.bounds import Clip, Overlap, Skew, Unswitch
+from graft.core.schedule.primitives.bounds import Clip, Guard, Overlap, Skew, Unswitch
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Fuse, Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
@@ -24,7 +24,7 @@ from graft.errors import ScheduleError
 
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
-    Overlap, Skew, Clip, Unswitch, Pack,
+    Overlap, Skew, Clip, Guard, Unswitch, Pack,
 )  # fmt: skip
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 from graft.core.affine.linear import Linear
 from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
-from graft.core.schedule.primitives.dependence import accesses, carried, conflicts
+from graft.core.schedule.primitives.coverage import covers
+from graft.core.schedule.primitives.dependence import accesses, conflicts
 from graft.core.schedule.primitives.step import (
     Step,
     around,
@@ -63,6 +65,7 @@ def region_of(
 ) -> Region:
     """Return the region of a buffer that a statement touches while the loops around it, but ``moving``, stand still."""
     inner = {one.variable for one in visit.walk_statements(body) if isinstance(one, ir.For | ir.Let)} | set(moving)
+    changing = {one.buffer for one in visit.walk_statements(body) if isinstance(one, ir.Store | ir.Allocate)}
     touched = [one.indices for one in accesses(body) if one.buffer is buffer]
     if not touched:
         step.fail(f"'{buffer.name}' is not used there")
@@ -72,7 +75,7 @@ def region_of(
         low = high = 0
         for indices in touched:
             form = simplifier.form(simplifier(indices[dimension])) if indices is not None else Linear(lanes=0)
-            still, least, most = _parted(step, form, inner, simplifier, buffer)
+            still, least, most = _parted(step, form, (inner, changing), simplifier, buffer)
             difference = Linear() if base is None else still.plus(base, -1)
             if base is None:
                 base, low, high = replace(still, constant=0), least + still.constant, most + still.constant
@@ -82,16 +85,33 @@ def region_of(
                 low = min(low, difference.constant + least)
                 high = max(high, difference.constant + most)
         assert base is not None, buffer.name
+        whole = simplifier(buffer.shape[dimension])
+        is_told = not any(visit.loads(indices[dimension]) for indices in touched if indices is not None)
+        if not is_told and isinstance(whole, ir.Constant) and high - low >= whole.value > 0:
+            base, low, high = Linear(), 0, int(whole.value) - 1  # what data say leads nowhere else
         begins.append(simplifier.build(base.plus(Linear(low))))
         sizes.append(high - low + 1)
     return Region(buffer, tuple(begins), tuple(sizes))
 
 
 def _parted(
-    step: Step, form: Linear[int], inner: Collection[ir.Variable], simplifier: Simplifier, buffer: ir.Buffer
+    step: Step,
+    form: Linear[int],
+    inside: tuple[Collection[ir.Variable], Collection[ir.Buffer]],
+    simplifier: Simplifier,
+    buffer: ir.Buffer,
 ) -> tuple[Linear[int], int, int]:
-    """Return the part of an index that stands still, and the bounds of the rest."""
-    still = {n: f for n, f in form.terms.items() if visit.free_variables(simplifier.atom(n)).isdisjoint(inner)}
+    """Return the part of an index that stands still, and the bounds of the rest.
+
+    ``inside`` are the variables, and the buffers whose contents, the rest is made of.
+    """
+    inner, changing = inside
+    atoms = {number: simplifier.atom(number) for number in form.terms}
+    still = {
+        number: form.terms[number]
+        for number, atom in atoms.items()
+        if visit.free_variables(atom).isdisjoint(inner) and all(one.buffer not in changing for one in visit.loads(atom))
+    }
     moving = {number: factor for number, factor in form.terms.items() if number not in still}
     bounds = simplifier.interval(simplifier.build(Linear(0, moving))) if moving else (0, 0)
     if bounds is None or form.lanes != 1:
@@ -140,6 +160,15 @@ def buffer_named(step: Step, function: ir.Function, name: str) -> ir.Buffer:
     return known[0]
 
 
+def _check_shared(step: Step, body: ir.Statement, loop: ir.For, buffer: ir.Buffer, what: str) -> None:
+    """Check that a copy, which may be of more than is used, touches nothing that a parallel iteration writes."""
+    for one in around(body, loop.variable):
+        if isinstance(one, ir.For) and one.kind == "parallel" and _writes(one, buffer):
+            met = conflicts(one.body, [one], bounded(body))
+            if any(each.first.buffer is buffer and each.distance[one.variable] != 0 for each in met):
+                step.fail(f"iterations of '{one.variable.name}' would {what}")
+
+
 @dataclass(frozen=True, slots=True)
 class CacheRead(Step):
     """Copies what one iteration of a loop reads of a buffer into another memory first.
@@ -166,7 +195,9 @@ class CacheRead(Step):
         used = redirected(loop.body, region, cache, simplifier)
         if not units:
             new: ir.Statement = ir.Allocate(cache, ir.Block((copied(self.cache, region, cache, simplifier), used)))
-            return with_body(function, with_loop(function.body, loop.variable, lambda one: replace(one, body=new)))
+            changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=new))
+            _check_shared(self, changed, loop, buffer, "copy what others write")
+            return with_body(function, changed)
         barrier, outermost = self._meeting(function, loop, units)
         together = self._together(function, region, cache, units, simplifier)
         met = isinstance(used, ir.Block) and used.statements.count(barrier) > 1
@@ -174,12 +205,15 @@ class CacheRead(Step):
             (together, *used.statements) if met and isinstance(used, ir.Block) else (together, barrier, used, barrier)
         )
         changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=ir.Block(parts)))
+        _check_shared(self, changed, loop, buffer, "copy what others write")
         return with_body(function, with_loop(changed, outermost.variable, lambda one: ir.Allocate(cache, one)))
 
     def _meeting(self, function: ir.Function, loop: ir.For, units: list[ir.For]) -> tuple[ir.Barrier, ir.For]:
         """Return the barrier of the units, and the outermost of them."""
         path = [one for one in around(function.body, loop.variable) if isinstance(one, ir.For)]
         bound = [one for one in path if one.binding]
+        if loop.binding:
+            self.fail(f"'{self.loop}' is bound itself, so that its units do not stand together around it")
         if any(unit not in bound for unit in units):
             self.fail(f"'{self.units[0]}' and its like must be bound loops around '{self.loop}'")
         first = min(bound.index(unit) for unit in units)
@@ -232,19 +266,18 @@ class CacheWrite(Step):
             parts.insert(0, copied(f"{self.cache}.in", region, cache, simplifier))
         new = ir.Allocate(cache, ir.Block(tuple(parts)))
         changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=new))
-        known = bounded(changed)
-        for one in around(changed, loop.variable):
-            if isinstance(one, ir.For) and one.kind == "parallel" and carried(one.body, one, known) is not None:
-                self.fail(f"iterations of '{one.variable.name}' would write back what others write")
+        _check_shared(self, changed, loop, buffer, "write back what others write")
         return with_body(function, changed)
 
     def _is_set(self, body: ir.Statement, region: Region, simplifier: Simplifier) -> bool:
         """Whether a body begins with a nest that sets every element of the region."""
         first = inner = body.statements[0] if isinstance(body, ir.Block) and body.statements else body
-        own: list[ir.Variable] = []
+        own: dict[ir.Variable, ir.Expression] = {}
         while isinstance(inner, ir.For):
-            own.append(inner.variable)
+            own[inner.variable] = simplifier(inner.extent)
             inner = inner.body
+        if not all(isinstance(extent, ir.Constant) and extent.value > 0 for extent in own.values()):
+            return False  # of a loop whose extent changes, not all iterations come to the bounds
         if not isinstance(inner, ir.Store) or inner.buffer is not region.buffer or inner.mask is not None:
             return False
         steps: list[tuple[ir.Expression, int]] = []  # one loop for each dimension, in steps of one
@@ -278,70 +311,91 @@ class ComputeAt(Step):
     def change(self, function: ir.Function) -> ir.Function:
         """Return the function with the nests inside of the loop."""
         loop, buffer = find_place(self, function.body, self.loop), buffer_named(self, function, self.buffer)
-        path = around(function.body, loop.variable)
-        block, position = next(((one, n) for n, one in enumerate(path) if isinstance(one, ir.Block)), (None, 0))
-        if block is None:
-            self.fail(f"nothing stands before the nest of '{self.loop}'")
-        here = next(n for n, one in enumerate(block.statements) if one is path[position + 1])
-        makers = [one for one in block.statements[:here] if _touches(one, buffer)]
+        path, position, makers = self._makers(function, loop, buffer)
+        block = path[position]
+        assert isinstance(block, ir.Block), block
         is_updated = any(one.writes for one in accesses(loop.body) if one.buffer is buffer)
-        is_between = any(isinstance(one, ir.Block) for one in path[position + 1 :])
-        if not makers or (is_between and (is_updated or _uses(path[position + 1], buffer) > _uses(loop.body, buffer))):
-            self.fail(
-                f"no nest before that of '{self.loop}' computes '{self.buffer}', or more than loops stand between"
-            )
-        self._check(function, block.statements, here, makers, buffer)
+        is_needed = self._check(function, path, position, makers, buffer, is_updated)
         simplifier = bounded(function.body)
         region = region_of(self, loop.body, buffer, simplifier)
         nests = [self._moved(maker, region, simplifier, is_updated) for maker in makers]
         new: ir.Statement = ir.Block((*nests, loop.body))
-        if is_updated:
-            self._check_own(path, position, buffer, simplifier)
-        else:
+        if not is_updated:
             cache = region.cache(buffer.name, buffer.memory)
             new = ir.Allocate(cache, redirected(new, region, cache, simplifier))
-        nest = with_loop(block.statements[here], loop.variable, lambda one: replace(one, body=new))
-        others = [one for one in block.statements[:here] if one not in makers]
-        joined = ir.Block((*others, nest, *block.statements[here + 1 :]))
-
-        def rule(statement: ir.Statement) -> ir.Statement:
-            if isinstance(statement, ir.Allocate) and statement.buffer is buffer and not is_updated:
-                return statement.body
-            return statement
-
-        # The block is on the way down from the function's body, so it is replaced on the way up.
-        rebuilt: ir.Statement = joined
-        for one in reversed(path[:position]):
-            assert isinstance(one, ir.Allocate), one
-            rebuilt = rule(ir.Allocate(one.buffer, rebuilt))
+        old = path[position + 1]
+        nest = with_loop(old, loop.variable, lambda one: replace(one, body=new))
+        if is_updated:
+            self._check_own(around(nest, loop.variable), region, simplifier, is_needed)
+        kept = (nest if one is old else one for one in block.statements if not any(one is maker for maker in makers))
+        rebuilt: ir.Statement = ir.Block(tuple(kept))
+        for outer, inner in reversed(list(pairwise(path[: position + 1]))):
+            if isinstance(outer, ir.Allocate) and outer.buffer is buffer and not is_updated:
+                continue
+            rebuilt = _with_inner(outer, inner, rebuilt)
         return with_body(function, rebuilt)
+
+    def _makers(
+        self, function: ir.Function, loop: ir.For, buffer: ir.Buffer
+    ) -> tuple[list[ir.Statement], int, list[ir.Statement]]:
+        """Return the way down to the loop, where the nests that write the buffer stand beside it, and these."""
+        path = around(function.body, loop.variable)
+        blocks = [number for number, one in enumerate(path) if isinstance(one, ir.Block)]
+        if not blocks:
+            self.fail(f"nothing stands before the nest of '{self.loop}'")
+        for position in reversed(blocks):
+            block, below = path[position], path[position + 1]
+            assert isinstance(block, ir.Block), block
+            here = next(number for number, one in enumerate(block.statements) if one is below)
+            makers = [one for one in block.statements[:here] if _writes(one, buffer)]
+            if makers:
+                break
+        is_between = any(number > position for number in blocks)
+        if not makers or _uses(below, buffer) != _uses(loop.body, buffer) or (is_between and _writes(below, buffer)):
+            self.fail(
+                f"no nest before that of '{self.loop}' computes '{self.buffer}', or more than loops stand between"
+            )
+        return path, position, makers
 
     def _check(
         self,
         function: ir.Function,
-        statements: Sequence[ir.Statement],
-        here: int,
+        path: list[ir.Statement],
+        position: int,
         makers: list[ir.Statement],
         buffer: ir.Buffer,
-    ) -> None:
-        """Check that nothing else needs the buffer, and that what it is made of stays as it is."""
+        is_updated: bool,
+    ) -> bool:
+        """Check that what the buffer is made of stays as it is; return whether it is used behind the loops."""
+        block, below = path[position], path[position + 1]
+        assert isinstance(block, ir.Block), block
+        here = next(number for number, one in enumerate(block.statements) if one is below)
+        first = next(number for number, one in enumerate(block.statements) if one is makers[0])
         read = {one.buffer for maker in makers for one in accesses(maker) if one.buffer is not buffer}
-        between = statements[statements.index(makers[0]) : here]
-        for one in [*between, statements[here]]:
-            if one not in makers and any(other.writes and other.buffer in read for other in accesses(one)):
+        between = [one for one in block.statements[first:here] if not _writes(one, buffer)]
+        for one in (*between, below):
+            if any(other.writes and other.buffer in read for other in accesses(one)):
                 self.fail(f"what '{self.buffer}' is made of is written before '{self.loop}' is done")
-        updated = any(one.writes for one in accesses(statements[here]) if one.buffer is buffer)
-        needed = buffer in function.parameters or any(_touches(one, buffer) for one in statements[here + 1 :])
-        if needed and not updated:
+        home = next((n for n, one in enumerate(path) if isinstance(one, ir.Allocate) and one.buffer is buffer), -1)
+        repeated = [one for one in path[home + 1 : position] if isinstance(one, ir.For)]
+        if repeated:
+            self.fail(f"'{self.buffer}' is kept from one iteration of '{repeated[-1].variable.name}' to the next")
+        scope = function.body if home < 0 else path[home + 1]
+        elsewhere = _uses(scope, buffer) - sum(_uses(one, buffer) for one in (*makers, below))
+        is_needed = buffer in function.parameters or elsewhere > 0
+        if (is_needed and not is_updated) or any(_uses(one, buffer) for one in between):
             self.fail(f"'{self.buffer}' is needed as a whole elsewhere")
+        return is_needed
 
-    def _check_own(self, path: list[ir.Statement], position: int, buffer: ir.Buffer, simplifier: Simplifier) -> None:
-        """Check that no two iterations of the loops down to the place touch one element."""
-        chain = [one for one in path[position + 1 :] if isinstance(one, ir.For)]
-        for conflict in conflicts(chain[-1].body, chain, simplifier):
+    def _check_own(self, path: list[ir.Statement], region: Region, simplifier: Simplifier, is_needed: bool) -> None:
+        """Check that no two iterations of the loops down to the place touch one element, and that none is left out."""
+        chain = [one for one in path if isinstance(one, ir.For)]
+        for conflict in conflicts(chain[0].body, chain, simplifier):
             apart = [name.name for name, distance in conflict.distance.items() if distance != 0]
-            if conflict.first.buffer is buffer and apart:
+            if conflict.first.buffer is region.buffer and apart:
                 self.fail(f"iterations of '{apart[0]}' share elements of '{self.buffer}'")
+        if is_needed and not covers(path, region.begin, region.size, region.buffer.shape, simplifier):
+            self.fail(f"iterations of '{self.loop}' may leave out elements of '{self.buffer}'")
 
     def _moved(self, maker: ir.Statement, region: Region, simplifier: Simplifier, is_updated: bool) -> ir.Statement:
         """Return a nest that computes the region instead of all."""
@@ -355,22 +409,26 @@ class ComputeAt(Step):
             self.fail(f"what computes '{self.buffer}' is more than serial loops around one store")
         if len({*inner.indices}) != len(inner.indices) or any(place not in own for place in inner.indices):
             self.fail(f"the loops that compute '{self.buffer}' do not run over its dimensions")
-        offsets = [ir.Variable(place.name) for place in inner.indices if isinstance(place, ir.Variable)]
+        axes = [place for place in inner.indices if isinstance(place, ir.Variable)]
+        extents = [simplifier(own[axis].extent) for axis in axes]
+        if extents != [simplifier(extent) for extent in region.buffer.shape]:
+            self.fail(f"the loops that compute '{self.buffer}' do not run over all of its dimensions")
+        if any(one.buffer is region.buffer and one.indices != inner.indices for one in accesses(maker)):
+            self.fail(f"elements of '{self.buffer}' are computed from others of it")
+        offsets = [ir.Variable(axis.name) for axis in axes]
         for offset, size in zip(offsets, region.size, strict=True):
             simplifier.with_range(offset, (0, size - 1))
-        places = dict(zip(inner.indices, region.place(offsets), strict=True))
-        body = visit.map_statement(
-            inner, visit.substitution({v: p for v, p in places.items() if isinstance(v, ir.Variable)})
-        )
+        moved = visit.substitution(dict(zip(axes, region.place(offsets), strict=True)))
         inside = region.inside(offsets, simplifier)
+        body = visit.map_statement(inner, moved)
         if inside is not None:
             body = ir.If(inside, body) if is_updated else _guarded(body, region.buffer, inside, simplifier)
         for loop in reversed(chain):
-            if loop.variable in inner.indices:
-                at = inner.indices.index(loop.variable)
+            if loop.variable in axes:
+                at = axes.index(loop.variable)
                 body = ir.For(offsets[at], index(region.size[at]), "serial", body)
             else:
-                body = replace(loop, body=body)
+                body = replace(loop, extent=moved(loop.extent), body=body)
         return body
 
 
@@ -402,9 +460,14 @@ def _guarded(body: ir.Statement, buffer: ir.Buffer, inside: ir.Expression, simpl
     return visit.map_statement(body, visit.ExpressionMap(rule))
 
 
+def _with_inner(outer: ir.Statement, inner: ir.Statement, new: ir.Statement) -> ir.Statement:
+    """Return a statement with one of the statements directly in it replaced."""
+    return visit.with_parts(outer, lambda expression: expression, lambda one: new if one is inner else one)
+
+
+def _writes(statement: ir.Statement, buffer: ir.Buffer) -> bool:
+    return any(one.writes for one in accesses(statement) if one.buffer is buffer)
+
+
 def _uses(statement: ir.Statement, buffer: ir.Buffer) -> int:
     return sum(one.buffer is buffer for one in accesses(statement))
-
-
-def _touches(statement: ir.Statement, buffer: ir.Buffer) -> bool:
-    return _uses(statement, buffer) > 0

@@ -6,11 +6,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
 from graft.core.machine.instructions import DOTS
+from graft.core.schedule.primitives.dependence import reads_written
 from graft.core.schedule.primitives.step import Step, combine, find, with_body, with_loop
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import children, free_variables, structural_key
+from graft.core.tensor_ir.visit import children, free_variables, loads, structural_key
 
 
 def dot_meaning(name: str) -> ir.Function:
@@ -51,6 +52,9 @@ class Tensorize(Step):
         if reason is not None:
             self.fail(f"'{self.loop}' is not what '{self.instruction}' means: {reason}")
         operands = [matcher.operands[buffer] for buffer in meaning.parameters]
+        *inputs, total = operands
+        if any(load.buffer is total.buffer for load in loads(*inputs, *total.indices)):
+            self.fail(f"'{total.buffer.name}' is what is computed, and an operand or the place of one, too")
         new = self._call(meaning, operands)
         for condition in reversed(conditions):
             new = ir.If(condition, new)
@@ -74,7 +78,7 @@ def _without_conditions(loop: ir.For) -> tuple[ir.For, list[ir.Expression]]:
             case ir.For(body=body):
                 chain.append(inner)
                 inner = body
-            case ir.If(condition, body, None) if not {one.variable for one in chain} & {*free_variables(condition)}:
+            case ir.If(condition, body, None) if _stands_still(condition, chain):
                 conditions.append(condition)
                 inner = body
             case _:
@@ -83,6 +87,12 @@ def _without_conditions(loop: ir.For) -> tuple[ir.For, list[ir.Expression]]:
         inner = replace(one, body=inner)
     assert isinstance(inner, ir.For), inner
     return inner, conditions
+
+
+def _stands_still(condition: ir.Expression, chain: list[ir.For]) -> bool:
+    """Whether a condition in loops asks for nothing that changes in them."""
+    is_fixed = {loop.variable for loop in chain}.isdisjoint(free_variables(condition))
+    return is_fixed and not reads_written(chain[0], condition)
 
 
 def _without_operands(expression: ir.Expression) -> Hashable:

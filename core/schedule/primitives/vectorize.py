@@ -6,13 +6,15 @@ Schedules write scalar loops and mark them; these functions give the vectors. Af
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from graft.core.lazy import Lazy
+from graft.core.schedule.primitives.step import bounded
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.algebra import splat_value
-from graft.core.tensor_ir.rewriting.simplify import simplify, simplify_statement
+from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify, simplify_statement
 from graft.core.types import INT64, Type
 
 
@@ -96,9 +98,10 @@ def zero_of(kind: Type) -> ir.Constant:
 
 
 class _Lanes:
-    """A vector loop's body for all lanes at once."""
+    """A vector loop's body for all lanes at once; ``known`` gives the bounds of the loops around."""
 
-    def __init__(self, variable: ir.Variable, count: int) -> None:
+    def __init__(self, variable: ir.Variable, count: int, known: Lazy[Simplifier]) -> None:
+        self.known = known
         self.lanes = ir.Ramp(ir.Constant(0, INT64), 1, count)
         self.values: dict[ir.Variable, ir.Expression] = {variable: self.lanes}
         self.private: dict[ir.Buffer, tuple[ir.Buffer, ir.Expression | None]] = {}
@@ -113,7 +116,9 @@ class _Lanes:
                 return self.values.get(node, node)
             if isinstance(node, ir.Load):
                 buffer, indices = self._place(node)
-                return vector_load(ir.Load(buffer, indices, node.mask), self._mask(node.buffer, mask))
+                # Registers that are there for each lane can be read by all, so that they can stay registers.
+                is_open = buffer.memory == "register" or self._is_own(node.buffer, mask)
+                return vector_load(ir.Load(buffer, indices, node.mask), self._mask(is_open, buffer, indices, mask))
             return align(node)
 
         return self.maps.setdefault(id(mask), (mask, visit.ExpressionMap(rule)))[1]
@@ -123,9 +128,22 @@ class _Lanes:
             return access.buffer, access.indices
         return self.private[access.buffer][0], (*access.indices, self.lanes)
 
-    def _mask(self, buffer: ir.Buffer, mask: ir.Expression | None) -> ir.Expression | None:
-        """Return the mask of an access; lanes that were off when their memory was allocated may write there."""
-        return None if buffer in self.private and self.private[buffer][1] is mask else mask
+    def _is_own(self, buffer: ir.Buffer, mask: ir.Expression | None) -> bool:
+        """Whether each lane has memory of its own in which lanes that are off were so when it was allocated."""
+        return buffer in self.private and self.private[buffer][1] is mask
+
+    def _mask(
+        self, is_open: bool, buffer: ir.Buffer, indices: Sequence[ir.Expression], mask: ir.Expression | None
+    ) -> ir.Expression | None:
+        """Return the mask of an access: none to memory open to lanes that are off, if they stay inside of it."""
+        if mask is None or not is_open:
+            return mask
+        simplifier = self.known.value
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            bounds = simplifier.interval(simplifier(index))
+            if bounds is None or bounds[0] < 0 or not isinstance(extent, ir.Constant) or bounds[1] >= extent.value:
+                return mask
+        return None
 
     def statement(self, statement: ir.Statement, mask: ir.Expression | None = None) -> ir.Statement:
         """Return the statement for all lanes.
@@ -139,7 +157,8 @@ class _Lanes:
                 mapped = visit.with_parts(statement, vector, self.statement)
                 assert isinstance(mapped, ir.Store), mapped
                 home, places = self._place(mapped)
-                return _vector_store(replace(mapped, buffer=home, indices=places), self._mask(mapped.buffer, mask))
+                own = self._mask(self._is_own(mapped.buffer, mask), home, places, mask)
+                return _vector_store(replace(mapped, buffer=home, indices=places), own)
             case ir.Let(variable, value, body):
                 bound = vector(value)
                 fresh = self.values[variable] = ir.Variable(variable.name, bound.type)
@@ -175,6 +194,7 @@ def _vector_store(store: ir.Store, mask: ir.Expression | None) -> ir.Store:
 
 def lower_loops(statement: ir.Statement) -> ir.Statement:
     """Replace ``vector`` loops by vector code and ``unrolled`` loops by copies of their bodies, innermost first."""
+    known = Lazy(lambda: bounded(statement))
 
     def rule(inner: ir.Statement) -> ir.Statement:
         if isinstance(inner, ir.For) and inner.kind in ("vector", "unrolled"):
@@ -183,9 +203,11 @@ def lower_loops(statement: ir.Statement) -> ir.Statement:
             )
             count = int(inner.extent.value)
             if inner.kind == "vector" and count > 1:
-                return _Lanes(inner.variable, count).statement(inner.body)
-            copies = (instantiate(inner.body, {inner.variable: ir.Constant(step, INT64)}) for step in range(count))
-            return ir.Block(tuple(copies))
+                return _Lanes(inner.variable, count, known).statement(inner.body)
+            values = ({inner.variable: ir.Constant(step, INT64)} for step in range(count))
+            if any(isinstance(one, ir.For | ir.Let | ir.Allocate) for one in visit.walk_statements(inner.body)):
+                return ir.Block(tuple(instantiate(inner.body, one) for one in values))
+            return ir.Block(tuple(visit.map_statement(inner.body, visit.substitution(one)) for one in values))
         return inner
 
     return visit.map_statement(statement, lambda expression: expression, rule)
@@ -193,7 +215,7 @@ def lower_loops(statement: ir.Statement) -> ir.Statement:
 
 def lowered(function: ir.Function) -> ir.Function:
     """Return a function with vectors and copies in the place of such loops, simplified."""
-    return replace(function, body=finished(function.body))
+    return replace(function, body=simplify_statement(lower_loops(simplify_statement(function.body))))
 
 
 def finished(body: ir.Statement) -> ir.Statement:
@@ -237,7 +259,7 @@ def jammed(statement: ir.Statement, variable: ir.Variable, count: int) -> ir.Sta
 
     Loops inside run once for all copies, unless their extents differ; what is allocated inside has a place for each.
     """
-    return _Jam(variable, count).statement(statement)
+    return _Jam(variable, count).statement(statement) if count else ir.Block(())
 
 
 class _Jam:

@@ -42,7 +42,7 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
         if is_sum and found.strategy == numbers.rows[-1].name:
             return Reject("cost", f"one image has no schedule but {found.strategy}")
         knobs = {"image": found.strategy, **found.knobs}
-        return Scheduled(lambda: image.for_all(found.function, target.machine), found.packed, knobs=knobs)
+        return replace(found, source=lambda: image.for_all(found.function, target.machine), knobs=knobs)
 
     def candidates(anchor: Anchor, target: Target, stage: int) -> Sequence[Parameters]:
         if not applies(anchor, target):

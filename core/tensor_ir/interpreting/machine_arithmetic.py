@@ -231,7 +231,11 @@ class _Machine:
         self.levels.append(ir.level_of(loop.binding))
         body = self.steps(loop.body)
         self.levels.pop()
-        return lambda: lockstep(self.context, loop, home, extent(), body, parent)
+
+        def run() -> Steps:  # when the unit around it runs: the extent may depend on which that is
+            yield from lockstep(self.context, loop, home, extent(), body, parent)
+
+        return run
 
     def _steps_inside(self, statement: ir.For | ir.Let | ir.Allocate | ir.If | ir.Block) -> Callable[[], Steps]:
         registers = self.registers
@@ -241,7 +245,11 @@ class _Machine:
                 return lambda: (wait for part in parts for wait in part())
             case ir.If(condition, then_body, else_body):
                 test, arms = self.expression(condition), [self.steps(else_body or ir.Block(())), self.steps(then_body)]
-                return lambda: arms[test()]()
+
+                def branch() -> Steps:
+                    yield from arms[test()]()
+
+                return branch
             case ir.Let(variable, value, body):
                 compute, home, inner = self.expression(value), self.home(variable), self.steps(body)
 

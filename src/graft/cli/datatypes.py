@@ -28,23 +28,28 @@ def command() -> None:
 @common_options
 @click.pass_obj
 def list_command(state: State) -> int:
-    """List the datatypes, bundled and registered by plugins."""
+    """List the datatypes, bundled and registered by plugins, and the scaled types."""
+    from graft.datatypes.scaled.scaled_type import SCALED_TYPES
     from graft.datatypes.study import listed
 
     state.manager().plugins()  # which registers theirs
     rows = listed()
     if state.json:
-        print_json([asdict(row) for row in rows])
+        scaled = [{"name": name, **asdict(one), "bits": one.bits} for name, one in SCALED_TYPES.items()]
+        print_json([*(asdict(row) for row in rows), *scaled])
     else:
         columns = ("NAME", "TYPE", "LARGEST", "SMALLEST", "EPSILON", "FROM")
         print_table(columns, [(r.name, r.type, r.largest, r.smallest, r.epsilon, r.owner) for r in rows])
+        columns = ("SCALED", "ELEMENTS", "SCALES", "BLOCK", "RULE", "BITS")
+        types = [(name, one.element, one.scale, one.block, one.rule, one.bits) for name, one in SCALED_TYPES.items()]
+        print_table(columns, types)
     return ExitCode.OK
 
 
 @command.command("convert")
 @click.argument("model", type=MODEL)
 @click.option(
-    "--type", "name", metavar="NAME", required=True, help="The type: posit16, float8e4m3, custom[posit]16, ..."
+    "--type", "name", metavar="NAME", required=True, help="The type: posit16, float8e4m3, custom[posit]16, mxfp4, ..."
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The ONNX file.")
 @click.option(
@@ -73,9 +78,12 @@ def convert_command(
     """Write MODEL computing in a number format: an ONNX model that every other verb takes."""
     from graft.core.graph.save import save_model
     from graft.datatypes.conversion import convert
+    from graft.datatypes.scaled.scaled_type import SCALED_TYPES
     from graft.datatypes.study import layers_of, type_named
 
     state.manager().plugins()  # which registers their datatypes
+    if name in SCALED_TYPES:
+        return _convert_scaled(state, model, name, output, keep, accumulate != "each" or bool(mixed or shapes))
     pairs = [text.rpartition("=") for text in mixed]
     wrong = next((text for text, (pattern, _, _) in zip(mixed, pairs, strict=True) if not pattern), None)
     if wrong is not None:
@@ -89,6 +97,27 @@ def convert_command(
         print_json({"output": str(output), "type": dtype, "accumulate": accumulate, "layers": dict(layers)})
     else:
         click.echo(f"wrote {output}: {len(layers)} nodes compute in custom types; sums rounded: {accumulate}")
+    return ExitCode.OK
+
+
+def _convert_scaled(
+    state: State, model: Path, name: str, output: Path, keep: tuple[str, ...], has_other_options: bool
+) -> int:
+    """Write MODEL with products of constant weights computed in a scaled type."""
+    from graft.core.graph.save import save_model
+    from graft.datatypes.scaled.conversion import convert_scaled
+    from graft.datatypes.scaled.operators import DOMAIN
+
+    if has_other_options:
+        raise click.BadParameter(f"'{name}' is a scaled type, of which --keep is the only option", param_hint="--type")
+    converted = convert_scaled(str(model), name, keep=keep)
+    keep_clear(output)
+    save_model(converted, output)
+    layers = [node.name for node in converted.graph if node.domain == DOMAIN and node.op_type == "MatMul"]
+    if state.json:
+        print_json({"output": str(output), "type": name, "layers": layers})
+    else:
+        click.echo(f"wrote {output}: {len(layers)} products compute in {name}")
     return ExitCode.OK
 
 

@@ -37,6 +37,7 @@ STAGES = ("loaded", "normalized", "partitioned")
 @click.option("--text", is_flag=True, help="Print the model in ONNX's text syntax, large weights left out.")
 @click.option("--disassemble", is_flag=True, help="Print the instructions in an artifact, where a plugin knows them.")
 @click.option("--source", is_flag=True, help="Print the sources that the modules of an artifact keep: C, CUDA C.")
+@click.option("--schedules", is_flag=True, help="Print the steps by which the loops of an artifact's kernels are made.")
 @backend_options
 @dim_option
 @common_options
@@ -48,12 +49,15 @@ def command(
     text: bool,
     disassemble: bool,
     source: bool,
+    schedules: bool,
 ) -> int:
     """Show what FILE is, an artifact or a model."""
     if disassemble:
         _print_instructions(state, file)
     elif source:
         print_sources(state, file)
+    elif schedules:
+        _print_schedules(state, file)
     elif not is_artifact(file):
         model = _model(state, file, stage)
         if text:
@@ -86,6 +90,22 @@ def _print_instructions(state: State, path: Path) -> None:
     if not texts:
         kinds = ", ".join(sorted({module.kind for module in modules})) or "none"
         click.echo(f"{path}: no plugin tells the instructions of its modules (kinds: {kinds})")
+
+
+def _print_schedules(state: State, path: Path) -> None:
+    """Print the schedules that are lists of steps; others are loops that a strategy writes itself."""
+    if not is_artifact(path):
+        raise click.UsageError(f"--schedules takes an artifact, and '{path}' is a model; compile it first")
+    kernels = dict(_kernels(read_manifest(path)))
+    texts = {name: str(one["steps"]) for name, one in kernels.items() if one.get("steps")}
+    if state.json:
+        print_json({"schedules": texts})
+        return
+    for name, text in texts.items():
+        click.echo(f"# {name}: {kernels[name]['strategy']} {knobs(kernels[name])}\n{text}")
+    others = len(kernels) - len(texts)
+    if others:
+        click.echo(f"# {others} other kernels: their strategies write the loops themselves, by no list of steps")
 
 
 def _print_artifact(state: State, path: Path) -> None:

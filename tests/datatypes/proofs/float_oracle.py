@@ -35,6 +35,8 @@ class FloatOracle:
             return NAN
         if self.nan == "top" and "0" not in exponent + fraction:
             return NAN
+        if self.nan == "zero" and self.infinities and "0" not in exponent + fraction:
+            return INFINITY
         if self.nan == "ieee" and "0" not in exponent:
             return INFINITY if self.infinities and "1" not in fraction else NAN
         part = Fraction(int(fraction or "0", 2), 2**self.mantissa)
@@ -67,7 +69,7 @@ class FloatOracle:
             if 2 * size < low + high or (2 * size == low + high and self.is_even(low, place - 1)):
                 place -= 1
         if place == len(sizes) - 1:
-            if self.saturate:
+            if self.saturate or self.nan == "none":
                 place -= 1
             else:
                 return INFINITY if self.infinities else NAN

@@ -98,6 +98,8 @@ class FloatText:
             return math.nan
         if self.nan == "zero" and code == 1 << (self.bits - 1):
             return math.nan
+        if self.nan == "zero" and self.infinities and code % (1 << (self.bits - 1)) == (1 << (self.bits - 1)) - 1:
+            return sign * math.inf
         bias = (1 << (self.exponent - 1)) - 1 if self.bias is None else self.bias
         if exponent == 0:
             kept = fraction if self.subnormals else 0
@@ -112,7 +114,7 @@ class FloatText:
 class Numbers:
     """A format's finite numbers, ascending, the codes' parity that breaks ties, and the midpoints between them.
 
-    ``low`` and ``high`` are what the result is below the least and above the largest number, beyond ``limit``.
+    ``beyond`` is what the result is beyond ``limit``, ``infinite`` for an infinity, ``invalid`` for NaN.
     ``never_zero``: nothing but zero rounds to zero.
     """
 
@@ -122,6 +124,7 @@ class Numbers:
     limit: float = math.inf
     beyond: float = math.nan
     infinite: float = math.nan
+    invalid: float = math.nan
     never_zero: bool = False
 
     def round(self, near: np.ndarray, error: np.ndarray | float = 0.0) -> np.ndarray:
@@ -147,12 +150,13 @@ class Numbers:
             outside = (size > self.limit) | ((size == self.limit) & ((outward > 0) | (outward == 0) & ~self.even[-1]))
             result = np.where(outside, np.copysign(self.beyond, finite), result)
         result = np.where(np.isinf(near), np.copysign(self.infinite, near), result)
-        return np.where(np.isnan(near), np.nan, result)
+        return np.where(np.isnan(near), self.invalid, result)
 
 
 def numbers_of(
-    values: dict[int, Fraction], *, limit: Fraction | None = None, beyond: float = math.nan, infinite: float = math.nan
-) -> Numbers:
+    values: dict[int, Fraction], *, limit: Fraction | None = None, beyond: float = math.nan,
+    infinite: float = math.nan, invalid: float = math.nan,
+) -> Numbers:  # fmt: skip
     """Return the numbers of a format by code; arithmetic midpoints, zero and even codes are even."""
     rows: dict[Fraction, int] = {}
     for code, value in values.items():
@@ -166,6 +170,7 @@ def numbers_of(
         math.inf if limit is None else exact([limit])[0],
         beyond,
         infinite,
+        invalid,
     )
 
 
@@ -179,7 +184,9 @@ def float_numbers(text: FloatText, saturate: bool) -> Numbers:
     limit = largest + Fraction(2) ** (math.frexp(largest)[1] - 1 - text.mantissa) / 2
     infinite = math.inf if text.infinities else (float(largest) if saturate else math.nan)
     beyond = float(largest) if saturate else infinite
-    return numbers_of(finite, limit=limit, beyond=beyond, infinite=infinite)
+    return numbers_of(
+        finite, limit=limit, beyond=beyond, infinite=infinite, invalid=0.0 if text.nan == "none" else math.nan
+    )
 
 
 @cache

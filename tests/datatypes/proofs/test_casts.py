@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from graft.datatypes.formats import Format, evaluate
+from graft.datatypes.power_of_two import PowerOfTwo
 from graft.datatypes.small_float import SmallFloat
 from tests.datatypes.proofs.oracle import FloatText, Numbers, float_numbers, numbers_of, posit_numbers, same
 from tests.datatypes.proofs.running import all_codes, format_of
@@ -21,6 +22,9 @@ TEXTS = {
     "custom[float8e5m2]8": (FloatText(5, 2), True),
     "custom[float8e4m3fnuz]8": (FloatText(4, 3, infinities=False, nan="zero", bias=8), True),
     "custom[float8e5m2fnuz]8": (FloatText(5, 2, infinities=False, nan="zero", bias=16), True),
+    "custom[float6e2m3]6": (FloatText(2, 3, infinities=False, nan="none"), True),
+    "custom[float6e3m2]6": (FloatText(3, 2, infinities=False, nan="none"), True),
+    "custom[float4e2m1]4": (FloatText(2, 1, infinities=False, nan="none"), True),
 }
 POSITS = {"custom[posit]8": 2, "custom[posit]16": 2, "custom[posit_es0]8": 0, "custom[posit_es1]16": 1}
 FIXED = {"custom[fixed]8": 4, "custom[fixed]16": 8}
@@ -109,11 +113,27 @@ UNSATURATED = {
     "float8_e4m3fnuz": SmallFloat(8, 3, infinities=False, nan="zero", extra_bias=1),
     "float8_e5m2fnuz": SmallFloat(8, 2, infinities=False, nan="zero", extra_bias=1),
     "float8_e3m4": SmallFloat(8, 4),
+    "float8_e4m3b11fnuz": SmallFloat(8, 3, infinities=False, nan="zero", extra_bias=4),
+    "float6_e2m3fn": SmallFloat(6, 3, infinities=False, nan="none"),
+    "float6_e3m2fn": SmallFloat(6, 2, infinities=False, nan="none"),
+    "float4_e2m1fn": SmallFloat(4, 1, infinities=False, nan="none"),
+    "float8_e8m0fnu": PowerOfTwo(8),
 }
 
 
 def theirs(name: str) -> np.dtype:
     return np.dtype(np.float16) if name == "float16" else np.dtype(getattr(ml_dtypes, name))
+
+
+def comparable(name: str, numbers: np.ndarray) -> np.ndarray:
+    """Numbers without those of which ml_dtypes (0.6) has another opinion.
+
+    A NaN with a sign is +0 there where a format has no NaN. Between 2**-127 and 2**-126, subnormal in float32, E8M0 is
+    rounded up there, not to the nearest.
+    """
+    if name == "float8_e8m0fnu":
+        return numbers[~((numbers > 2.0**-127) & (numbers < 2.0**-126))]
+    return numbers[~(np.isnan(numbers) & np.signbit(numbers))]
 
 
 @pytest.mark.parametrize("name", UNSATURATED)
@@ -133,7 +153,7 @@ def test_every_float16_and_bfloat16_casts_as_in_ml_dtypes(name):
     format, other = UNSATURATED[name], theirs(name)
     codes = np.arange(1 << 16, dtype=np.uint16)
     for source in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
-        given = codes.view(source).astype(np.float32)
+        given = comparable(name, codes.view(source).astype(np.float32))
         with np.errstate(over="ignore", invalid="ignore"):
             expected = given.astype(other).view(format.storage)
         actual = format.to_bits(given)
@@ -144,11 +164,11 @@ def test_every_float16_and_bfloat16_casts_as_in_ml_dtypes(name):
 
 def test_random_float32_of_every_exponent_casts_as_in_ml_dtypes():
     given = np.random.default_rng(1).integers(0, 1 << 32, 500_000, dtype=np.uint64).astype(np.uint32).view(np.float32)
-    given = given[~np.isnan(given)]
     for name, format in UNSATURATED.items():
+        kept = comparable(name, given[~np.isnan(given)])
         with np.errstate(over="ignore", invalid="ignore"):
-            expected = given.astype(theirs(name)).view(format.storage)
-        actual = format.to_bits(given)
+            expected = kept.astype(theirs(name)).view(format.storage)
+        actual = format.to_bits(kept)
         nan = np.isnan(format.to_numbers(expected))
         assert np.array_equal(actual[~nan], expected[~nan]), name
         assert np.isnan(format.to_numbers(actual[nan])).all(), name

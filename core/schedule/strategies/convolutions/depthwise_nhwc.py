@@ -1,106 +1,28 @@
-"""Depthwise convolutions of floats whose input and output keep channels last, as steps.
-
-Vectors are of channels, and a tile is some pixels of a row in registers. The loops over a row of the window and over
-the tile are skewed: each vector of the image is loaded once for all pixels that look at it. Of the window only the rows
-inside of the image are run; tiles whose windows stay between its sides, which are nearly all of a large one, are one
-body, without a condition.
-"""
+"""Depthwise convolutions of floats whose input and output keep channels last (`products.pixel_tiles`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from graft.core.machine.target import Target
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import DepthwiseParameters, Parameters, of_family
-from graft.core.schedule.primitives.bounds import Clip, Overlap, Skew, Unswitch
-from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll, Vectorize
-from graft.core.schedule.primitives.loop_order import Reorder, Split
-from graft.core.schedule.primitives.packing import Pack
-from graft.core.schedule.primitives.plain_nest import plain_sum
-from graft.core.schedule.primitives.schedule_text import take
-from graft.core.schedule.primitives.staging import ComputeAt
-from graft.core.schedule.primitives.step import Step
-from graft.core.schedule.primitives.vectorize import lowered
 from graft.core.schedule.products.convolution import Convolution, convolution_of
-from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
-from graft.core.schedule.products.tiling import lanes_of
+from graft.core.schedule.products.epilogue import epilogue_of
+from graft.core.schedule.products.pixel_tiles import PixelTiles, least_overlapping
+from graft.core.schedule.products.tiling import RegisterTile, lanes_of
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.tensor_ir.anchors import VARIES, Window
-from graft.core.tensor_ir.ir import Buffer, Function, Stage
+from graft.core.tensor_ir.ir import Stage
 
 SPARE_REGISTERS = 4
 """What a tile leaves besides its sums and the weights of one row of a window."""
-TILE_COST = 0.5
-"""Pixels that a tile costs besides its own."""
 PIXELS = 8
 """Pixels of a tile of a row whose length varies, at the most: of one that is no multiple, some are computed twice."""
 TILES = 2, 4, 6, 12
 """Other numbers of them that are worth measuring."""
-AXES = {0: "n", 1: "c", 2: "y", 3: "x"}
-REDUCED = {0: "g", 1: "ky", 2: "kx"}
-
-
-@dataclass(frozen=True, slots=True)
-class Depthwise:
-    """``out[n, y, x, c] = sum over window of weights[c, 0, window] * source[n, window at y, x, c]`` and its tile."""
-
-    epilogue: Epilogue
-    found: Convolution
-    weights: Buffer
-    lanes: int
-    pixels: int
-
-    @property
-    def pack(self) -> Pack:
-        """The order of the weights."""
-        return Pack(self.weights.name, 0, self.lanes, f"{self.weights.name}_packed")
-
-    def plain(self, kernel: Kernel) -> Function:
-        """Return the plain loops."""
-        window, epilogue = self.found.window, self.epilogue
-        return plain_sum(
-            kernel.name,
-            epilogue.anchor,
-            lambda place, total: epilogue.stores(place, total, None),
-            [AXES[axis] for axis in window.result],
-            [REDUCED[axis] for axis in window.reduced],
-            (kernel.inputs, kernel.outputs),
-            epilogue.is_heavy,
-        )
-
-    def steps(self) -> Iterator[Step]:
-        """Yield the schedule."""
-        windows, heavy = self.found.windows, self.epilogue.is_heavy
-        one_tile = self.found.shape[2] == self.pixels
-        yield Split("c", self.lanes, "c0", "c")
-        if one_tile:
-            yield Reorder(("c0", "x", "c"))
-        else:
-            yield Overlap("x", self.pixels, "x0", "x")
-            yield Reorder(("x0", "c0", "x", "c"))
-        if heavy:
-            yield ComputeAt("sums", "c0")
-            yield from (Vectorize("c.copy"), Unroll("x.copy"))
-        yield ComputeAt("total", "c0")
-        yield Reorder(("g", "ky", "x.sum", "kx", "c.sum"))
-        yield Skew("x.sum", windows.strides[1], "kx", windows.dilations[1], "column")
-        yield Clip("ky")
-        if one_tile:
-            yield Clip("column")
-        yield self.pack
-        yield from (Vectorize("c.zero"), Vectorize("c.sum"), Vectorize("c"))
-        yield from (Unroll("x.zero"), Unroll("column"), Unroll("kx"))
-        if not heavy:
-            yield Unroll("x")
-        yield Unswitch("c0", "last")
-        if self.found.shape[2] in range(self.pixels + 1, 2 * self.pixels + 1):
-            yield Unroll("x0")
-        elif not one_tile:
-            yield Unswitch("x0", "border")
-        yield from (Parallel("n"), Parallel("y"))
 
 
 def schedule_depthwise(
@@ -113,19 +35,13 @@ def schedule_depthwise(
         return None
     kind = epilogue.anchor.value.type.dtype
     weights = found.weights(kernel, (epilogue.anchor, *epilogue.followers), kind, kind)
-    if found.image(kind) is None or weights is None or found.windows.dilations != (1, 1):
+    if found.image(kind) is None or weights is None:
         return None
     if not found.window.reads_channels_last or not found.window.stores_channels_last:
         return None
     wanted = None if parameters is None else parameters.rows
-    lanes = lanes_of(kind, target)
-    one = Depthwise(epilogue, found, weights, lanes, _pixels(found, target, wanted))
-    packed = {weights: one.pack.contents(kernel.constants[weights])}
-    return Scheduled(
-        lambda: replace(lowered(take(one.plain(kernel), one.steps())), origin=kernel.origin),
-        packed,
-        knobs={"pixels": one.pixels},
-    )
+    tile = RegisterTile(_pixels(found, target, wanted), 1, lanes_of(kind, target))
+    return PixelTiles(epilogue, found, weights, tile).scheduled(kernel)
 
 
 def _pixels(found: Convolution, target: Target, wanted: int | None) -> int:
@@ -133,8 +49,7 @@ def _pixels(found: Convolution, target: Target, wanted: int | None) -> int:
     most, width = max(1, target.machine.registers - SPARE_REGISTERS - found.windows.kernel[1]), found.shape[2]
     if width == VARIES:
         return min(PIXELS if wanted is None else wanted, most)
-    sizes = range(max(1, min(most, width) // 2), min(most, width) + 1)
-    return min(sizes, key=lambda size: (-(-width // size) * (size + TILE_COST), -size))
+    return least_overlapping(width, most)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

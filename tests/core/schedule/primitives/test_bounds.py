@@ -56,7 +56,7 @@ def refused(text, schedule, reason):
 
 
 def test_the_text_of_each_step_is_read_back():
-    text = "overlap i 4 -> i0 i\nskew i 2 k 3 -> t\nclip k\nunswitch i0 else rest\npack w 0 16 -> p\n"
+    text = "overlap i 4 -> i0 i\nskew i 2 k 3 -> t\nclip k\nguard c\nunswitch i0 else rest\npack w 0 16 -> p\n"
     assert print_schedule(parse_schedule(text)) == text
 
 
@@ -167,6 +167,18 @@ def test_a_mask_of_what_is_no_factor_of_a_sum_is_no_bound():
     assert apply_schedule(function, "clip i") == function
 
 
+# ---- Guard ----
+
+
+def test_terms_that_a_mask_makes_zero_are_left_out_of_unrolled_loops():
+    function, inputs, expected = sliding(count=9)
+    guarded = apply_schedule(function, "guard y\nunroll i.sum\nunroll k")
+    same(guarded, inputs, expected)
+    assert str(lowered(guarded)).count("fma") == 9 * 3 - 2
+    plain = apply_schedule(function, "unroll i.sum\nunroll k")
+    assert str(lowered(plain)).count("fma") == 9 * 3
+
+
 # ---- Unswitch ----
 
 
@@ -183,3 +195,46 @@ def test_a_copy_of_a_body_has_no_conditions():
 def test_a_loop_without_conditions_of_its_own_stays_as_it_is():
     function, _, _ = sliding()
     assert apply_schedule(function, "unswitch i else rest") == function
+
+
+# ---- What a loop itself changes ----
+
+
+COUNTED = """function f(x: int64[8]) -> (n: int64[1], y: int64[8]) {
+  serial z < 8 { y[z] = 0 }
+  n[0] = x[0]
+  serial i < 8 { if i < n[0] {
+    y[i] = x[i]
+    n[0] = n[0] - x[1]
+  } }
+}"""
+
+
+@pytest.mark.parametrize("step", ["clip i", "unswitch i else r"])
+def test_a_condition_on_what_a_loop_writes_is_asked_each_time(step):
+    function, x = parse_function(COUNTED), np.int64([6, 1, 2, 3, 4, 5, 6, 7])
+    changed = apply_schedule(function, step)
+    for got, wanted in zip(run_function(changed, [x]), run_function(function, [x]), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("serial i < n[0] { n[0] = i }", "'i' writes what its extent is read from"),
+        ("serial i < 9 { call count(n[0]) }", "'i' calls what may not run twice"),
+    ],
+)
+def test_no_tiles_overlap_where_a_loop_changes_its_extent_or_calls(body, reason):
+    function = parse_function(f"function f(x: int64[8]) -> (n: int64[1]) {{ n[0] = x[0] {body} }}")
+    with pytest.raises(ScheduleError, match=f"^cannot 'overlap i 4 -> a b': {reason}$"):
+        apply_schedule(function, "overlap i 4 -> a b")
+
+
+def test_a_loop_that_lanes_share_is_not_clipped():
+    function = parse_function("""function f(x: float32[15]) -> (y: float32[15]) {
+      vector i < 2 { serial j < 8 { if i * 8 + j < 15 { y[i * 8 + j] = x[i * 8 + j] } } }
+    }""")
+    message = "cannot 'clip j': 'j' is inside of 'i', whose lanes share its bounds"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, "clip j")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.core.schedule.primitives.dependence import accesses, carried, conflicts, in_order
+from graft.core.schedule.primitives.dependence import accesses, carried, conflicts, in_order, reads_written
 from graft.core.schedule.primitives.step import bounded, loops
-from graft.core.tensor_ir.ir import Function
+from graft.core.tensor_ir.ir import Function, If
 from graft.core.tensor_ir.parser import parse_function
 
 
@@ -121,3 +121,39 @@ def test_only_exact_sums_may_change_their_order(dtype: str, operator: str, free:
     (loop,) = loops(made.body)
     met = carried(loop.body, loop, bounded(made.body))
     assert met is not None and met.reassociates is free
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "y[0] = y[0; i < 3] + x[i]",  # which begins anew where the mask is off
+        "y[0; y[0] < int32(5)] = y[0] + x[i]",
+        "y[cast<int64>(y[0])] = y[cast<int64>(y[0])] + x[i]",
+        "y[0] = y[0] + x[cast<int64>(y[0])]",
+    ],
+)
+def test_a_sum_that_asks_what_it_has_keeps_its_order(statement: str) -> None:
+    made = function(f"serial i < 4 {{ {statement} }}", "x: int32[4]) -> (y: int32[4]")
+    (loop,) = loops(made.body)
+    found = list(conflicts(loop.body, [loop], bounded(made.body)))
+    assert found and not all(one.reassociates for one in found)
+
+
+def test_blocks_of_a_loop_without_a_bound_are_told_apart() -> None:
+    blocks = "serial i < n { serial j < 8 { y[i * 8 + j] = x[j] } }"
+    assert not meets(blocks, "i", "x: float32[8], z: float32[n]) -> (y: float32[64]")
+    assert meets(blocks.replace("* 8", "* 7"), "i", "x: float32[8], z: float32[n]) -> (y: float32[64]")
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [("y[i] = x[i]", True), ("z[i] = y[i]", False), ("call f(y[0])", True), ("z[0] = x[i]", False)],
+)
+def test_what_a_body_writes_is_not_the_same_before_and_in_it(inside: str, expected: bool) -> None:
+    made = function(
+        f"serial i < 4 {{ if y[0] < float32(1.0) {{ {inside} }} }}", "x: float32[4]) -> (y: float32[4], z: float32[4]"
+    )
+    (loop,) = loops(made.body)
+    assert isinstance(loop.body, If)
+    assert reads_written(loop, loop.body.condition) is expected
+    assert not reads_written(loop, loop.extent)

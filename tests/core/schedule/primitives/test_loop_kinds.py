@@ -1,9 +1,11 @@
+import re
+
 import numpy as np
 import pytest
 
 from graft.core.schedule.primitives.schedule_text import apply_schedule, parse_schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function
-from graft.core.tensor_ir.ir import Allocate
+from graft.core.tensor_ir.ir import Allocate, Store
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.visit import walk_statements
 from graft.errors import ScheduleError
@@ -40,6 +42,28 @@ def test_what_a_guard_never_lets_run_may_be_jammed():
     check(stages, function)
 
 
+def test_copies_of_a_loop_without_iterations_are_none():
+    jammed = apply_schedule(
+        parse_function("function f(x: float32[2]) -> (y: float32[2]) { serial i < 0 { y[i] = x[i] } }"), "jam i"
+    )
+    assert names(jammed) == [] and not [one for one in walk_statements(jammed.body) if isinstance(one, Store)]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("serial j < i { y[i, j] = x[j] }", "the extent of 'j' is not the same in all lanes"),
+        ("let e: int64 = i * i { serial j < e { y[i, j] = x[j] } }", "the extent of 'j' is not the same in all lanes"),
+        ("allocate t: float32[i + 1] in scratch t[i] = x[i] y[i, 0] = t[i]", "the shape of 't' is not the same in all"),
+        ("y[i, ramp(0, 1, 4)] = x[ramp(0, 1, 4)]", "in 'i' are vectors already"),
+    ],
+)
+def test_lanes_share_their_loops_and_hold_scalars(body, reason):
+    function = parse_function(f"function f(x: float32[4]) -> (y: float32[2, 4]) {{ serial i < 2 {{ {body} }} }}")
+    with pytest.raises(ScheduleError, match=f"^cannot 'vectorize i': {re.escape(reason)}"):
+        apply_schedule(function, "vectorize i")
+
+
 @pytest.mark.parametrize("step", ["vectorize j", "parallel j"])
 def test_a_loop_inside_of_a_vector_is_none_of_its_own(step):
     _, function = SUBJECTS["chain"](2, 3, 1)
@@ -47,3 +71,12 @@ def test_a_loop_inside_of_a_vector_is_none_of_its_own(step):
     with pytest.raises(ScheduleError) as caught:
         inner.apply(vectorize.apply(function))
     assert caught.value.message == (f"cannot '{step}': 'j' is inside of 'i', whose iterations are the lanes of vectors")
+
+
+@pytest.mark.parametrize("steps", ["bind i block.x\nbind j block.x", "bind j block.x\nbind i block.x"])
+def test_loops_in_each_other_are_bound_to_levels_of_their_own(steps):
+    _, function = SUBJECTS["chain"](2, 3, 1)
+    bound, step = "ij" if steps.startswith("bind i") else "ji", steps.splitlines()[1]
+    message = f"cannot '{step}': '{bound[0]}', in one nest with it, is bound to 'block.x' already"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, steps)

@@ -73,3 +73,50 @@ def test_sums_of_floats_keep_their_order_and_exact_ones_need_not():
         apply_schedule(function, "reorder q p")
     stages, function = nest(text.format(t="int32", zero="0"))
     check(stages, apply_schedule(function, "reorder q p"))
+
+
+@pytest.mark.parametrize("step", ["reorder j i", "fuse i j -> ij"])
+@pytest.mark.parametrize("between", ["if y[i] < float32(0.5)", "let v: float32 = y[i]"])
+def test_what_stands_between_loops_and_reads_what_they_write_stays_there(step, between):
+    function = parse_function(
+        f"function f(x: float32[4]) -> (y: float32[4]) {{ serial i < 4 {{ {between} {{ serial j < 3 {{"
+        " y[i] = x[j] + float32(1.0) } } } }"
+    )
+    message = f"cannot '{step}': what stands between 'i' and 'j' reads what the loops write"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, step)
+
+
+def test_a_bound_that_is_computed_between_loops_keeps_them_in_order():
+    function = parse_function("""
+    function f(x: float32[4]) -> (y: float32[4, 4]) {
+      serial i < 4 { let e: int64 = i * 2 % 3 { serial j < e { y[i, j] = x[j] } } }
+    }
+    """)
+    message = "cannot 'reorder j i': the extent of 'j' depends on another of them"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, "reorder j i")
+
+
+def test_a_parallel_loop_moves_outwards_where_its_iterations_stay_apart_alone():
+    text = """
+    function f(x: float32[6, 6]) -> (y: float32[6, 6]) {
+      serial i < 6 { serial j < 6 { y[i, j] = x[i, j] } }
+      serial k < 5 { parallel p < 5 { y[k + 1, p + 1] = y[k, p] + float32(1.0) } }
+    }
+    """
+    message = "cannot 'reorder p k': iterations of 'p', which is parallel, would share 'y'"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(parse_function(text), "reorder p k")
+    apply_schedule(parse_function(text.replace("y[k, p]", "y[k, p + 1]")), "reorder p k")
+
+
+@pytest.mark.parametrize("tail", ["", " tail i2"])
+def test_a_loop_that_changes_its_own_extent_stays_whole(tail):
+    function = parse_function("""function f(x: int32[4]) -> (n: int32[1]) {
+      n[0] = x[0]
+      serial i < cast<int64>(n[0]) { n[0] = n[0] - int32(1) }
+    }""")
+    message = f"cannot 'split i 2 -> i0 i1{tail}': 'i' writes what its extent is read from"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, f"split i 2 -> i0 i1{tail}")

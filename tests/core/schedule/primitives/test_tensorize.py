@@ -1,10 +1,13 @@
 import re
 
 import numpy as np
+import pytest
 
 from graft.core.schedule.primitives.schedule_text import apply_schedule
+from graft.core.schedule.primitives.tensorize import Tensorize
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.parser import parse_function
+from graft.errors import ScheduleError
 from tests.core.schedule.primitives.nests import DOT, check, nest
 
 
@@ -16,8 +19,6 @@ def test_a_loop_that_means_an_instruction_becomes_it():
 
 
 def test_a_block_instruction_takes_the_addresses_of_operands_that_lie_in_one_piece():
-    from graft.core.schedule.primitives.tensorize import Tensorize
-
     block = parse_function("""
     function gemm(a: int8[1, 4], b: int8[4, 4]) -> (c: int32[1, 4]) {
       serial n < 4 { serial k < 4 { c[0, n] = c[0, n] + cast<int32>(a[0, k]) * cast<int32>(b[n, k]) } }
@@ -48,3 +49,25 @@ def test_conditions_that_loops_do_not_change_stay_around_their_instruction():
     )
     assert re.search(r"if i1 < .*\{\n +c\[i0 \* 3 \+ i1, j\] = dot4_u8s8", str(tensorized))
     check(stages, tensorized)
+
+
+SUM = parse_function("""function sum(a: int32[4]) -> (c: int32[1]) { serial k < 4 { c[0] = c[0] + a[k] } }""")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("serial k < 4 { y[0] = y[0] + x[k] }", ""),
+        ("serial k < 4 { if x[0] > int32(0) { y[0] = y[0] + x[k] } }", ""),
+        ("serial k < 4 { if y[0] > int32(0) { y[0] = y[0] + x[k] } }", "'k' is not what 'sum' means: a if stands"),
+        ("serial k < 4 { y[0] = y[0] + y[k] }", "'y' is what is computed, and an operand or the place of one, too"),
+        ("serial k < 4 { y[0] = y[0] + x[cast<int64>(y[0]) + k] }", "'y' is what is computed, and an operand or"),
+    ],
+)
+def test_an_instruction_reads_nothing_of_what_it_writes_but_its_sum(body, reason):
+    function = parse_function(f"function f(x: int32[8]) -> (y: int32[8]) {{ {body} }}")
+    if not reason:
+        assert "call sum(y[0], x[0])" in str(Tensorize("k", "sum", {"sum": SUM}).apply(function))
+        return
+    with pytest.raises(ScheduleError, match=f"^cannot 'tensorize k sum': {re.escape(reason)}"):
+        Tensorize("k", "sum", {"sum": SUM}).apply(function)

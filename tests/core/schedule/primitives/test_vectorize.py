@@ -97,3 +97,19 @@ def test_inlining_keeps_outputs_and_what_is_not_wanted():
     assert [stage.buffer.name for stage in kept] == ["a", "c"]
     kept = inline_stages(stages, [stages[-1].buffer], wanted=lambda stage: stage.buffer.name == "a")
     assert [stage.buffer.name for stage in kept] == ["b", "c"]
+
+
+def test_lanes_that_are_off_stay_inside_of_memory_of_their_own():
+    text = """
+    function f(x: float32[3]) -> (y: float32[3]) {
+      vector i < 4 { if i < 3 {
+        allocate t: float32[3] in scratch
+        serial j < 3 { t[j] = x[j] }
+        y[i] = t[i] + t[2 - i]
+      } }
+    }"""
+    function = parse_function(text)
+    made = Function("f", function.parameters, 1, lower_loops(function.body))
+    x = np.float32([1, 2, 4])
+    np.testing.assert_array_equal(run_function(made, [x])[0], x + x[::-1])
+    assert "t[j, ramp(0, 1, 4)] =" in str(made)  # all lanes may store there: it needs no mask

@@ -197,3 +197,20 @@ def test_virtual_threads_interleave_and_keep_their_own_variables():
     """
     x = np.arange(4, dtype=np.float32)
     assert (run(text, x) == x).all()
+
+
+def test_how_many_units_there_are_inside_of_a_unit_is_its_own_affair():
+    text = """
+    function f(x: float32[4, 8]) -> (y: float32[4, 8]) {
+      serial r < 4 { serial c < 8 { y[r, c] = float32(0.0) } }
+      parallel b < 4 bind "block" {
+        if b > 0 {
+          parallel t < b * 2 bind "thread" {
+            y[b, t] = x[b, t]
+            barrier "block"
+          }
+        }
+      }
+    }
+    """
+    assert (run(text, X) == np.where(np.arange(8) < np.arange(4)[:, None] * 2, X, 0)).all()

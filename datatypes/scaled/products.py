@@ -1,0 +1,146 @@
+"""Products of arrays of scaled types: exact block sums in one order, the same bits on every machine.
+
+OCP's MX specification 1.0 (sections 6.1 and 6.2) defines a dot product of blocks as the product of both scales and the
+sum of the products of elements, and leaves precision and order open. Here
+
+1. the sum of a block's products of elements is exact;
+2. that sum times both scales is rounded once, to float32;
+3. the results of the blocks are added in float32, from the first block to the last, beginning with 0;
+4. a product of arrays with scales of their tensors is multiplied by the product of these, each rounded to float32.
+
+Elements are whole numbers of their format's unit. They are cut into limbs so short that every sum of products of limbs
+is a whole number below 2**53, which float64 adds without rounding in any order: BLAS may do it. NaN and infinities take
+the way of floats.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from graft.core.tensor_ir.arithmetic.exact_rounding import multiply_to_odd
+from graft.datatypes.formats import Format, evaluate
+from graft.datatypes.quire import Quire
+from graft.datatypes.scaled.blocks import ScaledArray
+from graft.errors import DatatypeError
+from graft.runtime.arguments import instance, takes
+
+SCALED_ARRAY = instance(ScaledArray, wanted="a ScaledArray, as encode_scaled gives it")
+_EXACT = 53
+"""The significant bits of a float64."""
+
+
+@takes(left=SCALED_ARRAY, right=SCALED_ARRAY)
+def matmul_scaled(left: ScaledArray, right: ScaledArray) -> np.ndarray:
+    """Return the product (float32) of a matrix ``(m, k)`` and a matrix ``(k, n)``, either of which may be a vector.
+
+    Blocks lie along ``k``, and those of both have one size; either may have one scale for the whole axis or tensor
+    instead. The order of sums is that of this module. Where a block's sum does not fit 53 bits (E5M2, posits) and
+    scales are no powers of two, it is rounded to odd in float64 before it is scaled. Raises DatatypeError for shapes
+    and blocks that do not fit, and for elements without a unit (logarithms).
+    """
+    rows, columns = _operand(left, 0), _operand(right, 1)
+    extent, other = rows.numbers.shape[1], columns.numbers.shape[1]
+    if extent != other:
+        raise DatatypeError(f"a product sums over one axis; the left side has {extent} numbers and the right {other}")
+    sizes = sorted({array.type.block or 0 for array in (left, right)} - {0})
+    if len(sizes) > 1:
+        raise DatatypeError(f"blocks of both sides have one size, not {sizes[0]} and {sizes[1]}")
+    block = sizes[0] if sizes else max(extent, 1)
+    sums = np.zeros((len(rows.numbers), len(columns.numbers)), np.float32)
+    with np.errstate(all="ignore"):
+        for number, start in enumerate(range(0, extent, block)):
+            sums += _block(rows, columns, number, slice(start, start + block))
+        if left.type.tensor_scale or right.type.tensor_scale:
+            sums *= np.float32(left.tensor_scale) * np.float32(right.tensor_scale)
+    kept = tuple(slice(None) if array.elements.ndim == 2 else 0 for array in (left, right))
+    return np.asarray(sums[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class _Operand:
+    """A side of a product as a matrix that is summed over its second axis: elements, and scales by row and block."""
+
+    numbers: np.ndarray
+    scales: np.ndarray
+    format: Format
+    scale_format: Format
+
+    def scale(self, block: int) -> np.ndarray:
+        """Return the scales of a block as a column; where there is one for the whole axis, that."""
+        return self.scales[:, min(block, self.scales.shape[1] - 1), None]
+
+
+def _operand(array: ScaledArray, side: int) -> _Operand:
+    name, rank = ("left", "right")[side], array.elements.ndim
+    format = array.type.element_format
+    if rank not in (1, 2):
+        raise DatatypeError(f"a product is of matrices or vectors; the {name} side has rank {rank}")
+    if not format.has_quire:
+        raise DatatypeError(f"sums of products of {array.type.element} are not exact: it has no unit")
+    summed = rank - 1 if side == 0 else 0
+    if array.axis not in (None, summed):
+        raise DatatypeError(f"the {name} side is summed over axis {summed}; its blocks lie along axis {array.axis}")
+    numbers, scales = (
+        np.atleast_2d(np.moveaxis(one, summed, -1)) for one in (array.element_numbers(), array.scale_numbers())
+    )
+    return _Operand(numbers, scales, format, array.type.scale_format)
+
+
+def _block(left: _Operand, right: _Operand, block: int, part: slice) -> np.ndarray:
+    """Return what a block adds to each sum, rounded to float32."""
+    formats = left.format, right.format
+    rows, columns = left.numbers[:, part], right.numbers[:, part]
+    if np.isfinite(rows).all() and np.isfinite(columns).all():
+        total = _exact_sums(rows, columns, formats)
+    else:
+        plain = np.einsum("mk,nk->mn", rows, columns)
+        known, others = (np.where(np.isfinite(one), one, 0.0) for one in (rows, columns))
+        total = np.where(np.isfinite(plain), _exact_sums(known, others, formats), plain)
+    factor = np.broadcast_to(left.scale(block) * right.scale(block).T, total.shape)
+    places = [operand.scale_format.significant or _EXACT for operand in (left, right)]
+    if places == [1, 1] or bits_of_sum(formats, rows.shape[1]) + sum(places) <= _EXACT:
+        return np.asarray((total * factor).astype(np.float32))
+    return evaluate(lambda one, scale: multiply_to_odd(one, scale).cast("float32"), total, factor)
+
+
+def _exact_sums(left: np.ndarray, right: np.ndarray, formats: tuple[Format, Format]) -> np.ndarray:
+    """Return the products of the rows of both, summed exactly, and rounded to odd if 53 bits do not hold them."""
+    terms = left.shape[1]
+    if bits_of_sum(formats, terms) <= _EXACT:
+        return np.asarray(left @ right.T)
+    # A sum has as many products of limbs for each term as the longer operand has limbs, at most as many as bits.
+    width = (_EXACT - terms.bit_length() - _EXACT.bit_length()) // 2
+    limbs = [_limbs(numbers, format, width) for numbers, format in zip((left, right), formats, strict=True)]
+    first = sum(math.frexp(format.unit)[1] - 1 for format in formats)
+    count = len(limbs[0]) + len(limbs[1]) - 1
+    bins = [np.zeros((len(left), len(right))) for _ in range(count)]
+    for place, one in enumerate(limbs[0]):
+        for other_place, other in enumerate(limbs[1]):
+            bins[place + other_place] += one @ other.T
+    bases = tuple(first + place * width for place in range(count))
+    quire = Quire(width, bases, infinite=False)
+    scaled = [np.ldexp(one, base) for one, base in zip(bins, bases, strict=True)]
+    return evaluate(lambda *parts: quire.total(list(parts)), *scaled)
+
+
+def _limbs(numbers: np.ndarray, format: Format, width: int) -> list[np.ndarray]:
+    """Return numbers in units as whole numbers of ``width`` bits and the number's sign, the lowest first."""
+    rest = numbers / format.unit
+    limbs = []
+    for place in reversed(range(-(-_span(format) // width))):
+        limbs.append(np.trunc(np.ldexp(rest, -place * width)))
+        rest = rest - np.ldexp(limbs[-1], place * width)
+    return limbs[::-1]
+
+
+def bits_of_sum(formats: tuple[Format, Format], terms: int) -> int:
+    """Return the bits of the largest sum of products in units."""
+    return sum(map(_span, formats)) + terms.bit_length()
+
+
+def _span(format: Format) -> int:
+    """Return the bits of the largest number in units."""
+    return math.frexp(max(format.largest, -format.lowest) / format.unit)[1]

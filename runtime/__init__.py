@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from graft.runtime._native import CancelToken
+    from graft.runtime.export.runtime_object import library_dir
     from graft.runtime.loading import load
 
-__all__ = ["CancelToken", "include_dir", "load"]
-_HOMES = {"CancelToken": "graft.runtime._native", "load": "graft.runtime.loading"}
+__all__ = ["CancelToken", "include_dir", "library_dir", "load"]
+_HOMES = {
+    "CancelToken": "graft.runtime._native",
+    "library_dir": "graft.runtime.export.runtime_object",
+    "load": "graft.runtime.loading",
+}
 
 
 def include_dir() -> str:

@@ -222,7 +222,8 @@ class Program:
         return export_library(self.description, path, name=name)
 
     @takes(path=PATH, inputs=optional(FEEDS), name=optional(TEXT), profile=either("hosted", "bare-metal"),
-           ram=optional(at_least(0)), threads=at_least(1))  # fmt: skip
+           ram=optional(at_least(0)), threads=at_least(1), flash=optional(at_least(0)), stack=optional(at_least(0)),
+           compiler=TEXT)  # fmt: skip
     def export_c_project(
         self,
         path: str | os.PathLike[str],
@@ -232,21 +233,28 @@ class Program:
         profile: Profile = "hosted",
         ram: int | None = None,
         threads: int = 1,
+        flash: int | None = None,
+        stack: int | None = None,
+        compiler: str = "",
     ) -> ExportedProject:
         """Write the program to a folder as C that needs a C11 compiler and nothing else; `docs/deploy.md` shows it.
 
         Every module must have C source, as those of the backend ``c_source`` do. ``inputs`` are recorded for the
         project's check, with what the program gives for them; None for seeded random ones. Profile ``bare-metal`` has
         its weights in C arrays and prints nothing; ``ram`` is how many bytes the arena may have; ``threads``
-        (POSIX's, in profile ``hosted``) share the loops of kernels. Raises ArtifactError, and leaves what was at
-        ``path`` then.
+        (POSIX's, in profile ``hosted``) share the loops of kernels. ``flash`` is how many bytes weights and code may
+        have, and ``stack`` how many the stack, as ``compiler`` makes them (a command with flags, "" for the usual one
+        of the target). Raises ArtifactError, and leaves what was at ``path`` then.
         """
         from graft.runtime.export.c_check import Recorded
         from graft.runtime.export.c_project import export_c_project
         from graft.runtime.inputs import inputs_of
 
         recorded = Recorded.of(self, inputs_of(self, (), 0) if inputs is None else inputs)
-        return export_c_project(self.description, path, recorded, name=name, profile=profile, ram=ram, threads=threads)
+        return export_c_project(
+            self.description, path, recorded, name=name, profile=profile, ram=ram, threads=threads, flash=flash,
+            stack=stack, compiler=compiler,
+        )  # fmt: skip
 
     @property
     def arena_bytes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -48,6 +48,9 @@ class COptions:
     """The options of the backend."""
 
     compiles: bool = option(True, help="false only writes C, for any machine and without a compiler: for exports")
+    narrow_indices: bool = option(
+        False, help="indices in 32 bits where extents allow: less flash and stack on a microcontroller, a bit slower"
+    )
 
 
 class CBackend(TensorIrBackend):
@@ -100,7 +103,8 @@ class CBackend(TensorIrBackend):
 
     def emit(self, functions: Sequence[Function], target: Target) -> Module:
         """Return the functions as one native image; where C is only written, as a module that nothing loads."""
-        sources = {one.name: function_source(one, vectors=bool(target.machine.vectors)) for one in functions}
+        write = self._writer(target)
+        sources = {one.name: write(one) for one in functions}
         origins = {function.name: function.origin for function in functions}
         source = joined(sources, origins)
         if not self.options.compiles:
@@ -110,6 +114,11 @@ class CBackend(TensorIrBackend):
         image = link([code], tuple(sources), [ENTRY.format(name) for name in sources])
         return Module("", "native", tuple(sources), image, source=replace(source, compiler=_compiler(flags)))
 
+    def _writer(self, target: Target) -> Callable[[Function], KernelSource]:
+        """Return what writes a function for a target."""
+        narrow = self.options.narrow_indices
+        return partial(function_source, vectors=bool(target.machine.vectors), narrow=narrow)
+
     def region_code(self, target: Target, options: CompileOptions) -> RegionCode:
         """Compile each function by itself, several at once, and keep what comes of it."""
         if not self.options.compiles:
@@ -117,7 +126,8 @@ class CBackend(TensorIrBackend):
         flags = flags_for(target.machine)
         seen = "" if options.cache is None else preprocessed(c_compiler(), flags, PRELUDE)
         version = f"{self.version()} {' '.join(flags)} {hashlib.sha256(seen.encode()).hexdigest()}"
-        write = partial(_written, vectors=bool(target.machine.vectors))
+        version += " narrow" if self.options.narrow_indices else ""
+        write = partial(_written, write=self._writer(target))
         compile = partial(compiled, flags=flags)
         own = ObjectCompiler(self.name, version, self.sources(), write, compile, available_threads(), ENTRY)
         return KernelObjects(own, target, options.cache, _compiler(flags))
@@ -128,8 +138,8 @@ def _compiler(flags: Sequence[str]) -> str:
     return " ".join((version_of(c_compiler()), *(flag for flag in flags if not flag.startswith("-I"))))
 
 
-def _written(function: Function, *, vectors: bool) -> Written:
-    source = function_source(function, vectors=vectors)
+def _written(function: Function, *, write: Callable[[Function], KernelSource]) -> Written:
+    source = write(function)
     return Written(image_text([function], {function.name: source}), source)
 
 

@@ -8,6 +8,7 @@ passed in a struct.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -17,23 +18,30 @@ from graft.core.tensor_ir.arithmetic.fused import unfused
 from graft.core.tensor_ir.arithmetic.small_floats import widening
 from graft.core.tensor_ir.arithmetic.vector_math import expansion
 from graft.core.tensor_ir.rewriting.scalar_lanes import without_vectors
-from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_statements
+from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_expressions, walk_statements
 from graft.core.types import element_bits
 from graft.plugins.c_source.vectors import VectorWriter, has_vector_types
 from graft.plugins.c_source.wide_casts import casts_by_parts
 from graft.plugins.codegen import emit_analysis
 from graft.plugins.codegen.c_expressions import TYPES
+from graft.plugins.codegen.index_ranges import IndexRanges
 from graft.plugins.codegen.kernel_source import KernelSource
 from graft.runtime.c_source import VARIES, CFunction
+from graft.runtime.export.c_lines import without_needless_parentheses
 
 STACK_BYTES = 16 * 1024
 """Scratch buffers of a function live on the stack up to this sum; larger ones come from the runtime."""
 ALIGNMENT = 64
 """Bytes that such a buffer is aligned to: a widest vector."""
 
+_WORD, _NOT_A_WORD = re.compile(r"\w+"), re.compile(r"\W")
+_VARIABLE = re.compile(r"\s*const \w+ (\w+) = .*;$")
 
-def function_source(function: ir.Function, *, vectors: bool = False) -> KernelSource:
+
+def function_source(function: ir.Function, *, vectors: bool = False, narrow: bool = False) -> KernelSource:
     """Return the C functions of a tensor IR function: its tasks, then itself; with vector types where they suffice.
+
+    Indices are ``narrow``, of 32 bits, where that is wanted and extents allow.
 
     Raises CompileError for a node that C cannot say, naming it.
     """
@@ -42,14 +50,16 @@ def function_source(function: ir.Function, *, vectors: bool = False) -> KernelSo
         function = replace(function, body=map_statement(function.body, rule))
     if not (vectors and has_vector_types(function)):
         function = without_vectors(function, packed=True)
-    return _Program(function).source()
+    return _Program(function, narrow).source()
 
 
 class _Program:
     """The C functions that one function becomes."""
 
-    def __init__(self, function: ir.Function) -> None:
+    def __init__(self, function: ir.Function, narrow: bool) -> None:
         self.function = function
+        self.ranges = IndexRanges(function)
+        self.narrow = narrow
         self.work = emit_analysis.Work()
         self.tasks: list[str] = []
         self.overlapping = emit_analysis.overlapping(function)
@@ -76,7 +86,8 @@ class _Program:
             self._bind_extents(writer, buffer)
         writer.statement(function.body)
         head = f"GRAFT_KERNEL int32_t {function.name}({', '.join(parameters)}) {{"
-        text = "\n".join([*self.tasks, head, *_indented(_unused(parameters, writer.finished())), "}\n"])
+        lines = "\n".join([*self.tasks, head, *_indented(_unused(parameters, writer.finished())), "}\n"])
+        text = "\n".join(map(without_needless_parentheses, lines.split("\n")))
         scratch = VARIES if VARIES in (writer.scratch, self.task_scratch) else writer.scratch + self.task_scratch
         own = CFunction(function.name, ", ".join(parameters), tuple(shapes), tuple(strides), scratch)
         return KernelSource(text, own)
@@ -108,7 +119,7 @@ class _Writer(VectorWriter):
     unwritable: ClassVar[str] = "threads in step or queues"
 
     def __init__(self, program: _Program, name: str, *, in_parallel: bool) -> None:
-        super().__init__(name)
+        super().__init__(name, program.ranges, narrow=program.narrow)
         self.program, self.in_parallel = program, in_parallel
         self.first: list[str] = []
         self.scratch = 0
@@ -148,10 +159,10 @@ class _Writer(VectorWriter):
 
     def allocate(self, allocate: ir.Allocate) -> None:
         """Write memory of the function, or that comes from the runtime, and the body that uses it."""
-        self._take(allocate.buffer)
+        self._take(allocate.buffer, allocate.body)
         self.statement(allocate.body)
 
-    def _take(self, buffer: ir.Buffer) -> None:
+    def _take(self, buffer: ir.Buffer, body: ir.Statement) -> None:
         name, kind, count = self.bind(buffer), TYPES[buffer.dtype], emit_analysis.element_count(buffer)
         element = element_bits(buffer.dtype) // 8
         room = max(1, count or 1)
@@ -160,7 +171,8 @@ class _Writer(VectorWriter):
             room = -(-room * element // ALIGNMENT) * ALIGNMENT // element
         if count is not None and (buffer.memory == "register" or self._stack + room * element <= STACK_BYTES):
             self._stack += room * element
-            self.first.append(f"_Alignas({ALIGNMENT}) {kind} {name}[{room}];")
+            filled = " = {0}" if _is_read_first(buffer, body) else ""
+            self.first.append(f"_Alignas({ALIGNMENT}) {kind} {name}[{room}]{filled};")
             return
         total = " * ".join(["sizeof *" + name, *(f"(uint64_t){self.index(extent)}" for extent in buffer.shape)])
         lines = [
@@ -188,8 +200,10 @@ class _Writer(VectorWriter):
         values = [*(self.pointers[one] for one in buffers), *(self.variables[one] for one in variables)]
         names = [*map(task.bind, buffers), *map(task.bind, variables)]
         fields = [f"  {kind.replace('restrict ', '')}{own};" for kind, own in zip(kinds, names, strict=True)]
-        index = task.bind(variable)
-        task.block(f"for (int64_t {index} = begin; {index} < end; ++{index}) {{", body)
+        self.program.ranges.add_loop(variable, extent)
+        index, kind = task.bind(variable), task.type_of(variable)
+        first, last = (one if kind == "int64_t" else f"({kind}){one}" for one in ("begin", "end"))
+        task.block(f"for ({kind} {index} = {first}; {index} < {last}; ++{index}) {{", body)
         task.line("}")
         if VARIES not in (task.scratch, self.program.task_scratch):
             self.program.task_scratch = max(task.scratch, self.program.task_scratch)
@@ -212,12 +226,31 @@ class _Writer(VectorWriter):
         self.line(f"if ({status} != GRAFT_OK) return {status};")
 
 
+def _is_read_first(buffer: ir.Buffer, body: ir.Statement) -> bool:
+    """Whether the first statement of a text that names memory reads it: compilers do not see that it was written."""
+    for statement in walk_statements(body):
+        if any(
+            isinstance(one, ir.Load) and one.buffer is buffer
+            for one in walk_expressions(*statement_expressions(statement))
+        ):
+            return True
+        if isinstance(statement, ir.Store) and statement.buffer is buffer:
+            return False
+    return False
+
+
 def _unused(parameters: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """Return the lines behind one that uses the parameters that they do not."""
-    names = [re.split(r"\W", parameter)[-1] for parameter in parameters]
-    words = set(re.findall(r"\w+", "\n".join(lines)))
+    """Return the lines without variables that none names, behind one that uses the parameters that none does."""
+    kept = list(lines)
+    while True:
+        words = Counter(_WORD.findall("\n".join(kept)))
+        used = [line for line in kept if (found := _VARIABLE.match(line)) is None or words[found[1]] > 1]
+        if len(used) == len(kept):
+            break
+        kept = used
+    names = [_NOT_A_WORD.split(parameter)[-1] for parameter in parameters]
     unused = [f"(void){name}" for name in names if name not in words]
-    return [*([f"{', '.join(unused)};"] if unused else []), *lines]
+    return [*([f"{', '.join(unused)};"] if unused else []), *kept]
 
 
 def _indented(lines: Sequence[str], depth: int = 1) -> list[str]:

@@ -12,8 +12,10 @@ import numpy as np
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.arithmetic.small_floats import SMALL_FLOATS, bits_of
 from graft.core.tensor_ir.visit import children, statement_expressions, walk_expressions
-from graft.core.types import INTEGERS, SIGNED, Type
+from graft.core.types import INT32, INTEGERS, SIGNED, Type
 from graft.errors import CompileError
+from graft.plugins.codegen.index_ranges import IndexRanges
+from graft.runtime.export.c_names import identifier
 
 TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "bool"} | {
     name: f"{name}_t" for name in INTEGERS
@@ -23,7 +25,18 @@ SIGNS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
+WHOLE = SIGNS | {"mod": "%"}
+"""The operators of integers that do not overflow."""
 LOGIC = {"and": "&&", "or": "||", "xor": "!=", "min": "&&", "max": "||"}
+_OF_INDICES = ("add", "sub", "mul", "div", "mod")
+STEMS = {
+    "add": "sum", "sub": "difference", "mul": "product", "div": "quotient", "mod": "rest", "min": "least",
+    "max": "most", "and": "both", "or": "either", "xor": "other", "shl": "shifted", "shr": "shifted",
+    "eq": "is_equal", "ne": "differs", "lt": "is_less", "le": "is_at_most", "gt": "is_more", "ge": "is_at_least",
+    "neg": "negated", "abs": "size", "sqrt": "root", "fma": "fused", "muladd": "fused", "round_even": "rounded",
+    "bitnot": "flipped", "not": "inverted",
+}  # fmt: skip
+"""What results of operators are called."""
 LONGEST = 120
 """Characters from which on an expression gets a name."""
 
@@ -36,20 +49,8 @@ RESERVED = frozenset({
     "closure", "data", "state", "inputs", "outputs",
 })  # fmt: skip
 """Words of C and of compilers, and the parameters that every function has."""
-LONGEST_NAME = 32
 _WHOLE = re.compile(r"-?\d+$")
-_NOT_IN_A_NAME = re.compile(r"\W+", re.ASCII)
-_OF_THE_PRELUDE = re.compile(r"int(8|16|32|64)|float(32|64)|^graft_|^GRAFT_|_t$|^fmaf?$|^t\d+$")
-
-
-def identifier(name: str) -> str:
-    """Return a name of the model as one of C: the end of it, which says most."""
-    stem = _NOT_IN_A_NAME.sub("_", name).strip("_")
-    if len(stem) > LONGEST_NAME:
-        stem = stem[-LONGEST_NAME:]
-        stem = stem[stem.find("_") + 1 :] if "_" in stem[:-1] else stem
-        stem = stem.strip("_")
-    return stem if stem[:1].isalpha() else f"v{stem}"
+_OF_THE_PRELUDE = re.compile(r"int(8|16|32|64)|float(32|64)|^graft_|^GRAFT_|_t$|^fmaf?$")
 
 
 class ExpressionWriter:
@@ -58,8 +59,11 @@ class ExpressionWriter:
     backend: ClassVar[str] = "c_source"
     """Who writes, in errors."""
 
-    def __init__(self, function: str) -> None:
+    def __init__(self, function: str, ranges: IndexRanges | None = None, *, narrow: bool = False) -> None:
+        """Write expressions of a function of this name, with ``narrow`` indices in 32 bits where ``ranges`` allow."""
         self.function = function
+        self.ranges = ranges
+        self.narrow = narrow and ranges is not None and ranges.in_32_bits
         self.variables: dict[ir.Variable, str] = {}
         self.pointers: dict[ir.Buffer, str] = {}
         self.lines: list[str] = []
@@ -98,9 +102,18 @@ class ExpressionWriter:
             self.variables[one] = name
         return name
 
-    def type_of(self, variable: ir.Variable) -> str:
-        """Return the C type of a variable."""
-        return self.c_type(variable.type)
+    def type_of(self, value: ir.Expression) -> str:
+        """Return the C type of a variable, or of what gets a name."""
+        return "int32_t" if self.is_narrow(value) else self.c_type(value.type)
+
+    def is_narrow(self, index: ir.Expression) -> bool:
+        """Whether an index is computed in 32 bits."""
+        found = self.ranges.of(index) if self.narrow and self.ranges is not None else None
+        return found is not None and max(-found[0], found[1]) < 1 << 31
+
+    def has_range(self, index: ir.Expression) -> bool:
+        """Whether an index is computed without overflow."""
+        return self.ranges is not None and self.ranges.of(index) is not None
 
     def begin(self, statement: ir.Statement) -> None:
         """Forget what was written: memory is about to change, and names end with their block."""
@@ -116,7 +129,8 @@ class ExpressionWriter:
         known = self._indices.get(id(expression))
         if known is None:
             text = self._index(expression)
-            text = self._named("int64_t", text) if len(text) > LONGEST else text
+            if len(text) > LONGEST:
+                text = self._named("int32_t" if self.is_narrow(expression) else "int64_t", text, "index")
             known = self._indices[id(expression)] = (expression, text)
         return known[1]
 
@@ -160,7 +174,7 @@ class ExpressionWriter:
                 text = self.write(node, [self._known[id(one)][1] for one in self.operands(node)])
                 is_shared = self._uses.get(id(node), 0) > 1 and not isinstance(node, ir.Constant | ir.Variable)
                 if is_shared or len(text) > LONGEST:
-                    text = self._named(self.c_type(node.type), text)
+                    text = self._named(self.type_of(node), text, stem_of(node, self.pointers))
                 self._known[id(node)] = (node, text)
         return self._known[id(expression)][1]
 
@@ -169,8 +183,8 @@ class ExpressionWriter:
         name = self.function
         return CompileError(f"function '{name}' has {what}, which {self.backend} cannot write", function=name)
 
-    def _named(self, type: str, text: str) -> str:
-        name = self.fresh("t")
+    def _named(self, type: str, text: str, stem: str = "value") -> str:
+        name = self.fresh(stem)
         self.line(f"const {type} {name} = {text};")
         return name
 
@@ -206,6 +220,13 @@ class ExpressionWriter:
         place = self.place(load.buffer, load.indices)
         return place if load.mask is None else f"({texts[0]} ? {place} : 0)"
 
+    def scalar_pair(self, node: ir.Binary, texts: Sequence[str]) -> str:
+        """Return a binary operation of scalars; of indices, which do not overflow, by C's own operators."""
+        operator, type = node.operator, node.left.type
+        if operator in _OF_INDICES and self.has_range(node):
+            return f"({texts[0]} {WHOLE[operator]} {texts[1]})"
+        return binary_text(operator, texts[0], texts[1], INT32 if self.is_narrow(node) else type)
+
     def bitcast(self, node: ir.Bitcast, texts: Sequence[str]) -> str:
         """Return the same bits as another element."""
         source, target, (text,) = node.value.type.dtype, node.dtype, texts
@@ -213,7 +234,10 @@ class ExpressionWriter:
             raise self.refused(f"a Bitcast of type {node.type}")
         if source in ("float32", "float64"):
             text = f"bits_of_{source}({text})"
-        return f"{target}_of_bits({text})" if target in ("float32", "float64") else f"(({TYPES[target]}){text})"
+        if target not in ("float32", "float64"):
+            return f"(({TYPES[target]}){text})"
+        is_cast = source in INTEGERS and source not in ("uint32", "uint64")
+        return f"{target}_of_bits({f'(uint{target[-2:]}_t){text}' if is_cast else text})"
 
     def intrinsic(self, node: ir.Intrinsic, texts: Sequence[str]) -> str:
         """Return a call of a function of the prelude or of a library."""
@@ -231,6 +255,23 @@ class ExpressionWriter:
                 self.line(f"extern {TYPES[kind.dtype]} {symbol}({taken});")
                 return f"{symbol}({given})"
         raise self.refused(f"the intrinsic '{name}' of type {kind}")
+
+
+def stem_of(node: ir.Expression, pointers: Mapping[ir.Buffer, str]) -> str:
+    """Return what the name of a value begins with: what it is, or of which buffer."""
+    row = _STEMS.get(type(node))
+    return "value" if row is None else row(node, pointers)
+
+
+_STEMS: Mapping[type, Callable[..., str]] = {
+    ir.Load: lambda node, pointers: f"{pointers[node.buffer]}_at",
+    ir.Unary: lambda node, _: STEMS.get(node.operator, node.operator),
+    ir.Binary: lambda node, _: STEMS.get(node.operator, node.operator),
+    ir.Intrinsic: lambda node, _: STEMS.get(node.name, "value"),
+    ir.Select: lambda *_: "chosen",
+    ir.Horizontal: lambda *_: "total",
+    ir.Cast: lambda node, _: f"as_{node.dtype}_",
+}
 
 
 def sum_text(left: str, right: str, sign: str) -> str:
@@ -278,10 +319,7 @@ def literal(value: int | float | bool, type: Type) -> str:
     if type.dtype == "bool":
         return "true" if value else "false"
     if type.is_integer:
-        number = int(value)
-        if abs(number) < 1 << 31 and (number >= 0 or type.dtype in SIGNED):
-            return str(number) if number >= 0 else f"({number})"
-        return f"(({TYPES[type.dtype]}){number % (1 << 64)}u)"
+        return integer_literal(int(value), type.dtype)
     if type.dtype in SMALL_FLOATS:
         return str(bits_of(float(value), type.dtype))
     exact = float(np.float32(value)) if type.dtype == "float32" else float(value)
@@ -291,6 +329,18 @@ def literal(value: int | float | bool, type: Type) -> str:
         text += "f" if type.dtype == "float32" else ""
         return f"({text})" if exact < 0 or text.startswith("-") else text
     return f"(({TYPES[type.dtype]}){'NAN' if math.isnan(exact) else 'INFINITY' if exact > 0 else '-INFINITY'})"
+
+
+def integer_literal(number: int, dtype: str) -> str:
+    """Return a whole number as C writes it in its type, which holds it once what is too large has wrapped."""
+    bits = int(dtype.removeprefix("u").removeprefix("int"))
+    number %= 1 << bits
+    number -= (number >> (bits - 1) << bits) if dtype in SIGNED else 0
+    if number == -(1 << (bits - 1)):
+        return f"INT{bits}_MIN"
+    if abs(number) < 1 << 31:
+        return str(number) if number >= 0 else f"({number})"
+    return f"INT64_C({number})" if dtype in SIGNED else f"UINT{bits}_C({number})"
 
 
 Row: TypeAlias = Callable[..., str]
@@ -308,8 +358,10 @@ SCALARS: Mapping[type, Row] = {
     ir.Unary: lambda _, node, texts: (
         f"(!{texts[0]})" if node.operator == "not" else f"{node.operator}_{node.type.dtype}({texts[0]})"
     ),
-    ir.Binary: lambda _, node, texts: binary_text(node.operator, texts[0], texts[1], node.left.type),
+    ir.Binary: lambda writer, node, texts: writer.scalar_pair(node, texts),
     ir.Select: lambda _, __, texts: "({} ? {} : {})".format(*texts),
-    ir.Cast: lambda _, node, texts: cast_text(texts[0], node.value.type.dtype, node.dtype),
+    ir.Cast: lambda writer, node, texts: cast_text(
+        texts[0], node.value.type.dtype, "int32" if writer.is_narrow(node) else node.dtype
+    ),
 }
 """Scalars in C with its prelude."""

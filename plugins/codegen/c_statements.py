@@ -8,6 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from graft.core.tensor_ir import ir
 from graft.plugins.codegen.c_expressions import ExpressionWriter
+from graft.plugins.codegen.index_ranges import IndexRanges
 
 _Form = TypeVar("_Form")
 
@@ -24,8 +25,8 @@ class StatementWriter(ExpressionWriter, Generic[_Form]):
     unwritable: ClassVar[str] = "queues"
     """What statements without a row are."""
 
-    def __init__(self, function: str) -> None:
-        super().__init__(function)
+    def __init__(self, function: str, ranges: IndexRanges | None = None, *, narrow: bool = False) -> None:
+        super().__init__(function, ranges, narrow=narrow)
         self.forms: dict[ir.Variable, _Form | None] = {}
         """Of bound vectors of indices, where the lanes are."""
 
@@ -99,7 +100,7 @@ class StatementWriter(ExpressionWriter, Generic[_Form]):
         name = self.bind(loop.variable)
         if fixed and 1 < int(extent) <= self.unrolled:
             self.line(self.unroll.format(extent))
-        self.block(f"for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{", loop.body)
+        self.block(f"for ({self.type_of(loop.variable)} {name} = 0; {name} < {extent}; ++{name}) {{", loop.body)
         self.line("}")
 
     def branch(self, branch: ir.If) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from graft.runtime.export.c_lines import WIDTH
 from graft.runtime.export.c_names import c_type
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.procedure import ALIGNMENT
 
-PER_LINE = 8
+_ZEROS = re.compile(r"\.?0+(?=p)")
+"""At the end of a hexadecimal significand."""
 _BITS = {1: np.uint8, 2: np.uint16}
 
 
 def array_text(dtype: str, array: np.ndarray) -> str:
     """Return the elements of an array as a C initialiser: floats in hexadecimal, so that none is rounded."""
     values = _literals(dtype, np.ascontiguousarray(array).reshape(-1)) or ["0"]
-    lines = (", ".join(values[at : at + PER_LINE]) for at in range(0, len(values), PER_LINE))
+    each = max(1, (WIDTH - 2) // (max(map(len, values)) + 2))
+    lines = (", ".join(values[at : at + each]) for at in range(0, len(values), each))
     return "{\n  " + ",\n  ".join(lines) + "}"
 
 
@@ -33,6 +37,10 @@ def _literals(dtype: str, flat: np.ndarray) -> list[str]:
             return [f"UINT64_C({value})" for value in flat.tolist()]
         case "bool":
             return [str(int(value)) for value in flat.tolist()]
+        case "int32_t":
+            return [str(value) if value > -(1 << 31) else "INT32_MIN" for value in flat.tolist()]
+        case "uint32_t":
+            return [f"{value}U" for value in flat.tolist()]
         case _ if flat.dtype.kind in "iu":
             return [str(value) for value in flat.tolist()]
         case _:
@@ -44,7 +52,7 @@ def _float(value: float, suffix: str) -> str:
         return "NAN"
     if value in (float("inf"), float("-inf")):
         return "INFINITY" if value > 0 else "-INFINITY"
-    return f"{value.hex()}{suffix}"
+    return f"{_ZEROS.sub('', value.hex())}{suffix}"
 
 
 def weights_text(program: CProgram) -> str:

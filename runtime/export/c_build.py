@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import platform as host_platform
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from graft.runtime.system.c_compiler import c_compiler
 
 TAKEN = frozenset(
     ["all", "ALL_BUILD", "clean", "edit_cache", "help", "install", "package", "rebuild_cache", "RUN_TESTS", "test"]
@@ -18,6 +22,20 @@ _ARM = {
     "sve2": ("+sve2", "__ARM_FEATURE_SVE2"),
 }  # fmt: skip
 """By the names of features, the flags of compilers for 64-bit ARM, and the macro that they define then."""
+
+BOARD_COMPILERS = {
+    "thumb": "arm-none-eabi-gcc -O3 -fno-schedule-insns -mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16",
+    "aarch64": "aarch64-linux-gnu-gcc -O3", "riscv64": "riscv64-linux-gnu-gcc -O3",
+}  # fmt: skip
+"""What compiles a project for another architecture, by the usual names."""
+
+
+def compiler_for(targets: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Return the usual compiler for a target; raise CompileError where there is none for this machine."""
+    arches = {str(target.get("arch")) for target in targets} & BOARD_COMPILERS.keys()
+    for arch in arches - {host_platform.machine()}:
+        return shlex.split(BOARD_COMPILERS[arch])
+    return (*c_compiler(), "-O3")
 
 
 def target_flags(targets: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

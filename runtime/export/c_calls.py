@@ -21,13 +21,18 @@ _AGREEMENTS: Mapping[Agreement, tuple[str, ...]] = {
 def procedure_lines(scope: CScope) -> Iterator[str]:
     """Yield the statements of a procedure: checks of its symbols, then its calls."""
     yield from _checks(scope)
-    known = set[int]()
+    known, declared = set[int](), set[int]()
     for call in scope.procedure.calls:
         for index in sorted({*call.inputs, *(one for row in call.arguments for one in row)} - known - {-1}):
             known.add(index)
             yield from _extents(scope, index)
         if call.origin:
             yield f"/* {comment_text(', '.join(call.origin))} */"
+        if call.kind == "call":
+            given = dict.fromkeys(one for one in (*call.inputs, *call.outputs) if one in scope.pointers)
+            fresh = [one for one in given if one not in declared]
+            declared.update(fresh)
+            yield from map(scope.declaration, fresh)
         yield from _call_lines(scope, call)
     if not scope.is_entry:
         yield from _handed_on(scope)
@@ -78,11 +83,11 @@ def _call_lines(scope: CScope, call: Call) -> Iterator[str]:
             for index, shape, strides in zip(
                 (*call.inputs, *call.outputs), function.shapes, function.strides, strict=True
             ):
-                arguments.append("NULL" if index < 0 else f"(void *)({scope.values(index)})")
+                arguments.append("NULL" if index < 0 else scope.pointers.get(index) or scope.values(index))
                 arguments += [scope.shape_array(index)] if shape else []
                 arguments += ["NULL"] if strides else []
             yield "context->used = 0;"
-            status = f"status = {function.entry}({', '.join(arguments)});"
+            status = f"status = {scope.program.kernels[function.entry]}({', '.join(arguments)});"
             yield f"{{ static GraftKept kept; {status} }}" if function.keeps else status
             yield "if (status != GRAFT_OK) return status;"
         case "copy":

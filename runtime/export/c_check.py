@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graft.runtime.export.c_arrays import recorded_text
+from graft.runtime.export.c_lines import tidy
 from graft.runtime.export.c_names import c_type
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.extents import Symbol
@@ -91,7 +92,7 @@ def check_text(program: CProgram, recorded: Recorded) -> str:
             f"    if ({differs}) ++count;\n"
             "  }"
         )
-    return f"""/* Runs {name} on a recorded input. */
+    return tidy(f"""/* Runs {name} on a recorded input. */
 #include "{name}_check.h"
 
 #include <math.h>
@@ -111,7 +112,7 @@ long {name}_check(void) {{
 {chr(10).join(loops)}
   return count;
 }}
-"""
+""")
 
 
 def check_header(name: str) -> str:

@@ -137,9 +137,9 @@ class _Iteration:
         for number, index in enumerate(self.stacks):
             yield from self._store(number, index)
         for number in range(self.states):
-            yield f"graft_state{number} = graft_to{number};"
+            yield f"void *const graft_written{number} = graft_to{number};"
             yield f"graft_to{number} = graft_other{number};"
-            yield f"graft_other{number} = (void *)graft_state{number};"
+            yield f"graft_state{number} = graft_other{number} = graft_written{number};"
         if self.is_loop:
             yield "graft_go = graft_next;"
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from graft.errors import ArtifactError
 from graft.runtime.extents import Extent, Operation, Symbol
 
+_Key = TypeVar("_Key")
 TYPES = {
     "bool": "bool",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
@@ -35,6 +36,8 @@ _HEADERS = (
 )
 HEADERS = frozenset(_HEADERS.split())
 """Files without their ``.h`` that the text of a project includes, or what it includes does."""
+LONGEST_NAME = 32
+_NOT_IN_A_NAME = re.compile(r"\W+", re.ASCII)
 _FUNCTIONS = {"floordiv": "graft_floordiv", "mod": "graft_mod", "min": "graft_least", "max": "graft_most"}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*"}
 
@@ -46,17 +49,32 @@ def c_type(dtype: str, what: str) -> str:
     return TYPES[dtype]
 
 
+def identifier(name: str) -> str:
+    """Return a name of the model as one of C: the end of it, which says most."""
+    stem = _NOT_IN_A_NAME.sub("_", name).strip("_")
+    if len(stem) > LONGEST_NAME:
+        stem = stem[-LONGEST_NAME:]
+        stem = stem[stem.find("_") + 1 :] if "_" in stem[:-1] else stem
+        stem = stem.strip("_")
+    return stem if stem[:1].isalpha() else f"v{stem}"
+
+
 def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
     """Return an identifier for each name, all different, and different from those taken."""
-    used, result = {*TAKEN, *taken}, dict[str, str]()
-    for name in names:
+    return distinct({name: name for name in names}, taken)
+
+
+def distinct(names: Mapping[_Key, str], taken: Iterable[str] = ()) -> dict[_Key, str]:
+    """Return an identifier like its name for each key, all different, and different from those taken."""
+    used, result = {*TAKEN, *taken}, dict[_Key, str]()
+    for key, name in names.items():
         base = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
         base = base if re.match("(?!graft_)[A-Za-z]", base) else f"v{base}"
         chosen, number = base, 2
         while chosen in used:
             chosen, number = f"{base}_{number}", number + 1
         used.add(chosen)
-        result[name] = chosen
+        result[key] = chosen
     return result
 
 

@@ -6,6 +6,7 @@ behind them what control flow needs, and last the scratch memory of kernels.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +15,16 @@ from typing import Any
 from graft.errors import ArtifactError
 from graft.runtime.c_source import VARIES, CFunction
 from graft.runtime.export.c_layout import Layout, state_count
-from graft.runtime.export.c_names import identifiers
+from graft.runtime.export.c_names import distinct, identifier, identifiers
 from graft.runtime.extents import symbols_of
 from graft.runtime.procedure import ALIGNMENT, Call, Module, Procedure, ProgramDescription, SymbolSpec, TensorSpec
+
+_NUMBERS = re.compile(r"^[a-z]\w*?_\d+_\d+_(?=[a-z])")
+"""What modules begin the names of their functions with: backend, region, and the number there."""
+_OF_KERNEL = re.compile(r"^[a-z]\w*?_\d+_\d+_\w+\.")
+"""What the names of constants begin with that are laid out for one kernel."""
+_OWN = ("run", "run_in", "check", "weights", "parallel_for", "arena")
+"""What other names of a project end with."""
 
 
 @dataclass(frozen=True)
@@ -148,13 +156,29 @@ class CProgram:
         return self.scratch_offset + self.threads * self.scratch_bytes
 
     @cached_property
+    def kernels(self) -> dict[str, str]:
+        """The names of the functions of kernels, by those that their modules have for them."""
+        entries = [
+            module.source.functions[function].entry
+            for module in self.modules
+            if module.source is not None
+            for function in module.functions
+            if function in module.source.functions
+        ]
+        stems = distinct({entry: _NUMBERS.sub("", entry) for entry in entries}, _OWN)
+        return {entry: f"{self.name}_{stem}" for entry, stem in stems.items()}
+
+    @cached_property
     def constants(self) -> dict[str, str]:
         """The constants that are used: what stands for their elements, by key."""
         used = dict.fromkeys(
             tensor.constant for one in reversed([*self.procedures]) for tensor in one.tensors if tensor.constant
         )
         if not self.blob:
-            return {key: f"{self.name}_w{number}" for number, key in enumerate(used)}
+            named = {tensor.constant: tensor.name for one in self.procedures for tensor in one.tensors}
+            taken = [*_OWN, *(one.removeprefix(f"{self.name}_") for one in self.kernels.values())]
+            stems = distinct({key: identifier(_OF_KERNEL.sub("", named[key])) for key in used}, taken)
+            return {key: f"{self.name}_{stem}" for key, stem in stems.items()}
         places, end = dict[str, str](), 0
         for key in used:
             places[key] = f"{self.name}_weights + {end}"

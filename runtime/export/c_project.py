@@ -8,7 +8,9 @@ prints nothing; else larger weights are a file that the assembler brings in.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +18,8 @@ from graft.errors import ArtifactError
 from graft.runtime.arena import fullest_moment
 from graft.runtime.c_source import PRELUDE, prelude
 from graft.runtime.export.c_arrays import blob_text, weights_blob, weights_text
-from graft.runtime.export.c_build import cmake_text, makefile_text, target_flags
+from graft.runtime.export.c_build import FLAGS, cmake_text, compiler_for, makefile_text, target_flags
+from graft.runtime.export.c_built import Built, built
 from graft.runtime.export.c_check import Recorded, check_header, check_text, main_text
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.c_session import session_files
@@ -41,6 +44,10 @@ class ExportedProject:
     name: str
     arena_bytes: int
     weight_bytes: int
+    built: Built | None = None
+    """What a compiler makes of it, where one was asked."""
+    kernels: Mapping[tuple[int, str], str] = field(default_factory=dict)
+    """The names of functions in the project, by module and function."""
 
 
 def export_c_project(
@@ -53,12 +60,17 @@ def export_c_project(
     ram: int | None = None,
     threads: int = 1,
     session: bool = False,
+    flash: int | None = None,
+    stack: int | None = None,
+    compiler: str = "",
 ) -> ExportedProject:
     """Write a program, all of whose modules have C source, to a folder; ``recorded`` is what its check compares with.
 
-    Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have.
-    With ``session`` there are the files of one besides. Raises ArtifactError where the program has no C form, the arena
-    is too large, or the folder cannot be written: what was there is then as it was.
+    Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have,
+    ``flash`` how many weights and code, ``stack`` how many the stack: the last two as ``compiler``, a command with
+    flags, makes them, else a usual one of the target. With ``session`` there are the files of one besides. Raises
+    ArtifactError where the program has no C form, a budget does not do, or the folder cannot be written: what was
+    there is then as it was.
     """
     if threads > 1 and profile != "hosted":
         raise ArtifactError(f"a project for bare metal has no threads, and {threads} are wanted; leave them out")
@@ -68,14 +80,37 @@ def export_c_project(
         program = replace(program, blob=True)
     if ram is not None and program.arena_bytes > ram:
         raise _too_large(program, ram)
-    files = _files(program, recorded, profile, weights)
+    made = None
+    if compiler or flash is not None or stack is not None:
+        made = _built(program, shlex.split(compiler) or compiler_for(description.targets))
+        check_budgets(made, weights, flash, stack)
+    files = _files(program, recorded, profile, weights, made)
     if session:
         files |= {f"{program.name}.c": program_text(program, [f"{program.name}_timed.h"]), **session_files(program)}
     written = write_folder(path, files, made_later=("build",))
-    return ExportedProject(Path(path), written, program.name, program.arena_bytes, weights)
+    kernels = {
+        (call.module, call.function): program.kernels[program.function(call).entry]
+        for procedure in program.procedures
+        for call in procedure.calls
+        if call.kind == "call"
+    }
+    return ExportedProject(Path(path), written, program.name, program.arena_bytes, weights, made, kernels)
 
 
-def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int) -> dict[str, Parts]:
+def _built(program: CProgram, command: Sequence[str]) -> Built:
+    """Return what a compiler makes of all but the weights of a project."""
+    name = program.name
+    texts = {f"{name}.h": header_text(program), f"{name}.c": program_text(program), PRELUDE: prelude()}
+    texts |= kernel_texts(program)
+    texts |= {f"{name}_threads.c": threads_text(program)} if program.threads > 1 else {}
+    flags = ["-std=c11", *FLAGS, *target_flags(program.targets), *(["-pthread"] if program.threads > 1 else [])]
+    sources = [one for one in texts if one.endswith(".c")]
+    return built(name, texts, sources, [*command, *flags])
+
+
+def _files(
+    program: CProgram, recorded: Recorded, profile: Profile, weights: int, made: Built | None
+) -> dict[str, Parts]:
     """Return the files of a project by their names."""
     name = program.name
     libraries = dict.fromkeys(
@@ -86,8 +121,9 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
     sources = [f"{name}.c", f"{name}_kernels.c", *([stored] if program.constants else []), *threads]
     flags = target_flags(program.targets)
     sizes = f"{name}: arena {program.arena_bytes} bytes, weights {weights} bytes"
+    sizes += f", stack at most {made.stack} bytes by {made.compiler}" if made else ""
     files: dict[str, Parts] = {
-        f"{name}.h": header_text(program),
+        f"{name}.h": header_text(program, made),
         f"{name}.c": program_text(program),
         **kernel_texts(program),
         PRELUDE: prelude(),
@@ -104,6 +140,28 @@ def _files(program: CProgram, recorded: Recorded, profile: Profile, weights: int
     if program.blob:
         files[f"{name}_weights.bin"] = weights_blob(program)
     return files
+
+
+def check_budgets(made: Built, weights: int, flash: int | None, stack: int | None) -> None:
+    """Raise ArtifactError where weights and code, or the stack, need more than there is, with what to change."""
+    if flash is not None and weights + made.code_bytes > flash:
+        largest = sorted(made.code.items(), key=lambda one: -one[1])[:SHOWN_TENSORS]
+        named = ", ".join(f"'{one}' ({size})" for one, size in largest)
+        remedy = "quantise the model" if weights > made.code_bytes else "compile with -Os, or with narrow_indices"
+        raise ArtifactError(
+            f"weights ({weights} bytes) and code ({made.code_bytes}) are {weights + made.code_bytes - flash} bytes "
+            f"more than the {flash} that there are; the largest functions are {named}: {remedy}",
+            flash_bytes=weights + made.code_bytes,
+            flash=flash,
+        )
+    if stack is not None and made.stack > stack:
+        named = " -> ".join(f"'{one}' ({frame})" for one, frame in made.path)
+        raise ArtifactError(
+            f"the stack needs at most {made.stack} bytes, {made.stack - stack} more than the {stack} that there are, "
+            f"on the path {named}: compile with -Os, or with narrow_indices",
+            stack_bytes=made.stack,
+            stack=stack,
+        )
 
 
 def _too_large(program: CProgram, ram: int) -> ArtifactError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from graft.runtime.dtypes import element_type
-from graft.runtime.export.c_names import count_text, extent_text
+from graft.runtime.export.c_names import c_type, count_text, distinct, extent_text, identifier
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.extents import Extent
 from graft.runtime.procedure import Procedure
@@ -51,6 +51,35 @@ class CScope:
         outputs = {index: f"out{number}" for number, index in reversed([*enumerate(self.procedure.outputs)])}
         return outputs | {index: f"in{number}" for number, index in enumerate(self.procedure.inputs)}
 
+    @cached_property
+    def pointers(self) -> Mapping[int, str]:
+        """The identifiers of pointers to what lies in the arena, or in another tensor, and calls are given."""
+        given = (
+            index for call in self.procedure.calls if call.kind == "call" for index in (*call.inputs, *call.outputs)
+        )
+        tensors = self.procedure.tensors
+        stems = {
+            index: identifier(tensors[index].name)
+            for index in dict.fromkeys(given)
+            if index >= 0 and (tensors[index].storage in ("arena", "view") or self._is_in_blob(index))
+        }
+        return distinct(stems, [*self.symbols.values(), *self.parameters.values(), "kept"])
+
+    def _is_in_blob(self, index: int) -> bool:
+        return self.program.blob and self.procedure.tensors[index].storage == "constant"
+
+    def _storage(self, index: int) -> str:
+        """Return where a tensor lies, or what it is a view of."""
+        tensor = self.procedure.tensors[index]
+        return self._storage(tensor.of) if tensor.storage == "view" else tensor.storage
+
+    def declaration(self, index: int) -> str:
+        """Return the definition of such a pointer."""
+        tensor = self.procedure.tensors[index]
+        const = "" if self._storage(index) in ("arena", "output") else "const "
+        kind = c_type(tensor.dtype, f"'{tensor.name}'")
+        return f"{const}{kind} *const {self.pointers[index]} = ({const}void *)({self.values(index)});"
+
     def signature(self) -> str:
         """Return the parameters of a body's function."""
         rows = ["GraftContext *context", "unsigned char *arena", *(f"int64_t {one}" for one in self.symbols.values())]
@@ -66,15 +95,13 @@ class CScope:
             case "constant":
                 return self.program.constants[tensor.constant]
             case "arena":
-                return f"arena + {tensor.offset}"
+                return f"arena + {tensor.offset}" if tensor.offset else "arena"
             case "extents":
                 return f"graft_extents{index}"
             case "view":
                 root = self.values(tensor.of)
-                own = self.procedure.tensors[tensor.of].storage == "arena"
-                root = root if own else f"(const char *){root}"
-                text = f"{root} + {tensor.offset}" if tensor.offset else root
-                return text if own or self.procedure.tensors[tensor.of].storage != "output" else f"(char *)({text})"
+                kind = {"arena": "", "output": "(char *)"}.get(self._storage(tensor.of), "(const char *)")
+                return f"{kind}{root} + {tensor.offset}" if tensor.offset else f"{kind}{root}"
             case _:
                 raise AssertionError(tensor)
 

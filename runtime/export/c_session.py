@@ -6,6 +6,7 @@ from pathlib import Path
 
 from graft.errors import ArtifactError
 from graft.runtime.dtypes import element_type
+from graft.runtime.export.c_lines import tidy
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.folder import Parts
 from graft.runtime.procedure import TensorSpec, contiguous_bytes
@@ -34,7 +35,7 @@ def _model_text(program: CProgram) -> str:
     places = [*entry.inputs, *entry.outputs]
     arguments = ", ".join(f"(void *){rooms[index]}" for index in program.parameters)
     calls = sum(call.kind == "call" for call in entry.calls)
-    return f"""/* {name}, as a session sees it. */
+    return tidy(f"""/* {name}, as a session sees it. */
 #include "{name}.h"
 
 enum {{ GRAFT_INPUTS = {len(entry.inputs)}, GRAFT_OUTPUTS = {len(entry.outputs)}, GRAFT_CALLS = {calls} }};
@@ -44,7 +45,7 @@ static unsigned char *const graft_tensors[] = {{{", ".join(rooms[index] for inde
 static const uint32_t graft_sizes[] = {{{", ".join(str(sizes[index]) for index in places)}}};
 
 static int graft_model_run(void) {{ return {name}_run({arguments}); }}
-"""
+""")
 
 
 def fixed_shape(tensor: TensorSpec) -> tuple[int, ...]:
@@ -60,6 +61,6 @@ def fixed_shape(tensor: TensorSpec) -> tuple[int, ...]:
 def _timed_text(program: CProgram) -> str:
     """Put a clock around each call: a macro does not replace its own name."""
     entries = dict.fromkeys(program.function(call).entry for call in program.entry.calls if call.kind == "call")
-    names = [f"{program.name}_{entry}" for entry in entries]
+    names = [program.kernels[entry] for entry in entries]
     lines = "\n".join(f"#define {one}(...) GRAFT_TIMED(({one})(__VA_ARGS__))" for one in names)
     return f'/* A clock around each kernel of {program.name}. */\n#include "graft_session.h"\n\n{lines}\n'

@@ -6,24 +6,28 @@ are functions of their own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
 from graft.runtime.export.c_build import target_check
+from graft.runtime.export.c_built import Built
 from graft.runtime.export.c_calls import procedure_lines
+from graft.runtime.export.c_lines import tidy, wrapped
 from graft.runtime.export.c_names import c_type, comment_text, extent_text
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.c_scope import CScope
 from graft.runtime.procedure import SymbolSpec, TensorSpec
 
 THREADS = Path(__file__).parents[1] / "native" / "export" / "threads.c"
-_HELPERS = """\
-static inline int64_t graft_floordiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-static inline int64_t graft_mod(int64_t a, int64_t b) { return a - b * graft_floordiv(a, b); }
-static inline int64_t graft_least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t graft_most(int64_t a, int64_t b) { return a > b ? a : b; }
-"""
+_HELPERS = {
+    "graft_floordiv": "{ return a / b - (a % b != 0 && (a < 0) != (b < 0)); }",
+    "graft_mod": "{ const int64_t rest = a % b; return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest; }",
+    "graft_least": "{ return a < b ? a : b; }",
+    "graft_most": "{ return a > b ? a : b; }",
+}
+"""What extents may need, of two of them."""
 
 
 def signature(program: CProgram) -> str:
@@ -43,8 +47,8 @@ def _parameter(program: CProgram, index: int, name: str) -> str:
     return f"{kind} {name}[{' * '.join(map(str, shape)) or 1}]"
 
 
-def header_text(program: CProgram) -> str:
-    """Return the header of a project."""
+def header_text(program: CProgram, made: Built | None = None) -> str:
+    """Return the header of a project, with the bound of its stack where a compiler was asked."""
     name, big = program.name, program.name.upper()
     entry = program.entry
     rows = [
@@ -56,7 +60,8 @@ def header_text(program: CProgram) -> str:
         rows.append(f" *   {own}: how many slices {of} has room for; the function writes how many it made")
     weights = sum(program.description.constants[key].nbytes for key in program.constants)
     threads = f"\n#define {big}_THREADS {program.threads} /* share the loops of kernels; the first call starts them */"
-    return f"""/* {name}, written by Graft. All tensors are contiguous, in row-major order:
+    bound = f"/* At most, by {comment_text(made.compiler)} */\n#define {big}_STACK_BYTES {made.stack}\n" if made else ""
+    return wrapped(f"""/* {name}, written by Graft. All tensors are contiguous, in row-major order:
  *
 {chr(10).join(rows)}
  */
@@ -72,7 +77,7 @@ extern "C" {{
 
 #define {big}_ARENA_BYTES {program.arena_bytes} /* memory that is written: intermediate tensors and scratch */
 #define {big}_WEIGHT_BYTES {weights} /* read-only */{threads if program.threads > 1 else ""}
-{chr(10).join(line for symbol in entry.symbols for line in _range_lines(program, symbol))}
+{bound}{chr(10).join(line for symbol in entry.symbols for line in _range_lines(program, symbol))}
 enum {{ {big}_OK = 0, {big}_ERROR_MEMORY = 1, {big}_ERROR_INPUT = 4, {big}_ERROR_RUN = 5 }};
 
 /* Runs the model in an arena of its own: one call at a time. Returns {big}_OK or an error; {big}_ERROR_INPUT is a
@@ -86,7 +91,7 @@ int {name}_run_in(void *arena, {signature(program)});
 }}
 #endif
 #endif
-"""
+""")
 
 
 def _range_lines(program: CProgram, symbol: SymbolSpec) -> Iterator[str]:
@@ -115,8 +120,9 @@ def program_text(program: CProgram, included: Sequence[str] = ()) -> str:
     weights = "\n".join(f"extern const {one}[];" for one in declared)
     headers = "\n".join(f'#include "{one}"' for one in (f"{name}_kernels.h", *included))
     bodies = "\n".join(_body_text(CScope(program, number)) for number in program.layout.reached if number)
-    scratch = program.scratch_offset if program.scratch_bytes else 0
-    return f"""/* {name}: the calls of the model in order, over one arena. */
+    statements = _statements(CScope(program, 0))
+    scratch = f"arena + {program.scratch_offset}, {program.scratch_bytes}" if program.scratch_bytes else "arena, 0"
+    return tidy(f"""/* {name}: the calls of the model in order, over one arena. */
 #include "{name}.h"
 
 #include <string.h>
@@ -125,13 +131,11 @@ def program_text(program: CProgram, included: Sequence[str] = ()) -> str:
 
 {weights}
 
-{_HELPERS}
-{bodies}int {name}_run_in(void *arena_of_caller, {signature(program)}) {{
+{helpers_for(bodies + statements)}{bodies}int {name}_run_in(void *arena_of_caller, {signature(program)}) {{
   unsigned char *const arena = arena_of_caller;
-  GraftContext own = {{arena + {scratch}, {program.scratch_bytes}, 0}}, *const context = &own;
+  GraftContext own = {{{scratch}, 0}}, *const context = &own;
   int32_t status = GRAFT_OK;
-  (void)arena, (void)context, (void)graft_floordiv, (void)graft_mod, (void)graft_least, (void)graft_most;
-{_statements(CScope(program, 0))}
+{"" if "context" in statements else "  (void)context;" + chr(10)}{statements}
   return status;
 }}
 
@@ -141,7 +145,15 @@ int {name}_run({signature(program)}) {{
   return {name}_run_in(arena, {names});
 }}
 #endif
-"""
+""")
+
+
+def helpers_for(text: str) -> str:
+    """Return the functions that the extents in a text need."""
+    rows = (
+        f"static inline int64_t {one}(int64_t a, int64_t b) {body}" for one, body in _HELPERS.items() if one in text
+    )
+    return "".join(f"{row}\n" for row in rows)
 
 
 def _body_text(scope: CScope) -> str:
@@ -164,14 +176,13 @@ def kernel_texts(program: CProgram) -> Mapping[str, str]:
     """Return the files with the kernels, under names that begin with the program's: header and source."""
     name, big = program.name, program.name.upper()
     sources = [module.source for module in program.modules if module.source is not None]
-    functions = [
-        source.functions[function]
+    functions = {
+        source.functions[function].entry: source.functions[function]
         for module, source in zip(program.modules, sources, strict=True)
         for function in module.functions
         if function in source.functions
-    ]
-    renamed = "\n".join(f"#define {one.entry} {name}_{one.entry}" for one in functions)
-    declared = "\n".join(f"{one.declaration};" for one in functions)
+    }
+    declared = "\n".join(f"{functions[entry].declaration};" for entry in program.kernels)
     includes = "".join(f"#include <{one}>\n" for one in dict.fromkeys(h for source in sources for h in source.headers))
     threads = f"#define GRAFT_PROJECT_THREADS\n#define graft_parallel_for {name}_parallel_for\n"
     needed = target_check(name, program.targets)
@@ -183,14 +194,18 @@ def kernel_texts(program: CProgram) -> Mapping[str, str]:
 {threads if program.threads > 1 else ""}#define GRAFT_KERNEL /* each is a function of its own */
 #include "graft/kernel.h"
 {includes}
-{renamed}
-
 {declared}
 
 #endif
 """
-    text = "\n".join(source.text for source in sources)
-    return {f"{name}_kernels.h": header, f"{name}_kernels.c": f'#include "{name}_kernels.h"\n\n{text}'}
+    text = f'#include "{name}_kernels.h"\n\n' + "\n".join(source.text for source in sources)
+    return {f"{name}_kernels.{end}": wrapped(_renamed(one, program)) for end, one in (("h", header), ("c", text))}
+
+
+def _renamed(text: str, program: CProgram) -> str:
+    """Return the text of kernels with the names that they have in the project."""
+    entries = "|".join(map(re.escape, sorted(program.kernels, reverse=True)))
+    return re.sub(rf"\b({entries})(?=_task\d+|\b)", lambda found: program.kernels[found[1]], text) if entries else text
 
 
 def threads_text(program: CProgram) -> str:

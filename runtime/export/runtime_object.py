@@ -1,4 +1,4 @@
-"""The runtime as one object, from the C sources beside this package; kept for the next export."""
+"""The runtime as one object, and as a library for C, from the C sources beside this package; kept for the next time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import graft.runtime
-from graft.errors import GraftError
-from graft.runtime.system.c_compiler import c_compiler, run_in, version_of
+from graft.errors import ArtifactError, GraftError
+from graft.runtime.export.folder import write_files
+from graft.runtime.procedure import ABI_VERSION
+from graft.runtime.system.c_compiler import c_compiler, run_in, run_tool, version_of
+from graft.runtime.system.cache_directory import cache_directory
+from graft.runtime.system.files import write
 from graft.runtime.system.private import keep, read_kept
 
 log = logging.getLogger("graft.export")
@@ -24,6 +28,22 @@ FLAGS = (
     f"-ffile-prefix-map={SOURCES}=graft",
 )  # fmt: skip
 """What is made depends on the sources and the compiler, not on where they lie."""
+_PKG_CONFIG = """\
+Name: graft
+Description: Graft's runtime: loads and runs compiled models
+Version: {version}
+Cflags: -I{include}
+Libs: -L{folder} -lgraft_runtime -pthread -ldl -lm
+"""
+_CMAKE = """\
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+add_library(graft::runtime STATIC IMPORTED)
+set_target_properties(graft::runtime PROPERTIES
+  IMPORTED_LOCATION "{folder}/libgraft_runtime.a"
+  INTERFACE_INCLUDE_DIRECTORIES "{include}"
+  INTERFACE_LINK_LIBRARIES "Threads::Threads;${{CMAKE_DL_LIBS}};m")
+"""
 _REFUSED = "refused the sources of Graft's runtime"
 
 
@@ -51,6 +71,29 @@ def runtime_object(directory: Path | None) -> bytes:
     if directory is not None:
         _keep(directory, key, data)
     return data
+
+
+def library_dir() -> str:
+    """Return a folder with ``libgraft_runtime.a``, ``graft.pc`` and ``graft-config.cmake``, made if it is not there.
+
+    ``PKG_CONFIG_PATH`` and CMake's ``-Dgraft_DIR`` take it as it is. Raises CompileError where there is no C compiler
+    or it refuses, ArtifactError where the folder cannot be written.
+    """
+    cache = cache_directory()
+    if cache is None:
+        raise ArtifactError(
+            "there is no cache directory for the library; set HOME or XDG_CACHE_HOME to an absolute path"
+        )
+    folder = cache / "library" / _key(sorted((SOURCES / "src").glob("*/*.c")))[:16]
+    if not all((folder / name).exists() for name in ("libgraft_runtime.a", "graft.pc", "graft-config.cmake")):
+        with TemporaryDirectory(prefix="graft-") as name:
+            write(Path(name) / "graft_runtime.o", runtime_object(cache / "kernels"), "object", ArtifactError)
+            run_tool(Path(name), "ar", ["rcs", "libgraft_runtime.a", "graft_runtime.o"])
+            library = (Path(name) / "libgraft_runtime.a").read_bytes()
+        values = {"include": graft.runtime.include_dir(), "folder": folder, "version": ABI_VERSION}
+        texts = {"graft.pc": _PKG_CONFIG, "graft-config.cmake": _CMAKE}
+        write_files(folder, {"libgraft_runtime.a": [library]} | {k: text.format(**values) for k, text in texts.items()})
+    return str(folder)
 
 
 def _key(sources: Sequence[Path]) -> str:

@@ -106,6 +106,12 @@ def run_in(folder: Path, arguments: Sequence[str], refused: str) -> None:
     _done([*c_compiler(), *arguments], refused, folder=folder)
 
 
+def run_tool(folder: Path, tool: str, arguments: Sequence[str]) -> None:
+    """Run a tool that belongs to the compiler, as ``ar`` does; raise CompileError if it refuses."""
+    named = _done([*c_compiler(), f"-print-prog-name={tool}"], f"does not say where its '{tool}' is").stdout.strip()
+    _done([named or tool, *arguments], f"has an '{tool}' that refused", folder=folder)
+
+
 def _run(arguments: Sequence[str], text: str, refused: str, name: str = "") -> subprocess.CompletedProcess[str]:
     return _done([*arguments, "-x", "c", "-"], refused, name, text)
 

@@ -70,7 +70,7 @@ def test_given_inputs_are_recorded(graft, model, tmp_path):
     np.save(tmp_path / "x.npy", np.full((1, 4), 0.5, np.float32))
     outcome = graft("export", model, "-o", tmp_path / "p", "--input", f"x=@{tmp_path / 'x.npy'}")
     assert outcome.code == 0, outcome.err
-    assert "0x1.0000000000000p-1f, 0x1.0000000000000p-1f" in (tmp_path / "p" / "p_check.c").read_text()
+    assert "0x1p-1f, 0x1p-1f" in (tmp_path / "p" / "p_check.c").read_text()
 
 
 @pytest.mark.parametrize(

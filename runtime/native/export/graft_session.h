@@ -1,7 +1,8 @@
 /* A session: a model on a device, driven over a serial line.
  *
- * A request is three words, little endian: what to do, a number, how many bytes follow. An answer is two: 0 or an error,
- * and how many bytes follow. The device's part is generated with the model; the board's are the three functions below.
+ * A request is three words, little endian: what to do, a number, how many bytes follow. An answer is two: 0 or an
+ * error, and how many bytes follow. The device's part is generated with the model; the board's are the three functions
+ * below.
  */
 #ifndef GRAFT_SESSION_H
 #define GRAFT_SESSION_H

@@ -48,6 +48,14 @@ EXPORTED int32_t ENTRY(_run_with)(GraftProgram *program, const DLTensor *inputs,
 
 EXPORTED void ENTRY(_cancel)(GraftCancelToken *token) { graft_cancel(token); }
 
+EXPORTED int32_t ENTRY(_input_index)(const GraftProgram *program, const char *name) {
+  return graft_program_input_index(program, name);
+}
+
+EXPORTED int32_t ENTRY(_output_index)(const GraftProgram *program, const char *name) {
+  return graft_program_output_index(program, name);
+}
+
 EXPORTED const GraftModel *JOIN(graft_model_, GRAFT_MODEL)(void) {
   static const GraftModel model = {GRAFT_ABI_VERSION,
                                    sizeof(GraftModel),
@@ -62,6 +70,8 @@ EXPORTED const GraftModel *JOIN(graft_model_, GRAFT_MODEL)(void) {
                                    graft_program_run,
                                    graft_free_output,
                                    graft_program_run_with,
-                                   graft_cancel};
+                                   graft_cancel,
+                                   graft_program_input_index,
+                                   graft_program_output_index};
   return &model;
 }

@@ -1,8 +1,10 @@
-/* The threads of a C project: the caller and THREADS - 1 workers, which take parts of a kernel's loop until none is left.
+/* The threads of a C project: the caller and THREADS - 1 workers, which take parts of a kernel's loop until none is
+ * left.
  *
- * Workers start with the first loop that is worth it and sleep between loops. Nobody waits for a worker that has not come:
- * who is free takes a part, and the caller waits only for parts that were begun. One call at a time has the workers; a
- * second one, in an arena of its own, runs its loops by itself, as does everyone where no thread can be started.
+ * Workers start with the first loop that is worth it and sleep between loops. Nobody waits for a worker that has not
+ * come: who is free takes a part, and the caller waits only for parts that were begun. One call at a time has the
+ * workers; a second one, in an arena of its own, runs its loops by itself, as does everyone where no thread can be
+ * started.
  */
 #include <pthread.h>
 #include <stdatomic.h>

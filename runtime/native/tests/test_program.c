@@ -49,7 +49,20 @@ static void test_describes_itself(void) {
   CHECK_TEXT(info.name, "copied");
   CHECK(info.ndim == 2 && info.shape[1] == 8 && info.dtype.code == kDLFloat && info.dtype.bits == 32);
   CHECK(graft_program_input(program, 1).name == NULL);
+  CHECK(graft_program_input_index(program, graft_program_input(program, 0).name) == 0);
+  CHECK(graft_program_output_index(program, "copied") == 1 && graft_program_input_index(program, "copied") == -1);
+  CHECK(graft_program_output_index(program, NULL) == -1 && graft_program_output_index(program, "") == -1);
   graft_program_destroy(program);
+}
+
+static void test_every_code_has_a_text(void) {
+  for (int32_t code = GRAFT_OK; code <= GRAFT_ERROR_DEADLINE; code++) {
+    for (int32_t other = GRAFT_OK; other < code; other++) {
+      CHECK(strcmp(graft_code_text(code), graft_code_text(other)));
+    }
+  }
+  CHECK_TEXT(graft_code_text(-1), "an unknown error code");
+  CHECK_TEXT(graft_code_text(GRAFT_ERROR_DEADLINE + 1), "an unknown error code");
 }
 
 static void *run_often(void *program) {
@@ -284,6 +297,7 @@ static void test_every_failing_allocation_is_an_error(void) {
 int main(void) {
   test_runs_with_any_number_of_threads();
   test_describes_itself();
+  test_every_code_has_a_text();
   test_several_threads_call_one_program();
 #ifndef __SANITIZE_THREAD__
   test_runs_in_a_forked_child();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -67,6 +68,22 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
     help="Of a project: fail if its arena needs more; says by how much, and for which tensors.",
 )  # fmt: skip
 @click.option(
+    "--flash", metavar="BYTES", type=click.IntRange(min=0),
+    help="Of a project: fail if weights and code need more, as --compiler makes them.",
+)  # fmt: skip
+@click.option(
+    "--stack", metavar="BYTES", type=click.IntRange(min=0),
+    help="Of a project: fail if the bound of its stack is larger; says which calls need it.",
+)  # fmt: skip
+@click.option(
+    "--compiler", metavar="COMMAND", default="",
+    help="Of a project: GCC, with flags, whose frames and code are measured; by default a usual one of the target.",
+)  # fmt: skip
+@click.option(
+    "--report", type=click.Path(path_type=Path), metavar="FILE",
+    help="Of a project: write what a reviewer asks (memory, code, stack, libraries) as FILE.html or FILE.json.",
+)  # fmt: skip
+@click.option(
     "--threads", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
     help="Of a project: how many POSIX threads share the loops of kernels.",
 )  # fmt: skip
@@ -93,6 +110,10 @@ def command(
     name: str | None,
     profile: Profile,
     ram: int | None,
+    flash: int | None,
+    stack: int | None,
+    compiler: str,
+    report: Path | None,
     threads: int,
     given: Sequence[tuple[str, str]],
     **requested: Any,
@@ -104,7 +125,8 @@ def command(
     a project's check runs on, with the outputs that other backends give for them here; those not given are random.
     """
     chosen = form or ("library" if output.suffix == ".so" else _folder_form(requested["target"]))
-    if chosen != "c-project" and (named := _of_projects(profile, ram, threads, given)):
+    asked = {"--ram": ram, "--flash": flash, "--stack": stack, "--compiler": compiler or None, "--report": report}
+    if chosen != "c-project" and (named := _of_projects(profile, asked, threads, given)):
         raise click.UsageError(f"{named} is for C projects; leave it out, or say --format c-project")
     if profile == "bare-metal" and requested["target"] == NATIVE and not is_artifact(model):
         requested |= {"target": BOARD}  # whatever it is, it has not this machine's vectors
@@ -118,13 +140,22 @@ def command(
 
         _tell_web(state, output, export_wasm(description, output, name or "model"))
     else:
+        from graft.report.sign_off import sign_off, write_sign_off
+        from graft.runtime.export.c_build import compiler_for
         from graft.runtime.export.c_check import Recorded
         from graft.runtime.export.c_project import export_c_project
         from graft.runtime.inputs import inputs_of
 
         program = runs()
         recorded = Recorded.of(program, inputs_of(program, given, 0))
-        done = export_c_project(description, output, recorded, name=name, profile=profile, ram=ram, threads=threads)
+        if report is not None and not compiler:
+            compiler = shlex.join(compiler_for(description.targets))
+        done = export_c_project(
+            description, output, recorded, name=name, profile=profile, ram=ram, threads=threads, flash=flash,
+            stack=stack, compiler=compiler,
+        )  # fmt: skip
+        if report is not None:
+            write_sign_off(sign_off(description, done), report)
         _tell_project(state, done, profile)
     if requested["target"] == NATIVE and not is_artifact(model) and chosen != "wasm":
         _warn_native(description)
@@ -135,11 +166,11 @@ def _folder_form(target: str) -> str:
     return "wasm" if target.partition("+")[0] == "wasm32" else "c-project"
 
 
-def _of_projects(profile: Profile, ram: int | None, threads: int, given: Sequence[tuple[str, str]]) -> str:
+def _of_projects(profile: Profile, asked: dict[str, Any], threads: int, given: Sequence[tuple[str, str]]) -> str:
     """The first option that says something of projects, "" if there is none."""
     options = {
         "--profile": profile != "hosted",
-        "--ram": ram is not None,
+        **{option: value is not None for option, value in asked.items()},
         "--threads": threads > 1,
         "--input": bool(given),
     }
@@ -219,10 +250,12 @@ def _tell_web(state: State, folder: Path, files: Sequence[Path]) -> None:
 
 def _tell_project(state: State, done: ExportedProject, profile: str) -> None:
     if state.json:
-        facts = {"arena_bytes": done.arena_bytes, "weight_bytes": done.weight_bytes, "profile": profile}
+        facts: dict[str, Any] = {"arena_bytes": done.arena_bytes, "weight_bytes": done.weight_bytes, "profile": profile}
+        facts |= {"stack_bytes": done.built.stack, "code_bytes": done.built.code_bytes} if done.built else {}
         print_json({"project": str(done.path), "bytes": done.bytes, "name": done.name, **facts})
         return
+    bound = f", code {done.built.code_bytes} bytes, stack at most {done.built.stack} bytes" if done.built else ""
     click.echo(
         f"{done.path}: {done.name}_run() in {done.name}.h, arena {done.arena_bytes} bytes, weights {done.weight_bytes} "
-        f"bytes; `make -C {done.path} check` builds and runs it"
+        f"bytes{bound}; `make -C {done.path} check` builds and runs it"
     )

@@ -47,8 +47,12 @@ class Verbs(click.Group):
 @click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="graft-compiler", prog_name="graft")
 @click.option(
-    "--include-dir", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: _include_dir(*given),
+    "--include-dir", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: _folder(*given),
     help="Print the folder of the C headers and exit.",
+)  # fmt: skip
+@click.option(
+    "--library-dir", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: _folder(*given),
+    help="Print a folder with the runtime as a static library, and its pkg-config and CMake files, and exit.",
 )  # fmt: skip
 def cli() -> None:
     """Bring your own codegen to machine-learning models.
@@ -57,11 +61,14 @@ def cli() -> None:
     """
 
 
-def _include_dir(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+def _folder(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from graft.runtime import include_dir
+        from graft import runtime
 
-        click.echo(include_dir())
+        try:
+            click.echo(getattr(runtime, str(option.name))())
+        except GraftError as error:
+            raise click.ClickException(error.command_line) from error
         ctx.exit()
 
 

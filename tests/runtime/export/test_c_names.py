@@ -13,7 +13,7 @@ import pytest
 from graft.errors import ArtifactError
 from graft.runtime.dtypes import ELEMENT_TYPES
 from graft.runtime.export.c_names import TAKEN, TYPES, c_type, comment_text, count_text, extent_text, identifiers
-from graft.runtime.export.c_text import _HELPERS
+from graft.runtime.export.c_text import helpers_for
 from graft.runtime.extents import Extent, Operation, Symbol, evaluate
 
 A, B = Symbol("a"), Symbol("b")
@@ -75,7 +75,7 @@ def test_c_computes_extents_as_the_runtime_does(tmp_path: Path) -> None:
     rows = "".join(f'printf("%d ", (int){extent_text(one, {"a": "a", "b": "b"})});' for one in extents)
     source = tmp_path / "extents.c"
     source.write_text(
-        f"#include <stdint.h>\n#include <stdio.h>\n{_HELPERS}\nint main(void) {{\n"
+        f"#include <stdint.h>\n#include <stdio.h>\n{helpers_for(rows)}\nint main(void) {{\n"
         "  for (int64_t a = -4; a <= 4; a++) for (int64_t b = -3; b <= 3; b++) if (b) {\n"
         f"    {rows}\n  }}\n  return 0;\n}}\n"
     )

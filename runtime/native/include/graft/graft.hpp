@@ -153,7 +153,8 @@ inline const GraftModel &linked_runtime() noexcept {
                                    graft_program_destroy,      graft_program_input_count, graft_program_output_count,
                                    graft_program_input,        graft_program_output,      graft_program_symbol_count,
                                    graft_program_symbol,       graft_program_run,         graft_free_output,
-                                   graft_program_run_with,     graft_cancel};
+                                   graft_program_run_with,     graft_cancel,              graft_program_input_index,
+                                   graft_program_output_index};
   return table;
 }
 
@@ -191,6 +192,14 @@ class Program {
   std::int32_t output_count() const noexcept { return model_->output_count(program_); }
   GraftTensorInfo input(std::int32_t index) const noexcept { return model_->input(program_, index); }
   GraftTensorInfo output(std::int32_t index) const noexcept { return model_->output(program_, index); }
+
+  /* Which input or output has a name; -1 where none has. */
+  std::int32_t input_index(const std::string &name) const noexcept {
+    return index_of(input_count(), model_->input, name);
+  }
+  std::int32_t output_index(const std::string &name) const noexcept {
+    return index_of(output_count(), model_->output, name);
+  }
 
   /* Runs the program on all its inputs; the outputs own their memory. A run that `options` stop throws, too. */
   std::vector<Output> run(const std::vector<Tensor> &inputs, const GraftRunOptions *options = nullptr) {
@@ -235,6 +244,14 @@ class Program {
 
  private:
   Program(const GraftModel &model, GraftProgram *program) noexcept : model_(&model), program_(program) {}
+
+  std::int32_t index_of(std::int32_t count, GraftTensorInfo (*info)(const GraftProgram *, std::int32_t),
+                        const std::string &name) const noexcept {
+    for (std::int32_t i = 0; i < count; ++i) {
+      if (name == info(program_, i).name) return i;
+    }
+    return -1;
+  }
 
   template <std::size_t Size>
   static std::int32_t refuse(GraftError &error, const char (&text)[Size]) noexcept {

@@ -1,11 +1,11 @@
 /* What kernels in C need of their host, and the arithmetic of Graft's tensor IR in portable C11: integers wrap, nothing
  * traps, and no library is called, neither libc nor libm. Floats of 16 bits are kept as their bits.
  *
- * A kernel is a plain function: the context, then a pointer to each tensor (behind it its shape and its strides, where it
- * reads these). It returns GRAFT_OK or an error number. There are two hosts. Compiled with GRAFT_PROJECT, this header is
- * all of Graft that a project has: loops run as they stand, scratch memory comes from a block that was planned when the
- * project was written, and an error is its number. Otherwise Graft's runtime is the host, by its function table, and
- * each kernel has an entry with the ABI of GraftFunction.
+ * A kernel is a plain function: the context, then a pointer to each tensor (behind it its shape and its strides, where
+ * it reads these). It returns GRAFT_OK or an error number. There are two hosts. Compiled with GRAFT_PROJECT, this
+ * header is all of Graft that a project has: loops run as they stand, scratch memory comes from a block that was
+ * planned when the project was written, and an error is its number. Otherwise Graft's runtime is the host, by its
+ * function table, and each kernel has an entry with the ABI of GraftFunction.
  */
 #ifndef GRAFT_KERNEL_H
 #define GRAFT_KERNEL_H
@@ -221,12 +221,16 @@ GRAFT_INLINE int32_t dot4_u8s8(int32_t c, int32_t a, int32_t b) {
   GRAFT_INLINE T ceil_##NAME(T a) {                                                                                    \
     return trunc_##NAME(a) < a ? copysign##SUFFIX(trunc_##NAME(a) + 1, a) : trunc_##NAME(a);                           \
   }                                                                                                                    \
-  GRAFT_INLINE T fma_##NAME(T a, T b, T c) { return fma##SUFFIX(a, b, c); }
-#ifndef FP_FAST_FMAF
-#define fmaf(a, b, c) ((a) * (b) + (c))
+  GRAFT_INLINE T fma_##NAME(T a, T b, T c) { return graft_fma##SUFFIX(a, b, c); }
+#ifdef FP_FAST_FMAF
+#define graft_fmaf(a, b, c) fmaf(a, b, c)
+#else
+#define graft_fmaf(a, b, c) ((a) * (b) + (c))
 #endif
-#ifndef FP_FAST_FMA
-#define fma(a, b, c) ((a) * (b) + (c))
+#ifdef FP_FAST_FMA
+#define graft_fma(a, b, c) fma(a, b, c)
+#else
+#define graft_fma(a, b, c) ((a) * (b) + (c))
 #endif
 GRAFT_FLOAT(float32, float, uint32_t, f, 8388608.0f)
 GRAFT_FLOAT(float64, double, uint64_t, , 4503599627370496.0)
@@ -304,7 +308,8 @@ GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((
 #define graft_mm256_setzero_si256() ((int32x8){0})
 #define graft_mm512_setzero_si512() ((int32x16){0})
 #define graft_mm256_mask_i32gather_epi32(off, p, to, on, size) __builtin_ia32_gathersiv8si(off, p, to, on, size)
-#define graft_mm512_mask_i32gather_epi32(off, on, to, p, size) __builtin_ia32_gathersiv16si(off, p, to, on, size)
+#define graft_mm512_mask_i32gather_epi32(off, on, to, p, size) \
+  __builtin_ia32_gathersiv16si(off, p, to, (short)(on), size)
 #define graft_mm_dpbusd_epi32(c, a, b) __builtin_ia32_vpdpbusd_v4si(c, a, b)
 #define graft_mm256_dpbusd_epi32(c, a, b) __builtin_ia32_vpdpbusd_v8si(c, a, b)
 #define graft_mm512_dpbusd_epi32(c, a, b) __builtin_ia32_vpdpbusd_v16si(c, a, b)
@@ -479,40 +484,83 @@ GRAFT_VECTORS_OF(64)
 #define fma_float32x16(a, b, c) ((float32x16)GRAFT_X86(_mm512_fmadd_ps)(a, b, c))
 #endif
 #if defined(__AVX512VL__) && defined(__AVX512DQ__)
-#define load_float32x4(from, on) ((float32x4)GRAFT_X86(_mm_maskz_loadu_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), from))
-#define store_float32x4(to, on, a) GRAFT_X86(_mm_mask_storeu_epi32)(to, GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), (GRAFT_X86(__m128i))(a))
-#define load_int32x4(from, on) ((int32x4)GRAFT_X86(_mm_maskz_loadu_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), from))
-#define store_int32x4(to, on, a) GRAFT_X86(_mm_mask_storeu_epi32)(to, GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), (GRAFT_X86(__m128i))(a))
-#define load_uint32x4(from, on) ((uint32x4)GRAFT_X86(_mm_maskz_loadu_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), from))
-#define store_uint32x4(to, on, a) GRAFT_X86(_mm_mask_storeu_epi32)(to, GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), (GRAFT_X86(__m128i))(a))
-#define choose_float32x4(on, a, b) ((float32x4)GRAFT_X86(_mm_mask_blend_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), (GRAFT_X86(__m128i))(b), (GRAFT_X86(__m128i))(a)))
-#define load_float32x8(from, on) ((float32x8)GRAFT_X86(_mm256_maskz_loadu_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), from))
-#define store_float32x8(to, on, a) GRAFT_X86(_mm256_mask_storeu_epi32)(to, GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), (GRAFT_X86(__m256i))(a))
-#define load_int32x8(from, on) ((int32x8)GRAFT_X86(_mm256_maskz_loadu_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), from))
-#define store_int32x8(to, on, a) GRAFT_X86(_mm256_mask_storeu_epi32)(to, GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), (GRAFT_X86(__m256i))(a))
-#define load_uint32x8(from, on) ((uint32x8)GRAFT_X86(_mm256_maskz_loadu_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), from))
-#define store_uint32x8(to, on, a) GRAFT_X86(_mm256_mask_storeu_epi32)(to, GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), (GRAFT_X86(__m256i))(a))
-#define choose_float32x8(on, a, b) ((float32x8)GRAFT_X86(_mm256_mask_blend_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), (GRAFT_X86(__m256i))(b), (GRAFT_X86(__m256i))(a)))
-#define load_float32x16(from, on) ((float32x16)GRAFT_X86(_mm512_maskz_loadu_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), from))
-#define store_float32x16(to, on, a) GRAFT_X86(_mm512_mask_storeu_epi32)(to, GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), (GRAFT_X86(__m512i))(a))
-#define load_int32x16(from, on) ((int32x16)GRAFT_X86(_mm512_maskz_loadu_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), from))
-#define store_int32x16(to, on, a) GRAFT_X86(_mm512_mask_storeu_epi32)(to, GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), (GRAFT_X86(__m512i))(a))
-#define load_uint32x16(from, on) ((uint32x16)GRAFT_X86(_mm512_maskz_loadu_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), from))
-#define store_uint32x16(to, on, a) GRAFT_X86(_mm512_mask_storeu_epi32)(to, GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), (GRAFT_X86(__m512i))(a))
-#define choose_float32x16(on, a, b) ((float32x16)GRAFT_X86(_mm512_mask_blend_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), (GRAFT_X86(__m512i))(b), (GRAFT_X86(__m512i))(a)))
+#define load_float32x4(from, on) \
+  ((float32x4)GRAFT_X86(_mm_maskz_loadu_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), from))
+#define store_float32x4(to, on, a) \
+  GRAFT_X86(_mm_mask_storeu_epi32)(to, GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), \
+      (GRAFT_X86(__m128i))(a))
+#define load_int32x4(from, on) \
+  ((int32x4)GRAFT_X86(_mm_maskz_loadu_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), from))
+#define store_int32x4(to, on, a) \
+  GRAFT_X86(_mm_mask_storeu_epi32)(to, GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), \
+      (GRAFT_X86(__m128i))(a))
+#define load_uint32x4(from, on) \
+  ((uint32x4)GRAFT_X86(_mm_maskz_loadu_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), from))
+#define store_uint32x4(to, on, a) \
+  GRAFT_X86(_mm_mask_storeu_epi32)(to, GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), \
+      (GRAFT_X86(__m128i))(a))
+#define choose_float32x4(on, a, b) \
+  ((float32x4)GRAFT_X86(_mm_mask_blend_epi32)(GRAFT_X86(_mm_movepi32_mask)((GRAFT_X86(__m128i))(on)), \
+      (GRAFT_X86(__m128i))(b), (GRAFT_X86(__m128i))(a)))
+#define load_float32x8(from, on) \
+  ((float32x8)GRAFT_X86(_mm256_maskz_loadu_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), from))
+#define store_float32x8(to, on, a) \
+  GRAFT_X86(_mm256_mask_storeu_epi32)(to, GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), \
+      (GRAFT_X86(__m256i))(a))
+#define load_int32x8(from, on) \
+  ((int32x8)GRAFT_X86(_mm256_maskz_loadu_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), from))
+#define store_int32x8(to, on, a) \
+  GRAFT_X86(_mm256_mask_storeu_epi32)(to, GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), \
+      (GRAFT_X86(__m256i))(a))
+#define load_uint32x8(from, on) \
+  ((uint32x8)GRAFT_X86(_mm256_maskz_loadu_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), from))
+#define store_uint32x8(to, on, a) \
+  GRAFT_X86(_mm256_mask_storeu_epi32)(to, GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), \
+      (GRAFT_X86(__m256i))(a))
+#define choose_float32x8(on, a, b) \
+  ((float32x8)GRAFT_X86(_mm256_mask_blend_epi32)(GRAFT_X86(_mm256_movepi32_mask)((GRAFT_X86(__m256i))(on)), \
+      (GRAFT_X86(__m256i))(b), (GRAFT_X86(__m256i))(a)))
+#define load_float32x16(from, on) \
+  ((float32x16)GRAFT_X86(_mm512_maskz_loadu_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), from))
+#define store_float32x16(to, on, a) \
+  GRAFT_X86(_mm512_mask_storeu_epi32)(to, GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), \
+      (GRAFT_X86(__m512i))(a))
+#define load_int32x16(from, on) \
+  ((int32x16)GRAFT_X86(_mm512_maskz_loadu_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), from))
+#define store_int32x16(to, on, a) \
+  GRAFT_X86(_mm512_mask_storeu_epi32)(to, GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), \
+      (GRAFT_X86(__m512i))(a))
+#define load_uint32x16(from, on) \
+  ((uint32x16)GRAFT_X86(_mm512_maskz_loadu_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), from))
+#define store_uint32x16(to, on, a) \
+  GRAFT_X86(_mm512_mask_storeu_epi32)(to, GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), \
+      (GRAFT_X86(__m512i))(a))
+#define choose_float32x16(on, a, b) \
+  ((float32x16)GRAFT_X86(_mm512_mask_blend_epi32)(GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))(on)), \
+      (GRAFT_X86(__m512i))(b), (GRAFT_X86(__m512i))(a)))
 #elif defined(__AVX2__)
-#define load_float32x4(from, on) ((float32x4)GRAFT_X86(_mm_maskload_epi32)((const int *)(from), (GRAFT_X86(__m128i))(on)))
-#define store_float32x4(to, on, a) GRAFT_X86(_mm_maskstore_epi32)((int *)(to), (GRAFT_X86(__m128i))(on), (GRAFT_X86(__m128i))(a))
+#define load_float32x4(from, on) \
+  ((float32x4)GRAFT_X86(_mm_maskload_epi32)((const int *)(from), (GRAFT_X86(__m128i))(on)))
+#define store_float32x4(to, on, a) \
+  GRAFT_X86(_mm_maskstore_epi32)((int *)(to), (GRAFT_X86(__m128i))(on), (GRAFT_X86(__m128i))(a))
 #define load_int32x4(from, on) ((int32x4)GRAFT_X86(_mm_maskload_epi32)((const int *)(from), (GRAFT_X86(__m128i))(on)))
-#define store_int32x4(to, on, a) GRAFT_X86(_mm_maskstore_epi32)((int *)(to), (GRAFT_X86(__m128i))(on), (GRAFT_X86(__m128i))(a))
+#define store_int32x4(to, on, a) \
+  GRAFT_X86(_mm_maskstore_epi32)((int *)(to), (GRAFT_X86(__m128i))(on), (GRAFT_X86(__m128i))(a))
 #define load_uint32x4(from, on) ((uint32x4)GRAFT_X86(_mm_maskload_epi32)((const int *)(from), (GRAFT_X86(__m128i))(on)))
-#define store_uint32x4(to, on, a) GRAFT_X86(_mm_maskstore_epi32)((int *)(to), (GRAFT_X86(__m128i))(on), (GRAFT_X86(__m128i))(a))
-#define load_float32x8(from, on) ((float32x8)GRAFT_X86(_mm256_maskload_epi32)((const int *)(from), (GRAFT_X86(__m256i))(on)))
-#define store_float32x8(to, on, a) GRAFT_X86(_mm256_maskstore_epi32)((int *)(to), (GRAFT_X86(__m256i))(on), (GRAFT_X86(__m256i))(a))
-#define load_int32x8(from, on) ((int32x8)GRAFT_X86(_mm256_maskload_epi32)((const int *)(from), (GRAFT_X86(__m256i))(on)))
-#define store_int32x8(to, on, a) GRAFT_X86(_mm256_maskstore_epi32)((int *)(to), (GRAFT_X86(__m256i))(on), (GRAFT_X86(__m256i))(a))
-#define load_uint32x8(from, on) ((uint32x8)GRAFT_X86(_mm256_maskload_epi32)((const int *)(from), (GRAFT_X86(__m256i))(on)))
-#define store_uint32x8(to, on, a) GRAFT_X86(_mm256_maskstore_epi32)((int *)(to), (GRAFT_X86(__m256i))(on), (GRAFT_X86(__m256i))(a))
+#define store_uint32x4(to, on, a) \
+  GRAFT_X86(_mm_maskstore_epi32)((int *)(to), (GRAFT_X86(__m128i))(on), (GRAFT_X86(__m128i))(a))
+#define load_float32x8(from, on) \
+  ((float32x8)GRAFT_X86(_mm256_maskload_epi32)((const int *)(from), (GRAFT_X86(__m256i))(on)))
+#define store_float32x8(to, on, a) \
+  GRAFT_X86(_mm256_maskstore_epi32)((int *)(to), (GRAFT_X86(__m256i))(on), (GRAFT_X86(__m256i))(a))
+#define load_int32x8(from, on) \
+  ((int32x8)GRAFT_X86(_mm256_maskload_epi32)((const int *)(from), (GRAFT_X86(__m256i))(on)))
+#define store_int32x8(to, on, a) \
+  GRAFT_X86(_mm256_maskstore_epi32)((int *)(to), (GRAFT_X86(__m256i))(on), (GRAFT_X86(__m256i))(a))
+#define load_uint32x8(from, on) \
+  ((uint32x8)GRAFT_X86(_mm256_maskload_epi32)((const int *)(from), (GRAFT_X86(__m256i))(on)))
+#define store_uint32x8(to, on, a) \
+  GRAFT_X86(_mm256_maskstore_epi32)((int *)(to), (GRAFT_X86(__m256i))(on), (GRAFT_X86(__m256i))(a))
 #endif
 #ifdef __AVX2__
 /* Of every second element, two vectors of which the wanted lanes are on; of others, a gather. */
@@ -528,7 +576,8 @@ GRAFT_VECTORS_OF(64)
 #define GRAFT_HIGH_8 4, 8, 5, 8, 6, 8, 7, 8
 #define GRAFT_EVEN_8 0, 2, 4, 6, 8, 10, 12, 14
 #define GRAFT_GATHER_8                                                                                                 \
-  GRAFT_X86(_mm256_mask_i32gather_epi32)(GRAFT_X86(_mm256_setzero_si256)(), (const int *)from, (GRAFT_X86(__m256i))to, (GRAFT_X86(__m256i))on, 4)
+  GRAFT_X86(_mm256_mask_i32gather_epi32)(GRAFT_X86(_mm256_setzero_si256)(), (const int *)from, \
+      (GRAFT_X86(__m256i))to, (GRAFT_X86(__m256i))on, 4)
 GRAFT_VECTOR_GATHER(int32, int32_t, 8, GRAFT_LOW_8, GRAFT_HIGH_8, GRAFT_EVEN_8, GRAFT_GATHER_8)
 GRAFT_VECTOR_GATHER(float32, float, 8, GRAFT_LOW_8, GRAFT_HIGH_8, GRAFT_EVEN_8, GRAFT_GATHER_8)
 #define step_int32x8(from, step, on) gather_int32x8(from, step, on)
@@ -539,7 +588,8 @@ GRAFT_VECTOR_GATHER(float32, float, 8, GRAFT_LOW_8, GRAFT_HIGH_8, GRAFT_EVEN_8, 
 #define GRAFT_HIGH_16 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16, 14, 16, 15, 16
 #define GRAFT_EVEN_16 GRAFT_EVEN_8, 16, 18, 20, 22, 24, 26, 28, 30
 #define GRAFT_GATHER_16                                                                                                \
-  GRAFT_X86(_mm512_mask_i32gather_epi32)(GRAFT_X86(_mm512_setzero_si512)(), GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))on), (GRAFT_X86(__m512i))to, from, 4)
+  GRAFT_X86(_mm512_mask_i32gather_epi32)(GRAFT_X86(_mm512_setzero_si512)(), \
+      GRAFT_X86(_mm512_movepi32_mask)((GRAFT_X86(__m512i))on), (GRAFT_X86(__m512i))to, from, 4)
 GRAFT_VECTOR_GATHER(int32, int32_t, 16, GRAFT_LOW_16, GRAFT_HIGH_16, GRAFT_EVEN_16, GRAFT_GATHER_16)
 GRAFT_VECTOR_GATHER(float32, float, 16, GRAFT_LOW_16, GRAFT_HIGH_16, GRAFT_EVEN_16, GRAFT_GATHER_16)
 #define step_int32x16(from, step, on) gather_int32x16(from, step, on)
@@ -555,12 +605,20 @@ GRAFT_VECTOR_DOT(4, 16, 8)
 GRAFT_VECTOR_DOT(8, 32, 16)
 GRAFT_VECTOR_DOT(16, 64, 32)
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-#define dot4_u8s8_x4(c, a, b) ((int32x4)GRAFT_X86(_mm_dpbusd_epi32)((GRAFT_X86(__m128i))(c), (GRAFT_X86(__m128i))(a), (GRAFT_X86(__m128i))(b)))
-#define dot4_u8s8_x8(c, a, b) ((int32x8)GRAFT_X86(_mm256_dpbusd_epi32)((GRAFT_X86(__m256i))(c), (GRAFT_X86(__m256i))(a), (GRAFT_X86(__m256i))(b)))
-#define dot4_u8s8_x16(c, a, b) ((int32x16)GRAFT_X86(_mm512_dpbusd_epi32)((GRAFT_X86(__m512i))(c), (GRAFT_X86(__m512i))(a), (GRAFT_X86(__m512i))(b)))
+#define dot4_u8s8_x4(c, a, b) \
+  ((int32x4)GRAFT_X86(_mm_dpbusd_epi32)((GRAFT_X86(__m128i))(c), (GRAFT_X86(__m128i))(a), (GRAFT_X86(__m128i))(b)))
+#define dot4_u8s8_x8(c, a, b) \
+  ((int32x8)GRAFT_X86(_mm256_dpbusd_epi32)((GRAFT_X86(__m256i))(c), (GRAFT_X86(__m256i))(a), (GRAFT_X86(__m256i))(b)))
+#define dot4_u8s8_x16(c, a, b) \
+  ((int32x16)GRAFT_X86(_mm512_dpbusd_epi32)((GRAFT_X86(__m512i))(c), (GRAFT_X86(__m512i))(a), \
+      (GRAFT_X86(__m512i))(b)))
 #elif defined(__AVXVNNI__)
-#define dot4_u8s8_x4(c, a, b) ((int32x4)GRAFT_X86(_mm_dpbusd_avx_epi32)((GRAFT_X86(__m128i))(c), (GRAFT_X86(__m128i))(a), (GRAFT_X86(__m128i))(b)))
-#define dot4_u8s8_x8(c, a, b) ((int32x8)GRAFT_X86(_mm256_dpbusd_avx_epi32)((GRAFT_X86(__m256i))(c), (GRAFT_X86(__m256i))(a), (GRAFT_X86(__m256i))(b)))
+#define dot4_u8s8_x4(c, a, b) \
+  ((int32x4)GRAFT_X86(_mm_dpbusd_avx_epi32)((GRAFT_X86(__m128i))(c), (GRAFT_X86(__m128i))(a), \
+      (GRAFT_X86(__m128i))(b)))
+#define dot4_u8s8_x8(c, a, b) \
+  ((int32x8)GRAFT_X86(_mm256_dpbusd_avx_epi32)((GRAFT_X86(__m256i))(c), (GRAFT_X86(__m256i))(a), \
+      (GRAFT_X86(__m256i))(b)))
 #endif
 #ifdef __AVX512BF16__
 #if defined(__clang__) || __GNUC__ > 14

@@ -38,6 +38,8 @@ typedef struct GraftModel {
   int32_t (*run_with)(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, const GraftRunOptions *options,
                       GraftError *error);
   void (*cancel)(GraftCancelToken *token);
+  int32_t (*input_index)(const GraftProgram *program, const char *name);
+  int32_t (*output_index)(const GraftProgram *program, const char *name);
 } GraftModel;
 
 /* The bytes of a table that ends before `run_with`. */
@@ -68,7 +70,9 @@ typedef const GraftModel *(*GraftModelEntry)(void);
   GRAFT_C void graft_model_##NAME##_free_output(DLTensor *output);                                                     \
   GRAFT_C int32_t graft_model_##NAME##_run_with(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,      \
                                                 const GraftRunOptions *options, GraftError *error);                    \
-  GRAFT_C void graft_model_##NAME##_cancel(GraftCancelToken *token);
+  GRAFT_C void graft_model_##NAME##_cancel(GraftCancelToken *token);                                                   \
+  GRAFT_C int32_t graft_model_##NAME##_input_index(const GraftProgram *program, const char *name);                     \
+  GRAFT_C int32_t graft_model_##NAME##_output_index(const GraftProgram *program, const char *name);
 
 #ifdef __cplusplus
 }

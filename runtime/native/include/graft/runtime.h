@@ -3,8 +3,8 @@
  * Two audiences share this header. Applications use the functions below "Programs". Modules (compiled regions) see
  * only GraftContext and its function table: native code that Graft emits has no external symbols.
  *
- * Every function that can fail returns GRAFT_OK (0) or an error code and leaves a text that graft_error_message()
- * (programs) or the caller's GraftError (context) holds. There is no global mutable state.
+ * Every function that can fail returns GRAFT_OK (0) or an error code, whose meaning graft_code_text() says, and leaves a
+ * text in the caller's GraftError. There is no global mutable state.
  */
 #ifndef GRAFT_RUNTIME_H
 #define GRAFT_RUNTIME_H
@@ -130,6 +130,9 @@ typedef struct GraftError {
   char message[1024];
 } GraftError;
 
+/* What an error code means, in a few words; never NULL. */
+const char *graft_code_text(int32_t code);
+
 typedef struct GraftLoadOptions {
   int32_t threads;                    /* 0: as many as the process may use */
   const GraftLoader *const *loaders;  /* besides the built-in kind "native" */
@@ -167,6 +170,10 @@ int32_t graft_program_output_count(const GraftProgram *program);
 GraftTensorInfo graft_program_input(const GraftProgram *program, int32_t index);
 GraftTensorInfo graft_program_output(const GraftProgram *program, int32_t index);
 
+/* Which input or output has a name; -1 where none has. */
+int32_t graft_program_input_index(const GraftProgram *program, const char *name);
+int32_t graft_program_output_index(const GraftProgram *program, const char *name);
+
 /* The symbols of the extents above: those that inputs bind, and those that are known after a run. */
 int32_t graft_program_symbol_count(const GraftProgram *program);
 GraftSymbolInfo graft_program_symbol(const GraftProgram *program, int32_t index);
@@ -175,8 +182,8 @@ GraftSymbolInfo graft_program_symbol(const GraftProgram *program, int32_t index)
  * outputs[i].data == NULL: the runtime allocates it (and the shape), where outputs[i].device says: in main memory, if
  * that is zero too; free it with graft_free_output, before the program is destroyed. Else it has the shape that follows
  * from those of the inputs. Inputs and outputs are in main memory, or on a device that the program computes on
- * (graft/device.h); what is done there is done when this returns. All are contiguous, but a growing cache and what it becomes may be the
- * first rows of one buffer (docs/runtime.md). */
+ * (graft/device.h); what is done there is done when this returns. All are contiguous, but a growing cache and what it
+ * becomes may be the first rows of one buffer (docs/runtime.md). */
 int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, GraftError *error);
 
 /* What other threads stop runs with. Zero at first, changed by graft_cancel alone; it stays where it is until the runs

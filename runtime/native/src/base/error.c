@@ -16,6 +16,21 @@ int32_t graft_set_error(GraftError *error, int32_t code, const char *format, ...
   return code;
 }
 
+const char *graft_code_text(int32_t code) {
+  static const char *const texts[] = {
+      [GRAFT_OK] = "done",
+      [GRAFT_ERROR_MEMORY] = "an allocation failed",
+      [GRAFT_ERROR_ARTIFACT] = "the artifact is damaged, hostile or of another version",
+      [GRAFT_ERROR_LOADER] = "there is no loader for a module, or it failed",
+      [GRAFT_ERROR_INPUT] = "an input has the wrong number, type, shape or device",
+      [GRAFT_ERROR_RUN] = "a compiled function failed",
+      [GRAFT_ERROR_SYSTEM] = "the operating system refused something",
+      [GRAFT_ERROR_CANCELLED] = "the run was cancelled",
+      [GRAFT_ERROR_DEADLINE] = "the run was not done in its time",
+  };
+  return code >= 0 && code < (int32_t)(sizeof texts / sizeof *texts) ? texts[code] : "an unknown error code";
+}
+
 void graft_append(char *text, size_t size, const char *format, ...) {
   size_t used = strlen(text);
   if (used + 1 < size) {

@@ -283,6 +283,23 @@ GraftTensorInfo graft_program_output(const GraftProgram *program, int32_t index)
   return tensor_info(program, list_of(program, 1), index);
 }
 
+static int32_t index_of(const GraftProgram *program, const IndexList *list, const char *name) {
+  for (int32_t i = 0; name && i < list->count; i++) {
+    if (!strcmp(program->manifest.procedures[0].tensors[list->items[i]].name, name)) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+int32_t graft_program_input_index(const GraftProgram *program, const char *name) {
+  return index_of(program, list_of(program, 0), name);
+}
+
+int32_t graft_program_output_index(const GraftProgram *program, const char *name) {
+  return index_of(program, list_of(program, 1), name);
+}
+
 int32_t graft_program_symbol_count(const GraftProgram *program) {
   return program->manifest.procedures[0].symbol_count;
 }

@@ -1,0 +1,129 @@
+"""The sign-off report of a C project: what a reviewer asks before it goes into a product, as JSON or HTML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from graft.errors import ArtifactError
+from graft.runtime.export.c_project import ExportedProject
+from graft.runtime.procedure import ProgramDescription, TensorSpec
+from graft.runtime.system.files import write
+
+DEVIATIONS = (
+    (
+        "union of two members",
+        "the bits of a float are read as an integer (bits_of_float32 and its like)",
+        "C11 6.5.2.3 defines it; memcpy would be a call of a library",
+    ),
+    (
+        "function-like macros",
+        "graft/kernel.h writes one function for each type by macros",
+        "C has no templates; every macro defines functions whose parameters have types",
+    ),
+    (
+        "static memory",
+        "<name>_run has an arena of its own",
+        "-D<NAME>_NO_ARENA leaves it out; <name>_run_in takes the caller's",
+    ),
+)
+"""What of the text reviewers ask about, where it is, and why it is so."""
+_TITLES = {
+    "memory": "Memory, in bytes", "stack": "The deepest calls", "kernels": "Kernels", "interface": "Interface",
+    "libraries": "Functions of libraries", "deviations": "Deviations",
+}  # fmt: skip
+
+
+def sign_off(description: ProgramDescription, project: ExportedProject) -> dict[str, Any]:
+    """Return the facts of a project, by section; raise ArtifactError where no compiler was asked."""
+    made = project.built
+    if made is None:
+        raise ArtifactError("a sign-off report needs a compiler; name one")
+    entry, name = description.procedures[0], project.name
+    nodes: dict[str, dict[str, None]] = {}
+    for procedure in description.procedures:
+        for call in procedure.calls:
+            if call.kind == "call":
+                nodes.setdefault(project.kernels.get((call.module, call.function), call.function), {}).update(
+                    dict.fromkeys(call.origin)
+                )
+    return {
+        "name": name,
+        "compiler": made.compiler,
+        "memory": {
+            "arena": project.arena_bytes, "stack": made.stack, "weights": project.weight_bytes,
+            "code": made.code_bytes, "ram": project.arena_bytes + made.stack,
+            "flash": project.weight_bytes + made.code_bytes,
+        },
+        "stack": [{"function": function, "frame": frame} for function, frame in made.path],
+        "kernels": [
+            {"function": one, "nodes": list(origin), "code": _of(made.code, one), "frame": _most(made.frames, one)}
+            for one, origin in nodes.items()
+        ],
+        "interface": [_tensor(entry.tensors[index]) for index in (*entry.inputs, *entry.outputs)],
+        "libraries": list(made.needs),
+        "deviations": [dict(zip(("what", "where", "why"), row, strict=True)) for row in DEVIATIONS],
+    }  # fmt: skip
+
+
+def _tensor(tensor: TensorSpec) -> dict[str, Any]:
+    shape = [str(extent) for extent in tensor.shape or ()]
+    return {"name": tensor.name, "role": tensor.storage, "type": tensor.dtype, "shape": shape}
+
+
+def _parts(sizes: Mapping[str, int], function: str) -> Iterator[int]:
+    return (size for one, size in sizes.items() if one == function or one.startswith(f"{function}_task"))
+
+
+def _of(sizes: Mapping[str, int], function: str) -> int:
+    return sum(_parts(sizes, function))
+
+
+def _most(sizes: Mapping[str, int], function: str) -> int:
+    return max(_parts(sizes, function), default=0)
+
+
+def write_sign_off(facts: Mapping[str, Any], path: Path) -> None:
+    """Write the facts as the name of a file says: .json or .html; raise GraftError where that fails."""
+    if path.suffix not in (".json", ".html"):
+        raise ArtifactError(f"'{path}' says neither .html nor .json; name the report so", path=str(path))
+    text = json.dumps(facts, indent=2) + "\n" if path.suffix == ".json" else page(facts)
+    write(path, text.encode(), "report")
+
+
+def page(facts: Mapping[str, Any]) -> str:
+    """Return the facts as HTML that needs nothing else."""
+    sections = "\n".join(f"<h2>{title}</h2>\n{_table(facts[key])}" for key, title in _TITLES.items())
+    title = f"{escape(facts['name'])}: sign-off report"
+    return f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+body{{font-family:sans-serif;margin:2em}}
+td,th{{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}}
+</style>
+<h1>{title}</h1>
+<p>Compiled by {escape(facts["compiler"])}</p>
+{sections}
+</html>
+"""
+
+
+def _table(rows: Mapping[str, Any] | Sequence[Any]) -> str:
+    if isinstance(rows, Mapping):
+        rows = [{"what": key, "bytes": value} for key, value in rows.items()]
+    if not rows:
+        return "<p>none</p>"
+    if not isinstance(rows[0], Mapping):
+        rows = [{"name": one} for one in rows]
+    head = "".join(f"<th>{escape(key)}</th>" for key in rows[0])
+    body = "\n".join(f"<tr>{''.join(f'<td>{escape(_cell(one))}</td>' for one in row.values())}</tr>" for row in rows)
+    return f"<table>\n<tr>{head}</tr>\n{body}\n</table>"
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

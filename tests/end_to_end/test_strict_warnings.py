@@ -1,0 +1,133 @@
+"""C projects under the strictest warnings of the compilers that are here, for every kind of target."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+import graft
+from benchmarks.zoo import NAMES, TINY
+from benchmarks.zoo import model as zoo_model
+from graft.compiler.api import compile_model
+from graft.compiler.request import Request
+from graft.plugins.c_source.backend import CBackend
+from graft.runtime.dtypes import numpy_dtype
+from graft.runtime.export.c_check import Recorded
+from graft.runtime.export.c_project import export_c_project
+from graft.runtime.procedure import ProgramDescription
+from tests.plugins.c_source.reduced_models import reduced
+from tests.runtime.export.test_c_control import CHOICE, GROWS, NESTED, SCAN, TEXT
+
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wcast-qual", "-Werror"]
+CORTEX_M = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
+RV32 = ["-march=rv32imafc", "-mabi=ilp32f", "-specs=picolibc.specs"]
+HOSTED = ("gcc", "gcc-11", "gcc-13", "clang", "clang-16", "clang-19")
+COMPILERS = (
+    *((compiler, "generic", ()) for compiler in HOSTED),
+    *((compiler, "x86-64-v4", ()) for compiler in HOSTED if compiler != "gcc-11"),  # vectors need GCC 12
+    ("gcc", "native", ()), ("clang", "native", ()), ("aarch64-linux-gnu-gcc", "armv8-a", ()),
+    ("arm-none-eabi-gcc", "thumbv7em", CORTEX_M), ("riscv64-unknown-elf-gcc", "generic", RV32),
+)  # fmt: skip
+"""Compilers, the target that they get the text of, and their flags for that."""
+TEXTS = {"choice": CHOICE, "nested": NESTED, "grows": GROWS,
+         "scan": SCAN.replace("float[6,4] back) {", "float[6,4] back) <int64[1] axis = {0}> {")}  # fmt: skip
+SAMPLE = ("digits", "nested", "scan")
+MODELS = ("int8_digits", "choice", "grows", *TINY, *(f"int8_{one}" for one in TINY), *NAMES)
+
+
+def network(name: str) -> ir.Model:
+    if name in TEXTS:
+        return graft.load(onnx.parser.parse_model(TEXT + TEXTS[name]))
+    if name.startswith("int8_"):
+        pytest.importorskip("onnxruntime")
+    return (reduced(name) if name in NAMES else zoo_model(name)).clone()
+
+
+def description(name: str, target: str, **options: bool) -> ProgramDescription:
+    dims = {"n": (1, 5)} if name in ("choice", "nested") else None
+    backend = CBackend(compiles=False, **options)
+    threads = 2 if target == "generic" and "digits" in name else 1
+    request = Request([backend], threads=threads, target=target, strict=True, dims=dims, memory="maximum")
+    return compile_model(network(name), request).description
+
+
+def written(name: str, target: str, folder: Path, **options: bool) -> Path:
+    """Write a project whose check compares with zeros."""
+    made = description(name, target, **options)
+    entry = made.procedures[0]
+
+    def zeros(index: int) -> np.ndarray:
+        tensor = entry.tensors[index]
+        return np.zeros([one if isinstance(one, int) else 2 for one in tensor.shape or ()], numpy_dtype(tensor.dtype))
+
+    recorded = Recorded(list(map(zeros, entry.inputs)), list(map(zeros, entry.outputs)))
+    profile = "bare-metal" if target == "thumbv7em" else "hosted"
+    export_c_project(made, folder, recorded, name=name.removeprefix("light_"), profile=profile)
+    return folder
+
+
+def compilers() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    return ((compiler, target, tuple(flags)) for compiler, target, flags in COMPILERS if shutil.which(compiler))
+
+
+def warnings_of(project: Path, compiler: str, flags: tuple[str, ...]) -> str:
+    """Return what a compiler says of a project, but for its weights, with the flags of its Makefile."""
+    needed = re.search(r"^NEEDED := (.*)$", (project / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert needed is not None
+    sources = [one for one in sorted(project.glob("*.c")) if not one.name.endswith("_weights.c")]
+    hosted = [one for one in sources if "-march=rv32" not in " ".join(flags) or "_threads" not in one.name]
+    command = [compiler, *STRICT, *needed[1].split(), *flags, f"-I{project}", "-fsyntax-only", *map(str, hosted)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600).stderr
+
+
+def check(name: str, folder: Path) -> None:
+    found = list(compilers())
+    if not found:
+        pytest.skip("no C compiler is installed")
+    for target in dict.fromkeys(target for _, target, _ in found):
+        project = written(name, target, folder / target)
+        for source in [*project.glob("*.[ch]"), *project.glob("graft/*.h")]:
+            lines = source.read_text(encoding="utf-8").split("\n")
+            wide = [line for line in lines if len(line) > 120 and not line.startswith("#error")]
+            assert not wide, (source, wide[:3])
+        for compiler, meant, flags in found:
+            if meant == target:
+                assert warnings_of(project, compiler, flags) == "", (name, compiler, target)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_no_compiler_warns_of_a_project(tmp_path: Path, name: str) -> None:
+    check(name, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_no_compiler_warns_of_any_model(tmp_path: Path, name: str) -> None:
+    check(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["digits", "nested"])
+def test_no_compiler_warns_where_indices_have_32_bits(tmp_path: Path, name: str) -> None:
+    project = written(name, "generic", tmp_path / "m", narrow_indices=True)
+    assert "int32_t" in (project / f"{name}_kernels.c").read_text(encoding="utf-8")
+    for compiler, target, flags in compilers():
+        if target == "generic":
+            assert warnings_of(project, compiler, flags) == "", compiler
+
+
+def test_an_optimising_compiler_finds_nothing_that_may_be_uninitialized(tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    for name in SAMPLE:
+        project = written(name, "generic", tmp_path / name)
+        command = ["make", "-s", "-C", project, "all", "CC=gcc", f"CFLAGS=-O2 {' '.join(STRICT)}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,98 @@
+"""The sign-off report: its numbers add up and are those of the project, in JSON and in HTML."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from graft.cli.main import main
+from graft.errors import ArtifactError
+from graft.report.sign_off import page, sign_off, write_sign_off
+from graft.runtime.export.c_project import ExportedProject
+from graft.runtime.procedure import ProgramDescription
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+
+
+class Cells(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data.strip())
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Export the digits model into a folder, and return the exit status and what was said."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+
+    def export(*more: object, compiler: str = "gcc -Os") -> str:
+        given = ["export", DIGITS, "-o", tmp_path / "m", "--name", "m", "--target", "generic", "--compiler", compiler]
+        with pytest.raises(SystemExit) as caught:
+            main([str(one) for one in (*given, *more)])
+        printed = capsys.readouterr()
+        return f"{caught.value.code or 0} {printed.out}{printed.err}"
+
+    return export
+
+
+def test_numbers_are_those_of_the_project_and_add_up(tmp_path: Path, run: Run) -> None:
+    said = run("--report", tmp_path / "m.json")
+    facts = json.loads((tmp_path / "m.json").read_text())
+    memory, header = facts["memory"], (tmp_path / "m" / "m.h").read_text()
+    for macro, key in (("ARENA", "arena"), ("WEIGHT", "weights"), ("STACK", "stack")):
+        assert f"#define M_{macro}_BYTES {memory[key]}" in header
+    assert f"code {memory['code']} bytes, stack at most {memory['stack']} bytes" in said
+    assert memory["ram"] == memory["arena"] + memory["stack"]
+    assert memory["flash"] == memory["weights"] + memory["code"]
+    assert sum(one["frame"] for one in facts["stack"]) == memory["stack"] and facts["stack"][0]["function"] == "m_run"
+    assert {node for kernel in facts["kernels"] for node in kernel["nodes"]} >= {"conv_0", "relu_2", "logits"}
+    assert 0 < sum(kernel["code"] for kernel in facts["kernels"]) <= memory["code"]
+    assert [(one["role"], one["shape"]) for one in facts["interface"]] == [
+        ("input", ["1", "1", "8", "8"]), ("output", ["1", "10"])
+    ]  # fmt: skip
+    assert set(facts["libraries"]) <= {"memcpy", "memset", "memmove"}
+
+
+def test_a_page_has_every_fact(tmp_path: Path, run: Run) -> None:
+    run("--report", tmp_path / "m.html")
+    cells = Cells()
+    cells.feed((tmp_path / "m.html").read_text())
+    assert {"m_run", "Kernels", "conv_0, relu_2", "static memory"} <= {*cells.texts}
+    assert any(one.startswith("Compiled by gcc") and "-Os" in one for one in cells.texts)
+    facts = {"name": "<b>", "compiler": "&", "memory": {}, "stack": [], "kernels": [], "interface": [],
+             "libraries": ["memcpy"], "deviations": []}  # fmt: skip
+    assert "<b>" not in page(facts) and "<p>none</p>" in page(facts) and "<td>memcpy</td>" in page(facts)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("--stack", "the stack needs at most "), ("--flash", "weights (190120 bytes) and code ("),
+     ("--ram", "the arena has 12288 bytes")],
+)  # fmt: skip
+def test_a_budget_that_does_not_do_fails_with_what_to_change(tmp_path: Path, option: str, said: str, run: Run) -> None:
+    refused = run(option, 100)
+    assert refused.startswith(f"1 graft: {said}") and ": " in refused and not (tmp_path / "m").exists()
+    assert any(change in refused for change in ("compile with -Os", "quantise the model", "make the model smaller"))
+    assert run(option, 1000000).startswith("0 ")
+
+
+def test_what_cannot_be_reported_is_refused(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(ArtifactError, match=r"^a sign-off report needs a compiler; name one$"):
+        sign_off(ProgramDescription((), (), {}), ExportedProject(tmp_path, 0, "m", 0, 0))
+    with pytest.raises(ArtifactError, match=r"says neither \.html nor \.json; name the report so$"):
+        write_sign_off({}, tmp_path / "m.txt")
+    if shutil.which("clang"):
+        assert "does not say the frames of functions" in run(compiler="clang")
+    assert "the C compiler 'no-such-cc' cannot be run" in run(compiler="no-such-cc")

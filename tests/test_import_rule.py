@@ -17,6 +17,7 @@ ORDER = (
     "partition",
     "plugins",
     "compiler",
+    "quantization",
     "measure",
     "report",
     "testkit",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from graft.plugins.options.declared import option
     from graft.plugins.supports import supports
     from graft.plugins.tensor_ir_backend import TensorIrBackend
+    from graft.quantization.api import quantize
     from graft.runtime._native import CancelToken
     from graft.runtime.isolation.options import Isolation
     from graft.runtime.procedure import Module
@@ -69,6 +70,7 @@ __all__ = [
     "load",
     "option",
     "plan",
+    "quantize",
     "supports",
     "sweep",
     "verify",
@@ -103,6 +105,7 @@ _HOMES = {
     "load": "graft.core.importer.load",
     "option": "graft.plugins.options.declared",
     "plan": "graft.compiler.api",
+    "quantize": "graft.quantization.api",
     "supports": "graft.plugins.supports",
     "sweep": "graft.measure.format_sweep",
     "verify": "graft.measure.verification",
@@ -112,9 +115,10 @@ _REGISTRIES = {
     "load": ("graft.core.operators.definition.table", "OPERATORS"),
 }
 """What plugins add to, by the name that needs it."""
-_FOLDERS = frozenset(
-    {"compiler", "core", "datatypes", "measure", "partition", "patterns", "plugins", "report", "runtime", "testkit"}
-)
+_FOLDERS = frozenset({
+    "compiler", "core", "datatypes", "measure", "partition", "patterns", "plugins", "quantization", "report", "runtime",
+    "testkit",
+})  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

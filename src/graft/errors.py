@@ -112,5 +112,13 @@ class DatatypeError(GraftError):
     """A custom datatype, or a lowering of it, is missing or wrong."""
 
 
+class RecipeError(GraftError):
+    """A recipe of quantisation, or the data for it, is missing or wrong; ``field`` names what of it."""
+
+
 class VerifyError(GraftError):
     """A compiled program differs from its reference by more than the tolerance."""
+
+
+class AccuracyError(VerifyError):
+    """No quantised model is within the bound on its metric; ``model`` is the best that was found."""

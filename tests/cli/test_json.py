@@ -17,7 +17,8 @@ CALLS = (
     "inspect ARTIFACT --disassemble", "inspect MODEL --stage normalized", "profile MODEL --runs 1",
     "profile ARTIFACT -o trace.json --runs 1",
     "report MODEL -o report.html", "report ARTIFACT -o report.html", "datatypes list",
-    "datatypes convert MODEL --type posit16 -o p.onnx", "datatypes sweep MODEL --types posit8", "cache", "cache info",
+    "datatypes convert MODEL --type posit16 -o p.onnx", "datatypes sweep MODEL --types posit8",
+    "quantize MODEL --recipe int8-weights -o q.onnx", "verify MODEL --original MODEL", "cache", "cache info",
     "cache tuned", "cache clear --what all", "export MODEL -o project", "device MODEL",
     "keys new mine", "keys list --keys KEYS", "sign ARTIFACT --key KEY", "verify-signature SIGNED --keys KEYS",
     "plugin disable xnnpack", "plugin enable onednn",
@@ -29,7 +30,7 @@ FAILURES = (
     "compile none.onnx -o x", "compile MODEL -o /dev/null/x", "run MODEL --input z=[1]", "run ARTIFACT -b llvm",
     "verify MODEL --model MODEL", "bench ARTIFACT --compare onnxruntime", "inspect none", "profile MODEL --input x=1",
     "report MODEL -o /dev/null/x", "datatypes convert MODEL --type none -o p.onnx",
-    "datatypes sweep MODEL --types none",
+    "datatypes sweep MODEL --types none", "quantize MODEL -o q.onnx", "verify ARTIFACT --original MODEL",
     "cache nonsense",
 )  # fmt: skip
 

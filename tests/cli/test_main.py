@@ -20,6 +20,7 @@ VERBS = [
         "export",
         "device",
         "datatypes",
+        "quantize",
         "cache",
         "plugin",
         "sign",

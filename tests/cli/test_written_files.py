@@ -24,8 +24,13 @@ WRITERS = [
     ("profile", "-o"),
     ("datatypes convert", "-o"),
     ("datatypes sweep", "--html"),
+    ("quantize", "-o"),
 ]
-MORE = {"datatypes convert": ("--type", "posit16"), "datatypes sweep": ("--types", "posit16")}
+MORE = {
+    "datatypes convert": ("--type", "posit16"),
+    "datatypes sweep": ("--types", "posit16"),
+    "quantize": ("--recipe", "int8-weights"),
+}
 
 
 def arguments(verb: str, model: Path) -> list[object]:

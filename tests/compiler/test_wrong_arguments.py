@@ -15,6 +15,7 @@ import pytest
 import graft
 import graft.datatypes
 import graft.onnx_backend
+import graft.quantization
 import graft.runtime
 import graft.testkit
 from graft.datatypes.registry import DatatypeRegistry
@@ -75,6 +76,12 @@ def public(place: Path) -> dict[str, Public]:
         "bench": Public(graft.bench, {"model": MODEL, "seconds": 0.001, "warmup": 0.0, **number}),
         "verify": Public(graft.verify, {"model": MODEL, **number}),
         "bisect": Public(graft.bisect, {"model": MODEL, **number}),
+        "quantize": Public(graft.quantize, {"model": MODEL, "recipe": "int8", "data": {"x": X}, "threads": 1}),
+        "quantization.compare": Public(
+            graft.quantization.compare, {"original": MODEL, "quantized": MODEL, "data": {"x": X}, "threads": 1}
+        ),
+        "quantization.recipe_of": Public(graft.quantization.recipe_of, {"given": "int8"}),
+        "quantization.notes_of": Public(graft.quantization.notes_of, {"model": graft.load(MODEL)}),
         "sweep": Public(graft.sweep, {"model": MODEL, "types": ["posit8"], "threads": 1}),
         "explain": Public(graft.explain, {"model": MODEL, "node": plan.placements[0].node, "backends": "llvm"}),
         "supports": Public(graft.supports, {}),
@@ -126,7 +133,8 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
 
 
 NAMES = (
-    "load", "plan", "compile", "bench", "export_wasm", "verify", "bisect", "sweep", "explain", "supports", "option",
+    "load", "plan", "compile", "bench", "export_wasm", "verify", "bisect", "sweep", "quantize", "quantization.compare",
+    "quantization.notes_of", "quantization.recipe_of", "explain", "supports", "option",
     "Policy", "TuneOptions", "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why",
     "Plan.with_precision",
     "Plan.__getitem__", "onnx_backend.prepare", "onnx_backend.run_model", "onnx_backend.run_node",
@@ -181,6 +189,12 @@ def test_every_public_function_is_in_the_table(functions: dict[str, Public]) -> 
         f"datatypes.{name}" for name in graft.datatypes.__all__ if inspect.isroutine(getattr(graft.datatypes, name))
     }
     assert of_datatypes <= set(NAMES)
+    of_quantization = {
+        f"quantization.{name}"
+        for name in graft.quantization.__all__
+        if name != "quantize" and inspect.isfunction(getattr(graft.quantization, name))
+    }
+    assert of_quantization <= set(NAMES)
     methods = {f"Program.{name}" for name, _ in inspect.getmembers(graft.Program, inspect.isroutine) if name[0] != "_"}
     assert methods <= set(NAMES)
 

@@ -12,7 +12,7 @@ import graft
 from tests.docs.blocks import ROOT
 
 DOCS = ROOT / "docs"
-MODULES = ("graft", "graft.datatypes", "graft.patterns", "graft.runtime", "graft.testkit")
+MODULES = ("graft", "graft.datatypes", "graft.patterns", "graft.quantization", "graft.runtime", "graft.testkit")
 
 
 def build(source: Path, output: Path) -> subprocess.CompletedProcess[str]:

@@ -64,6 +64,10 @@ class Trait(Enum):
     """The output is all inputs, one behind the other along the attribute ``axis``."""
     SELECTING = auto()
     """Floats of the outputs are among those of the inputs, but for sign, fraction or 0 and 1: none is rounded."""
+    QUANTIZABLE = auto()
+    """Its float inputs may be quantised: it sums them, or products of them, so their scales are factors of sums."""
+    HOMOGENEOUS = auto()
+    """A positive factor of a channel of the first input is one of the same channel of the output (Relu, MaxPool)."""
     SHAPE_ONLY = auto()
     """Reads only the shape of its input (Shape, Size)."""
     EXPANDED = auto()

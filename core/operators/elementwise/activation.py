@@ -12,8 +12,8 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import per_output
-from graft.core.operators.definition.table import LowerFunction, Lowering
-from graft.core.operators.elementwise.arithmetic import SELECTING, define_unary, unary
+from graft.core.operators.definition.table import LowerFunction, Lowering, Trait
+from graft.core.operators.elementwise.arithmetic import ELEMENTWISE, SELECTING, define_unary, unary
 from graft.core.operators.elementwise.contents import rectified
 from graft.core.tensor_ir.ir import Expression, Stage
 
@@ -119,10 +119,13 @@ def _lower(rule: Rule) -> LowerFunction:
     return lower
 
 
-define_unary("Relu", lower=unary(relu), cost=per_output(1), traits=SELECTING, contents=rectified)
+define_unary("Relu", lower=unary(relu), cost=per_output(1), traits=SELECTING | {Trait.HOMOGENEOUS}, contents=rectified)
 define_unary("Sigmoid", lower=unary(sigmoid), cost=per_output(10))
 define_unary("Tanh", lower=unary(lambda x: b.intrinsic("tanh", x)), cost=per_output(10))
-define_unary("LeakyRelu", lower=_lower(lambda node: leaky_relu(node.attribute("alpha", 0.01))), cost=per_output(2))
+define_unary(
+    "LeakyRelu", lower=_lower(lambda node: leaky_relu(node.attribute("alpha", 0.01))), cost=per_output(2),
+    traits=ELEMENTWISE | {Trait.HOMOGENEOUS},
+)  # fmt: skip
 define_unary("Elu", lower=_lower(lambda node: elu(node.attribute("alpha", 1.0))), cost=per_output(10))
 define_unary("Selu", lower=_lower(_selu), cost=per_output(10))
 define_unary("Celu", lower=_lower(_celu), cost=per_output(10))

@@ -199,7 +199,7 @@ def _is_positive(operand: np.ndarray) -> bool:
 define_broadcasting(
     "Add",
     lower=binary(b.add),
-    traits=ASSOCIATIVE,
+    traits=ASSOCIATIVE | {Trait.QUANTIZABLE},
     contents=shape_rules.each(extents.add),
     identity=_neutral(0, _is_integer),
 )

@@ -23,6 +23,7 @@ from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 
 CONVOLUTION = frozenset({Trait.CONVOLUTION})
+QUANTIZABLE = frozenset({Trait.QUANTIZABLE})
 Indices = Sequence[Expression]
 Weight = Callable[[Indices], Expression]
 Pixel = Callable[[Indices, Indices], Expression]
@@ -111,8 +112,8 @@ def _windows_demand(weight: int, *bias: int) -> demand.Demand:
 
 
 define(
-    "Conv", CONVOLUTION, _lower_conv, _conv_cost(1), varies=_convolution_varies, demands=_windows_demand(1, 2),
-    shapes=shapes.convolution(), bounds=shapes.convolution_bounds(),
+    "Conv", CONVOLUTION | QUANTIZABLE, _lower_conv, _conv_cost(1), varies=_convolution_varies,
+    demands=_windows_demand(1, 2), shapes=shapes.convolution(), bounds=shapes.convolution_bounds(),
     attributes=(*checks.WINDOWS, checks.groups()), asked_when_loaded=True,
     channels_of_weights=lambda node: 0,
 )  # fmt: skip
@@ -257,7 +258,7 @@ def _transposed_demands(node: NodeView) -> Iterator[Equation]:
 
 TRANSPOSED = frozenset({Trait.REDUCTION})
 define(
-    "ConvTranspose", TRANSPOSED, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies,
+    "ConvTranspose", TRANSPOSED | QUANTIZABLE, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies,
     demands=_transposed_demands, shapes=shapes.transposed_convolution,
     attributes=(*checks.WINDOWS, checks.groups(transposed=True)), asked_when_loaded=True,
     channels_of_weights=lambda node: 1,

@@ -21,6 +21,7 @@ from graft.core.tensor_ir.ir import BinaryOperator, Buffer, Expression, Stage
 
 POOLING = frozenset({Trait.POOLING})
 REDUCTION = frozenset({Trait.REDUCTION})
+QUANTIZABLE = frozenset({Trait.QUANTIZABLE, Trait.HOMOGENEOUS})
 Indices = Sequence[Expression]
 
 
@@ -125,10 +126,10 @@ _pool = partial(
     attributes=WINDOWS,
 )  # fmt: skip
 _pool(
-    "MaxPool", traits=POOLING | {Trait.SELECTING}, lower=_lower_max_pool,
+    "MaxPool", traits=POOLING | {Trait.SELECTING, Trait.HOMOGENEOUS}, lower=_lower_max_pool,
     attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)),
 )  # fmt: skip
-_pool("AveragePool", lower=_lower_average_pool)
+_pool("AveragePool", traits=POOLING | QUANTIZABLE, lower=_lower_average_pool)
 _pool("LpPool", lower=_lower_lp_pool, attributes=(*WINDOWS, check.at_least(1, "p")))
 
 # ---- Over all positions -------------------------------------------------------------------------------------------
@@ -160,6 +161,6 @@ _NORM = _lower_global(
     "add", lambda node: _powered(node.attribute("p", 2)), lambda node, count: _rooted(node.attribute("p", 2))
 )
 _global = partial(define, traits=REDUCTION, cost=per_input(1), varies=anything, shapes=shapes.global_pool)
-_global("GlobalAveragePool", lower=_MEAN)
-_global("GlobalMaxPool", lower=_MAX)
+_global("GlobalAveragePool", lower=_MEAN, traits=REDUCTION | QUANTIZABLE)
+_global("GlobalMaxPool", lower=_MAX, traits=REDUCTION | {Trait.HOMOGENEOUS})
 _global("GlobalLpPool", lower=_NORM, cost=per_input(2), attributes=(check.at_least(1, "p"),))

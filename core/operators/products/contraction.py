@@ -27,6 +27,7 @@ from graft.core.types import is_custom
 from graft.runtime.extents import Agreement
 
 CONTRACTION = frozenset({Trait.CONTRACTION})
+QUANTIZABLE = CONTRACTION | {Trait.QUANTIZABLE}
 Indices = Sequence[Expression]
 Element = Callable[[Indices], Expression]
 
@@ -91,7 +92,7 @@ def _inner(first: int, second: int) -> Demand:
 
 MATRICES = _inner(0, 1)
 define(
-    "MatMul", CONTRACTION, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul,
+    "MatMul", QUANTIZABLE, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul,
     channels_of_weights=lambda node: -1,
 )  # fmt: skip
 
@@ -149,7 +150,7 @@ def _accept_gemm(node: NodeView) -> Reject | None:
 
 
 define(
-    "Gemm", CONTRACTION, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
+    "Gemm", QUANTIZABLE, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
     shapes=shapes.gemm, asked_when_loaded=True,
     channels_of_weights=lambda node: 0 if node.attribute("transB", 0) else 1,
 )  # fmt: skip

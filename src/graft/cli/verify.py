@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,15 @@ if TYPE_CHECKING:
 @click.command("verify")
 @click.argument("file", type=MODEL)
 @click.option("--model", type=MODEL, help="The model that the artifact FILE was compiled from.")
+@click.option("--original", type=MODEL, help="The float model that FILE is quantised from: compare layer by layer.")
+@click.option(
+    "--data", type=click.Path(exists=True, path_type=Path), metavar="FILE.npz|DIR",
+    help="With --original: what to run on, as for graft quantize; else random.",
+)  # fmt: skip
+@click.option(
+    "--snr", type=float, default=20.0, show_default=True, metavar="DB",
+    help="With --original: the least signal-to-noise ratio of an output.",
+)  # fmt: skip
 @click.option("--per-region", is_flag=True, help="Check every region too, by itself and inside the program.")
 @comparison_options
 @backend_options
@@ -51,6 +61,9 @@ def command(
     state: State,
     file: Path,
     model: Path | None,
+    original: Path | None,
+    data: Path | None,
+    snr: float,
     against: str,
     per_region: bool,
     rtol: float,
@@ -61,6 +74,8 @@ def command(
     """Compare FILE, an artifact or a model, with a reference; exit 4 where it differs by more than the tolerance."""
     import graft
 
+    if original is not None:
+        return _against_floats(state, file, original, data, snr)
     program = None
     if is_artifact(file):
         if model is None:
@@ -96,14 +111,38 @@ def command(
         rows = [{"dims": one, **report.to_json()} for one, report in zip(bindings, reports, strict=True)]
         print_json(reports[0].to_json() if len(reports) == 1 else {"ok": ok, "bindings": rows})
     else:
-        for binding, report in zip(bindings, reports, strict=True):
-            if len(reports) > 1:
-                click.echo(" ".join(f"{name}={value}" for name, value in binding.items()))
-            _print_report(report)
+        _print_reports(bindings, reports)
         verdict = "agrees with" if ok else "differs from"
         click.echo(f"{file} {verdict} {against} (rtol {rtol:g}, atol {atol:g})")
         for report in reports:
             _print_fault(report)
+    return ExitCode.OK if ok else ExitCode.ACCURACY
+
+
+def _print_reports(bindings: Sequence[Mapping[str, int]], reports: Sequence[VerifyReport]) -> None:
+    for binding, report in zip(bindings, reports, strict=True):
+        if len(reports) > 1:
+            click.echo(" ".join(f"{name}={value}" for name, value in binding.items()))
+        _print_report(report)
+
+
+def _against_floats(state: State, file: Path, original: Path, data: Path | None, least: float) -> int:
+    """Compare a quantised model with its float model; exit 4 where an output has less signal than wanted."""
+    from graft.cli.quantize import print_comparison
+    from graft.quantization import compare
+
+    if is_artifact(file):
+        raise click.UsageError(f"'{file}' is an artifact: --original goes with a quantised model")
+    report = compare(
+        original, file, data, shapes=dict(state.shapes), threads=state.threads, manager=state.manager()
+    )  # fmt: skip
+    ok = report.snr_db >= least
+    if state.json:
+        print_json({**report.to_json(), "ok": ok})
+    else:
+        print_comparison(report)
+        verdict = "keeps" if ok else "loses"
+        click.echo(f"{file} {verdict} the signal of {original}: {report.snr_db:.1f} dB, at least {least:g} wanted")
     return ExitCode.OK if ok else ExitCode.ACCURACY
 
 

@@ -1,0 +1,142 @@
+"""Quantised networks, beside those of ONNX Runtime's quantiser on the same data: `python -m benchmarks.quantization`.
+
+Every model is run by ONNX Runtime, so that nothing but the quantisation differs. ``--time`` instead measures how long
+ResNet-50 takes with 100 images of 224 x 224.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+import graft
+from benchmarks import zoo
+from examples.digits.data import load_split
+from examples.quantization import shapes
+from graft.core.shapes.sample_inputs import sample_inputs
+from graft.quantization.preparation import in_floats
+
+CALIBRATION, HELD_OUT = 200, 10000
+RECIPES = ("int8", "int8-channel", "int8-weights", "int4-weights", "float8")
+PEERS = {
+    "ort int8": {}, "ort int8, channels": {"per_channel": True},
+    "ort int8, channels, percentile": {"per_channel": True, "method": "Percentile"},
+    "ort int8, channels, entropy": {"per_channel": True, "method": "Entropy"},
+}  # fmt: skip
+"""ONNX Runtime's quantiser by its options."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model with images to calibrate it, and images with labels that it has not seen."""
+
+    name: str
+    model: ir.Model
+    images: np.ndarray
+    held_out: np.ndarray
+    labels: np.ndarray
+
+
+def tasks() -> Iterator[Task]:
+    """Yield the three networks with their data."""
+    train, held_out, _, labels = load_split()
+    yield Task("digits", in_floats(zoo.path_of("digits")), train[:CALIBRATION], held_out, labels)
+    held_out, labels = shapes.images(HELD_OUT, 0)
+    for name, path in shapes.MODELS.items():
+        yield Task(name, in_floats(path), shapes.images(CALIBRATION, 1)[0], held_out, labels)
+
+
+def main() -> None:
+    """Print accuracy and signal-to-noise ratio of every model by every recipe and peer."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--time", action="store_true", help="Measure how long ResNet-50 takes.")
+    if parser.parse_args().time:
+        return print(f"ResNet-50, 100 images: {seconds_of_resnet50():.1f} s")
+    print(f"{'model':10} {'recipe':32} {'accuracy':>8} {'lost':>7} {'same':>7} {'SNR dB':>7}")
+    for task in tasks():
+        exact = outputs(ir.to_proto(task.model), task.held_out)
+        base = accuracy(exact, task.labels)
+        print(f"{task.name:10} {'float32':32} {base:8.4f}")
+        for name, model in quantized(task):
+            found = outputs(model, task.held_out)
+            snr = 10 * np.log10(np.sum(exact**2) / np.sum((found - exact) ** 2))
+            right, same = accuracy(found, task.labels), accuracy(found, exact.argmax(axis=1))
+            print(
+                f"{task.name:10} {name:32} {right:8.4f} {100 * (base - right):7.2f} {same:7.4f} {snr:7.1f}", flush=True
+            )
+    return None
+
+
+def quantized(task: Task) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Yield the model quantised by every recipe, and by ONNX Runtime."""
+    name = task.model.graph.inputs[0].name
+    for recipe in RECIPES:
+        yield recipe, ir.to_proto(graft.quantize(task.model, recipe, {name: task.images}))
+    for peer, options in PEERS.items():
+        yield peer, by_onnxruntime(ir.to_proto(task.model), name or "", task.images, **options)
+
+
+def outputs(model: onnx.ModelProto, images: np.ndarray) -> np.ndarray:
+    """Return the outputs of ONNX Runtime, image by image."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 3, 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    name = session.get_inputs()[0].name
+    return np.concatenate([session.run(None, {name: images[row : row + 1]})[0] for row in range(len(images))])
+
+
+def accuracy(found: np.ndarray, labels: np.ndarray) -> float:
+    """Return the share of labels that the largest output names."""
+    return float(np.mean(found.argmax(axis=1) == labels))
+
+
+def by_onnxruntime(
+    model: onnx.ModelProto, name: str, images: np.ndarray, *, per_channel: bool = False, method: str = "MinMax"
+) -> onnx.ModelProto:
+    """Return a model in QDQ form by ONNX Runtime's quantiser, activations and weights of int8."""
+    from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
+
+    class Reader:
+        """What ONNX Runtime calls a calibration data reader."""
+
+        def __init__(self) -> None:
+            self._rows = iter(range(len(images)))
+
+        def get_next(self) -> Mapping[str, np.ndarray] | None:
+            row = next(self._rows, None)
+            return None if row is None else {name: images[row : row + 1]}
+
+    with TemporaryDirectory() as folder:
+        before, after = Path(folder) / "float.onnx", Path(folder) / "quantized.onnx"
+        onnx.save(model, before)
+        with redirect_stdout(StringIO()):  # it prints what it does
+            quantize_static(
+                before, after, Reader(), per_channel=per_channel, activation_type=QuantType.QInt8,
+                weight_type=QuantType.QInt8, calibrate_method=getattr(CalibrationMethod, method),
+            )  # fmt: skip
+        return onnx.load(after)
+
+
+def seconds_of_resnet50(images: int = 100) -> float:
+    """Return the time to quantise ResNet-50 with so many images, compilation included."""
+    model = zoo.model("light_resnet50")
+    data = [sample_inputs(model, seed) for seed in range(images)]
+    began = time.perf_counter()
+    graft.quantize(model, "int8-channel", data)
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Quantisation: a float model to a QDQ model, by a recipe and data; errors of each layer. Names load on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graft.quantization.api import notes_of, quantize
+    from graft.quantization.comparison import Comparison, compare
+    from graft.quantization.recipe import NAMED, Recipe, Scaling, recipe_of
+
+__all__ = ["NAMED", "Comparison", "Recipe", "Scaling", "compare", "notes_of", "quantize", "recipe_of"]
+
+_HOMES = {
+    "Comparison": "comparison", "compare": "comparison", "notes_of": "api", "quantize": "api",
+    "NAMED": "recipe", "Recipe": "recipe", "Scaling": "recipe", "recipe_of": "recipe",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'graft.quantization' has no attribute '{name}'; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"graft.quantization.{_HOMES[name]}"), name)

@@ -1,0 +1,172 @@
+"""Comparison: a quantised model beside the float model that it came from, layer by layer, on data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.core.importer.load import load
+from graft.core.importer.source import SOURCE, Source
+from graft.core.rewriting.node_rewrite import constant_of, is_operator
+from graft.core.shapes.sample_inputs import sample_inputs
+from graft.datatypes.study import Errors, LayerRow
+from graft.errors import RecipeError
+from graft.plugins.registry.manager import MANAGER
+from graft.quantization.data import Batches, Given
+from graft.quantization.grids import GRIDS
+from graft.quantization.metrics import Metric, Scores
+from graft.quantization.observation import Running
+from graft.quantization.preparation import MOVED, in_floats
+from graft.quantization.sites import X, hands_on
+from graft.runtime.arguments import FUNCTION, SHAPES, WHOLE, optional, takes
+
+if TYPE_CHECKING:
+    from graft.plugins.registry.manager import PluginManager
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Errors of a quantised model against its float model.
+
+    A row of ``layers`` is a node with quantised inputs: the error of its result inside the model; of its first input
+    how many elements saturated (the range of the codes ends before them) and how many underflowed (became 0). Layers
+    between which factors were moved have other results by intent and are no rows. ``metric`` and ``float_metric`` are
+    None without labels and without a metric.
+    """
+
+    layers: tuple[LayerRow, ...]
+    outputs: tuple[LayerRow, ...]
+    float_metric: float | None
+    metric: float | None
+    batches: int
+
+    @property
+    def snr_db(self) -> float:
+        """The least signal-to-noise ratio of an output."""
+        return min(row.snr_db for row in self.outputs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON data."""
+        return {**asdict(self), "snr_db": self.snr_db}
+
+
+@takes(
+    original=SOURCE, quantized=SOURCE, metric=optional(FUNCTION), shapes=optional(SHAPES), threads=optional(WHOLE),
+    manager=optional(MANAGER),
+)  # fmt: skip
+def compare(
+    original: Source,
+    quantized: Source,
+    data: Given | None = None,
+    *,
+    metric: Metric | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    manager: PluginManager | None = None,
+) -> Comparison:
+    """Run a float model and a quantised one on data (seeded random inputs without) and compare layers and outputs.
+
+    ``data`` are as for `graft.quantize`; ``metric`` gets the outputs of all rows by name and the labels, None if there
+    are none, and gives a number, the larger the better. Raises RecipeError if the models have different outputs.
+    """
+    floats, codes = in_floats(original, shapes), load(quantized, shapes=shapes)
+    outputs = [value.name or "" for value in floats.graph.outputs]
+    if outputs != [value.name for value in codes.graph.outputs]:
+        other = ", ".join(value.name or "" for value in codes.graph.outputs)
+        raise RecipeError(f"the models have different outputs: {', '.join(outputs)} and {other}")
+    layers = _layers(floats, codes)
+    running = Running(threads, manager)
+    run_floats = running.runner(floats, [layer.float_name for layer in layers])
+    run_codes = running.runner(codes, [name for layer in layers for name in layer.code_names])
+    whole, own, float_scores, scores = (
+        {name: Errors() for name in outputs},
+        [Errors() for _ in layers],
+        Scores(),
+        Scores(),
+    )
+    batches = 0
+    for batch in Batches(sample_inputs(floats) if data is None else data, floats):
+        exact, found = run_floats(batch.feeds), run_codes(batch.feeds)
+        for name, errors in whole.items():
+            errors.add(found[name], exact[name], np.inf, 0.0)
+        for layer, errors in zip(layers, own, strict=True):
+            layer.add(errors, found, exact)
+        for one, values in ((float_scores, exact), (scores, found)):
+            one.add({name: values[name] for name in outputs}, batch.labels)
+        batches += 1
+    rows = (LayerRow.of(layer.name, layer.operator, errors) for layer, errors in zip(layers, own, strict=True))
+    totals = tuple(LayerRow.of(name, "output", errors) for name, errors in whole.items())
+    return Comparison(tuple(rows), totals, float_scores.value(metric), scores.value(metric), batches)
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A value that is quantised: the ends of what its codes hold, and half its smallest step."""
+
+    value: str
+    low: float
+    high: float
+    half: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A node that both models have, with quantised inputs in one of them."""
+
+    name: str
+    operator: str
+    float_name: str
+    code_name: str
+    quantized: _Range | None
+    """What is quantised as its first input."""
+
+    @property
+    def code_names(self) -> tuple[str, ...]:
+        return (self.code_name,) if self.quantized is None else (self.code_name, self.quantized.value)
+
+    def add(self, errors: Errors, found: Mapping[str, np.ndarray], exact: Mapping[str, np.ndarray]) -> None:
+        errors.add(found[self.code_name], exact[self.float_name], np.inf, 0.0)
+        if self.quantized is not None:
+            x = found[self.quantized.value]
+            errors.saturated += int(np.count_nonzero((x < self.quantized.low) | (x > self.quantized.high)))
+            errors.underflowed += int(np.count_nonzero((x != 0) & (np.abs(x) < self.quantized.half)))
+
+
+def _layers(floats: ir.Model, codes: ir.Model) -> list[_Layer]:
+    known = {node.name: node for node in floats.graph}
+    moved = codes.metadata_props.get(MOVED, "").splitlines()
+    found = []
+    for node in codes.graph:
+        scaled = [value.producer() for value in node.inputs if value is not None]
+        quantised = any(is_operator(one, "DequantizeLinear") for one in scaled)
+        if quantised and node.name in known and node.name not in moved and not hands_on(node):
+            names = known[node.name].outputs[0].name or "", node.outputs[0].name or ""
+            found.append(_Layer(node.name or "", node.op_type, *names, _range(node)))
+    return found
+
+
+def _range(node: ir.Node) -> _Range | None:
+    back = _maker(node.inputs[X], "DequantizeLinear")
+    there = None if back is None else _maker(back.inputs[0], "QuantizeLinear")
+    value = None if there is None else there.inputs[0]
+    if back is None or there is None or value is None:
+        return None
+    scale, zero = constant_of(back.inputs[1]), constant_of(back.inputs[2]) if len(back.inputs) > 2 else None
+    grid = next((one for one in GRIDS.values() if one.dtype is there.outputs[0].dtype), None)
+    if scale is None or scale.size != 1 or grid is None:
+        return None
+    point, factor = 0.0 if zero is None else float(zero.reshape(())), float(scale.reshape(()))
+    half = factor * grid.smallest / 2
+    low, high = ((end - point) * factor for end in (grid.low, grid.high))
+    edge = 0.0 if grid.is_float else half
+    return _Range(value.name or "", low - edge, high + edge, half)
+
+
+def _maker(value: ir.Value | None, operator: str) -> ir.Node | None:
+    """Return the node that makes a value, if it is of an operator."""
+    node = None if value is None else value.producer()
+    return node if is_operator(node, operator) else None

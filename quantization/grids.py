@@ -1,0 +1,91 @@
+"""Grids: the numbers that an element type can hold, and rounding to them.
+
+A scaled tensor is ``(codes - zero) * scale``; a grid says which codes there are. Integers saturate, and so do floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+import onnx_ir as ir
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The numbers of an element type: its least and largest, and the bits that one takes."""
+
+    dtype: ir.DataType
+    low: float
+    high: float
+    bits: int
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the numbers are floats: they have no zero point, and their distance grows."""
+        return self.dtype.is_floating_point()
+
+    @property
+    def smallest(self) -> float:
+        """The smallest number above 0."""
+        return float(self._numbers(np.ones(1, np.uint8))[0]) if self.is_float else 1.0
+
+    @property
+    def middle(self) -> int:
+        """The zero point of a symmetric range: that of an unsigned integer is half its numbers."""
+        return 0 if self.low < 0 else int(self.high + 1) // 2
+
+    def nearest(self, x: np.ndarray) -> np.ndarray:
+        """Return the nearest number of the grid, ties to even, as float32."""
+        if not self.is_float:
+            whole: np.ndarray = np.clip(np.rint(x), self.low, self.high)
+            return whole
+        return self.stored(np.clip(x, self.low, self.high)).astype(np.float32)
+
+    def toward_zero(self, x: np.ndarray) -> np.ndarray:
+        """Return the number of the grid that is next to ``x`` toward zero, as float32."""
+        return self._neighbours(np.clip(x, self.low, self.high))[0]
+
+    def stochastic(self, x: np.ndarray, seed: int, name: str) -> np.ndarray:
+        """Return one of the two numbers around ``x``, with the mean ``x``; drawn by a seed and a tensor's name."""
+        near, far = self._neighbours(np.clip(x, self.low, self.high))
+        generator = np.random.Generator(np.random.Philox(key=[seed, crc32(name.encode())]))
+        step = np.where(far == near, 1, far - near)
+        return np.where(generator.random(x.shape) < (x - near) / step, far, near).astype(np.float32)
+
+    def stored(self, codes: np.ndarray) -> np.ndarray:
+        """Return codes as an array of the element type."""
+        return codes.astype(self.dtype.numpy())
+
+    def _neighbours(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers around ``x``, which is in range: the one toward zero, and the one away from it."""
+        if not self.is_float:
+            near = np.trunc(x)
+            return near, np.clip(near + np.sign(x - near), self.low, self.high)
+        whole = np.uint8 if self.bits == 8 else np.uint16
+        codes = self.stored(np.abs(x)).view(whole)
+        codes = codes - (self._numbers(codes) > np.abs(x)).astype(whole)
+        above = np.where(self._numbers(codes) < np.abs(x), codes + whole(1), codes).astype(whole)
+        return np.copysign(self._numbers(codes), x), np.copysign(self._numbers(above), x)
+
+    def _numbers(self, codes: np.ndarray) -> np.ndarray:
+        return codes.view(self.dtype.numpy()).astype(np.float32)
+
+
+def _integers(dtype: ir.DataType, bits: int, *, signed: bool) -> Grid:
+    low = -(2 ** (bits - 1)) if signed else 0
+    return Grid(dtype, low, low + 2**bits - 1, bits)
+
+
+GRIDS = {
+    "int8": _integers(ir.DataType.INT8, 8, signed=True),
+    "uint8": _integers(ir.DataType.UINT8, 8, signed=False),
+    "int4": _integers(ir.DataType.INT4, 4, signed=True),
+    "uint4": _integers(ir.DataType.UINT4, 4, signed=False),
+    "int16": _integers(ir.DataType.INT16, 16, signed=True),
+    "uint16": _integers(ir.DataType.UINT16, 16, signed=False),
+    "float8e4m3fn": Grid(ir.DataType.FLOAT8E4M3FN, -448.0, 448.0, 8),
+    "float8e5m2": Grid(ir.DataType.FLOAT8E5M2, -57344.0, 57344.0, 8),
+}
+"""The element types that a tensor may be scaled to, by name."""

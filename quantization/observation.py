@@ -1,0 +1,106 @@
+"""Observation: a float model is run on data, and what passes through chosen values is gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.compiler.api import compile
+from graft.compiler.request import plugins
+from graft.quantization.data import Batch, Feeds
+from graft.quantization.metrics import called
+
+if TYPE_CHECKING:
+    from graft.plugins.registry.manager import PluginManager
+
+Progress = Callable[[int], None]
+"""Called with the number of batches that are done."""
+
+
+class Observer(Protocol):
+    """What gathers facts of one value."""
+
+    def add(self, array: np.ndarray) -> None:
+        """Take in the value of one batch."""
+
+
+class Largest:
+    """The largest size of an element in each channel, the axis ``axis``."""
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+        self.sizes: np.ndarray | None = None
+
+    def add(self, array: np.ndarray) -> None:
+        """Take in the value of one batch."""
+        found = np.abs(by_channel(array, self._axis)).max(axis=1)
+        self.sizes = found if self.sizes is None else np.maximum(found, self.sizes)
+
+
+class Mean:
+    """The mean of each channel, the axis ``axis``."""
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+        self._sums: np.ndarray | None = None
+        self._count = 0
+
+    def add(self, array: np.ndarray) -> None:
+        """Take in the value of one batch."""
+        rows = by_channel(array, self._axis)
+        sums = rows.sum(axis=1, dtype=np.float64)
+        self._sums = sums if self._sums is None else self._sums + sums
+        self._count += rows.shape[1]
+
+    @property
+    def means(self) -> np.ndarray:
+        """The means, of float64."""
+        assert self._sums is not None
+        return self._sums / self._count
+
+
+def by_channel(array: np.ndarray, axis: int) -> np.ndarray:
+    """Return an array with its channels as rows."""
+    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How models are run: by the built-in compiler, with so many threads and the plugins of a manager."""
+
+    threads: int | None = None
+    manager: PluginManager | None = None
+
+    def runner(self, model: ir.Model, names: Iterable[str] = ()) -> Callable[[Feeds], Feeds]:
+        """Return what runs a model and gives the values of these names, its inputs and its outputs."""
+        observed = model.clone()
+        graph = observed.graph
+        known = {value.name: value for node in graph for value in node.outputs}
+        outputs = {value.name for value in graph.outputs}
+        for name in dict.fromkeys(names):
+            if name in known and name not in outputs:
+                graph.outputs.append(known[name])
+        manager = self.manager or plugins()
+        program = compile(observed, threads=self.threads, manager=manager, backends=manager.fallbacks())
+        return lambda feeds: {**feeds, **program.run(feeds)}
+
+    def observe(
+        self,
+        model: ir.Model,
+        observers: Mapping[str, Sequence[Observer]],
+        data: Iterable[Batch],
+        progress: Progress | None = None,
+    ) -> None:
+        """Run a model on all data, and show each observer the values of its name, inputs of the model included."""
+        run = self.runner(model, observers)
+        for number, batch in enumerate(data, 1):
+            values = run(batch.feeds)
+            for name, wanted in observers.items():
+                for observer in wanted:
+                    observer.add(values[name])
+            if progress is not None:
+                called("progress function", progress, number)

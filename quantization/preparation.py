@@ -1,0 +1,23 @@
+"""What comes before quantisation: a float model as it is quantised, and what is written into the file about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from graft.core.importer.load import load
+from graft.core.importer.source import Source
+from graft.core.passes.normalize import normalize
+
+NOTES = "graft.quantize"
+"""The key of a quantised model's metadata for what was done."""
+MOVED = "graft.quantize.moved"
+"""That for the layers whose results differ from the float model's by factors that were moved."""
+
+
+def in_floats(model: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
+    """Return a model of its own as it is before it is quantised: simplified, BatchNormalization folded."""
+    loaded = load(model, shapes=shapes).clone()
+    normalize(loaded)
+    return loaded

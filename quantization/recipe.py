@@ -1,0 +1,213 @@
+"""Recipes: how a model is quantised, as data. A recipe is a name, a TOML file or a `Recipe`."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar
+
+from graft.errors import RecipeError
+from graft.quantization.grids import GRIDS
+from graft.runtime.arguments import instance, takes
+from graft.runtime.foreign import shown
+
+Record = TypeVar("Record")
+CHOICES: Mapping[str, Sequence[str]] = {
+    "type": tuple(GRIDS),
+    "granularity": ("tensor", "channel", "group"),
+    "calibration": ("minmax", "percentile", "mse", "entropy"),
+    "rounding": ("nearest", "zero", "stochastic", "gptq"),
+}
+"""What the fields of a scaling may say that hold a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How a kind of tensors (weights, activations) is scaled and rounded.
+
+    ``group`` is the number of weights along the summed axis that share a scale; ``percentile`` the share of elements,
+    in percent, that are not clipped. ``rounding`` is of weights (that of activations is ONNX's, to nearest even);
+    ``seed`` is that of stochastic rounding.
+    """
+
+    type: str = "int8"
+    granularity: str = "tensor"
+    group: int = 32
+    symmetric: bool = True
+    calibration: str = "minmax"
+    percentile: float = 99.999
+    rounding: str = "nearest"
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is quantised and how; None for weights or activations that stay as they are.
+
+    ``nodes`` are patterns of names or operators of the nodes that are quantised (all that can be if there are none),
+    ``keep`` of those that are not. ``equalize`` moves factors between layers until the channels of their weights have
+    like ranges; ``smooth`` (0 to 1, 0 for not at all) moves that power of the range of activations into the weights;
+    ``correct_bias`` takes the mean error of rounded weights out of biases.
+    """
+
+    name: str = "custom"
+    weights: Scaling | None = field(default_factory=Scaling)
+    activations: Scaling | None = None
+    nodes: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    equalize: bool = False
+    smooth: float = 0.0
+    correct_bias: bool = False
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether anything in it is measured on inputs."""
+        rounds_by_data = self.weights is not None and self.weights.rounding == "gptq"
+        return self.activations is not None or self.smooth > 0 or self.correct_bias or rounds_by_data
+
+    def to_toml(self) -> str:
+        """Return the recipe as a file has it."""
+        own = "".join(
+            f"{name} = {_literal(value)}\n" for name, value in _values(self).items() if not is_dataclass(value)
+        )
+        tables = {"weights": self.weights, "activations": self.activations}
+        return own + "".join(
+            f"\n[{name}]\n" + "".join(f"{key} = {_literal(value)}\n" for key, value in _values(table).items())
+            for name, table in tables.items()
+            if table is not None
+        )
+
+
+_ACTIVATIONS = Scaling(symmetric=False, calibration="mse")
+_CHANNELS = Scaling(granularity="channel")
+_GROUPS = Scaling(type="int4", granularity="group", calibration="mse")
+_FLOAT8 = Scaling(type="float8e4m3fn")
+NAMED = {
+    row.name: row
+    for row in (
+        Recipe("int8", Scaling(), _ACTIVATIONS, correct_bias=True),
+        Recipe("int8-channel", _CHANNELS, _ACTIVATIONS, correct_bias=True),
+        Recipe("int8-weights", _CHANNELS),
+        Recipe("int4-weights", replace(_GROUPS, rounding="gptq"), correct_bias=True),
+        Recipe("float8", replace(_FLOAT8, granularity="channel", calibration="mse"), _FLOAT8, correct_bias=True),
+    )
+}
+"""The recipes that have a name."""
+
+RECIPE = instance(
+    str, os.PathLike, Recipe, Mapping, wanted="the name of a recipe, the path of a TOML file, a mapping or a Recipe"
+)
+"""What a recipe may be given as."""
+
+
+@takes(given=RECIPE)
+def recipe_of(given: str | os.PathLike[str] | Recipe | Mapping[str, Any]) -> Recipe:
+    """Return a recipe by its name, from a TOML file, or from a mapping as such a file has it.
+
+    A file or mapping whose ``base`` names a recipe changes that one. Raises RecipeError for what is no recipe.
+    """
+    if isinstance(given, Recipe):
+        return checked(given)
+    if isinstance(given, Mapping):
+        return changed(given)
+    if str(given) in NAMED:
+        return NAMED[str(given)]
+    path = Path(given)
+    if path.suffix != ".toml":
+        raise RecipeError(f"no recipe is called '{given}'; {_near(str(given), NAMED)}, or give a .toml file")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"recipe '{path}' cannot be read: {error}", path=str(path)) from error
+    return changed({"name": path.stem, **content})
+
+
+def changed(content: Mapping[str, Any]) -> Recipe:
+    """Return the recipe that ``content["base"]`` names (the one of no name without it), its other entries changed."""
+    rest = dict(content)
+    base = rest.pop("base", None)
+    start = Recipe() if base is None else recipe_of(base)
+    return checked(_updated(start, rest, "recipe"))
+
+
+def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
+    """Return a record with fields set from a mapping; a table in it changes the record that stands there."""
+    kinds = typing.get_type_hints(type(record))
+    new: dict[str, Any] = {}
+    for name, value in content.items():
+        if name not in kinds:
+            raise RecipeError(f"{where} has no field '{name}'; {_near(name, kinds)}", field=name)
+        if isinstance(value, Mapping):
+            inner = getattr(record, name)
+            if Scaling not in typing.get_args(kinds[name]):
+                raise RecipeError(f"{where}: '{name}' is a table; give {_kind(kinds[name])}", field=name)
+            value = _updated(Scaling() if inner is None else inner, value, f"{where}: table '{name}'")
+        elif value == "float32" and Scaling in typing.get_args(kinds[name]):
+            value = None
+        new[name] = tuple(value) if isinstance(value, list) else value
+    return replace(record, **new)  # type: ignore[type-var]
+
+
+def checked(recipe: Recipe) -> Recipe:
+    """Return a recipe whose fields hold what they may hold; raise RecipeError otherwise."""
+    _check(recipe, "recipe")
+    for name in ("weights", "activations"):
+        scaling = getattr(recipe, name)
+        if scaling is not None:
+            _check(scaling, f"recipe: table '{name}'")
+    if not 0 <= recipe.smooth <= 1:
+        raise RecipeError(f"recipe: smooth is {recipe.smooth}; give a number from 0 to 1", field="smooth")
+    activations = recipe.activations
+    if activations is not None and activations.granularity != "tensor":
+        raise RecipeError(
+            f"recipe: activations are of granularity '{activations.granularity}'; ONNX scales them as a 'tensor'"
+        )
+    if activations is not None and activations.rounding != "nearest":
+        raise RecipeError(f"recipe: activations are rounded '{activations.rounding}'; ONNX rounds them to 'nearest'")
+    return recipe
+
+
+def _check(record: Recipe | Scaling, where: str) -> None:
+    kinds = typing.get_type_hints(type(record))
+    for name, value in _values(record).items():
+        kind, choices = kinds[name], CHOICES.get(name)
+        allowed = typing.get_args(kind) if isinstance(kind, UnionType) else (typing.get_origin(kind) or kind,)
+        fits = isinstance(value, (*allowed, int) if kind is float else allowed)
+        if not fits or (isinstance(value, bool) and kind is not bool):
+            raise RecipeError(f"{where}: {name} is {shown(value)}; give {_kind(kind)}", field=name)
+        if choices is not None and value not in choices:
+            raise RecipeError(f"{where}: {name} is {shown(value)}; {_near(value, choices)}", field=name)
+    if isinstance(record, Scaling):
+        if record.group < 1:
+            raise RecipeError(f"{where}: group is {record.group}; give at least 1", field="group")
+        if not 0 < record.percentile <= 100:
+            raise RecipeError(f"{where}: percentile is {record.percentile}; give one above 0, up to 100")
+
+
+def _values(record: Any) -> dict[str, Any]:
+    return {one.name: getattr(record, one.name) for one in fields(record)}
+
+
+def _kind(kind: object) -> str:
+    names = {str: "a text", int: "a whole number", bool: "true or false", float: "a number", tuple[str, ...]: "texts"}
+    return names.get(kind, "a table, or 'float32'")  # type: ignore[call-overload, no-any-return]
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps("float32" if value is None else value, ensure_ascii=False)
+
+
+def _near(name: object, known: Sequence[str] | Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(str(name), known, 1)
+    return f"did you mean '{near[0]}'" if near else f"there are {', '.join(known)}"

@@ -1,0 +1,181 @@
+"""The rewrite of a float model to QDQ form: quantised activations, constant codes of weights, whole biases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from graft.core.rewriting.node_pass import Names
+from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, is_operator
+from graft.quantization.grids import Grid
+from graft.quantization.scales import Scaled
+from graft.quantization.sites import BIAS, WEIGHTS, Group, Product, X
+
+SUM_LIMIT = 2**31 - 1
+"""The largest bias in integers, which are of 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Scale, zero point and grid of an activation."""
+
+    grid: Grid
+    scale: np.float32
+    zero: np.float32
+
+
+@dataclass(slots=True)
+class QdqWriter:
+    """Puts QuantizeLinear and DequantizeLinear into a graph."""
+
+    model: ir.Model
+    notes: list[str] = field(default_factory=list)
+    _names: Names = field(init=False)
+    _unbiased: list[str] = field(default_factory=list)
+    """Products whose bias was to be corrected and that have none."""
+    _points: dict[ir.Value, Point] = field(default_factory=dict)
+    """What the dequantised activations are scaled by."""
+    _weights: dict[tuple[ir.Value, int], ir.Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._names = Names(self.model)
+
+    def activations(self, group: Group, point: Point) -> None:
+        """Quantise the activations of a group, each right behind where it is made, for the readers that take them."""
+        graph = self.model.graph
+        named = next(iter(group.readers)).name
+        scale = self._constant(f"{named}_scale", point.scale)
+        kind, operands, attributes = point.grid.dtype, [scale], {}
+        if point.grid.is_float:
+            attributes["output_dtype"] = int(kind)
+        else:
+            operands.append(self._constant(f"{named}_zero", point.grid.stored(np.asarray(point.zero))))
+        for value, readers in group.readers.items():
+            stem, shape = value.name, value.shape
+            codes = self._node("QuantizeLinear", [value, *operands], f"{stem}_quantized", kind, shape, **attributes)
+            inputs = [codes.outputs[0], *operands]
+            back = self._node("DequantizeLinear", inputs, f"{stem}_dequantized", ir.DataType.FLOAT, shape)
+            producer = value.producer()
+            if producer is None:
+                graph.insert_before(graph[0], [codes, back])
+            else:
+                graph.insert_after(producer, [codes, back])
+            for node, place in readers:
+                node.replace_input_with(place, back.outputs[0])
+            self._points[back.outputs[0]] = point
+
+    def weights(self, product: Product, scaled: Scaled) -> None:
+        """Let a product read codes of its weights, dequantised."""
+        value, key = product.weights, (product.weights, product.channels)
+        if key not in self._weights:
+            stem, layout = value.name or product.node.name, scaled.layout
+            operands = [
+                self._constant(f"{stem}_codes", scaled.grid.stored(scaled.codes)),
+                self._constant(f"{stem}_scale", layout.as_onnx(scaled.scale)),
+            ]
+            if scaled.zero.any() or not layout.block:
+                operands.append(self._constant(f"{stem}_zero", scaled.grid.stored(layout.as_onnx(scaled.zero))))
+            attributes = {"axis": layout.axis} if layout.axis is not None else {}
+            if layout.block:
+                attributes["block_size"] = layout.block
+            node = self._node(
+                "DequantizeLinear", operands, f"{stem}_dequantized", ir.DataType.FLOAT, ir.Shape(layout.shape),
+                **attributes,
+            )  # fmt: skip
+            self.model.graph.insert_before(product.node, node)
+            self._weights[key] = node.outputs[0]
+        product.node.replace_input_with(WEIGHTS, self._weights[key])
+
+    def shift_bias(self, product: Product, shift: np.ndarray) -> None:
+        """Take what rounded weights add to the mean of each channel out of the bias, the product's or one behind it."""
+        found = _bias_of(product)
+        if found is None or attribute_of(product.node, "beta", 1.0) == 0:
+            self._unbiased.append(product.node.name or "")
+            return
+        node, place = found
+        node.resize_inputs(max(place + 1, len(node.inputs)))
+        bias, factor = constant_of(node.inputs[place]), attribute_of(product.node, "alpha", 1.0)
+        changed = (0 if bias is None else bias) - shift * factor / attribute_of(product.node, "beta", 1.0)
+        corrected = np.broadcast_to(changed.astype(np.float32), shift.shape)
+        node.replace_input_with(place, self._constant(f"{product.node.name}_bias_corrected", corrected))
+
+    def all_notes(self) -> list[str]:
+        """Return what could not be done."""
+        names = ", ".join(self._unbiased)
+        return [*self.notes, *([f"products without a bias that could be corrected: {names}"] if names else [])]
+
+    def bias(self, product: Product, scaled: Scaled) -> None:
+        """Let a product of 8-bit integers read a bias in whole numbers of its sums, where 32 bits hold it."""
+        node, value = product.node, product.bias
+        bias, point = constant_of(value), self._points.get(node.inputs[X])  # type: ignore[arg-type]
+        if value is None or bias is None or point is None or not self._in_integers(product, scaled, point):
+            return
+        scale = np.float32(point.scale) * scaled.scale
+        whole = np.rint(bias.astype(np.float64) / scale)
+        if bias.ndim != 1 or len(bias) % len(scale) or np.abs(whole).max(initial=0) > SUM_LIMIT:
+            self.notes.append(f"the bias of {node.op_type} (node '{node.name}') stays in float32: no int32 holds it")
+            return
+        stem = f"{node.name}_bias"
+        factor = scale.reshape(()) if scaled.layout.axis is None else scale
+        operands = [
+            self._constant(f"{stem}_codes", whole.astype(np.int32)),
+            self._constant(f"{stem}_scale", factor),
+            self._constant(f"{stem}_zero", np.zeros(factor.shape, np.int32)),
+        ]
+        attributes = {} if scaled.layout.axis is None else {"axis": 0}
+        back = self._node(
+            "DequantizeLinear", operands, f"{stem}_dequantized", ir.DataType.FLOAT, value.shape, **attributes
+        )
+        self.model.graph.insert_before(node, back)
+        node.replace_input_with(BIAS, back.outputs[0])
+
+    @staticmethod
+    def _in_integers(product: Product, scaled: Scaled, point: Point) -> bool:
+        factors = (attribute_of(product.node, name, 1.0) for name in ("alpha", "beta"))
+        bytes_alone = all(grid.bits == 8 and not grid.is_float for grid in (scaled.grid, point.grid))
+        one_each = scaled.layout.axis is None or scaled.layout.shape[product.channels] == scaled.scale.size
+        return bytes_alone and one_each and not scaled.layout.block and all(factor == 1.0 for factor in factors)
+
+    def _constant(self, name: str, array: np.ndarray | np.float32) -> ir.Value:
+        return add_constant(self.model.graph, self._names.fresh(name), np.asarray(array))
+
+    def _node(
+        self, operator: str, inputs: list[ir.Value], name: str, kind: ir.DataType, shape: ir.Shape | None, **given: int
+    ) -> ir.Node:
+        node = ir.node(operator, inputs, attributes=given, name=self._names.fresh(f"{name}_node"))
+        output = node.outputs[0]
+        output.name, output.type = self._names.fresh(name), ir.TensorType(kind)
+        output.shape = None if shape is None else ir.Shape(shape)
+        return node
+
+
+def _bias_of(product: Product) -> tuple[ir.Node, int] | None:
+    """Return node and place of the bias of a product: its own, given or not, or a constant that alone is added to it.
+
+    None where there is neither, and for a bias that is computed or has another shape than one of the channels.
+    """
+    node = product.node
+    if product.channels_have_bias:
+        return (node, BIAS) if product.bias is None or _is_row(product.bias) else None
+    users = [use.node for use in node.outputs[0].uses()]
+    if len(users) != 1 or not is_operator(users[0], "Add") or node.outputs[0].is_graph_output():
+        return None
+    places = [place for place, value in enumerate(users[0].inputs) if value is not None and _is_row(value)]
+    return (users[0], places[0]) if places else None
+
+
+def _is_row(value: ir.Value) -> bool:
+    array = constant_of(value)
+    return array is not None and array.ndim == 1
+
+
+def bits_of_weights(scaled: Mapping[str, Scaled]) -> float:
+    """Return the bits of a weight on average, scales of 32 bits and zero points counted."""
+    bits = sum(
+        one.codes.size * one.grid.bits + one.scale.size * (32 + (one.grid.bits if one.zero.any() else 0))
+        for one in scaled.values()
+    )
+    return bits / max(sum(one.codes.size for one in scaled.values()), 1)

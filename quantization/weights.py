@@ -1,0 +1,55 @@
+"""The weights of all products on their grids, by a recipe."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graft.core.rewriting.node_rewrite import constant_of
+from graft.quantization.facts import Facts
+from graft.quantization.gptq import rounded
+from graft.quantization.grids import GRIDS
+from graft.quantization.matrices import as_matrices, means_of_terms
+from graft.quantization.recipe import Scaling
+from graft.quantization.scales import Layout, Scaled, scaled
+from graft.quantization.sites import Product, Sites
+
+
+def scaled_weights(sites: Sites, scaling: Scaling | None, facts: Facts, notes: list[str]) -> dict[str, Scaled]:
+    """Return the weights by name, each once, and add a note for what could not be done as the recipe says."""
+    found: dict[str, Scaled] = {}
+    short: list[str] = []
+    for product in sites.products:
+        array, name = constant_of(product.weights), product.weights.name or ""
+        if name in found or array is None or scaling is None:
+            continue
+        layout = layout_of(product, array.shape, scaling)
+        if layout.block and array.shape[product.terms] % layout.block:
+            short.append(f"'{name}' ({array.shape[product.terms] % layout.block} of {layout.block})")
+        one = scaled(array, layout, scaling, GRIDS[scaling.type], name)
+        gram = facts.grams.get(product.node.name or "")
+        if gram is not None and gram.sums is not None:
+            one = rounded(product, array, one, gram.sums)
+        elif scaling.rounding == "gptq":
+            notes.append(f"weights '{name}' of {product.node.op_type} are rounded each by itself")
+        found[name] = one
+    if short:
+        notes.append(f"weights whose last group is short: {', '.join(short)}")
+    return found
+
+
+def layout_of(product: Product, shape: tuple[int, ...], scaling: Scaling) -> Layout:
+    """Return which weights share a scale; a group that is longer than the axis is the whole channel."""
+    if scaling.granularity == "tensor":
+        return Layout(shape)
+    if scaling.granularity == "group" and scaling.group < shape[product.terms]:
+        return Layout(shape, product.terms, scaling.group)
+    return Layout(shape, product.channels)
+
+
+def bias_shift(product: Product, one: Scaled, means: np.ndarray) -> np.ndarray:
+    """Return by how much rounded weights raise the mean of each channel of a product (arXiv:1906.04721, 4.2)."""
+    weights = constant_of(product.weights)
+    assert weights is not None
+    off = as_matrices(product, one.numbers - weights)
+    shift: np.ndarray = np.einsum("gct,gt->gc", off, means_of_terms(product, means, weights.shape)).reshape(-1)
+    return shift

@@ -1,0 +1,165 @@
+"""`graft quantize`: a float model as a QDQ model, by a recipe and data."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from graft.cli.common import MODEL, ExitCode, State, common_options, shape_argument, threads_option
+from graft.cli.output import keep_clear, print_json, print_table
+
+if TYPE_CHECKING:
+    from graft.quantization.comparison import Comparison
+    from graft.quantization.metrics import Metric
+
+
+def set_argument(text: str) -> dict[str, Any]:
+    """Return the table of ``weights.group=64``; a value that is no TOML is a text."""
+    import tomllib
+
+    name, separator, value = text.partition("=")
+    if not (separator and name):
+        raise click.BadParameter(f"'{text}' is not FIELD=VALUE, as in weights.group=64")
+    try:
+        return tomllib.loads(f"{name} = {value}")
+    except tomllib.TOMLDecodeError:
+        try:
+            return tomllib.loads(f'{name} = "{value}"')
+        except tomllib.TOMLDecodeError as error:
+            raise click.BadParameter(f"'{text}' is not FIELD=VALUE: {error}") from error
+
+
+@click.command("quantize")
+@click.argument("model", type=MODEL)
+@click.option("--recipe", metavar="NAME|FILE.toml", default="int8", show_default=True, help="How: see --show.")
+@click.option(
+    "--set", "changes", metavar="FIELD=VALUE", type=set_argument, multiple=True,
+    help="Change a field of the recipe: weights.group=64, smooth=0.5.",
+)  # fmt: skip
+@click.option("--keep", metavar="PATTERN", multiple=True, help="Nodes, by name or operator, that stay in floats.")
+@click.option(
+    "--data", type=click.Path(exists=True, path_type=Path), metavar="FILE.npz|DIR",
+    help="Arrays by input name, stacked along the first dimension, and 'labels'; or a folder of such files.",
+)  # fmt: skip
+@click.option("--check", type=click.Path(exists=True, path_type=Path), metavar="FILE.npz|DIR",
+              help="Other data for the table of errors; --data if left out.")  # fmt: skip
+@click.option("--metric", metavar="FILE.py:FUNCTION", help="What outputs and labels are worth; accuracy if left out.")
+@click.option(
+    "--within", type=click.FloatRange(min=0), metavar="LOSS",
+    help="Keep layers in floats until no more of the metric is lost; exit 4 where that is not enough.",
+)  # fmt: skip
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The ONNX file.")
+@click.option("--show", is_flag=True, help="Print the recipe, as a file has it, and leave the model as it is.")
+@click.option(
+    "--shape", "shapes", metavar="NAME:1x3x224x224", type=shape_argument, multiple=True,
+    help="The shape of an input with symbolic dimensions.",
+)  # fmt: skip
+@threads_option("Threads of calibration; all available by default.")
+@common_options
+@click.pass_obj
+def command(
+    state: State,
+    model: Path,
+    recipe: str,
+    changes: tuple[dict[str, Any], ...],
+    keep: tuple[str, ...],
+    data: Path | None,
+    check: Path | None,
+    metric: str | None,
+    within: float | None,
+    output: Path | None,
+    show: bool,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+) -> int:
+    """Write MODEL quantised, and print the errors of its layers against the float model."""
+    import graft
+    from graft.core.graph.save import save_model
+    from graft.errors import AccuracyError
+    from graft.quantization import compare, notes_of, recipe_of
+
+    wanted = recipe_of({"base": recipe, **merged(changes)})
+    if show:
+        click.echo(wanted.to_toml(), nl=False)
+        return ExitCode.OK
+    if output is None:
+        raise click.UsageError("name the file to write with -o")
+    function = None if metric is None else function_of(metric)
+    options: dict[str, Any] = {"shapes": dict(shapes), "threads": state.threads, "manager": state.manager()}
+    keep_clear(output)
+    failure = None
+    with batch_count() as progress:
+        try:
+            quantized = graft.quantize(
+                model, wanted, data, keep=keep, within=within, metric=function, progress=progress, **options
+            )
+        except AccuracyError as error:
+            failure, quantized = error, error.facts["model"]  # type: ignore[assignment]
+    save_model(quantized, output)
+    report = compare(model, quantized, check or data, metric=function, **options)
+    notes = notes_of(quantized)
+    if state.json:
+        print_json({"output": str(output), "notes": notes, **report.to_json()})
+    else:
+        print_comparison(report)
+        for note in notes:
+            click.echo(note)
+        click.echo(f"wrote {output}: {output.stat().st_size} bytes, of {model.stat().st_size}")
+    if failure is not None:
+        raise failure
+    return ExitCode.OK
+
+
+def merged(changes: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """Return tables joined, a later value in the place of an earlier one."""
+    found: dict[str, Any] = {}
+    for change in changes:
+        for name, value in change.items():
+            found[name] = {**found.get(name, {}), **value} if isinstance(value, dict) else value
+    return found
+
+
+def function_of(text: str) -> Metric:
+    """Return the function of ``FILE.py:NAME``."""
+    import runpy
+
+    from graft.errors import RecipeError
+
+    path, separator, name = text.rpartition(":")
+    if not (separator and name and path.endswith(".py") and Path(path).is_file()):
+        raise click.BadParameter(f"'{text}' is not FILE.py:FUNCTION of a file that there is", param_hint="--metric")
+    try:
+        names = runpy.run_path(path)
+    except Exception as error:  # whatever the user's file does
+        raise RecipeError(f"metric '{path}' cannot be loaded ({type(error).__name__}: {error})") from error
+    function = names.get(name)
+    if not callable(function):
+        raise RecipeError(f"'{path}' has no function '{name}'")
+    found: Metric = function
+    return found
+
+
+@contextmanager
+def batch_count() -> Iterator[Callable[[int], None] | None]:
+    """Give what counts batches in one line of the error output, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    yield lambda number: click.echo(f"\rcalibration: batch {number}", nl=False, err=True)
+    click.echo("\r\033[K", nl=False, err=True)
+
+
+def print_comparison(report: Comparison) -> None:
+    """Print the errors of layers and outputs, and the metric of both models."""
+    columns = ("LAYER", "OPERATOR", "SNR dB", "MAX ABS", "SATURATED", "UNDERFLOWED", "ELEMENTS")
+    rows = [
+        (row.layer, row.operator, row.snr_db, row.max_abs, row.saturated, row.underflowed, row.elements)
+        for row in (*report.layers, *report.outputs)
+    ]
+    print_table(columns, rows)
+    if report.metric is not None and report.float_metric is not None:
+        click.echo(f"metric: {report.metric:.4f}, in floats {report.float_metric:.4f}")

@@ -1,0 +1,119 @@
+"""`graft quantize`, and `graft verify` of what it writes against the float model."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+METRIC = "def spread(outputs, labels):\n    return float(outputs['logits'].max()) + 0 * len(labels)\n"
+
+
+@pytest.fixture
+def data(tmp_path):
+    random = np.random.default_rng(0)
+    path = tmp_path / "data.npz"
+    np.savez(path, image=random.uniform(0, 1, (24, 1, 8, 8)).astype(np.float32), labels=random.integers(0, 10, 24))
+    return path
+
+
+def test_a_model_is_written_with_its_errors(graft, tmp_path, data):
+    output = tmp_path / "int8.onnx"
+    found = graft("quantize", DIGITS, "--recipe", "int8-channel", "--data", data, "-o", output)
+    assert found.code == 0, found.err
+    lines = found.out.splitlines()
+    assert lines[0].split() == ["LAYER", "OPERATOR", "SNR", "dB", "MAX", "ABS", "SATURATED", "UNDERFLOWED", "ELEMENTS"]
+    assert [line.split()[0] for line in lines[1:7]] == ["conv_0", "conv_3", "conv_6", "gemm_10", "logits", "logits"]
+    assert lines[7].startswith("metric: 0.")
+    assert lines[8] == "recipe 'int8-channel': 5 scales of activations, 5 products, 8.10 bits a weight"
+    assert lines[9] == f"wrote {output}: {output.stat().st_size} bytes, of {DIGITS.stat().st_size}"
+    kinds = [node.op_type for node in onnx.load(output).graph.node]
+    assert kinds.count("DequantizeLinear") == 17  # of 7 activations, 5 weights and 5 biases
+
+
+def test_json_has_the_comparison(graft, tmp_path, data):
+    found = graft("quantize", DIGITS, "--data", data, "-o", tmp_path / "q.onnx", "--json")
+    row = json.loads(found.out)
+    assert row["notes"] == ["recipe 'int8': 5 scales of activations, 5 products, 8.00 bits a weight"]
+    assert row["layers"][0]["layer"] == "conv_0"
+    assert row["snr_db"] == row["outputs"][0]["snr_db"] > 20
+
+
+def test_the_recipe_is_shown_as_a_file_with_its_changes(graft, tmp_path):
+    found = graft("quantize", DIGITS, "--recipe", "int4-weights", "--set", "weights.group=64", "--set",
+                  "weights.rounding=nearest", "--set", "correct_bias=false", "--show")  # fmt: skip
+    content = tomllib.loads(found.out)
+    assert content["weights"]["group"] == 64
+    path = tmp_path / "own.toml"
+    path.write_text(found.out)
+    written = graft("quantize", DIGITS, "--recipe", path, "-o", tmp_path / "q.onnx", "--json")
+    assert json.loads(written.out)["notes"][0].startswith("recipe 'int4-weights': 0 scales of activations, 5 products")
+
+
+def test_a_folder_and_other_data_for_the_check(graft, tmp_path, data):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with np.load(data) as arrays:
+        for row in range(4):
+            np.savez(folder / f"{row}.npz", image=arrays["image"][row : row + 1])
+    found = graft("quantize", DIGITS, "--data", folder, "--check", data, "-o", tmp_path / "q.onnx", "--json")
+    row = json.loads(found.out)
+    assert row["batches"] == 24
+    assert row["metric"] is not None
+
+
+def test_a_metric_of_the_users_file_is_taken(graft, tmp_path, data):
+    (tmp_path / "own.py").write_text(METRIC)
+    found = graft("quantize", DIGITS, "--data", data, "--metric", f"{tmp_path / 'own.py'}:spread", "-o",
+                  tmp_path / "q.onnx", "--json")  # fmt: skip
+    assert json.loads(found.out)["float_metric"] > 1
+
+
+def test_a_bound_that_cannot_be_met_is_exit_code_4_and_the_best_is_written(graft, tmp_path, data):
+    (tmp_path / "own.py").write_text(
+        "count = [0]\ndef falling(outputs, labels):\n    count[0] -= 1\n    return count[0]\n"
+    )
+    output = tmp_path / "q.onnx"
+    found = graft("quantize", DIGITS, "--data", data, "--metric", f"{tmp_path / 'own.py'}:falling", "--within", "0.5",
+                  "-o", output)  # fmt: skip
+    assert found.code == 4
+    assert "graft: the metric is -2 at best" in found.err
+    onnx.checker.check_model(onnx.load(output))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--recipe", "int88", "-o", "q"), 1, "no recipe is called 'int88'; did you mean 'int8', or give a .toml file"),
+        (
+            ("--set", "weights.typ=int4", "-o", "q"),
+            1,
+            "recipe: table 'weights' has no field 'typ'; did you mean 'type'",
+        ),
+        (("--set", "weights", "-o", "q"), 2, "'weights' is not FIELD=VALUE, as in weights.group=64"),
+        (("-o", "q"), 1, "recipe 'int8' is calibrated with data; give some"),
+        ((), 2, "name the file to write with -o"),
+        (("--metric", "none.py:f", "-o", "q"), 2, "'none.py:f' is not FILE.py:FUNCTION of a file that there is"),
+    ],
+)
+def test_wrong_options_are_said(graft, arguments, code, message):
+    found = graft("quantize", DIGITS, *arguments)
+    assert found.code == code
+    assert message in found.err
+
+
+def test_verify_holds_a_quantised_model_against_its_float_model(graft, tmp_path, data):
+    output = tmp_path / "q.onnx"
+    assert graft("quantize", DIGITS, "--data", data, "-o", output).code == 0
+    found = graft("verify", output, "--original", DIGITS, "--data", data)
+    assert found.code == 0
+    assert f"{output} keeps the signal of {DIGITS}: " in found.out
+    found = graft("verify", output, "--original", DIGITS, "--snr", "90")
+    assert found.code == 4
+    assert found.out.splitlines()[-1].endswith("dB, at least 90 wanted")
+    assert json.loads(graft("verify", output, "--original", DIGITS, "--snr", "90", "--json").out)["ok"] is False

@@ -1,0 +1,89 @@
+"""Comparison: its rows against errors and ranges computed here from both models by onnx.reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import graft
+from graft.errors import RecipeError
+from graft.quantization import compare, quantize
+from graft.quantization.preparation import in_floats
+from tests.quantization.networks import convolutions, images, model, snr
+
+
+def values(one: ir.Model, x: np.ndarray) -> dict[str, np.ndarray]:
+    """Every value of a model."""
+    proto = ir.to_proto(one)
+    names = [name for node in proto.graph.node for name in node.output if name]
+    del proto.graph.output[:]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return dict(zip(names, ReferenceEvaluator(proto).run(names, {"x": x}), strict=True))
+
+
+@pytest.fixture(scope="module")
+def pair():
+    floats = in_floats(convolutions())
+    recipe = {"base": "int8", "activations": {"calibration": "percentile", "percentile": 95.0}}
+    return floats, quantize(floats, recipe, {"x": images()})
+
+
+def test_a_layer_has_the_error_of_its_result_and_the_saturation_of_its_input(pair):
+    floats, codes = pair
+    x = images(8, seed=2)
+    report = compare(floats, codes, {"x": x})
+    exact, found = values(floats, x), values(codes, x)
+    results = {node.name: node.outputs[0].name for node in floats.graph}
+    assert [row.layer for row in report.layers] == ["c1", "c2", "c3", "add", "mean", "fc"]
+    for row in report.layers:
+        name = results[row.layer]
+        assert row.snr_db == pytest.approx(snr(exact[name], found[name]), abs=0.3)
+        assert row.elements == exact[name].size
+    constants = {one.name: numpy_helper.to_array(one) for one in ir.to_proto(codes).graph.initializer}
+    for layer, name, least in (("c1", "x", 100), ("c3", "e", 1)):
+        value, scale, zero = {**found, "x": x}[name], constants[f"{name}_scale"], int(constants[f"{name}_zero"])
+        places = np.rint(value / scale) + zero
+        beyond = int(np.sum((places < -128) | (places > 127)))
+        row = next(row for row in report.layers if row.layer == layer)
+        assert row.saturated == pytest.approx(beyond, abs=3)
+        assert beyond >= least
+        assert row.underflowed == pytest.approx(np.sum((value != 0) & (places == zero)), abs=3)
+
+
+def test_layers_between_which_factors_moved_are_no_rows():
+    quantized = quantize(convolutions(), {"base": "int8", "equalize": True}, {"x": images()})
+    assert [row.layer for row in compare(convolutions(), quantized, {"x": images()}).layers] == [
+        "c1", "c3", "add", "mean", "fc",
+    ]  # fmt: skip
+
+
+def test_the_metric_is_that_of_both_models(pair):
+    floats, codes = pair
+    x = images(8, seed=2)
+    wanted = [float(values(one, x)["y"].mean()) for one in pair]
+    report = compare(floats, codes, {"x": x}, metric=lambda outputs, labels: outputs["y"].mean())
+    assert [report.float_metric, report.metric] == pytest.approx(wanted, rel=1e-2)
+    assert compare(floats, codes).metric is None
+
+
+def test_a_model_against_itself_has_no_error():
+    report = compare(convolutions(), convolutions(), {"x": images()})
+    assert (report.layers, report.snr_db) == ((), np.inf)
+
+
+def test_models_of_other_outputs_are_refused():
+    with pytest.raises(RecipeError, match="the models have different outputs: y and z"):
+        compare(convolutions(), model("g (float[n,3,12,12] x) => (float[n,3,12,12] z) { z = Relu (x) }"))
+
+
+def test_a_reloaded_file_is_compared_alike(pair, tmp_path):
+    floats, codes = pair
+    path = tmp_path / "codes.onnx"
+    onnx.save(ir.to_proto(codes), path)
+    x = {"x": images(4)}
+    assert compare(floats, path, x) == compare(floats, codes, x)
+    assert graft.quantization.notes_of(ir.load(path)) == graft.quantization.notes_of(codes)

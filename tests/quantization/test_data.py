@@ -1,0 +1,100 @@
+"""Data: cut into batches as the model takes them, from arrays, files, folders and iterators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graft
+from graft.errors import RecipeError
+from graft.quantization.data import ROWS, Batches
+from tests.quantization.networks import model
+
+FIXED = graft.load(model("g (float[2,3] x) => (float[2,3] y) { y = Relu (x) }"))
+OPEN = graft.load(model("g (float[n,3] x) => (float[n,3] y) { y = Relu (x) }"))
+TWO = graft.load(model("g (float[2,3] x, float[2,1] z) => (float[2,3] y) { y = Add (x, z) }"))
+X = np.arange(18, dtype=np.float64).reshape(6, 3)
+
+
+def rows(batches) -> list[list[list[float]]]:
+    return [batch.feeds["x"].tolist() for batch in batches]
+
+
+def test_arrays_are_cut_into_whole_batches_of_the_models_type():
+    found = list(Batches({"x": X, "labels": np.arange(6)}, FIXED))
+    assert rows(found) == [X[:2].tolist(), X[2:4].tolist(), X[4:].tolist()]
+    assert [batch.labels.tolist() for batch in found] == [[0, 1], [2, 3], [4, 5]]
+    assert found[0].feeds["x"].dtype == np.float32
+
+
+def test_an_open_batch_gets_a_number_of_rows_at_a_time():
+    many = np.zeros((2 * ROWS + 1, 3))
+    assert [len(batch.feeds["x"]) for batch in Batches(many, OPEN)] == [ROWS, ROWS, 1]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [X[:2], X[2:4]],
+        [{"x": X[:2]}, {"x": X[2:4], "other": 1}],
+        [(X[:2], [1, 2]), (X[2:4], [3, 4])],
+        {"x": X[:4]},
+        X[:4],
+    ],
+    ids=["arrays", "mappings", "pairs", "stacked", "array"],
+)
+def test_batches_come_in_many_forms(given):
+    assert rows(Batches(given, FIXED)) == [X[:2].tolist(), X[2:4].tolist()]
+
+
+def test_files_of_a_folder_are_read_in_order_each_time(tmp_path):
+    np.savez(tmp_path / "b.npz", x=X[2:4])
+    np.savez(tmp_path / "a.npz", x=X[:2], labels=[1, 2])
+    found = Batches(tmp_path, FIXED)
+    for _ in range(2):
+        assert rows(found) == [X[:2].tolist(), X[2:4].tolist()]
+    assert rows(Batches(str(tmp_path / "b.npz"), FIXED)) == [X[2:4].tolist()]
+
+
+def test_an_iterator_is_read_once_and_never_held():
+    alive = []
+
+    def source():
+        for number in range(3):
+            alive.append(number)
+            yield X[:2]
+
+    found = Batches(source(), FIXED)
+    for seen, _ in enumerate(found, 1):
+        assert len(alive) == seen
+    with pytest.raises(RecipeError, match="an iterator that has ended"):
+        next(iter(found))
+
+
+@pytest.mark.parametrize(
+    ("given", "which", "message"),
+    [
+        ({"x": X[:3]}, FIXED, "the model takes 2 rows at a time, and the data have 'x' 3; give whole batches"),
+        ({"z": X}, FIXED, "the data have no array 'x'; the model's inputs are x"),
+        (X[:, :2], FIXED, "array 'x' of the data has shape [6, 2], but the model takes [2,3]; stack rows along the "
+         "first axis"),
+        ([X[:2]], TWO, "a batch is ndarray; the model has several inputs: give a mapping of x, z"),
+        ({"x": X, "z": X[:4, :1]}, TWO, "the model takes 2 rows at a time, and the data have 'x' 6, 'z' 4; give whole "
+         "batches"),
+        ({"x": X, "labels": [1]}, FIXED, "there are 1 labels for 6 rows of data; give one label for each row"),
+        ([], FIXED, "the data are empty; give at least one batch of the model's inputs"),
+        (3, FIXED, "data are int; give arrays by input name, a path, or an iterable of batches"),
+    ],
+)  # fmt: skip
+def test_data_that_do_not_fit_are_refused(given, which, message):
+    with pytest.raises(RecipeError) as caught:
+        list(Batches(given, which))
+    assert str(caught.value) == message
+
+
+def test_files_that_are_none_are_named(tmp_path):
+    with pytest.raises(RecipeError, match=r"has no .npz file; write one for each batch"):
+        list(Batches(tmp_path, FIXED))
+    (tmp_path / "bad.npz").write_bytes(b"no")
+    with pytest.raises(RecipeError, match=r"bad.npz' is not an .npz file"):
+        list(Batches(tmp_path, FIXED))

@@ -1,0 +1,43 @@
+"""Facts: what a recipe asks for, of which activations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graft
+from graft.errors import RecipeError
+from graft.quantization.facts import Facts
+from graft.quantization.gptq import Gram
+from graft.quantization.histogram import Histogram
+from graft.quantization.observation import Mean
+from graft.quantization.recipe import NAMED, Recipe, Scaling
+from graft.quantization.sites import sites_of
+from tests.quantization.networks import convolutions
+
+
+def kinds(recipe: Recipe) -> dict[str, list[type]]:
+    sites = sites_of(graft.load(convolutions()).clone(), recipe)
+    return {name: [type(one) for one in seen] for name, seen in Facts.wanted(sites, recipe).observers(sites).items()}
+
+
+def test_activations_are_observed_where_they_are_computed():
+    assert kinds(Recipe(activations=Scaling())) == {name: [Histogram] for name in ("x", "b", "e", "f", "g", "h")}
+
+
+def test_products_are_observed_at_their_inputs():
+    assert kinds(NAMED["int8-weights"]) == {}
+    wanted = kinds(NAMED["int4-weights"])
+    assert wanted == {name: [Mean, Gram] for name in ("x", "c", "e", "i")}
+
+
+def test_a_group_has_all_elements_of_its_sources():
+    recipe = Recipe(activations=Scaling())
+    sites = sites_of(graft.load(convolutions()).clone(), recipe)
+    facts, group = Facts.wanted(sites, recipe), sites.groups[0]
+    facts.histograms["x"].add(np.array([1.0, -3.0], np.float32))
+    found = facts.histogram(group)
+    assert (found.low, found.high, found.counts.sum()) == (-3.0, 1.0, 2)
+    facts.histograms["x"].add(np.array([np.inf], np.float32))
+    with pytest.raises(RecipeError, match="value 'x' has 1 elements that are NaN or infinite on the data"):
+        facts.histogram(group)

@@ -1,0 +1,76 @@
+"""Recipes: as text and back, changed field by field, and what is wrong with them."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from graft.errors import RecipeError
+from graft.quantization.recipe import NAMED, Recipe, Scaling, recipe_of
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_recipe_is_read_back_from_its_text(name, tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(NAMED[name].to_toml())
+    assert recipe_of(path) == NAMED[name]
+    assert recipe_of(str(path)) == recipe_of(tomllib.loads(path.read_text()))
+
+
+def test_a_base_is_changed_field_by_field(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "int8-channel"\nkeep = ["Gemm"]\n[weights]\ntype = "int4"\n')
+    found = recipe_of(path)
+    base = NAMED["int8-channel"]
+    assert (found.name, found.keep, found.activations) == ("mine", ("Gemm",), base.activations)
+    assert found.weights == Scaling(type="int4", granularity="channel")
+
+
+def test_float32_stands_for_what_is_not_quantised():
+    assert recipe_of({"base": "int8", "activations": "float32"}).activations is None
+    assert recipe_of({"activations": {"type": "uint8"}}).activations == Scaling(type="uint8")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("int9", "no recipe is called 'int9'; did you mean 'int8', or give a .toml file"),
+        ({"wieghts": {}}, "recipe has no field 'wieghts'; did you mean 'weights'"),
+        ({"weights": {"groups": 4}}, "recipe: table 'weights' has no field 'groups'; did you mean 'group'"),
+        ({"weights": {"type": "int5"}}, "recipe: table 'weights': type is 'int5'; did you mean 'int8'"),
+        ({"weights": {"group": 0}}, "recipe: table 'weights': group is 0; give at least 1"),
+        ({"weights": {"group": True}}, "recipe: table 'weights': group is True; give a whole number"),
+        ({"weights": {"percentile": 0}}, "recipe: table 'weights': percentile is 0; give one above 0, up to 100"),
+        ({"weights": 3}, "recipe: weights is 3; give a table, or 'float32'"),
+        ({"keep": "Conv"}, "recipe: keep is 'Conv'; give texts"),
+        ({"keep": {"a": 1}}, "recipe: 'keep' is a table; give texts"),
+        ({"smooth": 2}, "recipe: smooth is 2; give a number from 0 to 1"),
+        (
+            {"activations": {"granularity": "channel"}},
+            "recipe: activations are of granularity 'channel'; ONNX scales them as a 'tensor'",
+        ),
+        (
+            {"activations": {"rounding": "gptq"}},
+            "recipe: activations are rounded 'gptq'; ONNX rounds them to 'nearest'",
+        ),
+        (Recipe(weights=Scaling(rounding="up")), None),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_is_said(given, message):
+    with pytest.raises(RecipeError) as caught:
+        recipe_of(given)
+    assert message is None or str(caught.value) == message
+
+
+def test_a_file_that_is_no_recipe_is_named(tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text("weights = [")
+    for one in (path, tmp_path / "missing.toml"):
+        with pytest.raises(RecipeError, match=f"recipe '{one}' cannot be read"):
+            recipe_of(one)
+
+
+def test_recipes_of_weights_alone_need_no_data():
+    needs = {name: recipe.needs_data for name, recipe in NAMED.items()}
+    assert needs == {"int8": True, "int8-channel": True, "int8-weights": False, "int4-weights": True, "float8": True}

@@ -216,7 +216,7 @@ class _Writer(VectorWriter):
         lines.append(f"static GRAFT_APART int32_t {name}_part({', '.join(taken)}) {{")
         lines += [*_indented(_unused(taken, task.finished())), "}"]
         lines.append(f"static int32_t {name}_run(GraftContext *context, void *data, int64_t begin, int64_t end) {{")
-        lines += _indented([f"const struct {name} *closure = data;", "(void)closure;", f"return {name}_part({given});"])
+        lines += _indented([f"struct {name} *const closure = data;", "(void)closure;", f"return {name}_part({given});"])
         self.program.tasks.append("\n".join([*lines, "}\n"]))
         grain = max(1, emit_analysis.SERIAL_WORK // self.program.work(body))
         closure, status = self.fresh("closure"), self.fresh("status")

@@ -44,7 +44,7 @@ def _parameter(program: CProgram, index: int, name: str) -> str:
     shape = tensor.static_shape
     if shape is None or prod(shape) == 0:
         return f"{kind} *{name}"
-    return f"{kind} {name}[{' * '.join(map(str, shape)) or 1}]"
+    return f"{kind} {name}[{' * '.join(str(extent) for extent in shape if extent != 1) or 1}]"
 
 
 def header_text(program: CProgram, made: Built | None = None) -> str:

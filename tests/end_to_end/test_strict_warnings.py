@@ -19,6 +19,7 @@ from benchmarks.zoo import model as zoo_model
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
 from graft.plugins.c_source.backend import CBackend
+from graft.report.sign_off import DEVIATIONS
 from graft.runtime.dtypes import numpy_dtype
 from graft.runtime.export.c_check import Recorded
 from graft.runtime.export.c_project import export_c_project
@@ -131,3 +132,23 @@ def test_an_optimising_compiler_finds_nothing_that_may_be_uninitialized(tmp_path
         command = ["make", "-s", "-C", project, "all", "CC=gcc", f"CFLAGS=-O2 {' '.join(STRICT)}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+ADVISORY = frozenset({
+    "1.2", "2.3", "2.4", "2.5", "2.6", "2.7", "4.2", "5.9", "8.7", "8.9", "8.11", "8.13",
+    "10.5", "11.4", "11.5", "12.1", "12.3", "12.4", "13.3", "13.4", "15.1", "15.4", "15.5", "17.5",
+    "17.8", "18.4", "18.5", "19.2", "20.1", "20.5", "20.10", "21.12",
+})  # fmt: skip
+"""The rules of MISRA C:2012 that are advice."""
+
+
+@pytest.mark.slow
+def test_a_project_of_fixed_shapes_keeps_the_required_rules_of_misra_but_for_a_table(tmp_path: Path) -> None:
+    if shutil.which("cppcheck") is None:
+        pytest.skip("cppcheck is not installed")
+    project = written("digits", "generic", tmp_path / "m")
+    command = ["cppcheck", "--addon=misra", "--std=c11", "--platform=unix64", "--enable=style", "-q", "-DGRAFT_PROJECT"]
+    files = [f"-I{project}", project / "digits.c", project / "digits_kernels.c"]
+    said = subprocess.run([*command, *files], capture_output=True, text=True, timeout=900).stderr
+    broken = set(re.findall(r"misra-c2012-([0-9.]+)\]", said)) - ADVISORY
+    assert broken <= {rule for rule, _, _ in DEVIATIONS}

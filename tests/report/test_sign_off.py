@@ -69,7 +69,7 @@ def test_a_page_has_every_fact(tmp_path: Path, run: Run) -> None:
     run("--report", tmp_path / "m.html")
     cells = Cells()
     cells.feed((tmp_path / "m.html").read_text())
-    assert {"m_run", "Kernels", "conv_0, relu_2", "static memory"} <= {*cells.texts}
+    assert {"m_run", "Kernels", "conv_0, relu_2", "restrict"} <= {*cells.texts}
     assert any(one.startswith("Compiled by gcc") and "-Os" in one for one in cells.texts)
     facts = {"name": "<b>", "compiler": "&", "memory": {}, "stack": [], "kernels": [], "interface": [],
              "libraries": ["memcpy"], "deviations": []}  # fmt: skip

@@ -179,3 +179,41 @@ def test_an_array_of_the_stack_is_no_shorter_than_a_vector_that_it_is_written_by
     copies = [Store(to, (lanes,), Load(of, (lanes,), mask), mask) for to, of in ((part, x), (y, part))]
     function = Function("kernel", (x, y), 1, Allocate(part, Block(tuple(copies))))
     assert "_Alignas(64) uint8_t part[64];" in function_source(function, vectors=True).text
+
+
+REMAINDERS = """
+#include <stdio.h>
+#include <string.h>
+#include "graft/kernel.h"
+int main(void) {
+  uint64_t seed = 88172645463325252u, bits[2];
+  for (int i = 0; i < 200000; ++i) {
+    double x, y;
+    for (int k = 0; k < 2; ++k) seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17, bits[k] = seed;
+    if (i % 3 == 0) bits[1] = (bits[1] & ~((uint64_t)2047 << 52)) | (bits[0] & ((uint64_t)2047 << 52));
+    if (i % 7 == 0) bits[0] &= ~((uint64_t)2047 << 52);
+    if (i % 5 == 0) bits[1] &= ~((uint64_t)2047 << 52);
+    memcpy(&x, bits, 8), memcpy(&y, bits + 1, 8);
+    const double own = fmod_float64(x, y), wanted = fmod(x, y);
+    if (memcmp(&own, &wanted, 8) != 0 && !(own != own && wanted != wanted)) printf("%a %a\\n", x, y);
+  }
+}
+"""
+
+
+def test_remainders_are_those_of_libm_for_subnormal_numbers_too(tmp_path: Path) -> None:
+    (tmp_path / "graft").mkdir()
+    (tmp_path / PRELUDE).write_text(prelude())
+    (tmp_path / "main.c").write_text(REMAINDERS)
+    command = [
+        "cc",
+        "-std=c11",
+        "-O2",
+        "-DGRAFT_PROJECT",
+        f"-I{tmp_path}",
+        "-o",
+        tmp_path / "main",
+        tmp_path / "main.c",
+    ]
+    subprocess.run([*command, "-lm"], check=True)
+    assert subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout == ""

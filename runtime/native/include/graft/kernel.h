@@ -30,8 +30,8 @@
 #define GRAFT_KERNEL static GRAFT_APART
 #endif
 
-_Static_assert(CHAR_BIT == 8 && sizeof(bool) == 1, "tensors of bool have a byte for each element");
-_Static_assert(sizeof(float) == 4 && sizeof(double) == 8, "float32 and float64 are IEEE 754's binary32 and binary64");
+_Static_assert(CHAR_BIT == 8 && sizeof(bool) == 1u, "tensors of bool have a byte for each element");
+_Static_assert(sizeof(float) == 4u && sizeof(double) == 8u, "float32 and float64 are IEEE 754's binary32 and binary64");
 _Static_assert((int8_t)-1 == ~0 && -1 >> 1 == -1, "integers are two's complement, and shifts keep their sign");
 
 /* ---- The host ------------------------------------------------------------------------------------------------- */
@@ -58,8 +58,8 @@ typedef struct GraftKept {
 /* Returns 64-byte aligned memory that lives until the function or task ends, NULL if there is none left. */
 GRAFT_INLINE void *graft_scratch(GraftContext *context, uint64_t bytes) {
   const uint64_t begin = context->used, left = context->scratch_bytes - begin;
-  if (left < bytes || left - bytes < (64 - bytes % 64) % 64) return NULL;
-  context->used = begin + (bytes + 63) / 64 * 64;
+  if (left < bytes || left - bytes < (64u - bytes % 64u) % 64u) return NULL;
+  context->used = begin + (bytes + 63u) / 64u * 64u;
   return context->scratch + begin;
 }
 
@@ -179,7 +179,10 @@ GRAFT_INLINE int32_t word_at(const void *place) {
   return word;
 #else
   const uint8_t *const bytes = place;
-  return (int32_t)(bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24);
+  const uint32_t low = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8;
+  const uint32_t high = (uint32_t)bytes[2] | (uint32_t)bytes[3] << 8;
+  const uint32_t word = low | high << 16;
+  return (int32_t)word;
 #endif
 }
 
@@ -239,17 +242,21 @@ GRAFT_FLOAT(float64, double, uint64_t, , 4503599627370496.0)
 GRAFT_INLINE double fmod_float64(double x, double y) {
   const uint64_t sign = bits_of_float64(x) & ((uint64_t)1 << 63), one = (uint64_t)1 << 52;
   const uint64_t xm = bits_of_float64(x) & ~((uint64_t)1 << 63), ym = bits_of_float64(y) & ~((uint64_t)1 << 63);
-  if (ym == 0 || y != y || xm >= (uint64_t)2047 << 52) return (x * y) / (x * y);
+  if (ym == 0u || y != y || xm >= (uint64_t)2047 << 52) return (x * y) / (x * y);
   if (xm < ym) return x;
-  int64_t left = xm >> 52 ? (int64_t)(xm >> 52) : 1, exponent = ym >> 52 ? (int64_t)(ym >> 52) : 1;
-  uint64_t rest = xm >> 52 ? (xm & (one - 1)) | one : xm, divisor = ym >> 52 ? (ym & (one - 1)) | one : ym;
-  for (left -= exponent;; --left) {
+  int64_t left = (int64_t)(xm >> 52), exponent = (int64_t)(ym >> 52);
+  uint64_t rest = left != 0 ? (xm & (one - 1u)) | one : xm << 1;
+  uint64_t divisor = exponent != 0 ? (ym & (one - 1u)) | one : ym << 1;
+  while (rest < one) rest <<= 1, --left; /* subnormal numbers as if exponents had no end */
+  while (divisor < one) divisor <<= 1, --exponent;
+  while (left > exponent) {
     if (rest >= divisor) rest -= divisor;
-    if (left == 0) break;
-    rest <<= 1;
+    rest <<= 1, --left;
   }
-  if (rest == 0) return float64_of_bits(sign);
-  for (; rest < one && exponent > 1; --exponent) rest <<= 1;
+  if (rest >= divisor) rest -= divisor;
+  if (rest == 0u) return float64_of_bits(sign);
+  while (rest < one && exponent > 1) rest <<= 1, --exponent;
+  while (exponent < 1) rest >>= 1, ++exponent; /* zeros */
   return float64_of_bits(sign | (rest < one ? rest : ((uint64_t)exponent << 52) + (rest - one)));
 }
 GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((double)x, (double)y); }

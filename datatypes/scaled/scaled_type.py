@@ -14,6 +14,7 @@ from typing import Literal, get_args
 from graft.datatypes.formats import Format
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
+from graft.runtime.arguments import TEXT, takes
 
 ScaleRule = Literal["floor", "even", "ceil", "rceil", "nearest"]
 RULES: tuple[ScaleRule, ...] = get_args(ScaleRule)
@@ -79,6 +80,7 @@ SCALED_TYPES = {
 """The scaled types by name."""
 
 
+@takes(name=TEXT)
 def scaled_type(name: str) -> ScaledType:
     """Return a scaled type by its name; raise DatatypeError for an unknown one."""
     if name not in SCALED_TYPES:

@@ -68,6 +68,7 @@ def public(place: Path) -> dict[str, Public]:
     table.register("mine", widths=(16,))
     number = {"threads": 1, "backends": "llvm"}
     posit = {"dtype": "custom[posit]16"}
+    scaled, across = (graft.datatypes.encode_scaled(X, "mxfp4", axis) for axis in (1, 0))
     return {
         "load": Public(graft.load, {"source": MODEL}),
         "plan": Public(graft.plan, {"model": MODEL, **number}),
@@ -121,6 +122,12 @@ def public(place: Path) -> dict[str, Public]:
         "datatypes.register_float": Public(
             graft.datatypes.register_float, {"name": "half", "exponent": 1, "mantissa": 1}
         ),
+        "datatypes.register_fixed": Public(graft.datatypes.register_fixed, {"name": "cents", "bits": 8, "fraction": 2}),
+        "datatypes.scaled_type": Public(graft.datatypes.scaled_type, {"name": "mxfp4"}),
+        "datatypes.encode_scaled": Public(graft.datatypes.encode_scaled, {"numbers": X, "type": "mxfp4"}),
+        "datatypes.decode_scaled": Public(graft.datatypes.decode_scaled, {"array": scaled}),
+        "datatypes.matmul_scaled": Public(graft.datatypes.matmul_scaled, {"left": scaled, "right": across}),
+        "datatypes.convert_scaled": Public(graft.datatypes.convert_scaled, {"model": MODEL, "type": "mxfp4"}),
         "datatypes.register_op": Public(
             table.register_op, {"lowering": 5, "op": "Add", "backend": "llvm", "datatype": "mine"}
         ),
@@ -144,7 +151,8 @@ NAMES = (
     "Program.export_c_project", "datatypes.convert",
     "datatypes.create_lower_func", "datatypes.decode", "datatypes.encode", "datatypes.lookup", "datatypes.via",
     "datatypes.register",
-    "datatypes.register_float", "datatypes.register_op",
+    "datatypes.register_float", "datatypes.register_fixed", "datatypes.scaled_type", "datatypes.encode_scaled",
+    "datatypes.decode_scaled", "datatypes.matmul_scaled", "datatypes.convert_scaled", "datatypes.register_op",
 )  # fmt: skip
 
 

@@ -227,10 +227,18 @@ divide:
   %yf = and i64 %ym, 4503599627370495
   %xi = or i64 %xf, 4503599627370496
   %yi = or i64 %yf, 4503599627370496
-  %xs = select i1 %xe.denormal, i64 %xf, i64 %xi
-  %ys = select i1 %ye.denormal, i64 %yf, i64 %yi
-  %x1 = select i1 %xe.denormal, i64 1, i64 %xe
-  %y1 = select i1 %ye.denormal, i64 1, i64 %ye
+  %xd = select i1 %xe.denormal, i64 %xf, i64 %xi
+  %yd = select i1 %ye.denormal, i64 %yf, i64 %yi
+  %x0 = select i1 %xe.denormal, i64 1, i64 %xe
+  %y0 = select i1 %ye.denormal, i64 1, i64 %ye
+  %x.leading = call i64 @llvm.ctlz.i64(i64 %xd, i1 true)
+  %y.leading = call i64 @llvm.ctlz.i64(i64 %yd, i1 true)
+  %x.shift = sub i64 %x.leading, 11
+  %y.shift = sub i64 %y.leading, 11
+  %xs = shl i64 %xd, %x.shift
+  %ys = shl i64 %yd, %y.shift
+  %x1 = sub i64 %x0, %x.shift
+  %y1 = sub i64 %y0, %y.shift
   %steps = sub i64 %x1, %y1
   br label %loop
 loop:
@@ -255,9 +263,14 @@ normalise:
   %leading = call i64 @llvm.ctlz.i64(i64 %reduced, i1 true)
   %want = sub i64 %leading, 11
   %room = sub i64 %y1, 1
-  %short = icmp ugt i64 %want, %room
+  %short = icmp sgt i64 %want, %room
   %shift = select i1 %short, i64 %room, i64 %want
-  %mantissa = shl i64 %reduced, %shift
+  %is.up = icmp sge i64 %shift, 0
+  %up = select i1 %is.up, i64 %shift, i64 0
+  %negated = sub i64 0, %shift
+  %down = select i1 %is.up, i64 0, i64 %negated
+  %raised = shl i64 %reduced, %up
+  %mantissa = lshr i64 %raised, %down
   %exponent = sub i64 %y1, %shift
   %implicit = lshr i64 %mantissa, 52
   %normal = icmp ne i64 %implicit, 0

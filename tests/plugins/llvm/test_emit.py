@@ -120,6 +120,15 @@ def test_a_float_remainder_is_exact(run, dtype: str) -> None:
     check(run, map_function(dtype, [dtype, dtype], lambda x, y: Binary("fmod", x, y)), [samples(dtype), divisors])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_remainder_by_a_subnormal_number_is_exact(run, dtype: str) -> None:
+    random, least = np.random.default_rng(3), float(np.finfo(dtype).smallest_subnormal)
+    dividends = samples(dtype)
+    dividends[::2] = (random.integers(1, 100_000, 128) * least).astype(dtype)
+    divisors = (random.integers(1, 1000, 256) * least).astype(dtype)
+    check(run, map_function(dtype, [dtype, dtype], lambda x, y: Binary("fmod", x, y)), [dividends, divisors])
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("operator", ["neg", "abs", "sqrt", "floor", "ceil", "trunc", "round_even"])
 def test_unary_functions_of_floats_are_the_interpreters(run, operator: str, dtype: str) -> None:

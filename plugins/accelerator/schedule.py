@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from graft.core.schedule.primitives.loop_order import Reorder, Split
 from graft.core.schedule.primitives.staging import CacheRead, ComputeAt
-from graft.core.schedule.primitives.step import Step, loops
+from graft.core.schedule.primitives.step import Step
 from graft.core.tensor_ir.ir import Function
 from graft.core.tensor_ir.verifying.verifier import verify
 from graft.plugins.accelerator.configuration import Configuration
@@ -30,11 +30,6 @@ class Scheduled:
         self.function = step.change(self.function)
         self.steps.append(step)
 
-    def moved(self, name: str) -> str:
-        """Return the name of a loop since it was moved into a tile."""
-        names = [one.variable.name for one in loops(self.function.body)]
-        return next(one for one in names if one == name or one.startswith(f"{name}.at"))
-
 
 def scheduled(stage: Stage, tiling: Tiling, configuration: Configuration) -> Scheduled:
     """Return a stage's loops in tiles, its operands in the accelerator's memories, its loops over lanes instructions.
@@ -51,7 +46,7 @@ def scheduled(stage: Stage, tiling: Tiling, configuration: Configuration) -> Sch
     done.take(ComputeAt("total", outside[-1]))
     _bring_near(done, nest, stage, tiling, outside[-1])
     for suffix, intrinsic in nest.intrinsics.items():
-        done.take(intrinsic.at(done.moved(f"m.{suffix}")))
+        done.take(intrinsic.at(f"m.{suffix}"))
     verify(done.function, machine(configuration))
     return done
 

@@ -29,6 +29,8 @@ from graft.plugins.codegen.kernel_source import KernelSource
 from graft.runtime.c_source import VARIES, CFunction
 from graft.runtime.export.c_lines import without_needless_parentheses
 
+FILLED_BYTES = 256
+"""Memory up to which compilers write zeros themselves, and call no memset."""
 STACK_BYTES = 16 * 1024
 """Scratch buffers of a function live on the stack up to this sum; larger ones come from the runtime."""
 ALIGNMENT = 64
@@ -171,7 +173,8 @@ class _Writer(VectorWriter):
             room = -(-room * element // ALIGNMENT) * ALIGNMENT // element
         if count is not None and (buffer.memory == "register" or self._stack + room * element <= STACK_BYTES):
             self._stack += room * element
-            filled = " = {0}" if _is_read_first(buffer, body) else ""
+            is_small = room * element <= FILLED_BYTES
+            filled = " = {0}" if is_small and _is_read_first(buffer, body) else ""
             self.first.append(f"_Alignas({ALIGNMENT}) {kind} {name}[{room}]{filled};")
             return
         total = " * ".join(["sizeof *" + name, *(f"(uint64_t){self.index(extent)}" for extent in buffer.shape)])

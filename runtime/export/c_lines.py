@@ -195,6 +195,9 @@ def wrapped(text: str) -> str:
 
 
 def _pieces(line: str) -> Iterator[str]:
+    if line.endswith("\\"):  # of a macro, which goes on in the next line
+        yield from (f"{piece} \\" for piece in wrapped(line[:-1].rstrip()).split("\n"))
+        return
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     if line.lstrip().startswith(("/*", "* ")) and "*/" not in line.strip()[:-2]:
         indent = indent[4:] + (" * " if line.lstrip().startswith("/*") else "* ")

@@ -117,6 +117,7 @@ def test_a_plugin_is_disabled_and_enabled_for_all_calls(graft, model, tmp_path, 
 
 
 def test_options_are_shown_with_type_default_and_help(graft):
-    line = graft("backends", "show", "c_source").out.splitlines()[-1]
+    *_, first, second = graft("backends", "show", "c_source").out.splitlines()
     help = "false only writes C, for any machine and without a compiler: for exports"
-    assert line == f"  options     compiles=bool (true): {help}"
+    assert first == f"  options     compiles=bool (true): {help}"
+    assert second.strip().startswith("narrow_indices=bool (false): indices in 32 bits where extents allow")

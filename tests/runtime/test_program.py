@@ -551,10 +551,11 @@ def test_a_project_is_recorded_with_seeded_inputs_and_has_one_thread_unless_it_i
     description, path, inputs = seen[0].pop("given")  # type: ignore[misc]
     assert (description, path) == (program.description, "folder")
     np.testing.assert_array_equal(inputs["x"], inputs_of(program, (), 0)["x"])
-    assert seen[0] == {"name": None, "profile": "hosted", "ram": None, "threads": 1}
+    free = {"flash": None, "stack": None, "compiler": ""}
+    assert seen[0] == {"name": None, "profile": "hosted", "ram": None, "threads": 1, **free}
     program.export_c_project("folder", {"x": X}, name="net", profile="bare-metal", ram=0, threads=1)
     assert seen[1].pop("given")[2]["x"] is X  # type: ignore[index]
-    assert seen[1] == {"name": "net", "profile": "bare-metal", "ram": 0, "threads": 1}
+    assert seen[1] == {"name": "net", "profile": "bare-metal", "ram": 0, "threads": 1, **free}
     for wrong in ({"threads": 0}, {"ram": -1}, {"profile": "other"}):
         with pytest.raises(GraftError):
             program.export_c_project("folder", **wrong)  # type: ignore[arg-type]

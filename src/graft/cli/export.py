@@ -80,7 +80,7 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
     help="Of a project: GCC, with flags, whose frames and code are measured; by default a usual one of the target.",
 )  # fmt: skip
 @click.option(
-    "--report", type=click.Path(path_type=Path), metavar="FILE",
+    "--report", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Of a project: write what a reviewer asks (memory, code, stack, libraries) as FILE.html or FILE.json.",
 )  # fmt: skip
 @click.option(

@@ -53,4 +53,5 @@ def test_a_row_demands_what_the_operator_means(case: Case) -> None:
 
 def test_every_row_with_demands_has_a_case() -> None:
     tried = {node.op_type for case in (*CASES, *RARE) for node in case.model.graph.node}
-    assert {row.name for row in OPERATORS if row.demands is not None} <= tried
+    own = (row for row in OPERATORS if not row.domain.startswith("com.graft"))  # scaled types have tests beside them
+    assert {row.name for row in own if row.demands is not None} <= tried

@@ -97,3 +97,11 @@ def test_wide_lines_are_broken_where_they_read_well() -> None:
 def test_a_tidy_text_is_both() -> None:
     line = "  z = (" + " + ".join(f"(value_{number} * 2)" for number in range(12)) + ");"
     assert "(" not in tidy(line) and max(map(len, tidy(line).split("\n"))) <= WIDTH
+
+
+def test_wide_lines_of_a_macro_go_on_in_the_next_line() -> None:
+    line = f"  static inline int a_long_name_##NAME({', '.join(f'int parameter{n}' for n in range(12))}) {{ \\"
+    broken = wrapped(f"#define MACRO(NAME) \\\n{line}\n    return 0; \\\n  }}")
+    assert all(len(one) <= 123 for one in broken.split("\n"))
+    assert all(one.endswith(" \\") for one in broken.split("\n")[:-1])
+    assert broken.replace("\\\n", "").split() == f"#define MACRO(NAME) {line[:-1]} return 0; }}".split()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Mapping
 from inspect import isroutine
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def entry(module: str, public: str, value: object) -> str:
         kind, options = "autoclass", "\n   :members:\n   :show-inheritance:"
     elif isroutine(value):
         kind, options = "autofunction", ""
+    elif isinstance(value, Mapping):  # whose own docstring is that of any mapping
+        kind, options = "py:data", f"\n\n   A mapping of {len(value)} names: {', '.join(map(str, value))}."
     else:
         kind, options = "autodata", "\n   :no-value:"
     if module != "graft" and getattr(graft, public, None) is value:

@@ -63,6 +63,7 @@ def plain_sum(
     own = [ir.Variable(axis) for axis in reduced]
     renamed = dict(zip([*sums.axes, *terms], [*inner, *own], strict=True))
     left, right = (substitute(one, renamed) for one in (sums.value.left, sums.value.right))
+    added = multiply_add(left, right, ir.Load(total, tuple(inner)))
     start = substitute(reduction.initial, dict(zip(sums.axes, before, strict=True)))
     extents = [substitute(axis.extent, renamed) for axis in reduction.axes]
 
@@ -71,7 +72,7 @@ def plain_sum(
 
     nests = [
         nest(before, ir.Store(total, tuple(before), start)),
-        nest([*inner, *own], ir.Store(total, tuple(inner), _added(total, inner, left, right)), extents),
+        nest([*inner, *own], ir.Store(total, tuple(inner), added), extents),
     ]
     if copies:
         nests.append(nest(between, ir.Store(copy, tuple(between), ir.Load(total, tuple(between)))))
@@ -80,12 +81,6 @@ def plain_sum(
     inputs, outputs = parameters
     body = allocate([total, *([copy] if copies else [])], ir.Block(tuple(nests)))
     return ir.Function(name, (*inputs, *outputs), len(outputs), body, sums.origin)
-
-
-def _added(
-    total: ir.Buffer, place: Sequence[ir.Expression], left: ir.Expression, right: ir.Expression
-) -> ir.Expression:
-    return multiply_add(left, right, ir.Load(total, tuple(place)))
 
 
 class _Names:

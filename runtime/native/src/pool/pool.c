@@ -162,10 +162,14 @@ static unsigned await_job(Worker *worker, unsigned seen) {
   return seen;
 }
 
+/* Nobody sleeps narrowed: whoever narrows a worker looks afterwards whether it sleeps, and the worker, once it says that
+ * it sleeps, whether it was narrowed. */
 static void sleep_until_wanted(Worker *worker, unsigned seen) {
   Pool *pool = worker->pool;
+  graft_affinity_widen(&worker->affinity);
   atomic_store(&worker->asleep, 1);
-  if (atomic_load(&pool->announced) != seen || atomic_load(&pool->stop)) {
+  if (atomic_load(&pool->announced) != seen || atomic_load(&pool->stop) ||
+      atomic_load(&worker->affinity.narrowed)) {
     atomic_store(&worker->asleep, 0);
     return;
   }
@@ -336,6 +340,7 @@ static void call_worker(Pool *pool, Worker *worker, int32_t here) {
   if (here >= 0 && atomic_load_explicit(&worker->processor, memory_order_relaxed) == here) {
     atomic_store_explicit(&worker->processor, -1, memory_order_relaxed);
     graft_affinity_leave(&worker->affinity, here);
+    wake_worker(worker); /* it may have finished and gone to sleep meanwhile */
     count(&pool->parted);
   }
 }
@@ -377,6 +382,7 @@ static int lend_processor(Pool *pool, int64_t now) {
     Worker *worker = &pool->workers[i];
     if (stands_still(worker, now)) {
       graft_affinity_bring(&worker->affinity, graft_processor());
+      wake_worker(worker); /* as in `call_worker` */
       worker->looked = 0;
       count(&pool->lent);
       return 1;

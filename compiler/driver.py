@@ -26,7 +26,7 @@ from graft.compiler.compile_options import compile_options
 from graft.compiler.compiled_model import CompiledModel
 from graft.compiler.constant_subgraphs import Evaluate
 from graft.compiler.exchanged_values import packed_types
-from graft.compiler.faults import last_line, without_faulty
+from graft.compiler.faults import refused_nodes, without_faulty
 from graft.compiler.precision import with_precision
 from graft.compiler.preparation import simplified
 from graft.compiler.stitching.most_memory import Memory
@@ -271,14 +271,17 @@ class Compiler:
         return failed
 
     def _refuse(self, region: Region, error: GraftError, refusals: dict[tuple[str, str], Reject]) -> None:
-        """Make a failure the reason why the backend does not get the region's nodes; raise it where that is no way."""
+        """Make a failure the reason why the backend does not get nodes of a region; raise it where that is no way.
+
+        These are the nodes that the error names, where it names some of the region (`Backend.compile`), else all.
+        """
         if self._options.strict or self._plan is not None or isinstance(error, DatabaseError | InternalError):
             raise error
         log.warning("%s; the region goes to the next backend", error)
         log.debug("region '%s' failed", region.name, exc_info=error)
-        reason = Reject("compile-failed", last_line(error))
+        names, reason = refused_nodes(error, region.origin)
         known = len(refusals)
-        refusals.update({(name, region.backend): reason for name in region.origin})
+        refusals.update({(name, region.backend): reason for name in names})
         if len(refusals) == known:
             raise error
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from graft.core.reject import Reject
 from graft.errors import GraftError
 from graft.plugins.backend import Backend
 from graft.plugins.registry.fence import FencedBackend
@@ -75,6 +76,16 @@ def _culprit(error: GraftError, backends: Sequence[Backend]) -> int | None:
         if error.facts["plugin"] in (backend.name, getattr(backend, "plugin", "")):
             return number
     return None
+
+
+def refused_nodes(error: GraftError, origin: Sequence[str]) -> tuple[Sequence[str], Reject]:
+    """Return which nodes of a region its backend does not get after a failure to compile, and why.
+
+    These are those that the error names in its fact ``nodes``, all where it names none of the region's.
+    """
+    named, why = error.facts.get("nodes"), error.facts.get("reject")
+    names = [name for name in origin if name in named] if isinstance(named, list | tuple | set | frozenset) else []
+    return names or origin, why if isinstance(why, Reject) else Reject("compile-failed", last_line(error))
 
 
 def last_line(error: GraftError) -> str:

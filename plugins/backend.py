@@ -102,6 +102,12 @@ class Backend:
 
     `graft.runtime.packed_values` says what these are; the core asks other backends for none of them.
     """
+    quantized: ClassVar[bool] = False
+    """Whether it computes on integers alone, so that layers from DequantizeLinear to QuantizeLinear are to be whole.
+
+    Where it takes part, every reader has a DequantizeLinear of its own, and views are of integers: then what passes
+    between its layers, and between its regions and others, are integers (`graft.core.passes.integer`).
+    """
     constants: ClassVar[ConstantOwnership] = "handed-over"
     shapes: ClassVar[ShapeSupport] = "symbolic"
     device: ClassVar[str] = "cpu"
@@ -156,9 +162,14 @@ class Backend:
     def passes(self) -> Sequence[Any]:
         """Return passes over the simplified model that run only where this backend takes part, in its order.
 
-        A pass is what `graft_passes` says; what it leaves must mean the same to all backends, to the last bit.
+        A pass is what `graft_passes` says; what it leaves must mean the same to all backends, to the last bit. Those of
+        a backend that is ``quantized`` are the one that keeps layers of integers whole.
         """
-        return ()
+        if not type(self).quantized:
+            return ()
+        from graft.core.passes.integer.dequantize_per_reader import DequantizePerReader
+
+        return (DequantizePerReader(),)
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True to take a single node, or why not: what the methods marked ``supports("Op")`` say."""
@@ -173,7 +184,11 @@ class Backend:
         return None
 
     def compile(self, region: Region, options: CompileOptions) -> Module | CompiledRegion:
-        """Compile a region; raise to hand it to the next backend."""
+        """Compile a region; raise to hand it to the next backend.
+
+        Where some of its nodes alone are at fault, `graft.errors.CompileError` names them: ``nodes=["conv1"]``, with
+        ``reject=Reject("size", "...")`` as the reason. These go to the next backend, and the rest is placed anew.
+        """
         raise TypeError(f"backend '{self.name}' does not define compile(region, options)")
 
     def tune(self, regions: Sequence[Region], options: CompileOptions, wish: TuneOptions) -> TuneReport | None:

@@ -72,6 +72,12 @@ class ValueView:
         tensor = constant_tensor(self.value)
         return None if tensor is None else tensor.numpy()
 
+    @property
+    def producer(self) -> NodeView | None:
+        """The node that computes the value, None for inputs and initialisers."""
+        node = self.value.producer()
+        return None if node is None else NodeView(node)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeView:

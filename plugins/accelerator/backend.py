@@ -26,6 +26,7 @@ class AcceleratorBackend(Backend):
     name: ClassVar[str] = "accelerator"
     by_default: ClassVar[bool] = False
     shapes: ClassVar[ShapeSupport] = "static"
+    quantized: ClassVar[bool] = True
     install: ClassVar[str] = "pip install graft-compiler"
     options: ClassVar[Any] = Configuration
 
@@ -38,12 +39,6 @@ class AcceleratorBackend(Backend):
         from graft.plugins.accelerator.frontend.patterns import PATTERNS
 
         return tuple(replace(row, check=partial(accepted, configuration=self.options)) for row in PATTERNS)
-
-    def passes(self) -> Sequence[Any]:
-        """Return the pass that gives every reader its own DequantizeLinear."""
-        from graft.plugins.accelerator.frontend.dequantization import DequantizePerReader
-
-        return (DequantizePerReader(),)
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return why a single operator is not taken: composites of bytes are, or views between them."""

@@ -1,4 +1,4 @@
-"""A DequantizeLinear for each reader: what a layer reads and makes are bytes, and nothing is shared.
+"""A DequantizeLinear for each reader: what a quantised layer reads and makes are integers, and nothing is shared.
 
 Exporters let all readers of a tensor share one DequantizeLinear, and put views between it and them.
 """

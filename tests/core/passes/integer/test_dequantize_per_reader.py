@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from graft.core.shapes.inference import infer_shapes
-from graft.plugins.accelerator.frontend.dequantization import DequantizePerReader
+from graft.core.passes.integer.dequantize_per_reader import DequantizePerReader
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> g '
 

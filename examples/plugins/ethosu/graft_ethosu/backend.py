@@ -1,0 +1,104 @@
+"""The backend `ethosu`: quantised regions for Arm's Ethos-U, by TOSA and Vela."""
+
+from functools import partial
+from importlib.util import find_spec
+
+import graft
+from graft_ethosu.vela import EthosUOptions
+
+INTEGERS = ("int8", "uint8", "int16")
+
+
+class EthosU(graft.Backend):
+    """Takes layers from integers to integers; Vela says of each whether the NPU has it, and what it costs."""
+
+    name = "ethosu"
+    by_default = False  # on a host its programs are simulated
+    shapes = "static"
+    constants = "embedded"
+    quantized = True
+    install = "pip install graft-ethosu"
+    options = EthosUOptions
+
+    def available(self):
+        """Look for Vela and TOSA's tools without importing them."""
+        for name, what in (("ethosu", "ethos-u-vela"), ("tosa_reference_model", "tosa-tools")):
+            if find_spec(name) is None:
+                return f"{what} is not installed; pip install {what}"
+        return None
+
+    @property
+    def patterns(self):
+        """The composites, each with a check that asks Vela."""
+        from dataclasses import replace
+
+        from graft_ethosu.patterns import PATTERNS
+
+        return tuple(replace(row, check=partial(self._check, row.name)) for row in PATTERNS)
+
+    def _check(self, name, match):
+        from graft_ethosu.compilation import TABLE, refusal
+
+        return refusal(match.root, self.options, name == TABLE)
+
+    def supports(self, node):
+        """Take an operator that moves integers."""
+        from graft_ethosu.compilation import refusal
+
+        if self._moves(node):
+            return refusal(node, self.options) or True
+        if node.dtype in ("float32", "float16"):
+            text = f"{node.op_type} on {node.dtype}: the NPU computes between DequantizeLinear and QuantizeLinear"
+            return graft.Reject("no-pattern", f"{text}; graft quantize --recipe int8 puts these in")
+        return graft.Reject("no-pattern", f"nothing in the plugin computes {node.op_type} on {node.dtype}")
+
+    def yields(self, node):
+        """Leave what only moves integers to others at the boundary of a region."""
+        return graft.Yield("it only moves integers") if self._moves(node) else None
+
+    def _moves(self, node):
+        from graft_ethosu.patterns import MOVES
+
+        return node.op_type in MOVES and node.domain in ("", "ai.onnx") and node.dtype in INTEGERS
+
+    def compile(self, region, options):
+        """Return the region's commands, weights and graph as a module."""
+        from graft_ethosu.compilation import module_of
+
+        return module_of(region, self.options)
+
+    def cost(self, region):
+        """Return the time that Vela estimates."""
+        from graft.core.operators.definition.table import Cost
+
+        from graft_ethosu.compilation import made_of
+
+        return Cost(0, 0, made_of(region, self.options)[1].seconds)
+
+    def report(self, module):
+        """Return where the cycles of a module go, as Vela estimates."""
+        from graft.plugins.backend import ModuleReport
+
+        from graft_ethosu.compilation import described, opened
+
+        header, _ = opened(module.data)
+        facts = {name: header[name] for name in ("accelerator", "cycles", "clock", "macs", "scratch", "messages")}
+        return ModuleReport("Ethos-U", facts, described(header))
+
+    def fingerprint(self):
+        """Return the version of the compiler."""
+        return self.version()
+
+    def version(self):
+        """Return the versions of Vela and of TOSA's tools."""
+        from importlib.metadata import version
+
+        return f"Vela {version('ethos-u-vela')}, TOSA tools {version('tosa-tools')}"
+
+    def module_loaders(self):
+        """Return the loader that runs modules on a host."""
+        from graft.runtime.loaders import PythonLoader
+
+        from graft_ethosu.simulator import load
+
+        return [PythonLoader("ethosu", load, holds_code=False)]

@@ -1,0 +1,143 @@
+"""From a region to a module: its layers in one TOSA graph, that graph by Vela, both in the module's bytes."""
+
+import json
+from functools import lru_cache
+
+from graft.core.graph.view import NodeView
+from graft.errors import CompileError
+
+import graft
+from graft_ethosu import elementwise, moves, pooling, products, softmax
+from graft_ethosu.building import Builder
+from graft_ethosu.lowering import lower
+from graft_ethosu.reading import Refused, read, table_of
+from graft_ethosu.vela import compiled
+
+KIND = "ethosu"
+TABLE = "ethosu.table"
+FAMILIES = (elementwise, moves, pooling, products, softmax)
+"""Where lowerings stand: what is imported adds its rows."""
+known = lru_cache(maxsize=256)(compiled)
+
+
+def add(root, builder, is_table):
+    """Add what ends in a node to a graph; raise Refused."""
+    if is_table:
+        builder.graph.origin = root.name
+        elementwise.add_table(*table_of(root), builder)
+    else:
+        lower(read(root), builder)
+
+
+def refusal(root, options, is_table=False):
+    """Return why the NPU does not compute what ends in a node, None if it does: Vela is asked."""
+    builder = Builder()
+    try:
+        add(root, builder, is_table)
+        for value in root.outputs:
+            if value.name:
+                builder.output(value)
+        known(builder.graph.flatbuffer(), options, root.where)
+    except Refused as refused:
+        return refused.reject
+    except CompileError as error:
+        return graft.Reject("size", error.message.removeprefix("ethosu: "))
+    return None
+
+
+def graph_of(region):
+    """Return the TOSA graph of a region; raise CompileError that names the nodes that have no place in it."""
+    builder = Builder()
+    for value in region.inputs:
+        builder.read(value)
+    for node in region.nodes():
+        found = region.composite(node)
+        try:
+            if found is None:
+                add(node, builder, False)
+                continue
+            name, body = found
+            _bind(builder, body.inputs, node.node.inputs)
+            add(NodeView(body.outputs[0].producer()), builder, name == TABLE)
+            _bind(builder, node.node.outputs, body.outputs)
+        except Refused as refused:
+            names = [one.name for one in region.opened(node)]
+            raise CompileError(f"ethosu: {node.where}: {refused}", nodes=names, reject=refused.reject) from refused
+    for value in region.outputs:
+        builder.output(value)
+    return builder.graph
+
+
+def _bind(builder, names, values):
+    """Let tensors have the values of others."""
+    for name, value in zip(names, values, strict=True):
+        if value is not None and value.name in builder.values:
+            builder.values[name.name] = builder.values[value.name]
+
+
+def made_of(region, options):
+    """Return the graph of a region and what Vela makes of it."""
+    graph = graph_of(region)
+    return graph, known(graph.flatbuffer(), options, f"region '{region.name}'")
+
+
+def module_of(region, options):
+    """Return the module of a region."""
+    from graft_ethosu.tosa_graph import SIMULATED
+
+    graph, made = made_of(region, options)
+    sections = {"commands": made.commands, "weights": made.weights, "graph": graph.flatbuffer(SIMULATED)}
+    header = {
+        "accelerator": options.accelerator,
+        "sections": {name: len(data) for name, data in sections.items()},
+        "inputs": [_argument(*pair) for pair in zip(region.inputs, made.inputs, strict=True)],
+        "outputs": [_argument(*pair) for pair in zip(region.outputs, made.outputs, strict=True)],
+        "scratch": made.scratch, "fast_scratch": made.fast_scratch, "cycles": made.cycles, "clock": made.clock,
+        "macs": made.macs, "memories": made.memories, "layers": _layers(made), "messages": made.messages,
+    }  # fmt: skip
+    text = json.dumps(header, sort_keys=True).encode()
+    return graft.Module(
+        region.name, KIND, (region.name,), len(text).to_bytes(4, "little") + text + b"".join(sections.values()),
+        install="pip install graft-ethosu",
+    )  # fmt: skip
+
+
+def _argument(view, address):
+    return {"dtype": view.dtype, "shape": list(view.static_shape), "address": address}
+
+
+def _layers(made):
+    """Return name, operator and cycles of each of Vela's layers that takes any."""
+    rows = ((row["name"], row["operator"], int(row["op_cycles"]), int(row["mac_count"])) for row in made.layers)
+    return [list(row) for row in rows if row[2]]
+
+
+def opened(data):
+    """Return header and sections of a module's bytes; raise ValueError where they are damaged."""
+    size = int.from_bytes(data[:4], "little")
+    header = json.loads(data[4 : 4 + size])
+    parts, at = {}, 4 + size
+    for name in ("commands", "weights", "graph"):
+        length = header["sections"][name]
+        parts[name] = bytes(data[at : at + length])
+        at += length
+    if at != len(data):
+        raise ValueError(f"the module has {len(data)} bytes, and its header says {at}")
+    return header, parts
+
+
+def described(header):
+    """Return a module as people read it: cycles by layer, the most expensive first."""
+    total = max(header["cycles"], 1)
+    lines = [
+        f"{header['accelerator']}: {header['cycles']:,} cycles, {header['cycles'] / header['clock'] * 1e3:.3f} ms at "
+        f"{header['clock'] / 1e6:.0f} MHz, {header['macs']:,} multiplications, commands "
+        f"{header['sections']['commands']:,} B, weights {header['sections']['weights']:,} B, scratch "
+        f"{header['scratch']:,} B",
+        *(f"{name}: peak {one['peak']:,} B, {one['cycles']:,} cycles" for name, one in header["memories"].items()),
+    ]
+    for name, operator, cycles, macs in sorted(header["layers"], key=lambda row: -row[2])[:20]:
+        lines.append(f"{cycles:>12,} {100 * cycles / total:5.1f} % {operator:<16} {macs:>12,} {name}")
+    return "\n".join(lines)
+
+

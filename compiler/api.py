@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from graft.compiler.backend_passes import prepare_for
+from graft.compiler.backend_passes import prepare_for, unwanted_passes
 from graft.compiler.compiled_model import CompiledModel
 from graft.compiler.driver import Compiler, prepare
 from graft.compiler.faults import without_faulty
@@ -118,7 +118,7 @@ def plan(
 def partitioned(model: Source, request: Request) -> Partitioned:
     """Partition as `plan` does and return the partitioned model too."""
     chosen, placement, options = request.chosen(), request.placement(), request.options()
-    prepared = prepare(model, request.shapes, request.plugins, dims=request.dims)
+    prepared = prepare(model, request.shapes, request.plugins, unwanted_passes(chosen), request.dims)
     prepare_for(prepared, chosen)
 
     def place_by(able: Sequence[Backend]) -> Partitioned:

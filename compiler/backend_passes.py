@@ -1,4 +1,4 @@
-"""The passes that backends bring for models that they take part in."""
+"""The passes that backends bring for models that they take part in, and those that they ask for or do not want."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from graft.core.passes.integer.dequantize_per_reader import DequantizePerReader
 from graft.core.passes.pipeline import Pipeline
 from graft.plugins.backend import Backend
 from graft.plugins.registry.fence import FencedBackend
@@ -24,7 +25,13 @@ def prepare_for(model: ir.Model, backends: Sequence[Backend], without: Collectio
             Pipeline(tuple(found)).run(model)
 
 
-def passes_of(backend: Backend) -> list[FencedPass]:
-    """Return a backend's own passes; raise PluginError for what is none."""
+def passes_of(backend: Backend) -> list[Any]:
+    """Return a backend's own passes, behind those of what it declares; raise PluginError for what is none."""
     plugin = backend.plugin if isinstance(backend, FencedBackend) else backend.name
-    return [FencedPass.of(one, plugin) for one in backend.passes()]
+    declared = [DequantizePerReader()] if backend.quantized else []
+    return [*declared, *(FencedPass.of(one, plugin) for one in backend.passes())]
+
+
+def unwanted_passes(backends: Sequence[Backend]) -> frozenset[str]:
+    """Return the standard passes that are not to run where backends take part."""
+    return frozenset[str]().union(*(backend.unwanted_passes for backend in backends))

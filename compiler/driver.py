@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.compiler.artifact_weights import kept_weights, model_without_weights
-from graft.compiler.backend_passes import prepare_for
+from graft.compiler.backend_passes import prepare_for, unwanted_passes
 from graft.compiler.cache_facts import cache_facts
 from graft.compiler.compile_options import compile_options
 from graft.compiler.compiled_model import CompiledModel
@@ -145,10 +145,10 @@ class Compiler:
         with self._timed("load"):
             loaded = imported(source, shapes, dims)
         with self._timed("normalize"):
-            model = simplified(
-                loaded, source, shapes, self._manager, _evaluation(self._manager), self._options.target.without, dims
-            )
-            prepare_for(model, list(self._backends.values()), self._options.target.without)
+            backends, without = list(self._backends.values()), self._options.target.without
+            unwanted = {*without, *unwanted_passes(backends)}
+            model = simplified(loaded, source, shapes, self._manager, _evaluation(self._manager), unwanted, dims)
+            prepare_for(model, backends, without)
         self._write("01_normalized.onnx", model)
         return self._compiled(model, {})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graft.compiler.api import MODEL_OPTIONS, plan
-from graft.compiler.backend_passes import prepare_for
+from graft.compiler.backend_passes import prepare_for, unwanted_passes
 from graft.compiler.driver import prepare
 from graft.compiler.request import Backends, choose, plugins
 from graft.core.graph.dimensions import Dims
@@ -87,8 +87,9 @@ def explain(
     prints it. Raises PlanError if that model has no such node.
     """
     manager = manager or plugins()
-    prepared = prepare(model, shapes, manager, dims=dims)
-    prepare_for(prepared, choose(backends, manager))
+    chosen = choose(backends, manager)
+    prepared = prepare(model, shapes, manager, unwanted_passes(chosen), dims)
+    prepare_for(prepared, chosen)
     placement = plan(
         prepared, backends, policy=policy, place=place, threads=threads, precision=precision, manager=manager
     )

@@ -108,6 +108,8 @@ class Backend:
     Where it takes part, every reader has a DequantizeLinear of its own, and views are of integers: then what passes
     between its layers, and between its regions and others, are integers (`graft.core.passes.integer`).
     """
+    unwanted_passes: ClassVar[frozenset[str]] = frozenset()
+    """The standard passes that do not run where it takes part: what they write anew it has operators of its own for."""
     constants: ClassVar[ConstantOwnership] = "handed-over"
     shapes: ClassVar[ShapeSupport] = "symbolic"
     device: ClassVar[str] = "cpu"
@@ -162,14 +164,9 @@ class Backend:
     def passes(self) -> Sequence[Any]:
         """Return passes over the simplified model that run only where this backend takes part, in its order.
 
-        A pass is what `graft_passes` says; what it leaves must mean the same to all backends, to the last bit. Those of
-        a backend that is ``quantized`` are the one that keeps layers of integers whole.
+        A pass is what `graft_passes` says; what it leaves must mean the same to all backends, to the last bit.
         """
-        if not type(self).quantized:
-            return ()
-        from graft.core.passes.integer.dequantize_per_reader import DequantizePerReader
-
-        return (DequantizePerReader(),)
+        return ()
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return True to take a single node, or why not: what the methods marked ``supports("Op")`` say."""

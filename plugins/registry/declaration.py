@@ -28,6 +28,8 @@ class BackendDeclaration:
     fallback: bool
     fuses: bool
     packed: bool
+    quantized: bool
+    unwanted_passes: frozenset[str]
     loses_nan: frozenset[str]
     api_level: int
     constants: ConstantOwnership
@@ -60,10 +62,13 @@ def declaration_of(backend: Backend, who: str, plugin: str = "", distribution: s
     fallback = _flag(backend.fallback, "fallback", who, plugin)
     fuses = _flag(backend.fuses, "fuses", who, plugin)
     packed = _flag(backend.packed, "packed", who, plugin)
+    quantized = _flag(backend.quantized, "quantized", who, plugin)
+    unwanted = _names(backend.unwanted_passes, "unwanted_passes", ("passes", "interleave-convolutions"), who, plugin)
+    loses_nan = _names(backend.loses_nan, "loses_nan", ("operators", "Relu"), who, plugin)
     constants = _one_of(OWNERSHIPS, backend.constants, "constants", who, plugin)
     shapes = _one_of(SHAPES, backend.shapes, "shapes", who, plugin)
     return BackendDeclaration(
-        name, priority, by_default, fallback, fuses, packed, _operators(backend, who, plugin), level, constants, shapes,
+        name, priority, by_default, fallback, fuses, packed, quantized, unwanted, loses_nan, level, constants, shapes,
         _device(backend, who, plugin), _install(backend, who, plugin), _rules(backend, who, plugin),
         backend.option_rows(),
     )  # fmt: skip
@@ -98,11 +103,12 @@ def _one_of(words: tuple[Word, ...], value: object, attribute: str, who: str, pl
     raise PluginError(f"{who} has {attribute} = {shown(value)}; set it to one of {', '.join(words)}", plugin=plugin)
 
 
-def _operators(backend: Backend, who: str, plugin: str) -> frozenset[str]:
-    value: object = backend.loses_nan
+def _names(value: object, attribute: str, what: tuple[str, str], who: str, plugin: str) -> frozenset[str]:
+    """Return a set of names; ``what`` says of what, with an example."""
     if type(value) is not frozenset or not all(type(one) is str for one in value):
         raise PluginError(
-            f"{who} has loses_nan = {shown(value)}; set it to a frozenset of operators, as in frozenset({{'Relu'}})",
+            f"{who} has {attribute} = {shown(value)}; set it to a frozenset of {what[0]}, as in "
+            f"frozenset({{'{what[1]}'}})",
             plugin=plugin,
         )
     return value

@@ -128,6 +128,8 @@ class FencedBackend(KnownOptions, Backend):
             fallback=declaration.fallback,
             fuses=declaration.fuses,
             packed=declaration.packed,
+            quantized=declaration.quantized,
+            unwanted_passes=declaration.unwanted_passes,
             loses_nan=declaration.loses_nan,
             api_level=declaration.api_level,
             constants=declaration.constants,

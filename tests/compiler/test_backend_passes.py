@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 
 import graft
+from graft.compiler.backend_passes import prepare_for
 from graft.errors import PluginError
 
 MODEL = onnx.parser.parse_model(
@@ -91,3 +92,41 @@ def test_a_fault_of_a_pass_names_the_backend(found: Any, text: str) -> None:
         operators(Npu(found), "reference")
     assert "npu" in caught.value.message
     assert text in caught.value.message
+
+
+def test_a_backend_of_integers_gets_layers_that_share_nothing() -> None:
+    class Integers(Npu):
+        quantized = True
+
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (int8[2] x, float s) => (float[2] y, float[2] z)
+    <float scale = {0.5}> { d = DequantizeLinear(x, scale) y = Relu(d) z = Sigmoid(d) }"""
+    for kind, count in ((Npu, 1), (Integers, 2)):
+        model = graft.load(onnx.parser.parse_model(text))
+        prepare_for(model, [kind(())])
+        assert sum(node.op_type == "DequantizeLinear" for node in model.graph) == count
+
+
+def test_what_a_backend_does_not_want_does_not_run() -> None:
+    class Transposing(Npu):
+        unwanted_passes = frozenset({"interleave-convolutions"})
+
+        def supports(self, node: Any) -> bool:
+            return node.op_type == "ConvTranspose"
+
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[1,1,2,2] x) => (float[1,1,4,4] y)
+    <float[1,1,2,2] w = {1,2,3,4}> { y = ConvTranspose<strides=[2,2]>(x, w) }"""
+    model = onnx.parser.parse_model(text)
+    assert [row.backend for row in graft.plan(model, [Transposing(()), "llvm"]).placements] == ["npu"]
+    assert "ConvTranspose" not in {row.op_type for row in graft.plan(model, [Npu(()), "llvm"]).placements}
+
+
+def test_what_is_not_wanted_is_a_set_of_names() -> None:
+    class Wrong(Npu):
+        unwanted_passes = "interleave-convolutions"  # type: ignore[assignment]
+
+    with pytest.raises(PluginError) as caught:
+        graft.plan(MODEL, [Wrong(())])
+    assert str(caught.value) == (
+        "backend object Wrong: backend 'npu' has unwanted_passes = 'interleave-convolutions'; set it to a frozenset "
+        "of passes, as in frozenset({'interleave-convolutions'})"
+    )

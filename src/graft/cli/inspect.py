@@ -214,16 +214,16 @@ def _model(state: State, path: Path, stage: str) -> ir.Model:
         from graft.core.importer.load import load
 
         return load(str(path), shapes=shapes, dims=dims)
-    from graft.compiler.backend_passes import prepare_for
+    from graft.compiler.backend_passes import prepare_for, unwanted_passes
     from graft.compiler.driver import prepare
-
-    model = prepare(str(path), shapes, state.manager(), dims=dims)
-    if stage == "normalized":
-        return model
     from graft.compiler.request import choose
-    from graft.partition.placement.partitioner import partition
 
     chosen = choose(state.backends, state.manager())
+    model = prepare(str(path), shapes, state.manager(), unwanted_passes(chosen), dims)
+    if stage == "normalized":
+        return model
+    from graft.partition.placement.partitioner import partition
+
     prepare_for(model, chosen)
     return partition(model, chosen).model
 

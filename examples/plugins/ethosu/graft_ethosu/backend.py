@@ -17,6 +17,7 @@ class EthosU(graft.Backend):
     shapes = "static"
     constants = "embedded"
     quantized = True
+    unwanted_passes = frozenset({"interleave-convolutions"})  # the NPU transposes convolutions itself
     install = "pip install graft-ethosu"
     options = EthosUOptions
 
@@ -70,7 +71,6 @@ class EthosU(graft.Backend):
     def cost(self, region):
         """Return the time that Vela estimates."""
         from graft.core.operators.definition.table import Cost
-
         from graft_ethosu.compilation import made_of
 
         return Cost(0, 0, made_of(region, self.options)[1].seconds)
@@ -78,7 +78,6 @@ class EthosU(graft.Backend):
     def report(self, module):
         """Return where the cycles of a module go, as Vela estimates."""
         from graft.plugins.backend import ModuleReport
-
         from graft_ethosu.compilation import described, opened
 
         header, _ = opened(module.data)
@@ -98,7 +97,6 @@ class EthosU(graft.Backend):
     def module_loaders(self):
         """Return the loader that runs modules on a host."""
         from graft.runtime.loaders import PythonLoader
-
         from graft_ethosu.simulator import load
 
         return [PythonLoader("ethosu", load, holds_code=False)]

@@ -65,7 +65,9 @@ class Builder:
         if view.name not in self.values:
             shape, dtype = view.static_shape, view.dtype
             if shape is None or not all(shape):
-                raise Refused("dynamic-shape" if shape is None else "shape", f"'{view.name}' has the shape {view.shape}")
+                raise Refused(
+                    "dynamic-shape" if shape is None else "shape", f"'{view.name}' has the shape {view.shape}"
+                )
             if len(shape) > 6:
                 raise Refused("rank", f"'{view.name}' has {len(shape)} axes, and TOSA's tensors at most 6")
             if dtype not in ("int8", "uint8", "int16"):
@@ -158,9 +160,9 @@ class Builder:
         is_wide = tensor.dtype == "INT48"
         if is_wide:
             numbers, shifts = [min((one + (1 << 15)) >> 16, 32767) for one in numbers], [one - 16 for one in shifts]
-        if not (input_unsigned or output_unsigned) and tensor.dtype == dtype and zero == output_zero:
-            if len(numbers) == 1 and numbers[0] == 1 << 30 and shifts[0] == 30:
-                return tensor
+        same = numbers == ((1 << 30),) and shifts == (30,) and (tensor.dtype, zero) == (dtype, output_zero)
+        if same and not (input_unsigned or output_unsigned):
+            return tensor
         given = (
             tensor, self.graph.constant(numbers, "INT16" if is_wide else "INT32"), self.graph.constant(shifts, "INT8"),
             self.graph.constant([zero], tensor.dtype), self.graph.constant([output_zero], dtype),

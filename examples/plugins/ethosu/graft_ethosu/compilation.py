@@ -3,10 +3,9 @@
 import json
 from functools import lru_cache
 
+import graft
 from graft.core.graph.view import NodeView
 from graft.errors import CompileError
-
-import graft
 from graft_ethosu import elementwise, moves, pooling, products, softmax
 from graft_ethosu.building import Builder
 from graft_ethosu.lowering import lower
@@ -139,5 +138,3 @@ def described(header):
     for name, operator, cycles, macs in sorted(header["layers"], key=lambda row: -row[2])[:20]:
         lines.append(f"{cycles:>12,} {100 * cycles / total:5.1f} % {operator:<16} {macs:>12,} {name}")
     return "\n".join(lines)
-
-

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from graft_ethosu.building import STORED, plain, shift_of
+from graft_ethosu.building import RANGES, STORED, plain, shift_of
 from graft_ethosu.lowering import finish, lowers, scale_of
 from graft_ethosu.reading import Refused
 
@@ -93,7 +93,7 @@ def multiplication(layer, builder):
 
 @lowers("Max", "Min")
 def extreme(layer, builder):
-    """The larger or smaller of two, both in numbers of the result."""
+    """The larger or smaller of two, both in numbers of the result, with 32 bits: TOSA compares no others."""
     if len(layer.operands) != 2:
         raise Refused("attribute", f"{layer.operator} of {len(layer.operands)} tensors; 2 are supported")
     rank, order = _order_of(layer, builder)
@@ -104,14 +104,14 @@ def extreme(layer, builder):
     for index in (0, 1):
         operand = layer.operand(index)
         if operand.constant is not None:
-            low, high = (-128, 127) if kind == "INT8" else (-32768, 32767)
-            whole = np.clip(np.rint(_constant(layer, index, rank, order) / factor) + point, low, high)
-            both.append(builder.graph.constant(whole.astype(np.int64), kind))
+            low, high = RANGES[kind]
+            whole = np.clip(np.rint(_constant(layer, index, rank, order) / factor), low - point, high - point)
+            both.append(builder.graph.constant(whole.astype(np.int64), "INT32"))
         else:
             scale, zero = scale_of(operand, "operand")
-            both.append(builder.rescale(_tensor(operand, builder, rank, order), scale / factor, zero, point, kind))
+            both.append(builder.rescale(_tensor(operand, builder, rank, order), scale / factor, zero, 0, "INT32"))
     name = "MAXIMUM" if layer.operator == "Max" else "MINIMUM"
-    finish(layer, builder, builder.binary(name, *both, dtype=kind), factor, order, point)
+    finish(layer, builder, builder.binary(name, *both), factor, order)
 
 
 @lowers("Identity")

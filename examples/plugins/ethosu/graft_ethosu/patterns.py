@@ -4,7 +4,6 @@ from functools import reduce
 from operator import or_
 
 from graft.patterns import Composite, is_constant, is_op, wildcard
-
 from graft_ethosu.reading import ELEMENTWISE, JOINING
 
 MOST_CONCATENATED = 12

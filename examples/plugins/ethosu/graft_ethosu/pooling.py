@@ -150,8 +150,6 @@ def position(layer, builder):
     axis = int(layer.node.attribute("axis", 0)) % len(value.order)
     place = value.order.index(axis)
     shape = [extent for at, extent in enumerate(value.tensor.shape) if at != place]
-    made = builder.graph.add(
-        "ARGMAX", (value.tensor,), shape or (1,), "INT32", axis=place, nan_mode="PROPAGATE"
-    )
+    made = builder.graph.add("ARGMAX", (value.tensor,), shape or (1,), "INT32", axis=place, nan_mode="PROPAGATE")
     made = builder.reshape(made, [1 if at == place else extent for at, extent in enumerate(value.tensor.shape)])
     _write(layer, builder, made, (value.order, [axis], bool(layer.node.attribute("keepdims", 1))))

@@ -91,9 +91,7 @@ def convolution(layer, builder):
     if groups == tensor.shape[3] and groups > 1:
         ordered = weights.reshape(groups, count // groups, *kernel).transpose(2, 3, 0, 1)
         shape = (tensor.shape[0], *rows, count)
-        sums = convolved(
-            builder, "DEPTHWISE_CONV2D", tensor, zero, ordered, (bias, weight_zero), attributes, shape
-        )
+        sums = convolved(builder, "DEPTHWISE_CONV2D", tensor, zero, ordered, (bias, weight_zero), attributes, shape)
         return finish_images(layer, builder, sums, scale * factors)
     if groups > MOST_GROUPS:
         raise Refused("size", f"{groups} groups, and at most {MOST_GROUPS} are computed one by one")

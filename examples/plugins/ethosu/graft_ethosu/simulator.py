@@ -38,5 +38,3 @@ class Simulated:
             count = math.prod(output["shape"])
             results.append(stored[:count].astype(kind).reshape(output["shape"]))
         return results
-
-

@@ -18,8 +18,7 @@ SYSTEMS = {"u55": "Ethos_U55_High_End_Embedded", "u65": "Ethos_U65_High_End", "u
 MODES = {"u55": "Shared_Sram", "u65": "Dedicated_Sram_384KB", "u85": "Dedicated_Sram_384KB"}
 """The system and the memory mode that Vela takes by itself."""
 WHY = {
-    "Resize": "U55 and U65 enlarge by 2, 4 or 8",
-    "ResizeBilinear": "U55 and U65 enlarge by 2, 4 or 8",
+    "Resize": "U55 and U65 repeat elements 2, 4 or 8 times, and enlarge linearly by 2",
     "ArgMax": "U55 and U65 find the largest of at most 127 channels of one image",
     "Table": "U55 and U65 look up bytes only",
     "Transpose": "the axes are longer than the NPU's transposition has",

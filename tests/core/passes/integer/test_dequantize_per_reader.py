@@ -8,8 +8,8 @@ import onnx.parser
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from graft.core.shapes.inference import infer_shapes
 from graft.core.passes.integer.dequantize_per_reader import DequantizePerReader
+from graft.core.shapes.inference import infer_shapes
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> g '
 

@@ -1,0 +1,3 @@
+from graft.testkit import conformance
+
+TestEthosU = conformance("ethosu", level=4, xfail="ledger.txt")

@@ -6,8 +6,9 @@ and *accumulated* (the region's outputs inside the running program).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from graft.core.shapes.sample_inputs import sample_inputs
 from graft.core.shapes.symbolic_shapes import dimensions_of
 from graft.errors import GraftError, VerifyError
 from graft.measure.parts import whole_of
+from graft.measure.quantisation_steps import in_steps, steps_of
 from graft.partition.policy import Policy
 from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
@@ -43,11 +45,15 @@ PEERS = ("reference", "onnxruntime")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far one array is from its reference: the largest absolute and relative error, and the verdict."""
+    """How far one array is from its reference: the largest absolute and relative error, and the verdict.
+
+    ``steps`` says how many elements are how many steps of quantisation apart, where it was judged by these.
+    """
 
     max_abs: float
     max_rel: float
     ok: bool
+    steps: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,7 @@ class VerifyReport:
     manager=optional(MANAGER), shapes=optional(SHAPES), dims=optional(DIMS), threads=optional(WHOLE), strict=FLAG,
     without=TEXTS, isolation=optional(ISOLATION),
     policy=optional(instance(Policy, wanted="a graft.Policy")), rtol=NUMBER, atol=NUMBER,
+    steps=optional(WHOLE),
 )  # fmt: skip
 def verify(
     model: Source,
@@ -134,6 +141,7 @@ def verify(
     policy: Policy | None = None,
     rtol: float = 1e-3,
     atol: float = 1e-4,
+    steps: int | None = None,
     manager: PluginManager | None = None,
     without: Collection[str] = (),
     isolation: Isolations | None = None,
@@ -141,9 +149,10 @@ def verify(
     """Compare a compiled model with ``against`` (``reference``: onnx.reference, or ``onnxruntime``).
 
     ``program`` is compared if it is given (one that was loaded from an artifact, say), else the model is compiled. An
-    element passes if ``|y - r| <= atol + rtol * |r|``. ``inputs`` default to seeded random ones, with
-    the numbers that ``dims`` gives symbols; ranges in it are what the program is compiled for. ``without`` and
-    ``isolation`` are as for `graft.compile`.
+    element passes if ``|y - r| <= atol + rtol * |r|``. With ``steps`` quantised values, which are integers of 8 and 16
+    bits and what is dequantised from them, pass instead where they are at most so many steps of their scale apart.
+    ``inputs`` default to seeded random ones, with the numbers that ``dims`` gives symbols; ranges in it are what the
+    program is compiled for. ``without`` and ``isolation`` are as for `graft.compile`.
 
     With ``per_region`` every output of every region of the main graph is compared too, and the report names the first
     region that is at fault. No region is where a pass changed what the model computes.
@@ -170,24 +179,38 @@ def verify(
     names = [value.name or "" for value in original.graph.outputs]
     actual = program.run(feeds)  # first: it says what is wrong with the inputs
     expected = evaluate(original, feeds, names, against)
-    outputs = tuple(OutputReport(name, difference(actual[name], expected[name], rtol, atol)) for name in names)
+    tolerance = Tolerance(rtol, atol, steps, {} if steps is None else steps_of(original.graph.outputs))
+    outputs = tuple(OutputReport(name, tolerance.judge(actual[name], expected[name], name)) for name in names)
     if not per_region:
         return VerifyReport(against, rtol, atol, outputs)
     assert compiled is not None
-    regions, first_bad = _regions(compiled, feeds, against, Tolerance(rtol, atol), load_one)
+    if steps is not None:
+        made = {value.name for node, _ in compiled.region_calls() for value in node.outputs}
+        inner = (value for node in compiled.normalized.graph for value in node.outputs if value.name in made)
+        tolerance = replace(tolerance, scales=steps_of(inner))
+    regions, first_bad = _regions(compiled, feeds, against, tolerance, load_one)
     return VerifyReport(against, rtol, atol, outputs, tuple(regions), first_bad)
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far an element may be from its reference ``r``: by ``atol + rtol * |r|``."""
+    """How far an element may be from its reference ``r``: by ``atol + rtol * |r|``, or by ``steps`` of a scale.
+
+    ``scales`` are those of the values, by name, that are judged by their steps.
+    """
 
     rtol: float
     atol: float
+    steps: int | None = None
+    scales: Mapping[str, float] = field(default_factory=dict)
 
-    def judge(self, actual: np.ndarray, expected: np.ndarray) -> Difference:
-        """Return how far an array is from its reference."""
-        return difference(actual, expected, self.rtol, self.atol)
+    def judge(self, actual: np.ndarray, expected: np.ndarray, name: str = "") -> Difference:
+        """Return how far the array of a value is from its reference."""
+        found = difference(actual, expected, self.rtol, self.atol)
+        if self.steps is None or name not in self.scales or not math.isfinite(found.max_abs):
+            return found
+        counts = in_steps(actual, expected, self.scales[name])
+        return replace(found, ok=max(map(abs, counts), default=0) <= self.steps, steps=counts)
 
 
 def difference(actual: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> Difference:
@@ -282,8 +305,8 @@ def _regions(
         own = []
         for view, value in zip(region.outputs, node.outputs, strict=True):
             name = value.name or ""
-            isolated = tolerance.judge(results[view.name], expected[name])
-            accumulated = tolerance.judge(inside[name], expected[name])
+            isolated = tolerance.judge(results[view.name], expected[name], name)
+            accumulated = tolerance.judge(inside[name], expected[name], name)
             own.append(RegionReport(region.name, region.backend, name, isolated, accumulated))
         rows += own
         first_bad = first_bad or suspect.fault(region, own)
@@ -321,7 +344,7 @@ class _Suspect:
         if part is None or len(numbers) != len(region.origin):  # it was rewritten: there is nothing to compare with
             return {}
         expected = evaluate(ir.from_proto(part.model), part.inputs, list(part.expected), self.against)
-        return {name: self.tolerance.judge(self.inside[name], array) for name, array in expected.items()}
+        return {name: self.tolerance.judge(self.inside[name], array, name) for name, array in expected.items()}
 
 
 def _binding(values: Iterable[ir.Value], arrays: Mapping[str, np.ndarray]) -> dict[str, int]:

@@ -28,7 +28,7 @@ from graft.cli.programs import feeds_of, input_option, load_artifact
 
 if TYPE_CHECKING:
     from graft.core.graph.dimensions import DimensionSpec
-    from graft.measure.verification import VerifyReport
+    from graft.measure.verification import Difference, VerifyReport
 
 
 @click.command("verify")
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 @click.option(
     "--snr", type=float, default=20.0, show_default=True, metavar="DB",
     help="With --original: the least signal-to-noise ratio of an output.",
+)  # fmt: skip
+@click.option(
+    "--steps", type=click.IntRange(min=0), metavar="N",
+    help="Judge quantised values by steps of their scale, at most N apart, and count them.",
 )  # fmt: skip
 @click.option("--per-region", is_flag=True, help="Check every region too, by itself and inside the program.")
 @comparison_options
@@ -66,6 +70,7 @@ def command(
     snr: float,
     against: str,
     per_region: bool,
+    steps: int | None,
     rtol: float,
     atol: float,
     dims: tuple[tuple[str, DimensionSpec | list[int]], ...],
@@ -102,6 +107,7 @@ def command(
             isolation=dict(state.isolation) or None,
             rtol=rtol,
             atol=atol,
+            steps=steps,
             manager=state.manager(),
         )
         for binding in bindings
@@ -113,7 +119,8 @@ def command(
     else:
         _print_reports(bindings, reports)
         verdict = "agrees with" if ok else "differs from"
-        click.echo(f"{file} {verdict} {against} (rtol {rtol:g}, atol {atol:g})")
+        within = f"rtol {rtol:g}, atol {atol:g}" + ("" if steps is None else f", {steps} steps of quantised values")
+        click.echo(f"{file} {verdict} {against} ({within})")
         for report in reports:
             _print_fault(report)
     return ExitCode.OK if ok else ExitCode.ACCURACY
@@ -151,6 +158,7 @@ def _print_report(report: VerifyReport) -> None:
         ("OUTPUT", "MAX ABS", "MAX REL", "WITHIN"),
         [(row.name, row.difference.max_abs, row.difference.max_rel, _yes(row.difference.ok)) for row in report.outputs],
     )
+    _print_steps([(row.name, row.difference) for row in report.outputs])
     if not report.regions:
         return
     click.echo()
@@ -161,6 +169,16 @@ def _print_report(report: VerifyReport) -> None:
         for row in report.regions
     ]  # fmt: skip
     print_table(columns, rows)
+    _print_steps([(f"{row.region} {row.output}", row.isolated) for row in report.regions])
+
+
+def _print_steps(rows: Sequence[tuple[str, Difference]]) -> None:
+    """Print how many elements are how many steps apart."""
+    for name, difference in rows:
+        if difference.steps:
+            counts = ", ".join(f"{step:+d}: {count:,}" if step else f"0: {count:,}"
+                               for step, count in difference.steps.items())  # fmt: skip
+            click.echo(f"steps of {name}: {counts}")
 
 
 def _print_fault(report: VerifyReport) -> None:

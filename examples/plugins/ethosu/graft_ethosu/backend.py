@@ -23,9 +23,10 @@ class EthosU(graft.Backend):
 
     def available(self):
         """Look for Vela and TOSA's tools without importing them."""
-        for name, what in (("ethosu", "ethos-u-vela"), ("tosa_reference_model", "tosa-tools")):
-            if find_spec(name) is None:
-                return f"{what} is not installed; pip install {what}"
+        if find_spec("ethosu") is None:
+            return "ethos-u-vela is not installed; pip install ethos-u-vela"
+        if find_spec("tosa_reference_model") is None:
+            return "tosa-tools is not installed; pip install --no-deps tosa-tools, whose pins onnx rules out"
         return None
 
     @property
@@ -78,7 +79,7 @@ class EthosU(graft.Backend):
     def report(self, module):
         """Return where the cycles of a module go, as Vela estimates."""
         from graft.plugins.backend import ModuleReport
-        from graft_ethosu.compilation import described, opened
+        from graft_ethosu.blob import described, opened
 
         header, _ = opened(module.data)
         facts = {name: header[name] for name in ("accelerator", "cycles", "clock", "macs", "scratch", "messages")}

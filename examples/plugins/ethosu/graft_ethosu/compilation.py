@@ -1,18 +1,17 @@
 """From a region to a module: its layers in one TOSA graph, that graph by Vela, both in the module's bytes."""
 
-import json
 from functools import lru_cache
 
 import graft
 from graft.core.graph.view import NodeView
 from graft.errors import CompileError
 from graft_ethosu import elementwise, moves, pooling, products, softmax
+from graft_ethosu.blob import KIND, packed
 from graft_ethosu.building import Builder
 from graft_ethosu.lowering import lower
 from graft_ethosu.reading import Refused, read, table_of
 from graft_ethosu.vela import compiled
 
-KIND = "ethosu"
 TABLE = "ethosu.table"
 FAMILIES = (elementwise, moves, pooling, products, softmax)
 """Where lowerings stand: what is imported adds its rows."""
@@ -23,7 +22,7 @@ def add(root, builder, is_table):
     """Add what ends in a node to a graph; raise Refused."""
     if is_table:
         builder.graph.origin = root.name
-        elementwise.add_table(*table_of(root), builder)
+        elementwise.add_table(*table_of(root, builder), builder)
     else:
         lower(read(root), builder)
 
@@ -94,11 +93,8 @@ def module_of(region, options):
         "scratch": made.scratch, "fast_scratch": made.fast_scratch, "cycles": made.cycles, "clock": made.clock,
         "macs": made.macs, "memories": made.memories, "layers": _layers(made), "messages": made.messages,
     }  # fmt: skip
-    text = json.dumps(header, sort_keys=True).encode()
-    return graft.Module(
-        region.name, KIND, (region.name,), len(text).to_bytes(4, "little") + text + b"".join(sections.values()),
-        install="pip install graft-ethosu",
-    )  # fmt: skip
+    data = packed(header, sections)
+    return graft.Module(region.name, KIND, (region.name,), data, install="pip install graft-ethosu")
 
 
 def _argument(view, address):
@@ -109,32 +105,3 @@ def _layers(made):
     """Return name, operator and cycles of each of Vela's layers that takes any."""
     rows = ((row["name"], row["operator"], int(row["op_cycles"]), int(row["mac_count"])) for row in made.layers)
     return [list(row) for row in rows if row[2]]
-
-
-def opened(data):
-    """Return header and sections of a module's bytes; raise ValueError where they are damaged."""
-    size = int.from_bytes(data[:4], "little")
-    header = json.loads(data[4 : 4 + size])
-    parts, at = {}, 4 + size
-    for name in ("commands", "weights", "graph"):
-        length = header["sections"][name]
-        parts[name] = bytes(data[at : at + length])
-        at += length
-    if at != len(data):
-        raise ValueError(f"the module has {len(data)} bytes, and its header says {at}")
-    return header, parts
-
-
-def described(header):
-    """Return a module as people read it: cycles by layer, the most expensive first."""
-    total = max(header["cycles"], 1)
-    lines = [
-        f"{header['accelerator']}: {header['cycles']:,} cycles, {header['cycles'] / header['clock'] * 1e3:.3f} ms at "
-        f"{header['clock'] / 1e6:.0f} MHz, {header['macs']:,} multiplications, commands "
-        f"{header['sections']['commands']:,} B, weights {header['sections']['weights']:,} B, scratch "
-        f"{header['scratch']:,} B",
-        *(f"{name}: peak {one['peak']:,} B, {one['cycles']:,} cycles" for name, one in header["memories"].items()),
-    ]
-    for name, operator, cycles, macs in sorted(header["layers"], key=lambda row: -row[2])[:20]:
-        lines.append(f"{cycles:>12,} {100 * cycles / total:5.1f} % {operator:<16} {macs:>12,} {name}")
-    return "\n".join(lines)

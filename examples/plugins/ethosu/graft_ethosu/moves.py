@@ -139,7 +139,7 @@ def enlargement(layer, builder):
 def _smoothed(layer, builder, tensor, meaning, taps):
     """Twice as large images, linearly: each element four times, then a weighted mean of three along both axes.
 
-    U55 and U65 have no other way. With weights of 1, 2 and 1 an element is 3/4 of the nearer and 1/4 of the farther one.
+    U55 and U65 have no other way. With weights of 1, 2 and 1 an element is 3/4 of the nearer and 1/4 of the next.
     """
     scale, zero = meaning
     number, height, width, channels = tensor.shape

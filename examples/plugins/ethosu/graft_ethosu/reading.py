@@ -191,17 +191,18 @@ def _qlinear(node):
     return Layer(node, node.op_type.removeprefix("QLinear"), (x, w, added), (result,), origin=node.name)
 
 
-def table_of(root):
+def table_of(root, builder):
     """Return the integers that a chain of elementwise operators reads, its result and its table; raise Refused.
 
-    The table is what ONNX's reference computes of each of the 256 bytes.
+    The table is what ONNX's reference computes of each of the 256 bytes. What is read twice is one tensor of the
+    builder's, whatever its names.
     """
     result = Operand(root.outputs[0], meaning_of_node(root))
     nodes, sources, waiting = [root], {}, [root.input(0)]
     while waiting:
         node = producer(waiting.pop())
         if is_a(node, "DequantizeLinear"):
-            sources[node.input(0).name] = node.input(0)
+            sources.setdefault(builder.read(node.input(0)).tensor.name, []).append(node.input(0))
         elif is_a(node, *ELEMENTWISE, *JOINING):
             waiting += [one for one in node.inputs if one is not None and not one.is_constant]
         else:
@@ -210,9 +211,9 @@ def table_of(root):
             nodes.append(node)
     if len(sources) != 1:
         raise Refused("no-pattern", f"no table: {len(sources)} tensors are read, and a table has one index")
-    (source,) = sources.values()
+    ((source, *more),) = sources.values()
     if source.dtype not in BYTES or result.value.dtype not in BYTES:
         raise Refused("dtype", f"a table has bytes, got {source.dtype} and {result.value.dtype}")
     from graft_ethosu.tables import evaluated
 
-    return Operand(source, ITSELF), result, evaluated(root, nodes, source)
+    return Operand(source, ITSELF), result, evaluated(root, nodes, [source, *more])

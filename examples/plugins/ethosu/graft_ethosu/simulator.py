@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from graft_ethosu.compilation import opened
+from graft_ethosu.blob import opened
 
 WIDENED = {"int64": np.int32}
 """Types of results that the NPU gives in fewer bits."""

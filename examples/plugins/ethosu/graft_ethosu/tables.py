@@ -8,13 +8,14 @@ from onnx.reference import ReferenceEvaluator
 from graft_ethosu.reading import Refused
 
 
-def evaluated(root, nodes, source):
-    """Return the 256 bytes that ``root`` is for each byte of ``source``, the least first.
+def evaluated(root, nodes, sources):
+    """Return the 256 bytes that ``root`` is for each byte of what is read by the names of ``sources``, the least first.
 
     ``nodes`` are those between the two. Raise Refused where a constant is larger than one element.
     """
-    low = -128 if source.dtype == "int8" else 0
-    numbers = np.arange(low, low + 256).astype(source.dtype)
+    low = -128 if sources[0].dtype == "int8" else 0
+    numbers = np.arange(low, low + 256).astype(sources[0].dtype)
+    names = sorted({one.name for one in sources})
     made = {value.name for node in nodes for value in node.outputs}
     constants = {}
     for node in nodes:
@@ -26,14 +27,15 @@ def evaluated(root, nodes, source):
     order = sorted(nodes, key=lambda node: _depth(node, made))
     graph = onnx.helper.make_graph(
         [ir.to_proto(node.node) for node in order], "table",
-        [onnx.helper.make_tensor_value_info(source.name, onnx.helper.np_dtype_to_tensor_dtype(numbers.dtype), [256])],
+        [onnx.helper.make_tensor_value_info(one, onnx.helper.np_dtype_to_tensor_dtype(numbers.dtype), [256])
+         for one in names],
         [onnx.ValueInfoProto(name=root.outputs[0].name)],
         [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
     )  # fmt: skip
     version = root.node.graph.opset_imports.get("", 25) if root.node.graph is not None else 25
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", version)])
     with np.errstate(all="ignore"):
-        (table,) = ReferenceEvaluator(model).run(None, {source.name: numbers})
+        (table,) = ReferenceEvaluator(model).run(None, dict.fromkeys(names, numbers))
     return table
 
 

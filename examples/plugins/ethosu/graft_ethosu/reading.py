@@ -148,6 +148,8 @@ def read(root):
         return _qlinear(root)
     if not is_a(root, "QuantizeLinear"):
         results = tuple(Operand(one, ITSELF) for one in root.outputs)
+        if any(one.value.dtype not in (*INTEGERS, "int64", "") for one in results):
+            raise Refused("no-pattern", f"the result of {root.op_type} is not quantised")
         return Layer(root, root.op_type, tuple(map(operand_of, root.inputs)), results, origin=root.name)
     result = Operand(root.outputs[0], meaning_of_node(root))
     if result.value.dtype not in INTEGERS:
@@ -197,6 +199,8 @@ def table_of(root, builder):
     The table is what ONNX's reference computes of each of the 256 bytes. What is read twice is one tensor of the
     builder's, whatever its names.
     """
+    if not is_a(root, "QuantizeLinear"):
+        raise Refused("no-pattern", f"the result of {root.op_type} is not quantised")
     result = Operand(root.outputs[0], meaning_of_node(root))
     nodes, sources, waiting = [root], {}, [root.input(0)]
     while waiting:

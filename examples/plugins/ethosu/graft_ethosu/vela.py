@@ -6,6 +6,7 @@ from configparser import ConfigParser
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Literal
 
 import graft
@@ -41,6 +42,10 @@ class EthosUOptions:
     config: str | None = graft.option(None, help="a configuration file of Vela's; none: Arm's own")
     arena: int | None = graft.option(None, help="bytes of SRAM that a schedule may take; none: as the memory mode says")
 
+    def __post_init__(self):
+        if (self.config or self.system or self.memory) and find_spec("ethosu") is not None:
+            configuration(self)
+
     @property
     def family(self):
         """The generation of the NPU."""
@@ -75,18 +80,18 @@ class Compiled:
 
 @lru_cache(maxsize=16)
 def configuration(options):
-    """Return Vela's system configuration for options, as text, and the clock; raise CompileError for wrong names."""
+    """Return Vela's system configuration for options, as text, and the clock; raise ValueError for wrong names."""
     from ethosu.vela.architecture_features import CONFIG_FILES_PATH
 
     path = options.config or os.path.join(CONFIG_FILES_PATH, "Arm", "vela.ini")
     system, mode = options.system or SYSTEMS[options.family], options.memory or MODES[options.family]
     parser = ConfigParser()
     if not parser.read(path):
-        raise CompileError(f"ethosu: the configuration file {path} cannot be read; give the path of one by config=")
+        raise ValueError(f"the configuration file {path} cannot be read; give the path of one by config=")
     for kind, name in (("System_Config", system), ("Memory_Mode", mode)):
         if not parser.has_section(f"{kind}.{name}"):
             known = ", ".join(one.partition(".")[2] for one in parser.sections() if one.startswith(kind))
-            raise CompileError(f"ethosu: no {kind} '{name}' in {path}; it has {known}")
+            raise ValueError(f"no {kind} '{name}' in {path}; it has {known}")
     macs = int(options.accelerator.partition("-")[2]) // CORES[options.accelerator]
     with open(path) as file:
         text = file.read()

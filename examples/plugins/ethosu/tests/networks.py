@@ -10,9 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
+import tosa_reference_model
 from onnx import TensorProto, helper, numpy_helper
 
 import graft
+from graft.compiler.backend_passes import prepare_for
+from graft.core.graph.view import NodeView
+from graft_ethosu.backend import EthosU
+from graft_ethosu.blob import opened
+from graft_ethosu.building import Builder
+from graft_ethosu.compilation import add
+from graft_ethosu.reading import Refused
+from graft_ethosu.tosa_graph import SIMULATED
 
 NPUS = ("u55-128", "u85-256")
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -196,6 +206,35 @@ def steps_apart(model, npu):
     return Counter(np.rint((ours - theirs) / scale).astype(int).ravel().tolist())
 
 
+def layers_apart(model):
+    """Return how many elements of all layers, each fed with `llvm`'s integers, are how many steps from `llvm`'s."""
+    prepared = graft.load(model)
+    prepare_for(prepared, [EthosU()])
+    names = {value.name: value for node in prepared.graph for value in node.outputs
+             if value.dtype in (ir.DataType.INT8, ir.DataType.UINT8)}  # fmt: skip
+    proto = ir.to_proto(prepared)
+    for value in names.values():
+        proto.graph.output.append(ir.to_proto(value))
+    theirs, apart = graft.compile(proto, ["llvm"]).run({"x": inputs_of(model, 9)}), Counter()
+    for node in prepared.graph:
+        root = NodeView(node)
+        for is_table in (False, True):
+            builder = Builder()
+            try:
+                add(root, builder, is_table)
+                builder.output(root.outputs[0])
+            except Refused:
+                continue
+            read = [name for name in builder.values if name in names and name != root.outputs[0].name]
+            given = [theirs[name].view(np.int8) for name in read]
+            (made,), _ = tosa_reference_model.run(builder.graph.flatbuffer(SIMULATED), given)
+            expected = theirs[root.outputs[0].name]
+            ours = made.view(expected.dtype).reshape(expected.shape)
+            apart.update((ours.astype(int) - expected.astype(int)).ravel().tolist())
+            break
+    return apart
+
+
 def share(model, npu):
     """Return the shares of operators (Q and DQ aside) and of multiplications on the NPU, and what is elsewhere."""
     rows = [row for row in graft.plan(model, [f"ethosu:accelerator={npu}", "llvm"]).placements
@@ -208,8 +247,6 @@ def share(model, npu):
 
 def main(names):
     """Print the table."""
-    from graft_ethosu.blob import opened
-
     for name in names:
         model = quantised(NETWORKS[name]())
         for npu in NPUS:
@@ -226,8 +263,10 @@ def main(names):
                 f"{max(map(abs, steps))} |",
                 flush=True,
             )
-            for node, why in left.items():
-                print(f"  {node}: {why}", file=sys.stderr)
+        layers = layers_apart(model)
+        print(f"| {name} | layer by layer: {dict(sorted(layers.items()))}", flush=True)
+        for node, why in left.items():
+            print(f"  {node}: {why}", file=sys.stderr)
 
 
 if __name__ == "__main__":

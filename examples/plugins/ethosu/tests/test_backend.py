@@ -1,0 +1,115 @@
+"""The backend: what it refuses and why, options, costs, modules, networks."""
+
+import numpy as np
+import pytest
+from networks import NETWORKS, quantised, share, steps_apart
+from quantised_models import IMAGE, MODELS, layer, normal
+
+import graft
+from graft.errors import GraftError
+from graft_ethosu.backend import EthosU
+from graft_ethosu.blob import opened
+from graft_ethosu.vela import SYSTEMS, EthosUOptions, configuration
+
+
+def reasons(model, npu="u55-128", core="core"):
+    plan = graft.plan(model, [f"ethosu:accelerator={npu}", "llvm"])
+    return [(row.reasons["ethosu"].code, row.reasons["ethosu"].text) for row in plan.placements
+            if row.backend != "ethosu" and row.node.startswith(core)]  # fmt: skip
+
+
+def header_of(model, options=""):
+    program = graft.compile(model, [f"ethosu{options}", "llvm"])
+    (module,) = [one for one in program.description.modules if one.kind == "ethosu"]
+    return opened(module.data)[0]
+
+
+REFUSALS = [
+    (layer("y = Resize <mode=\"nearest\"> (x0, r, s)", IMAGE,
+           [("r", np.zeros(0, np.float32)), ("s", np.array([1, 1, 3, 3], np.float32))]),
+     ("size", "Vela refuses QuantizeLinear (node 'quantise'): Non-passthrough operation (Resize) could not run on NPU "
+              "of u55-128: U55 and U65 repeat elements 2, 4 or 8 times, and enlarge linearly by 2")),
+    (layer("y = Slice (x0, s, e, a, t)", IMAGE,
+           [(name, np.array([number])) for name, number in zip("seat", (0, 8, 2, 2), strict=True)]),
+     ("attribute", "a slice with steps")),
+    (layer("y = Div (x0, x1)", [[2, 8], [2, 8]]),
+     ("constant-required", "a division by what is computed; by constants it is supported")),
+    (layer("y = MatMul (x0, x1)", [[2, 3, 8], [8, 5]]),
+     ("shape", "products of (2, 3, 8) and (8, 5); as many matrices are needed on both sides")),
+    (layer("c = Conv (x0, w) y = Sqrt(c)", IMAGE, weights=normal(4, 4, 1, 1)),
+     ("no-pattern", "Conv on float32: the NPU computes between DequantizeLinear and QuantizeLinear; "
+                    "graft quantize --recipe int8 puts these in")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "reason"), REFUSALS, ids=[one[1][0] for one in REFUSALS])
+def test_a_refusal_says_why(model, reason):
+    assert reasons(model)[0] == reason
+
+
+def test_what_u55_refuses_u85_takes():
+    assert reasons(REFUSALS[0][0], "u85-256") == []
+
+
+def test_options_are_vela_s():
+    small, large = (header_of(MODELS["conv"], f":accelerator={npu}") for npu in ("u55-32", "u55-256"))
+    assert small["cycles"] > large["cycles"]
+    assert small["macs"] == large["macs"] == 6 * 8 * 8 * 9 * 4
+    slow = header_of(MODELS["conv"], ":system=Ethos_U55_Deep_Embedded")
+    assert slow["clock"] == 200e6
+    assert header_of(MODELS["conv"], ":memory=Sram_Only")["memories"].keys() != slow["memories"].keys()
+
+
+@pytest.mark.parametrize("npu", EthosUOptions.__annotations__["accelerator"].__args__)
+def test_every_accelerator_has_a_configuration(npu):
+    text, limit, clock = configuration(EthosUOptions(accelerator=npu))
+    assert f"macs={256 if npu == 'u65-512' else npu.partition('-')[2]}\n" in text
+    assert SYSTEMS[npu[:3]] in text
+    assert limit > 0 < clock
+
+
+def test_a_name_that_the_configuration_does_not_have_is_said():
+    with pytest.raises(GraftError, match=r"no System_Config 'None_Such' in .*; it has Ethos_U55_Deep_Embedded, "):
+        EthosU(system="None_Such")
+
+
+def test_vela_s_estimate_is_the_cost():
+    program = graft.compile(MODELS["conv"], ["ethosu", "llvm"])
+    (module,) = [one for one in program.description.modules if one.kind == "ethosu"]
+    report = EthosU().report(module)
+    assert report.facts["cycles"] > 0
+    assert "multiplications" in report.text
+    assert report.facts["macs"] == 6 * 8 * 8 * 9 * 4
+
+
+def test_a_module_that_was_changed_is_refused():
+    program = graft.compile(MODELS["conv"], ["ethosu", "llvm"])
+    (module,) = [one for one in program.description.modules if one.kind == "ethosu"]
+    for at in range(0, len(module.data), 97):
+        broken = bytearray(module.data)
+        broken[at] ^= 1
+        with pytest.raises(GraftError, match="damaged"):
+            opened(bytes(broken))
+
+
+def test_calls_leave_the_process_as_it_was(capfd):
+    model = MODELS["softmax"]
+    graft.compile(model, ["ethosu", "llvm"]).run({"f0": np.ones((4, 10), np.float32)})
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["resnet8", "ds_cnn", "autoencoder", "person_detection"])
+def test_networks_of_mlperf_tiny_are_whole_on_the_npu(name):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    model = quantised(NETWORKS[name]())
+    assert share(model, "u55-128") == (1.0, 1.0, {})
+    assert set(steps_apart(model, "u55-128")) <= {-1, 0, 1}
+
+
+def test_what_graft_quantises_is_taken():
+    model = NETWORKS["resnet8"]()
+    data = {"x": np.random.default_rng(3).standard_normal((4, 3, 32, 32)).astype(np.float32)}
+    operators, work, left = share(graft.quantize(model, "int8-channel", data), "u55-128")
+    assert work > 0.99
+    assert {why.code for why in left.values()} <= {"no-pattern", "cost"}  # the last layers have float results
+    assert operators > 0.8

@@ -148,8 +148,10 @@ def position(layer, builder):
         raise Refused("attribute", "the last of several largest")
     value = builder.read(layer.operand(0).value)
     axis = int(layer.node.attribute("axis", 0)) % len(value.order)
-    place = value.order.index(axis)
-    shape = [extent for at, extent in enumerate(value.tensor.shape) if at != place]
-    made = builder.graph.add("ARGMAX", (value.tensor,), shape or (1,), "INT32", axis=place, nan_mode="PROPAGATE")
-    made = builder.reshape(made, [1 if at == place else extent for at, extent in enumerate(value.tensor.shape)])
-    _write(layer, builder, made, (value.order, [axis], bool(layer.node.attribute("keepdims", 1))))
+    order = [*(one for one in value.order if one != axis), axis]  # U55 and U65 look along the last axis alone
+    tensor = builder.ordered(value, order)
+    last = len(order) - 1
+    shape = tensor.shape[:last] or (1,)
+    made = builder.graph.add("ARGMAX", (tensor,), shape, "INT32", axis=last, nan_mode="PROPAGATE")
+    made = builder.reshape(made, (*tensor.shape[:last], 1))
+    _write(layer, builder, made, (order, [axis], bool(layer.node.attribute("keepdims", 1))))

@@ -148,13 +148,16 @@ class TiledSum:
         is_cut = bool(rows) and self.axes[rows] != tile.count
         if is_cut:
             repeats = self.axes[rows] % tile.count or not self.axes[rows]
-            cut = Split if repeats and f"{rows}0" in shared else Overlap
+            # Tiles that overlap would be computed by two threads, or begin within a panel.
+            apart = f"{rows}0" in shared or any(axis == rows for axis, _, _ in self._packed(tile).values())
+            cut = Split if repeats and apart else Overlap
             yield cut(rows, tile.count, f"{rows}0", rows)
         yield Reorder((*outer, *([rows] if rows else []), last))
         yield from (ComputeAt(name, outer[-1]) for name in ([*(["sums"] if heavy else []), "total"]))
         yield from (Split(f"{last}{nest}", self.lanes, f"v{nest}", f"{last}{nest}") for nest in nests)
         yield from self._sums(tile)
-        yield from self._packs(tile)
+        packed = self._packed(tile).items()
+        yield from (Pack(name, number, width, f"{name}_packed") for name, (_, number, width) in packed)
         yield from (Vectorize(f"{last}{nest}") for nest in nests)
         side = [f"{axis}{nest}" for nest in nests for axis in ([rows] if rows else []) + ["v"]]
         written = [
@@ -208,15 +211,14 @@ class TiledSum:
             yield Split(inner, tile.unroll, inner, f"{inner}.part")
             yield Unroll(f"{inner}.part")
 
-    def _packs(self, tile: Tile) -> Iterator[Step]:
-        """Yield what lays constants out in the order in which tiles read them."""
-        done = set[str]()
-        widths = {self.last: tile.vectors * self.lanes, tile.rows: tile.count}
-        for axis, width in widths.items():
+    def _packed(self, tile: Tile) -> dict[str, tuple[str, int, int]]:
+        """Return the constants that are laid out in the order in which tiles read them: axis, its number, width."""
+        found = dict[str, tuple[str, int, int]]()
+        for axis, width in ((self.last, tile.vectors * self.lanes), (tile.rows, tile.count)):
             for name, own, number in (one for factor in self.factors for one in factor.constants):
-                if own == axis and name not in done and width > 1:
-                    done.add(name)
-                    yield Pack(name, number, width, f"{name}_packed")
+                if own == axis and name not in found and width > 1:
+                    found[name] = axis, number, width
+        return found
 
 
 def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:

@@ -27,6 +27,7 @@ from graft.compiler.compiled_model import CompiledModel
 from graft.compiler.constant_subgraphs import Evaluate
 from graft.compiler.exchanged_values import packed_types
 from graft.compiler.faults import refused_nodes, without_faulty
+from graft.compiler.given_schedules import is_refused
 from graft.compiler.precision import with_precision
 from graft.compiler.preparation import simplified
 from graft.compiler.stitching.most_memory import Memory
@@ -276,6 +277,8 @@ class Compiler:
         These are the nodes that the error names, where it names some of the region (`Backend.compile`), else all.
         """
         if self._options.strict or self._plan is not None or isinstance(error, DatabaseError | InternalError):
+            raise error
+        if is_refused(error, self._options.schedules):
             raise error
         log.warning("%s; the region goes to the next backend", error)
         log.debug("region '%s' failed", region.name, exc_info=error)

@@ -179,15 +179,13 @@ def verify(
     names = [value.name or "" for value in original.graph.outputs]
     actual = program.run(feeds)  # first: it says what is wrong with the inputs
     expected = evaluate(original, feeds, names, against)
-    tolerance = Tolerance(rtol, atol, steps, {} if steps is None else steps_of(original.graph.outputs))
+    tolerance = Tolerance(rtol, atol, steps).among(original, names)
     outputs = tuple(OutputReport(name, tolerance.judge(actual[name], expected[name], name)) for name in names)
     if not per_region:
         return VerifyReport(against, rtol, atol, outputs)
     assert compiled is not None
-    if steps is not None:
-        made = {value.name for node, _ in compiled.region_calls() for value in node.outputs}
-        inner = (value for node in compiled.normalized.graph for value in node.outputs if value.name in made)
-        tolerance = replace(tolerance, scales=steps_of(inner))
+    made = [value.name or "" for node, _ in compiled.region_calls() for value in node.outputs]
+    tolerance = tolerance.among(compiled.normalized, made)
     regions, first_bad = _regions(compiled, feeds, against, tolerance, load_one)
     return VerifyReport(against, rtol, atol, outputs, tuple(regions), first_bad)
 
@@ -203,6 +201,14 @@ class Tolerance:
     atol: float
     steps: int | None = None
     scales: Mapping[str, float] = field(default_factory=dict)
+
+    def among(self, model: ir.Model, names: Collection[str]) -> Tolerance:
+        """Return the tolerance for values of a model, with the scales of those that have one."""
+        if self.steps is None:
+            return self
+        wanted = frozenset(names)
+        values = (value for node in model.graph for value in node.outputs if value.name in wanted)
+        return replace(self, scales=steps_of(values))
 
     def judge(self, actual: np.ndarray, expected: np.ndarray, name: str = "") -> Difference:
         """Return how far the array of a value is from its reference."""

@@ -117,20 +117,19 @@ def command(
         rows = [{"dims": one, **report.to_json()} for one, report in zip(bindings, reports, strict=True)]
         print_json(reports[0].to_json() if len(reports) == 1 else {"ok": ok, "bindings": rows})
     else:
-        _print_reports(bindings, reports)
-        verdict = "agrees with" if ok else "differs from"
         within = f"rtol {rtol:g}, atol {atol:g}" + ("" if steps is None else f", {steps} steps of quantised values")
-        click.echo(f"{file} {verdict} {against} ({within})")
-        for report in reports:
-            _print_fault(report)
+        _print_reports(bindings, reports, f"{file} {'agrees with' if ok else 'differs from'} {against} ({within})")
     return ExitCode.OK if ok else ExitCode.ACCURACY
 
 
-def _print_reports(bindings: Sequence[Mapping[str, int]], reports: Sequence[VerifyReport]) -> None:
+def _print_reports(bindings: Sequence[Mapping[str, int]], reports: Sequence[VerifyReport], verdict: str) -> None:
     for binding, report in zip(bindings, reports, strict=True):
         if len(reports) > 1:
             click.echo(" ".join(f"{name}={value}" for name, value in binding.items()))
         _print_report(report)
+    click.echo(verdict)
+    for report in reports:
+        _print_fault(report)
 
 
 def _against_floats(state: State, file: Path, original: Path, data: Path | None, least: float) -> int:

@@ -184,8 +184,6 @@ def verify(
     if not per_region:
         return VerifyReport(against, rtol, atol, outputs)
     assert compiled is not None
-    made = [value.name or "" for node, _ in compiled.region_calls() for value in node.outputs]
-    tolerance = tolerance.among(compiled.normalized, made)
     regions, first_bad = _regions(compiled, feeds, against, tolerance, load_one)
     return VerifyReport(against, rtol, atol, outputs, tuple(regions), first_bad)
 
@@ -303,6 +301,7 @@ def _regions(
     binding = _binding([*compiled.partitioned.graph.inputs, *wanted.values()], expected)
     rows: list[RegionReport] = []
     first_bad: BadRegion | None = None
+    tolerance = tolerance.among(compiled.normalized, computed)
     suspect = _Suspect(compiled.normalized, {**feeds, **inside}, against, tolerance)
     for node, region in calls:
         alone = load_one(compiled.stitch_region(region, binding))

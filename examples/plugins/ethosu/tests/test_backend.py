@@ -1,8 +1,10 @@
 """The backend: what it refuses and why, options, costs, modules, networks."""
 
 import numpy as np
+import onnx
 import pytest
 from networks import NETWORKS, quantised, share, steps_apart
+from onnx.reference import ReferenceEvaluator
 from quantised_models import IMAGE, MODELS, layer, normal
 
 import graft
@@ -90,6 +92,19 @@ def test_a_module_that_was_changed_is_refused():
         broken[at] ^= 1
         with pytest.raises(GraftError, match="damaged"):
             opened(bytes(broken))
+
+
+def test_weights_of_four_bits_are_taken():
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]> g (int8[1,4,8,8] x)
+    => (int8[1,6,6,6] y) <float s = {0.02}, float t = {0.1}, int8 z = {7}, float ws = {0.05}>
+    { d = DequantizeLinear(x, s) f = DequantizeLinear(w, ws) c = Conv(d, f) y = QuantizeLinear(c, t, z) }""")
+    rng = np.random.default_rng(0)
+    weights = onnx.helper.make_tensor("w", onnx.TensorProto.INT4, (6, 4, 3, 3), rng.integers(-8, 8, 216))
+    model.graph.initializer.append(weights)
+    program, x = graft.compile(model, ["ethosu", "llvm"], strict=True), rng.integers(-128, 128, (1, 4, 8, 8), np.int8)
+    assert {row.backend for row in graft.Plan.of(program).placements} == {"ethosu"}
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    assert np.abs(program.run({"x": x})["y"].astype(int) - expected.astype(int)).max() <= 1
 
 
 def test_calls_leave_the_process_as_it_was(capfd):

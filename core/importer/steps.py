@@ -195,7 +195,8 @@ REWRITES = (
     Step("forget-stated-shapes", _check_with_onnx),
     Step("inline-functions", _inline_functions),
     Step("upgrade-opset", upgraded),
-    Step("write-gradients", _in_place(write_gradients)),
     Step("expand-functions", _expand_functions),
+    Step("write-gradients", _in_place(write_gradients)),
+    Step("expand-functions-behind-gradients", _expand_functions),
 )
 """What exporters leave out or write twice, made good; then one opset, without functions."""

@@ -6,12 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graft.training.gradients import grad
+    from graft.training.gradients import grad, jvp, notes_of
     from graft.training.losses import LOSSES, loss
+    from graft.training.optimizers import SGD, Adam, AdamW, Optimizer
+    from graft.training.trainer import Trainer
 
-__all__ = ["LOSSES", "grad", "loss"]
+__all__ = ["LOSSES", "SGD", "Adam", "AdamW", "Optimizer", "Trainer", "grad", "jvp", "loss", "notes_of"]
 
-_HOMES = {"LOSSES": "losses", "grad": "gradients", "loss": "losses"}
+_HOMES = {
+    "LOSSES": "losses", "SGD": "optimizers", "Adam": "optimizers", "AdamW": "optimizers", "Optimizer": "optimizers",
+    "Trainer": "trainer", "grad": "gradients", "jvp": "gradients", "loss": "losses", "notes_of": "gradients",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -9,16 +9,20 @@ import onnx_ir as ir
 
 from graft.core.graph.skeleton import is_large, skeleton_of_model
 from graft.core.importer.load import load
+from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.errors import ModelError
 from graft.runtime.tensor_info import did_you_mean
 
 
-def edited(model: ir.Model, edit: Callable[[onnx.ModelProto], object]) -> ir.Model:
-    """Return a loaded model after an edit of its message, in which large weights are inputs; it is checked again."""
+def edited(model: ir.Model, edit: Callable[[onnx.ModelProto], object], *, without: Collection[str] = ()) -> ir.Model:
+    """Return a loaded model after an edit of its message, in which large weights are inputs; it is checked again.
+
+    The weights in ``without`` remain what the edit makes of them.
+    """
     tensors = {
         value.name or "": value.const_value
         for value in model.graph.initializers.values()
-        if value.const_value is not None and is_large(value.const_value)
+        if value.const_value is not None and is_large(value.const_value) and value.name not in without
     }
     proto = skeleton_of_model(model)
     edit(proto)
@@ -28,7 +32,9 @@ def edited(model: ir.Model, edit: Callable[[onnx.ModelProto], object]) -> ir.Mod
             value.const_value = tensors[name]
             result.graph.inputs.remove(value)
             result.graph.initializers.add(value)
-    return load(result)
+    loaded = load(result)
+    EliminateDeadCode().run(loaded)
+    return loaded
 
 
 def values_of(model: ir.Model) -> dict[str, ir.Value]:

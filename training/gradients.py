@@ -57,14 +57,62 @@ def grad(
         graph = proto.graph
         node = helper.make_node("Gradient", wanted, names, "grad", domain=DOMAIN, xs=wanted, y=of)
         graph.node.append(node)
-        infos = {one.name: one.type for one in (*graph.input, *graph.output, *graph.value_info)}
-        infos |= {one.name: helper.make_tensor_type_proto(one.data_type, list(one.dims)) for one in graph.initializer}
+        infos = _types(graph)
         del graph.output[:]
         graph.output.extend(helper.make_value_info(name, infos[name]) for name in kept)
         graph.output.extend(helper.make_value_info(new, infos[name]) for new, name in zip(names, wanted, strict=True))
         proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
 
     return edited(loaded, edit)
+
+
+@takes(model=SOURCE, of=TEXT, wrt=TEXTS, shapes=optional(SHAPES))
+def jvp(model: Source, of: str, wrt: Sequence[str], *, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
+    """Return a model that computes a value and how it changes in a direction: ``<of>_tangent``.
+
+    The direction is one more input for each value of ``wrt``, ``<name>_tangent``. With ``of`` a gradient that `grad`
+    has made, the product of the Hessian and a direction. Raises ModelError as `grad` does.
+    """
+    loaded = load(model, shapes=shapes)
+    values = values_of(loaded)
+    named(values, of, "the value")
+    wanted = [_differentiable(values, name) for name in wrt]
+    tangents = [free(values, f"{name}_tangent") for name in wanted]
+    result = free(values, f"{of}_tangent")
+
+    def edit(proto: onnx.ModelProto) -> None:
+        graph = proto.graph
+        infos = _types(graph)
+        graph.input.extend(helper.make_value_info(new, infos[name]) for new, name in zip(tangents, wanted, strict=True))
+        start, weighted = f"{of}/cotangent", f"{of}/weighted"
+        backward = [f"{name}/backward" for name in wanted]
+        graph.node.extend([
+            helper.make_node("Sub", [of, of], [start], start),
+            helper.make_node("Mul", [of, start], [weighted], weighted),
+            helper.make_node(
+                "Gradient", [*wanted, start], backward, "backward", domain=DOMAIN, xs=wanted, zs=[start], y=weighted
+            ),
+        ])  # fmt: skip
+        parts = []
+        for gradient, tangent in zip(backward, tangents, strict=True):
+            graph.node.append(helper.make_node("Mul", [gradient, tangent], [f"{tangent}/part"]))
+            graph.node.append(helper.make_node("ReduceSum", [f"{tangent}/part"], [f"{tangent}/sum"], keepdims=0))
+            parts.append(f"{tangent}/sum")
+        graph.node.append(helper.make_node("Sum", parts, [f"{result}/sum"]))
+        graph.node.append(
+            helper.make_node("Gradient", [start], [result], "forward", domain=DOMAIN, xs=[start], y=f"{result}/sum")
+        )
+        del graph.output[:]
+        graph.output.extend(helper.make_value_info(name, infos[of]) for name in (of, result))
+        proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+
+    return edited(loaded, edit)
+
+
+def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
+    """Return the types of values; a loaded model states all."""
+    constants = {one.name: helper.make_tensor_type_proto(one.data_type, list(one.dims)) for one in graph.initializer}
+    return {one.name: one.type for one in (*graph.input, *graph.output, *graph.value_info)} | constants
 
 
 def notes_of(model: ir.Model) -> tuple[str, ...]:

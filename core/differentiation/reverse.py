@@ -8,6 +8,7 @@ those asked for and those with a gradient are visited, and whole numbers carry n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import onnx
 from onnx import TensorProto
@@ -106,8 +107,8 @@ def source_of(operator: Operator) -> str:
         return "function"
     if not onnx.defs.has(operator.name, operator.domain):
         return ""
-    schema = onnx.defs.get_schema(operator.name, operator.domain)
-    return "function" if schema.has_function or schema.has_context_dependent_function else ""
+    schema: Any = onnx.defs.get_schema(operator.name, operator.domain)
+    return "function" if schema.function_opset_versions or schema.context_dependent_function_opset_versions else ""
 
 
 def _path(node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], asked: Collection[str]) -> str:

@@ -12,12 +12,32 @@ import onnx
 
 from graft.core.differentiation.reverse import is_cut, pull
 from graft.core.graph.dimensions import unique
-from graft.core.graph.protos import constants_of, order, put_nodes, reads_of, types_of, where_of
+from graft.core.graph.protos import (
+    constants_of,
+    every_graph,
+    every_node,
+    order,
+    put_nodes,
+    reads_of,
+    types_of,
+    where_of,
+)
 from graft.core.graph.renaming import renamed
 from graft.core.operators.definition.function_body import Body
 from graft.core.shapes.inference import infer_proto
 
 DOMAIN = "ai.onnx.preview.training"
+
+
+def type_gradients(proto: onnx.ModelProto) -> list[str]:
+    """State the types of what Gradient nodes give, in place, for onnx infers none; return nothing to be said."""
+    for node in filter(_is_gradient, list(proto.graph.node)):
+        types = types_of(infer_proto(proto).graph)
+        xs = next((one.strings for one in node.attribute if one.name == "xs"), [])
+        for x, name in zip(xs, node.output, strict=False):
+            if name and name not in types and x.decode() in types:
+                proto.graph.value_info.add(name=name).type.CopyFrom(types[x.decode()])
+    return []
 
 
 def write_gradients(proto: onnx.ModelProto) -> list[str]:
@@ -28,8 +48,8 @@ def write_gradients(proto: onnx.ModelProto) -> list[str]:
     notes = []
     while (node := next(filter(_is_gradient, proto.graph.node), None)) is not None:
         inferred = infer_proto(proto).graph
-        taken = {name for other in proto.graph.node for name in (other.name, *other.input, *other.output)}
-        taken |= {value.name for value in (*inferred.input, *inferred.initializer, *inferred.value_info)}
+        taken = {name for other in every_node(proto.graph.node) for name in (other.name, *other.input, *other.output)}
+        taken |= {one.name for graph in every_graph(inferred) for one in (*graph.input, *graph.initializer)}
         body = Body(node, types_of(inferred), constants_of(proto.graph), partial(unique, taken=taken))
         notes.append(_differentiate(body, proto.graph))
         rest = [one for one in proto.graph.node if one is not node]

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from graft.core.graph.protos import reads_of
+from graft.core.graph.protos import held_by, reads_of
 from graft.core.operators.definition.phrases import Phrases
 from graft.errors import ModelError
 
@@ -24,9 +24,6 @@ MICROSOFT = "com.microsoft"
 OPSET = 25
 """The opset in which bodies are written: that of an imported model."""
 Extent = int | str | None
-CONSTANTS = {"value": None, "value_int": np.int64, "value_ints": np.int64, "value_float": np.float32,
-             "value_floats": np.float32}  # fmt: skip
-"""What a Constant of numbers may hold, and as which type: that of a tensor is its own."""
 
 
 class Body(Phrases[str]):
@@ -139,10 +136,8 @@ class Body(Phrases[str]):
     def add(self, node: onnx.NodeProto) -> None:
         """Add a node as it is."""
         self.nodes.append(node)
-        if node.op_type == "Constant" and node.attribute[0].name in CONSTANTS:
-            kind = CONSTANTS[node.attribute[0].name]
-            value = helper.get_attribute_value(node.attribute[0])
-            self.data[node.output[0]] = numpy_helper.from_array(np.array(value, kind)) if kind else value
+        if node.op_type == "Constant" and (tensor := held_by(node)) is not None:
+            self.data[node.output[0]] = tensor
         learn(node, self.types, self.data, {"": OPSET})
 
     # ---- Phrases -------------------------------------------------------------------------------------------------

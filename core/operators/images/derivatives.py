@@ -1,8 +1,8 @@
 """Derivatives of convolutions, pools and resizing, for images of any rank.
 
-The gradient of the image is a transposed convolution, that of the weights a convolution of the image with the gradient,
-strides and dilations exchanged (both of which have derivatives themselves). What overlapping windows choose is added up
-in the order of the windows.
+The gradient of the image is a transposed convolution, that of the weights products of matrices or a convolution of the
+image with the gradient, strides and dilations exchanged (all of which have derivatives themselves). What overlapping
+windows choose is added up in the order of the windows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import numpy as np
 
 from graft.core.operators.definition.adjoint import Adjoint
 from graft.core.operators.definition.function_body import Body
+
+MOST_PLACES = 64
+"""The most places of a kernel whose weights have their gradients one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +131,41 @@ def _spread(f: Adjoint, windows: str, weights: str, image: str, w: Geometry, gro
 def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:
     """Return the gradient of weights ``[m, c / group, ...]`` of windows ``[n, m, ...]`` over an image ``[n, c, ...]``.
 
-    Each weight has a product of image and windows: a convolution of batches as channels, channels as batch.
+    Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets.
+    Where there are many places all are one convolution, of batches as channels and channels as batch.
     """
+    rank = len(w.kernel)
+    if math.prod(w.kernel) > MOST_PLACES:
+        return _of_many_weights(f, image, windows, weights, w, group)
+    rows, columns = f.extents(weights)[:2]
+    spatial = range(2, 2 + rank)
+    left = f.reshaped(f.transposed(windows, 1, 0, *spatial), group, rows // group, -1)
+    if any((*w.begins, *w.ends)):
+        image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
+    image = f.transposed(image, 1, 0, *spatial)
+    reach = f("Mul", f("Sub", f("Shape", windows, start=2), f.ints(1)), f.ints(*w.strides))
+    products = []
+    for place in np.ndindex(*w.kernel):
+        starts = [one * step for one, step in zip(place, w.dilations, strict=True)]
+        ends = f("Add", reach, f.ints(*(one + 1 for one in starts)))
+        met = f("Slice", image, f.ints(*starts), ends, f.ints(*spatial), f.ints(*w.strides))
+        product = f("MatMul", left, f.swapped(f.reshaped(met, group, columns, -1)))
+        products.append(f.unsqueezed(product, -1))
+    return f.reshaped_like(f.concatenated(*products, axis=-1), weights)
+
+
+def _of_many_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:
     rank = len(w.kernel)
     spatial = range(2, 2 + rank)
     kernels = f.transposed(windows, 1, 0, *spatial)
-    if group == 1:
-        batches = f.transposed(image, 1, 0, *spatial)
-    else:
-        extents = f("Shape", image, start=2)
-        parts = f("Reshape", image, f.concatenated(f.ints(0, group, -1), extents, axis=0))
-        parts = f.transposed(parts, 2, 1, 0, *(axis + 1 for axis in spatial))
-        count = f("Mul", f.extent(image, 0), f.ints(group))
-        batches = f("Reshape", parts, f.concatenated(f.ints(-1), count, extents, axis=0))
-    pads = [*w.begins, *w.ends]
-    found = f.convolved(batches, kernels, strides=list(w.dilations), dilations=list(w.strides), pads=pads, group=group)
+    extents = f("Shape", image, start=2)
+    parts = f("Reshape", image, f.concatenated(f.ints(0, group, -1), extents, axis=0))
+    parts = f.transposed(parts, 2, 1, 0, *(axis + 1 for axis in spatial))
+    count = f("Mul", f.extent(image, 0), f.ints(group))
+    batches = f("Reshape", parts, f.concatenated(f.ints(-1), count, extents, axis=0))
+    found = f.convolved(
+        batches, kernels, strides=list(w.dilations), dilations=list(w.strides), pads=[*w.begins, *w.ends], group=group
+    )
     found = f.transposed(found, 1, 0, *spatial)
     return f.typed(_cropped(f, found, f.ints(*w.kernel), rank), weights)
 

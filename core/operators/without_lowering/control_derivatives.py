@@ -7,6 +7,7 @@ gives from now on as well. What bodies read from outside has its gradients summe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx
 from onnx import TypeProto, helper
@@ -93,93 +94,117 @@ def _stacked_type(kind: TypeProto, count: onnx.TensorShapeProto.Dimension) -> Ty
     return result
 
 
-def _states_before(f: Adjoint, graph: onnx.GraphProto, states: int, axes: Sequence[int]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A Scan: its body, the number of its states, and axes and directions of what goes in and comes out in slices."""
+
+    graph: onnx.GraphProto
+    states: int
+    axes: Sequence[int]
+    directions: Sequence[int]
+    result_axes: Sequence[int]
+    result_directions: Sequence[int]
+
+
+def _steps(f: Adjoint) -> Steps:
+    graph, slices = _attribute(f, "body").g, f.attribute("num_scan_inputs")
+    states = len(f.inputs) - slices
+    results = len(graph.output) - states
+    f.require(slices > 0, "of a Scan over nothing no derivative is known")
+    f.require(all(name in f.types for name in f.inputs), "its derivative needs the types of its inputs")
+    return Steps(
+        graph,
+        states,
+        f.attribute("scan_input_axes") or [0] * slices,
+        f.attribute("scan_input_directions") or [0] * slices,
+        f.attribute("scan_output_axes") or [0] * results,
+        f.attribute("scan_output_directions") or [0] * results,
+    )
+
+
+def _states_before(f: Adjoint, scan: Steps) -> list[str]:
     """Let the node give the states before each step; return them, stacked."""
-    count = f.types[f.input(states)].tensor_type.shape.dim[axes[0]]
+    count = f.types[f.input(scan.states)].tensor_type.shape.dim[scan.axes[0]]
     stacked = []
-    for value, name in zip(graph.input[:states], f.inputs, strict=False):
+    for value, name in zip(scan.graph.input[: scan.states], f.inputs, strict=False):
         copy, output = f.fresh(f"{value.name}/before"), f.fresh(f"{name}/before")
-        graph.node.append(helper.make_node("Identity", [value.name], [copy], copy))
-        graph.output.append(helper.make_value_info(copy, f.types[name]))
+        scan.graph.node.append(helper.make_node("Identity", [value.name], [copy], copy))
+        scan.graph.output.append(helper.make_value_info(copy, f.types[name]))
         f.node.output.append(output)
         f.types[output] = _stacked_type(f.types[name], count)
         stacked.append(output)
     for attribute in f.node.attribute:
         if attribute.name in ("scan_output_axes", "scan_output_directions"):
-            attribute.ints.extend([0] * states)
+            attribute.ints.extend([0] * scan.states)
     return stacked
 
 
-def scan(f: Adjoint) -> list[str]:
-    """A Scan in the other direction: see the module."""
-    graph, slices = _attribute(f, "body").g, f.attribute("num_scan_inputs")
-    states, captured = len(f.inputs) - slices, f.captured
-    f.require(slices > 0, "of a Scan over nothing no derivative is known")
-    f.require(all(name in f.types for name in f.inputs), "its derivative needs the types of its inputs")
-    results = len(graph.output) - states
-    axes = f.attribute("scan_input_axes") or [0] * slices
-    directions = f.attribute("scan_input_directions") or [0] * slices
-    result_axes = f.attribute("scan_output_axes") or [0] * results
-    result_directions = f.attribute("scan_output_directions") or [0] * results
-    asked = [name for name in captured if f.is_varied(name)]
-    collected = [number for number in range(results) if f.has_gradient(states + number)]
-    own = list(graph.node), list(graph.output)
-    before = _states_before(f, graph, states, axes)
+def _step_back(
+    f: Adjoint, scan: Steps, asked: Sequence[str], collected: Sequence[int], taken: Sequence[int]
+) -> onnx.GraphProto:
+    """Return a step of the gradient.
 
-    names = {"": ""} | {value.name: f.fresh(value.name) for value in graph.input}
-    inputs = [names[value.name] for value in graph.input]
+    It takes the gradients of the states behind the step, the sums of those of what is ``asked`` from outside, the
+    states and slices before it, and the gradients of the results that are ``collected``; it gives the first two as they
+    are before the step, and the gradients of the slices ``taken``.
+    """
+    names = {"": ""} | {value.name: f.fresh(value.name) for value in scan.graph.input}
+    inputs = [names[value.name] for value in scan.graph.input]
     for number, name in enumerate(inputs):
         kind = f.types[f.input(number)]
-        f.types[name] = kind if number < states else _slice_type(kind, axes[number - states])
-    given = onnx.GraphProto(node=own[0], initializer=graph.initializer)
-    inner = _again(f, given, names)
-    ends = [names.get(value.name, value.name) for value in own[1]]
-    carried, sums, slices_in = [], [], []
+        f.types[name] = kind if number < scan.states else _slice_type(kind, scan.axes[number - scan.states])
+    ends = [value.name for value in scan.graph.output]
+    inner = _again(f, scan.graph, names)
+    ends = [names.get(name, name) for name in ends]
     upstream: dict[str, str] = {}
 
-    def join(end: str, gradient: str) -> None:
-        upstream[end] = inner("Add", upstream[end], gradient) if end in upstream else gradient
+    def gradient_of(number: int, like: str) -> str:
+        name = f.typed(f.fresh(f"{ends[number]}/gradient"), like)
+        upstream[ends[number]] = inner("Add", upstream[ends[number]], name) if ends[number] in upstream else name
+        return name
 
-    for number in range(states):
-        carried.append(name := f.fresh(f"{inputs[number]}/gradient"))
-        f.typed(name, f.input(number))
-        if f.is_varied(f.input(number)) or f.types[name].tensor_type.elem_type in (1, 10, 11, 16):
-            join(ends[number], name)
-    for number in collected:
-        slices_in.append(name := f.fresh(f"{ends[states + number]}/gradient"))
-        f.typed(name, ends[states + number])
-        join(ends[states + number], name)
-    for name in asked:
-        sums.append(f.typed(f.fresh(f"{name}/sum"), name))
-    nodes = list(inner.nodes)
-    found = f.pull_into(inner, nodes, upstream, [*inputs, *asked])
-    after = [_or_zeros(inner, found, name) for name in inputs[:states]]
+    carried = [gradient_of(number, f.input(number)) for number in range(scan.states)]
+    given = [gradient_of(scan.states + number, ends[scan.states + number]) for number in collected]
+    sums = [f.typed(f.fresh(f"{name}/sum"), name) for name in asked]
+    found = f.pull_into(inner, list(inner.nodes), upstream, [*inputs, *asked])
+    after = [_or_zeros(inner, found, name) for name in inputs[: scan.states]]
     totals = [
         f.typed(inner("Add", total, found[name]) if name in found else inner("Identity", total), name)
         for total, name in zip(sums, asked, strict=True)
     ]
-    taken = [number for number in range(slices) if f.is_varied(f.input(states + number))]
-    parts = [_or_zeros(inner, found, inputs[states + number]) for number in taken]
-    body = _graph(f, inner, [*carried, *sums, *inputs, *slices_in], [*after, *totals, *parts])
+    parts = [_or_zeros(inner, found, inputs[scan.states + number]) for number in taken]
+    return _graph(f, inner, [*carried, *sums, *inputs, *given], [*after, *totals, *parts])
+
+
+def scan(f: Adjoint) -> list[str]:
+    """A Scan in the other direction: see the module."""
+    steps, captured = _steps(f), f.captured
+    states = steps.states
+    asked = [name for name in captured if f.is_varied(name)]
+    collected = [number for number in range(len(steps.result_axes)) if f.has_gradient(states + number)]
+    taken = [number for number in range(len(steps.axes)) if f.is_varied(f.input(states + number))]
     upper = [f.upstream(number) for number in range(states)]
-    zeros = [f.filled(0.0, name) for name in asked]
-    arrays = [*before, *f.inputs[states:], *(f.upstream(states + number) for number in collected)]
-    gradients = f.several(
-        len(after) + len(totals) + len(parts), "Scan", *upper, *zeros, *arrays, body=body, num_scan_inputs=len(arrays),
-        scan_input_axes=[*[0] * states, *axes, *(result_axes[number] for number in collected)],
+    arrays = [*f.inputs[states:], *(f.upstream(states + number) for number in collected)]
+    body = _step_back(f, steps, asked, collected, taken)
+    before = _states_before(f, steps)
+    found = f.several(
+        states + len(asked) + len(taken), "Scan", *upper, *(f.filled(0.0, name) for name in asked), *before, *arrays,
+        body=body, num_scan_inputs=len(before) + len(arrays),
+        scan_input_axes=[*[0] * states, *steps.axes, *(steps.result_axes[number] for number in collected)],
         scan_input_directions=[
-            *[1] * states, *(1 - one for one in directions), *(1 - result_directions[number] for number in collected)
+            *[1] * states, *(1 - one for one in steps.directions),
+            *(1 - steps.result_directions[number] for number in collected),
         ],
-        scan_output_axes=[axes[number] for number in taken],
-        scan_output_directions=[1 - directions[number] for number in taken],
+        scan_output_axes=[steps.axes[number] for number in taken],
+        scan_output_directions=[1 - steps.directions[number] for number in taken],
     )  # fmt: skip
-    scanned = (f.input(states + number) for number in taken)
-    for gradient, name in zip(gradients, [*f.inputs[:states], *asked, *scanned], strict=True):
+    values = [*f.inputs[:states], *asked, *(f.input(states + number) for number in taken)]
+    for gradient, name in zip(found, values, strict=True):
         f.typed(gradient, name)
-    by_slice = dict(zip(taken, gradients[states + len(asked) :], strict=True))
-    by_name = dict(zip(asked, gradients[states:], strict=False))
+    by_slice = dict(zip(taken, found[states + len(asked) :], strict=True))
+    by_name = dict(zip(asked, found[states:], strict=False))
     return [
-        *gradients[:states],
-        *(by_slice.get(number, "") for number in range(slices)),
+        *found[:states],
+        *(by_slice.get(number, "") for number in range(len(steps.axes))),
         *(by_name.get(name, "") for name in captured),
     ]

@@ -12,11 +12,13 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition.adjoint import through
 from graft.core.operators.definition.cost import moved, per_output
 from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.images import checks, shapes
 from graft.core.operators.images import derivatives as derivative
+from graft.core.operators.images.plain_sampling import grid_sample
 from graft.core.operators.images.resize_positions import cubic_weights
 from graft.core.operators.movement.manipulation import INJECTIVE, integers
 from graft.core.reject import Reject
@@ -172,6 +174,7 @@ define(
         check.one_of("mode", "linear", "nearest", "cubic", "bilinear", "bicubic"),
         check.one_of("padding_mode", "zeros", "border", "reflection"),
     ),
+    vjp=through(grid_sample),
 )
 
 # ---- AffineGrid ---------------------------------------------------------------------------------------------------

@@ -254,3 +254,20 @@ def cumulated(f: Adjoint) -> list[str]:
 def greatest(f: Adjoint) -> list[str]:
     """Those chosen have the gradients of their ranks."""
     return [_scattered(f, f.gradient, f.result(1), f.attribute("axis", -1))]
+
+
+def cached(f: Adjoint) -> list[str]:
+    """The window of the cache has the gradient of the update, the rest that of the cache."""
+    cache, update, starts, rank = f.input(0), f.input(1), f.input(2), f.rank(f.input(0))
+    axis = f.attribute("axis", -2) % rank
+    given = [starts] if starts else []
+    zeros = f.filled(0.0, update)
+    rest = f("TensorScatter", f.gradient, zeros, *given, axis=axis, mode=f.attribute("mode", "linear"))
+    place = f.counted(f.extent(update, axis))
+    if starts:
+        place = f("Add", f.unsqueezed(starts, 1), place)
+    if f.attribute("mode", "linear") == "circular":
+        place = f("Mod", place, f.extent(cache, axis))
+    others = [one for one in range(rank) if one != axis and not (one == 0 and starts)]
+    wide = f("Expand", f.unsqueezed(place, *others), f("Shape", update))
+    return [rest, f("GatherElements", f.gradient, wide, axis=axis)]

@@ -11,6 +11,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import index_bounds
+from graft.core.operators.definition.adjoint import through
 from graft.core.operators.definition.cost import moved, per_input
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
@@ -23,6 +24,7 @@ from graft.core.operators.movement import derivatives as derivative
 from graft.core.operators.movement import stated_extents as claims
 from graft.core.operators.movement.indexing import position
 from graft.core.operators.movement.manipulation import integers
+from graft.core.operators.movement.plain_product import cumulative_product
 from graft.core.reject import Reject
 from graft.core.tensor_ir import ir
 
@@ -83,7 +85,7 @@ _cumulative = partial(
     attributes=(check.constant_axis(1),),
 )  # fmt: skip
 _cumulative("CumSum", lower=_lower_cumulative(b.add, 0), vjp=derivative.cumulated)
-_cumulative("CumProd", lower=_lower_cumulative(b.multiply, 1))
+_cumulative("CumProd", lower=_lower_cumulative(b.multiply, 1), vjp=through(cumulative_product))
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
@@ -206,6 +208,7 @@ define(
     "TensorScatter", SEQUENTIAL | {Trait.SELECTING}, _lower_tensor_scatter, moved, varies=anything,
     demands=_window_demands, shapes=LIKE_FIRST,
     attributes=(check.AXIS, check.one_of("mode", "linear", "circular")), indices=_cache_starts,
+    vjp=derivative.cached,
 )  # fmt: skip
 
 # ---- TopK ---------------------------------------------------------------------------------------------------------

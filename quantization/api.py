@@ -127,7 +127,7 @@ def written(floats: ir.Model, recipe: Recipe, *, facts: Facts) -> ir.Model:
         one, means = weights[product.weights.name or ""], facts.means.get(product.node.name or "")
         if means is not None:
             writer.shift_bias(product, bias_shift(product, one, means.means))
-        writer.bias(product, one)
+        writer.bias(product, one, added=recipe.results)
         writer.weights(product, one)
     EliminateDeadCode().run(model)
     verify_model(model, "quantize")
@@ -146,7 +146,8 @@ def _write_activations(writer: QdqWriter, sites: Sites, recipe: Recipe, facts: F
         return
     grid = GRIDS[recipe.activations.type]
     for group in sites.groups:
-        writer.activations(group, Point(grid, *calibrated(facts.histogram(group), recipe.activations, grid)))
+        point = Point(grid, *calibrated(facts.histogram(group), recipe.activations, grid))
+        writer.activations(group, point, results=recipe.results)
 
 
 @takes(model=instance(ir.Model, wanted="an onnx_ir.Model"))

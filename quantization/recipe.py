@@ -24,6 +24,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "granularity": ("tensor", "channel", "group"),
     "calibration": ("minmax", "percentile", "mse", "entropy"),
     "rounding": ("nearest", "zero", "stochastic", "gptq"),
+    "scale": ("float32", "power-of-two"),
 }
 """What the fields of a scaling may say that hold a word."""
 
@@ -34,7 +35,7 @@ class Scaling:
 
     ``group`` is the number of weights along the summed axis that share a scale; ``percentile`` the share of elements,
     in percent, that are not clipped. ``rounding`` is of weights (that of activations is ONNX's, to nearest even);
-    ``seed`` is that of stochastic rounding.
+    ``seed`` is that of stochastic rounding. ``scale`` says which numbers a scale may be.
     """
 
     type: str = "int8"
@@ -45,6 +46,7 @@ class Scaling:
     percentile: float = 99.999
     rounding: str = "nearest"
     seed: int = 0
+    scale: str = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,11 @@ class Recipe:
     """What is quantised and how; None for weights or activations that stay as they are.
 
     ``nodes`` are patterns of names or operators of the nodes that are quantised (all that can be if there are none),
-    ``keep`` of those that are not. ``equalize`` moves factors between layers until the channels of their weights have
-    like ranges; ``smooth`` (0 to 1, 0 for not at all) moves that power of the range of activations into the weights;
-    ``correct_bias`` takes the mean error of rounded weights out of biases.
+    ``keep`` of those that are not. With ``results`` what a quantised node makes is quantised, too, where no quantised
+    node reads it, and so is a bias that is added behind a product: such a node computes on codes alone. ``shared`` are
+    patterns of nodes whose operands and results have one scale. ``equalize`` moves factors between layers until the
+    channels of their weights have like ranges; ``smooth`` (0 to 1, 0 for not at all) moves that power of the range of
+    activations into the weights; ``correct_bias`` takes the mean error of rounded weights out of biases.
     """
 
     name: str = "custom"
@@ -62,6 +66,8 @@ class Recipe:
     activations: Scaling | None = None
     nodes: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    results: bool = False
+    shared: tuple[str, ...] = ()
     equalize: bool = False
     smooth: float = 0.0
     correct_bias: bool = False

@@ -94,6 +94,7 @@ class Recipe:
 _ACTIVATIONS = Scaling(symmetric=False, calibration="mse")
 _CHANNELS = Scaling(granularity="channel")
 _GROUPS = Scaling(type="int4", granularity="group", calibration="mse")
+_MX = replace(_GROUPS, scale="power-of-two", rounding="gptq")
 _FLOAT8 = Scaling(type="float8e4m3fn")
 NAMED = {
     row.name: row
@@ -102,6 +103,8 @@ NAMED = {
         Recipe("int8-channel", _CHANNELS, _ACTIVATIONS, correct_bias=True),
         Recipe("int8-weights", _CHANNELS),
         Recipe("int4-weights", replace(_GROUPS, rounding="gptq"), correct_bias=True),
+        Recipe("mxfp4-weights", replace(_MX, type="float4e2m1"), correct_bias=True),
+        Recipe("mxfp6-weights", replace(_MX, type="float6e2m3"), correct_bias=True),
         Recipe("float8", replace(_FLOAT8, granularity="channel", calibration="mse"), _FLOAT8, correct_bias=True),
     )
 }
@@ -174,6 +177,10 @@ def checked(recipe: Recipe) -> Recipe:
     if activations is not None and activations.granularity != "tensor":
         raise RecipeError(
             f"recipe: activations are of granularity '{activations.granularity}'; ONNX scales them as a 'tensor'"
+        )
+    if activations is not None and GRIDS[activations.type].floats is not None:
+        raise RecipeError(
+            f"recipe: activations are of '{activations.type}', which ONNX has no type for; weights may be"
         )
     if activations is not None and activations.rounding != "nearest":
         raise RecipeError(f"recipe: activations are rounded '{activations.rounding}'; ONNX rounds them to 'nearest'")

@@ -87,13 +87,15 @@ class QdqWriter:
             stem, layout = value.name or product.node.name, scaled.layout
             operands = [
                 self._constant(f"{stem}_codes", scaled.grid.stored(scaled.codes)),
-                self._constant(f"{stem}_scale", layout.as_onnx(scaled.scale)),
+                self._constant(f"{stem}_scale", _stored_scale(scaled)),
             ]
-            if scaled.zero.any() or not layout.block:
+            if scaled.zero.any() or not (layout.block or scaled.grid.dtype is ir.DataType.FLOAT4E2M1):
                 operands.append(self._constant(f"{stem}_zero", scaled.grid.stored(layout.as_onnx(scaled.zero))))
             attributes = {"axis": layout.axis} if layout.axis is not None else {}
             if layout.block:
                 attributes["block_size"] = layout.block
+            if operands[1].dtype is ir.DataType.FLOAT8E8M0:
+                attributes["output_dtype"] = int(ir.DataType.FLOAT)
             node = self._node(
                 "DequantizeLinear", operands, f"{stem}_dequantized", ir.DataType.FLOAT, ir.Shape(layout.shape),
                 **attributes,
@@ -179,10 +181,17 @@ def _bias_of(product: Product) -> tuple[ir.Node, int] | None:
     return added_bias(product)
 
 
+def _stored_scale(scaled: Scaled) -> np.ndarray:
+    """Return scales in the shape, and by the unit, that ONNX has; powers of two beside float4e2m1 are OCP's MXFP4."""
+    scale = scaled.layout.as_onnx(scaled.scale) * np.float32(scaled.grid.unit)
+    is_mx = scaled.grid.dtype is ir.DataType.FLOAT4E2M1 and scaled.bits_of_scale == 8
+    return scale.astype(ir.DataType.FLOAT8E8M0.numpy()) if is_mx else scale
+
+
 def bits_of_weights(scaled: Mapping[str, Scaled]) -> float:
-    """Return the bits of a weight on average, scales of 32 bits and zero points counted."""
+    """Return the bits of a weight on average, scales and zero points counted."""
     bits = sum(
-        one.codes.size * one.grid.bits + one.scale.size * (32 + (one.grid.bits if one.zero.any() else 0))
+        one.codes.size * one.grid.bits + one.scale.size * (one.bits_of_scale + (one.grid.bits if one.zero.any() else 0))
         for one in scaled.values()
     )
     return bits / max(sum(one.codes.size for one in scaled.values()), 1)

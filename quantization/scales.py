@@ -105,6 +105,11 @@ class Scaled:
     zero: np.ndarray
 
     @property
+    def bits_of_scale(self) -> int:
+        """The bits that a scale takes: that of a power of two is an exponent."""
+        return 8 if (np.frexp(self.scale)[0] == 0.5).all() else 32
+
+    @property
     def numbers(self) -> np.ndarray:
         """What the codes stand for, as float32."""
         scale, zero = self.layout.per_element(self.scale), self.layout.per_element(self.zero)

@@ -111,7 +111,9 @@ def magnitudes(mantissa: int) -> np.ndarray:
     """Return the sizes of small floats with two bits of exponent, in units of the smallest."""
     whole = np.arange(1 << (mantissa + 2))
     exponent = np.maximum(whole >> mantissa, 1)
-    sizes: np.ndarray = np.where(whole >> mantissa > 0, (1 << mantissa) + whole % (1 << mantissa), whole) << (exponent - 1)
+    sizes: np.ndarray = np.where(whole >> mantissa > 0, (1 << mantissa) + whole % (1 << mantissa), whole) << (
+        exponent - 1
+    )
     return sizes
 
 

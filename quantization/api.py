@@ -15,6 +15,7 @@ from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.pipeline import RECORD, verify_model
 from graft.errors import RecipeError
 from graft.plugins.registry.manager import MANAGER
+from graft.quantization.awq import favour_large_inputs
 from graft.quantization.calibration import calibrated
 from graft.quantization.comparison import compare
 from graft.quantization.data import Batches, Given
@@ -96,6 +97,8 @@ def _measured(
     moved = equalize(floats) if recipe.equalize else []
     if recipe.smooth:
         moved += smooth(floats, recipe.smooth, batches, running)
+    if recipe.awq and recipe.weights is not None:
+        moved += favour_large_inputs(floats, recipe.weights, batches, running)
     sites = sites_of(floats, recipe)
     if not sites.products and not sites.groups:
         raise RecipeError(f"recipe '{recipe.name}' quantises nothing of this model: no node takes what it scales")

@@ -58,7 +58,8 @@ class Recipe:
     node reads it, and so is a bias that is added behind a product: such a node computes on codes alone. ``shared`` are
     patterns of nodes whose operands and results have one scale. ``equalize`` moves factors between layers until the
     channels of their weights have like ranges; ``smooth`` (0 to 1, 0 for not at all) moves that power of the range of
-    activations into the weights; ``correct_bias`` takes the mean error of rounded weights out of biases.
+    activations into the weights; ``awq`` moves the power of the mean size of activations that suits the rounded weights
+    best; ``correct_bias`` takes the mean error of rounded weights out of biases.
     """
 
     name: str = "custom"
@@ -70,12 +71,13 @@ class Recipe:
     shared: tuple[str, ...] = ()
     equalize: bool = False
     smooth: float = 0.0
+    awq: bool = False
     correct_bias: bool = False
 
     @property
     def needs_data(self) -> bool:
         """Whether anything in it is measured on inputs."""
-        rounds_by_data = self.weights is not None and self.weights.rounding == "gptq"
+        rounds_by_data = self.weights is not None and (self.weights.rounding == "gptq" or self.awq)
         return self.activations is not None or self.smooth > 0 or self.correct_bias or rounds_by_data
 
     def to_toml(self) -> str:

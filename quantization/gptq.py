@@ -20,7 +20,7 @@ BLOCK = 128
 TOGETHER = 1024
 """The positions that are multiplied at a time: sums of large matrices take as long as products of few positions."""
 SMALL = 64
-"""Triangular matrices up to this extent are inverted as any others."""
+"""The extent up to which matrices are factorised as a whole; larger ones are by products, which are fast."""
 DAMPING = 0.01
 """The share of the mean of the diagonal that is added to it, so that it can be inverted."""
 
@@ -97,18 +97,22 @@ def _factor(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
     diagonal = np.einsum("gtt->gt", moved)
     added = DAMPING * diagonal.mean(axis=1, keepdims=True)
     moved = moved + np.eye(moved.shape[1]) * np.where(added > 0, added, 1)[..., np.newaxis]
-    # The factor with the last term first is one by an upper matrix, whose inverse is the factor of the inverse.
-    upper = np.linalg.cholesky(moved[:, ::-1, ::-1])[:, ::-1, ::-1]
-    return _inverse(np.ascontiguousarray(upper))
+    return _factor_of_inverse(moved)
 
 
-def _inverse(upper: np.ndarray) -> np.ndarray:
-    """Return the inverses of upper triangular matrices: of both halves, and by two products what is between them."""
-    extent = upper.shape[-1]
+def _factor_of_inverse(matrix: np.ndarray) -> np.ndarray:
+    """Return upper matrices whose transposes times themselves are the inverses: of halves, and products between them.
+
+    With ``matrix = R @ R.T``, R upper, the factor is R's inverse; R's part between the halves is ``beside``.
+    """
+    extent = matrix.shape[-1]
     if extent <= SMALL:
-        return np.triu(np.linalg.inv(upper))
-    half, found = extent // 2, np.zeros_like(upper)
-    first, second = _inverse(upper[:, :half, :half]), _inverse(upper[:, half:, half:])
+        lower = np.linalg.cholesky(matrix[:, ::-1, ::-1])
+        return np.triu(np.linalg.inv(lower[:, ::-1, ::-1]))
+    half, found = extent // 2, np.zeros_like(matrix)
+    second = _factor_of_inverse(matrix[:, half:, half:])
+    beside = np.matmul(matrix[:, :half, half:], second.transpose(0, 2, 1))
+    first = _factor_of_inverse(matrix[:, :half, :half] - np.matmul(beside, beside.transpose(0, 2, 1)))
     found[:, :half, :half], found[:, half:, half:] = first, second
-    found[:, :half, half:] = -np.matmul(np.matmul(first, upper[:, :half, half:]), second)
+    found[:, :half, half:] = -np.matmul(np.matmul(first, beside), second)
     return found

@@ -14,7 +14,7 @@ from pathlib import Path
 from graft.runtime.export.c_build import target_check
 from graft.runtime.export.c_built import Built
 from graft.runtime.export.c_calls import procedure_lines
-from graft.runtime.export.c_lines import tidy, wrapped
+from graft.runtime.export.c_lines import wrapped
 from graft.runtime.export.c_names import c_type, comment_text, extent_text
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.c_scope import CScope
@@ -122,7 +122,7 @@ def program_text(program: CProgram, included: Sequence[str] = ()) -> str:
     bodies = "\n".join(_body_text(CScope(program, number)) for number in program.layout.reached if number)
     statements = _statements(CScope(program, 0))
     scratch = f"arena + {program.scratch_offset}, {program.scratch_bytes}" if program.scratch_bytes else "arena, 0"
-    return tidy(f"""/* {name}: the calls of the model in order, over one arena. */
+    return wrapped(f"""/* {name}: the calls of the model in order, over one arena. */
 #include "{name}.h"
 
 #include <string.h>

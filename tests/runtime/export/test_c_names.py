@@ -56,9 +56,9 @@ def test_identifiers_are_made_of_names_and_all_different(names: list[str], wante
 
 def test_extents_and_counts_are_expressions_over_the_identifiers() -> None:
     whole = Operation("sub", Operation("mul", 2, A), Operation("floordiv", B, 3))
-    assert extent_text(whole, SYMBOLS) == "((2 * rows) - graft_floordiv((*columns), 3))"
+    assert extent_text(whole, SYMBOLS) == "2 * rows - graft_floordiv((*columns), 3)"
     assert extent_text(Operation("max", Operation("mod", A, 4), Operation("add", A, 1)), SYMBOLS) == (
-        "graft_most(graft_mod(rows, 4), (rows + 1))"
+        "graft_most(graft_mod(rows, 4), rows + 1)"
     )
     assert count_text((2, A, Operation("min", A, B)), SYMBOLS) == "2 * rows * graft_least(rows, (*columns))"
     assert count_text((), SYMBOLS) == "1"

@@ -443,8 +443,6 @@ static int32_t run(GraftThreadPool *base, int32_t parts, GraftPart function, voi
   return 1;
 }
 
-/* ---- Any pool ------------------------------------------------------------------------------------------------- */
-
 GraftThreadPool *graft_pool_create(int32_t thread_count, const GraftAllocator *allocator) {
   Pool *pool = graft_allocate(allocator, sizeof(Pool));
   if (!pool) {
@@ -471,27 +469,6 @@ GraftThreadPool *graft_pool_create(int32_t thread_count, const GraftAllocator *a
     atomic_init(&pool->tickets[i].value, 2);
   }
   return &pool->base;
-}
-
-int graft_pool_enter(GraftThreadPool *pool) { return pool->enter ? pool->enter(pool) : 0; }
-
-void graft_pool_leave(GraftThreadPool *pool) {
-  if (pool->leave) {
-    pool->leave(pool);
-  }
-}
-
-int32_t graft_pool_parts(GraftThreadPool *pool, int64_t count, int64_t grain) {
-  int64_t most = count / (grain > 0 ? grain : 1);
-  if (most < 2) {
-    return 1;
-  }
-  int32_t threads = pool->free_threads ? pool->free_threads(pool) : pool->thread_count;
-  return most < threads ? (int32_t)most : threads;
-}
-
-int graft_pool_run(GraftThreadPool *pool, int32_t parts, GraftPart part, void *job) {
-  return pool->run(pool, parts, part, job);
 }
 
 PoolCounts graft_pool_counts(const GraftThreadPool *base) {

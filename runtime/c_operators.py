@@ -65,6 +65,11 @@ def postfix(operand: str, text: str) -> str:
     return f"{_grouped(operand, UNARY + 1)}{text}"
 
 
+def displaced(base: str, offset: int) -> str:
+    """Return a place so far behind another."""
+    return infix(base, "+", str(offset)) if offset else base
+
+
 def product(factors: Iterable[str]) -> str:
     """Return the product of some factors, "1" of none."""
     texts = list(factors)

@@ -223,7 +223,7 @@ class ExpressionWriter:
     def load(self, load: ir.Load, texts: Sequence[str]) -> str:
         """Return a load of one element."""
         place = self.place(load.buffer, load.indices)
-        return place if load.mask is None else choice(texts[0], place, "0")
+        return place if load.mask is None else choice(texts[0], place, _zero(load.type))
 
     def scalar_pair(self, node: ir.Binary, texts: Sequence[str]) -> str:
         """Return a binary operation of scalars; of indices, which do not overflow, by C's own operators."""
@@ -336,6 +336,11 @@ def literal(value: int | float | bool, type: Type) -> str:
     return cast(TYPES[type.dtype], _signed("NAN" if math.isnan(exact) else "INFINITY" if exact > 0 else "-INFINITY"))
 
 
+def _zero(type: Type) -> str:
+    """Return 0 as what has the kind of the type, as MISRA C's rule 10.4 asks of what is chosen from."""
+    return "0u" if TYPES[type.dtype].startswith("uint") else literal(0, type)
+
+
 def integer_literal(number: int, dtype: str) -> str:
     """Return a whole number as C writes it in its type, which holds it once what is too large has wrapped."""
     bits = int(dtype.removeprefix("u").removeprefix("int"))
@@ -344,7 +349,7 @@ def integer_literal(number: int, dtype: str) -> str:
     if number == -(1 << (bits - 1)):
         return f"INT{bits}_MIN"
     if abs(number) < 1 << 31:
-        return _signed(str(number))
+        return _signed(str(number)) if dtype in SIGNED else f"{number}u"
     return f"INT64_C({number})" if dtype in SIGNED else f"UINT{bits}_C({number})"
 
 

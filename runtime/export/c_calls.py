@@ -78,7 +78,7 @@ def _handed_on(scope: CScope) -> Iterator[str]:
     for number, index in enumerate(scope.procedure.outputs):
         if scope.procedure.tensors[index].storage != "output" or scope.parameters[index] != f"out{number}":
             yield from _extents(scope, index)
-            yield f"memmove(out{number}, {scope.values(index)}, {cast('size_t', scope.bytes(index))});"
+            yield f"(void)memmove(out{number}, {scope.values(index)}, {scope.size(index)});"
 
 
 def _call_lines(scope: CScope, call: Call) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _call_lines(scope: CScope, call: Call) -> Iterator[str]:
             yield "if (status != GRAFT_OK) return status;"
         case "copy":
             source, target = call.inputs[0], call.outputs[0]
-            yield f"memmove({scope.values(target)}, {scope.values(source)}, {cast('size_t', scope.bytes(source))});"
+            yield f"(void)memmove({scope.values(target)}, {scope.values(source)}, {scope.size(source)});"
         case "append":
             yield from _append_lines(scope, call)
         case _:
@@ -115,5 +115,5 @@ def _append_lines(scope: CScope, call: Call) -> Iterator[str]:
     yield f"  char *graft_row = {target} + graft_block * (graft_sizes[0] + graft_sizes[1]);"
     for number, index in enumerate(call.inputs):
         own = f"{cast('const char *', scope.values(index))} + graft_block * graft_sizes[{number}]"
-        yield f"  memcpy(graft_row{' + graft_sizes[0]' if number else ''}, {own}, (size_t)graft_sizes[{number}]);"
+        yield f"  (void)memcpy(graft_row{' + graft_sizes[0]' if number else ''}, {own}, (size_t)graft_sizes[{number}]);"
     yield "}"

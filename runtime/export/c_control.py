@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graft.errors import ArtifactError
-from graft.runtime.c_operators import cast, infix, prefix, product
+from graft.runtime.c_operators import cast, displaced, infix, prefix, product
 from graft.runtime.export.c_layout import CallRoom, axis_of, state_count
 from graft.runtime.export.c_scope import CScope
 from graft.runtime.extents import Extent
@@ -38,14 +38,14 @@ def _body_lines(
     symbols = [
         scope.text(shapes[body.procedure.inputs.index(symbol.tensor)][symbol.axis]) for symbol in body.procedure.symbols
     ]
-    arguments = ", ".join(["context", f"arena + {room.bodies}", *symbols, *inputs, *outputs])
+    arguments = ", ".join(["context", displaced("arena", room.bodies), *symbols, *inputs, *outputs])
     yield f"status = {body.function}({arguments});"
     yield "if (status != GRAFT_OK) return status;"
 
 
 def _if_lines(scope: CScope, call: Call, room: CallRoom) -> Iterator[str]:
     outputs = [
-        scope.values(index) if index >= 0 else f"arena + {room.temporaries['result', number]}"
+        scope.values(index) if index >= 0 else displaced("arena", room.temporaries["result", number])
         for number, index in enumerate(call.outputs)
     ]
     yield f"if ({_read('bool', scope.values(call.inputs[0]))}) {{"
@@ -110,9 +110,9 @@ class _Iteration:
         for number in range(self.states):
             index = call.inputs[self.first_input + number]
             output = call.outputs[number]
-            other = scope.values(output) if output >= 0 else f"arena + {self.room.temporaries['other', number]}"
+            other = scope.values(output) if output >= 0 else self._temporary("other", number)
             yield f"const void *graft_state{number} = {scope.values(index)};"
-            yield f"void *graft_to{number} = arena + {self.room.temporaries['state', number]};"
+            yield f"void *graft_to{number} = {self._temporary('state', number)};"
             yield f"void *graft_other{number} = {other};"
         for number, index in enumerate(self.stacks):
             if index >= 0:
@@ -156,8 +156,8 @@ class _Iteration:
         for number in range(self.states):
             index = self.call.outputs[number]
             if index >= 0:
-                size = self.scope.bytes(self.call.inputs[self.first_input + number])
-                yield f"memmove({self.scope.values(index)}, graft_state{number}, {cast('size_t', size)});"
+                size = self.scope.size(self.call.inputs[self.first_input + number])
+                yield f"(void)memmove({self.scope.values(index)}, graft_state{number}, {size});"
         for number, index in enumerate(self.stacks):
             if index >= 0 and not self._is_counted(index):
                 yield f"if (graft_round != graft_room{number}) return {self._error('RUN')};"
@@ -168,7 +168,7 @@ class _Iteration:
         return f"{self.scope.program.name.upper()}_ERROR_{kind}"
 
     def _temporary(self, role: str, number: int) -> str:
-        return infix("arena", "+", str(self.room.temporaries[role, number]))
+        return displaced("arena", self.room.temporaries[role, number])
 
     def _axis(self, number: int) -> int:
         return axis_of(self.call, "output", number, self.scope.procedure)
@@ -230,12 +230,12 @@ class _Iteration:
         rows = infix("graft_row", "<", product(map(scope.text, scope.shape(index)[:axis])))
         length = scope.text(scope.shape(index)[axis])
         size = scope.bytes(index, axis + 1)
-        yield f"for (int64_t graft_row = 0, graft_size = {size}; {rows}; ++graft_row) {{"
+        yield f"for (int64_t graft_row = 0, graft_bytes = {size}; {rows}; ++graft_row) {{"
         first = infix(infix("graft_row", "*", length), "+", place)
-        inner = infix(whole, "+", infix(first, "*", "graft_size"))
-        own = infix(slice_, "+", infix("graft_row", "*", "graft_size"))
+        inner = infix(whole, "+", infix(first, "*", "graft_bytes"))
+        own = infix(slice_, "+", infix("graft_row", "*", "graft_bytes"))
         target, source = (own, inner) if takes else (inner, own)
-        yield f"  memcpy({target}, {source}, (size_t)graft_size);"
+        yield f"  (void)memcpy({target}, {source}, (size_t)graft_bytes);"
         yield "}"
 
 

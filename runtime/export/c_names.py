@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar, assert_never
 
 from graft.errors import ArtifactError
-from graft.runtime.c_operators import infix, product
+from graft.runtime.c_operators import infix
 from graft.runtime.extents import Extent, Operation, Symbol
 
 _Key = TypeVar("_Key")
@@ -93,11 +93,6 @@ def extent_text(extent: Extent, symbols: Mapping[str, str]) -> str:
             return infix(pair[0], _SIGNS[operator], pair[1])
         case _:
             assert_never(extent)
-
-
-def count_text(shape: Iterable[Extent], symbols: Mapping[str, str]) -> str:
-    """Return the C expression of the number of elements of a shape."""
-    return product(extent_text(extent, symbols) for extent in shape)
 
 
 def comment_text(text: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
-from graft.runtime.c_operators import cast, infix, prefix
+from graft.runtime.c_operators import cast, displaced, prefix, product
 from graft.runtime.dtypes import element_type
-from graft.runtime.export.c_names import c_type, count_text, distinct, extent_text, identifier
+from graft.runtime.export.c_names import c_type, distinct, extent_text, identifier
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.extents import Extent
 from graft.runtime.procedure import Procedure
@@ -96,13 +97,13 @@ class CScope:
             case "constant":
                 return self.program.constants[tensor.constant]
             case "arena":
-                return infix("arena", "+", str(tensor.offset)) if tensor.offset else "arena"
+                return displaced("arena", tensor.offset)
             case "extents":
                 return f"graft_extents{index}"
             case "view":
                 root, storage = self.values(tensor.of), self._storage(tensor.of)
                 root = root if storage == "arena" else cast("char *" if storage == "output" else "const char *", root)
-                return infix(root, "+", str(tensor.offset)) if tensor.offset else root
+                return displaced(root, tensor.offset)
             case _:
                 raise AssertionError(tensor)
 
@@ -116,8 +117,16 @@ class CScope:
 
     def bytes(self, index: int, first: int = 0) -> str:
         """Return the C expression of a tensor's bytes, of its axes from ``first`` on."""
+        shape = self.shape(index)[first:]
         size = element_type(self.procedure.tensors[index].dtype).bytes
-        return infix(count_text(self.shape(index)[first:], self.symbols), "*", str(size))
+        size *= prod(extent for extent in shape if isinstance(extent, int))
+        factors = [self.text(extent) for extent in shape if not isinstance(extent, int)]
+        return product([*factors, *([str(size)] if size != 1 or not factors else [])])
+
+    def size(self, index: int) -> str:
+        """Return the C expression of a tensor's bytes, as functions of the library take it."""
+        text = self.bytes(index)
+        return text if text.isdigit() else f"graft_size({text})"
 
     def shape_array(self, index: int) -> str:
         """Return the C expression of a tensor's shape, NULL for an input that is absent."""

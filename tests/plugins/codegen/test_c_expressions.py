@@ -53,7 +53,7 @@ def test_every_operator_of_scalars_has_its_text_in_c_or_in_the_prelude() -> None
     [
         (True, BOOL, "true"), (False, BOOL, "false"), (7, INT32, "7"), (-7, INT32, "-7"), (0, INT64, "0"),
         (2**31 - 1, INT64, "2147483647"), (2**31, INT64, "INT64_C(2147483648)"),
-        (-(2**31), INT64, "INT64_C(-2147483648)"), (-1, Type("uint8"), "255"), (-(2**31), INT32, "INT32_MIN"),
+        (-(2**31), INT64, "INT64_C(-2147483648)"), (-1, Type("uint8"), "255u"), (-(2**31), INT32, "INT32_MIN"),
         (-(2**63), INT64, "INT64_MIN"), (2**31, Type("uint32"), "UINT32_C(2147483648)"),
         (-128, Type("int8"), "INT8_MIN"), (2**64 - 1, Type("uint64"), "UINT64_C(18446744073709551615)"),
         (-127, Type("int8"), "-127"),

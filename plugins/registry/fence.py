@@ -131,6 +131,7 @@ class FencedBackend(KnownOptions, Backend):
             quantized=declaration.quantized,
             unwanted_passes=declaration.unwanted_passes,
             loses_nan=declaration.loses_nan,
+            recipes=declaration.recipes,
             api_level=declaration.api_level,
             constants=declaration.constants,
             shapes=declaration.shapes,

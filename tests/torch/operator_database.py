@@ -1,7 +1,7 @@
 """PyTorch's own database of operators under `torch.compile(backend="graft")`, sample by sample, against eager PyTorch.
 
-``python -m tests.torch.operator_database [--dtype float32] [--samples 1] [--shard 0/1] [--write]`` prints what fails
-and what stays in PyTorch; ``make test-torch`` runs it, and ``--write`` keeps the reasons in `ledger.toml`.
+``python -m tests.torch.operator_database [--dtype float32] [--samples 1] [--shard 0/1]`` prints what fails
+and what stays in PyTorch; ``make test-torch`` runs it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +23,6 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from graft.torch.backend import SEEN
 
-LEDGER = Path(__file__).with_name("ledger.toml")
 OPTIONS = {"backends": ["llvm"]}
 TYPES = {name: getattr(torch, name) for name in ("float32", "float64", "int64", "bool", "bfloat16")}
 
@@ -39,6 +37,15 @@ class Outcome:
     fault: str = ""
     left: Counter[tuple[str, str]] = field(default_factory=Counter)
     compiled: int = 0
+
+
+UNWRITTEN = ("new_empty_strided", "empty_permuted", "new_empty", "empty_strided", "empty_like", "empty")
+"""Operators whose results hold anything."""
+STRIDES = {
+    "rot90": "PyTorch's decomposition of it lays its result out otherwise than the operator",
+    "ormqr": "its result under PyTorch's fake tensors is laid out otherwise than by the operator",
+}
+"""Operators whose strides differ under every backend of `torch.compile` that decomposes, and why."""
 
 
 def name_of(operator: Any) -> str:
@@ -103,8 +110,13 @@ def _compared(operator: Any, sample: Any, expected: list[Any], found: list[Any])
     for one, other in zip(expected, found, strict=True):
         if one.dtype != other.dtype or one.shape != other.shape:
             return f"{other.dtype}{list(other.shape)} for {one.dtype}{list(one.shape)}"
-        if one.stride() != other.stride() and one.numel() > 1 and 0 not in one.stride():
+        if one.layout != torch.strided:
+            one, other = one.to_dense(), other.to_dense()
+        are_told = one.numel() > 1 and 0 not in one.stride() and operator.name not in STRIDES
+        if are_told and one.stride() != other.stride():
             return f"strides {other.stride()} for {one.stride()}"
+        if operator.name in UNWRITTEN:
+            continue
         wide = torch.float64 if one.dtype.is_floating_point else one.dtype
         tolerance = {torch.float32: 2e-4, torch.float64: 1e-7, torch.bfloat16: 3e-2}.get(one.dtype, 1e-3)
         if not same(one, other, one.to(wide), tol=tolerance, equal_nan=True, exact_dtype=True):

@@ -1,4 +1,4 @@
-"""Graft inside PyTorch: a backend of `torch.compile`, explanations of it, exported programs. Needs the extra ``torch``."""
+"""Graft inside PyTorch: a backend of `torch.compile`, explanations, exported programs. Needs the extra ``torch``."""
 
 from __future__ import annotations
 

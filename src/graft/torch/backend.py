@@ -36,7 +36,8 @@ def graft(
 
 
 def _compiler(
-    module: GraphModule, example_inputs: Sequence[Any], options: Options, frozen: Mapping[int, torch.Tensor] | None = None
+    module: GraphModule, example_inputs: Sequence[Any], options: Options,
+    frozen: Mapping[int, torch.Tensor] | None = None,
 ) -> Boxed:  # fmt: skip
     """Compile one graph of AOTAutograd's; where that fails, PyTorch computes it, or it is an error under ``strict``."""
     holders = [node for node in module.graph.nodes if node.op == "placeholder"]
@@ -65,11 +66,11 @@ def _frozen(module: GraphModule) -> dict[int, torch.Tensor]:
         if source is None or not source.guard_source.is_unspecialized_nn_module():
             continue
         example = argument.example
-        is_written = any(
-            str(getattr(user.target, "__name__", user.target)).rstrip("_")
-            != str(getattr(user.target, "__name__", user.target))
-            for user in node.users
-        )
+        is_written = any(_name(user).endswith("_") and not _name(user).endswith("__") for user in node.users)
         if isinstance(example, torch.Tensor) and example.device.type == "cpu" and not is_written:
             found[place] = example
     return found
+
+
+def _name(node: torch.fx.Node) -> str:
+    return str(getattr(node.target, "__name__", node.target))

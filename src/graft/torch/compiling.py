@@ -13,6 +13,8 @@ from torch.fx.passes.tools_common import legalize_graph
 
 from graft.compiler.api import compile as compile_model
 from graft.compiler.request import plugins
+from graft.core.importer.load import load
+from graft.datatypes.conversion import convert
 from graft.errors import GraftError
 from graft.partition.plan import Plan
 from graft.runtime.program import Program
@@ -92,9 +94,13 @@ def _compiled(part: Part, options: Options, constants: Mapping[Node, torch.Tenso
     """Convert and compile a part; raise Refused or GraftError."""
     found = converted(part.nodes, part.outputs, constants)
     names = {name for value in found.model.graph.inputs for name in (value.shape or ()) if isinstance(name, str)}
+    dims = {name: limits for name, limits in found.dims.items() if name in names} or None
+    model = found.model
+    if options.datatype is not None:
+        model, dims = convert(load(model, dims=dims), options.datatype), None
     program = compile_model(
-        found.model, backends_of(options), place=None if options.backends or options.plan else "auto",
-        dims={name: limits for name, limits in found.dims.items() if name in names} or None,
+        model, backends_of(options), place=None if options.backends or options.plan else "auto",
+        dims=dims,
         threads=options.threads or torch.get_num_threads(), precision=options.precision, plan=_plan(options),
         isolation=options.isolate,
     )  # fmt: skip

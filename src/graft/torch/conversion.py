@@ -15,7 +15,7 @@ from torch.fx import Node
 from graft.torch.aten.builder import Builder, Extent, Refused, Tensor, onnx_type, require
 from graft.torch.aten.table import ROWS, VIEWS
 
-OPSET = 24
+OPSET = 26
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def converted(
         opset_imports={"": OPSET}, name="torch",
     )  # fmt: skip
     return Converted(
-        ir.Model(graph, ir_version=11), tuple(tensors), tuple(left), tuple(outputs), _ranges(names, given, nodes),
+        ir.Model(graph, ir_version=13), tuple(tensors), tuple(left), tuple(outputs), _ranges(names, given, nodes),
         builder.names,
     )  # fmt: skip
 

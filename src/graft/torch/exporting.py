@@ -11,7 +11,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
-from graft.errors import UnsupportedError
+from graft.errors import ModelError, UnsupportedError
 from graft.torch.aten.builder import Refused
 from graft.torch.aten.table import decompositions
 from graft.torch.conversion import converted, is_getitem, is_number, refusal, where
@@ -27,12 +27,23 @@ def export(
     Raises UnsupportedError with each operator that has no row, and its place, for an ONNX model is a whole.
     """
     if isinstance(module, str | Path):
-        program = torch.export.load(module)
-    elif isinstance(module, torch.export.ExportedProgram):
+        return read_model(Path(module))
+    if isinstance(module, torch.export.ExportedProgram):
         program = module
     else:
         program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
     return model_of(program.run_decompositions(decompositions()))
+
+
+def read_model(path: Path) -> ir.Model:
+    """Return the ONNX model of a ``.pt2`` file; raise ModelError for what is none."""
+    if not path.is_file():
+        raise ModelError(f"cannot read '{path}': there is no such file", path=str(path))
+    try:
+        program = torch.export.load(path)
+    except Exception as error:  # PyTorch raises whatever its parts do
+        raise ModelError(f"'{path}' is no program of torch.export: {error}", path=str(path)) from error
+    return export(program)
 
 
 def model_of(program: torch.export.ExportedProgram) -> ir.Model:

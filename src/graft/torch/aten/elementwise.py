@@ -56,7 +56,8 @@ def _log1p(b: Builder, x: Tensor) -> Tensor:
     one = b.constant(1, x.dtype)
     u = b.op("Add", x, one)
     difference = b.op("Sub", u, one)
-    is_plain = b.op("Or", b.compare("Equal", difference, b.constant(0, x.dtype)), b.op("IsInf", u, dtype=torch.bool))
+    is_infinite = b.compare("Equal", u, b.constant(math.inf, x.dtype))
+    is_plain = b.op("Or", b.compare("Equal", difference, b.constant(0, x.dtype)), is_infinite)
     safe = b.where(is_plain, one, difference)
     found = b.op("Div", b.op("Mul", b.op("Log", b.where(is_plain, one, u)), x), safe)
     return b.where(is_plain, x, found)
@@ -200,8 +201,25 @@ def divided(b: Builder, out: Any, x: Tensor | Number, y: Tensor | Number, roundi
         return b.op("Div", left, right)
     if not left.is_float:
         return _integer_quotient(b, out, left, right, y, rounding_mode)
-    require(rounding_mode == "trunc", "a floor of a quotient is corrected by its remainder")
+    if rounding_mode == "floor":
+        return _floor_of_quotient(b, left, right)
     return trunc(b, out, b.op("Div", left, right))
+
+
+def _floor_of_quotient(b: Builder, x: Tensor, y: Tensor) -> Tensor:
+    """Python's, as PyTorch computes it: exact where the quotient rounds up to a whole number."""
+    zero, one = b.constant(0, x.dtype), b.constant(1, x.dtype)
+    plain = b.op("Div", x, y)
+    rest = b.op("Mod", x, y, fmod=1)
+    differ = b.op("Xor", b.compare("Less", rest, zero), b.compare("Less", y, zero))
+    is_below = b.op("And", differ, b.op("Not", b.compare("Equal", rest, zero)))
+    quotient = b.op("Div", b.op("Sub", x, rest), y)
+    quotient = b.where(is_below, b.op("Sub", quotient, one), quotient)
+    floor = b.op("Floor", quotient)
+    is_next = b.compare("Greater", b.op("Sub", quotient, floor), b.constant(0.5, x.dtype))
+    floor = b.where(is_next, b.op("Add", floor, one), floor)
+    floor = b.where(b.compare("Equal", quotient, zero), b.op("Mul", plain, zero), floor)
+    return b.where(b.compare("Equal", y, zero), plain, floor)
 
 
 def floor_divided(b: Builder, out: Any, x: Tensor, y: Tensor | Number) -> Tensor:
@@ -394,6 +412,7 @@ ROWS: dict[Any, Row] = {
     aten.eq.Tensor: comparison("Equal"),
     aten.erf.default: unary("Erf"),
     aten.exp.default: unary("Exp"),
+    aten.exp2.default: formula(lambda b, x: b.op("Pow", b.constant(2, x.dtype), x)),
     aten.expm1.default: formula(_expm1),
     aten.floor.default: rounding("Floor"),
     aten.floor_divide.default: floor_divided,

@@ -73,19 +73,6 @@ def selected(b: Builder, out: Any, x: Tensor, axis: int, index: Extent) -> Tenso
     return b.op("Gather", x, b.squeezed(b.extent(index)), axis=axis)
 
 
-def split(b: Builder, out: Any, x: Tensor, sizes: Any, axis: int = 0) -> list[Tensor]:
-    axis = axis_of(axis, x.rank)
-    lengths = [one.shape[axis] for one in out]
-    if len(lengths) == 1:
-        return [b.op("Identity", x)]
-    return b.many("Split", [x, b.extents(lengths)], [x.dtype] * len(lengths), axis=axis)
-
-
-def unbound(b: Builder, out: Any, x: Tensor, axis: int = 0) -> list[Tensor]:
-    axis = axis_of(axis, x.rank)
-    return [b.op("Gather", x, b.squeezed(b.integers([place])), axis=axis) for place in range(len(out))]
-
-
 def joined(b: Builder, out: Any, parts: Sequence[Tensor], axis: int = 0) -> Tensor:
     axis = axis_of(axis, len(out.shape))
     kept = [one for one in parts if one.extents != (0,) or len(out.shape) == 1]  # PyTorch leaves these out
@@ -270,6 +257,11 @@ def filled(b: Builder, out: Any, shape: Any, value: Any, **named: Any) -> Tensor
     return b.expanded(b.constant(value, out.dtype), out.shape)
 
 
+def unwritten(b: Builder, out: Any, *_: Any, **named: Any) -> Tensor:
+    """Memory with nothing in it: zeros, which are as good as any."""
+    return b.expanded(b.constant(0, out.dtype), out.shape)
+
+
 def filled_like(b: Builder, out: Any, x: Tensor, *arguments: Any, **named: Any) -> Tensor:
     return b.expanded(b.constant(arguments[-1], out.dtype), out.shape)
 
@@ -301,6 +293,8 @@ ROWS: dict[Any, Row] = {
     aten.constant_pad_nd.default: padded,
     aten.diagonal.default: diagonal,
     aten.embedding.default: embedding,
+    aten.empty.memory_format: unwritten,
+    aten.empty_permuted.default: unwritten,
     aten.expand.default: expanded,
     aten.flip.default: flipped,
     aten.full.default: filled,
@@ -310,6 +304,7 @@ ROWS: dict[Any, Row] = {
     aten.index_put.default: put_indexed,
     aten.index_select.default: rows_of,
     aten.permute.default: permuted,
+    aten.permute_copy.default: permuted,
     aten.repeat.default: repeated,
     aten.reshape.default: reshaped,
     aten.scalar_tensor.default: number,
@@ -322,8 +317,6 @@ ROWS: dict[Any, Row] = {
     aten.select_scatter.default: put_selected,
     aten.slice.Tensor: sliced,
     aten.slice_scatter.default: put_slice,
-    aten.split.Tensor: split,
-    aten.split_with_sizes.default: split,
     aten.squeeze.default: reshaped,
     aten.squeeze.dim: reshaped,
     aten.squeeze.dims: reshaped,
@@ -331,9 +324,9 @@ ROWS: dict[Any, Row] = {
     aten.transpose.int: exchanged,
     aten.tril.default: triangle(0),
     aten.triu.default: triangle(1),
-    aten.unbind.int: unbound,
     aten.unsqueeze.default: reshaped,
     aten.view.default: reshaped,
+    aten.view_copy.default: reshaped,
     prims.iota.default: counted,
 }
 """Operators by overload."""

@@ -149,6 +149,18 @@ def maximum_pool(axes: int) -> Row:
     return row
 
 
+def maximum_pool_backward(
+    b: Builder, out: Any, grad: Tensor, x: Tensor, kernel: Any, strides: Any, padding: Any, dilation: Any,
+    ceil_mode: bool, places: Tensor,
+) -> Tensor:  # fmt: skip
+    """The gradients, added at the places in the flattened image that the forward pass found."""
+    front = list(x.extents[:-2])
+    flat = [b.reshaped(one, [*front, one.extents[-2] * one.extents[-1]]) for one in (grad, places)]
+    nothing = b.expanded(b.constant(0, grad.dtype), [*front, x.extents[-2] * x.extents[-1]])
+    found = b.op("ScatterElements", nothing, flat[1], flat[0], axis=len(front), reduction="add")
+    return b.reshaped(found, x.extents)
+
+
 def global_pool(b: Builder, out: Any, x: Tensor, sizes: Sequence[int]) -> Tensor:
     require(tuple(sizes) == (1, 1) and x.is_float, "means of windows of several sizes")
     return b.op("ReduceMean", x, b.integers([x.rank - 2, x.rank - 1]), keepdims=1)
@@ -166,6 +178,7 @@ ROWS: dict[Any, Row] = {
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
     aten.max_pool2d_with_indices.default: maximum_pool(2),
+    aten.max_pool2d_with_indices_backward.default: maximum_pool_backward,
     aten.mm.default: product,
 }
 """Operators by overload."""

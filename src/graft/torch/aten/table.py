@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -32,10 +34,18 @@ FURTHER = (
 """Decomposed, too, beside what PyTorch's core set leaves out."""
 
 
+def split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
+    """Return the parts of a tensor along an axis as slices: each a view of its own, which PyTorch makes for nothing."""
+    ends = list(accumulate(sizes))
+    return [aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+@cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Return PyTorch's decompositions into its core set, less those of operators that have a row."""
     from torch._decomp import core_aten_decompositions, get_decompositions, remove_decompositions
 
     found: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **get_decompositions(FURTHER)}
     remove_decompositions(found, RANDOM)
+    found[aten.split_with_sizes.default] = split_with_sizes
     return {operator: how for operator, how in found.items() if operator not in ROWS}

@@ -16,6 +16,8 @@ from graft.torch.aten.builder import Refused
 from graft.torch.aten.table import decompositions
 from graft.torch.conversion import converted, is_getitem, is_number, refusal, where
 
+WRITTEN = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
+
 
 def export(
     module: torch.nn.Module | torch.export.ExportedProgram | Path | str, args: Sequence[Any] = (),
@@ -51,7 +53,7 @@ def model_of(program: torch.export.ExportedProgram) -> ir.Model:
     signature, graph = program.graph_signature, program.graph_module.graph
     names = {one.arg.name: one for one in signature.input_specs}
     nodes = [one for one in graph.nodes if one.op == "call_function" and not is_number(one)]
-    written = [one for one in signature.output_specs if one.kind != OutputKind.USER_OUTPUT]
+    written = [one for one in signature.output_specs if one.kind in WRITTEN]
     if written:
         raise UnsupportedError(f"the module writes to '{written[0].target}' when it is called; export it with .eval()")
     holders = {one.name: one for one in graph.find_nodes(op="placeholder")}

@@ -13,6 +13,7 @@ from graft.compiler.backend_passes import prepare_for
 from graft.compiler.compiled_model import CompiledModel
 from graft.compiler.driver import Compiler, prepare
 from graft.compiler.faults import without_faulty
+from graft.compiler.given_schedules import SCHEDULES, Schedules, check_used, schedules_of
 from graft.compiler.last_resort import warn_of
 from graft.compiler.precision import with_precision
 from graft.compiler.request import Backends, Request, listed, plugins
@@ -152,7 +153,7 @@ MEMORY = Kind(" or ".join(map(repr, MEMORIES)), lambda value: isinstance(value, 
 @takes(
     **MODEL_OPTIONS, cpu=optional(TEXT), target=optional(TEXT), strict=FLAG, cache=FLAG, tuned=FLAG, without=TEXTS,
     keep_intermediates=optional(PATH), specialize=optional(SPECIALIZE), memory=MEMORY,
-    isolation=optional(ISOLATION), keep_weights=FLAG,
+    isolation=optional(ISOLATION), keep_weights=FLAG, schedules=optional(SCHEDULES),
     tune=instance(bool, int, float, TuneOptions, wanted="True, a number of seconds, or graft.TuneOptions"),
     plan=optional(instance(Plan, wanted="a graft.Plan, as graft.plan and graft.Plan.from_json return")),
 )  # fmt: skip
@@ -180,6 +181,7 @@ def compile(
     memory: Memory = "binding",
     isolation: Isolations | None = None,
     keep_weights: bool = False,
+    schedules: Schedules = None,
 ) -> Program:
     """Compile a model to a program that is ready to run and to save.
 
@@ -206,6 +208,11 @@ def compile(
     ``keep_weights`` keeps the model's weights in the artifact as the model has them, beside those that kernels want in
     an order of their own, so that ``load(native="recompile")`` can compile the model anew; the file is larger for it.
 
+    ``schedules`` is a file of schedules as steps, as ``graft inspect --schedules`` prints it, or texts by the names of
+    kernels: backends that generate code take them in place of their own. Raises ScheduleError, with the line and the
+    reason, for a step that would change what a kernel computes; one for no kernel of the model is warned of, and with
+    ``strict`` an error.
+
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
     best; later compilations use them unless ``tuned`` is False.
 
@@ -216,7 +223,7 @@ def compile(
     request = Request(
         None if backends is None else listed(backends), shapes, threads, machine_wanted(cpu, target), precision,
         strict, cache, tune, tuned, without, plan, policy, place, keep_intermediates, manager, dims, specialize,
-        memory, isolation, keep_weights,
+        memory, isolation, keep_weights, schedules_of(schedules),
     )  # fmt: skip
     compiled = compile_model(model, request)
     load = partial(
@@ -290,7 +297,9 @@ def compile_model(model: Source, request: Request) -> CompiledModel:
             continue
         if dims is not equal or _is_version(general.normalized, variant.normalized, equal):
             variants[label_of(dims)] = variant
-    return specialized(general, variants)
+    whole = specialized(general, variants)
+    check_used(request.schedules, whole.description, request.strict)
+    return whole
 
 
 def _is_version(general: ir.Model, variant: ir.Model, equal: Mapping[str, str]) -> bool:

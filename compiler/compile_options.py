@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from graft.core.machine.host import available_threads
 from graft.core.machine.machine import Machine
@@ -31,13 +32,15 @@ def compile_options(
     precision: str = "float32",
     machines: Callable[[], Mapping[str, Machine]] = dict,
     passes: Collection[str] = (),
+    schedules: Mapping[str, str] = MappingProxyType({}),
 ) -> CompileOptions:
     """Return the options of a compilation; ``threads=None`` means all that may be used here.
 
     ``target`` is a machine by its name; ``machines`` gives those of plugins, should it be none of the rows.
 
-    With ``cache``, compiled kernels are kept in the user's cache directory; with ``tuned``, what tuning has found is
-    used and kept there. ``without`` names optimisations and passes, those of plugins in ``passes`` too, to do without.
+    With ``cache``, compiled kernels are kept in the user's cache directory; with ``tuned``, what tuning has found
+    is used and kept there. ``schedules`` are texts by the names of kernels. ``without`` names optimisations and
+    passes, those of plugins in ``passes`` too, to do without.
 
     Raise GraftError where a number of threads is below 1 or an option is unknown.
     """
@@ -53,4 +56,5 @@ def compile_options(
         strict,
         cache_directory() if cache else None,
         usable(tuned_database(), "tuned parameters") if tuned else None,
+        schedules,
     )

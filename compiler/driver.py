@@ -27,6 +27,7 @@ from graft.compiler.compiled_model import CompiledModel
 from graft.compiler.constant_subgraphs import Evaluate
 from graft.compiler.exchanged_values import packed_types
 from graft.compiler.faults import last_line, without_faulty
+from graft.compiler.given_schedules import is_refused
 from graft.compiler.precision import with_precision
 from graft.compiler.preparation import simplified
 from graft.compiler.stitching.most_memory import Memory
@@ -273,6 +274,8 @@ class Compiler:
     def _refuse(self, region: Region, error: GraftError, refusals: dict[tuple[str, str], Reject]) -> None:
         """Make a failure the reason why the backend does not get the region's nodes; raise it where that is no way."""
         if self._options.strict or self._plan is not None or isinstance(error, DatabaseError | InternalError):
+            raise error
+        if is_refused(error, self._options.schedules):
             raise error
         log.warning("%s; the region goes to the next backend", error)
         log.debug("region '%s' failed", region.name, exc_info=error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from graft.compiler.backend_passes import passes_of
 from graft.compiler.compile_options import compile_options
 from graft.compiler.configuration import configuration
 from graft.compiler.faults import forgiven_of
+from graft.compiler.given_schedules import of_version
 from graft.compiler.specialize import Specialize, label_of, narrowed
 from graft.compiler.stitching.most_memory import Memory
 from graft.compiler.tuned_dims import without_numbers
@@ -144,6 +145,7 @@ class Request:
     memory: Memory = "binding"
     isolation: Isolations | None = None
     keep_weights: bool = False
+    schedules: Mapping[str, str] = field(default_factory=dict)
 
     def variant(self, dims: Dims, tuned_for: float) -> Request:
         """Return the options for a version of the model with these dimensions, after so many seconds of tuning.
@@ -157,7 +159,7 @@ class Request:
         backends = self.plan.texts if self.backends is None and self.plan is not None else self.backends
         return replace(
             self, dims=narrowed(self.dims, dims), specialize=None, tune=left or False, keep_intermediates=keep,
-            backends=backends, plan=None,
+            backends=backends, plan=None, schedules=of_version(self.schedules, label_of(dims)),
         )  # fmt: skip
 
     @property
@@ -236,6 +238,7 @@ class Request:
             self.precision,
             self.plugins.machines,
             () if set(self.without) <= {*OPTIMISATIONS, *PASSES} else self.plugin_passes(),
+            self.schedules,
         )
 
 

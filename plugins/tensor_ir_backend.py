@@ -133,7 +133,9 @@ class TensorIrBackend(CodegenChoices, Backend):
         if self.device != "cpu":
             region = replace(region, caches={})  # only in main memory are rows put behind others
         with self.region_code(target, options) as code:
-            kernels = RegionKernels(region, self._table, target, code, self._tuned(target, options), self)
+            kernels = RegionKernels(
+                region, self._table, target, code, self._tuned(target, options), self, schedules=options.schedules
+            )
             procedure = kernels.procedure()
             module = code.module(_origins(procedure.calls))
         modules: tuple[Module, ...] = ()

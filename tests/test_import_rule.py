@@ -46,6 +46,7 @@ ROOMS = (
     "core/schedule/primitives",
     "core/schedule/loops",
     "core/schedule/products",
+    "core/schedule/templates",
     "core/schedule/strategies",
     "core/schedule/strategies/nests",
     "core/schedule/strategies/contractions",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -97,7 +97,8 @@ class CompileOptions:
 
     ``threads`` is the number of threads the program will run with; ``strict`` makes a failed region an error;
     ``cache`` is the directory in which a backend may keep compiled code, None to keep none; ``tuned`` is the database
-    of what tuning has found, None to use nothing of it.
+    of what tuning has found, None to use nothing of it; ``schedules`` are texts of schedules by names of kernels
+    (docs/schedules.md), for backends whose kernels have names and schedules.
     """
 
     target: Target
@@ -105,6 +106,7 @@ class CompileOptions:
     strict: bool = False
     cache: Path | None = None
     tuned: Path | None = None
+    schedules: Mapping[str, str] = field(default_factory=dict)
 
 
 def target_named(name: str, others: Callable[[], Mapping[str, Machine]] = dict) -> Target:

@@ -112,6 +112,15 @@ class BlockParameters:
     lanes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduleParameters:
+    """Any kernel by a schedule that is given as text, for the loops of `graft.core.schedule.products.plain_kernel`."""
+
+    family: ClassVar[str] = "schedule"
+    steps: str
+    """A step per line (`graft.core.schedule.primitives.schedule_text`)."""
+
+
 Parameters = (
     ContractionParameters
     | WinogradParameters
@@ -120,10 +129,11 @@ Parameters = (
     | BlockTileParameters
     | AttentionTileParameters
     | BlockParameters
+    | ScheduleParameters
 )
 _FAMILIES: tuple[type[Parameters], ...] = (
     ContractionParameters, WinogradParameters, DepthwiseParameters, AttentionParameters, BlockTileParameters,
-    AttentionTileParameters, BlockParameters,
+    AttentionTileParameters, BlockParameters, ScheduleParameters,
 )  # fmt: skip
 FAMILIES: dict[str, type[Parameters]] = {one.family: one for one in _FAMILIES}
 _TEXTS: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -177,4 +187,6 @@ def from_json(text: str) -> Parameters | None:
 def _is_valid(family: str, name: str, value: object) -> bool:
     if (family, name) in _TEXTS:
         return value in _TEXTS[family, name]
+    if (family, name) == ("schedule", "steps"):
+        return isinstance(value, str) and bool(value.strip())
     return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -1,4 +1,4 @@
-"""The candidates for a kernel's parameters: what its strategies hold to be worth measuring.
+"""The candidates for a kernel's parameters: what its strategies, and templates, hold to be worth measuring.
 
 Stage by stage, around the best so far: first the strategy and the register tile, then the blocks, then what is left.
 """
@@ -13,6 +13,7 @@ from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.selection.select import strategy_of
 from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.strategies.strategy import Anchor, Strategy, StrategyTable
+from graft.core.schedule.templates.space import schedules
 from graft.core.types import is_custom
 
 STAGES = 3
@@ -32,8 +33,9 @@ def candidates(
     kernel: Kernel, target: Target, stage: int, best: Parameters | None, strategies: StrategyTable = TABLE
 ) -> list[Parameters]:
     """Return what to measure in a stage beside ``best``; a ``best`` of None is the schedule's own choice."""
-    found = _first(kernel, target, strategies) if stage == 0 else _more(kernel, target, stage, best, strategies)
-    return [one for one in dict.fromkeys(found) if one != best]
+    own = _first(kernel, target, strategies) if stage == 0 else _more(kernel, target, stage, best, strategies)
+    steps = schedules(kernel, target, stage, best) if is_tunable(kernel, strategies) else ()
+    return [one for one in dict.fromkeys((*own, *steps)) if one != best]
 
 
 def _first(kernel: Kernel, target: Target, strategies: StrategyTable) -> Iterator[Parameters]:

@@ -18,7 +18,7 @@ from graft.core.operators.definition.table import OperatorTable
 from graft.core.operators.definition.varying import is_static
 from graft.core.operators.extent_check import extent_check
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.parameters import Parameters, to_json
+from graft.core.schedule.parameters import Parameters, ScheduleParameters, to_json
 from graft.core.schedule.strategies.nests.fused_elementwise import overwritable
 from graft.core.tensor_ir.ir import Buffer, For, Function, Statement
 from graft.core.tensor_ir.printer import print_function
@@ -26,6 +26,7 @@ from graft.core.tensor_ir.visit import map_statement
 from graft.core.tuning.tunings import workload_key
 from graft.core.types import storage_dtype
 from graft.datatypes.lower_function import lower_function, require
+from graft.errors import ScheduleError
 from graft.partition.region import Region
 from graft.plugins.codegen.checked_indices import IndexChecks
 from graft.plugins.codegen.choices import GRAFTS_OWN, CodegenChoices
@@ -82,6 +83,8 @@ class RegionKernels:
     tuned: Mapping[str, Parameters] = field(default_factory=dict)
     """Parameters by workload; the schedules choose by themselves for all others."""
     choices: CodegenChoices = GRAFTS_OWN
+    schedules: Mapping[str, str] = field(default_factory=dict)
+    """Schedules as text, by the names of the functions that the user gives them for."""
     functions: list[Function] = field(default_factory=list)
     """Those that were scheduled: without a cache all of them, each for all kernels of its structure."""
     constants: dict[str, np.ndarray] = field(default_factory=dict)
@@ -92,6 +95,8 @@ class RegionKernels:
     _calls: list[Call] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("lower", "schedule", "pack"), 0.0))
     _known: dict[str, Shared] = field(default_factory=dict)
+    _first: dict[str, str] = field(default_factory=dict)
+    """By structure: the kernel whose name the function has."""
     _tables: dict[str, dict[Buffer, np.ndarray]] = field(default_factory=dict)
     _missing: set[str] = field(default_factory=set)
     _index_checks: IndexChecks = field(init=False)
@@ -202,17 +207,26 @@ class RegionKernels:
         with self._timed("lower"):
             structure = structure_of(kernel)
         parameters = self.tuned.get(workload_key(structure)) if self.tuned else None
+        text = self.schedules.get(self._first.setdefault(structure, kernel.name)) if self.schedules else None
+        if text is not None:
+            parameters = ScheduleParameters(text)
         if parameters is not None:
             structure += to_json(parameters)
 
         known: list[Scheduled] = []
 
         def scheduled(wanted: Kernel) -> Scheduled:
-            if wanted is not kernel:
-                return self.choices.schedule(wanted, self.target, parameters)
-            if not known:
-                known.append(self.choices.schedule(kernel, self.target, parameters))
-            return known[0]
+            if wanted is kernel and known:
+                return known[0]
+            try:
+                made = self.choices.schedule(wanted, self.target, parameters)
+            except ScheduleError:
+                if text is not None:
+                    raise
+                made = self.choices.schedule(wanted, self.target)  # steps mean something else since it was tuned
+            if wanted is kernel:
+                known.append(made)
+            return made
 
         shared = self._known.get(structure)
         if shared is None and self.code is not None:

@@ -1,14 +1,16 @@
-"""Schedules as text: a step per line, which prints and reads back.
+"""Schedules as text: a step per line, which prints and reads back; ``#`` begins a comment.
 
 split i 16 -> i0 i1
 reorder i0 j i1
 cache_read a at i0 in shared -> near
+
+A file of schedules has a line with the name of a kernel in brackets, ``[llvm_0_0_conv_relu]``, before each.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from graft.core.schedule.primitives.bounds import Clip, Guard, Overlap, Skew, Unswitch
@@ -49,8 +51,48 @@ def print_schedule(steps: Sequence[Step]) -> str:
 
 def parse_schedule(text: str) -> tuple[Step, ...]:
     """Return the steps of a text, of which empty lines are no part; raise ScheduleError with the line."""
-    lines = enumerate(text.splitlines(), 1)
-    return tuple(_parse(line.split(), number) for number, line in lines if line.strip())
+    return tuple(step for _, step in numbered_steps(text))
+
+
+def numbered_steps(text: str) -> Iterator[tuple[int, Step]]:
+    """Yield the steps of a text with the numbers of their lines; raise ScheduleError with the line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if words := line.partition("#")[0].split():
+            yield number, _parse(words, number)
+
+
+def print_schedules(schedules: Mapping[str, str], notes: Mapping[str, str]) -> str:
+    """Return a file of schedules by the names of their kernels, with a note behind each name that has one."""
+    heads = {name: f"[{name}]" + (f"  # {notes[name]}" if name in notes else "") for name in schedules}
+    return "\n".join(f"{heads[name]}\n{text}" for name, text in schedules.items())
+
+
+def parse_schedules(text: str) -> dict[str, str]:
+    """Return the schedules of a file by the names of their kernels; empty lines keep the numbers of lines.
+
+    Raises ScheduleError, with the line, for a line that is neither a name nor a step, for a step before any name, for
+    a name that stands there twice, and for one without steps.
+    """
+    found = dict[str, str]()
+    name = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.partition("#")[0].strip()
+        if bare.startswith("["):
+            name = bare[1:].removesuffix("]").strip()
+            if not bare.endswith("]") or not name or name in found:
+                why = "a second schedule of" if name in found else "no name of"
+                raise ScheduleError(f"schedule, line {number}: '{bare}' is {why} a kernel", line=number)
+            found[name] = "\n" * number
+        elif bare:
+            step = _parse(bare.split(), number)
+            if not name:
+                raise ScheduleError(
+                    f"schedule, line {number}: '{step}' comes before the name of a kernel, '[name]'", line=number
+                )
+            found[name] += "\n" * (number - 1 - found[name].count("\n")) + f"{step}\n"
+    if empty := next((name for name, steps in found.items() if not steps.strip()), None):
+        raise ScheduleError(f"the schedule of '{empty}' has no steps", kernel=empty)
+    return found
 
 
 def _parse(words: list[str], line: int) -> Step:

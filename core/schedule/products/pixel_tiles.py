@@ -16,18 +16,16 @@ from graft.core.schedule.primitives.bounds import Clip, Guard, Overlap, Skew, Un
 from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
-from graft.core.schedule.primitives.plain_nest import plain_sum
 from graft.core.schedule.primitives.schedule_text import print_schedule, take
 from graft.core.schedule.primitives.staging import ComputeAt
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.vectorize import lowered
 from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.epilogue import Epilogue
+from graft.core.schedule.products.plain_kernel import plain_products
 from graft.core.schedule.products.tiling import RegisterTile
-from graft.core.tensor_ir.ir import Buffer, Function
+from graft.core.tensor_ir.ir import Buffer
 
-AXES = {0: "n", 1: "c", 2: "y", 3: "x"}
-REDUCED = {0: "g", 1: "ky", 2: "kx"}
 TILE_COST = 0.5
 """Pixels that a tile costs besides its own."""
 
@@ -51,7 +49,7 @@ class PixelTiles:
         """Return the kernel after all steps."""
         packed = {self.weights: self.pack.contents(kernel.constants[self.weights])}
         return Scheduled(
-            lambda: replace(lowered(take(self.plain(kernel), self.steps())), origin=kernel.origin),
+            lambda: replace(lowered(take(plain_products(kernel, self.epilogue), self.steps())), origin=kernel.origin),
             packed,
             knobs={"pixels": self.tile.rows, "vectors": self.tile.vectors},
             steps=print_schedule(tuple(self.steps())),
@@ -61,19 +59,6 @@ class PixelTiles:
     def pack(self) -> Pack:
         """The order of the weights: panels of the channels of a tile."""
         return Pack(self.weights.name, 0, self.tile.columns, f"{self.weights.name}_packed")
-
-    def plain(self, kernel: Kernel) -> Function:
-        """Return the plain loops over ``n``, ``y``, ``x`` and ``c``, and over ``g`` (channels), ``ky`` and ``kx``."""
-        window, epilogue = self.found.window, self.epilogue
-        return plain_sum(
-            kernel.name,
-            epilogue.anchor,
-            lambda place, total: epilogue.stores(place, total, None),
-            [AXES[axis] for axis in window.result],
-            [REDUCED[axis] for axis in window.reduced],
-            (kernel.inputs, kernel.outputs),
-            copies=epilogue.is_heavy,
-        )
 
     def steps(self) -> Iterator[Step]:
         """Yield the schedule."""

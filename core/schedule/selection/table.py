@@ -15,6 +15,7 @@ from graft.core.schedule.strategies.convolutions import (
     im2col_integers,
     nhwc_integers,
     pointwise_nhwc,
+    register_tiles,
     varying_convolution,
     varying_winograd,
     winograd_nchw,
@@ -51,6 +52,7 @@ NUMBERS = StrategyTable(
         # convolutions whose channels come first
         depthwise_nchw.STRATEGY,
         winograd_nchw.STRATEGY,
+        register_tiles.STRATEGY,
         direct_convolution.STRATEGY,
         # everything else
         narrow_weights.STRATEGY,
@@ -71,6 +73,7 @@ TABLE = StrategyTable(
         narrow_weights.VARYING,
         varying_product.STRATEGY,
         depthwise_nhwc.VARYING,
+        first_convolution.VARYING,
         varying_winograd.STRATEGY,
         varying_convolution.STRATEGY,
         varying_nest.STRATEGY,

@@ -19,9 +19,10 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.one_image import OneImage, one_image
-from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.parameters import Parameters, ScheduleParameters
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import fused_stages
+from graft.core.schedule.strategies.given_schedule import by_steps
 from graft.core.tensor_ir.anchors import Window
 from graft.core.tensor_ir.ir import Stage
 from graft.core.tensor_ir.verifying.verifier import verify
@@ -192,7 +193,12 @@ class StrategyTable:
             yield row, refused, cycles
 
     def scheduled(self, anchor: Anchor, target: Target) -> Scheduled:
-        """Return a kernel in loops, by the first row that takes it; raise CompileError if there is none."""
+        """Return a kernel in loops, by the first row that takes it; raise CompileError if there is none.
+
+        Where a schedule is given as text, that is taken instead; ScheduleError says why it cannot be.
+        """
+        if isinstance(anchor.parameters, ScheduleParameters):
+            return by_steps(anchor.kernel, anchor.parameters.steps)
         refusals = dict[str, Reject]()
         for row, refused, cycles in self.answers(anchor, target):
             found = row.built(anchor, target) if refused is None else refused

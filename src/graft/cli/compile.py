@@ -100,6 +100,12 @@ if TYPE_CHECKING:
     help="Measure kernels of shapes that vary at these values of a dimension.",
 )
 @click.option("--no-tuned", is_flag=True, help="Use nothing of what tuning has found before.")
+@click.option(
+    "--schedule",
+    "schedule_file",
+    type=MODEL,
+    help="Make kernels by the steps of this file (`graft inspect --schedules`).",
+)
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep kernels compiled before.")
 @click.option(
     "--source",
@@ -126,6 +132,7 @@ def command(
     tune_seconds: float | None,
     tune_dims: tuple[tuple[str, list[int]], ...],
     no_tuned: bool,
+    schedule_file: Path | None,
     no_cache: bool,
     sources: tuple[str, ...],
     show_time: bool,
@@ -136,6 +143,7 @@ def command(
     """Compile MODEL to one artifact."""
     from graft.cli.progress import tuning_bar
     from graft.compiler.api import compile_model
+    from graft.compiler.given_schedules import schedules_of
     from graft.compiler.request import Request
 
     if sources:
@@ -162,6 +170,7 @@ def command(
             manager=state.manager(),
             isolation=dict(state.isolation) or None,
             keep_weights=keep_weights,
+            schedules=schedules_of(schedule_file),
         )
         compiled = compile_model(str(model), request)
     if failures := gate_failures(compiled.plan, coverage, required):

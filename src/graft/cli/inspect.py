@@ -21,6 +21,7 @@ from graft.cli.common import (
 from graft.cli.output import print_json, print_table
 from graft.cli.sources import print_sources
 from graft.core.backend_spec import backend_text
+from graft.core.schedule.primitives.schedule_text import print_schedules
 from graft.errors import ArtifactError
 from graft.report.artifact_contents import embedded_model, read_manifest
 from graft.report.quantities import dearer, knobs, shape, size
@@ -101,8 +102,9 @@ def _print_schedules(state: State, path: Path) -> None:
     if state.json:
         print_json({"schedules": texts})
         return
-    for name, text in texts.items():
-        click.echo(f"# {name}: {kernels[name]['strategy']} {knobs(kernels[name])}\n{text}")
+    notes = {name: f"{kernels[name]['strategy']} {knobs(kernels[name])}".strip() for name in texts}
+    if texts:
+        click.echo(print_schedules(texts, notes))
     others = len(kernels) - len(texts)
     if others:
         click.echo(f"# {others} other kernels: their strategies write the loops themselves, by no list of steps")

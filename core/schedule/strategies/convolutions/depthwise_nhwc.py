@@ -20,7 +20,9 @@ from graft.core.tensor_ir.ir import Stage
 SPARE_REGISTERS = 4
 """What a tile leaves besides its sums and the weights of one row of a window."""
 PIXELS = 8
-"""Pixels of a tile of a row whose length varies, at the most: of one that is no multiple, some are computed twice."""
+"""Pixels of a tile of a longer row, or of one whose length varies, at the most: code of more is slow to fetch."""
+ROW = 16
+"""Pixels of a row that one tile computes as a whole, if it has registers for that."""
 TILES = 2, 4, 6, 12
 """Other numbers of them that are worth measuring."""
 
@@ -47,9 +49,10 @@ def schedule_depthwise(
 def _pixels(found: Convolution, target: Target, wanted: int | None) -> int:
     """Return the pixels of a tile: as many as fit the registers, where few of a row are computed twice."""
     most, width = max(1, target.machine.registers - SPARE_REGISTERS - found.windows.kernel[1]), found.shape[2]
+    usual = max(1, PIXELS // found.windows.strides[1])
     if width == VARIES:
-        return min(PIXELS if wanted is None else wanted, most)
-    return least_overlapping(width, most)
+        return min(usual if wanted is None else wanted, most)
+    return least_overlapping(width, min(most, ROW if width <= ROW else usual))
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

@@ -18,11 +18,13 @@ from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.pixel_tiles import PixelTiles, least_overlapping
 from graft.core.schedule.products.tiling import choose_tile, lanes_of
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
-from graft.core.tensor_ir.anchors import Window
+from graft.core.tensor_ir.anchors import VARIES, Window
 from graft.core.tensor_ir.ir import Stage
 
 BUSY_REGISTERS = 2
 """What an activation behind the sums takes."""
+PIXELS = 13
+"""Pixels of a tile of a row whose length varies, at the most."""
 MAX_WINDOW = 128
 """Positions of a window that are written out in part; a larger one is left to other schedules."""
 
@@ -39,8 +41,10 @@ def schedule_few_channels(kernel: Kernel, stages: Sequence[Stage], target: Targe
         return None
     if not found.window.reads_channels_first or not found.window.stores_channels_last:
         return None
-    tile = choose_tile(found.shape[2], found.shape[3], kind, target, BUSY_REGISTERS)
-    tile = replace(tile, rows=least_overlapping(found.shape[2], tile.rows))
+    width = found.shape[2]
+    tile = choose_tile(PIXELS if width == VARIES else width, found.shape[3], kind, target, BUSY_REGISTERS)
+    if width != VARIES:
+        tile = replace(tile, rows=least_overlapping(width, tile.rows))
     return PixelTiles(epilogue, found, weights, tile).scheduled(kernel)
 
 
@@ -67,3 +71,4 @@ def _prefers(window: Window, target: Target) -> Preference | None:
 STRATEGY = Strategy(
     "first_convolution", CONVOLUTIONS, of_stages(schedule_few_channels), _applies, prefers=_prefers, cost=cost
 )
+VARYING = replace(STRATEGY, name="varying_first_convolution", cost=None, varies=True)

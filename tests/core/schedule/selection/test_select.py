@@ -16,5 +16,5 @@ def test_why_winograds_algorithm_was_not_taken_is_said() -> None:
     why = "cost: 8,119 cycles, where direct_convolution takes 3,628"
     assert str(scheduled.refusals["winograd_nchw"]) == why
     assert scheduled.report["cycles"] == 3628
-    assert dearer(scheduled.report) == f"winograd_nchw ({why})"
+    assert dearer(scheduled.report).startswith(f"winograd_nchw ({why})")
     assert schedule(small, WIDE, WinogradParameters(2, 1)).strategy == "winograd_nchw"

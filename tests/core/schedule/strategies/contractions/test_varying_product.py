@@ -12,7 +12,7 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition.build import extents
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.parameters import Parameters
+from graft.core.schedule.parameters import Parameters, ScheduleParameters
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import CallExtern
@@ -40,7 +40,7 @@ stage y: float32[m, {columns}] at (i, j) =
 def check(kernel: Kernel, rows: int, parameters: Parameters | None = None) -> None:
     scheduled = schedule(kernel, TARGET, parameters)
     verify(scheduled.function, TARGET.machine)
-    assert scheduled.strategy == "varying_product"
+    assert scheduled.strategy == ("given" if isinstance(parameters, ScheduleParameters) else "varying_product")
     left, right = kernel.inputs
     _, terms = extents(left)
     image = np.random.default_rng(0).standard_normal((rows, terms)).astype(np.float32)

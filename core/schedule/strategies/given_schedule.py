@@ -1,0 +1,50 @@
+"""Kernels by schedules that are given as text: by a user, or by what tuning found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.primitives.packing import Pack
+from graft.core.schedule.primitives.schedule_text import numbered_steps, print_schedule
+from graft.core.schedule.primitives.step import Step
+from graft.core.schedule.primitives.vectorize import lowered
+from graft.core.schedule.products.plain_kernel import plain_kernel
+from graft.core.tensor_ir.ir import Buffer
+from graft.errors import ScheduleError
+
+NAME = "given"
+
+
+def by_steps(kernel: Kernel, text: str) -> Scheduled:
+    """Return a kernel after the steps of a text, each of which proves that it is legal.
+
+    Raises ScheduleError that names the kernel, the line, the step and the reason where one cannot be taken.
+    """
+    line = 0
+    taken, packed = list[Step](), dict[Buffer, np.ndarray]()
+    try:
+        function = plain_kernel(kernel)
+        for number, step in numbered_steps(text):
+            line = number
+            function = step.apply(function)
+            if isinstance(step, Pack):
+                packed |= _packed(kernel, step)
+            taken.append(step)
+    except ScheduleError as error:
+        place = "" if "line" in error.facts or not line else f"line {line}: "
+        raise ScheduleError(
+            f"the schedule of kernel '{kernel.name}': {place}{error.message}", kernel=kernel.name, line=line
+        ) from error
+    function = replace(lowered(function), origin=kernel.origin)
+    return Scheduled(function, packed, strategy=NAME, steps=print_schedule(taken))
+
+
+def _packed(kernel: Kernel, step: Pack) -> dict[Buffer, np.ndarray]:
+    """Return the constant that a step packs, as the function wants it."""
+    buffer = next((one for one in kernel.inputs if one.name == step.buffer), None)
+    if buffer is None or buffer not in kernel.constants:
+        step.fail(f"'{step.buffer}' is no constant, and is packed once, when the model is compiled")
+    return {buffer: step.contents(kernel.constants[buffer])}

@@ -1,0 +1,96 @@
+"""The tiles of a sum that are worth measuring: the best by a model of cycles first, then what is near the best found.
+
+Coordinate descent from a model's choice finds as much as evolutionary search does in a tenth of the trials (Chendi et
+al., "BaCO", 2023; compare Ansor's figures).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from graft.core.machine.target import Target
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.parameters import Parameters, ScheduleParameters, of_family
+from graft.core.schedule.primitives.schedule_text import print_schedule
+from graft.core.schedule.products.tiling import MAX_ROWS, MAX_VECTORS
+from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
+
+FIRST = 8
+"""Tiles that are measured first ..."""
+ALIKE = 2
+"""... and how many of them have the same rows and vectors."""
+ORDERS = (0, 1, 2)
+UNROLLS = (1, 2, 4, 8)
+UNROLL = 4
+"""Terms that are written out of a sum of many."""
+
+
+def schedules(kernel: Kernel, target: Target, stage: int, best: Parameters | None) -> list[ScheduleParameters]:
+    """Return the schedules of a kernel that are worth measuring in a stage of tuning, the likely fastest first.
+
+    Those of stage 0 are chosen by the model alone, later ones are near ``best``; there are none for a kernel that is
+    no sum of products, nor near what is no point of the template.
+    """
+    found = tiled_sum(kernel, target)
+    if found is None:
+        return []
+    if stage == 0:
+        return [_text(found, tile) for tile in first(found, target)]
+    own = of_family(best, ScheduleParameters)
+    tile = None if own is None else next((one for one in points(found, target) if _text(found, one) == own), None)
+    texts = [] if tile is None else [_text(found, one) for one in near(found, tile, target)]
+    return [one for one in dict.fromkeys(texts) if one != own]
+
+
+def _text(found: TiledSum, tile: Tile) -> ScheduleParameters:
+    return ScheduleParameters(print_schedule(tuple(found.steps(tile))))
+
+
+def points(found: TiledSum, target: Target) -> Iterator[Tile]:
+    """Yield all tiles that fit the registers."""
+    width = found.axes[found.last] or MAX_VECTORS * found.lanes
+    others = [name for name, extent in found.axes.items() if name != found.last and extent != 1]
+    for vectors in range(1, min(MAX_VECTORS, -(-width // found.lanes)) + 1):
+        for rows in ["", *others]:
+            most = min(MAX_ROWS, found.axes[rows] or MAX_ROWS) if rows else 1
+            for count in range(2 if rows else 1, most + 1):
+                if not found.fits(tile := Tile(vectors, rows, count), target.machine):
+                    break
+                skews = (False, True) if found.skewed is not None and found.skewed[0] == rows else (False,)
+                for order in ORDERS:
+                    for unroll in UNROLLS:
+                        yield from (replace(tile, order=order, unroll=unroll, skew=skew) for skew in skews)
+
+
+def first(found: TiledSum, target: Target) -> list[Tile]:
+    """Return the tiles to begin with, by the model of cycles; of equal ones those that write more terms out."""
+    machine = target.machine
+    inner = list(found.reduced.values())[-1]
+    unroll = min((one for one in UNROLLS if one >= inner > 0), default=UNROLL)
+    ranked = sorted(
+        (tile for tile in points(found, target) if tile.unroll == unroll),
+        key=lambda tile: (found.cycles(tile, machine), tile.order, -tile.vectors),
+    )
+    chosen: list[Tile] = []
+    for tile in ranked:
+        if sum((one.vectors, one.rows, one.count) == (tile.vectors, tile.rows, tile.count) for one in chosen) < ALIKE:
+            chosen.append(tile)
+        if len(chosen) == FIRST:
+            break
+    return chosen
+
+
+def near(found: TiledSum, tile: Tile, target: Target) -> list[Tile]:
+    """Return the tiles that differ from one in one choice."""
+    counts = [tile.count + change for change in (-2, -1, 1, 2)] if tile.rows else []
+    changed = [
+        *(replace(tile, count=count) for count in counts),
+        *(replace(tile, vectors=tile.vectors + change) for change in (-1, 1)),
+        *(replace(tile, order=order) for order in ORDERS),
+        *(replace(tile, unroll=unroll) for unroll in UNROLLS),
+        replace(tile, skew=not tile.skew),
+        *(replace(tile, rows=rows) for rows in found.axes if rows != found.last),
+    ]
+    possible = set(points(found, target))
+    return [one for one in dict.fromkeys(changed) if one in possible and one != tile]

@@ -1,0 +1,281 @@
+"""One template for every sum of products: register tiles of a result, as steps for its plain loops.
+
+Iterations of the result's last axis become vectors, and those of another axis, the *rows*, stand side by side, so that
+what one of them loads serves all. Products of matrices, convolutions of both layouts and of any rank, with constant or
+computed factors, extents that are numbers or vary: only the names of the loops differ (`products.plain_kernel`). All
+that may be chosen is a `Tile`; sums keep the order that the operator states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from graft.core.machine.machine import Machine
+from graft.core.machine.target import Target
+from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.flat_stages import stride
+from graft.core.schedule.loops.inline import constant_shape
+from graft.core.schedule.loops.loop_frames import TASKS
+from graft.core.schedule.primitives.bounds import Clip, Overlap, Skew, Unswitch
+from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll, Vectorize
+from graft.core.schedule.primitives.loop_order import Reorder, Split
+from graft.core.schedule.primitives.packing import Pack
+from graft.core.schedule.primitives.schedule_text import print_schedule, take
+from graft.core.schedule.primitives.staging import ComputeAt
+from graft.core.schedule.primitives.step import Step
+from graft.core.schedule.primitives.vectorize import lowered
+from graft.core.schedule.products.convolution import convolution_of
+from graft.core.schedule.products.epilogue import Epilogue
+from graft.core.schedule.products.plain_kernel import names_of, plain_products, sum_of
+from graft.core.schedule.products.tiling import lanes_of
+from graft.core.tensor_ir.ir import Binary, Constant, Load, Variable
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.visit import free_variables, loads
+
+TYPICAL = 256
+"""What an extent that varies counts as."""
+MASKED = 2.0
+"""What a vector of an image with a border costs, in vectors without."""
+STORED = 3.0
+"""Cycles to begin a sum and to store it."""
+PARALLEL = 3
+"""Loops that threads share, at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What may be chosen: ``vectors`` of the last axis by ``count`` iterations of the axis ``rows``.
+
+    The outer loops are in one of three orders: behind all others those over tiles of vectors, then of rows (0), or the
+    other way round (1), or with the tiles of vectors outermost (2). Of the innermost sum ``unroll`` terms are written
+    out. With ``skew`` what neighbouring rows share of a window is loaded once.
+    """
+
+    vectors: int
+    rows: str = ""
+    count: int = 1
+    order: int = 0
+    unroll: int = 1
+    skew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """What one factor of a sum reads: the axes that it moves with, and the constants that may be packed."""
+
+    axes: frozenset[str]
+    constants: tuple[tuple[str, str, int], ...]
+    """Name of a buffer, name of an axis that is an index of it, and the number of that index."""
+    alike: int = 1
+    """How many neighbouring output channels read the same of an image: those of a group."""
+
+    def loads(self, axis: str, count: int) -> int:
+        """Return how many different elements so many neighbours along an axis read."""
+        if axis not in self.axes:
+            return 1
+        return -(-count // self.alike) if axis == "c" and self.alike % count == 0 else count
+
+
+@dataclass(frozen=True, slots=True)
+class TiledSum:
+    """A sum taken apart: extents of its axes and of those summed over, in order, by name; 0 stands for varying ones."""
+
+    epilogue: Epilogue
+    axes: dict[str, int]
+    reduced: dict[str, int]
+    factors: tuple[Factor, Factor]
+    lanes: int
+    is_masked: bool
+    """Whether a factor is zero beside its image."""
+    skewed: tuple[str, int, int] | None
+    """Of windows with one channel: the axis along which they slide, the stride and the dilation."""
+
+    @property
+    def last(self) -> str:
+        """The axis of the vectors."""
+        return list(self.axes)[-1]
+
+    def scheduled(self, kernel: Kernel, tile: Tile) -> Scheduled:
+        """Return the kernel after the steps for a tile, which are known to be legal."""
+        steps = tuple(self.steps(tile))
+        buffers = {buffer.name: buffer for buffer in kernel.constants}
+        packs = {buffers[step.buffer]: step for step in steps if isinstance(step, Pack)}
+        return Scheduled(
+            lambda: replace(lowered(take(plain_products(kernel, self.epilogue), steps)), origin=kernel.origin),
+            {buffer: step.contents(kernel.constants[buffer]) for buffer, step in packs.items()},
+            knobs={"vectors": tile.vectors, **({tile.rows: tile.count} if tile.rows else {}), "order": tile.order},
+            steps=print_schedule(steps),
+        )
+
+    def cycles(self, tile: Tile, machine: Machine) -> float:
+        """Return about how many cycles the sums take: those of a step of a tile, times the steps of all tiles.
+
+        A step is limited by its multiply-adds, its loads, or the time until a sum is there again.
+        """
+        costs, extents = machine.costs, {name: extent or TYPICAL for name, extent in self.axes.items()}
+        tiles = -(-extents.pop(self.last) // (tile.vectors * self.lanes))
+        if tile.rows:
+            tiles *= -(-extents.pop(tile.rows) // tile.count)
+        tiles *= math.prod(extents.values())
+        steps = math.prod(extent or TYPICAL for extent in self.reduced.values())
+        loaded = sum(self._loads(factor, tile) for factor in self.factors)
+        products = tile.vectors * tile.count / costs.fused
+        step = max(products, loaded / costs.loads, costs.latency) + costs.load * loaded
+        return tiles * (steps * step + STORED * tile.vectors * tile.count)
+
+    def _loads(self, factor: Factor, tile: Tile) -> float:
+        """Return how many loads one step of a tile needs for a factor."""
+        count = float(factor.loads(self.last, tile.vectors) * factor.loads(tile.rows, tile.count))
+        if tile.skew and self.skewed and tile.rows in factor.axes:
+            window = list(self.reduced.values())[-1]
+            count = tile.vectors * (tile.count + window - 1) / window
+        return count * (MASKED if self.is_masked and self.last in factor.axes else 1)
+
+    def fits(self, tile: Tile, machine: Machine) -> bool:
+        """Whether the sums of a tile stay in registers, beside what a step loads."""
+        return tile.vectors * tile.count + tile.vectors + 1 <= max(machine.registers, 3)
+
+    def steps(self, tile: Tile) -> Iterator[Step]:
+        """Yield the schedule."""
+        last, rows, columns = self.last, tile.rows, tile.vectors * self.lanes
+        heavy = self.epilogue.is_heavy
+        nests = (".zero", ".sum", "", *([".copy"] if heavy else []))
+        outer = self._outer(tile)
+        shared = list(self._shared(outer, tile))
+        yield Split(last, columns, f"{last}0", last)
+        is_cut = bool(rows) and self.axes[rows] != tile.count
+        if is_cut:
+            repeats = self.axes[rows] % tile.count or not self.axes[rows]
+            # Tiles that overlap would be computed by two threads, or begin within a panel.
+            apart = f"{rows}0" in shared or any(axis == rows for axis, _, _ in self._packed(tile).values())
+            cut = Split if repeats and apart else Overlap
+            yield cut(rows, tile.count, f"{rows}0", rows)
+        yield Reorder((*outer, *([rows] if rows else []), last))
+        yield from (ComputeAt(name, outer[-1]) for name in ([*(["sums"] if heavy else []), "total"]))
+        yield from (Split(f"{last}{nest}", self.lanes, f"v{nest}", f"{last}{nest}") for nest in nests)
+        yield from self._sums(tile)
+        packed = self._packed(tile).items()
+        yield from (Pack(name, number, width, f"{name}_packed") for name, (_, number, width) in packed)
+        yield from (Vectorize(f"{last}{nest}") for nest in nests)
+        side = [f"{axis}{nest}" for nest in nests for axis in ([rows] if rows else []) + ["v"]]
+        written = [
+            one for one in side if not (heavy and one in (rows, "v")) and not (tile.skew and one == f"{rows}.sum")
+        ]
+        yield from map(Unroll, written)
+        yield Unswitch(f"{last}0", "last")
+        if is_cut:
+            yield Unswitch(f"{rows}0", "border")
+        yield from map(Parallel, shared)
+
+    def _outer(self, tile: Tile) -> list[str]:
+        """Return the outer loops in order."""
+        others = [name for name in self.axes if name not in (self.last, tile.rows)]
+        vectors = f"{self.last}0"
+        rows = [f"{tile.rows}0"] if tile.rows and self.axes[tile.rows] != tile.count else []
+        orders = ([*others, vectors, *rows], [*others, *rows, vectors], [vectors, *others, *rows])
+        return orders[tile.order]
+
+    def _shared(self, outer: Sequence[str], tile: Tile) -> Iterator[str]:
+        """Yield the loops that threads share: the outermost ones, until there are enough iterations."""
+        count = {f"{self.last}0": tile.vectors * self.lanes, f"{tile.rows}0": tile.count}
+        iterations, many = 1, 0
+        for name in outer:
+            extent = self.axes.get(name, self.axes.get(name[:-1], 0))
+            extent = -(-extent // count.get(name, 1))
+            if extent == 1:
+                continue
+            if iterations >= TASKS or many == PARALLEL:
+                return
+            yield name
+            iterations, many = iterations * max(extent, 1), many + 1
+
+    def _sums(self, tile: Tile) -> Iterator[Step]:
+        """Yield the order of the loops that sum."""
+        *before, inner = self.reduced
+        rows, last = ([f"{tile.rows}.sum"] if tile.rows else []), f"{self.last}.sum"
+        if tile.skew and self.skewed:
+            yield Reorder((*before, "v.sum", *rows, inner, last))
+            _, step, dilation = self.skewed
+            yield Skew(f"{tile.rows}.sum", step, inner, dilation, "column")
+        else:
+            yield Reorder((*before, inner, *rows, "v.sum", last))
+        if self.is_masked:
+            yield from (Clip(name) for name in before if name.startswith("k"))
+        if tile.skew and self.skewed:
+            yield from (Unroll("column"), Unroll(inner))
+        elif 1 < self.reduced[inner] <= tile.unroll:
+            yield Unroll(inner)
+        elif tile.unroll > 1 and self.reduced[inner] > tile.unroll and self.reduced[inner] % tile.unroll == 0:
+            yield Split(inner, tile.unroll, inner, f"{inner}.part")
+            yield Unroll(f"{inner}.part")
+
+    def _packed(self, tile: Tile) -> dict[str, tuple[str, int, int]]:
+        """Return the constants that are laid out in the order in which tiles read them: axis, its number, width."""
+        found = dict[str, tuple[str, int, int]]()
+        for axis, width in ((self.last, tile.vectors * self.lanes), (tile.rows, tile.count)):
+            for name, own, number in (one for factor in self.factors for one in factor.constants):
+                if own == axis and name not in found and width > 1:
+                    found[name] = axis, number, width
+        return found
+
+
+def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
+    """Return the sum of products that a kernel is; None for others, and where elements of a vector lie apart."""
+    epilogue = None if target.machine.is_device else sum_of(kernel)
+    if epilogue is None:
+        return None
+    anchor = epilogue.anchor
+    total = anchor.value.type
+    if not anchor.axes or not total.is_float or total.is_custom or not isinstance(anchor.value, Binary):
+        return None
+    assert anchor.reduction is not None, "a sum of products is a sum"
+    terms = [axis.variable for axis in anchor.reduction.axes]
+    axes, reduced = names_of(anchor)
+    names = dict(zip([*anchor.axes, *terms], [*axes, *reduced], strict=True))
+    extents = [*anchor.buffer.shape, *(axis.extent for axis in anchor.reduction.axes)]
+    known = {n: int(e.value) if isinstance(e, Constant) else 0 for n, e in zip(names.values(), extents, strict=True)}
+    read = [list(loads(side)) for side in (anchor.value.left, anchor.value.right)]
+    if not all(_is_near(one, anchor.axes[-1], kernel) for side in read for one in side):
+        return None
+    found = convolution_of(anchor)
+    left, right = (_factor(side, names, kernel) for side in read)
+    if found is not None and found.window.groups > 1:
+        image = left if found.window.image == "left" else right
+        left, right = (replace(one, alike=found.window.outputs) if one is image else one for one in (left, right))
+    slides = found is not None and found.window.is_depthwise
+    skewed = None
+    if found is not None and slides and axes[-1] == "c" and known[reduced[-1]] > 1:
+        skewed = (reduced[-1][1:], found.windows.strides[-1], found.windows.dilations[-1])
+    return TiledSum(
+        epilogue,
+        {name: known[name] for name in axes},
+        {name: known[name] for name in reduced},
+        (left, right),
+        lanes_of(total.dtype, target),
+        any(one.mask is not None for side in read for one in side),
+        skewed,
+    )
+
+
+def _factor(read: Sequence[Load], names: dict[Variable, str], kernel: Kernel) -> Factor:
+    moved = {names[one] for one in free_variables(*read) if one in names}
+    constants = tuple(
+        (load.buffer.name, names[index], number)
+        for load in read
+        if load.buffer in kernel.constants and constant_shape(load.buffer) is not None
+        for number, index in enumerate(load.indices)
+        if isinstance(index, Variable) and index in names
+    )
+    return Factor(frozenset(moved), constants)
+
+
+def _is_near(load: Load, axis: Variable, kernel: Kernel) -> bool:
+    """Whether what neighbouring elements of a vector load are neighbours, or one element, or can be packed so."""
+    moving = [number for number, index in enumerate(load.indices) if axis in free_variables(index)]
+    if not moving:
+        return True
+    if load.buffer in kernel.constants and len(moving) == 1 and load.indices[moving[0]] is axis:
+        return True
+    return moving == [len(load.indices) - 1] and stride(load.indices[-1], axis, Simplifier()) == 1

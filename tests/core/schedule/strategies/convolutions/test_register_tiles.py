@@ -1,0 +1,62 @@
+"""Convolutions by register tiles: which ones get them, and that they compute the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graft.core.operators.definition import build as b
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.parameters import ContractionParameters
+from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
+from graft.core.tensor_ir.verifying.verifier import verify
+from tests.core.schedule.convolutions import NARROW, WIDE, convolution
+
+TILED = {
+    "5x1, few channels": convolution((3, 3, 12, 32), (6, 3, 5, 1), pads=[2, 0, 2, 0]),
+    "wide windows": convolution((1, 2, 16, 32), (4, 2, 7, 7), pads=[3] * 4),
+    "one axis": convolution((1, 8, 100), (6, 8, 3), pads=[2, 2], dilations=[2]),
+    "three axes": convolution((1, 3, 4, 6, 32), (8, 3, 3, 1, 3), pads=[1, 0, 1] * 2),
+}
+
+
+@pytest.mark.parametrize(("kernel", "arrays"), TILED.values(), ids=TILED)
+def test_convolutions_of_few_outputs_are_not_copied_first(kernel: Kernel, arrays: list[np.ndarray]) -> None:
+    made = schedule(kernel, WIDE)
+    assert made.strategy == "register_tiles"
+    verify(made.function, WIDE.machine)
+    inputs = dict(zip(kernel.inputs, arrays, strict=True))
+    expected = run_stages(kernel.stages, inputs)[kernel.outputs[0]]
+    given = [made.packed.get(one, inputs[one]) for one in kernel.inputs]
+    (found,) = run_function(
+        made.function,
+        [array.reshape(b.dims(one)) for array, one in zip(given, made.function.input_buffers, strict=True)],
+    )
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        (convolution((1, 8, 14, 14), (64, 8, 5, 5), pads=[2] * 4)[0], "cost"),
+        (convolution((1, 8, 14, 14), (8, 8, 1, 1))[0], "shape"),
+        (convolution((1, 16, 14, 14), (32, 8, 3, 3), pads=[1] * 4, group=2)[0], "shape"),
+        (convolution((1, 4, 17, 17), (4, 4, 3, 3), strides=[2, 2])[0], "layout"),
+    ],
+    ids=["many outputs", "pointwise", "in groups", "strided"],
+)
+def test_why_a_convolution_gets_none_is_said(kernel: Kernel, why: str) -> None:
+    made = schedule(kernel, replace(WIDE, without=frozenset({"winograd"})))
+    assert made.strategy != "register_tiles"
+    assert made.refusals["register_tiles"].code == why
+
+
+def test_without_masks_and_with_parameters_patches_are_copied() -> None:
+    kernel, _ = TILED["wide windows"]
+    assert schedule(kernel, NARROW).refusals["register_tiles"].code == "layout"
+    assert schedule(kernel, WIDE, ContractionParameters()).strategy == "direct_convolution"
+    rounded = schedule(kernel, replace(WIDE, precision="bf16"))
+    assert rounded.strategy != "register_tiles"

@@ -1,0 +1,115 @@
+"""Every tile of every sum is legal by its steps, and gives what the plain stages give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from graft.core.operators.definition import build as b
+from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.parameters import ScheduleParameters
+from graft.core.schedule.primitives.schedule_text import print_schedule
+from graft.core.schedule.selection.select import schedule
+from graft.core.schedule.templates.space import first, near, points, schedules
+from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
+from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
+from graft.core.tensor_ir.ir import Buffer
+from tests.core.schedule.convolutions import NARROW, WIDE, convolution
+from tests.core.schedule.strategies.contractions.test_blocked_product import matmul
+
+KERNELS = {
+    "product": matmul((7, 6), (6, 9), constant=True)[0],
+    "product of two inputs": matmul((5, 6), (6, 9), constant=False)[0],
+    "products": matmul((2, 5, 4), (2, 4, 9), constant=False)[0],
+    "1x1": convolution((2, 3, 5, 6), (7, 3, 1, 1))[0],
+    "3x3": convolution((1, 3, 6, 9), (5, 3, 3, 3), pads=[1] * 4)[0],
+    "5x1, dilated": convolution((1, 3, 9, 5), (5, 3, 3, 1), pads=[2, 0, 2, 0], dilations=[2, 1])[0],
+    "in groups": convolution((1, 6, 6, 5), (9, 2, 3, 3), pads=[1] * 4, group=3)[0],
+    "depthwise": convolution((1, 4, 6, 5), (4, 1, 3, 3), pads=[1] * 4, group=4)[0],
+    "of one axis": convolution((2, 3, 17), (5, 3, 5), pads=[2, 2])[0],
+    "of three axes": convolution((1, 2, 3, 4, 9), (4, 2, 3, 1, 3), pads=[1, 0, 1] * 2)[0],
+}
+
+
+def tiles(found: TiledSum, seed: int, count: int) -> Iterator[Tile]:
+    """Yield a few tiles, drawn by a seed."""
+    every = list(points(found, NARROW))
+    yield from (every[int(one)] for one in np.random.default_rng(seed).integers(0, len(every), count))
+
+
+def results(kernel: Kernel, steps: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the scheduled kernel computes, and what its stages do."""
+    made = schedule(kernel, NARROW, ScheduleParameters(steps))
+    random = np.random.default_rng(0)
+    inputs: dict[Buffer, np.ndarray] = {
+        one: kernel.constants.get(one, random.integers(-4, 5, b.dims(one)).astype(np.float32)) for one in kernel.inputs
+    }
+    expected = run_stages(kernel.stages, inputs)[kernel.outputs[0]]
+    (found,) = run_function(made.function, [made.packed.get(one, inputs[one]) for one in kernel.inputs])
+    return found.reshape(expected.shape), expected
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_tiles_compute_what_the_stages_do(kernel: Kernel) -> None:
+    found = tiled_sum(kernel, NARROW)
+    assert found is not None
+    for tile in (*first(found, NARROW)[:2], *tiles(found, 1, 4)):
+        computed, expected = results(kernel, print_schedule(tuple(found.steps(tile))))
+        np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-5, err_msg=str(tile))
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_many_tiles_compute_what_the_stages_do(kernel: Kernel) -> None:
+    found = tiled_sum(kernel, NARROW)
+    assert found is not None
+    for tile in tiles(found, 2, 40):
+        computed, expected = results(kernel, print_schedule(tuple(found.steps(tile))))
+        np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-5, err_msg=str(tile))
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_a_tile_is_taken_apart_as_the_row_of_the_table_takes_it(kernel: Kernel) -> None:
+    found = tiled_sum(kernel, WIDE)
+    assert found is not None
+    tile = first(found, WIDE)[0]
+    made = schedule(kernel, WIDE, ScheduleParameters(print_schedule(tuple(found.steps(tile)))))
+    unchecked = found.scheduled(kernel, tile)
+    assert str(unchecked.function) == str(made.function)
+    assert {one.name: array.shape for one, array in unchecked.packed.items()} == {
+        one.name: array.shape for one, array in made.packed.items()
+    }
+
+
+def test_what_has_its_elements_apart_is_no_sum_of_vectors() -> None:
+    strided, _ = convolution((1, 3, 9, 9), (4, 3, 3, 3), strides=[2, 2])
+    transposed, _ = matmul((5, 6), (6, 9), constant=False)
+    assert tiled_sum(strided, WIDE) is None
+    assert tiled_sum(transposed, WIDE) is not None
+
+
+def test_fewer_loads_and_fuller_vectors_cost_less() -> None:
+    found = tiled_sum(KERNELS["product"], NARROW)
+    assert found is not None
+    machine = NARROW.machine
+    assert found.cycles(Tile(1, "i", 4), machine) < found.cycles(Tile(1, "i", 1), machine)
+    assert not found.fits(Tile(8, "i", 32), machine)
+    assert math.isclose(found.cycles(Tile(1, "i", 7), machine), found.cycles(Tile(1, "i", 7, order=1), machine))
+
+
+def test_what_is_near_differs_in_one_choice_and_fits() -> None:
+    kernel = KERNELS["3x3"]
+    found = tiled_sum(kernel, NARROW)
+    assert found is not None
+    tile = first(found, NARROW)[0]
+    for one in near(found, tile, NARROW):
+        changed = [getattr(one, name) != getattr(tile, name) for name in Tile.__dataclass_fields__]
+        assert sum(changed) == 1
+        assert found.fits(one, NARROW.machine)
+    best = schedules(kernel, NARROW, 0, None)[0]
+    later = schedules(kernel, NARROW, 1, best)
+    assert later and best not in later
+    assert schedules(kernel, NARROW, 1, None) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +15,11 @@ from graft.torch.aten.table import decompositions
 from graft.torch.compiling import Boxed, CompiledGraph, boxed, compile_graph
 from graft.torch.options import Options, options_of
 
+log = logging.getLogger("graft")
+TESTED = "2.13"
+"""The version of PyTorch that this is tested with."""
+if not torch.__version__.startswith(TESTED):
+    log.warning("PyTorch %s is another version than %s, which Graft is tested with", torch.__version__, TESTED)
 SEEN: list[list[CompiledGraph]] = []
 """Who wants to know what is compiled: `explain` puts a list here while it compiles."""
 

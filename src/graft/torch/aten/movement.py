@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graft.torch.aten.builder import Builder, Extent, Tensor, axes_of, axis_of, is_symbolic, numbers, require
+from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, axes_of, axis_of, is_symbolic, numbers, require
 
 aten, prims = torch.ops.aten, torch.ops.prims
 Row = Callable[..., Any]
@@ -176,7 +176,7 @@ def scattered(reduction: str) -> Row:
 
     def row(b: Builder, out: Any, x: Tensor, axis: int, index: Tensor, source: Any, **named: Any) -> Tensor:
         how = {None: reduction, "add": "add", "multiply": "mul"}[named.get("reduce")]
-        require(out.dtype != torch.bool or how == "none", "sums of bools")
+        require(how == "none" or x.dtype not in (torch.bool, *HALVES), "sums at one place of bools or 16-bit floats")
         if isinstance(source, Tensor):
             require(source.rank == index.rank, "a source of another rank")
             if source.extents != index.extents:
@@ -231,7 +231,7 @@ def put_indexed(
         require(indices[0] is given[0], "a mask behind other axes")
         mask = b.unsqueezed(given[0], list(range(given[0].rank, x.rank)))
         return b.where(mask, b.cast(values, x.dtype), x)
-    require(x.dtype != torch.bool or not accumulate, "sums of bools")
+    require(not accumulate or x.dtype not in (torch.bool, *HALVES), "sums at one place of bools or 16-bit floats")
     axes, rest, places = _index_parts(b, x, indices)
     common = places.extents[:-1]
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from graft.core.schedule.primitives.schedule_text import PRIMITIVES
-from tests.docs.blocks import ROOT, blocks, execute
+from tests.docs.blocks import ROOT, blocks, execute, prepare, shell
 
 PAGE = ROOT / "docs" / "schedules.md"
 
 
-def test_the_blocks_run_in_order() -> None:
+def test_the_blocks_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(tmp_path, monkeypatch)
     names: dict[str, Any] = {"__name__": "schedules"}
     for block in blocks(PAGE.read_text(encoding="utf-8")):
-        execute(block, "docs/schedules.md", names)
+        execute(block, "docs/schedules.md", names) if block.language == "python" else shell(block.text)
+    assert "# [llvm_0_0_conv_relu]  # " in (tmp_path / "schedules.txt").read_text()
 
 
 def test_the_table_has_every_primitive() -> None:

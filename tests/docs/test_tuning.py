@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "tuning.md"
 
 def test_the_blocks_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(tmp_path, monkeypatch)
-    text = PAGE.read_text(encoding="utf-8").replace("--tune-seconds 5", "--tune-seconds 1").replace("=5.0", "=0.5")
+    text = PAGE.read_text(encoding="utf-8").replace("--tune-seconds 5", "--tune-seconds 4").replace("=5.0", "=0.5")
     for block in blocks(text):
         execute(block, "docs/tuning.md", {"__name__": "tuning"}) if block.language == "python" else shell(block.text)
     assert (tmp_path / "digits.graft").read_bytes() != b""

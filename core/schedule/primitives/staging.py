@@ -440,7 +440,8 @@ def _guarded(body: ir.Statement, buffer: ir.Buffer, inside: ir.Expression, simpl
     Nobody reads what it stores there; so vectors of sums need no mask. Where zeros may divide it does not store.
     """
     assert isinstance(body, ir.Store), body
-    if any(isinstance(one, ir.Binary) and one.operator in ("div", "mod") for one in visit.walk_expressions(body.value)):
+    inner = (one for one in visit.walk_expressions(body.value) if isinstance(one, ir.Binary))
+    if any(one.operator in ("div", "mod") and visit.loads(one.right) for one in inner):
         return ir.If(inside, body)
 
     def rule(node: ir.Expression) -> ir.Expression:

@@ -102,12 +102,14 @@ def _print_schedules(state: State, path: Path) -> None:
     if state.json:
         print_json({"schedules": texts})
         return
-    notes = {name: f"{kernels[name]['strategy']} {knobs(kernels[name])}".strip() for name in texts}
+    notes = {name: f"{one['strategy']} {knobs(one)}".strip() for name, one in kernels.items()}
     if texts:
         click.echo(print_schedules(texts, notes))
-    others = len(kernels) - len(texts)
+    others = [name for name in kernels if name not in texts]
     if others:
-        click.echo(f"# {others} other kernels: their strategies write the loops themselves, by no list of steps")
+        click.echo(f"# {len(others)} kernels whose strategies write the loops themselves, by no list of steps:")
+    for name in others:
+        click.echo(f"# [{name}]  # {notes[name]}")
 
 
 def _print_artifact(state: State, path: Path) -> None:

@@ -117,7 +117,7 @@ _REGISTRIES = {
 """What plugins add to, by the name that needs it."""
 _FOLDERS = frozenset({
     "compiler", "core", "datatypes", "measure", "partition", "patterns", "plugins", "quantization", "report", "runtime",
-    "testkit",
+    "testkit", "torch",
 })  # fmt: skip
 
 

@@ -208,13 +208,9 @@ def compile(
     ``keep_weights`` keeps the model's weights in the artifact as the model has them, beside those that kernels want in
     an order of their own, so that ``load(native="recompile")`` can compile the model anew; the file is larger for it.
 
-    ``schedules`` is a file of schedules as steps, as ``graft inspect --schedules`` prints it, or texts by the names of
-    kernels: backends that generate code take them in place of their own. Raises ScheduleError, with the line and the
-    reason, for a step that would change what a kernel computes; one for no kernel of the model is warned of, and with
-    ``strict`` an error.
-
     ``tune`` measures candidates for the schedules of kernels first, for so many seconds (True: 60), and remembers the
-    best; later compilations use them unless ``tuned`` is False.
+    best; later compilations use them unless ``tuned`` is False. ``schedules`` are those that the user gives: a file as
+    ``graft inspect --schedules`` prints it, or texts by names of kernels (ScheduleError: a step cannot be taken).
 
     ``without`` names optimisations (`graft.core.machine.target.OPTIMISATIONS`) and passes
     (`graft.core.passes.normalize.PASSES`, or of a plugin) to switch off: the answer stays the same within rounding.

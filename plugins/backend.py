@@ -96,6 +96,11 @@ class Backend:
 
     Placement by cost, as where the user names no backends, does not take them; who names the backend gets them.
     """
+    recipes: ClassVar[tuple[Mapping[str, Any], ...]] = ()
+    """Recipes of quantisation, each as its TOML file has it, by which a model is quantised so that it takes it whole.
+
+    ``graft quantize --for NAME`` takes the first. What a recipe quantises of a model the backend must compute.
+    """
     api_level: ClassVar[int] = API_LEVEL
     packed: ClassVar[bool] = False
     """Whether its modules take strings, sequences, optionals and numbers of a few bits, in packed bytes.

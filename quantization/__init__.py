@@ -9,11 +9,15 @@ if TYPE_CHECKING:
     from graft.quantization.api import notes_of, quantize
     from graft.quantization.comparison import Comparison, compare
     from graft.quantization.recipe import NAMED, Recipe, Scaling, recipe_of
+    from graft.quantization.vendors import left_by, recipe_for
 
-__all__ = ["NAMED", "Comparison", "Recipe", "Scaling", "compare", "notes_of", "quantize", "recipe_of"]
+__all__ = [
+    "NAMED", "Comparison", "Recipe", "Scaling", "compare", "left_by", "notes_of", "quantize", "recipe_for", "recipe_of",
+]  # fmt: skip
 
 _HOMES = {
     "Comparison": "comparison", "compare": "comparison", "notes_of": "api", "quantize": "api",
+    "left_by": "vendors", "recipe_for": "vendors",
     "NAMED": "recipe", "Recipe": "recipe", "Scaling": "recipe", "recipe_of": "recipe",
 }  # fmt: skip
 

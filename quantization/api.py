@@ -15,6 +15,7 @@ from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.pipeline import RECORD, verify_model
 from graft.errors import RecipeError
 from graft.plugins.registry.manager import MANAGER
+from graft.quantization.awq import favour_large_inputs
 from graft.quantization.calibration import calibrated
 from graft.quantization.comparison import compare
 from graft.quantization.data import Batches, Given
@@ -96,6 +97,8 @@ def _measured(
     moved = equalize(floats) if recipe.equalize else []
     if recipe.smooth:
         moved += smooth(floats, recipe.smooth, batches, running)
+    if recipe.awq and recipe.weights is not None:
+        moved += favour_large_inputs(floats, recipe.weights, batches, running)
     sites = sites_of(floats, recipe)
     if not sites.products and not sites.groups:
         raise RecipeError(f"recipe '{recipe.name}' quantises nothing of this model: no node takes what it scales")
@@ -127,7 +130,7 @@ def written(floats: ir.Model, recipe: Recipe, *, facts: Facts) -> ir.Model:
         one, means = weights[product.weights.name or ""], facts.means.get(product.node.name or "")
         if means is not None:
             writer.shift_bias(product, bias_shift(product, one, means.means))
-        writer.bias(product, one)
+        writer.bias(product, one, added=recipe.results)
         writer.weights(product, one)
     EliminateDeadCode().run(model)
     verify_model(model, "quantize")
@@ -146,7 +149,8 @@ def _write_activations(writer: QdqWriter, sites: Sites, recipe: Recipe, facts: F
         return
     grid = GRIDS[recipe.activations.type]
     for group in sites.groups:
-        writer.activations(group, Point(grid, *calibrated(facts.histogram(group), recipe.activations, grid)))
+        point = Point(grid, *calibrated(facts.histogram(group), recipe.activations, grid))
+        writer.activations(group, point, results=recipe.results)
 
 
 @takes(model=instance(ir.Model, wanted="an onnx_ir.Model"))

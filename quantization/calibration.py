@@ -17,7 +17,7 @@ Range = tuple[float, float]
 def calibrated(histogram: Histogram, scaling: Scaling, grid: Grid) -> tuple[np.float32, np.float32]:
     """Return the scale and the zero point of a whole tensor by its histogram."""
     low, high = RULES[scaling.calibration](histogram, scaling, grid)
-    scale, zero = parameters(np.array([low]), np.array([high]), grid, symmetric=scaling.symmetric)
+    scale, zero = parameters(np.array([low]), np.array([high]), grid, scaling)
     return scale[0], zero[0]
 
 
@@ -45,7 +45,7 @@ def least_error(histogram: Histogram, scaling: Scaling, grid: Grid) -> Range:
     x = np.clip(x, histogram.low, histogram.high)
 
     def error(low: float, high: float) -> float:
-        scale, zero = parameters(np.array([low]), np.array([high]), grid, symmetric=scaling.symmetric)
+        scale, zero = parameters(np.array([low]), np.array([high]), grid, scaling)
         places = x / scale if grid.is_float else np.rint(x / scale) + zero
         rounded = (grid.nearest(places) - zero) * scale
         return float(weights @ (rounded - x) ** 2)

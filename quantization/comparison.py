@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
-from graft.core.rewriting.node_rewrite import constant_of, is_operator
+from graft.core.rewriting.node_rewrite import constant_of, hands_on, is_operator
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.datatypes.study import Errors, LayerRow
 from graft.errors import RecipeError
@@ -21,7 +21,7 @@ from graft.quantization.grids import GRIDS
 from graft.quantization.metrics import Metric, Scores
 from graft.quantization.observation import Running
 from graft.quantization.preparation import MOVED, in_floats
-from graft.quantization.sites import X, hands_on
+from graft.quantization.sites import X
 from graft.runtime.arguments import FUNCTION, SHAPES, WHOLE, optional, takes
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ def equalize(model: ir.Model) -> list[str]:
             before, after = _range_of_channels(source), _range_of_terms(joint)
             factors = np.sqrt(_ratio(before, after))
             largest = max(largest, float(np.max(np.maximum(factors, 1 / factors))))
-            _move(model, joint, factors)
+            move(model, joint, factors)
         if largest < 1.001:
             break
     return [name for joint in joints for name in joint.between()]
@@ -114,7 +114,7 @@ def smooth(model: ir.Model, power: float, data: Iterable[Batch], running: Runnin
         running.observe(model, observers, data)
     for joint, one in zip(joints, sizes, strict=True):
         assert one.sizes is not None
-        _move(model, joint, _ratio(one.sizes.astype(np.float64) ** power, _range_of_terms(joint) ** (1 - power)))
+        move(model, joint, _ratio(one.sizes.astype(np.float64) ** power, _range_of_terms(joint) ** (1 - power)))
     return [name for joint in joints for name in joint.between()]
 
 
@@ -145,7 +145,7 @@ def _range_of_terms(joint: Joint) -> np.ndarray:
     return largest
 
 
-def _move(model: ir.Model, joint: Joint, factors: np.ndarray) -> None:
+def move(model: ir.Model, joint: Joint, factors: np.ndarray) -> None:
     """Divide the channels of a layer's output by factors, and multiply the weights that read them."""
     names = Names(model)
     source = product_of(joint.source)
@@ -160,12 +160,16 @@ def _move(model: ir.Model, joint: Joint, factors: np.ndarray) -> None:
         if source.bias is not None:
             _change(model, names, joint.source, BIAS, lambda array: array / factors)
     for reader in joint.readers:
-        weights = constant_of(reader.weights)
-        assert weights is not None
-        groups = attribute_of(reader.node, "group", 1)
-        window = weights.size // (weights.shape[reader.channels] * weights.shape[reader.terms])
-        terms = np.repeat(factors.reshape(groups, 1, -1), window, axis=2)
-        _change(model, names, reader.node, WEIGHTS, _scaled_by(reader, terms))
+        _change(model, names, reader.node, WEIGHTS, _scaled_by(reader, by_term(reader, factors)))
+
+
+def by_term(reader: Product, factors: np.ndarray) -> np.ndarray:
+    """Return factors of channels as factors of the terms of a product that reads these, ``[group, 1, term]``."""
+    weights = constant_of(reader.weights)
+    assert weights is not None
+    groups = attribute_of(reader.node, "group", 1)
+    window = weights.size // (weights.shape[reader.channels] * weights.shape[reader.terms])
+    return np.repeat(factors.reshape(groups, 1, -1), window, axis=2)
 
 
 def _scaled_by(product: Product, factors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -32,7 +32,7 @@ class Facts:
                 one.node.name or "": Mean(channel_axis(one, rank)) for one in regular if (rank := _rank(one))
             }
         if recipe.weights is not None and recipe.weights.rounding == "gptq":
-            facts.grams = {one.node.name or "": Gram(one, shape) for one in regular if (shape := _shape(one))}
+            facts.grams = {one.node.name or "": Gram(one, shape) for one in regular if (shape := matrix_shape(one))}
         return facts
 
     def observers(self, sites: Sites) -> dict[str, list[Observer]]:
@@ -66,6 +66,7 @@ def _rank(product: Product) -> int | None:
     return None if x is None or x.shape is None else len(x.shape)
 
 
-def _shape(product: Product) -> tuple[int, ...] | None:
+def matrix_shape(product: Product) -> tuple[int, ...] | None:
+    """Return the shape of weights that are a matrix for each group; None for those of other forms."""
     shape = static_shape(product.weights)
     return shape if shape is not None and (len(shape) == 2 or product.channels == 0) else None

@@ -17,6 +17,10 @@ from graft.quantization.sites import Product
 
 BLOCK = 128
 """Terms after which the others are changed, by one matrix product."""
+TOGETHER = 1024
+"""The positions that are multiplied at a time: sums of large matrices take as long as products of few positions."""
+SMALL = 64
+"""The extent up to which matrices are factorised as a whole; larger ones are by products, which are fast."""
 DAMPING = 0.01
 """The share of the mean of the diagonal that is added to it, so that it can be inverted."""
 
@@ -26,13 +30,30 @@ class Gram:
 
     def __init__(self, product: Product, shape: tuple[int, ...]) -> None:
         self._product, self._shape = product, shape
-        self.sums: np.ndarray | None = None
+        self._waiting: list[np.ndarray] = []
+        self._sums: np.ndarray | None = None
 
     def add(self, array: np.ndarray) -> None:
-        """Take in the input of one batch."""
-        x = inputs_of(self._product, array, self._shape).astype(np.float32, copy=False)
+        """Take in the input of one batch; it is multiplied with others, where they are few positions."""
+        self._waiting.append(inputs_of(self._product, array, self._shape).astype(np.float32))
+        if sum(one.shape[-1] for one in self._waiting) >= TOGETHER:
+            self._multiply()
+
+    @property
+    def sums(self) -> np.ndarray | None:
+        """The sums, of float64; None before the first batch."""
+        if self._waiting:
+            self._multiply()
+        return self._sums
+
+    def _multiply(self) -> None:
+        x = np.concatenate(self._waiting, axis=2)
+        self._waiting = []
         sums = np.matmul(x, x.transpose(0, 2, 1))
-        self.sums = sums.astype(np.float64) if self.sums is None else self.sums + sums
+        if self._sums is None:
+            self._sums = sums.astype(np.float64)
+        else:
+            self._sums += sums
 
 
 def rounded(product: Product, weights: np.ndarray, scaled: Scaled, gram: np.ndarray) -> Scaled:
@@ -76,4 +97,22 @@ def _factor(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
     diagonal = np.einsum("gtt->gt", moved)
     added = DAMPING * diagonal.mean(axis=1, keepdims=True)
     moved = moved + np.eye(moved.shape[1]) * np.where(added > 0, added, 1)[..., np.newaxis]
-    return np.linalg.cholesky(np.linalg.inv(moved)).transpose(0, 2, 1)
+    return _factor_of_inverse(moved)
+
+
+def _factor_of_inverse(matrix: np.ndarray) -> np.ndarray:
+    """Return upper matrices whose transposes times themselves are the inverses: of halves, and products between them.
+
+    With ``matrix = R @ R.T``, R upper, the factor is R's inverse; R's part between the halves is ``beside``.
+    """
+    extent = matrix.shape[-1]
+    if extent <= SMALL:
+        lower = np.linalg.cholesky(matrix[:, ::-1, ::-1])
+        return np.triu(np.linalg.inv(lower[:, ::-1, ::-1]))
+    half, found = extent // 2, np.zeros_like(matrix)
+    second = _factor_of_inverse(matrix[:, half:, half:])
+    beside = np.matmul(matrix[:, :half, half:], second.transpose(0, 2, 1))
+    first = _factor_of_inverse(matrix[:, :half, :half] - np.matmul(beside, beside.transpose(0, 2, 1)))
+    found[:, :half, :half], found[:, half:, half:] = first, second
+    found[:, :half, half:] = -np.matmul(np.matmul(first, beside), second)
+    return found

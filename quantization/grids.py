@@ -8,23 +8,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from zlib import crc32
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The numbers of an element type: its least and largest, and the bits that one takes."""
+    """The numbers of an element type: its least and largest, and the bits that one takes.
+
+    ``floats`` is the type of numbers that ONNX has no type for: their multiples of ``unit`` are stored as ``dtype``.
+    """
 
     dtype: ir.DataType
     low: float
     high: float
     bits: int
+    floats: np.dtype[np.generic] | None = None
+    unit: float = 1.0
 
     @property
     def is_float(self) -> bool:
         """Whether the numbers are floats: they have no zero point, and their distance grows."""
-        return self.dtype.is_floating_point()
+        return self.floats is not None or self.dtype.is_floating_point()
 
     @property
     def smallest(self) -> float:
@@ -41,7 +47,8 @@ class Grid:
         if not self.is_float:
             whole: np.ndarray = np.clip(np.rint(x), self.low, self.high)
             return whole
-        return self.stored(np.clip(x, self.low, self.high)).astype(np.float32)
+        found: np.ndarray = np.clip(x, self.low, self.high).astype(self._type).astype(np.float32)
+        return found
 
     def toward_zero(self, x: np.ndarray) -> np.ndarray:
         """Return the number of the grid that is next to ``x`` toward zero, as float32."""
@@ -56,21 +63,24 @@ class Grid:
 
     def stored(self, codes: np.ndarray) -> np.ndarray:
         """Return codes as an array of the element type."""
-        return codes.astype(self.dtype.numpy())
+        return (codes / np.float32(self.unit)).astype(self.dtype.numpy())
+
+    @property
+    def _type(self) -> np.dtype[np.generic]:
+        return self.floats or self.dtype.numpy()
 
     def _neighbours(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers around ``x``, which is in range: the one toward zero, and the one away from it."""
         if not self.is_float:
             near = np.trunc(x)
             return near, np.clip(near + np.sign(x - near), self.low, self.high)
-        whole = np.uint8 if self.bits == 8 else np.uint16
-        codes = self.stored(np.abs(x)).view(whole)
-        codes = codes - (self._numbers(codes) > np.abs(x)).astype(whole)
-        above = np.where(self._numbers(codes) < np.abs(x), codes + whole(1), codes).astype(whole)
+        codes = np.abs(x).astype(self._type).view(np.uint8)
+        codes = codes - (self._numbers(codes) > np.abs(x)).astype(np.uint8)
+        above = np.where(self._numbers(codes) < np.abs(x), codes + np.uint8(1), codes).astype(np.uint8)
         return np.copysign(self._numbers(codes), x), np.copysign(self._numbers(above), x)
 
     def _numbers(self, codes: np.ndarray) -> np.ndarray:
-        return codes.view(self.dtype.numpy()).astype(np.float32)
+        return codes.view(self._type).astype(np.float32)
 
 
 def _integers(dtype: ir.DataType, bits: int, *, signed: bool) -> Grid:
@@ -83,9 +93,13 @@ GRIDS = {
     "uint8": _integers(ir.DataType.UINT8, 8, signed=False),
     "int4": _integers(ir.DataType.INT4, 4, signed=True),
     "uint4": _integers(ir.DataType.UINT4, 4, signed=False),
+    "int3": _integers(ir.DataType.INT4, 3, signed=True),
+    "int2": _integers(ir.DataType.INT2, 2, signed=True),
     "int16": _integers(ir.DataType.INT16, 16, signed=True),
     "uint16": _integers(ir.DataType.UINT16, 16, signed=False),
     "float8e4m3fn": Grid(ir.DataType.FLOAT8E4M3FN, -448.0, 448.0, 8),
     "float8e5m2": Grid(ir.DataType.FLOAT8E5M2, -57344.0, 57344.0, 8),
+    "float4e2m1": Grid(ir.DataType.FLOAT4E2M1, -6.0, 6.0, 4),
+    "float6e2m3": Grid(ir.DataType.INT8, -7.5, 7.5, 6, np.dtype(ml_dtypes.float6_e2m3fn), 1 / 8),
 }
 """The element types that a tensor may be scaled to, by name."""

@@ -24,6 +24,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "granularity": ("tensor", "channel", "group"),
     "calibration": ("minmax", "percentile", "mse", "entropy"),
     "rounding": ("nearest", "zero", "stochastic", "gptq"),
+    "scale": ("float32", "power-of-two"),
 }
 """What the fields of a scaling may say that hold a word."""
 
@@ -34,7 +35,7 @@ class Scaling:
 
     ``group`` is the number of weights along the summed axis that share a scale; ``percentile`` the share of elements,
     in percent, that are not clipped. ``rounding`` is of weights (that of activations is ONNX's, to nearest even);
-    ``seed`` is that of stochastic rounding.
+    ``seed`` is that of stochastic rounding. ``scale`` says which numbers a scale may be.
     """
 
     type: str = "int8"
@@ -45,6 +46,7 @@ class Scaling:
     percentile: float = 99.999
     rounding: str = "nearest"
     seed: int = 0
+    scale: str = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,12 @@ class Recipe:
     """What is quantised and how; None for weights or activations that stay as they are.
 
     ``nodes`` are patterns of names or operators of the nodes that are quantised (all that can be if there are none),
-    ``keep`` of those that are not. ``equalize`` moves factors between layers until the channels of their weights have
-    like ranges; ``smooth`` (0 to 1, 0 for not at all) moves that power of the range of activations into the weights;
-    ``correct_bias`` takes the mean error of rounded weights out of biases.
+    ``keep`` of those that are not. With ``results`` what a quantised node makes is quantised, too, where no quantised
+    node reads it, and so is a bias that is added behind a product: such a node computes on codes alone. ``shared`` are
+    patterns of nodes whose operands and results have one scale. ``equalize`` moves factors between layers until the
+    channels of their weights have like ranges; ``smooth`` (0 to 1, 0 for not at all) moves that power of the range of
+    activations into the weights; ``awq`` moves the power of the mean size of activations that suits the rounded weights
+    best; ``correct_bias`` takes the mean error of rounded weights out of biases.
     """
 
     name: str = "custom"
@@ -62,14 +67,17 @@ class Recipe:
     activations: Scaling | None = None
     nodes: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    results: bool = False
+    shared: tuple[str, ...] = ()
     equalize: bool = False
     smooth: float = 0.0
+    awq: bool = False
     correct_bias: bool = False
 
     @property
     def needs_data(self) -> bool:
         """Whether anything in it is measured on inputs."""
-        rounds_by_data = self.weights is not None and self.weights.rounding == "gptq"
+        rounds_by_data = self.weights is not None and (self.weights.rounding == "gptq" or self.awq)
         return self.activations is not None or self.smooth > 0 or self.correct_bias or rounds_by_data
 
     def to_toml(self) -> str:
@@ -88,6 +96,7 @@ class Recipe:
 _ACTIVATIONS = Scaling(symmetric=False, calibration="mse")
 _CHANNELS = Scaling(granularity="channel")
 _GROUPS = Scaling(type="int4", granularity="group", calibration="mse")
+_MX = replace(_GROUPS, scale="power-of-two", rounding="gptq")
 _FLOAT8 = Scaling(type="float8e4m3fn")
 NAMED = {
     row.name: row
@@ -96,6 +105,8 @@ NAMED = {
         Recipe("int8-channel", _CHANNELS, _ACTIVATIONS, correct_bias=True),
         Recipe("int8-weights", _CHANNELS),
         Recipe("int4-weights", replace(_GROUPS, rounding="gptq"), correct_bias=True),
+        Recipe("mxfp4-weights", replace(_MX, type="float4e2m1"), correct_bias=True),
+        Recipe("mxfp6-weights", replace(_MX, type="float6e2m3"), correct_bias=True),
         Recipe("float8", replace(_FLOAT8, granularity="channel", calibration="mse"), _FLOAT8, correct_bias=True),
     )
 }
@@ -168,6 +179,10 @@ def checked(recipe: Recipe) -> Recipe:
     if activations is not None and activations.granularity != "tensor":
         raise RecipeError(
             f"recipe: activations are of granularity '{activations.granularity}'; ONNX scales them as a 'tensor'"
+        )
+    if activations is not None and GRIDS[activations.type].floats is not None:
+        raise RecipeError(
+            f"recipe: activations are of '{activations.type}', which ONNX has no type for; weights may be"
         )
     if activations is not None and activations.rounding != "nearest":
         raise RecipeError(f"recipe: activations are rounded '{activations.rounding}'; ONNX rounds them to 'nearest'")

@@ -9,10 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.rewriting.node_pass import Names
-from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, is_operator
+from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of
 from graft.quantization.grids import Grid
 from graft.quantization.scales import Scaled
-from graft.quantization.sites import BIAS, WEIGHTS, Group, Product, X
+from graft.quantization.sites import BIAS, WEIGHTS, Group, Product, X, added_bias, is_row
 
 SUM_LIMIT = 2**31 - 1
 """The largest bias in integers, which are of 32 bits."""
@@ -43,8 +43,11 @@ class QdqWriter:
     def __post_init__(self) -> None:
         self._names = Names(self.model)
 
-    def activations(self, group: Group, point: Point) -> None:
-        """Quantise the activations of a group, each right behind where it is made, for the readers that take them."""
+    def activations(self, group: Group, point: Point, *, results: bool = False) -> None:
+        """Quantise the activations of a group, each right behind where it is made, for the readers that take them.
+
+        With ``results`` outputs of the model among them are what their codes stand for.
+        """
         graph = self.model.graph
         named = next(iter(group.readers)).name
         scale = self._constant(f"{named}_scale", point.scale)
@@ -65,7 +68,17 @@ class QdqWriter:
                 graph.insert_after(producer, [codes, back])
             for node, place in readers:
                 node.replace_input_with(place, back.outputs[0])
+            if results and value.is_graph_output():
+                self._replace_output(value, back.outputs[0])
             self._points[back.outputs[0]] = point
+
+    def _replace_output(self, old: ir.Value, new: ir.Value) -> None:
+        """Let a value take the place, and the name, of an output of the model."""
+        outputs = self.model.graph.outputs
+        old.name, new.name = self._names.fresh(f"{old.name}_exact"), old.name
+        for place, value in enumerate(outputs):
+            if value is old:
+                outputs[place] = new
 
     def weights(self, product: Product, scaled: Scaled) -> None:
         """Let a product read codes of its weights, dequantised."""
@@ -74,13 +87,15 @@ class QdqWriter:
             stem, layout = value.name or product.node.name, scaled.layout
             operands = [
                 self._constant(f"{stem}_codes", scaled.grid.stored(scaled.codes)),
-                self._constant(f"{stem}_scale", layout.as_onnx(scaled.scale)),
+                self._constant(f"{stem}_scale", _stored_scale(scaled)),
             ]
-            if scaled.zero.any() or not layout.block:
+            if scaled.zero.any() or not (layout.block or scaled.grid.dtype is ir.DataType.FLOAT4E2M1):
                 operands.append(self._constant(f"{stem}_zero", scaled.grid.stored(layout.as_onnx(scaled.zero))))
             attributes = {"axis": layout.axis} if layout.axis is not None else {}
             if layout.block:
                 attributes["block_size"] = layout.block
+            if operands[1].dtype is ir.DataType.FLOAT8E8M0:
+                attributes["output_dtype"] = int(ir.DataType.FLOAT)
             node = self._node(
                 "DequantizeLinear", operands, f"{stem}_dequantized", ir.DataType.FLOAT, ir.Shape(layout.shape),
                 **attributes,
@@ -107,10 +122,14 @@ class QdqWriter:
         names = ", ".join(self._unbiased)
         return [*self.notes, *([f"products without a bias that could be corrected: {names}"] if names else [])]
 
-    def bias(self, product: Product, scaled: Scaled) -> None:
-        """Let a product of 8-bit integers read a bias in whole numbers of its sums, where 32 bits hold it."""
-        node, value = product.node, product.bias
-        bias, point = constant_of(value), self._points.get(node.inputs[X])  # type: ignore[arg-type]
+    def bias(self, product: Product, scaled: Scaled, *, added: bool = False) -> None:
+        """Let a product of 8-bit integers read a bias in whole numbers of its sums, where 32 bits hold it.
+
+        With ``added`` that may be one behind it, which an Add reads.
+        """
+        node, place = (added_bias(product) if added else None) or (product.node, BIAS)
+        value = node.inputs[place] if place < len(node.inputs) else None
+        bias, point = constant_of(value), self._points.get(product.node.inputs[X])  # type: ignore[arg-type]
         if value is None or bias is None or point is None or not self._in_integers(product, scaled, point):
             return
         scale = np.float32(point.scale) * scaled.scale
@@ -130,7 +149,7 @@ class QdqWriter:
             "DequantizeLinear", operands, f"{stem}_dequantized", ir.DataType.FLOAT, value.shape, **attributes
         )
         self.model.graph.insert_before(node, back)
-        node.replace_input_with(BIAS, back.outputs[0])
+        node.replace_input_with(place, back.outputs[0])
 
     @staticmethod
     def _in_integers(product: Product, scaled: Scaled, point: Point) -> bool:
@@ -157,25 +176,22 @@ def _bias_of(product: Product) -> tuple[ir.Node, int] | None:
 
     None where there is neither, and for a bias that is computed or has another shape than one of the channels.
     """
-    node = product.node
     if product.channels_have_bias:
-        return (node, BIAS) if product.bias is None or _is_row(product.bias) else None
-    users = [use.node for use in node.outputs[0].uses()]
-    if len(users) != 1 or not is_operator(users[0], "Add") or node.outputs[0].is_graph_output():
-        return None
-    places = [place for place, value in enumerate(users[0].inputs) if value is not None and _is_row(value)]
-    return (users[0], places[0]) if places else None
+        return (product.node, BIAS) if product.bias is None or is_row(product.bias) else None
+    return added_bias(product)
 
 
-def _is_row(value: ir.Value) -> bool:
-    array = constant_of(value)
-    return array is not None and array.ndim == 1
+def _stored_scale(scaled: Scaled) -> np.ndarray:
+    """Return scales in the shape, and by the unit, that ONNX has; powers of two beside float4e2m1 are OCP's MXFP4."""
+    scale = scaled.layout.as_onnx(scaled.scale) * np.float32(scaled.grid.unit)
+    is_mx = scaled.grid.dtype is ir.DataType.FLOAT4E2M1 and scaled.bits_of_scale == 8
+    return scale.astype(ir.DataType.FLOAT8E8M0.numpy()) if is_mx else scale
 
 
 def bits_of_weights(scaled: Mapping[str, Scaled]) -> float:
-    """Return the bits of a weight on average, scales of 32 bits and zero points counted."""
+    """Return the bits of a weight on average, scales and zero points counted."""
     bits = sum(
-        one.codes.size * one.grid.bits + one.scale.size * (32 + (one.grid.bits if one.zero.any() else 0))
+        one.codes.size * one.grid.bits + one.scale.size * (one.bits_of_scale + (one.grid.bits if one.zero.any() else 0))
         for one in scaled.values()
     )
     return bits / max(sum(one.codes.size for one in scaled.values()), 1)

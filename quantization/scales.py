@@ -17,11 +17,13 @@ LARGEST = float(np.finfo(np.float32).max)
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 
-def parameters(low: np.ndarray, high: np.ndarray, grid: Grid, *, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
+def parameters(low: np.ndarray, high: np.ndarray, grid: Grid, scaling: Scaling) -> tuple[np.ndarray, np.ndarray]:
     """Return the scales (float32) and zero points (float32) that map ranges to a grid; each range is widened to hold 0.
 
-    A range of zeros alone has the least scale of the others, or 1: whatever is scaled by it stays zero.
+    A range of zeros alone has the least scale of the others, or 1: whatever is scaled by it stays zero. Scales that are
+    powers of two are rounded up.
     """
+    symmetric = scaling.symmetric
     low, high = np.minimum(np.float64(low), 0), np.maximum(np.float64(high), 0)
     if symmetric or grid.is_float:
         scale = np.maximum(-low, high) / (grid.high - grid.middle)
@@ -29,6 +31,9 @@ def parameters(low: np.ndarray, high: np.ndarray, grid: Grid, *, symmetric: bool
         scale = (high - low) / (grid.high - grid.low)
     known = scale[scale > 0]
     scale = np.where(scale > 0, np.maximum(scale, SMALLEST), known.min() if known.size else 1.0).astype(np.float32)
+    if scaling.scale == "power-of-two":
+        fraction, exponent = np.frexp(scale)
+        scale = np.ldexp(np.float32(1), exponent - (fraction == 0.5)).astype(np.float32)
     if symmetric or grid.is_float:
         return scale, np.full(scale.shape, grid.middle, np.float32)
     return scale, np.clip(np.rint(grid.low - low / scale), grid.low, grid.high).astype(np.float32)
@@ -100,6 +105,11 @@ class Scaled:
     zero: np.ndarray
 
     @property
+    def bits_of_scale(self) -> int:
+        """The bits that a scale takes: that of a power of two is an exponent."""
+        return 8 if (np.frexp(self.scale)[0] == 0.5).all() else 32
+
+    @property
     def numbers(self) -> np.ndarray:
         """What the codes stand for, as float32."""
         scale, zero = self.layout.per_element(self.scale), self.layout.per_element(self.zero)
@@ -114,12 +124,12 @@ def chosen_scales(weights: np.ndarray, layout: Layout, scaling: Scaling, grid: G
     if scaling.calibration in ("percentile", "entropy"):
         size = np.percentile(np.abs(rows), scaling.percentile, axis=1)
         low, high = np.maximum(low, -size), np.minimum(high, size)
-    best = parameters(low, high, grid, symmetric=scaling.symmetric)
+    best = parameters(low, high, grid, scaling)
     if scaling.calibration != "mse":
         return best
     least = _square_error(rows, *best, grid)
     for share in SHARES[1:]:
-        scale, zero = parameters(low * share, high * share, grid, symmetric=scaling.symmetric)
+        scale, zero = parameters(low * share, high * share, grid, scaling)
         error = _square_error(rows, scale, zero, grid)
         better = error < least
         best = np.where(better, scale, best[0]), np.where(better, zero, best[1])

@@ -16,12 +16,16 @@ import onnx_ir as ir
 
 from graft.core.graph.view import constant_tensor
 from graft.core.operators.definition.table import Trait
-from graft.core.rewriting.node_rewrite import channels_of_weights, has_trait, moved_inputs
+from graft.core.rewriting.node_rewrite import channels_of_weights, hands_on, has_trait, is_operator, moved_inputs
 from graft.errors import RecipeError
 from graft.quantization.recipe import Recipe
 
 X, WEIGHTS, BIAS = 0, 1, 2
 """The inputs of a product."""
+LIMITS = ("Relu", "Clip")
+"""Operators that clamp: codes that saturate can stand for them."""
+Readers = dict[ir.Value, list[tuple[ir.Node, int]]]
+"""Activations, each with the readers that are to get it quantised, by node and input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class Product:
 class Group:
     """Activations that share a scale, each with the readers that are to get it quantised; observed at its sources."""
 
-    readers: dict[ir.Value, list[tuple[ir.Node, int]]] = field(default_factory=dict)
+    readers: Readers = field(default_factory=dict)
     sources: list[ir.Value] = field(default_factory=list)
 
 
@@ -77,10 +81,12 @@ def sites_of(model: ir.Model, recipe: Recipe) -> Sites:
     products = [product for node in nodes if (product := product_of(node)) is not None]
     if recipe.activations is None:
         return Sites(products if recipe.weights is not None else [], [])
-    readers: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
+    readers: Readers = {}
     for node in nodes:
         for place in _operands(node):
             readers.setdefault(node.inputs[place], []).append((node, place))  # type: ignore[arg-type]
+    if recipe.results:
+        _add_results(model, [node for node in nodes if _operands(node)], readers, recipe)
     return Sites(products if recipe.weights is not None else [], _grouped(readers, recipe))
 
 
@@ -89,6 +95,8 @@ def chosen(model: ir.Model, recipe: Recipe) -> Iterator[ir.Node]:
     graph = model.graph
     for pattern in (*recipe.nodes, *recipe.keep):
         fitting = [node for node in graph if matches(node, (pattern,))]
+        if not fitting and onnx.defs.has(pattern):
+            continue  # an operator that this model has not
         if not fitting:
             names = {node.name or "" for node in graph} | {node.op_type for node in graph}
             near = difflib.get_close_matches(pattern, names, 1)
@@ -144,18 +152,56 @@ def _is_constant(value: ir.Value | None) -> bool:
     return value is not None and constant_tensor(value) is not None
 
 
+def added_bias(product: Product) -> tuple[ir.Node, int] | None:
+    """Return node and place of a constant row that alone is added to a product whose operator has no bias."""
+    output = product.node.outputs[0]
+    users = [use.node for use in output.uses()]
+    if product.channels_have_bias or len(users) != 1 or not is_operator(users[0], "Add") or output.is_graph_output():
+        return None
+    places = [place for place, value in enumerate(users[0].inputs) if value is not None and is_row(value)]
+    return (users[0], places[0]) if places else None
+
+
+def is_row(value: ir.Value) -> bool:
+    """Whether a value is a constant of one axis."""
+    tensor = constant_tensor(value)
+    return tensor is not None and len(tensor.shape) == 1
+
+
+def _add_results(model: ir.Model, nodes: list[ir.Node], readers: Readers, recipe: Recipe) -> None:
+    """Let all readers of what quantised nodes make have codes, and those of what is handed on of codes."""
+    for node in nodes:
+        value = _result(node)
+        readers[value] = [(use.node, use.idx) for use in value.uses()]
+    for node in model.graph:
+        moved = list(moved_inputs(node)) if hands_on(node) and not matches(node, recipe.keep) else []
+        if moved and all(value in readers for value in moved):
+            value = node.outputs[0]
+            readers[value] = [(use.node, use.idx) for use in value.uses()]
+
+
+def _result(node: ir.Node) -> ir.Value:
+    """Return what a quantised node makes: behind its bias and the limits (Relu, Clip) that alone read it."""
+    product, value = product_of(node), node.outputs[0]
+    bias = None if product is None else added_bias(product)
+    if bias is not None:
+        value = bias[0].outputs[0]
+    while not value.is_graph_output() and len(uses := tuple(value.uses())) == 1:
+        reader = uses[0].node
+        if not is_operator(reader, *LIMITS) or reader.graph is not node.graph:
+            break
+        value = reader.outputs[0]
+    return value
+
+
 # ---- Groups that share a scale ------------------------------------------------------------------------------------
 
 
-def hands_on(node: ir.Node | None) -> bool:
-    """Whether the codes of a node's result are codes of its operands: it moves elements, or takes the largest."""
-    if node is None or node.graph is None or not isinstance(node.graph, ir.Graph):
-        return False
-    return has_trait(node, Trait.DATA_MOVEMENT) or (has_trait(node, Trait.POOLING) and has_trait(node, Trait.SELECTING))
+def _grouped(readers: Readers, recipe: Recipe) -> list[Group]:
+    """Return the activations by scale, following those that are only handed on back to where they are computed.
 
-
-def _grouped(readers: dict[ir.Value, list[tuple[ir.Node, int]]], recipe: Recipe) -> list[Group]:
-    """Return the activations by scale, following those that are only handed on back to where they are computed."""
+    What a node of ``recipe.shared`` makes has the scale of its operands, and is seen, as they are.
+    """
     leader: dict[ir.Value, ir.Value] = {value: value for value in readers}
     sources: dict[ir.Value, None] = {}
 
@@ -164,6 +210,13 @@ def _grouped(readers: dict[ir.Value, list[tuple[ir.Node, int]]], recipe: Recipe)
             value = leader[value]
         return value
 
+    for value in list(readers):
+        joined = _shared_by(value, recipe)
+        if joined is not None:
+            for place in _operands(joined):
+                operand = joined.inputs[place]
+                if operand in leader:
+                    leader[find(operand)] = find(value)
     waiting = list(readers)
     while waiting:
         value = waiting.pop()
@@ -189,3 +242,11 @@ def _grouped(readers: dict[ir.Value, list[tuple[ir.Node, int]]], recipe: Recipe)
         if value in sources:
             group.sources.append(value)
     return list(groups.values())
+
+
+def _shared_by(value: ir.Value, recipe: Recipe) -> ir.Node | None:
+    """Return the node of ``recipe.shared`` that makes a value, limits left aside."""
+    node = value.producer()
+    while node is not None and is_operator(node, *LIMITS) and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node if node is not None and matches(node, recipe.shared) else None

@@ -19,8 +19,6 @@ DEVIATIONS = (
         "_Alignas, _Static_assert",
         "vectors and tensors are aligned, and what is assumed of types is checked, by C11",
     ),
-    ("5.5", "graft_scratch, graft_parallel_for", "only one of macro and function exists: GRAFT_PROJECT decides"),
-    ("5.7", "enumerations without a tag", "analysers take two of them for one tag"),
     ("8.14", "restrict", "without it compilers reload what a store cannot have changed; tensors never overlap"),
     ("10.1", "shifts of signed integers to the right", "they keep the sign, which a _Static_assert checks"),
     (

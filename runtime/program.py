@@ -221,7 +221,8 @@ class Program:
 
         return export_library(self.description, path, name=name)
 
-    @takes(path=PATH, inputs=optional(FEEDS), name=optional(TEXT), profile=either("hosted", "bare-metal"),
+    @takes(path=PATH, inputs=optional(FEEDS), name=optional(TEXT),
+           profile=either("hosted", "bare-metal", "arduino", "zephyr"),
            ram=optional(at_least(0)), threads=at_least(1), flash=optional(at_least(0)), stack=optional(at_least(0)),
            compiler=TEXT)  # fmt: skip
     def export_c_project(
@@ -241,7 +242,8 @@ class Program:
 
         Every module must have C source, as those of the backend ``c_source`` do. ``inputs`` are recorded for the
         project's check, with what the program gives for them; None for seeded random ones. Profile ``bare-metal`` has
-        its weights in C arrays and prints nothing; ``ram`` is how many bytes the arena may have; ``threads``
+        its weights in C arrays and prints nothing, ``arduino`` and ``zephyr`` are that as a folder these take.
+        ``ram`` is how many bytes the arena may have; ``threads``
         (POSIX's, in profile ``hosted``) share the loops of kernels. ``flash`` is how many bytes weights and code may
         have, and ``stack`` how many the stack, as ``compiler`` makes them (a command with flags, "" for the usual one
         of the target). Raises ArtifactError, and leaves what was at ``path`` then.

@@ -18,6 +18,7 @@ ORDER = (
     "plugins",
     "compiler",
     "quantization",
+    "training",
     "measure",
     "report",
     "testkit",
@@ -59,6 +60,7 @@ ROOMS = (
     "core/shapes",
     "core/passes",
     "core/passes/integer",
+    "core/differentiation",
     "core/importer",
 )
 """Folders from low to high, each without its subfolders: a file imports from its own room and from those before it."""

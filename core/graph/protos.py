@@ -6,11 +6,17 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
+import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
-from onnx.helper import make_tensor_type_proto
+from onnx.helper import get_attribute_value, make_tensor, make_tensor_type_proto
 
 from graft.errors import ModelError
 
+_HELD = {
+    "value": 0, "value_int": TensorProto.INT64, "value_ints": TensorProto.INT64, "value_float": TensorProto.FLOAT,
+    "value_floats": TensorProto.FLOAT,
+}  # fmt: skip
+"""What a Constant of numbers may hold, and of which type: that of a tensor is its own."""
 GRAPH, LISTS = AttributeProto.GRAPH, (AttributeProto.GRAPHS, AttributeProto.UNDEFINED)
 """What holds graphs, or may: looked up once, for that is slow in a message's class."""
 
@@ -70,9 +76,20 @@ def constants_of(graph: GraphProto) -> dict[str, TensorProto]:
     """Return the constants of a graph whose contents are at hand, by name."""
     found = {one.name: one for one in graph.initializer if one.data_location != TensorProto.EXTERNAL}
     for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            found[node.output[0]] = node.attribute[0].t
+        if node.op_type == "Constant" and (tensor := held_by(node)) is not None:
+            found[node.output[0]] = tensor
     return found
+
+
+def held_by(node: NodeProto) -> TensorProto | None:
+    """Return what a Constant of numbers holds, None for another."""
+    attribute = next(iter(node.attribute), None)
+    if attribute is None or attribute.name not in _HELD:
+        return None
+    value = get_attribute_value(attribute)
+    if isinstance(value, TensorProto):
+        return value
+    return make_tensor(node.output[0], _HELD[attribute.name], np.shape(value), np.ravel(value).tolist())
 
 
 def types_of(graph: GraphProto) -> dict[str, TypeProto]:

@@ -21,6 +21,7 @@ from graft.core.graph.skeleton import skeleton_of_model
 from graft.core.graph.traversal import all_nodes
 from graft.core.importer.checks import check_model
 from graft.core.importer.node_checks import check_nodes
+from graft.core.importer.small_floats import widen_small_floats
 from graft.core.importer.small_integers import widen_small_integers
 from graft.core.importer.source import SOURCE, Source, opened
 from graft.core.importer.steps import REPAIRS, REWRITES, applied, note_of
@@ -72,6 +73,9 @@ def imported(source: Source, shapes: Mapping[str, Sequence[int]] | None, dims: D
     widened = widen_small_integers(model)
     if widened > 0:
         steps.append(note_of("widen-small-integers", model, f"{widened} constants of fewer than 8 bits became bytes"))
+    small = widen_small_floats(model)
+    if small > 0:
+        steps.append(note_of("widen-small-floats", model, f"constants of {small} DequantizeLinear became wider"))
     if has_unknown(model):
         infer_shapes(model, stated, has_numbers=not widened)
     _name_nodes(model)

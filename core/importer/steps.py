@@ -18,7 +18,7 @@ from graft.core.graph.protos import every_graph, order, put_nodes, subgraphs
 from graft.core.importer import header
 from graft.core.importer.completion import complete_outputs, drop_zip_maps, merge_imports, name_domains, say_halves
 from graft.core.importer.function_bodies import expand_functions, has_functions
-from graft.core.importer.gradients import write_gradients
+from graft.core.importer.gradients import type_gradients, write_gradients
 from graft.core.importer.node_checks import check_nodes
 from graft.core.importer.old_operators import name_old
 from graft.core.importer.sparse import make_dense
@@ -191,11 +191,13 @@ REWRITES = (
     Step("name-domains", _in_place(name_domains, "operators of ONNX Runtime: {}")),
     Step("drop-zip-maps", _in_place(lambda proto: drop_zip_maps(proto.graph), between="; ")),
     Step("say-halves", _in_place(lambda proto: say_halves(proto.graph), "half of the spectra {}")),
+    Step("type-gradients", _in_place(type_gradients)),
     Step("complete-outputs", _in_place(_complete_outputs, "shapes inferred of {}")),
     Step("forget-stated-shapes", _check_with_onnx),
     Step("inline-functions", _inline_functions),
     Step("upgrade-opset", upgraded),
-    Step("write-gradients", _in_place(write_gradients)),
     Step("expand-functions", _expand_functions),
+    Step("write-gradients", _in_place(write_gradients)),
+    Step("expand-functions-behind-gradients", _expand_functions),
 )
 """What exporters leave out or write twice, made good; then one opset, without functions."""

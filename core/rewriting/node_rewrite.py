@@ -54,6 +54,11 @@ def moved_inputs(node: ir.Node) -> Sequence[ir.Value | None]:
     return node.inputs if has_trait(node, Trait.JOINING) else node.inputs[:1]
 
 
+def hands_on(node: ir.Node) -> bool:
+    """Whether the elements of a node's result are elements of its operands: it moves them, or takes the largest."""
+    return has_trait(node, Trait.DATA_MOVEMENT) or (has_trait(node, Trait.POOLING) and has_trait(node, Trait.SELECTING))
+
+
 def is_view(node: ir.Node) -> bool:
     """Whether a node gives its first input under another shape; Dropout does so in inference alone."""
     operator = OPERATORS.of(NodeView(node))

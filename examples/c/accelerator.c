@@ -68,14 +68,14 @@ int main(int argc, char **argv) {
       GRAFT_ACCELERATOR_DRIVER_VERSION, "example", &runs, &built, open_device, run_device, close_device};
   const GraftLoader loader = graft_accelerator_loader(&driver);
   const GraftLoader *const loaders[] = {&loader};
-  GraftLoadOptions options = {.loaders = loaders, .loader_count = 1};
+  GraftLoadOptions options = {.size = sizeof options, .loaders = loaders, .loader_count = 1};
   GraftProgram *program;
   GraftError error = {0};
   if (graft_program_load(argv[1], &options, &program, &error) != GRAFT_OK) {
     fprintf(stderr, "%s\n", error.message);
     return 1;
   }
-  int status = run_program(program, argc == 3 ? atol(argv[2]) : 1);
+  int status = run_program(program, NULL, argc == 3 ? atol(argv[2]) : 1);
   graft_program_destroy(program);
   printf("the device ran %ld times\n", runs);
   return status;

@@ -65,7 +65,8 @@ static double milliseconds(void) {
   return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-static int run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs, long repeat) {
+static int run(GraftProgram *program, const GraftRunOptions *options, const DLTensor *inputs, DLTensor *outputs,
+               long repeat) {
   int32_t count = graft_program_output_count(program);
   GraftError error = {0};
   for (long i = 0; i < repeat; i++) {
@@ -73,7 +74,7 @@ static int run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,
     for (int32_t k = 0; k < count; k++) {
       outputs[k] = (DLTensor){0}; /* the runtime allocates */
     }
-    if (graft_program_run(program, inputs, outputs, &error) != GRAFT_OK) {
+    if (graft_program_run_with(program, inputs, outputs, options, &error) != GRAFT_OK) {
       fprintf(stderr, "%s\n", error.message);
       return 1;
     }
@@ -91,7 +92,7 @@ static int run(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,
   return 0;
 }
 
-int run_program(GraftProgram *program, long repeat) {
+int run_program(GraftProgram *program, const GraftRunOptions *options, long repeat) {
   int32_t inputs_count = graft_program_input_count(program), outputs_count = graft_program_output_count(program);
   DLTensor *inputs = calloc((size_t)inputs_count + 1, sizeof *inputs);
   DLTensor *outputs = calloc((size_t)outputs_count + 1, sizeof *outputs);
@@ -99,7 +100,7 @@ int run_program(GraftProgram *program, long repeat) {
   for (int32_t i = 0; ready && i < inputs_count; i++) {
     ready = prepare(graft_program_input(program, i), inputs + i);
   }
-  int status = ready ? run(program, inputs, outputs, repeat) : 1;
+  int status = ready ? run(program, options, inputs, outputs, repeat) : 1;
   for (int32_t i = 0; inputs && i < inputs_count; i++) {
     free(inputs[i].data);
   }

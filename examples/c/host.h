@@ -4,7 +4,7 @@
 
 #include "graft/runtime.h"
 
-/* Runs the program `repeat` times, prints the outputs of the last run, and returns an exit status. */
-int run_program(GraftProgram *program, long repeat);
+/* Runs the program `repeat` times, prints the outputs of the last run, and returns an exit status. `options` may be NULL. */
+int run_program(GraftProgram *program, const GraftRunOptions *options, long repeat);
 
 #endif

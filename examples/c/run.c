@@ -18,7 +18,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "%s\n", error.message);
     return 1;
   }
-  int status = run_program(program, argc == 3 ? atol(argv[2]) : 1);
+  int status = run_program(program, NULL, argc == 3 ? atol(argv[2]) : 1);
   graft_program_destroy(program);
   return status;
 }

@@ -109,14 +109,14 @@ int main(int argc, char **argv) {
                                      .lookup = lookup,
                                      .unload = unload};
   const GraftLoader *const loaders[] = {&affine_loader};
-  GraftLoadOptions options = {.loaders = loaders, .loader_count = sizeof loaders / sizeof *loaders};
+  GraftLoadOptions options = {.size = sizeof options, .loaders = loaders, .loader_count = sizeof loaders / sizeof *loaders};
   GraftProgram *program;
   GraftError error = {0};
   if (graft_program_load(argv[1], &options, &program, &error) != GRAFT_OK) {
     fprintf(stderr, "%s\n", error.message);
     return 1;
   }
-  int status = run_program(program, argc == 3 ? atol(argv[2]) : 1);
+  int status = run_program(program, NULL, argc == 3 ? atol(argv[2]) : 1);
   graft_program_destroy(program); /* calls unload: the loader must live until then */
   return status;
 }

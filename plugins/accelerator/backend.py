@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +28,9 @@ class AcceleratorBackend(Backend):
     shapes: ClassVar[ShapeSupport] = "static"
     install: ClassVar[str] = "pip install graft-compiler"
     options: ClassVar[Any] = Configuration
+    recipes: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {"name": "accelerator-int8", "base": "int8-channel", "results": True, "keep": ["ConvTranspose"]},
+    )
 
     @cached_property
     def patterns(self) -> Sequence[Composite]:
@@ -52,7 +55,8 @@ class AcceleratorBackend(Backend):
         if is_alias(node):
             return True
         if node.op_type in QUANTIZABLE and node.domain in ("", "ai.onnx"):
-            text = f"{node.op_type} is computed on bytes alone: between DequantizeLinear and QuantizeLinear"
+            form = "between DequantizeLinear and QuantizeLinear, as `graft quantize --for accelerator` writes it"
+            text = f"{node.op_type} is computed on bytes alone: {form}"
             return Reject("no-pattern", text)  # what a composite's check says comes before it
         return Reject("no-pattern", f"no instruction computes {node.op_type}")
 

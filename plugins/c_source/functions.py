@@ -26,8 +26,8 @@ from graft.plugins.codegen import emit_analysis
 from graft.plugins.codegen.c_expressions import TYPES
 from graft.plugins.codegen.index_ranges import IndexRanges
 from graft.plugins.codegen.kernel_source import KernelSource
+from graft.runtime.c_operators import cast
 from graft.runtime.c_source import VARIES, CFunction
-from graft.runtime.export.c_lines import without_needless_parentheses
 
 FILLED_BYTES = 256
 """Memory up to which compilers write zeros themselves, and call no memset."""
@@ -88,8 +88,7 @@ class _Program:
             self._bind_extents(writer, buffer)
         writer.statement(function.body)
         head = f"GRAFT_KERNEL int32_t {function.name}({', '.join(parameters)}) {{"
-        lines = "\n".join([*self.tasks, head, *_indented(_unused(parameters, writer.finished())), "}\n"])
-        text = "\n".join(map(without_needless_parentheses, lines.split("\n")))
+        text = "\n".join([*self.tasks, head, *_indented(_unused(parameters, writer.finished())), "}\n"])
         scratch = VARIES if VARIES in (writer.scratch, self.task_scratch) else writer.scratch + self.task_scratch
         own = CFunction(function.name, ", ".join(parameters), tuple(shapes), tuple(strides), scratch)
         return KernelSource(text, own)
@@ -154,7 +153,7 @@ class _Writer(VectorWriter):
             case ir.CallExtern("prefetch"):
                 pass  # no effect but on time
             case ir.CallExtern(name, arguments) if name in emit_analysis.FAILURES:
-                numbers = ", ".join(f"(long long){self.value(argument)}" for argument in arguments)
+                numbers = ", ".join(cast("long long", self.value(argument)) for argument in arguments)
                 self.line(f'return graft_fail(context, "{emit_analysis.FAILURES[name]}", {numbers});')
             case _:
                 raise self.refused(f"a call of '{call.name}'")
@@ -177,7 +176,7 @@ class _Writer(VectorWriter):
             filled = " = {0}" if is_small and _is_read_first(buffer, body) else ""
             self.first.append(f"_Alignas({ALIGNMENT}) {kind} {name}[{room}]{filled};")
             return
-        total = " * ".join(["sizeof *" + name, *(f"(uint64_t){self.index(extent)}" for extent in buffer.shape)])
+        total = " * ".join(["sizeof *" + name, *(cast("uint64_t", self.index(extent)) for extent in buffer.shape)])
         lines = [
             f"{kind} *restrict {name} = graft_scratch(context, {total});",
             f"if ({name} == NULL) return GRAFT_ERROR_MEMORY;",
@@ -205,7 +204,7 @@ class _Writer(VectorWriter):
         fields = [f"  {kind.replace('restrict ', '')}{own};" for kind, own in zip(kinds, names, strict=True)]
         self.program.ranges.add_loop(variable, extent)
         index, kind = task.bind(variable), task.type_of(variable)
-        first, last = (one if kind == "int64_t" else f"({kind}){one}" for one in ("begin", "end"))
+        first, last = (one if kind == "int64_t" else cast(kind, one) for one in ("begin", "end"))
         task.block(f"for ({kind} {index} = {first}; {index} < {last}; ++{index}) {{", body)
         task.line("}")
         if VARIES not in (task.scratch, self.program.task_scratch):

@@ -15,13 +15,26 @@ from graft.core.types import INT64, Type, element_bits
 from graft.plugins.codegen import c_expressions as c
 from graft.plugins.codegen.c_statements import StatementWriter
 from graft.plugins.codegen.index_forms import MIRRORED
+from graft.runtime.c_operators import cast, choice, infix, prefix
 
 LANES = frozenset({1, 2, 4, 8, 16, 32, 64})
 _DOT_LANES = frozenset({4, 8, 16})
 _FMA = frozenset({"fma", "muladd"})
 _KNOWN = _FMA | frozenset(DOTS)
-_OF_BOOL = {"and": "{} & {}", "min": "{} & {}", "or": "{} | {}", "max": "{} | {}", "xor": "{} ^ {}", "ne": "{} ^ {}",
-            "eq": "~({} ^ {})", "lt": "~{} & {}", "le": "~{} | {}", "gt": "{} & ~{}", "ge": "{} | ~{}"}  # fmt: skip
+_OF_BOOL = {
+    "and": "&",
+    "min": "&",
+    "or": "|",
+    "max": "|",
+    "xor": "^",
+    "ne": "^",
+    "lt": "~&",
+    "le": "~|",
+    "gt": "&~",
+    "ge": "|~",
+}
+"""The operator of conditions of several lanes, with a sign beside the operand that is inverted."""
+
 _INTEGER_RANGE = {"int8": (-128.0, 127.0), "uint8": (0.0, 255.0), "int16": (-32768.0, 32767.0),
                   "uint16": (0.0, 65535.0), "int32": (-2147483648.0, 2147483520.0)}  # fmt: skip
 """The least and the greatest float32 that such an integer holds."""
@@ -120,14 +133,16 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
             return None
         count = c.sum_text(right[0], left[0], "-")  # of lanes: ceil(count / step)
         count = c.sum_text(count, str(step - 1 + (operator in ("le", "gt"))), "+")
-        count = count if step == 1 else str(int(int(count) / step)) if _is_whole(count) else f"({count} / {step})"
+        count = (
+            count if step == 1 else str(int(int(count) / step)) if _is_whole(count) else infix(count, "/", str(step))
+        )
         inside = f"first_x{node.type.lanes}({count})"
-        return inside if operator in ("lt", "le") else f"(~{inside})"
+        return inside if operator in ("lt", "le") else prefix("~", inside)
 
     # ---- Memory ----
 
     def _access(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> tuple[str, int] | None:
-        """Return the place of the first lane, and the step from lane to lane; None where that is not constant."""
+        """Return where in a buffer the first lane lies, and the step between lanes; None where that is not constant."""
         forms = [self.form(index) for index in indices]
         known = [form for form in forms if form is not None]
         if len(known) != len(forms):
@@ -141,14 +156,14 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
                 step += known[axis][1] * int(own.value)
             extent = buffer.shape[axis]
             stride = stride * int(extent.value) if stride > 0 and isinstance(extent, ir.Constant) else -1
-        return self.element(buffer, [form[0] for form in known]), step
+        return self.offset_text(buffer, [form[0] for form in known]), step
 
     def _elements(self, buffer: ir.Buffer, indices: Sequence[ir.Expression], lanes: int) -> list[str]:
         """Return the element of each lane."""
         access = self._access(buffer, indices)
         if access is not None:
-            head = access[0][:-1]
-            return [f"{head} + {lane * access[1]}]" for lane in range(lanes)]
+            (first, step), pointer = access, self.pointers[buffer]
+            return [f"{pointer}[{infix(first, '+', str(lane * step))}]" for lane in range(lanes)]
         names = [self.atom(self.value(one), one.type) if one.type.lanes > 1 else self.index(one) for one in indices]
         return [
             self.element(
@@ -162,21 +177,24 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         lanes, own = load.type.lanes, _memory(load.type)
         mask = None if load.mask is None else self._lanes_of(load.mask, lanes)
         access = self._access(load.buffer, load.indices)
+        first = "" if access is None else f"{self.pointers[load.buffer]}[{access[0]}]"
         if access is not None and access[1] == 1:
             kind = c.TYPES[load.type.dtype] if load.type.dtype != "bool" else "uint8_t"
-            plain = f"(*(const {own}_at *)&{access[0]})"
-            text = plain if mask is None else f"load_{own}((const {kind} *)&{access[0]}, {mask})"
+            plain = prefix("*", cast(f"const {own}_at *", prefix("&", first)))
+            text = plain if mask is None else f"load_{own}((const {kind} *)&{first}, {mask})"
         elif access is not None and access[1] == 0 and mask is None:
-            text = f"splat_{own}({access[0]})"
+            text = f"splat_{own}({first})"
         elif access is not None and access[1] > 1 and load.type.dtype in _STEPPED:
-            text = f"step_{own}(&{access[0]}, {access[1]}, {mask or f'first_x{lanes}({lanes})'})"
+            text = f"step_{own}(&{first}, {access[1]}, {mask or f'first_x{lanes}({lanes})'})"
         else:
             elements = self._elements(load.buffer, load.indices, lanes)
             if mask is not None:
                 on = self.atom(mask, Type("bool", lanes))
                 elements = [f"{on}[{lane}] ? {one} : 0" for lane, one in enumerate(elements)]
-            text = f"(({own}){{{', '.join(elements)}}})"
-        return f"__builtin_convertvector({text} != 0, int32x{lanes})" if load.type.dtype == "bool" else text
+            text = _braced(own, elements)
+        return (
+            f"__builtin_convertvector({infix(text, '!=', '0')}, int32x{lanes})" if load.type.dtype == "bool" else text
+        )
 
     def store_lanes(self, store: ir.Store, lanes: int) -> None:
         """Write a store of several lanes."""
@@ -184,14 +202,15 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         value, own = self._lanes_of(store.value, lanes), _memory(type)
         mask = None if store.mask is None else self._lanes_of(store.mask, lanes)
         if type.dtype == "bool":
-            value = f"(__builtin_convertvector({value}, uint8x{lanes}) & 1)"
+            value = infix(f"__builtin_convertvector({value}, uint8x{lanes})", "&", "1")
         access = self._access(store.buffer, store.indices)
         if access is not None and access[1] == 1:
+            first = f"{self.pointers[store.buffer]}[{access[0]}]"
             kind = c.TYPES[type.dtype] if type.dtype != "bool" else "uint8_t"
             if mask is None:
-                self.line(f"*({own}_at *)&{access[0]} = {value};")
+                self.line(f"*({own}_at *)&{first} = {value};")
             else:
-                self.line(f"store_{own}(({kind} *)&{access[0]}, {mask}, {value});")
+                self.line(f"store_{own}(({kind} *)&{first}, {mask}, {value});")
             return
         elements, name = self._elements(store.buffer, store.indices, lanes), self.fresh("lanes")
         self.line(f"const {own} {name} = {value};")
@@ -207,7 +226,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         return text if expression.type.lanes == lanes else self._splat(text, expression.type.with_lanes(lanes))
 
     def _splat(self, text: str, type: Type) -> str:
-        return f"splat_{vector_type(type)}({f'-{text}' if type.dtype == 'bool' else text})"
+        return f"splat_{vector_type(type)}({prefix('-', text) if type.dtype == 'bool' else text})"
 
     def rows(self, node: ir.Expression) -> Mapping[type, c.Row]:
         """Return the table of texts that has a node."""
@@ -223,13 +242,13 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
             called = f"fma_{vector_type(node.type)}" if node.name in _FMA else f"{node.name}_x{node.type.lanes}"
             return f"{called}({', '.join(texts)})"
         if node.name == "dot4_u8s8":  # of vectors of four bytes, which the prelude's function takes as a word
-            texts = [texts[0], *(f"(int32_t)({one})" for one in texts[1:])]
+            texts = [texts[0], *(cast("int32_t", one) for one in texts[1:])]
         return super().intrinsic(node, texts)
 
     def ramp(self, node: ir.Ramp, texts: Sequence[str]) -> str:
         """Return numbers with a constant step."""
-        own, steps = vector_type(node.type), ", ".join(str(lane * node.stride) for lane in range(node.lanes))
-        return f"(splat_{own}({texts[0]}) + ({own}){{{steps}}})"
+        own, steps = vector_type(node.type), [str(lane * node.stride) for lane in range(node.lanes)]
+        return infix(f"splat_{own}({texts[0]})", "+", f"({own}){{{', '.join(steps)}}}")
 
     def pair(self, node: ir.Binary, texts: Sequence[str]) -> str:
         """Return a binary operation, or the mask that a comparison of indices is."""
@@ -245,15 +264,16 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         """Return what is computed for each lane by itself."""
         names = [self.atom(text, type) for text in texts]
         lanes = [write([f"{name}[{lane}]" for name in names]) for lane in range(type.lanes)]
-        return f"(({vector_type(result)}){{{', '.join(lanes)}}})"
+        return _braced(vector_type(result), lanes)
 
     def _unary(self, operator: str, text: str, type: Type) -> str:
         own = vector_type(type)
         match operator:
             case "not" | "bitnot":
-                return f"(~{text})"
+                return prefix("~", text)
             case "neg":
-                return f"(-{text})" if type.is_float else f"(({own})(-(u{own.removeprefix('u')}){text}))"
+                unsigned = f"u{own.removeprefix('u')}"
+                return prefix("-", text) if type.is_float else cast(own, prefix("-", cast(unsigned, text)))
             case _ if type.is_float:
                 return f"{operator}_{own}({text})"
         return self._by_lane([text], type, type, lambda one: f"{operator}_{type.dtype}({one[0]})")
@@ -264,16 +284,20 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         """Return a binary operation; ``is_number`` says that the left operand is a constant that is no NaN."""
         own, unsigned = vector_type(type), f"u{vector_type(type).removeprefix('u')}"
         if type.dtype == "bool":
-            return f"({_OF_BOOL[operator].format(left, right)})"
+            if operator == "eq":
+                return prefix("~", infix(left, "^", right))
+            sign = _OF_BOOL[operator]
+            left = prefix("~", left) if sign[0] == "~" else left
+            return infix(left, sign.strip("~"), prefix("~", right) if sign[-1] == "~" else right)
         if operator in ir.COMPARISONS:
-            compared = f"({left} {c.SIGNS[operator]} {right})"
+            compared = infix(left, c.SIGNS[operator], right)
             return compared if _bits(type.dtype) == 32 else f"__builtin_convertvector({compared}, int32x{type.lanes})"
         if type.is_float and operator in ("add", "sub", "mul", "div"):
-            return f"({left} {c.SIGNS[operator]} {right})"
+            return infix(left, c.SIGNS[operator], right)
         if operator in ("add", "sub", "mul"):
-            return f"(({own})(({unsigned}){left} {c.SIGNS[operator]} ({unsigned}){right}))"
+            return cast(own, infix(cast(unsigned, left), c.SIGNS[operator], cast(unsigned, right)))
         if operator in ("and", "or", "xor"):
-            return f"({left} {c.SIGNS[operator]} {right})"
+            return infix(left, c.SIGNS[operator], right)
         if operator in ("min", "max"):
             if is_number:
                 return f"{operator}_{own}({left}, {right})"
@@ -286,15 +310,15 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
             return _chosen(on, left, right, type)
         if operator in ("shl", "shr") and shift is not None and shift < _bits(type.dtype):
             if operator == "shl":
-                return f"(({own})(({unsigned}){left} << {shift}))"
-            return f"({left} >> {shift})"
+                return cast(own, infix(cast(unsigned, left), "<<", str(shift)))
+            return infix(left, ">>", str(shift))
         return self._by_lane([left, right], type, type, lambda two: c.binary_text(operator, two[0], two[1], type))
 
     def select(self, node: ir.Select, texts: Sequence[str]) -> str:
         """Return a choice in each lane."""
         (on, on_true, on_false), type = texts, node.type
         if node.condition.type.lanes == 1:
-            return f"({on} ? {on_true} : {on_false})"
+            return choice(on, on_true, on_false)
         bits = _bits(type.dtype)
         if bits != 32:
             on = f"__builtin_convertvector({on}, int{bits}x{type.lanes})"
@@ -307,7 +331,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         if source.dtype == to.dtype:
             return text
         if source.dtype == "bool":
-            return f"__builtin_convertvector({text} & 1, {own})"
+            return f"__builtin_convertvector({infix(text, '&', '1')}, {own})"
         if to.dtype == "bool":
             return self.binary("ne", text, f"({vector_type(source)}){{0}}", source)
         if source.is_float and not to.is_float:
@@ -327,7 +351,8 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
             inner = f"__builtin_convertvector({bounded}, {whole})"
             return f"__builtin_convertvector({inner}, {vector_type(to)})"
         over = self._named(whole, f"{number} >= splat_{own}(2147483648.0f)")
-        return f"((__builtin_convertvector({bounded}, {whole}) & ~{over}) | ({over} & INT32_MAX))"
+        inner = infix(f"__builtin_convertvector({bounded}, {whole})", "&", prefix("~", over))
+        return infix(inner, "|", infix(over, "&", "INT32_MAX"))
 
     def bitcast(self, node: ir.Bitcast, texts: Sequence[str]) -> str:
         """Return the same bits as another element."""
@@ -339,8 +364,8 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         if source.lanes == 1 and source.dtype in ("float32", "float64"):
             text = f"bits_of_{source.dtype}({text})"
         if to.lanes == 1 and to.dtype in ("float32", "float64"):
-            return f"{to.dtype}_of_bits((uint{_bits(to.dtype)}_t){text})"
-        return f"(({vector_type(to)}){text})"
+            return f"{to.dtype}_of_bits({cast(f'uint{_bits(to.dtype)}_t', text)})"
+        return cast(vector_type(to), text)
 
     def _shuffle(self, texts: Sequence[str], types: Sequence[Type], lanes: Sequence[int], type: Type) -> str:
         widths = {one.lanes for one in types}
@@ -349,15 +374,14 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
             second = first if len(texts) == 1 else texts[1]
             return f"__builtin_shufflevector({first}, {second}, {', '.join(map(str, lanes))})"
         names = [self.atom(text, one) for text, one in zip(texts, types, strict=True)]
-        sign = "-" if type.dtype == "bool" else ""
         every = [
-            f"{name}[{lane}]" if one.lanes > 1 else f"{sign}{name}"
+            f"{name}[{lane}]" if one.lanes > 1 else prefix("-", name) if type.dtype == "bool" else name
             for name, one in zip(names, types, strict=True)
             for lane in range(one.lanes)
         ]
         if len(lanes) > 1:
-            return f"(({vector_type(type)}){{{', '.join(every[lane] for lane in lanes)}}})"
-        return f"({every[lanes[0]]} != 0)" if type.dtype == "bool" else every[lanes[0]]
+            return _braced(vector_type(type), [every[lane] for lane in lanes])
+        return infix(every[lanes[0]], "!=", "0") if type.dtype == "bool" else every[lanes[0]]
 
     def _horizontal(self, operator: str, text: str, type: Type) -> str:
         """Halve the vector until one lane is left."""
@@ -367,7 +391,8 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
             if half == 1:
                 low, high = f"{name}[0]", f"{name}[1]"
                 if type.dtype == "bool":
-                    return f"({low} != 0 {'&&' if operator in ('and', 'min') else '||'} {high} != 0)"
+                    sign = "&&" if operator in ("and", "min") else "||"
+                    return infix(infix(low, "!=", "0"), sign, infix(high, "!=", "0"))
                 return c.binary_text(operator, low, high, type)
             low, high = (
                 f"__builtin_shufflevector({name}, {name}, {', '.join(str(first + lane) for lane in range(half))})"
@@ -399,7 +424,13 @@ _VECTORS: Mapping[type, c.Row] = {
 
 def _chosen(on: str, on_true: str, on_false: str, type: Type) -> str:
     signed = f"int{_bits(type.dtype)}x{type.lanes}"
-    return f"(({vector_type(type)})(({on} & ({signed}){on_true}) | (~{on} & ({signed}){on_false})))"
+    taken = infix(on, "&", cast(signed, on_true)), infix(prefix("~", on), "&", cast(signed, on_false))
+    return cast(vector_type(type), infix(taken[0], "|", taken[1]))
+
+
+def _braced(type: str, elements: Sequence[str]) -> str:
+    """Return a compound literal, in parentheses for the macros that would take its commas for theirs."""
+    return f"(({type}){{{', '.join(elements)}}})"
 
 
 def _is_number(node: ir.Expression) -> bool:

@@ -15,6 +15,7 @@ from graft.core.tensor_ir.visit import children, statement_expressions, walk_exp
 from graft.core.types import INT32, INTEGERS, SIGNED, Type
 from graft.errors import CompileError
 from graft.plugins.codegen.index_ranges import IndexRanges
+from graft.runtime.c_operators import UNARY, Operation, cast, choice, infix, prefix
 from graft.runtime.export.c_names import identifier
 
 TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "bool"} | {
@@ -143,7 +144,7 @@ class ExpressionWriter:
             case ir.Binary("mul", left, right):
                 return product_text(self.index(left), self.index(right))
             case ir.Binary("div" | "mod" as operator, left, ir.Constant(number)) if number > 0:
-                return f"({self.index(left)} {'/' if operator == 'div' else '%'} {int(number)})"
+                return infix(self.index(left), WHOLE[operator], str(int(number)))
         return self.value(expression)
 
     def place(self, buffer: ir.Buffer, indices: Sequence[ir.Expression]) -> str:
@@ -152,13 +153,17 @@ class ExpressionWriter:
 
     def element(self, buffer: ir.Buffer, indices: Sequence[str]) -> str:
         """Return the element at some indices."""
+        return f"{self.pointers[buffer]}[{self.offset_text(buffer, indices)}]"
+
+    def offset_text(self, buffer: ir.Buffer, indices: Sequence[str]) -> str:
+        """Return where in a buffer the element at some indices lies."""
         place = "0"
         for axis, index in enumerate(indices):
             if buffer.strides is not None:
                 place = sum_text(place, product_text(index, self.index(buffer.strides[axis])), "+")
             else:
                 place = sum_text(product_text(place, self.index(buffer.shape[axis])), index, "+") if axis else index
-        return f"{self.pointers[buffer]}[{place}]"
+        return place
 
     def value(self, expression: ir.Expression) -> str:
         """Return the C expression of a scalar; raise CompileError for what is not known here."""
@@ -218,13 +223,13 @@ class ExpressionWriter:
     def load(self, load: ir.Load, texts: Sequence[str]) -> str:
         """Return a load of one element."""
         place = self.place(load.buffer, load.indices)
-        return place if load.mask is None else f"({texts[0]} ? {place} : 0)"
+        return place if load.mask is None else choice(texts[0], place, _zero(load.type))
 
     def scalar_pair(self, node: ir.Binary, texts: Sequence[str]) -> str:
         """Return a binary operation of scalars; of indices, which do not overflow, by C's own operators."""
         operator, type = node.operator, node.left.type
         if operator in _OF_INDICES and self.has_range(node):
-            return f"({texts[0]} {WHOLE[operator]} {texts[1]})"
+            return infix(texts[0], WHOLE[operator], texts[1])
         return binary_text(operator, texts[0], texts[1], INT32 if self.is_narrow(node) else type)
 
     def bitcast(self, node: ir.Bitcast, texts: Sequence[str]) -> str:
@@ -235,9 +240,9 @@ class ExpressionWriter:
         if source in ("float32", "float64"):
             text = f"bits_of_{source}({text})"
         if target not in ("float32", "float64"):
-            return f"(({TYPES[target]}){text})"
+            return cast(TYPES[target], text)
         is_cast = source in INTEGERS and source not in ("uint32", "uint64")
-        return f"{target}_of_bits({f'(uint{target[-2:]}_t){text}' if is_cast else text})"
+        return f"{target}_of_bits({cast(f'uint{target[-2:]}_t', text) if is_cast else text})"
 
     def intrinsic(self, node: ir.Intrinsic, texts: Sequence[str]) -> str:
         """Return a call of a function of the prelude or of a library."""
@@ -280,7 +285,7 @@ def sum_text(left: str, right: str, sign: str) -> str:
         return str(int(left) + (int(right) if sign == "+" else -int(right)))
     if right == "0":
         return left
-    return right if left == "0" and sign == "+" else f"({left} {sign} {right})"
+    return right if left == "0" and sign == "+" else infix(left, sign, right)
 
 
 def product_text(left: str, right: str) -> str:
@@ -289,17 +294,17 @@ def product_text(left: str, right: str) -> str:
         return str(int(left) * int(right))
     if "0" in (left, right):
         return "0"
-    return right if left == "1" else left if right == "1" else f"({left} * {right})"
+    return right if left == "1" else left if right == "1" else infix(left, "*", right)
 
 
 def binary_text(operator: str, left: str, right: str, type: Type) -> str:
     """Return a binary operation of scalars."""
     if type.dtype == "bool" and operator in LOGIC:
-        return f"({left} {LOGIC[operator]} {right})"
+        return infix(left, LOGIC[operator], right)
     if operator in ir.COMPARISONS or (type.is_float and operator in ("add", "sub", "mul", "div")):
-        return f"({left} {SIGNS[operator]} {right})"
+        return infix(left, SIGNS[operator], right)
     if operator in ("and", "or", "xor"):
-        return f"(({TYPES[type.dtype]})({left} {SIGNS[operator]} {right}))"
+        return cast(TYPES[type.dtype], infix(left, SIGNS[operator], right))
     return f"{operator}_{type.dtype}({left}, {right})"
 
 
@@ -308,10 +313,10 @@ def cast_text(text: str, source: str, target: str) -> str:
     if source == target:
         return text
     if target == "bool":
-        return f"({text} != 0)"
+        return infix(text, "!=", "0")
     if Type(source).is_float and Type(target).is_integer:
         return f"{target}_of_{'float' if source == 'float32' else 'double'}({text})"
-    return f"(({TYPES[target]}){text})"
+    return cast(TYPES[target], text)
 
 
 def literal(value: int | float | bool, type: Type) -> str:
@@ -327,8 +332,13 @@ def literal(value: int | float | bool, type: Type) -> str:
         short = abs(exact) < 1e6 and exact * 64 == int(exact * 64) and (exact != 0 or math.copysign(1, exact) > 0)
         text = f"{exact!r}" if short else exact.hex()
         text += "f" if type.dtype == "float32" else ""
-        return f"({text})" if exact < 0 or text.startswith("-") else text
-    return f"(({TYPES[type.dtype]}){'NAN' if math.isnan(exact) else 'INFINITY' if exact > 0 else '-INFINITY'})"
+        return _signed(text)
+    return cast(TYPES[type.dtype], _signed("NAN" if math.isnan(exact) else "INFINITY" if exact > 0 else "-INFINITY"))
+
+
+def _zero(type: Type) -> str:
+    """Return 0 as what has the kind of the type, as MISRA C's rule 10.4 asks of what is chosen from."""
+    return "0u" if TYPES[type.dtype].startswith("uint") else literal(0, type)
 
 
 def integer_literal(number: int, dtype: str) -> str:
@@ -339,8 +349,12 @@ def integer_literal(number: int, dtype: str) -> str:
     if number == -(1 << (bits - 1)):
         return f"INT{bits}_MIN"
     if abs(number) < 1 << 31:
-        return str(number) if number >= 0 else f"({number})"
+        return _signed(str(number)) if dtype in SIGNED else f"{number}u"
     return f"INT64_C({number})" if dtype in SIGNED else f"UINT{bits}_C({number})"
+
+
+def _signed(text: str) -> str:
+    return Operation(text, "-", UNARY) if text.startswith("-") else text
 
 
 Row: TypeAlias = Callable[..., str]
@@ -356,10 +370,10 @@ SCALARS: Mapping[type, Row] = {
     **COMMON,
     ir.Constant: lambda _, node, __: literal(node.value, node.type),
     ir.Unary: lambda _, node, texts: (
-        f"(!{texts[0]})" if node.operator == "not" else f"{node.operator}_{node.type.dtype}({texts[0]})"
+        prefix("!", texts[0]) if node.operator == "not" else f"{node.operator}_{node.type.dtype}({texts[0]})"
     ),
     ir.Binary: lambda writer, node, texts: writer.scalar_pair(node, texts),
-    ir.Select: lambda _, __, texts: "({} ? {} : {})".format(*texts),
+    ir.Select: lambda _, __, texts: choice(*texts),
     ir.Cast: lambda writer, node, texts: cast_text(
         texts[0], node.value.type.dtype, "int32" if writer.is_narrow(node) else node.dtype
     ),

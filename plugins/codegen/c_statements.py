@@ -9,6 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 from graft.core.tensor_ir import ir
 from graft.plugins.codegen.c_expressions import ExpressionWriter
 from graft.plugins.codegen.index_ranges import IndexRanges
+from graft.runtime.c_operators import infix
 
 _Form = TypeVar("_Form")
 
@@ -100,7 +101,8 @@ class StatementWriter(ExpressionWriter, Generic[_Form]):
         name = self.bind(loop.variable)
         if fixed and 1 < int(extent) <= self.unrolled:
             self.line(self.unroll.format(extent))
-        self.block(f"for ({self.type_of(loop.variable)} {name} = 0; {name} < {extent}; ++{name}) {{", loop.body)
+        head = f"for ({self.type_of(loop.variable)} {name} = 0; {infix(name, '<', extent)}; ++{name}) {{"
+        self.block(head, loop.body)
         self.line("}")
 
     def branch(self, branch: ir.If) -> None:

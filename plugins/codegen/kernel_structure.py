@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import astuple
 from typing import assert_never
 
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.strategies.contractions.narrow_weights import narrow_of
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.visit import structural_key, unknown
 
@@ -13,6 +15,7 @@ from graft.core.tensor_ir.visit import structural_key, unknown
 def structure_of(kernel: Kernel) -> str:
     """Return a text that is the same for kernels that differ only in names and in the contents of constants.
 
+    Of contents only the bits count that narrow weights are stored in.
     Expressions are shared graphs, so each is written once and referred to by number. The text does not depend on the
     process: it is a key for what is kept on disk, too.
     """
@@ -22,6 +25,9 @@ def structure_of(kernel: Kernel) -> str:
     outputs = tuple(writer.buffer(buffer) for buffer in kernel.outputs)
     operator = kernel.node.op_type if kernel.node is not None else ""
     writer.number(("kernel", kernel.anchor.name, kernel.anchor_stage, operator, inputs, outputs, stages))
+    narrow = narrow_of(kernel)
+    if narrow is not None:
+        writer.number(("code", *astuple(narrow.code)))
     return repr(list(writer.numbers))
 
 

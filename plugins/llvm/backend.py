@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from graft.plugins.tensor_ir_backend import TensorIrBackend
 from graft.runtime.procedure import Module
@@ -22,6 +22,10 @@ class LlvmBackend(TensorIrBackend):
     name: ClassVar[str] = "llvm"
     priority: ClassVar[int] = 10
     fallback: ClassVar[bool] = True
+    recipes: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {"name": "llvm-int8", "base": "int8-channel"},
+        {"name": "llvm-int4-weights", "base": "int4-weights"},
+    )
 
     def available(self) -> str | None:
         """Return None if llvmlite can be imported."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from graft.errors import PluginError
 from graft.plugins.backend import API_LEVEL, Backend, ConstantOwnership, ShapeSupport
@@ -29,6 +30,7 @@ class BackendDeclaration:
     fuses: bool
     packed: bool
     loses_nan: frozenset[str]
+    recipes: tuple[Mapping[str, Any], ...]
     api_level: int
     constants: ConstantOwnership
     shapes: ShapeSupport
@@ -63,9 +65,9 @@ def declaration_of(backend: Backend, who: str, plugin: str = "", distribution: s
     constants = _one_of(OWNERSHIPS, backend.constants, "constants", who, plugin)
     shapes = _one_of(SHAPES, backend.shapes, "shapes", who, plugin)
     return BackendDeclaration(
-        name, priority, by_default, fallback, fuses, packed, _operators(backend, who, plugin), level, constants, shapes,
-        _device(backend, who, plugin), _install(backend, who, plugin), _rules(backend, who, plugin),
-        backend.option_rows(),
+        name, priority, by_default, fallback, fuses, packed, _operators(backend, who, plugin),
+        _recipes(backend, who, plugin), level, constants, shapes, _device(backend, who, plugin),
+        _install(backend, who, plugin), _rules(backend, who, plugin), backend.option_rows(),
     )  # fmt: skip
 
 
@@ -106,6 +108,18 @@ def _operators(backend: Backend, who: str, plugin: str) -> frozenset[str]:
             plugin=plugin,
         )
     return value
+
+
+def _recipes(backend: Backend, who: str, plugin: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the recipes; what stands in them is checked where a model is quantised by one."""
+    value: object = backend.recipes
+    if type(value) is tuple and all(type(one) is dict and type(one.get("name")) is str for one in value):
+        return value
+    raise PluginError(
+        f"{who} has recipes = {shown(value)}; set it to a tuple of mappings, each with a name, as in "
+        'recipes = ({"name": "npu-int8", "base": "int8-channel"},)',
+        plugin=plugin,
+    )
 
 
 def _device(backend: Backend, who: str, plugin: str) -> str:

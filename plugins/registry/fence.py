@@ -129,6 +129,7 @@ class FencedBackend(KnownOptions, Backend):
             fuses=declaration.fuses,
             packed=declaration.packed,
             loses_nan=declaration.loses_nan,
+            recipes=declaration.recipes,
             api_level=declaration.api_level,
             constants=declaration.constants,
             shapes=declaration.shapes,

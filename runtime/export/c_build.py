@@ -1,4 +1,4 @@
-"""What builds a C project: a Makefile and a CMakeLists.txt."""
+"""What builds a C project: a Makefile and a CMakeLists.txt, and the files that Arduino and Zephyr ask for."""
 
 from __future__ import annotations
 
@@ -149,3 +149,63 @@ add_executable({name}_test main.c {name}_check.c)
 target_link_libraries({name}_test PRIVATE {target})
 add_test(NAME {name} COMMAND {name}_test)
 """
+
+
+def arduino_files(name: str) -> dict[str, str]:
+    """Return the files that make a library of Arduino of a folder whose sources are in ``src``."""
+    return {
+        "library.properties": f"""name={name}
+version=1.0.0
+author=Graft
+maintainer=Graft
+sentence=The model {name}, as C.
+paragraph=Written by Graft: one function, no heap, no runtime.
+category=Data Processing
+architectures=*
+includes={name}.h
+""",
+        f"examples/{name}_check/{name}_check.ino": f"""/* Runs {name} on a recorded input and says how it went. */
+#include <{name}.h>
+#include <{name}_check.h>
+
+void setup() {{
+  Serial.begin(115200);
+  const long wrong = {name}_check();
+  Serial.println(wrong == 0 ? "as recorded" : wrong < 0 ? "an error" : "other outputs than recorded");
+}}
+
+void loop() {{}}
+""",
+    }
+
+
+def zephyr_files(name: str, sources: Sequence[str], flags: Sequence[str] = ()) -> dict[str, str]:
+    """Return the files that make a module of Zephyr of a folder with these sources, for ``ZEPHYR_EXTRA_MODULES``."""
+    option, given = name.upper(), "".join(f"\n  ../{source}" for source in sources)
+    return {
+        "zephyr/module.yml": f"""name: {name}
+build:
+  cmake: zephyr
+  kconfig: zephyr/Kconfig
+""",
+        "zephyr/Kconfig": f"""config {option}
+\tbool "The model {name}"
+\thelp
+\t  {name}.h, written by Graft: one function, no heap, no runtime.
+
+config {option}_NO_ARENA
+\tbool "Leave out {name}_run and its arena"
+\tdepends on {option}
+\thelp
+\t  The application gives {name}_run_in an arena of its own.
+""",
+        "zephyr/CMakeLists.txt": f"""if(CONFIG_{option})
+  zephyr_include_directories(..)
+  zephyr_library_named({name})
+  zephyr_library_sources({given}
+  )
+  zephyr_library_compile_options(-std=c11 {" ".join([*FLAGS, *flags])})
+  zephyr_library_compile_definitions_ifdef(CONFIG_{option}_NO_ARENA {option}_NO_ARENA)
+endif()
+""",
+    }

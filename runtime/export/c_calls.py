@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 
+from graft.runtime.c_operators import cast, infix, prefix, product
 from graft.runtime.export.c_control import control_lines
 from graft.runtime.export.c_names import c_type, comment_text
 from graft.runtime.export.c_scope import CScope
 from graft.runtime.extents import Agreement, Symbol, symbols_of
 from graft.runtime.procedure import Call
 
-_AGREEMENTS: Mapping[Agreement, tuple[str, ...]] = {
-    "equal": ("{left} == {right}",),
-    "broadcast": ("{left} == {right}", "{left} == 1", "{right} == 1"),
-    "expand": ("{left} == {right}", "{left} == 1"),
-    "at most": ("{left} <= {right}",),
+_AGREEMENTS: Mapping[Agreement, tuple[tuple[str, str, str], ...]] = {
+    "equal": (("left", "==", "right"),),
+    "broadcast": (("left", "==", "right"), ("left", "==", "one"), ("right", "==", "one")),
+    "expand": (("left", "==", "right"), ("left", "==", "one")),
+    "at most": (("left", "<=", "right"),),
 }
 
 
@@ -45,17 +47,21 @@ def _checks(scope: CScope) -> Iterator[str]:
     for symbol in scope.procedure.symbols:
         own = scope.symbols[symbol.name]
         if symbol not in late:
-            high = "" if symbol.high is None else f" || {own} > {symbol.high}"
-            yield f"if ({own} < {symbol.low}{high}) return {error};"
+            yield f"if ({_outside(own, symbol.low, symbol.high)}) return {error};"
     for bound in scope.procedure.bounds:
-        text = scope.text(bound.extent)
-        high = "" if bound.high is None else f" || {text} > {bound.high}"
-        yield f"if ({text} < {bound.low}{high}) return {error};"
+        yield f"if ({_outside(scope.text(bound.extent), bound.low, bound.high)}) return {error};"
     for equation in scope.procedure.equations:
         if not {symbol for side in (equation.left, equation.right) for symbol in symbols_of(side)} & names:
-            left, right = scope.text(equation.left), scope.text(equation.right)
-            agrees = " || ".join(test.format(left=left, right=right) for test in _AGREEMENTS[equation.kind])
-            yield f"if (!({agrees})) return {error}; /* {comment_text('...'.join(equation.says))} */"
+            texts = {"left": scope.text(equation.left), "right": scope.text(equation.right), "one": "1"}
+            tests = [infix(texts[one], sign, texts[other]) for one, sign, other in _AGREEMENTS[equation.kind]]
+            agrees = reduce(lambda one, other: infix(one, "||", other), tests)
+            yield f"if ({prefix('!', agrees)}) return {error}; /* {comment_text('...'.join(equation.says))} */"
+
+
+def _outside(value: str, low: int, high: int | None) -> str:
+    """Return whether a value is outside of a range."""
+    below = infix(value, "<", str(low))
+    return below if high is None else infix(below, "||", infix(value, ">", str(high)))
 
 
 def _extents(scope: CScope, index: int) -> Iterator[str]:
@@ -63,7 +69,7 @@ def _extents(scope: CScope, index: int) -> Iterator[str]:
     tensor = scope.procedure.tensors[index]
     if tensor.storage == "extents":
         kind = c_type(tensor.dtype, f"'{tensor.name}'")
-        values = ", ".join(f"({kind}){scope.text(one)}" for one in tensor.values) or "0"
+        values = ", ".join(cast(kind, scope.text(one)) for one in tensor.values) or "0"
         yield f"const {kind} graft_extents{index}[] = {{{values}}};"
 
 
@@ -72,7 +78,7 @@ def _handed_on(scope: CScope) -> Iterator[str]:
     for number, index in enumerate(scope.procedure.outputs):
         if scope.procedure.tensors[index].storage != "output" or scope.parameters[index] != f"out{number}":
             yield from _extents(scope, index)
-            yield f"memmove(out{number}, {scope.values(index)}, (size_t)({scope.bytes(index)}));"
+            yield f"(void)memmove(out{number}, {scope.values(index)}, {scope.size(index)});"
 
 
 def _call_lines(scope: CScope, call: Call) -> Iterator[str]:
@@ -92,7 +98,7 @@ def _call_lines(scope: CScope, call: Call) -> Iterator[str]:
             yield "if (status != GRAFT_OK) return status;"
         case "copy":
             source, target = call.inputs[0], call.outputs[0]
-            yield f"memmove({scope.values(target)}, {scope.values(source)}, (size_t)({scope.bytes(source)}));"
+            yield f"(void)memmove({scope.values(target)}, {scope.values(source)}, {scope.size(source)});"
         case "append":
             yield from _append_lines(scope, call)
         case _:
@@ -102,12 +108,12 @@ def _call_lines(scope: CScope, call: Call) -> Iterator[str]:
 def _append_lines(scope: CScope, call: Call) -> Iterator[str]:
     """Blocks of rows of both inputs, one behind the other."""
     old, new = call.inputs
-    blocks = " * ".join(map(scope.text, scope.shape(old)[: call.axis])) or "1"
+    blocks = infix("graft_block", "<", product(map(scope.text, scope.shape(old)[: call.axis])))
     sizes = f"{scope.bytes(old, call.axis)}, {scope.bytes(new, call.axis)}"
-    yield f"for (int64_t graft_block = 0, graft_sizes[] = {{{sizes}}}; graft_block < {blocks}; ++graft_block) {{"
-    target = scope.values(call.outputs[0])
-    yield f"  char *graft_row = (char *)({target}) + graft_block * (graft_sizes[0] + graft_sizes[1]);"
+    yield f"for (int64_t graft_block = 0, graft_sizes[] = {{{sizes}}}; {blocks}; ++graft_block) {{"
+    target = cast("char *", scope.values(call.outputs[0]))
+    yield f"  char *graft_row = {target} + graft_block * (graft_sizes[0] + graft_sizes[1]);"
     for number, index in enumerate(call.inputs):
-        own = f"(const char *)({scope.values(index)}) + graft_block * graft_sizes[{number}]"
-        yield f"  memcpy(graft_row{' + graft_sizes[0]' if number else ''}, {own}, (size_t)graft_sizes[{number}]);"
+        own = f"{cast('const char *', scope.values(index))} + graft_block * graft_sizes[{number}]"
+        yield f"  (void)memcpy(graft_row{' + graft_sizes[0]' if number else ''}, {own}, (size_t)graft_sizes[{number}]);"
     yield "}"

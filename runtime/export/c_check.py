@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graft.runtime.export.c_arrays import recorded_text
-from graft.runtime.export.c_lines import tidy
+from graft.runtime.export.c_lines import wrapped
 from graft.runtime.export.c_names import c_type
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.extents import Symbol
@@ -92,7 +92,7 @@ def check_text(program: CProgram, recorded: Recorded) -> str:
             f"    if ({differs}) ++count;\n"
             "  }"
         )
-    return tidy(f"""/* Runs {name} on a recorded input. */
+    return wrapped(f"""/* Runs {name} on a recorded input. */
 #include "{name}_check.h"
 
 #include <math.h>

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graft.errors import ArtifactError
+from graft.runtime.c_operators import cast, displaced, infix, prefix, product
 from graft.runtime.export.c_layout import CallRoom, axis_of, state_count
 from graft.runtime.export.c_scope import CScope
 from graft.runtime.extents import Extent
@@ -37,17 +38,17 @@ def _body_lines(
     symbols = [
         scope.text(shapes[body.procedure.inputs.index(symbol.tensor)][symbol.axis]) for symbol in body.procedure.symbols
     ]
-    arguments = ", ".join(["context", f"arena + {room.bodies}", *symbols, *inputs, *outputs])
+    arguments = ", ".join(["context", displaced("arena", room.bodies), *symbols, *inputs, *outputs])
     yield f"status = {body.function}({arguments});"
     yield "if (status != GRAFT_OK) return status;"
 
 
 def _if_lines(scope: CScope, call: Call, room: CallRoom) -> Iterator[str]:
     outputs = [
-        scope.values(index) if index >= 0 else f"arena + {room.temporaries['result', number]}"
+        scope.values(index) if index >= 0 else displaced("arena", room.temporaries["result", number])
         for number, index in enumerate(call.outputs)
     ]
-    yield f"if (*(const bool *)({scope.values(call.inputs[0])})) {{"
+    yield f"if ({_read('bool', scope.values(call.inputs[0]))}) {{"
     for number, (body, arguments) in enumerate(zip(call.bodies, call.arguments, strict=True)):
         yield from ["} else {"] if number else []
         values, shapes = [*map(scope.values, arguments)], [*map(scope.shape, arguments)]
@@ -98,20 +99,20 @@ class _Iteration:
             trips = self._length(0)
             for number in range(1, len(self.slices)):
                 if self._length(number) != trips:
-                    yield f"if ({self._length(number)} != {trips}) return {self._error('INPUT')};"
+                    yield f"if ({infix(self._length(number), '!=', trips)}) return {self._error('INPUT')};"
         elif call.inputs[0] >= 0:
-            trips = f"*(const int64_t *)({scope.values(call.inputs[0])})"
+            trips = _read("int64_t", scope.values(call.inputs[0]))
         if self.is_loop and call.inputs[1] >= 0:
-            go = f"*(const bool *)({scope.values(call.inputs[1])})"
+            go = _read("bool", scope.values(call.inputs[1]))
         yield f"const int64_t graft_trips = {trips};"
         yield "int64_t graft_round = 0;"
         yield f"bool graft_go = {go};"
         for number in range(self.states):
             index = call.inputs[self.first_input + number]
             output = call.outputs[number]
-            other = scope.values(output) if output >= 0 else f"arena + {self.room.temporaries['other', number]}"
+            other = scope.values(output) if output >= 0 else self._temporary("other", number)
             yield f"const void *graft_state{number} = {scope.values(index)};"
-            yield f"void *graft_to{number} = arena + {self.room.temporaries['state', number]};"
+            yield f"void *graft_to{number} = {self._temporary('state', number)};"
             yield f"void *graft_other{number} = {other};"
         for number, index in enumerate(self.stacks):
             if index >= 0:
@@ -155,8 +156,8 @@ class _Iteration:
         for number in range(self.states):
             index = self.call.outputs[number]
             if index >= 0:
-                size = self.scope.bytes(self.call.inputs[self.first_input + number])
-                yield f"memmove({self.scope.values(index)}, graft_state{number}, (size_t)({size}));"
+                size = self.scope.size(self.call.inputs[self.first_input + number])
+                yield f"(void)memmove({self.scope.values(index)}, graft_state{number}, {size});"
         for number, index in enumerate(self.stacks):
             if index >= 0 and not self._is_counted(index):
                 yield f"if (graft_round != graft_room{number}) return {self._error('RUN')};"
@@ -165,6 +166,9 @@ class _Iteration:
 
     def _error(self, kind: str) -> str:
         return f"{self.scope.program.name.upper()}_ERROR_{kind}"
+
+    def _temporary(self, role: str, number: int) -> str:
+        return displaced("arena", self.room.temporaries[role, number])
 
     def _axis(self, number: int) -> int:
         return axis_of(self.call, "output", number, self.scope.procedure)
@@ -185,14 +189,15 @@ class _Iteration:
 
     def _position(self, role: str, number: int, length: str) -> str:
         is_backward = not self.is_loop and self.call.attributes[f"{role}_directions"][number]
-        return f"({length} - 1 - graft_round)" if is_backward else "graft_round"
+        return infix(infix(length, "-", "1"), "-", "graft_round") if is_backward else "graft_round"
 
     def _slice(self, number: int) -> str:
         if ("slice", number) in self.room.temporaries:
-            return f"arena + {self.room.temporaries['slice', number]}"
+            return self._temporary("slice", number)
         index = self.slices[number]
         place = self._position("input", number, self._length(number))
-        return f"(const char *)({self.scope.values(index)}) + {place} * ({self.scope.bytes(index, 1)})"
+        first = cast("const char *", self.scope.values(index))
+        return infix(first, "+", infix(place, "*", self.scope.bytes(index, 1)))
 
     def _take(self, number: int) -> Iterator[str]:
         """Yield copies of the rows of a slice that is not contiguous where it lies."""
@@ -200,37 +205,43 @@ class _Iteration:
             return
         index, axis = self.slices[number], axis_of(self.call, "input", number, self.scope.procedure)
         place = self._position("input", number, self._length(number))
-        source = f"(const char *)({self.scope.values(index)})"
-        yield from self._rows(index, axis, place, f"arena + {self.room.temporaries['slice', number]}", source, True)
+        source = cast("const char *", self.scope.values(index))
+        yield from self._rows(index, axis, place, self._temporary("slice", number), source, True)
 
     # ---- Slices of outputs --------------------------------------------------------------------------------------
 
     def _slot(self, number: int, index: int) -> str:
         if ("stack", number) in self.room.temporaries:
-            return f"arena + {self.room.temporaries['stack', number]}"
+            return self._temporary("stack", number)
         place = self._position("output", number, f"graft_room{number}")
-        return f"(char *)({self.scope.values(index)}) + {place} * ({self.scope.bytes(index, 1)})"
+        return infix(cast("char *", self.scope.values(index)), "+", infix(place, "*", self.scope.bytes(index, 1)))
 
     def _store(self, number: int, index: int) -> Iterator[str]:
         if index < 0 or ("stack", number) not in self.room.temporaries:
             return
         place = self._position("output", number, f"graft_room{number}")
-        target = f"(char *)({self.scope.values(index)})"
-        slot = f"arena + {self.room.temporaries['stack', number]}"
+        target = cast("char *", self.scope.values(index))
+        slot = self._temporary("stack", number)
         yield from self._rows(index, self._axis(number), place, slot, target, False)
 
     def _rows(self, index: int, axis: int, place: str, slice_: str, whole: str, takes: bool) -> Iterator[str]:
         """Yield the loop that copies the rows of a slice out of a whole, or into it."""
         scope = self.scope
-        rows = " * ".join(map(scope.text, scope.shape(index)[:axis])) or "1"
+        rows = infix("graft_row", "<", product(map(scope.text, scope.shape(index)[:axis])))
         length = scope.text(scope.shape(index)[axis])
         size = scope.bytes(index, axis + 1)
-        yield f"for (int64_t graft_row = 0, graft_size = {size}; graft_row < {rows}; ++graft_row) {{"
-        inner = f"{whole} + (graft_row * {length} + {place}) * graft_size"
-        own = f"{slice_} + graft_row * graft_size"
+        yield f"for (int64_t graft_row = 0, graft_bytes = {size}; {rows}; ++graft_row) {{"
+        first = infix(infix("graft_row", "*", length), "+", place)
+        inner = infix(whole, "+", infix(first, "*", "graft_bytes"))
+        own = infix(slice_, "+", infix("graft_row", "*", "graft_bytes"))
         target, source = (own, inner) if takes else (inner, own)
-        yield f"  memcpy({target}, {source}, (size_t)graft_size);"
+        yield f"  (void)memcpy({target}, {source}, (size_t)graft_bytes);"
         yield "}"
+
+
+def _read(kind: str, place: str) -> str:
+    """Return the scalar at a place."""
+    return prefix("*", cast(f"const {kind} *", place))
 
 
 def _inner(lines: Iterator[str]) -> Iterator[str]:

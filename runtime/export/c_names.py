@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar, assert_never
 
 from graft.errors import ArtifactError
+from graft.runtime.c_operators import infix
 from graft.runtime.extents import Extent, Operation, Symbol
 
 _Key = TypeVar("_Key")
@@ -89,14 +90,9 @@ def extent_text(extent: Extent, symbols: Mapping[str, str]) -> str:
             pair = extent_text(left, symbols), extent_text(right, symbols)
             if operator in _FUNCTIONS:
                 return f"{_FUNCTIONS[operator]}({pair[0]}, {pair[1]})"
-            return f"({pair[0]} {_SIGNS[operator]} {pair[1]})"
+            return infix(pair[0], _SIGNS[operator], pair[1])
         case _:
             assert_never(extent)
-
-
-def count_text(shape: Iterable[Extent], symbols: Mapping[str, str]) -> str:
-    """Return the C expression of the number of elements of a shape."""
-    return " * ".join(extent_text(extent, symbols) for extent in shape) or "1"
 
 
 def comment_text(text: str) -> str:

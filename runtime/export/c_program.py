@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from graft.errors import ArtifactError
+from graft.runtime.c_operators import displaced
 from graft.runtime.c_source import VARIES, CFunction
 from graft.runtime.export.c_layout import Layout, state_count
 from graft.runtime.export.c_names import distinct, identifier, identifiers
@@ -181,7 +182,7 @@ class CProgram:
             return {key: f"{self.name}_{stem}" for key, stem in stems.items()}
         places, end = dict[str, str](), 0
         for key in used:
-            places[key] = f"{self.name}_weights + {end}"
+            places[key] = displaced(f"{self.name}_weights", end)
             end += -(-self.description.constants[key].nbytes // ALIGNMENT) * ALIGNMENT
         return places
 

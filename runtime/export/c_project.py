@@ -2,7 +2,8 @@
 
 It needs a C11 compiler and, of Graft, nothing: no runtime, no heap, no files, and threads only where they are wanted.
 With profile ``bare-metal`` the weights are C arrays (they go where ``const`` goes: into flash) and the main program
-prints nothing; else larger weights are a file that the assembler brings in.
+prints nothing; else larger weights are a file that the assembler brings in. Profiles ``arduino`` and ``zephyr`` are the
+same as a folder that these build systems take.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from graft.errors import ArtifactError
 from graft.runtime.arena import fullest_moment
 from graft.runtime.c_source import PRELUDE, prelude
 from graft.runtime.export.c_arrays import blob_text, weights_blob, weights_text
-from graft.runtime.export.c_build import FLAGS, cmake_text, compiler_for, makefile_text, target_flags
+from graft.runtime.export.c_build import (
+    FLAGS,
+    arduino_files,
+    cmake_text,
+    compiler_for,
+    makefile_text,
+    target_flags,
+    zephyr_files,
+)
 from graft.runtime.export.c_built import Built, built
 from graft.runtime.export.c_check import Recorded, check_header, check_text, main_text
 from graft.runtime.export.c_program import CProgram
@@ -28,8 +37,8 @@ from graft.runtime.export.folder import Parts, write_folder
 from graft.runtime.export.names import model_name
 from graft.runtime.procedure import ALIGNMENT, ProgramDescription
 
-Profile = Literal["hosted", "bare-metal"]
-PROFILES: tuple[Profile, ...] = ("hosted", "bare-metal")
+Profile = Literal["hosted", "bare-metal", "arduino", "zephyr"]
+PROFILES: tuple[Profile, ...] = ("hosted", "bare-metal", "arduino", "zephyr")
 BLOB_BYTES = 1 << 20
 """From so many bytes of weights on they are a file of their own: C arrays take compilers a second per megabyte."""
 SHOWN_TENSORS = 3
@@ -73,7 +82,9 @@ def export_c_project(
     there is then as it was.
     """
     if threads > 1 and profile != "hosted":
-        raise ArtifactError(f"a project for bare metal has no threads, and {threads} are wanted; leave them out")
+        raise ArtifactError(
+            f"a project of profile '{profile}' has no threads, and {threads} are wanted; leave them out"
+        )
     program = CProgram(model_name(name, path), description, threads=threads)
     weights = sum(description.constants[key].nbytes for key in program.constants)
     if profile == "hosted" and weights >= BLOB_BYTES:
@@ -139,6 +150,11 @@ def _files(
         files[stored] = blob_text(name) if program.blob else weights_text(program)
     if program.blob:
         files[f"{name}_weights.bin"] = weights_blob(program)
+    if profile == "zephyr":
+        return files | zephyr_files(name, sources, flags)
+    if profile == "arduino":  # whose builder compiles all of src, in whose sketches there is a main
+        kept = {f"src/{file}": text for file, text in files.items() if file.endswith((".c", ".h")) and file != "main.c"}
+        return kept | arduino_files(name)
     return files
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
+from graft.runtime.c_operators import cast, displaced, prefix, product
 from graft.runtime.dtypes import element_type
-from graft.runtime.export.c_names import c_type, count_text, distinct, extent_text, identifier
+from graft.runtime.export.c_names import c_type, distinct, extent_text, identifier
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.extents import Extent
 from graft.runtime.procedure import Procedure
@@ -41,7 +43,7 @@ class CScope:
         if not self.is_entry:
             return {symbol.name: f"s{number}" for number, symbol in enumerate(self.procedure.symbols)}
         late = {symbol.name for symbol in self.program.late_symbols(self.procedure)}
-        return {name: f"(*{own})" if name in late else own for name, own in self.program.symbols.items()}
+        return {name: prefix("*", own) if name in late else own for name, own in self.program.symbols.items()}
 
     @cached_property
     def parameters(self) -> Mapping[int, str]:
@@ -78,7 +80,7 @@ class CScope:
         tensor = self.procedure.tensors[index]
         const = "" if self._storage(index) in ("arena", "output") else "const "
         kind = c_type(tensor.dtype, f"'{tensor.name}'")
-        return f"{const}{kind} *const {self.pointers[index]} = ({const}void *)({self.values(index)});"
+        return f"{const}{kind} *const {self.pointers[index]} = {cast(f'{const}void *', self.values(index))};"
 
     def signature(self) -> str:
         """Return the parameters of a body's function."""
@@ -95,13 +97,13 @@ class CScope:
             case "constant":
                 return self.program.constants[tensor.constant]
             case "arena":
-                return f"arena + {tensor.offset}" if tensor.offset else "arena"
+                return displaced("arena", tensor.offset)
             case "extents":
                 return f"graft_extents{index}"
             case "view":
-                root = self.values(tensor.of)
-                kind = {"arena": "", "output": "(char *)"}.get(self._storage(tensor.of), "(const char *)")
-                return f"{kind}{root} + {tensor.offset}" if tensor.offset else f"{kind}{root}"
+                root, storage = self.values(tensor.of), self._storage(tensor.of)
+                root = root if storage == "arena" else cast("char *" if storage == "output" else "const char *", root)
+                return displaced(root, tensor.offset)
             case _:
                 raise AssertionError(tensor)
 
@@ -115,8 +117,16 @@ class CScope:
 
     def bytes(self, index: int, first: int = 0) -> str:
         """Return the C expression of a tensor's bytes, of its axes from ``first`` on."""
+        shape = self.shape(index)[first:]
         size = element_type(self.procedure.tensors[index].dtype).bytes
-        return f"{count_text(self.shape(index)[first:], self.symbols)} * {size}"
+        size *= prod(extent for extent in shape if isinstance(extent, int))
+        factors = [self.text(extent) for extent in shape if not isinstance(extent, int)]
+        return product([*factors, *([str(size)] if size != 1 or not factors else [])])
+
+    def size(self, index: int) -> str:
+        """Return the C expression of a tensor's bytes, as functions of the library take it."""
+        text = self.bytes(index)
+        return text if text.isdigit() else f"graft_size({text})"
 
     def shape_array(self, index: int) -> str:
         """Return the C expression of a tensor's shape, NULL for an input that is absent."""

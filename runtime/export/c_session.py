@@ -6,7 +6,7 @@ from pathlib import Path
 
 from graft.errors import ArtifactError
 from graft.runtime.dtypes import element_type
-from graft.runtime.export.c_lines import tidy
+from graft.runtime.export.c_lines import wrapped
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.folder import Parts
 from graft.runtime.procedure import TensorSpec, contiguous_bytes
@@ -35,7 +35,7 @@ def _model_text(program: CProgram) -> str:
     places = [*entry.inputs, *entry.outputs]
     arguments = ", ".join(f"(void *){rooms[index]}" for index in program.parameters)
     calls = sum(call.kind == "call" for call in entry.calls)
-    return tidy(f"""/* {name}, as a session sees it. */
+    return wrapped(f"""/* {name}, as a session sees it. */
 #include "{name}.h"
 
 enum {{ GRAFT_INPUTS = {len(entry.inputs)}, GRAFT_OUTPUTS = {len(entry.outputs)}, GRAFT_CALLS = {calls} }};

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
+from graft.runtime.c_operators import displaced
 from graft.runtime.export.c_build import target_check
 from graft.runtime.export.c_built import Built
 from graft.runtime.export.c_calls import procedure_lines
-from graft.runtime.export.c_lines import tidy, wrapped
+from graft.runtime.export.c_lines import wrapped
 from graft.runtime.export.c_names import c_type, comment_text, extent_text
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.c_scope import CScope
@@ -78,7 +79,10 @@ extern "C" {{
 #define {big}_ARENA_BYTES {program.arena_bytes} /* memory that is written: intermediate tensors and scratch */
 #define {big}_WEIGHT_BYTES {weights} /* read-only */{threads if program.threads > 1 else ""}
 {bound}{chr(10).join(line for symbol in entry.symbols for line in _range_lines(program, symbol))}
-enum {{ {big}_OK = 0, {big}_ERROR_MEMORY = 1, {big}_ERROR_INPUT = 4, {big}_ERROR_RUN = 5 }};
+#define {big}_OK 0
+#define {big}_ERROR_MEMORY 1
+#define {big}_ERROR_INPUT 4
+#define {big}_ERROR_RUN 5
 
 /* Runs the model in an arena of its own: one call at a time. Returns {big}_OK or an error; {big}_ERROR_INPUT is a
  * dimension out of its range. Compile with -D{big}_NO_ARENA to leave function and arena out. */
@@ -121,8 +125,12 @@ def program_text(program: CProgram, included: Sequence[str] = ()) -> str:
     headers = "\n".join(f'#include "{one}"' for one in (f"{name}_kernels.h", *included))
     bodies = "\n".join(_body_text(CScope(program, number)) for number in program.layout.reached if number)
     statements = _statements(CScope(program, 0))
-    scratch = f"arena + {program.scratch_offset}, {program.scratch_bytes}" if program.scratch_bytes else "arena, 0"
-    return tidy(f"""/* {name}: the calls of the model in order, over one arena. */
+    scratch = (
+        f"{displaced('arena', program.scratch_offset)}, {program.scratch_bytes}"
+        if program.scratch_bytes
+        else "arena, 0"
+    )
+    return wrapped(f"""/* {name}: the calls of the model in order, over one arena. */
 #include "{name}.h"
 
 #include <string.h>

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from graft.runtime.isolation.options import Isolation
     from graft.runtime.procedure import Module
     from graft.runtime.program import Program
+    from graft.training.gradients import grad
+    from graft.training.losses import loss
 
 __version__: str
 """The version of the distribution, which is that of its tag; "0" where it is not installed."""
@@ -66,8 +68,10 @@ __all__ = [
     "compile",
     "explain",
     "export_wasm",
+    "grad",
     "hookimpl",
     "load",
+    "loss",
     "option",
     "plan",
     "quantize",
@@ -101,8 +105,10 @@ _HOMES = {
     "compile": "graft.compiler.api",
     "explain": "graft.compiler.explaining",
     "export_wasm": "graft.compiler.exporting",
+    "grad": "graft.training.gradients",
     "hookimpl": "graft.plugins.hooks",
     "load": "graft.core.importer.load",
+    "loss": "graft.training.losses",
     "option": "graft.plugins.options.declared",
     "plan": "graft.compiler.api",
     "quantize": "graft.quantization.api",
@@ -117,7 +123,7 @@ _REGISTRIES = {
 """What plugins add to, by the name that needs it."""
 _FOLDERS = frozenset({
     "compiler", "core", "datatypes", "measure", "partition", "patterns", "plugins", "quantization", "report", "runtime",
-    "testkit", "torch",
+    "testkit", "torch", "training",
 })  # fmt: skip
 
 

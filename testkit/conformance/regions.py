@@ -1,4 +1,7 @@
-"""Level 3: random models, the plugin beside `llvm` and beside `reference`, some nodes kept from it, some symbolic."""
+"""Level 3: random models, the plugin beside `llvm` and beside `reference`, some nodes kept from it, some symbolic.
+
+And the networks that its recipes of quantisation are tried with (`graft.testkit.conformance.recipes`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from functools import partial
 from zlib import crc32
 
 from graft.partition.policy import Policy
+from graft.testkit.conformance import recipes
 from graft.testkit.conformance.cases.drawn import RandomModel, draw_model, shrunk, trial_of
 from graft.testkit.conformance.cases.outcome import Case, Failure, NotClaimed, Trial
 from graft.testkit.conformance.cases.variants import with_symbols
@@ -19,13 +23,16 @@ SHARES = (0.0, 0.0, 0.25, 0.5)
 
 
 def subjects(kit: Kit) -> list[str]:
-    """Return the groups of seeds."""
+    """Return the groups of seeds, and the recipes."""
     count = kit.seeds + len(kit.models)
-    return [f"models-{first}" for first in range(0, count, GROUP)]
+    return [*(f"models-{first}" for first in range(0, count, GROUP)), *recipes.subjects(kit)]
 
 
 def cases(kit: Kit, subject: str) -> Iterator[Case]:
     """Give the random models of a group of seeds, as they are and with symbols; the vendor's own come last."""
+    if subject in recipes.subjects(kit):
+        yield from recipes.cases(kit, subject)
+        return
     first = int(subject.rpartition("-")[2])
     for seed in range(first, min(first + GROUP, kit.seeds + len(kit.models))):
         if seed >= kit.seeds:

@@ -21,6 +21,7 @@ VERBS = [
         "device",
         "datatypes",
         "quantize",
+        "grad",
         "cache",
         "plugin",
         "sign",

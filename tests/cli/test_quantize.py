@@ -117,3 +117,16 @@ def test_verify_holds_a_quantised_model_against_its_float_model(graft, tmp_path,
     assert found.code == 4
     assert found.out.splitlines()[-1].endswith("dB, at least 90 wanted")
     assert json.loads(graft("verify", output, "--original", DIGITS, "--snr", "90", "--json").out)["ok"] is False
+
+
+def test_the_recipe_of_a_backend_is_taken_and_what_it_leaves_is_told(graft, tmp_path, data):
+    output = tmp_path / "npu.onnx"
+    found = graft("quantize", DIGITS, "--for", "accelerator", "--data", data, "-o", output)
+    assert found.code == 0, found.err
+    assert found.out.splitlines()[-2] == "accelerator takes all that is quantised"
+    kept = graft("quantize", DIGITS, "--for", "accelerator", "--data", data, "--set", "results=false", "-o", output)
+    lines = kept.out.splitlines()
+    assert "accelerator leaves 1 operators:" in lines
+    assert lines[-2].startswith("  Gemm 'logits': Gemm is computed on bytes alone")
+    shown = graft("quantize", DIGITS, "--for", "llvm", "--recipe", "llvm-int4-weights", "--show")
+    assert tomllib.loads(shown.out)["weights"]["type"] == "int4"

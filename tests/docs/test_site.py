@@ -12,7 +12,15 @@ import graft
 from tests.docs.blocks import ROOT
 
 DOCS = ROOT / "docs"
-MODULES = ("graft", "graft.datatypes", "graft.patterns", "graft.quantization", "graft.runtime", "graft.testkit")
+MODULES = (
+    "graft",
+    "graft.datatypes",
+    "graft.patterns",
+    "graft.quantization",
+    "graft.runtime",
+    "graft.testkit",
+    "graft.training",
+)
 
 
 def build(source: Path, output: Path) -> subprocess.CompletedProcess[str]:

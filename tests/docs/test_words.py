@@ -12,6 +12,7 @@ LIST = Path(__file__).with_name("words.txt")
 FOLDERS = (
     "benchmarks", "compiler", "core", "datatypes", "docs", "examples", "measure", "partition", "patterns", "plugins",
     "quantization",
+    "training",
     "report", "runtime", "src/graft", "testkit", "tests",
 )  # fmt: skip
 KINDS = frozenset({".py", ".pyi", ".c", ".h", ".hpp", ".md", ".toml", ".js", ".txt"})

@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
   }
   GraftProgram *program;
   GraftError error = {0};
-  GraftLoadOptions options = {.threads = argc > 4 ? atoi(argv[4]) : 1};
+  GraftLoadOptions options = {.size = sizeof options, .threads = argc > 4 ? atoi(argv[4]) : 1};
   if (graft_program_load(argv[1], &options, &program, &error) != GRAFT_OK) {
     return refuse(error.message);
   }

@@ -143,12 +143,13 @@ ADVISORY = frozenset({
 
 
 @pytest.mark.slow
-def test_a_project_of_fixed_shapes_keeps_the_required_rules_of_misra_but_for_a_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["digits", "int8_digits", "nested", "choice", "grows", "scan"])
+def test_a_project_keeps_the_required_rules_of_misra_but_for_a_table(tmp_path: Path, name: str) -> None:
     if shutil.which("cppcheck") is None:
         pytest.skip("cppcheck is not installed")
-    project = written("digits", "generic", tmp_path / "m")
+    project = written(name, "generic", tmp_path / "m")
     command = ["cppcheck", "--addon=misra", "--std=c11", "--platform=unix64", "--enable=style", "-q", "-DGRAFT_PROJECT"]
-    files = [f"-I{project}", project / "digits.c", project / "digits_kernels.c"]
+    files = [f"-I{project}", project / f"{name}.c", project / f"{name}_kernels.c"]
     said = subprocess.run([*command, *files], capture_output=True, text=True, timeout=900).stderr
     broken = set(re.findall(r"misra-c2012-([0-9.]+)\]", said)) - ADVISORY
     assert broken <= {rule for rule, _, _ in DEVIATIONS}

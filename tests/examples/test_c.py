@@ -88,6 +88,21 @@ def test_the_program_of_the_documentation_runs(example: Path, tmp_path: Path) ->
     np.testing.assert_allclose(float(done.stdout), expected, rtol=1e-4)
 
 
+def test_a_server_shares_threads_and_gets_back_its_memory(example: Path, tmp_path: Path) -> None:
+    program = graft.compile(onnx.parser.parse_model(MODEL), ["llvm"], threads=1)
+    program.save(tmp_path / "m.graft")
+    calls = sum(1 for call in program.description.procedures[0].calls)
+    path = str(tmp_path / "m.graft")
+    done = run(example.parent / "serve", path, path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    times = [line for line in lines if line.startswith(path)]
+    assert len(times) == 2 * calls
+    assert all(line.split()[1] == "native" and line.endswith(" ns") for line in times)
+    assert sum(line.startswith("y: [2,4]") for line in lines) == 2
+    assert lines[-1] == "0 blocks left"
+
+
 def test_a_c_program_tells_what_is_wrong(example: Path, tmp_path: Path) -> None:
     missing = tmp_path / "none.graft"
     done = run(example, missing)

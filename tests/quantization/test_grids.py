@@ -12,14 +12,17 @@ import pytest
 
 from graft.quantization.grids import GRIDS
 
-FLOATS = {"float8e4m3fn": ml_dtypes.float8_e4m3fn, "float8e5m2": ml_dtypes.float8_e5m2}
+FLOATS = {
+    "float8e4m3fn": ml_dtypes.float8_e4m3fn, "float8e5m2": ml_dtypes.float8_e5m2,
+    "float4e2m1": ml_dtypes.float4_e2m1fn, "float6e2m3": ml_dtypes.float6_e2m3fn,
+}  # fmt: skip
 
 
 @cache
 def numbers(name: str) -> list[Fraction]:
     """All finite numbers of a type, in order."""
     if name in FLOATS:
-        codes = np.arange(256).astype(np.uint8).view(FLOATS[name]).astype(np.float64)
+        codes = np.arange(2 ** GRIDS[name].bits).astype(np.uint8).view(FLOATS[name]).astype(np.float64)
         return sorted({Fraction(float(one)) for one in codes if np.isfinite(one)})
     bits = int(name.removeprefix("u").removeprefix("int"))
     low = 0 if name.startswith("u") else -(2 ** (bits - 1))
@@ -91,3 +94,11 @@ def test_a_number_of_the_grid_is_never_drawn_away():
     for name in FLOATS:
         own = np.array([float(one) for one in numbers(name)], np.float32)
         assert np.array_equal(GRIDS[name].stochastic(own, 3, "w"), own)
+
+
+def test_floats_that_onnx_has_not_are_stored_as_multiples_of_the_smallest():
+    grid = GRIDS["float6e2m3"]
+    every = np.array([float(one) for one in numbers("float6e2m3")], np.float32)
+    stored = grid.stored(every)
+    assert (stored.dtype, int(stored.max())) == (np.int8, 60)
+    assert np.array_equal(stored * np.float32(grid.unit), every)

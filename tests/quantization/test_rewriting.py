@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -90,3 +92,23 @@ def test_bits_count_scales_and_zero_points():
     shifted = scaled(array, layout, Scaling(type="uint4", symmetric=False), GRIDS["uint4"], "w")
     assert bits_of_weights({"w": plain}) == 4 + 32 / 16
     assert bits_of_weights({"w": shifted}) == 4 + 36 / 16
+
+
+def test_an_added_bias_is_whole_and_an_output_keeps_its_name():
+    text = "g (float[2,4] x) => (float[2,3] y) { [m] a = MatMul (x, w) [b] y = Add (a, c) }"
+    one = graft.load(model(text, w=(4, 3), c=(3,))).clone()
+    sites, writer = sites_of(one, replace(RECIPE, results=True)), QdqWriter(one)
+    for group in sites.groups:
+        writer.activations(group, INT8, results=True)
+    codes = scaled(sites.products[0].weights.const_value.numpy(), Layout((4, 3), 1), Scaling(), GRIDS["int8"], "w")
+    writer.bias(sites.products[0], codes, added=True)
+    writer.weights(sites.products[0], codes)
+    onnx.checker.check_model(ir.to_proto(one), full_check=True)
+    assert [node.op_type for node in one.graph][-3:] == ["Add", "QuantizeLinear", "DequantizeLinear"]
+    add = next(node for node in one.graph if node.op_type == "Add")
+    bias = add.inputs[1].producer()
+    assert (bias.op_type, bias.inputs[0].dtype, one.graph.outputs[0].name) == (
+        "DequantizeLinear",
+        ir.DataType.INT32,
+        "y",
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -77,21 +79,21 @@ def test_the_least_square_error_is_less_than_that_of_the_range():
 
 
 def test_a_channel_of_zeros_has_the_least_scale_of_the_others():
-    scale, zero = parameters(np.array([0.0, -1, -3]), np.array([0.0, 2, 1]), GRIDS["int8"], symmetric=True)
+    scale, zero = parameters(np.array([0.0, -1, -3]), np.array([0.0, 2, 1]), GRIDS["int8"], Scaling(symmetric=True))
     np.testing.assert_allclose(scale, np.array([2, 2, 3]) / 127, rtol=1e-6)
     assert not zero.any()
-    assert parameters(np.zeros(1), np.zeros(1), GRIDS["int8"], symmetric=False)[0] == 1
+    assert parameters(np.zeros(1), np.zeros(1), GRIDS["int8"], Scaling(symmetric=False))[0] == 1
 
 
 def test_the_scale_of_a_tiny_range_is_a_normal_number():
-    scale, _ = parameters(np.array([-1e-44]), np.array([1e-44]), GRIDS["int8"], symmetric=True)
+    scale, _ = parameters(np.array([-1e-44]), np.array([1e-44]), GRIDS["int8"], Scaling(symmetric=True))
     assert scale[0] == np.finfo(np.float32).tiny
 
 
 def test_zero_is_on_every_grid():
     for low, high in ((-0.37, 1.91), (0.5, 2.0), (-3.0, -1.0)):
         for name in ("int8", "uint8", "uint4"):
-            scale, zero = parameters(np.array([low]), np.array([high]), GRIDS[name], symmetric=False)
+            scale, zero = parameters(np.array([low]), np.array([high]), GRIDS[name], Scaling(symmetric=False))
             assert GRIDS[name].low <= zero[0] <= GRIDS[name].high
             assert (zero[0] - zero[0]) * scale[0] == 0
 
@@ -102,3 +104,27 @@ def test_weights_that_are_no_numbers_are_refused_by_name(wrong):
     with pytest.raises(RecipeError) as caught:
         scaled(array, Layout(array.shape), Scaling(), GRIDS["int8"], "w")
     assert str(caught.value) == "weights 'w' hold NaN or infinity, which no scale maps to numbers; keep their node"
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_scales_that_are_powers_of_two_hold_the_whole_range(symmetric):
+    high = np.array([127.0, 127.1, 1e-3, 0.0, 3e38])
+    scaling = Scaling(symmetric=symmetric, scale="power-of-two")
+    scale, zero = parameters(-high, high, GRIDS["int8"], scaling)
+    assert (np.frexp(scale)[0] == 0.5).all()
+    exact, _ = parameters(-high, high, GRIDS["int8"], replace(scaling, scale="float32"))
+    assert ((exact <= scale) & (scale < 2 * exact))[[0, 1, 2, 4]].all()
+    if symmetric:
+        assert (scale[0], scale[1], zero[0]) == (1, 2, 0)
+
+
+def test_the_least_error_decides_between_powers_of_two():
+    rows = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
+    scaling = Scaling(type="int4", granularity="group", scale="power-of-two", calibration="mse")
+    one = scaled(rows, Layout(rows.shape, 1, 32), scaling, GRIDS["int4"], "w")
+
+    def error(scale):
+        scale = scale.reshape(-1, 1)
+        return np.sum((np.clip(np.rint(rows / scale), -8, 7) * scale - rows) ** 2, axis=1)
+
+    assert (error(one.scale) <= np.minimum(error(one.scale * 2), error(one.scale / 2)) * (1 + 1e-6)).all()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import graft
 from graft.errors import RecipeError
@@ -87,3 +91,27 @@ def test_patterns_that_fit_nothing_are_named(recipe, message):
     with pytest.raises(RecipeError) as caught:
         sites_of(graft.load(convolutions()).clone(), recipe)
     assert str(caught.value) == message
+
+
+def test_results_are_codes_behind_bias_and_limits_and_where_they_are_handed_on():
+    text = """g (float[2,4] x) => (float[2,8] y, float[4,4] z) {
+        [m] a = MatMul (x, w) [b] b = Add (c, a) [r] d = Relu (b) [s] y = Softmax (d)
+        [f] z = Reshape (d, shape) }"""
+    one = model(text, w=(4, 8), c=(8,))
+    one.graph.initializer.append(numpy_helper.from_array(np.array([4, 4]), "shape"))
+    assert groups(one) == [{"x": ["m"]}]
+    assert groups(one, replace(INT8, results=True)) == [{"x": ["m"]}, {"d": ["f", "s"], "z": []}]
+
+
+def test_a_result_that_several_read_is_quantised_before_its_limit():
+    text = "g (float[2,4] x) => (float[2,8] y, float[2,8] z) { [m] a = MatMul (x, w) [r] y = Relu (a) [e] z = Exp (a) }"
+    assert groups(model(text, w=(4, 8)), replace(INT8, results=True)) == [{"x": ["m"]}, {"a": ["e", "r"]}]
+
+
+def test_operands_and_result_of_a_shared_node_have_one_scale():
+    text = """g (float[2,4] x, float[2,4] z) => (float[2,8] y) {
+        [a] b = Add (x, z) [r] c = Relu (b) [m] y = MatMul (c, w) }"""
+    assert groups(model(text, w=(4, 8))) == [{"x": ["a"]}, {"z": ["a"]}, {"c": ["m"]}]
+    recipe = replace(INT8, shared=("Add",))
+    sites = sites_of(graft.load(model(text, w=(4, 8))).clone(), recipe)
+    assert [sorted(value.name for value in group.sources) for group in sites.groups] == [["c", "x", "z"]]

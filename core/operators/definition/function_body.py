@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
+from graft.core.graph.protos import held_by, reads_of
 from graft.core.operators.definition.phrases import Phrases
 from graft.errors import ModelError
 
@@ -37,7 +38,7 @@ class Body(Phrases[str]):
     ) -> None:
         self.node, self.types, self.data, self.fresh = node, types, data, fresh
         self.nodes: list[onnx.NodeProto] = []
-        self._attributes = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+        self._attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         self._stem = node.name or node.output[0]
 
     # ---- What the node says --------------------------------------------------------------------------------------
@@ -108,21 +109,20 @@ class Body(Phrases[str]):
         """Add a node of ``count`` outputs and return these."""
         names = [self.fresh(f"{self._stem}/{op_type}") for _ in range(count)]
         given = [one or "" for one in inputs]
-        self._add(onnx.helper.make_node(op_type, given, names, names[0], domain=domain, **attributes))
+        self.add(helper.make_node(op_type, given, names, names[0], domain=domain, **attributes))
         return names
 
     def give(self, number: int, value: str) -> None:
         """Say what an output of the node is."""
         if self.wants(number):
             name = self.fresh(f"{self._stem}/Identity")
-            self._add(onnx.helper.make_node("Identity", [value], [self.node.output[number]], name))
+            self.add(helper.make_node("Identity", [value], [self.node.output[number]], name))
 
     def constant(self, value: Any, dtype: Any = None) -> str:
         """Return a constant of a NumPy type."""
         name = self.fresh(f"{self._stem}/Constant")
         tensor = numpy_helper.from_array(np.ascontiguousarray(value, dtype).reshape(np.shape(value)), name)
-        self.data[name] = tensor
-        self._add(onnx.helper.make_node("Constant", [], [name], name, value=tensor))
+        self.add(helper.make_node("Constant", [], [name], name, value=tensor))
         return name
 
     def ints(self, *values: int) -> str:
@@ -133,8 +133,11 @@ class Body(Phrases[str]):
         """Return a scalar of the type of another value."""
         return self("Cast", self.constant(value, np.float64), to=self.dtype(other))
 
-    def _add(self, node: onnx.NodeProto) -> None:
+    def add(self, node: onnx.NodeProto) -> None:
+        """Add a node as it is."""
         self.nodes.append(node)
+        if node.op_type == "Constant" and (tensor := held_by(node)) is not None:
+            self.data[node.output[0]] = tensor
         learn(node, self.types, self.data, {"": OPSET})
 
     # ---- Phrases -------------------------------------------------------------------------------------------------
@@ -172,9 +175,9 @@ class Body(Phrases[str]):
         result, more = step(carried)
         inner, self.nodes = self.nodes, around
         scalars = [(number, TensorProto.INT64), (going, TensorProto.BOOL), (more, TensorProto.BOOL)]
-        scalar_infos = [onnx.helper.make_tensor_value_info(name, kind, []) for name, kind in scalars]
-        states = [onnx.helper.make_value_info(name, self.types[value]) for name in (carried, result)]
-        body = onnx.helper.make_graph(
+        scalar_infos = [helper.make_tensor_value_info(name, kind, []) for name, kind in scalars]
+        states = [helper.make_value_info(name, self.types[value]) for name in (carried, result)]
+        body = helper.make_graph(
             inner, f"{self._stem}/step", [*scalar_infos[:2], states[0]], [scalar_infos[2], states[1]]
         )  # fmt: skip
         found = self("Loop", self.constant(most, np.int64), self.constant(True), value, body=body)
@@ -222,17 +225,37 @@ def learn(
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in opsets or not onnx.defs.has(node.op_type, opsets[domain], node.domain):
         return
-    if any(name and name not in types for name in node.input) or any(one.HasField("g") for one in node.attribute):
+    if any(name and name not in types for name in node.input):
         return
+    if any(one.HasField("g") for one in node.attribute):
+        return _learn_by_model(node, types, opsets)
     schema = onnx.defs.get_schema(node.op_type, opsets[domain], node.domain)
-    imports = [onnx.helper.make_opsetid(place, version) for place, version in opsets.items()]
+    imports = [helper.make_opsetid(place, version) for place, version in opsets.items()]
     given = {name: types[name] for name in node.input if name}
     known = {name: data[name] for name in given if name in data}
     try:
         found = onnx.shape_inference.infer_node_outputs(schema, node, given, known, opset_imports=imports)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
         return  # what is wrong is reported where the whole model is inferred
+    _keep(types, found)
+
+
+def _keep(types: dict[str, onnx.TypeProto], found: Mapping[str, onnx.TypeProto]) -> None:
+    """Add types that were inferred, but for what is known better."""
     for name, kind in found.items():
         stated = types.get(name)
         if stated is None or not stated.tensor_type.HasField("shape"):
             types[name] = kind
+
+
+def _learn_by_model(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], opsets: Mapping[str, int]) -> None:
+    """Do what `learn` does for a node with bodies, which ONNX infers in a model alone."""
+    inputs = [helper.make_value_info(name, types[name]) for name in sorted(set(reads_of(node))) if name in types]
+    outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
+    imports = [helper.make_opsetid(place, version) for place, version in opsets.items()]
+    model = helper.make_model(helper.make_graph([node], "node", inputs, outputs), opset_imports=imports)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        return
+    _keep(types, {one.name: one.type for one in inferred.graph.output if one.type.HasField("tensor_type")})

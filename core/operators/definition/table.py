@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from graft.core.graph.view import NodeView
+from graft.core.operators.definition.adjoint import Vjp
 from graft.core.operators.definition.checks import Fault
 from graft.core.operators.definition.demands import Demand
 from graft.core.operators.definition.facts import BoundsRule, ContentsRule, IdentityRule, ShapeRule
@@ -72,6 +73,8 @@ class Trait(Enum):
     """Reads only the shape of its input (Shape, Size)."""
     EXPANDED = auto()
     """The function that ONNX or its row has is written in its place (`graft.core.importer.function_bodies`)."""
+    STRAIGHT_THROUGH = auto()
+    """Its integers carry the gradient of the numbers that they stand for (QuantizeLinear)."""
     NONDETERMINISTIC = auto()
     """Two runs may differ (RandomNormal): never folded, never merged as a common subexpression."""
 
@@ -168,6 +171,8 @@ class Operator:
     contents of index inputs must lie in, and ``stated`` what computed operands make of extents that a model states
     in numbers: both are checked before a node runs.
     ``channels_of_weights`` gives the axis of the weights of a product along which the channels of the result lie.
+    ``vjp`` writes the gradients of the inputs (`graft.core.operators.definition.adjoint`); without it, an operator
+    that is a function of others is differentiated through that.
     Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
     the trait `EXPANDED` where ONNX has no function of it. An operator that ONNX does not have (a plugin's, in a domain
     of its own) brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
@@ -195,6 +200,7 @@ class Operator:
     indices: IndexRule | None = None
     stated: Stated | None = None
     channels_of_weights: Callable[[NodeView], int] | None = None
+    vjp: Vjp | None = None
 
 
 class OperatorTable:

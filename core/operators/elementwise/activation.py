@@ -13,6 +13,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.table import LowerFunction, Lowering, Trait
+from graft.core.operators.elementwise import derivatives as derivative
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE, SELECTING, define_unary, unary
 from graft.core.operators.elementwise.contents import rectified
 from graft.core.tensor_ir.ir import Expression, Stage
@@ -119,23 +120,33 @@ def _lower(rule: Rule) -> LowerFunction:
     return lower
 
 
-define_unary("Relu", lower=unary(relu), cost=per_output(1), traits=SELECTING | {Trait.HOMOGENEOUS}, contents=rectified)
-define_unary("Sigmoid", lower=unary(sigmoid), cost=per_output(10))
-define_unary("Tanh", lower=unary(lambda x: b.intrinsic("tanh", x)), cost=per_output(10))
+define_unary(
+    "Relu", lower=unary(relu), cost=per_output(1), traits=SELECTING | {Trait.HOMOGENEOUS}, contents=rectified,
+    vjp=derivative.rectified,
+)  # fmt: skip
+define_unary("Sigmoid", lower=unary(sigmoid), cost=per_output(10), vjp=derivative.sigmoid)
+define_unary("Tanh", lower=unary(lambda x: b.intrinsic("tanh", x)), cost=per_output(10), vjp=derivative.tanh)
 define_unary(
     "LeakyRelu", lower=_lower(lambda node: leaky_relu(node.attribute("alpha", 0.01))), cost=per_output(2),
-    traits=ELEMENTWISE | {Trait.HOMOGENEOUS},
+    traits=ELEMENTWISE | {Trait.HOMOGENEOUS}, vjp=derivative.leaky,
 )  # fmt: skip
-define_unary("Elu", lower=_lower(lambda node: elu(node.attribute("alpha", 1.0))), cost=per_output(10))
-define_unary("Selu", lower=_lower(_selu), cost=per_output(10))
-define_unary("Celu", lower=_lower(_celu), cost=per_output(10))
-define_unary("HardSigmoid", lower=_lower(_hard_sigmoid), cost=per_output(4))
+define_unary(
+    "Elu", lower=_lower(lambda node: elu(node.attribute("alpha", 1.0))), cost=per_output(10), vjp=derivative.elu
+)
+define_unary("Selu", lower=_lower(_selu), cost=per_output(10), vjp=derivative.selu)
+define_unary("Celu", lower=_lower(_celu), cost=per_output(10), vjp=derivative.celu)
+define_unary("HardSigmoid", lower=_lower(_hard_sigmoid), cost=per_output(4), vjp=derivative.hard_sigmoid)
 define_unary("HardSwish", lower=unary(_hard_swish), cost=per_output(5))
 define_unary("Mish", lower=unary(lambda x: b.multiply(x, b.intrinsic("tanh", softplus(x)))), cost=per_output(24))
-define_unary("Softplus", lower=unary(softplus), cost=per_output(16))
-define_unary("Softsign", lower=unary(lambda x: b.divide(x, b.add(b.unary("abs", x), 1))), cost=per_output(3))
-define_unary("ThresholdedRelu", lower=_lower(_thresholded), cost=per_output(1), traits=SELECTING)
-define_unary("Shrink", lower=_lower(_shrink), cost=per_output(3))
+define_unary("Softplus", lower=unary(softplus), cost=per_output(16), vjp=derivative.softplus)
+define_unary(
+    "Softsign", lower=unary(lambda x: b.divide(x, b.add(b.unary("abs", x), 1))), cost=per_output(3),
+    vjp=derivative.softsign,
+)  # fmt: skip
+define_unary(
+    "ThresholdedRelu", lower=_lower(_thresholded), cost=per_output(1), traits=SELECTING, vjp=derivative.thresholded
+)
+define_unary("Shrink", lower=_lower(_shrink), cost=per_output(3), vjp=derivative.shrunk)
 define_unary(
     "Gelu", lower=_lower(_gelu), cost=per_output(16), attributes=(check.one_of("approximate", "none", "tanh"),)
 )

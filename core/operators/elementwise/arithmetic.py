@@ -15,10 +15,12 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import shape_rules
+from graft.core.operators.definition.adjoint import nowhere
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import Facts, IdentityRule
 from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.elementwise import contents as known
+from graft.core.operators.elementwise import derivatives as derivative
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Bitcast, Constant, Expression, Stage
 from graft.core.types import FLOATS, SIGNED, UNSIGNED, element_bits, is_custom
@@ -101,14 +103,17 @@ def absolute(x: Expression) -> Expression:
     return x if x.type.dtype in UNSIGNED else b.unary("abs", x)
 
 
-define_unary("Abs", lower=unary(absolute), traits=SELECTING, contents=known.absolute)
-define_unary("Neg", lower=unary(lambda x: b.unary("neg", x)), traits=SELECTING, contents=known.negated)
-define_unary("Ceil", lower=unary(lambda x: b.unary("ceil", x)), traits=SELECTING, contents=shape_rules.same)
-define_unary("Floor", lower=unary(lambda x: b.unary("floor", x)), traits=SELECTING, contents=shape_rules.same)
-define_unary("Round", lower=unary(lambda x: b.unary("round_even", x)), traits=SELECTING, contents=shape_rules.same)
-define_unary("Sqrt", lower=unary(lambda x: b.unary("sqrt", x)))
-define_unary("Reciprocal", lower=unary(lambda x: b.divide(1, x)))
-define_unary("Sign", lower=unary(sign), traits=SELECTING)
+define_unary("Abs", lower=unary(absolute), traits=SELECTING, contents=known.absolute, vjp=derivative.magnitude)
+define_unary(
+    "Neg", lower=unary(lambda x: b.unary("neg", x)), traits=SELECTING, contents=known.negated, vjp=derivative.negated
+)
+_rounded = partial(define_unary, traits=SELECTING, contents=shape_rules.same, vjp=nowhere)
+_rounded("Ceil", lower=unary(lambda x: b.unary("ceil", x)))
+_rounded("Floor", lower=unary(lambda x: b.unary("floor", x)))
+_rounded("Round", lower=unary(lambda x: b.unary("round_even", x)))
+define_unary("Sqrt", lower=unary(lambda x: b.unary("sqrt", x)), vjp=derivative.square_root)
+define_unary("Reciprocal", lower=unary(lambda x: b.divide(1, x)), vjp=derivative.reciprocal)
+define_unary("Sign", lower=unary(sign), traits=SELECTING, vjp=nowhere)
 define_unary("Not", lower=unary(lambda x: b.unary("not", x)), contents=known.opposite_truth)
 define_unary("BitwiseNot", lower=unary(lambda x: b.unary("bitnot", x)))
 define_unary("IsNaN", lower=unary(b.is_nan))
@@ -118,7 +123,7 @@ INTRINSICS = {
 }  # fmt: skip
 """Functions of one number, with the operations that one costs."""
 for _name, _flops in INTRINSICS.items():
-    define_unary(_name, lower=unary(called(_name.lower())), cost=per_output(_flops))
+    define_unary(_name, lower=unary(called(_name.lower())), cost=per_output(_flops), vjp=derivative.FUNCTIONS[_name])
 
 
 def _lower_is_inf(lowering: Lowering) -> tuple[Stage, ...]:
@@ -202,18 +207,24 @@ define_broadcasting(
     traits=ASSOCIATIVE | {Trait.QUANTIZABLE},
     contents=shape_rules.each(extents.add),
     identity=_neutral(0, _is_integer),
+    vjp=derivative.added,
 )
 define_broadcasting(
-    "Sub", lower=binary(b.subtract), contents=shape_rules.each(extents.subtract), identity=_neutral(0, _is_positive)
-)
+    "Sub", lower=binary(b.subtract), contents=shape_rules.each(extents.subtract), identity=_neutral(0, _is_positive),
+    vjp=derivative.subtracted,
+)  # fmt: skip
 define_broadcasting(
     "Mul",
     lower=binary(b.multiply),
     traits=ASSOCIATIVE,
     contents=shape_rules.each(extents.multiply),
     identity=_neutral(1),
+    vjp=derivative.product,
 )
-define_broadcasting("Div", lower=binary(b.divide), contents=known.divide, bounds=known.divisor, identity=_neutral(1))
+define_broadcasting(
+    "Div", lower=binary(b.divide), contents=known.divide, bounds=known.divisor, identity=_neutral(1),
+    vjp=derivative.quotient,
+)  # fmt: skip
 define_broadcasting("And", lower=binary(b.both), traits=ASSOCIATIVE, contents=shape_rules.each(operator.and_))
 define_broadcasting("Or", lower=binary(b.either), traits=ASSOCIATIVE, contents=shape_rules.each(operator.or_))
 define_broadcasting("Xor", lower=binary(lambda x, y: b.binary("xor", x, y)), traits=ASSOCIATIVE)
@@ -227,8 +238,10 @@ define_broadcasting("LessOrEqual", lower=binary(b.less_equal), contents=known.co
 define_broadcasting(
     "GreaterOrEqual", lower=binary(b.greater_equal), contents=known.compared(known.opposite(known.less))
 )
-define_unary("PRelu", lower=binary(prelu), demands=demand.expanding(1, 0))
-define_broadcasting("Mod", lower=_lower_mod, cost=per_output(4), contents=known.modulo, bounds=known.divisor)
+define_unary("PRelu", lower=binary(prelu), demands=demand.expanding(1, 0), vjp=derivative.prelu)
+define_broadcasting(
+    "Mod", lower=_lower_mod, cost=per_output(4), contents=known.modulo, bounds=known.divisor, vjp=derivative.remainder
+)
 define_broadcasting("BitShift", lower=_lower_bit_shift, attributes=(check.one_of("direction", "LEFT", "RIGHT"),))
 
 # ---- Pow ----------------------------------------------------------------------------------------------------------
@@ -294,7 +307,7 @@ def _lower_pow(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(lowering.output(), value),)
 
 
-define_broadcasting("Pow", lower=_lower_pow, cost=per_output(16))
+define_broadcasting("Pow", lower=_lower_pow, cost=per_output(16), vjp=derivative.power)
 
 # ---- Any number of inputs -----------------------------------------------------------------------------------------
 
@@ -304,11 +317,11 @@ def _mean_of(total: Expression, count: int) -> Expression:
 
 
 _joint = partial(define_broadcasting, traits=ASSOCIATIVE, identity=shape_rules.is_alone)
-_extreme = partial(_joint, traits=ASSOCIATIVE | SELECTING)
+_extreme = partial(_joint, traits=ASSOCIATIVE | SELECTING, vjp=derivative.extreme)
 _extreme("Min", lower=variadic(b.minimum), contents=shape_rules.each(extents.minimum))
 _extreme("Max", lower=variadic(b.maximum), contents=shape_rules.each(extents.maximum))
-_joint("Sum", lower=variadic(b.add), contents=shape_rules.each(extents.add))
-_joint("Mean", lower=variadic(b.add, _mean_of), cost=per_output(2), traits=COMMUTATIVE)
+_joint("Sum", lower=variadic(b.add), contents=shape_rules.each(extents.add), vjp=derivative.total)
+_joint("Mean", lower=variadic(b.add, _mean_of), cost=per_output(2), traits=COMMUTATIVE, vjp=derivative.mean)
 
 
 def _lower_where(lowering: Lowering) -> tuple[Stage, ...]:
@@ -347,8 +360,10 @@ def scalar(array: np.ndarray, dtype: str) -> Constant:
     return b.constant(bool(value) if dtype == "bool" else value.item(), dtype)
 
 
-define_broadcasting("Where", lower=_lower_where, traits=SELECTING, contents=known.where)
-define_unary("Clip", traits=SELECTING, lower=_lower_clip, cost=per_output(2), contents=known.clip)
+define_broadcasting("Where", lower=_lower_where, traits=SELECTING, contents=known.where, vjp=derivative.chosen)
+define_unary(
+    "Clip", traits=SELECTING, lower=_lower_clip, cost=per_output(2), contents=known.clip, vjp=derivative.clipped
+)
 
 # ---- Casts --------------------------------------------------------------------------------------------------------
 
@@ -380,8 +395,8 @@ def _keeps_type(facts: Facts) -> bool:
 
 
 define_unary(
-    "Cast", lower=_lower_cast, contents=known.cast, identity=_keeps_type,
+    "Cast", lower=_lower_cast, contents=known.cast, identity=_keeps_type, vjp=derivative.converted,
     attributes=(check.one_of("round_mode", "up", "down", "nearest"),),
 )  # fmt: skip
-define_unary("CastLike", lower=_lower_cast, identity=_keeps_type)
+define_unary("CastLike", lower=_lower_cast, identity=_keeps_type, vjp=derivative.converted)
 define("BitCast", ELEMENTWISE, _lower_bit_cast, per_output(0), _accept_bit_cast)

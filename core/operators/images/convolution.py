@@ -16,6 +16,7 @@ from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import fixed, varying_axis
 from graft.core.operators.images import checks, shapes
+from graft.core.operators.images import derivatives as derivative
 from graft.core.operators.images.windows import known_pads, positions, windows_of
 from graft.core.operators.products.contraction import requantized, shape_of, zero_point
 from graft.core.reject import Reject, first
@@ -115,7 +116,7 @@ define(
     "Conv", CONVOLUTION | QUANTIZABLE, _lower_conv, _conv_cost(1), varies=_convolution_varies,
     demands=_windows_demand(1, 2), shapes=shapes.convolution(), bounds=shapes.convolution_bounds(),
     attributes=(*checks.WINDOWS, checks.groups()), asked_when_loaded=True,
-    channels_of_weights=lambda node: 0,
+    channels_of_weights=lambda node: 0, vjp=derivative.convolved,
 )  # fmt: skip
 
 # ---- Integers -----------------------------------------------------------------------------------------------------
@@ -261,5 +262,5 @@ define(
     "ConvTranspose", TRANSPOSED | QUANTIZABLE, _lower_conv_transpose, _transpose_cost, varies=_transposed_varies,
     demands=_transposed_demands, shapes=shapes.transposed_convolution,
     attributes=(*checks.WINDOWS, checks.groups(transposed=True)), asked_when_loaded=True,
-    channels_of_weights=lambda node: 1,
+    channels_of_weights=lambda node: 1, vjp=derivative.convolved_back,
 )  # fmt: skip

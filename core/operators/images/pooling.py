@@ -9,9 +9,11 @@ from functools import partial
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
+from graft.core.operators.definition.adjoint import through
 from graft.core.operators.definition.cost import elements, per_input, traffic
 from graft.core.operators.definition.table import Cost, LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
+from graft.core.operators.images import derivatives as derivative
 from graft.core.operators.images import shapes
 from graft.core.operators.images.checks import WINDOWS
 from graft.core.operators.images.windows import count, known_pads, padding_of, positions, windows_of
@@ -127,10 +129,13 @@ _pool = partial(
 )  # fmt: skip
 _pool(
     "MaxPool", traits=POOLING | {Trait.SELECTING, Trait.HOMOGENEOUS}, lower=_lower_max_pool,
-    attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)),
+    attributes=(*WINDOWS, check.one_of("storage_order", 0, 1)), vjp=derivative.maximum,
 )  # fmt: skip
-_pool("AveragePool", traits=POOLING | QUANTIZABLE, lower=_lower_average_pool)
-_pool("LpPool", lower=_lower_lp_pool, attributes=(*WINDOWS, check.at_least(1, "p")))
+_pool("AveragePool", traits=POOLING | QUANTIZABLE, lower=_lower_average_pool, vjp=derivative.average)
+_pool(
+    "LpPool", lower=_lower_lp_pool, attributes=(*WINDOWS, check.at_least(1, "p")),
+    vjp=through(derivative.norm_of_windows),
+)  # fmt: skip
 
 # ---- Over all positions -------------------------------------------------------------------------------------------
 
@@ -161,6 +166,9 @@ _NORM = _lower_global(
     "add", lambda node: _powered(node.attribute("p", 2)), lambda node, count: _rooted(node.attribute("p", 2))
 )
 _global = partial(define, traits=REDUCTION, cost=per_input(1), varies=anything, shapes=shapes.global_pool)
-_global("GlobalAveragePool", lower=_MEAN, traits=REDUCTION | QUANTIZABLE)
-_global("GlobalMaxPool", lower=_MAX, traits=REDUCTION | {Trait.HOMOGENEOUS})
-_global("GlobalLpPool", lower=_NORM, cost=per_input(2), attributes=(check.at_least(1, "p"),))
+_global("GlobalAveragePool", lower=_MEAN, traits=REDUCTION | QUANTIZABLE, vjp=through(derivative.mean_over_image))
+_global("GlobalMaxPool", lower=_MAX, traits=REDUCTION | {Trait.HOMOGENEOUS}, vjp=through(derivative.largest_of_image))
+_global(
+    "GlobalLpPool", lower=_NORM, cost=per_input(2), attributes=(check.at_least(1, "p"),),
+    vjp=through(derivative.norm_over_image),
+)  # fmt: skip

@@ -22,6 +22,7 @@ from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.stated_extents import Claim, Operands, Stated, StatedShape, each
 from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
+from graft.core.operators.images import derivatives as derivative
 from graft.core.operators.images import resize_positions as positions
 from graft.core.operators.images import shapes
 from graft.core.operators.images.resize_smoothing import in_order, smoothed
@@ -325,6 +326,7 @@ _CHECKS = (
 define(
     "Resize", RESIZE, _lower_resize, per_output(8), _accept_resize, varies=_resize_varies, demands=_resize_demands,
     shapes=shapes.resize, attributes=_CHECKS, stated=Stated(_resized_extents, (2, 3)),
+    vjp=derivative.resized,
 )  # fmt: skip
 
 

@@ -12,10 +12,13 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition.adjoint import through
 from graft.core.operators.definition.cost import moved, per_output
 from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.images import checks, shapes
+from graft.core.operators.images import derivatives as derivative
+from graft.core.operators.images.plain_sampling import grid_sample
 from graft.core.operators.images.resize_positions import cubic_weights
 from graft.core.operators.movement.manipulation import INJECTIVE, integers
 from graft.core.reject import Reject
@@ -171,6 +174,7 @@ define(
         check.one_of("mode", "linear", "nearest", "cubic", "bilinear", "bicubic"),
         check.one_of("padding_mode", "zeros", "border", "reflection"),
     ),
+    vjp=through(grid_sample),
 )
 
 # ---- AffineGrid ---------------------------------------------------------------------------------------------------
@@ -386,7 +390,7 @@ def _col2im_demands(node: NodeView) -> Iterator[Equation]:
 define(
     "Col2Im", frozenset({Trait.REDUCTION}), _lower_col2im, per_output(8), varies=_col2im_varies,
     demands=_col2im_demands, shapes=shapes.fold_columns,
-    attributes=(check.at_least(1, "strides", "dilations"), check.at_least(0, "pads")),
+    attributes=(check.at_least(1, "strides", "dilations"), check.at_least(0, "pads")), vjp=derivative.columns,
 )  # fmt: skip
 
 
@@ -413,5 +417,5 @@ def _lower_max_unpool(lowering: Lowering) -> tuple[Stage, ...]:
 
 define(
     "MaxUnpool", frozenset({Trait.RECURRENT}), _lower_max_unpool, moved, demands=demand.alike(0, 1),
-    attributes=(check.at_least(1, "kernel_shape", "strides"), check.at_least(0, "pads")),
+    attributes=(check.at_least(1, "kernel_shape", "strides"), check.at_least(0, "pads")), vjp=derivative.unpooled,
 )  # fmt: skip

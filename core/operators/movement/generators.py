@@ -14,6 +14,7 @@ from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement import derivatives as derivative
 from graft.core.operators.movement import stated_extents as claims
 from graft.core.operators.movement.manipulation import INJECTIVE, Indices
 from graft.core.tensor_ir.ir import Expression, Stage
@@ -43,7 +44,7 @@ def _lower_eye(lowering: Lowering) -> tuple[Stage, ...]:
     return (b.compute(target, value),)
 
 
-define("Trilu", INJECTIVE, _lower_trilu, moved, varies=anything, shapes=LIKE_FIRST)
+define("Trilu", INJECTIVE, _lower_trilu, moved, varies=anything, shapes=LIKE_FIRST, vjp=derivative.triangle)
 define("EyeLike", INJECTIVE, _lower_eye, moved, varies=anything, shapes=LIKE_FIRST)
 
 

@@ -22,6 +22,7 @@ from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import Lowering, define
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement import derivatives as derivative
 from graft.core.operators.movement import stated_extents as claims
 from graft.core.operators.movement.manipulation import INJECTIVE, MOVEMENT
 from graft.core.reject import Reject
@@ -144,24 +145,26 @@ def _reversed_axes(node: NodeView) -> str | None:
 
 define(
     "Gather", MOVEMENT, _lower_gather, moved, varies=anything, shapes=shapes.gather, contents=contents.gather,
-    attributes=(check.AXIS,), indices=index_bounds.along_axis,
+    attributes=(check.AXIS,), indices=index_bounds.along_axis, vjp=derivative.gathered,
 )  # fmt: skip
 define(
     "GatherElements", MOVEMENT, _lower_gather_elements, moved, varies=anything,
     demands=demand.within(1, 0, but=demand.attribute("axis", 0)), shapes=like(1),
     attributes=(check.AXIS,), asked_when_loaded=True, indices=index_bounds.along_axis,
+    vjp=derivative.gathered_elements,
 )  # fmt: skip
 define(
     "GatherND", MOVEMENT, _lower_gather_nd, moved, varies=_known_depth, demands=_gather_nd_demands,
     shapes=shapes.gather_nd, attributes=(_batch_dimensions,), indices=index_bounds.tuples,
+    vjp=derivative.gathered_slices,
 )  # fmt: skip
 define(
     "OneHot", INJECTIVE, _lower_one_hot, moved, varies=anything, demands=demand.counted(2, 0, 2),
-    shapes=shapes.one_hot, attributes=(check.axis(more=1),), stated=Stated(claims.one_hot),
+    shapes=shapes.one_hot, attributes=(check.axis(more=1),), stated=Stated(claims.one_hot), vjp=derivative.one_hot,
 )  # fmt: skip
 define(
     "ReverseSequence", MOVEMENT, _lower_reverse_sequence, moved, varies=anything,
     demands=demand.vectors(1, of=0, axis=demand.attribute("batch_axis", 1)), shapes=LIKE_FIRST,
     attributes=(_reversed_axes,), asked_when_loaded=True,
-    indices=index_bounds.counts(1, lambda node: int(node.attribute("time_axis", 0))),
+    indices=index_bounds.counts(1, lambda node: int(node.attribute("time_axis", 0))), vjp=derivative.reversed_sequence,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from graft.core.operators.definition.facts import Facts
 from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, fixed
 from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement import derivatives as derivative
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Expression, Stage
 
@@ -106,12 +107,15 @@ def _keeps_order(facts: Facts) -> bool:
 define(
     "Transpose", MOVEMENT, _lower_transpose, moved, varies=anything,
     shapes=shapes.transpose, contents=contents.transpose, identity=_keeps_order, attributes=(_permutation,),
+    vjp=derivative.transposed,
 )  # fmt: skip
 define(
     "DepthToSpace", MOVEMENT, _lower_depth_to_space, moved, varies=fixed(1), shapes=shapes.depth_to_space,
     attributes=(check.divides("blocksize", 1, lambda block: block * block), _IMAGE_ORDER),
+    vjp=derivative.by("SpaceToDepth", "blocksize", "mode"),
 )  # fmt: skip
 define(
     "SpaceToDepth", MOVEMENT, _lower_space_to_depth, moved, varies=fixed(1), shapes=shapes.space_to_depth,
     attributes=(check.divides("blocksize", 2), check.divides("blocksize", 3), _IMAGE_ORDER),
+    vjp=derivative.by("DepthToSpace", "blocksize", "mode"),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import Lowering, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.elementwise.arithmetic import bound
+from graft.core.operators.movement import derivatives as derivative
 from graft.core.operators.movement import shapes
 from graft.core.operators.movement import stated_extents as claims
 from graft.core.operators.movement.manipulation import INJECTIVE, Indices, constants_required, integers
@@ -120,7 +121,7 @@ define(
     "Pad", INJECTIVE, _lower_pad, moved, _accept_pad, varies=anything, demands=_pad_demands,
     shapes=shapes.pad, identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 0),
     attributes=(check.one_of("mode", "constant", "reflect", "edge", "wrap"), check.axes(3)),
-    stated=Stated(claims.pad, (1, 3)),
+    stated=Stated(claims.pad, (1, 3)), vjp=derivative.padded,
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement import derivatives as derivative
 from graft.core.operators.movement import stated_extents as claims
 from graft.core.operators.movement.manipulation import MOVEMENT, Indices, integers
 from graft.core.reject import Reject
@@ -189,14 +190,16 @@ def _takes_everything(facts: Facts) -> bool:
 define(
     "Concat", MOVEMENT | {Trait.JOINING}, _lower_concat, moved, varies=anything, demands=_concat_demands,
     shapes=shapes.concat, contents=contents.concat, identity=is_alone, attributes=(check.AXIS,),
+    vjp=derivative.concatenated,
 )  # fmt: skip
 define(
     "Split", MOVEMENT, _lower_split, moved, varies=anything, demands=_split_demands,
     shapes=shapes.split, contents=contents.split,
     attributes=(check.AXIS, check.at_least(1, "num_outputs")), stated=Stated(claims.split),
+    vjp=derivative.split,
 )  # fmt: skip
 define(
     "Slice", MOVEMENT, _lower_slice, moved, varies=_slice_varies, demands=demand.as_long(1, 2, 3, 4),
     shapes=shapes.slice_, contents=contents.slice_, identity=_takes_everything,
-    attributes=(check.axes(3),), stated=Stated(claims.slice_, (1, 2, 3, 4)),
+    attributes=(check.axes(3),), stated=Stated(claims.slice_, (1, 2, 3, 4)), vjp=derivative.sliced,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import Lowering, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement import derivatives as derivative
 from graft.core.operators.movement import stated_extents as claims
 from graft.core.operators.movement.manipulation import MOVEMENT, Indices
 from graft.core.tensor_ir.ir import Expression, Stage
@@ -34,11 +35,12 @@ def _lower_tile(lowering: Lowering) -> tuple[Stage, ...]:
 define(
     "Expand", MOVEMENT, _lower_expand, moved, varies=anything, demands=demand.expanding_to_result(0),
     shapes=shapes.expand, contents=contents.expand, bounds=shapes.expand_bounds,
-    identity=lambda facts: facts.keeps_shape, stated=Stated(claims.expand),
+    identity=lambda facts: facts.keeps_shape, stated=Stated(claims.expand), vjp=derivative.expanded,
 )  # fmt: skip
 define(
     "Tile", MOVEMENT, _lower_tile, moved, varies=anything,
     demands=demand.counted(1, 0, lambda node: demand.rank_of(node.input(0))),
     shapes=shapes.tile, contents=contents.tile,
     identity=lambda facts: facts.keeps_shape and is_filled_with(facts, 1, 1), stated=Stated(claims.tile),
+    vjp=derivative.tiled,
 )  # fmt: skip

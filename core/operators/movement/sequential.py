@@ -11,6 +11,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import index_bounds
+from graft.core.operators.definition.adjoint import through
 from graft.core.operators.definition.cost import moved, per_input
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
@@ -19,9 +20,11 @@ from graft.core.operators.definition.table import LowerFunction, Lowering, Trait
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement import contents, shapes
+from graft.core.operators.movement import derivatives as derivative
 from graft.core.operators.movement import stated_extents as claims
 from graft.core.operators.movement.indexing import position
 from graft.core.operators.movement.manipulation import integers
+from graft.core.operators.movement.plain_product import cumulative_product
 from graft.core.reject import Reject
 from graft.core.tensor_ir import ir
 
@@ -81,8 +84,8 @@ _cumulative = partial(
     define, traits=SEQUENTIAL, cost=per_input(1), varies=anything, shapes=LIKE_FIRST,
     attributes=(check.constant_axis(1),),
 )  # fmt: skip
-_cumulative("CumSum", lower=_lower_cumulative(b.add, 0))
-_cumulative("CumProd", lower=_lower_cumulative(b.multiply, 1))
+_cumulative("CumSum", lower=_lower_cumulative(b.add, 0), vjp=derivative.cumulated)
+_cumulative("CumProd", lower=_lower_cumulative(b.multiply, 1), vjp=through(cumulative_product))
 
 # ---- Scatters -----------------------------------------------------------------------------------------------------
 
@@ -194,15 +197,18 @@ define(
     "ScatterElements", SEQUENTIAL, _lower_scatter_elements, moved, varies=anything, demands=_ELEMENTS,
     shapes=LIKE_FIRST, contents=contents.scatter,
     attributes=(check.AXIS, _REDUCTION), asked_when_loaded=True, indices=index_bounds.along_axis,
+    vjp=derivative.scattered_elements,
 )  # fmt: skip
 define(
     "ScatterND", SEQUENTIAL, _lower_scatter_nd, moved, varies=_slices_vary, demands=_slices_demand,
     shapes=LIKE_FIRST, contents=contents.scatter, attributes=(_REDUCTION,), indices=index_bounds.tuples,
+    vjp=derivative.scattered_slices,
 )  # fmt: skip
 define(
     "TensorScatter", SEQUENTIAL | {Trait.SELECTING}, _lower_tensor_scatter, moved, varies=anything,
     demands=_window_demands, shapes=LIKE_FIRST,
     attributes=(check.AXIS, check.one_of("mode", "linear", "circular")), indices=_cache_starts,
+    vjp=derivative.cached,
 )  # fmt: skip
 
 # ---- TopK ---------------------------------------------------------------------------------------------------------
@@ -263,5 +269,5 @@ def _largest_count(node: NodeView) -> str | None:
 define(
     "TopK", SEQUENTIAL | {Trait.SELECTING}, _lower_top_k, per_input(8), _accept_top_k, varies=anything,
     demands=_top_k_demands, shapes=shapes.top_k,
-    attributes=(check.AXIS, _largest_count), indices=_ranks, stated=Stated(claims.top_k),
+    attributes=(check.AXIS, _largest_count), indices=_ranks, stated=Stated(claims.top_k), vjp=derivative.greatest,
 )  # fmt: skip

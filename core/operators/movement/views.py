@@ -15,11 +15,13 @@ from graft.core.graph.view import COPIES_ZERO, NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition.adjoint import reshaped, unchanged
 from graft.core.operators.definition.cost import free
 from graft.core.operators.definition.facts import Facts
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like, same
 from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import Lowering, Trait, define
+from graft.core.operators.elementwise import derivatives as derivative
 from graft.core.operators.movement import contents, shapes
 from graft.core.operators.movement import stated_extents as claims
 from graft.core.reject import Reject
@@ -163,14 +165,17 @@ _add = partial(
     define, traits=VIEW | {Trait.DATA_MOVEMENT}, lower=lower_view, cost=free, contents=contents.reshaped,
     identity=_keeps_shape,
 )  # fmt: skip
-_add("Reshape", shapes=shapes.reshape, demands=_reshape_demands, stated=Stated(claims.reshape))
-_add("Flatten", shapes=shapes.flatten, attributes=(check.axis(past=1),))
+_add("Reshape", shapes=shapes.reshape, demands=_reshape_demands, vjp=reshaped, stated=Stated(claims.reshape))
+_add("Flatten", shapes=shapes.flatten, vjp=reshaped, attributes=(check.axis(past=1),))
 _add(
     "Squeeze", shapes=shapes.squeeze, demands=_squeeze_demands, attributes=(check.axes(1),),
-    stated=Stated(claims.squeeze),
+    stated=Stated(claims.squeeze), vjp=reshaped,
 )  # fmt: skip
-_add("Unsqueeze", shapes=shapes.unsqueeze, attributes=(check.axes(1, more=True),), stated=Stated(claims.unsqueeze))
-_add("Identity", shapes=LIKE_FIRST, contents=same, identity=lambda facts: True)
+_add(
+    "Unsqueeze", shapes=shapes.unsqueeze, attributes=(check.axes(1, more=True),), stated=Stated(claims.unsqueeze),
+    vjp=reshaped,
+)  # fmt: skip
+_add("Identity", shapes=LIKE_FIRST, contents=same, identity=lambda facts: True, vjp=unchanged)
 
 
 def _lower_dropout(lowering: Lowering) -> tuple[Stage, ...]:
@@ -193,4 +198,7 @@ def _is_inference(facts: Facts) -> bool:
     return _accept_dropout(facts.view) is None
 
 
-define("Dropout", VIEW, _lower_dropout, free, _accept_dropout, shapes=like(0, 0), identity=_is_inference)
+define(
+    "Dropout", VIEW, _lower_dropout, free, _accept_dropout, shapes=like(0, 0), identity=_is_inference,
+    vjp=derivative.dropped,
+)  # fmt: skip

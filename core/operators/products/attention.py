@@ -25,6 +25,7 @@ from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.movement.indexing import position
 from graft.core.operators.movement.manipulation import INJECTIVE
+from graft.core.operators.products import derivatives as derivative
 from graft.core.operators.products import shapes
 from graft.core.operators.products.contraction import shape_of
 from graft.core.operators.reductions.normalization import exp_of_nonpositive
@@ -464,4 +465,5 @@ define(
     "RotaryEmbedding", INJECTIVE, _lower_rotary, per_output(6), _accept_rotary, varies=_rotary_varies,
     demands=_rotary_demands, shapes=LIKE_FIRST,
     attributes=(check.at_least(0, "rotary_embedding_dim"), _heads("num_heads")), indices=_positions,
+    vjp=derivative.rotated,
 )  # fmt: skip

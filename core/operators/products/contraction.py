@@ -19,6 +19,7 @@ from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.demands import Demand
 from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
+from graft.core.operators.products import derivatives as derivative
 from graft.core.operators.products import shapes
 from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import Contraction
@@ -93,7 +94,7 @@ def _inner(first: int, second: int) -> Demand:
 MATRICES = _inner(0, 1)
 define(
     "MatMul", QUANTIZABLE, _lower_matmul, _matmul_cost, varies=anything, demands=MATRICES, shapes=shapes.matmul,
-    channels_of_weights=lambda node: -1,
+    channels_of_weights=lambda node: -1, vjp=derivative.matrices,
 )  # fmt: skip
 
 # ---- Gemm ---------------------------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ def _accept_gemm(node: NodeView) -> Reject | None:
 define(
     "Gemm", QUANTIZABLE, _lower_gemm, _gemm_cost, _accept_gemm, varies=anything, demands=_gemm_demands,
     shapes=shapes.gemm, asked_when_loaded=True,
-    channels_of_weights=lambda node: 0 if node.attribute("transB", 0) else 1,
+    channels_of_weights=lambda node: 0 if node.attribute("transB", 0) else 1, vjp=derivative.gemm,
 )  # fmt: skip
 
 # ---- Einsum -------------------------------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ def _einsum_demands(node: NodeView) -> Iterator[Equation]:
 
 define(
     "Einsum", CONTRACTION, _lower_einsum, _einsum_cost, varies=anything, demands=_einsum_demands,
-    shapes=shapes.einsum,
+    shapes=shapes.einsum, vjp=derivative.einsum,
 )  # fmt: skip
 
 # ---- Integers -----------------------------------------------------------------------------------------------------

@@ -16,11 +16,13 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import index_bounds
+from graft.core.operators.definition.adjoint import through
 from graft.core.operators.definition.cost import traffic
 from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.products import shapes
 from graft.core.operators.products.contraction import shape_of
+from graft.core.operators.products.plain_recurrence import recurrence
 from graft.core.operators.products.recurrent_layer import GATES, NEED_ALPHA, PLAIN, Layer, layer_of
 from graft.core.reject import Reject
 from graft.core.tensor_ir import ir
@@ -329,5 +331,5 @@ for _name in GATES:
     define(
         _name, frozenset({Trait.RECURRENT}), _lower, _cost, _accept, varies=_varies, demands=_demands,
         shapes=shapes.recurrent, attributes=_CHECKS, asked_when_loaded=True,
-        indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))),
+        indices=index_bounds.counts(4, lambda node: int(node.attribute("layout", 0))), vjp=through(recurrence),
     )  # fmt: skip

@@ -14,12 +14,15 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition.adjoint import nowhere, through
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.shape_rules import LIKE_FIRST, like
 from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, fixed
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
+from graft.core.operators.reductions import derivatives as derivative
+from graft.core.operators.reductions import plain_normalization as plain
 from graft.core.operators.reductions.reduction import Axes, mean_of, rows, square, trailing
 from graft.core.operators.reductions.shapes import statistics
 from graft.core.reject import Reject
@@ -108,9 +111,14 @@ _softmax(
     "Softmax",
     traits=ROW_WISE | {Trait.DISTRIBUTION},
     lower=_over_the_row(lambda difference, total: b.divide(exp_of_nonpositive(difference), total)),
+    vjp=derivative.softmax,
 )
-_softmax("LogSoftmax", lower=_over_the_row(lambda difference, total: b.subtract(difference, b.intrinsic("log", total))))
-_softmax("Hardmax", lower=_lower_hardmax, cost=per_output(3))
+_softmax(
+    "LogSoftmax",
+    lower=_over_the_row(lambda difference, total: b.subtract(difference, b.intrinsic("log", total))),
+    vjp=derivative.log_softmax,
+)
+_softmax("Hardmax", lower=_lower_hardmax, cost=per_output(3), vjp=nowhere)
 
 # ---- Mean and variance --------------------------------------------------------------------------------------------
 
@@ -263,16 +271,26 @@ _normalise = partial(define, traits=ROW_WISE, cost=per_output(8), varies=anythin
 _by_channel = partial(_normalise, varies=fixed(1), demands=demand.vectors(1, 2, of=0, axis=1), asked_when_loaded=True)
 _normalise(
     "LayerNormalization", lower=_lower_layer_norm, shapes=statistics, attributes=(check.AXIS, check.EPSILON),
-    demands=demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)),
+    demands=demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)), vjp=through(plain.layer),
 )  # fmt: skip
 _normalise(
     "RMSNormalization", lower=_lower_rms_norm, shapes=statistics, attributes=(check.AXIS, check.EPSILON),
-    demands=demand.expanding(1, 0),
+    demands=demand.expanding(1, 0), vjp=through(plain.root_mean_square),
 )  # fmt: skip
-_by_channel("InstanceNormalization", lower=_lower_instance_norm, attributes=(check.EPSILON,))
-_by_channel("GroupNormalization", lower=_lower_group_norm, attributes=(check.divides("num_groups", 1), check.EPSILON))
-_normalise("MeanVarianceNormalization", lower=_lower_mean_variance, attributes=(check.axes("axes"),))
-_normalise("LpNormalization", lower=_lower_lp_norm, attributes=(check.AXIS, check.one_of("p", 1, 2)))
+_by_channel(
+    "InstanceNormalization", lower=_lower_instance_norm, attributes=(check.EPSILON,), vjp=through(plain.instance)
+)
+_by_channel(
+    "GroupNormalization", lower=_lower_group_norm, attributes=(check.divides("num_groups", 1), check.EPSILON),
+    vjp=through(plain.group),
+)  # fmt: skip
+_normalise(
+    "MeanVarianceNormalization", lower=_lower_mean_variance, attributes=(check.axes("axes"),),
+    vjp=through(plain.mean_variance),
+)  # fmt: skip
+_normalise(
+    "LpNormalization", lower=_lower_lp_norm, attributes=(check.AXIS, check.one_of("p", 1, 2)), vjp=through(plain.norm)
+)
 
 # ---- Batch and local response normalisation -----------------------------------------------------------------------
 
@@ -331,8 +349,9 @@ def power(base: Expression, exponent: float) -> Expression:
 define(
     "BatchNormalization", ELEMENTWISE, _lower_batch_norm, per_output(4), _accept_batch_norm, varies=anything,
     demands=demand.vectors(1, 2, 3, 4, of=0, axis=1), shapes=like(0, 3, 4), attributes=(check.EPSILON,),
+    vjp=through(plain.batch),
 )  # fmt: skip
 define(
     "LRN", frozenset({Trait.POOLING}), _lower_lrn, per_output(16), varies=anything, shapes=LIKE_FIRST,
-    attributes=(check.at_least(1, "size"),),
+    attributes=(check.at_least(1, "size"),), vjp=through(plain.local_response),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything, varying_axis
 from graft.core.operators.elementwise.arithmetic import ELEMENTWISE
+from graft.core.operators.reductions import derivatives as derivative
 from graft.core.operators.reductions.reduction import Axes, rows
 from graft.core.reject import Reject
 from graft.core.tensor_ir.ir import Buffer, Expression, Stage
@@ -187,8 +188,11 @@ _linear = partial(
     define, traits=ELEMENTWISE, accepts=_accept, varies=_varies, demands=_demands, shapes=LIKE_FIRST,
     attributes=(_quantised_axis, check.at_least(0, "block_size")), asked_when_loaded=True,
 )  # fmt: skip
-_linear("QuantizeLinear", lower=_lower_quantize, cost=per_output(4))
-_linear("DequantizeLinear", lower=_lower_dequantize, cost=per_output(3))
+_linear(
+    "QuantizeLinear", traits=ELEMENTWISE | {Trait.STRAIGHT_THROUGH}, lower=_lower_quantize, cost=per_output(4),
+    vjp=derivative.quantized,
+)  # fmt: skip
+_linear("DequantizeLinear", lower=_lower_dequantize, cost=per_output(3), vjp=derivative.dequantized)
 define(
     "DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything,
     shapes=lambda facts: [facts.shape(0), (), ()],

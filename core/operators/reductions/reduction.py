@@ -18,6 +18,7 @@ from graft.core.operators.definition.stated_extents import Stated
 from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.movement.manipulation import constants_required, integers
+from graft.core.operators.reductions import derivatives as derivative
 from graft.core.operators.reductions import shapes
 from graft.core.reject import Reject
 from graft.core.tensor_ir.anchors import RowReduction
@@ -352,16 +353,27 @@ _add = functools.partial(
     attributes=(check.axes(1),), stated=Stated(shapes.reduced_extents),
 )  # fmt: skip
 _choose = functools.partial(_add, traits=REDUCTION | {Trait.SELECTING})
-_add("ReduceSum", lower=_lower_reduce("add"), contents=shapes.reduced_contents(extents.add))
-_add("ReduceMean", lower=_lower_reduce("add", after=mean_of, integers_in="int64"))
-_add("ReduceProd", lower=_lower_reduce("mul"), contents=shapes.reduced_contents(extents.multiply))
-_choose("ReduceMax", lower=_lower_reduce("max"), contents=shapes.reduced_contents(extents.maximum))
-_choose("ReduceMin", lower=_lower_reduce("min"), contents=shapes.reduced_contents(extents.minimum))
-_add("ReduceL1", lower=_lower_reduce("add", _absolute), cost=per_input(2))
-_add("ReduceL2", lower=_lower_reduce("add", square, _always(root), "float64"), cost=per_input(2))
-_add("ReduceSumSquare", lower=_lower_reduce("add", square), cost=per_input(2))
-_add("ReduceLogSum", lower=_lower_reduce("add", after=_always(logarithm), integers_in="float64"))
-_add("ReduceLogSumExp", traits=frozenset({Trait.ROW_WISE}), lower=_lower_log_sum_exp, cost=per_input(10))
+_add("ReduceSum", lower=_lower_reduce("add"), contents=shapes.reduced_contents(extents.add), vjp=derivative.total)
+_add("ReduceMean", lower=_lower_reduce("add", after=mean_of, integers_in="int64"), vjp=derivative.mean)
+_add(
+    "ReduceProd", lower=_lower_reduce("mul"), contents=shapes.reduced_contents(extents.multiply), vjp=derivative.product
+)
+_choose(
+    "ReduceMax", lower=_lower_reduce("max"), contents=shapes.reduced_contents(extents.maximum), vjp=derivative.extreme
+)
+_choose(
+    "ReduceMin", lower=_lower_reduce("min"), contents=shapes.reduced_contents(extents.minimum), vjp=derivative.extreme
+)
+_add("ReduceL1", lower=_lower_reduce("add", _absolute), cost=per_input(2), vjp=derivative.magnitudes)
+_add("ReduceL2", lower=_lower_reduce("add", square, _always(root), "float64"), cost=per_input(2), vjp=derivative.norm)
+_add("ReduceSumSquare", lower=_lower_reduce("add", square), cost=per_input(2), vjp=derivative.squares)
+_add(
+    "ReduceLogSum", lower=_lower_reduce("add", after=_always(logarithm), integers_in="float64"), vjp=derivative.log_sum
+)
+_add(
+    "ReduceLogSumExp", traits=frozenset({Trait.ROW_WISE}), lower=_lower_log_sum_exp, cost=per_input(10),
+    vjp=derivative.log_sum_exp,
+)  # fmt: skip
 
 # ---- ArgMax and ArgMin --------------------------------------------------------------------------------------------
 

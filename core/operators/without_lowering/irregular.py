@@ -12,6 +12,8 @@ from graft.core.operators.definition import index_bounds
 from graft.core.operators.definition.facts import Facts, Shape, normal_axis, replaced
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import define
+from graft.core.operators.movement import derivatives as derivative
+from graft.core.operators.without_lowering import control_derivatives as control
 
 
 def _determinant(facts: Facts) -> list[Shape | None]:
@@ -51,7 +53,7 @@ def _non_max_suppression(facts: Facts) -> list[Shape | None]:
 
 
 define("Det", demands=demand.same(0, -1, 0, -2), shapes=_determinant)
-define("Compress", shapes=_compress, attributes=(check.AXIS,))
+define("Compress", shapes=_compress, attributes=(check.AXIS,), vjp=derivative.compressed)
 define("NonZero", shapes=_non_zero)
 define("SplitToSequence", attributes=(check.AXIS,))
 define("Unique", shapes=_unique, attributes=(check.AXIS,))
@@ -88,4 +90,5 @@ def _scan(node: NodeView) -> Iterator[Equation]:
         yield from demand.same(states + number, axes[number], states, axes[0])(node)
 
 
-define("Scan", demands=_scan)
+define("Scan", demands=_scan, vjp=control.scan)
+define("If", vjp=control.branches)

@@ -27,7 +27,7 @@ class IntegerArithmetic:
     """Rewrite quantised models of 8 bits, with scales and zero points that are constant.
 
     1. int8 activations that are only dequantised become uint8
-    2. what only moves elements, and MaxPool, does so before they are dequantised
+    2. what only moves elements, or takes the largest, does so before they are dequantised
     3. Conv, MatMul and Gemm of a dequantised activation and constant dequantised weights, QLinearConv and
        QLinearMatMul become ConvInteger or MatMulInteger of uint8 and int8, a shift, a factor
     4. GlobalAveragePool becomes a sum of integers

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from graft.core.operators.definition.table import Trait
 from graft.core.passes.integer.quantized_tensors import RANGES, Emitter, Quantization, activation, quantization_of
 from graft.core.rewriting import node_rewrite as rewrite
 from graft.core.rewriting.node_pass import Names
@@ -39,8 +38,7 @@ def make_unsigned(node: ir.Node, names: Names) -> bool:
 
 def move_integers(node: ir.Node, names: Names) -> bool:
     """Let an operator that hands elements on, or the largest of some, do so before they are dequantised."""
-    hands_on = rewrite.has_trait(node, Trait.DATA_MOVEMENT) or rewrite.is_operator(node, "MaxPool")
-    if not hands_on or len(node.outputs) != 1:
+    if not rewrite.hands_on(node) or len(node.outputs) != 1:
         return False
     found = [activation(value) for value in rewrite.moved_inputs(node)]
     first = found[0]

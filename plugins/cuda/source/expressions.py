@@ -15,6 +15,7 @@ from graft.plugins.codegen.c_expressions import COMMON, LOGIC, SIGNS, TYPES, Row
 from graft.plugins.codegen.c_statements import StatementWriter
 from graft.plugins.codegen.index_forms import Form, index_form
 from graft.plugins.cuda.alignment import Multiples
+from graft.runtime.c_operators import cast, choice, infix, postfix, prefix
 
 PRELUDE = Path(__file__).with_name("graft_cuda.cuh")
 """The header that every text needs."""
@@ -113,13 +114,13 @@ class CudaExpressions(StatementWriter[Form]):
     def _binary(self, operator: str, type: Type, texts: Sequence[str]) -> str:
         left, right = texts
         if type.dtype == "bool" and operator in LOGIC:
-            return f"({left} {LOGIC[operator]} {right})"
+            return infix(left, LOGIC[operator], right)
         if operator in ir.COMPARISONS:
-            return f"({left} {SIGNS[operator]} {right})"
+            return infix(left, SIGNS[operator], right)
         if type.is_float and operator in ("add", "sub", "mul", "div"):
             if self.is_exact and operator != "div":
                 return f"exact_{operator}({left}, {right})"
-            return f"({left} {SIGNS[operator]} {right})"
+            return infix(left, SIGNS[operator], right)
         return self._call(_BINARY[operator], type, texts)
 
     def _cast(self, text: str, source: Type, dtype: str) -> str:
@@ -133,7 +134,7 @@ class CudaExpressions(StatementWriter[Form]):
         if dtype == "bool":
             zero = literal(0, source.with_lanes(1))
             other = zero if source.lanes == 1 else f"splat<{source.lanes}, {TYPES[source.dtype]}>({zero})"
-            return f"({text} != {other})"
+            return infix(text, "!=", other)
         saturates = source.is_float and Type(dtype).is_integer
         given = f", {TYPES[source.dtype]}" if source.lanes == 1 else ""
         return f"{'saturated' if saturates else 'cast'}<{TYPES[dtype]}{given}>({text})"
@@ -145,7 +146,7 @@ class CudaExpressions(StatementWriter[Form]):
         for part in parts[1:]:
             whole = f"joined({whole}, {part})"
         if len(lanes) == 1:
-            return f"{whole}.lane[{lanes[0]}]"
+            return postfix(whole, f".lane[{lanes[0]}]")
         return f"chosen<{', '.join(map(str, lanes))}>({whole})"
 
     def _across(self, operator: str, type: Type, text: str) -> str:
@@ -206,9 +207,9 @@ class CudaExpressions(StatementWriter[Form]):
         for axis, index in enumerate(indices):
             own = self.value(index) if index.type.lanes > 1 else f"splat<{lanes}, int64_t>({self.index(index)})"
             stride = self._stride(buffer, axis)
-            term = own if stride == "1" else f"{own} * splat<{lanes}, int64_t>({stride})"
-            total = f"{total} + {term}" if total else term
-        return f"({total})"
+            term = own if stride == "1" else infix(own, "*", f"splat<{lanes}, int64_t>({stride})")
+            total = infix(total, "+", term) if total else term
+        return total
 
     def on(self, mask: ir.Expression | None, lanes: int) -> str:
         """Return which lanes are switched on."""
@@ -222,7 +223,7 @@ class CudaExpressions(StatementWriter[Form]):
         buffer, indices, mask, kind = load.buffer, load.indices, load.mask, load.type
         if kind.lanes == 1:
             place = self.place(buffer, indices)
-            return place if mask is None else f"({texts[0]} ? {place} : ({TYPES[buffer.dtype]})0)"
+            return place if mask is None else choice(texts[0], place, cast(TYPES[buffer.dtype], "0"))
         offset, element, lanes = self.offset(buffer, indices), TYPES[buffer.dtype], kind.lanes
         pointer = self.pointers[buffer]
         if offset is None:
@@ -242,7 +243,7 @@ def _constant(writer: CudaExpressions, node: ir.Constant, _: Sequence[str]) -> s
 
 def _select(writer: CudaExpressions, node: ir.Select, texts: Sequence[str]) -> str:
     is_scalar = node.condition.type.lanes == node.type.lanes == 1
-    return ("({} ? {} : {})" if is_scalar else "choice({}, {}, {})").format(*texts)
+    return choice(*texts) if is_scalar else f"choice({', '.join(texts)})"
 
 
 _ROWS: Mapping[type, Row] = {
@@ -251,7 +252,7 @@ _ROWS: Mapping[type, Row] = {
     ir.Ramp: lambda writer, node, _: f"ramp<{node.lanes}>({writer.index(node.base)}, {node.stride})",
     ir.Broadcast: lambda writer, node, texts: writer.splat(node.lanes, node.type.dtype, texts[0]),
     ir.Unary: lambda writer, node, texts: (
-        f"(!{texts[0]})" if node.operator == "not" else writer._call(_UNARY[node.operator], node.type, texts)
+        prefix("!", texts[0]) if node.operator == "not" else writer._call(_UNARY[node.operator], node.type, texts)
     ),
     ir.Binary: lambda writer, node, texts: writer._binary(node.operator, node.left.type, texts),
     ir.Select: _select,

@@ -25,6 +25,7 @@ from graft.plugins.cuda.kernel_emitter import expanded, has_vectors
 from graft.plugins.cuda.kernel_text import check_shared
 from graft.plugins.cuda.launches import REPORT, Launch
 from graft.plugins.cuda.source.expressions import PRELUDE, CudaExpressions, form_text
+from graft.runtime.c_operators import cast, infix
 
 NATIVE = frozenset({"round_f16", "round_bf16"})
 """Roundings that are instructions."""
@@ -85,7 +86,7 @@ class _KernelWriter(CudaExpressions):
             name = self.bind(extent)
             parameters.append(f"const int32_t {name}")
             names.append(name)
-            self.variables[extent] = f"(int64_t){name}"
+            self.variables[extent] = cast("int64_t", name)
         self.depth = 1
         self.statement(body)
         given = ", ".join(parameters)
@@ -161,7 +162,7 @@ class _KernelWriter(CudaExpressions):
             name = self.bind(loop.variable)
             self.line(f"const int64_t {name} = {'BLOCK' if level == 'block' else 'THREAD'}({axis});")
         if level == "thread" and isinstance(loop.extent, ir.Constant) and loop.extent.value != most:
-            self.block(f"if ({self.variables[loop.variable]} < {int(loop.extent.value)}) {{", loop.body)
+            self.block(f"if ({infix(self.variables[loop.variable], '<', str(int(loop.extent.value)))}) {{", loop.body)
             self.line("}")
         else:
             self.statement(loop.body)
@@ -202,7 +203,7 @@ class _KernelWriter(CudaExpressions):
                 to, near = self.place(target.buffer, target.indices), self.place(source.buffer, source.indices)
                 self.line(f"copy_async<{int(size)}, {aligned}>(&{to}, &{near});")
             case ir.CallExtern(name, arguments) if name in FAILURES:
-                numbers = [f"(int64_t)({self.value(one)})" for one in arguments]
+                numbers = [cast("int64_t", self.value(one)) for one in arguments]
                 code = 1 + list(FAILURES).index(name)
                 self.line(f"report({self.pointers[REPORT]}, {', '.join([str(code), *numbers])});")
             case ir.CallExtern("commit_copies"):

@@ -56,6 +56,13 @@ EXPORTED int32_t ENTRY(_output_index)(const GraftProgram *program, const char *n
   return graft_program_output_index(program, name);
 }
 
+EXPORTED int32_t ENTRY(_thread_pool_create)(int32_t threads, const GraftAllocator *allocator, GraftThreadPool **pool,
+                                            GraftError *error) {
+  return graft_thread_pool_create(threads, allocator, pool, error);
+}
+
+EXPORTED void ENTRY(_thread_pool_destroy)(GraftThreadPool *pool) { graft_thread_pool_destroy(pool); }
+
 EXPORTED const GraftModel *JOIN(graft_model_, GRAFT_MODEL)(void) {
   static const GraftModel model = {GRAFT_ABI_VERSION,
                                    sizeof(GraftModel),
@@ -72,6 +79,8 @@ EXPORTED const GraftModel *JOIN(graft_model_, GRAFT_MODEL)(void) {
                                    graft_program_run_with,
                                    graft_cancel,
                                    graft_program_input_index,
-                                   graft_program_output_index};
+                                   graft_program_output_index,
+                                   graft_thread_pool_create,
+                                   graft_thread_pool_destroy};
   return &model;
 }

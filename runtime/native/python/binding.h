@@ -67,7 +67,7 @@ typedef struct ProgramObject {
   Py_ssize_t library_count;
   /* What fenced modules see of it. */
   Segments segments;
-  GraftArenaMemory shared;
+  GraftAllocator shared;
   struct Spares *spares; /* memory of large outputs; NULL until there is one (spares.c) */
 } ProgramObject;
 

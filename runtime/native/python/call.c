@@ -212,7 +212,7 @@ static int make_output(Run *run, const Instance *instance, int32_t i) {
   return 0;
 }
 
-static void free_block(PyObject *capsule) { free(PyCapsule_GetPointer(capsule, "graft_block")); }
+static void free_block(PyObject *capsule) { graft_block_free(&(Block){.start = PyCapsule_GetPointer(capsule, "graft_block")}); }
 
 /* An output whose shape was unknown: the runtime made its memory, which the array takes over. */
 static PyObject *adopt_output(DLTensor *output) {

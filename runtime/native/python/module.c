@@ -136,6 +136,18 @@ static int32_t most_calls(const Manifest *manifest) {
   return most;
 }
 
+typedef struct Times {
+  int64_t *nanoseconds; /* of the calls of the entry */
+  int32_t count;
+} Times;
+
+static void note_time(void *user, const GraftCallTime *time) {
+  Times *times = user;
+  if (time->depth == 0) {
+    times->nanoseconds[times->count++] = time->nanoseconds;
+  }
+}
+
 static PyObject *list_times(const int64_t *nanoseconds, int32_t count) {
   PyObject *list = PyList_New(count);
   for (int32_t i = 0; list && i < count; i++) {
@@ -153,14 +165,16 @@ static PyObject *list_times(const int64_t *nanoseconds, int32_t count) {
 static PyObject *program_profile(PyObject *object, PyObject *const *arguments, Py_ssize_t count) {
   ProgramObject *self = (ProgramObject *)object;
   const Manifest *manifest = &self->program->manifest;
-  GraftRunDetails details = {.nanoseconds = PyMem_Calloc((size_t)most_calls(manifest) + 1, sizeof(int64_t))};
-  if (!details.nanoseconds) {
+  Times times = {.nanoseconds = PyMem_Calloc((size_t)most_calls(manifest) + 1, sizeof(int64_t))};
+  if (!times.nanoseconds) {
     return PyErr_NoMemory();
   }
+  Timing timing = {note_time, &times};
+  GraftRunDetails details = {.timing = &timing};
   PyObject *outputs = graft_call_program(self, arguments, count, NULL, 0, &details);
-  PyObject *list = outputs ? list_times(details.nanoseconds, manifest->procedures[details.procedure].call_count) : NULL;
+  PyObject *list = outputs ? list_times(times.nanoseconds, times.count) : NULL;
   Py_XDECREF(outputs);
-  PyMem_Free(details.nanoseconds);
+  PyMem_Free(times.nanoseconds);
   return list ? Py_BuildValue("(iN)", (int)details.procedure, list) : NULL;
 }
 
@@ -222,10 +236,11 @@ static PyObject *program_threads(PyObject *object, void *unused) {
 /* For tests and benchmarks: what graft_pool_counts says. */
 static PyObject *program_pool_counts(PyObject *object, void *unused) {
   (void)unused;
-  const Pool *pool = ((ProgramObject *)object)->program->pool;
-  PoolCounts counts = pool ? graft_pool_counts(pool) : (PoolCounts){0};
+  const GraftProgram *program = ((ProgramObject *)object)->program;
+  PoolCounts counts = program->own_pool ? graft_pool_counts(program->own_pool) : (PoolCounts){0};
+  unsigned long long alone = atomic_load(&program->sharing.alone);
   return Py_BuildValue("{sKsKsKsKsK}", "jobs", counts.jobs, "helped", counts.helped, "parted", counts.parted, "lent",
-                       counts.lent, "alone", counts.alone);
+                       counts.lent, "alone", alone);
 }
 
 /* ---- Life ----------------------------------------------------------------------------------------------------- */

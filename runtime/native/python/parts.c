@@ -218,8 +218,9 @@ static int create(Parts *parts, PyObject *manifest, size_t module_count, size_t 
                                .device_count = (size_t)self->device_count,
                                .check = parts->artifact ? check_artifact : NULL,
                                .owner = parts->artifact,
-                               .memory = self->shared.user ? &self->shared : NULL};
-  GraftLoadOptions options = {threads, parts->loaders, parts->loader_count};
+                               .arenas = self->shared.user ? &self->shared : NULL};
+  GraftLoadOptions options = {
+      .size = sizeof options, .threads = threads, .loaders = parts->loaders, .loader_count = parts->loader_count};
   GraftError error;
   PyThreadState *thread = PyEval_SaveThread();
   int32_t status = graft_program_create(&source, &options, &self->program, &error);
@@ -268,7 +269,7 @@ int graft_create_from_parts(ProgramObject *self, PyObject *manifest, PyObject *m
                             PyObject *loaders, PyObject *devices, int threads, PyObject *artifact, int is_shared) {
   if (is_shared) {
     self->shared =
-        (GraftArenaMemory){graft_segment_allocate_arena, graft_segment_release_arena, &self->segments};
+        (GraftAllocator){graft_segment_allocate_arena, graft_segment_release_arena, &self->segments};
   }
   Parts parts = {.self = self, .artifact = artifact == Py_None ? NULL : graft_artifact_of(artifact)};
   if (!parts.artifact && artifact != Py_None) {

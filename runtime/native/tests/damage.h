@@ -64,7 +64,7 @@ static inline void try_changed(const char *text, const DLTensor *inputs, int32_t
                                .module_count = 1,
                                .constants = constants,
                                .constant_count = 1};
-  GraftLoadOptions options = {1, loaders, 1};
+  GraftLoadOptions options = {.size = sizeof options, .threads = 1, .loaders = loaders, .loader_count = 1};
   GraftProgram *program;
   GraftError error = {0};
   if (graft_program_create(&source, &options, &program, &error) != GRAFT_OK) {

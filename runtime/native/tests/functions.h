@@ -196,9 +196,9 @@ static float one_value[] = {1.0f};
 static const DLTensor one_tensor = {one_value, {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, one_shape, NULL, 0};
 static const GraftNamedTensor constants[] = {{"one", &one_tensor}};
 
-/* Creates a program of the manifest, with the constant "one" (float32[1]). */
-static inline int32_t create_program(const char *manifest, int32_t threads, GraftProgram **program,
-                                     GraftError *error) {
+/* Creates a program of the manifest, with the constant "one" (float32[1]); its loader is added to the options. */
+static inline int32_t create_with(const char *manifest, GraftLoadOptions options, GraftProgram **program,
+                                  GraftError *error) {
   const GraftLoader *loaders[] = {&test_loader};
   GraftModuleSource module = {.name = "m", .kind = "test"};
   GraftProgramSource source = {.manifest = manifest,
@@ -207,8 +207,15 @@ static inline int32_t create_program(const char *manifest, int32_t threads, Graf
                                .module_count = 1,
                                .constants = constants,
                                .constant_count = 1};
-  GraftLoadOptions options = {threads, loaders, 1};
+  options.size = sizeof options;
+  options.loaders = loaders;
+  options.loader_count = 1;
   return graft_program_create(&source, &options, program, error);
+}
+
+static inline int32_t create_program(const char *manifest, int32_t threads, GraftProgram **program,
+                                     GraftError *error) {
+  return create_with(manifest, (GraftLoadOptions){.threads = threads}, program, error);
 }
 
 static inline GraftProgram *must_create(const char *manifest, int32_t threads) {

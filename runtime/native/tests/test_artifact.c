@@ -14,7 +14,7 @@ static void store(const void *bytes, size_t size) {
 
 static int32_t load(GraftProgram **program, GraftError *error) {
   const GraftLoader *loaders[] = {&test_loader};
-  GraftLoadOptions options = {1, loaders, 1};
+  GraftLoadOptions options = {.size = sizeof options, .threads = 1, .loaders = loaders, .loader_count = 1};
   memset(error, 0, sizeof *error);
   return graft_program_load(path, &options, program, error);
 }
@@ -118,7 +118,7 @@ static void test_a_library_without_a_program_is_told(Writer *library) {
 static void test_an_artifact_in_memory_runs(const Writer *writer) {
   static _Alignas(64) uint8_t room[CAPACITY + 1];
   const GraftLoader *loaders[] = {&test_loader};
-  GraftLoadOptions options = {1, loaders, 1};
+  GraftLoadOptions options = {.size = sizeof options, .threads = 1, .loaders = loaders, .loader_count = 1};
   GraftProgram *program;
   GraftError error = {0};
   memcpy(room, writer->bytes, writer->size);

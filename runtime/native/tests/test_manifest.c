@@ -212,7 +212,7 @@ static void test_loaders(void) {
                             "it; install it with: pip install tester");
   GraftLoader old = test_loader;
   const GraftLoader *loaders[] = {&test_loader};
-  GraftLoadOptions options = {1, loaders, 1};
+  GraftLoadOptions options = {.size = sizeof options, .threads = 1, .loaders = loaders, .loader_count = 1};
   CHECK(graft_program_create(&source, &options, &program, &error) == GRAFT_ERROR_LOADER);
   CHECK_TEXT(error.message, "module 'm' (kind 'test', plugin 'tester') cannot be loaded: I was told to");
   old.abi_version = 7;

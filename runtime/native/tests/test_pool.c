@@ -14,7 +14,7 @@
 enum { THREADS = 4, JOBS = 2000, ENOUGH = 5000 };
 
 typedef struct Job {
-  Pool *pool;
+  GraftThreadPool *pool;
   atomic_int begun;
   int32_t parts;
   int32_t worker[THREADS];
@@ -54,7 +54,7 @@ static void meet(void *argument, int32_t worker, int32_t part) {
   }
 }
 
-static void check_meeting(Pool *pool, Job *job) {
+static void check_meeting(GraftThreadPool *pool, Job *job) {
   *job = (Job){.parts = THREADS};
   CHECK(graft_pool_run(pool, THREADS, meet, job));
   int32_t seen = 0;
@@ -65,7 +65,7 @@ static void check_meeting(Pool *pool, Job *job) {
 }
 
 static void test_every_part_runs_once(void) {
-  Pool *pool = graft_pool_create(THREADS);
+  GraftThreadPool *pool = graft_pool_create(THREADS, NULL);
   CHECK(pool);
   for (int number = 0; number < JOBS; number++) {
     Job job = {.parts = 1 + number % THREADS};
@@ -88,7 +88,7 @@ static void run_inside(void *argument, int32_t worker, int32_t part) {
 }
 
 static void test_a_busy_pool_refuses_and_does_nothing(void) {
-  Pool *pool = graft_pool_create(THREADS);
+  GraftThreadPool *pool = graft_pool_create(THREADS, NULL);
   CHECK(pool);
   Job job = {.pool = pool, .parts = 2};
   CHECK(graft_pool_run(pool, 2, run_inside, &job));
@@ -98,7 +98,7 @@ static void test_a_busy_pool_refuses_and_does_nothing(void) {
 }
 
 static void *run_often(void *argument) {
-  Pool *pool = argument;
+  GraftThreadPool *pool = argument;
   for (int number = 0; number < JOBS; number++) {
     Job job = {.parts = 3};
     int ran = graft_pool_run(pool, job.parts, count_part, &job);
@@ -110,7 +110,7 @@ static void *run_often(void *argument) {
 }
 
 static void test_callers_on_two_threads_share_a_pool(void) {
-  Pool *pool = graft_pool_create(THREADS);
+  GraftThreadPool *pool = graft_pool_create(THREADS, NULL);
   pthread_t other;
   CHECK(pool && pthread_create(&other, NULL, run_often, pool) == 0);
   run_often(pool);
@@ -121,7 +121,7 @@ static void test_callers_on_two_threads_share_a_pool(void) {
 /* Workers sleep after a short while without work. Whoever wakes them keeps them off its own processor, and afterwards
  * they may run everywhere again. */
 static void test_sleepers_wake_away_from_the_caller(void) {
-  Pool *pool = graft_pool_create(THREADS);
+  GraftThreadPool *pool = graft_pool_create(THREADS, NULL);
   cpu_set_t set;
   int usual = processors_of(pthread_self(), &set);
   Job job;
@@ -309,7 +309,7 @@ static void work_long(void *argument, int32_t worker, int32_t part) {
 
 /* Runs such a job with the caller on its own processor; returns whether its worker got that processor, and then leaves
  * in *parts how many the next job is worth, or 0 if the question came too late. */
-static int lends(Pool *pool, const cpu_set_t *own, int32_t *parts) {
+static int lends(GraftThreadPool *pool, const cpu_set_t *own, int32_t *parts) {
   cpu_set_t one;
   Job job = {.parts = 2};
   uint64_t before = graft_pool_counts(pool).lent;
@@ -325,7 +325,7 @@ static int lends(Pool *pool, const cpu_set_t *own, int32_t *parts) {
 }
 
 static void test_a_worker_that_lost_its_processor_gets_the_callers(void) {
-  Pool *pool = graft_pool_create(2);
+  GraftThreadPool *pool = graft_pool_create(2, NULL);
   Load load;
   cpu_set_t own;
   int32_t parts = 0;
@@ -342,7 +342,7 @@ static void test_a_worker_that_lost_its_processor_gets_the_callers(void) {
 }
 
 static void test_every_part_runs_once_while_the_caller_moves_and_others_work(void) {
-  Pool *pool = graft_pool_create(THREADS);
+  GraftThreadPool *pool = graft_pool_create(THREADS, NULL);
   Load load;
   cpu_set_t own, one;
   int processors = processors_of(pthread_self(), &own);
@@ -365,7 +365,7 @@ static void test_every_part_runs_once_while_the_caller_moves_and_others_work(voi
 
 /* ---- Several callers ------------------------------------------------------------------------------------------ */
 
-static void await_parts(Pool *pool, int32_t parts) {
+static void await_parts(GraftThreadPool *pool, int32_t parts) {
   for (int tries = 0; graft_pool_parts(pool, THREADS, 1) != parts; tries++) {
     CHECK(tries < ENOUGH);
     sleep_milliseconds(1);
@@ -373,7 +373,7 @@ static void await_parts(Pool *pool, int32_t parts) {
 }
 
 static void test_workers_take_what_callers_leave(void) {
-  Pool *pool = graft_pool_create(THREADS);
+  GraftThreadPool *pool = graft_pool_create(THREADS, NULL);
   int64_t entered = 0;
   CHECK(pool);
   for (int32_t callers = 1; callers <= THREADS + 1; callers++) {
@@ -394,7 +394,7 @@ static void test_workers_take_what_callers_leave(void) {
 
 #ifndef __SANITIZE_THREAD__ /* which cannot follow threads that a forked child starts */
 static void test_a_child_does_not_count_the_callers_of_its_parent(void) {
-  Pool *pool = graft_pool_create(2);
+  GraftThreadPool *pool = graft_pool_create(2, NULL);
   Job job = {.parts = 2};
   CHECK(pool && graft_pool_enter(pool) && graft_pool_run(pool, 2, count_part, &job));
   pid_t child = fork();
@@ -414,7 +414,7 @@ static void test_a_child_does_not_count_the_callers_of_its_parent(void) {
 static void test_a_pool_without_memory_is_not_made(void) {
   for (int n = 0;; n++) {
     fail_allocation(n);
-    Pool *pool = graft_pool_create(THREADS);
+    GraftThreadPool *pool = graft_pool_create(THREADS, NULL);
     int failed = atomic_load(&allocations_left) < 0;
     fail_allocation(-1);
     CHECK(failed == !pool);

@@ -242,22 +242,6 @@ static void test_errors_of_inputs(void) {
   graft_program_destroy(program);
 }
 
-static void test_profile_times_every_call(void) {
-  GraftProgram *program = must_create(straight, 1);
-  float x[32] = {0};
-  int64_t shape[] = {32}, nanoseconds[3] = {-1, -1, -1};
-  DLTensor input = floats(x, shape, 1), outputs[2] = {{0}};
-  GraftRunDetails details = {.nanoseconds = nanoseconds};
-  GraftError error = {0};
-  Instance *instance;
-  CHECK(graft_run_begin(program, &input, &instance, &error) == GRAFT_OK);
-  CHECK(graft_run_end(instance, outputs, &details, &error) == GRAFT_OK);
-  CHECK(nanoseconds[0] >= 0 && nanoseconds[1] >= 0 && nanoseconds[2] >= 0);
-  graft_free_output(outputs);
-  graft_free_output(outputs + 1);
-  graft_program_destroy(program);
-}
-
 /* Creates and runs with the n-th allocation failing; returns whether none was left to fail. */
 static int survives_failure(const char *manifest, int32_t threads, int n) {
   GraftProgram *program = NULL;
@@ -308,7 +292,6 @@ int main(void) {
   test_absent_input_is_null();
   test_outputs_of_any_storage();
   test_errors_of_inputs();
-  test_profile_times_every_call();
   test_every_failing_allocation_is_an_error();
   return 0;
 }

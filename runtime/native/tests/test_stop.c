@@ -91,7 +91,7 @@ static GraftProgram *create(const char *manifest, int32_t threads) {
   GraftModuleSource module = {.name = "m", .kind = "test"};
   GraftProgramSource source = {
       .manifest = manifest, .manifest_size = strlen(manifest), .modules = &module, .module_count = 1};
-  GraftLoadOptions options = {threads, loaders, 1};
+  GraftLoadOptions options = {.size = sizeof options, .threads = threads, .loaders = loaders, .loader_count = 1};
   GraftProgram *program;
   GraftError error = {0};
   CHECK(graft_program_create(&source, &options, &program, &error) == GRAFT_OK);
@@ -102,7 +102,7 @@ static int32_t run(GraftProgram *program, int64_t nanoseconds, GraftError *error
   float x[2] = {1, 2}, y[2];
   int64_t shape[] = {2};
   DLTensor input = floats(x, shape, 1), output = floats(y, shape, 1);
-  GraftRunOptions options = {sizeof options, nanoseconds, &token};
+  GraftRunOptions options = {.size = sizeof options, .nanoseconds = nanoseconds, .cancel = &token};
   return graft_program_run_with(program, &input, &output, &options, error);
 }
 

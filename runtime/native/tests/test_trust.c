@@ -40,7 +40,7 @@ static const char *const data_kinds[] = {"test"};
 
 static int32_t load(int32_t native, size_t key_count, size_t data_kind_count, GraftError *error) {
   const GraftLoader *loaders[] = {&test_loader};
-  GraftLoadOptions options = {1, loaders, 1};
+  GraftLoadOptions options = {.size = sizeof options, .threads = 1, .loaders = loaders, .loader_count = 1};
   GraftTrust trust = {sizeof trust, native, keys, key_count, verify, &calls, data_kinds, data_kind_count};
   GraftProgram *program;
   memset(error, 0, sizeof *error);

@@ -60,8 +60,9 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
 )  # fmt: skip
 @click.option("--name", metavar="NAME", help="What the names in C carry; made of the output's name by default.")
 @click.option(
-    "--profile", type=click.Choice(["hosted", "bare-metal"]), default="hosted", show_default=True,
-    help="Of a project: with bare-metal, weights are C arrays, main prints nothing, and no vectors are assumed.",
+    "--profile", type=click.Choice(["hosted", "bare-metal", "arduino", "zephyr"]), default="hosted", show_default=True,
+    help="Of a project: with bare-metal, weights are C arrays, main prints nothing, and no vectors are assumed; "
+    "arduino and zephyr are that as a library and a module of theirs.",
 )  # fmt: skip
 @click.option(
     "--ram", metavar="BYTES", type=click.IntRange(min=0),
@@ -128,7 +129,7 @@ def command(
     asked = {"--ram": ram, "--flash": flash, "--stack": stack, "--compiler": compiler or None, "--report": report}
     if chosen != "c-project" and (named := _of_projects(profile, asked, threads, given)):
         raise click.UsageError(f"{named} is for C projects; leave it out, or say --format c-project")
-    if profile == "bare-metal" and requested["target"] == NATIVE and not is_artifact(model):
+    if profile != "hosted" and requested["target"] == NATIVE and not is_artifact(model):
         requested |= {"target": BOARD}  # whatever it is, it has not this machine's vectors
     description, runs = _program(state, model, chosen, requested)
     if chosen == "library":
@@ -255,7 +256,11 @@ def _tell_project(state: State, done: ExportedProject, profile: str) -> None:
         print_json({"project": str(done.path), "bytes": done.bytes, "name": done.name, **facts})
         return
     bound = f", code {done.built.code_bytes} bytes, stack at most {done.built.stack} bytes" if done.built else ""
+    takes = {
+        "arduino": f"Arduino takes the folder as a library, whose example is {done.name}_check",
+        "zephyr": f"a build of Zephyr takes it by -DZEPHYR_EXTRA_MODULES and CONFIG_{done.name.upper()}=y",
+    }.get(profile, f"`make -C {done.path} check` builds and runs it")
     click.echo(
         f"{done.path}: {done.name}_run() in {done.name}.h, arena {done.arena_bytes} bytes, weights {done.weight_bytes} "
-        f"bytes{bound}; `make -C {done.path} check` builds and runs it"
+        f"bytes{bound}; {takes}"
     )

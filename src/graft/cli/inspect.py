@@ -21,7 +21,6 @@ from graft.cli.common import (
 from graft.cli.output import print_json, print_table
 from graft.cli.sources import print_sources
 from graft.core.backend_spec import backend_text
-from graft.core.schedule.primitives.schedule_text import print_schedules
 from graft.errors import ArtifactError
 from graft.report.artifact_contents import embedded_model, read_manifest
 from graft.report.quantities import dearer, knobs, shape, size
@@ -95,6 +94,8 @@ def _print_instructions(state: State, path: Path) -> None:
 
 def _print_schedules(state: State, path: Path) -> None:
     """Print the schedules that are lists of steps; others are loops that a strategy writes itself."""
+    from graft.core.schedule.primitives.schedule_text import print_schedules
+
     if not is_artifact(path):
         raise click.UsageError(f"--schedules takes an artifact, and '{path}' is a model; compile it first")
     kernels = dict(_kernels(read_manifest(path)))

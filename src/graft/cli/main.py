@@ -23,7 +23,7 @@ from graft.runtime.foreign import one_line
 
 VERBS = (
     "backends", "plan", "compile", "run", "verify", "bisect", "bench", "inspect", "profile", "report", "export",
-    "device", "datatypes", "quantize", "cache", "plugin", "sign", "verify-signature", "keys",
+    "device", "datatypes", "quantize", "grad", "cache", "plugin", "sign", "verify-signature", "keys",
 )  # fmt: skip
 HOMES = {"sign": "trust.sign", "verify-signature": "trust.verify_signature", "keys": "trust.keys"}
 """The modules of verbs that do not have their names."""

@@ -36,7 +36,10 @@ def set_argument(text: str) -> dict[str, Any]:
 
 @click.command("quantize")
 @click.argument("model", type=MODEL)
-@click.option("--recipe", metavar="NAME|FILE.toml", default="int8", show_default=True, help="How: see --show.")
+@click.option("--recipe", metavar="NAME|FILE.toml", help="How: see --show; int8, or the backend's first, if left out.")
+@click.option(
+    "--for", "backend", metavar="BACKEND", help="Take a recipe that this backend states, and say what it leaves."
+)
 @click.option(
     "--set", "changes", metavar="FIELD=VALUE", type=set_argument, multiple=True,
     help="Change a field of the recipe: weights.group=64, smooth=0.5.",
@@ -65,7 +68,8 @@ def set_argument(text: str) -> dict[str, Any]:
 def command(
     state: State,
     model: Path,
-    recipe: str,
+    recipe: str | None,
+    backend: str | None,
     changes: tuple[dict[str, Any], ...],
     keep: tuple[str, ...],
     data: Path | None,
@@ -80,9 +84,10 @@ def command(
     import graft
     from graft.core.graph.save import save_model
     from graft.errors import AccuracyError
-    from graft.quantization import compare, notes_of, recipe_of
+    from graft.quantization import compare, left_by, notes_of, recipe_for, recipe_of
 
-    wanted = recipe_of({"base": recipe, **merged(changes)})
+    base = recipe or "int8" if backend is None else recipe_for(backend, recipe or "", manager=state.manager())
+    wanted = recipe_of({"base": base, **merged(changes)})
     if show:
         click.echo(wanted.to_toml(), nl=False)
         return ExitCode.OK
@@ -102,6 +107,11 @@ def command(
     save_model(quantized, output)
     report = compare(model, quantized, check or data, metric=function, **options)
     notes = notes_of(quantized)
+    if backend is not None:
+        left = left_by(backend, quantized, manager=state.manager())
+        name = backend.partition(":")[0]
+        notes.append(f"{name} takes all that is quantised" if not left else f"{name} leaves {len(left)} operators:")
+        notes += [f"  {row.op_type} '{row.node}': {row.reasons[name].text}" for row in left]
     if state.json:
         print_json({"output": str(output), "notes": notes, **report.to_json()})
     else:

@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
   *(void **)&device_of = symbol(library, "graft_device");
   const GraftLoader *loader = loader_of();
   const GraftDevice *device = device_of(0);
-  GraftLoadOptions options = {.threads = 1, .loaders = &loader, .loader_count = 1};
+  GraftLoadOptions options = {.size = sizeof options, .threads = 1, .loaders = &loader, .loader_count = 1};
   GraftProgram *program;
   GraftError error = {0};
   if (graft_program_load_on(argv[1], &options, &device, 1, &program, &error)) return fail(&error);

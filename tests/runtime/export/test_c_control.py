@@ -182,5 +182,5 @@ int main(void) {
 
 def test_a_board_has_no_threads(tmp_path: Path) -> None:
     assert refused(tmp_path, compiled(THREADED), threads=2, profile="bare-metal") == (
-        "a project for bare metal has no threads, and 2 are wanted; leave them out"
+        "a project of profile 'bare-metal' has no threads, and 2 are wanted; leave them out"
     )

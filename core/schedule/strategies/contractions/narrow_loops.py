@@ -1,8 +1,8 @@
 """The loops of products by narrow weights: chunks of rows, panels of columns, tiles of rows, blocks of terms.
 
-Weights lie in panels of some vectors of columns, each panel ``[block, group of terms, term, column]``. Of 4 bits, the
-eight terms of a group share a word of each column, and are masked where they stand: digit ``i`` of a half of the word
-is ``16**i`` times too large, for which the left factors, which are copied, make up.
+Weights lie in panels of some vectors of columns, each panel ``[block, group of terms, term, column]``. Of fewer than 8
+bits, the terms of a group share the words of each column (`graft.core.schedule.strategies.contractions.narrow_codes`).
+Of 4 bits, they are masked where they stand, and the left factors, which are copied, make up for how high that is.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.statements import LINE, multiply_add, ramp, registers, scratch, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.tiling import halves
+from graft.core.schedule.strategies.contractions.narrow_codes import HALF, Code
 from graft.core.schedule.strategies.contractions.varying_product_loops import Product
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate, bound
 from graft.core.tensor_ir.visit import ExpressionMap, loads, substitute
 
-GROUP = 8
-"""The terms of a group: what a word holds of 4 bits."""
-HALF = 4
-"""The digits that are masked where they stand, before the word is shifted."""
 TALLEST = 4
 """Rows of a tile at the most."""
 SHARE = 8
@@ -40,7 +37,7 @@ class Narrow:
     """A product by narrow weights: an element of ``source`` widened, less an offset, times the scale of its block.
 
     ``scale`` and ``least`` are expressions of the column and of ``number``, the block's; ``least`` is what a weight is
-    before it is scaled where its digit is 0, which it is for an element of ``low``.
+    before it is scaled where its digit is 0, which it is for the lowest element of ``code``.
     """
 
     product: Product
@@ -49,8 +46,7 @@ class Narrow:
     least: ir.Expression
     number: ir.Variable
     block: int
-    bits: int
-    low: int
+    code: Code
 
     @property
     def terms(self) -> int:
@@ -78,7 +74,7 @@ class Narrow:
     @property
     def group(self) -> int:
         """The terms that are computed without a loop."""
-        return GROUP if self.block % GROUP == 0 else 1
+        return self.code.terms if self.block % self.code.terms == 0 else 1
 
     @property
     def is_shifted(self) -> bool:
@@ -87,19 +83,12 @@ class Narrow:
 
 
 def packed_digits(weights: np.ndarray, narrow: Narrow, columns: int) -> np.ndarray:
-    """Return ``[terms, width]`` weights as panels of so many columns: of 8 bits int8, of 4 bits int32 of eight each."""
+    """Return ``[terms, width]`` weights as panels of so many columns: int8, or of fewer bits words of int32."""
     terms, width = weights.shape
-    digits = (weights.astype(np.int16) - narrow.low).astype(np.int8)
-    panels = -(-width // columns)
-    whole = np.zeros((terms, panels * columns), np.int8)
+    digits = (weights.astype(np.int16) - narrow.code.low).astype(np.int8)
+    whole = np.zeros((terms, -(-width // columns) * columns), np.int8)
     whole[:, :width] = digits
-    if narrow.bits == 4:
-        groups = whole.view(np.uint8).reshape(terms // GROUP, GROUP, -1)
-        words = np.zeros((terms // GROUP, panels * columns), np.uint32)
-        for number in range(GROUP):
-            words |= (groups[:, number] & 15).astype(np.uint32) << (4 * number)
-        return _in_panels(words.view(np.int32), columns)
-    return _in_panels(whole, columns)
+    return _in_panels(narrow.code.packed(whole), columns)
 
 
 def _in_panels(rows: np.ndarray, columns: int) -> np.ndarray:
@@ -203,7 +192,7 @@ class Panels:
         value = vectorize_expression(value, {narrow.product.depth[0].variable: ramp(term, lanes)})
 
         def copy(vector: list[ir.Expression]) -> ir.Statement:
-            shrunk = vector[0] if narrow.bits == 8 else ir.Binary("mul", vector[0], _shares(lanes))
+            shrunk = ir.Binary("mul", vector[0], _shares(lanes)) if narrow.code.stands_in_place else vector[0]
             stored = ir.Store(left, (ramp(b.add(b.multiply(row, narrow.terms), term), lanes),), shrunk)
             return ir.Block((stored, ir.Store(total, place, b.add(vector[0], ir.Load(total, place)))))
 
@@ -268,8 +257,8 @@ class Panels:
 
     @property
     def group_size(self) -> int:
-        """The elements that weights of a group are stored in: bytes, or words of 4 bits."""
-        return self.vectors * self.lanes * (self.narrow.group if self.narrow.bits == 8 else 1)
+        """The elements that weights of a group are stored in: bytes, or words of fewer bits."""
+        return self.vectors * self.lanes * (self.narrow.code.words or self.narrow.group)
 
 
 def _own(narrow: Narrow) -> tuple[ir.Variable, ir.Variable]:
@@ -359,12 +348,11 @@ class _NarrowTile:
         panels, narrow = self.panels, self.panels.narrow
         weights, lanes = panels.packed[narrow.source.buffer].buffer, panels.lanes
         number, begin = panels.groups(self.place.panel, block, group)
-        each = 1 if narrow.bits == 8 else 4
+        code, each = narrow.code, 4 if narrow.code.words else 1
         ahead = (b.add(begin, AHEAD // each + at) for at in self._lines(each))
         fetches = [ir.CallExtern("prefetch", (ir.Load(weights, (at,)), b.index(2))) for at in ahead]
 
-        def stored(vector: int, term: int) -> ir.Expression:
-            row = term if narrow.bits == 8 else 0
+        def stored(vector: int, row: int) -> ir.Expression:
             return ir.Load(weights, (ramp(b.add(begin, (row * panels.vectors + vector) * lanes), lanes),))
 
         def summed(words: list[ir.Expression]) -> ir.Statement:
@@ -374,11 +362,12 @@ class _NarrowTile:
                 rows = [b.add(b.multiply(b.add(self.row, row), narrow.terms), place) for row in range(self.height)]
                 left = [wide(ir.Load(self.place.left, (at,)), lanes) for at in rows]
                 for at, vector in enumerate(self.vectors):
-                    digits = _masked(words[at], term) if words else ir.Cast(stored(vector, term), "int32")
-                    adding += self._added(sums, vector, term, left, ir.Cast(digits, "float32"))
+                    own = words[at * code.words : (at + 1) * code.words]
+                    weight = code.number(own, term) if own else b.cast(b.cast(stored(vector, term), "int32"), "float32")
+                    adding += self._added(sums, vector, term, left, weight)
             return ir.Block(tuple(adding))
 
-        words = [] if narrow.bits == 8 else [stored(vector, 0) for vector in self.vectors]
+        words = [stored(vector, row) for vector in self.vectors for row in range(code.words)]
         return ir.Block((*fetches, bound("words", words, summed)))
 
     def _lines(self, each: int) -> range:
@@ -421,11 +410,3 @@ class _NarrowTile:
             point[product.columns] = self.panels.columns(self.place.panel, vector)
             stores += product.epilogue.stores(point, ir.Load(totals, self._at(row, vector)), None)
         return stores
-
-
-def _masked(word: ir.Expression, term: int) -> ir.Expression:
-    """Return the digits of a term, where they stand in a half of their words."""
-    lanes, half = word.type.lanes, term % HALF
-    if term >= HALF:
-        word = ir.Binary("shr", word, wide(b.constant(4 * HALF, "int32"), lanes))
-    return ir.Binary("and", word, wide(b.constant(15 << 4 * half, "int32"), lanes))

@@ -1,4 +1,4 @@
-"""The schedule of products by constant weights of 4 or 8 bits with scales, of blocks of terms or of columns.
+"""The schedule of products by constant weights of 2 to 8 bits with scales, of blocks of terms or of columns.
 
 A product of few rows is as fast as its weights come from memory, so they stay as narrow as they are and are widened in
 the innermost loop; with more rows, what is widened serves a tile of them. A weight is ``(digit - offset) * scale``,
@@ -17,7 +17,8 @@ from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.epilogue import epilogue_of, fused_stages
-from graft.core.schedule.strategies.contractions.narrow_loops import GROUP, Narrow, Panels
+from graft.core.schedule.strategies.contractions.narrow_codes import Code, code_of
+from graft.core.schedule.strategies.contractions.narrow_loops import Narrow, Panels
 from graft.core.schedule.strategies.contractions.varying_product_loops import Product
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.tensor_ir.ir import Binary, Buffer, Cast, Constant, Expression, Load, Variable
@@ -71,24 +72,27 @@ def _taken_apart(product: Product, kernel: Kernel) -> Narrow | None:
     others = (product.left, right.right, *(one.value for one in product.epilogue.every))
     if source is None or any(load.buffer is source.buffer for load in loads(*others)):
         return None
-    is_masked = any(_keeps_four_bits(node) for node in walk_expressions(right.left))
     sizes = {size for node in walk_expressions(right) if (size := _block_of(node, term))}
     terms, block = product.terms or 0, min(sizes, default=product.terms or 0)
     if len(sizes) > 1 or not block or terms % block:
         return None
-    bits = 4 if is_masked and block % GROUP == 0 else 8
-    low = _lowest(right.left) if is_masked else 128 if source.buffer.dtype == "uint8" else 0
+    contents = kernel.constants[source.buffer]
+    low, high = int(contents.min()), int(contents.max())
+    is_masked = any(map(_keeps_four_bits, walk_expressions(right.left)))
+    if is_masked and high - low > 15:
+        return None
+    code = code_of(contents, block) or Code(8, low if is_masked else 128 if source.buffer.dtype == "uint8" else 0)
     number = Variable("block")
 
     def of_block(node: Expression) -> Expression:
         if isinstance(node, Cast) and node.value == source:
-            return Constant(low, node.type)
+            return Constant(code.low, node.type)
         return number if _block_of(node, term) else node
 
     least, scale = (simplify(ExpressionMap(of_block)(value)) for value in (right.left, right.right))
     if {source.buffer} & {load.buffer for load in loads(least)} or term in free_variables(least, scale):
         return None
-    return Narrow(product, source, scale, least, number, block, bits, low)
+    return Narrow(product, source, scale, least, number, block, code)
 
 
 def _source(value: Expression, axes: set[Variable], kernel: Kernel) -> Load | None:
@@ -118,15 +122,6 @@ def _keeps_four_bits(node: Expression) -> bool:
     return isinstance(node, Binary) and node.operator == "and" and node.right == Constant(15, node.type)
 
 
-def _lowest(value: Expression) -> int:
-    """Return the least number of those of 4 bits: what is subtracted before they are masked."""
-    masked = next(node for node in walk_expressions(value) if _keeps_four_bits(node))
-    assert isinstance(masked, Binary), masked
-    before = masked.left
-    known = isinstance(before, Binary) and before.operator == "sub" and isinstance(before.right, Constant)
-    return int(before.right.value) if known and isinstance(before, Binary) and isinstance(before.right, Constant) else 0
-
-
 def _applies(anchor: Anchor, target: Target) -> Answer:
     narrow, lanes = narrow_of(anchor.kernel), target.vector_bytes // 4
     if narrow is None:
@@ -141,7 +136,7 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     assert narrow is not None, "built only where it applies"
     panels = Panels.of(narrow, kernel.constants, target.machine)
     replaced: dict[Buffer, Buffer] = {source: one.buffer for source, one in panels.packed.items()}
-    knobs: dict[str, int | str] = {"rows": panels.tallest, "vectors": panels.vectors, "bits": narrow.bits}
+    knobs: dict[str, int | str] = {"rows": panels.tallest, "vectors": panels.vectors, "bits": narrow.code.bits}
     contents = {source: one.contents for source, one in panels.packed.items()}
     return Scheduled(lambda: kernel.function(panels.body(), replaced), contents, knobs=knobs)
 

@@ -15,12 +15,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
+#if __cplusplus > 202002L && __has_include(<stdfloat>)
+#include <stdfloat>
+#endif
 
 #include "graft/model.h"
 
@@ -37,21 +41,107 @@ class Error : public std::runtime_error {
   std::int32_t code_;
 };
 
-/* The element type of T: bool, integers, float and double. */
+/* IEEE 754's binary16, as an element of tensors: made of a float by rounding to the nearest, to even in the middle. */
+class Half {
+ public:
+  Half() noexcept = default;
+  explicit Half(float value) noexcept : bits_(round(value)) {}
+  static Half of_bits(std::uint16_t bits) noexcept {
+    Half half;
+    half.bits_ = bits;
+    return half;
+  }
+  std::uint16_t bits() const noexcept { return bits_; }
+
+  operator float() const noexcept {
+    const std::uint32_t exponent = bits_ >> 10 & 31u, mantissa = bits_ & 1023u;
+    std::uint32_t bits = (exponent + 112) << 23 | mantissa << 13;
+    if (exponent == 31) bits = 0x7F800000u | mantissa << 13;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    if (exponent == 0) value = static_cast<float>(mantissa) * 0x1p-24f;
+    return bits_ & 0x8000u ? -value : value;
+  }
+
+ private:
+  static std::uint16_t round(float value) noexcept {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const std::uint32_t sign = bits >> 16 & 0x8000u;
+    bits &= 0x7FFFFFFFu;
+    if (bits > 0x7F800000u) {
+      bits = 0x7E00;
+    } else if (bits >= 0x477FF000u) { /* 65520 */
+      bits = 0x7C00;
+    } else if (bits >= 0x38800000u) { /* 2**-14, the least that is normal */
+      bits = (bits + 0xFFFu + (bits >> 13 & 1u) - 0x38000000u) >> 13;
+    } else { /* the last bit of 0.5 weighs 2**-24, as that of what is subnormal does */
+      float shifted;
+      std::memcpy(&shifted, &bits, sizeof shifted);
+      shifted += 0.5f;
+      std::memcpy(&bits, &shifted, sizeof bits);
+      bits -= 0x3F000000u;
+    }
+    return static_cast<std::uint16_t>(sign | bits);
+  }
+
+  std::uint16_t bits_ = 0;
+};
+
+/* The upper half of a float, as an element of tensors: rounded to the nearest, to even in the middle. */
+class BFloat16 {
+ public:
+  BFloat16() noexcept = default;
+  explicit BFloat16(float value) noexcept {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+    bits_ = static_cast<std::uint16_t>((is_nan ? bits | 0x400000u : bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+  }
+  static BFloat16 of_bits(std::uint16_t bits) noexcept {
+    BFloat16 made;
+    made.bits_ = bits;
+    return made;
+  }
+  std::uint16_t bits() const noexcept { return bits_; }
+
+  operator float() const noexcept {
+    const std::uint32_t bits = static_cast<std::uint32_t>(bits_) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+
+ private:
+  std::uint16_t bits_ = 0;
+};
+
+/* The element type of T: bool, integers, float, double, Half and BFloat16, and C++23's types of their formats. */
 template <class T>
 constexpr DLDataType element_type() noexcept {
-  static_assert(std::is_arithmetic<T>::value && sizeof(T) <= 8, "tensors have numbers as elements");
-  const auto code = std::is_same<T, bool>::value      ? kDLBool
-                    : std::is_floating_point<T>::value ? kDLFloat
-                    : std::is_signed<T>::value         ? kDLInt
-                                                       : kDLUInt;
+  constexpr bool is_half = std::is_same<T, Half>::value;
+  bool is_bfloat = std::is_same<T, BFloat16>::value;
+#ifdef __STDCPP_BFLOAT16_T__
+  is_bfloat = is_bfloat || std::is_same<T, std::bfloat16_t>::value;
+#endif
+  static_assert((std::is_arithmetic<T>::value && sizeof(T) <= 8) || is_half || std::is_same<T, BFloat16>::value,
+                "tensors have numbers as elements");
+  const auto code = std::is_same<T, bool>::value                   ? kDLBool
+                    : is_bfloat                                    ? kDLBfloat
+                    : is_half || std::is_floating_point<T>::value ? kDLFloat
+                    : std::is_signed<T>::value                     ? kDLInt
+                                                                   : kDLUInt;
   return DLDataType{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * sizeof(T)), 1};
 }
 
-/* Elements that somebody else owns. */
+/* Elements that somebody else owns, as C++20's std::span, which is made of one and of which one is made. */
 template <class T>
 class Span {
  public:
+  using element_type = T;
+  using value_type = std::remove_cv_t<T>;
+  using iterator = T *;
+
   constexpr Span() noexcept = default;
   constexpr Span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
   template <class Container, class = decltype(std::declval<Container &>().data())>
@@ -61,23 +151,33 @@ class Span {
 
   constexpr T *data() const noexcept { return data_; }
   constexpr std::size_t size() const noexcept { return size_; }
+  constexpr bool empty() const noexcept { return size_ == 0; }
   constexpr T *begin() const noexcept { return data_; }
   constexpr T *end() const noexcept { return data_ + size_; }
   constexpr T &operator[](std::size_t index) const noexcept { return data_[index]; }
+  /* `count` elements from `offset` on, which are there. */
+  constexpr Span subspan(std::size_t offset, std::size_t count) const noexcept { return {data_ + offset, count}; }
 
  private:
   T *data_ = nullptr;
   std::size_t size_ = 0;
 };
 
-/* An input, or the memory of an output: contiguous elements of somebody else, and a shape. Throws where the number of
- * elements is not that of the shape. */
+template <class Container>
+Span(Container &) -> Span<std::remove_pointer_t<decltype(std::declval<Container &>().data())>>;
+
+/* What a container, an array or a span has. */
+template <class Elements>
+using ElementOf = std::remove_pointer_t<decltype(Span(std::declval<Elements &>()).data())>;
+
+/* An input: contiguous elements of somebody else, which stay there until the run is done, and a shape. Throws where the
+ * number of elements is not that of the shape. */
 class Tensor {
  public:
   template <class Elements>
   Tensor(Elements &&elements, std::vector<std::int64_t> shape) : shape_(std::move(shape)) {
-    const Span<std::remove_pointer_t<decltype(Span(elements).data())>> span(elements);
-    using T = std::remove_const_t<std::remove_pointer_t<decltype(span.data())>>;
+    const Span<ElementOf<Elements>> span(elements);
+    using T = std::remove_const_t<ElementOf<Elements>>;
     std::size_t count = 1;
     for (const std::int64_t extent : shape_) count *= static_cast<std::size_t>(extent);
     if (count != span.size()) {
@@ -105,8 +205,15 @@ class Tensor {
   DLDataType type_{};
 };
 
-template <class Container>
-Span(Container &) -> Span<std::remove_pointer_t<decltype(std::declval<Container &>().data())>>;
+/* The memory of an output: a span, or elements that have a name and may be written. What goes at the end of the statement
+ * is none. */
+class MutableTensor : public Tensor {
+ public:
+  template <class T, class = std::enable_if_t<!std::is_const<T>::value>>
+  MutableTensor(Span<T> elements, std::vector<std::int64_t> shape) : Tensor(elements, std::move(shape)) {}
+  template <class Elements, class = std::enable_if_t<!std::is_const<ElementOf<Elements>>::value>>
+  MutableTensor(Elements &elements, std::vector<std::int64_t> shape) : Tensor(elements, std::move(shape)) {}
+};
 
 /* An output that the program allocated; freed when it goes. */
 class Output {
@@ -154,9 +261,51 @@ inline const GraftModel &linked_runtime() noexcept {
                                    graft_program_input,        graft_program_output,      graft_program_symbol_count,
                                    graft_program_symbol,       graft_program_run,         graft_free_output,
                                    graft_program_run_with,     graft_cancel,              graft_program_input_index,
-                                   graft_program_output_index};
+                                   graft_program_output_index, graft_thread_pool_create,  graft_thread_pool_destroy};
   return table;
 }
+
+/* How a program is loaded. */
+struct LoadOptions : GraftLoadOptions {
+  LoadOptions() noexcept : GraftLoadOptions{} { size = sizeof(GraftLoadOptions); }
+};
+
+/* How a run goes. */
+struct RunOptions : GraftRunOptions {
+  RunOptions() noexcept : GraftRunOptions{} { size = sizeof(GraftRunOptions); }
+
+  /* Calls `callback` with the GraftCallTime of each call; it stays where it is, and does not throw. */
+  template <class Callback>
+  void time(Callback &callback) noexcept {
+    user = &callback;
+    timed = [](void *given, const GraftCallTime *call) noexcept { (*static_cast<Callback *>(given))(*call); };
+  }
+};
+
+/* Threads that programs share, of any library: `options.thread_pool = pool.get()`. It outlives the programs. */
+class ThreadPool {
+ public:
+  /* Of the library of a model; as many threads as the process may use processors, if nothing is said. */
+  explicit ThreadPool(const GraftModel &model, std::int32_t threads = 0, const GraftAllocator *allocator = nullptr)
+      : model_(&model) {
+    GraftError error{};
+    if (model.size < sizeof(GraftModel)) {
+      throw Error(GRAFT_ERROR_INPUT, "the library has no pools of threads; export it again");
+    }
+    if (model.thread_pool_create(threads, allocator, &pool_, &error) != GRAFT_OK) throw Error(error);
+  }
+  /* Of the runtime, which is linked. */
+  explicit ThreadPool(std::int32_t threads = 0) : ThreadPool(linked_runtime(), threads) {}
+  ThreadPool(const ThreadPool &) = delete;
+  ThreadPool &operator=(const ThreadPool &) = delete;
+  ~ThreadPool() { model_->thread_pool_destroy(pool_); }
+
+  GraftThreadPool *get() const noexcept { return pool_; }
+
+ private:
+  const GraftModel *model_;
+  GraftThreadPool *pool_ = nullptr;
+};
 
 /* A loaded program. */
 class Program {
@@ -166,6 +315,9 @@ class Program {
     GraftError error{};
     if (model.abi_version != GRAFT_ABI_VERSION) {
       throw Error(GRAFT_ERROR_ARTIFACT, "the library was made for another version of Graft's ABI; export it again");
+    }
+    if (options != nullptr && model.size < sizeof(GraftModel)) {
+      throw Error(GRAFT_ERROR_INPUT, "the library does not know these options; export it again");
     }
     if (model.load(options, &program_, &error) != GRAFT_OK) throw Error(error);
   }
@@ -213,7 +365,7 @@ class Program {
   }
 
   /* Runs the program into the caller's memory; nothing is allocated for outputs. */
-  void run(const std::vector<Tensor> &inputs, const std::vector<Tensor> &outputs,
+  void run(const std::vector<Tensor> &inputs, const std::vector<MutableTensor> &outputs,
            const GraftRunOptions *options = nullptr) {
     std::vector<DLTensor> results = views(outputs);
     GraftError error{};
@@ -262,7 +414,8 @@ class Program {
   static bool has(std::size_t given, std::int32_t wanted) noexcept {
     return given == static_cast<std::size_t>(wanted);
   }
-  static std::vector<DLTensor> views(const std::vector<Tensor> &tensors) {
+  template <class Item>
+  static std::vector<DLTensor> views(const std::vector<Item> &tensors) {
     std::vector<DLTensor> result;
     result.reserve(tensors.size());
     for (const Tensor &tensor : tensors) result.push_back(tensor.view());

@@ -38,7 +38,10 @@ _Static_assert((int8_t)-1 == ~0 && -1 >> 1 == -1, "integers are two's complement
 
 #ifdef GRAFT_PROJECT
 
-enum { GRAFT_OK = 0, GRAFT_ERROR_MEMORY = 1, GRAFT_ERROR_INPUT = 4, GRAFT_ERROR_RUN = 5 };
+#define GRAFT_OK 0
+#define GRAFT_ERROR_MEMORY 1
+#define GRAFT_ERROR_INPUT 4
+#define GRAFT_ERROR_RUN 5
 
 /* `scratch` is aligned to 64 bytes; `used` is 0 when a kernel is called. */
 typedef struct GraftContext {
@@ -49,7 +52,7 @@ typedef struct GraftContext {
 typedef int32_t (*GraftTask)(GraftContext *context, void *closure, int64_t begin, int64_t end);
 
 /* What one call of the model keeps from run to run: objects of a vendor's library, for as many threads. */
-enum { GRAFT_KEPT = 8 };
+#define GRAFT_KEPT 8
 typedef struct GraftKept {
   void *objects[GRAFT_KEPT];
   void (*destroy)(void *object);
@@ -62,6 +65,9 @@ GRAFT_INLINE void *graft_scratch(GraftContext *context, uint64_t bytes) {
   context->used = begin + (bytes + 63u) / 64u * 64u;
   return context->scratch + begin;
 }
+
+/* Bytes as functions of the library take them. */
+GRAFT_INLINE size_t graft_size(int64_t bytes) { return (size_t)bytes; }
 
 #ifdef GRAFT_PROJECT_THREADS /* the project has threads of its own */
 int32_t graft_parallel_for(GraftContext *context, int64_t count, int64_t grain, GraftTask task, void *closure);
@@ -82,8 +88,15 @@ GRAFT_INLINE int32_t graft_parallel_for(GraftContext *context, int64_t count, in
 
 #include "graft/runtime.h"
 
-#define graft_scratch(context, bytes) (context)->api->scratch(context, bytes)
-#define graft_parallel_for(context, ...) (context)->api->parallel_for(context, __VA_ARGS__)
+GRAFT_INLINE void *graft_scratch(GraftContext *context, uint64_t bytes) {
+  return context->api->scratch(context, bytes);
+}
+
+GRAFT_INLINE int32_t graft_parallel_for(GraftContext *context, int64_t count, int64_t grain, GraftTask task,
+                                        void *closure) {
+  return context->api->parallel_for(context, count, grain, task, closure);
+}
+
 #define graft_allocate_output(context, ...) (context)->api->allocate_output(context, __VA_ARGS__)
 #define graft_fail(context, ...) (context)->api->fail(context, __VA_ARGS__)
 

@@ -9,7 +9,8 @@
  *   graft_model_digits_load(NULL, &program, &error);
  *   graft_model_digits_run(program, inputs, outputs, &error);
  *
- * A program belongs to the library that loaded it: only functions of the same name may be given it. Who opens libraries
+ * A program belongs to the library that loaded it: only functions of the same name may be given it. A pool of threads is
+ * for programs of any library, and destroyed by the one that made it. Who opens libraries
  * at run time looks up `graft_model_NAME`, which gives all of them in a table.
  */
 #ifndef GRAFT_MODEL_H
@@ -40,6 +41,9 @@ typedef struct GraftModel {
   void (*cancel)(GraftCancelToken *token);
   int32_t (*input_index)(const GraftProgram *program, const char *name);
   int32_t (*output_index)(const GraftProgram *program, const char *name);
+  int32_t (*thread_pool_create)(int32_t threads, const GraftAllocator *allocator, GraftThreadPool **pool,
+                                GraftError *error);
+  void (*thread_pool_destroy)(GraftThreadPool *pool);
 } GraftModel;
 
 /* The bytes of a table that ends before `run_with`. */
@@ -72,7 +76,10 @@ typedef const GraftModel *(*GraftModelEntry)(void);
                                                 const GraftRunOptions *options, GraftError *error);                    \
   GRAFT_C void graft_model_##NAME##_cancel(GraftCancelToken *token);                                                   \
   GRAFT_C int32_t graft_model_##NAME##_input_index(const GraftProgram *program, const char *name);                     \
-  GRAFT_C int32_t graft_model_##NAME##_output_index(const GraftProgram *program, const char *name);
+  GRAFT_C int32_t graft_model_##NAME##_output_index(const GraftProgram *program, const char *name);                    \
+  GRAFT_C int32_t graft_model_##NAME##_thread_pool_create(int32_t threads, const GraftAllocator *allocator,            \
+                                                          GraftThreadPool **pool, GraftError *error);                  \
+  GRAFT_C void graft_model_##NAME##_thread_pool_destroy(GraftThreadPool *pool);
 
 #ifdef __cplusplus
 }

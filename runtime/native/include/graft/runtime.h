@@ -120,6 +120,34 @@ typedef struct GraftLoader {
 /* A shared library that provides a loader exports: const GraftLoader *graft_loader(void); */
 typedef const GraftLoader *(*GraftLoaderEntry)(void);
 
+/* ---- What a host gives ---------------------------------------------------------------------------------------- */
+
+/* Memory of the host's own. Several threads may call both at a time. */
+typedef struct GraftAllocator {
+  void *(*allocate)(void *user, size_t bytes); /* at a multiple of 64; NULL when there is none */
+  void (*release)(void *user, void *block);    /* of what `allocate` gave; never NULL */
+  void *user;
+} GraftAllocator;
+
+/* One part of a job. */
+typedef void (*GraftPart)(void *job, int32_t worker, int32_t part);
+
+/* Threads that programs share: those that graft_thread_pool_create starts, or a host's own. It stays as it is until the
+ * last program that has it is destroyed, and may be of another library than the program. */
+typedef struct GraftThreadPool {
+  uint32_t size;        /* sizeof(GraftThreadPool) */
+  int32_t thread_count; /* that may work at a time, the caller's included */
+  /* Runs `part` for parts 0 to parts - 1, at most thread_count, and returns 1 when all are done; or returns 0, having done
+   * nothing, and its caller does them all. `worker` is 0 in the calling thread, else 1 to thread_count - 1, and no two
+   * threads have the same number above 0 at a time. */
+  int32_t (*run)(struct GraftThreadPool *pool, int32_t parts, GraftPart part, void *job);
+  /* Into how many parts a loop is worth splitting now, at least 1. NULL: thread_count. */
+  int32_t (*free_threads)(struct GraftThreadPool *pool);
+  /* Around each run; `leave` only if `enter` returned 1. NULL: nothing. */
+  int32_t (*enter)(struct GraftThreadPool *pool);
+  void (*leave)(struct GraftThreadPool *pool);
+} GraftThreadPool;
+
 /* ---- Programs ------------------------------------------------------------------------------------------------- */
 
 typedef struct GraftProgram GraftProgram;
@@ -133,14 +161,25 @@ typedef struct GraftError {
 /* What an error code means, in a few words; never NULL. */
 const char *graft_code_text(int32_t code);
 
+/* Options are zero but for what is wanted. Fields are only ever appended; those beyond `size` count as zero. */
 typedef struct GraftLoadOptions {
-  int32_t threads;                    /* 0: as many as the process may use */
+  uint32_t size;                      /* sizeof(GraftLoadOptions) */
+  int32_t threads;                    /* 0: as many as the process may use, or as `thread_pool` has */
   const GraftLoader *const *loaders;  /* besides the built-in kind "native" */
   size_t loader_count;
+  const GraftAllocator *allocator;    /* NULL: the heap. Copied */
+  GraftThreadPool *thread_pool;       /* NULL: the program starts threads of its own */
 } GraftLoadOptions;
 
+/* Starts threads for several programs, with their first parallel loop; a count of 0 is that of the processors that the
+ * process may use. `allocator` may be NULL. */
+int32_t graft_thread_pool_create(int32_t threads, const GraftAllocator *allocator, GraftThreadPool **pool,
+                                 GraftError *error);
+void graft_thread_pool_destroy(GraftThreadPool *pool);
+
 /* Maps the artifact at `path`, a file of its own or a part of a shared library that `graft export` wrote. `options` may
- * be NULL. */
+ * be NULL. With an allocator, what the program keeps to be run and what runs ask for in main memory is the host's; the
+ * heap has the directory of the file and what loading works with. */
 int32_t graft_program_load(const char *path, const GraftLoadOptions *options, GraftProgram **program,
                            GraftError *error);
 
@@ -194,15 +233,31 @@ typedef struct GraftCancelToken {
 
 void graft_cancel(GraftCancelToken *token);
 
+/* What one call of a program took. The texts stay valid as long as the program. */
+typedef struct GraftCallTime {
+  const char *function; /* and its module; NULL for what the runtime does itself: copies and control flow */
+  const char *module;
+  const char *kind;         /* of the module */
+  const char *const *nodes; /* of the model that it computes */
+  int32_t node_count;
+  int32_t depth;       /* 0; in a body of control flow, in how many, and the call that runs it comes after it */
+  int64_t begin;       /* in nanoseconds of a clock that never goes back */
+  int64_t nanoseconds; /* what a device was given to do included */
+} GraftCallTime;
+
 typedef struct GraftRunOptions {
   uint32_t size;            /* sizeof(GraftRunOptions) */
   int64_t nanoseconds;      /* that the run may take; 0: any time, less: none is left */
   GraftCancelToken *cancel; /* NULL: nobody cancels it */
+  /* Called behind each call, in the thread of the run, with `user`. NULL: calls are not timed. */
+  void (*timed)(void *user, const GraftCallTime *time);
+  void *user;
 } GraftRunOptions;
 
-/* The same for a run that may be stopped: before each call of a compiled function, each iteration of control flow and
- * each task of a parallel loop. It returns GRAFT_ERROR_CANCELLED or GRAFT_ERROR_DEADLINE then, with a text that says how
- * far it came, and no output is given; what a caller's memory for outputs holds is undefined. `options` may be NULL. */
+/* The same for a run that is timed or may be stopped: before each call of a compiled function, each iteration of control
+ * flow and each task of a parallel loop. It returns GRAFT_ERROR_CANCELLED or GRAFT_ERROR_DEADLINE then, with a text that
+ * says how far it came, and no output is given; what a caller's memory for outputs holds is undefined. `options` may be
+ * NULL. */
 int32_t graft_program_run_with(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,
                                const GraftRunOptions *options, GraftError *error);
 void graft_free_output(DLTensor *output);

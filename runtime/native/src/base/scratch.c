@@ -10,8 +10,8 @@ struct ScratchChunk {
   size_t size;
 };
 
-static ScratchChunk *create_chunk(size_t size) {
-  ScratchChunk *chunk = graft_aligned_malloc(HEADER_BYTES + size);
+static ScratchChunk *create_chunk(const Scratch *scratch, size_t size) {
+  ScratchChunk *chunk = graft_allocate(scratch->allocator, HEADER_BYTES + size);
   if (chunk) {
     *chunk = (ScratchChunk){.next = NULL, .size = size};
     if (size >= HUGE_PAGE_BYTES) {
@@ -32,9 +32,9 @@ static int advance(Scratch *scratch, size_t bytes) {
     for (const ScratchChunk *chunk = scratch->first; chunk; chunk = chunk->next) {
       total += chunk->size;
     }
-    *link = create_chunk(bytes > total ? bytes : total);
+    *link = create_chunk(scratch, bytes > total ? bytes : total);
     if (!*link && bytes < total) {
-      *link = create_chunk(bytes);
+      *link = create_chunk(scratch, bytes);
     }
     if (!*link) {
       return 0;
@@ -67,7 +67,7 @@ static void merge(Scratch *scratch) {
     total += chunk->size;
   }
   graft_scratch_destroy(scratch);
-  scratch->first = create_chunk(total);
+  scratch->first = create_chunk(scratch, total);
 }
 
 void graft_scratch_release(Scratch *scratch, ScratchMark mark) {
@@ -83,8 +83,8 @@ void graft_scratch_release(Scratch *scratch, ScratchMark mark) {
 void graft_scratch_destroy(Scratch *scratch) {
   for (ScratchChunk *chunk = scratch->first; chunk;) {
     ScratchChunk *next = chunk->next;
-    free(chunk);
+    graft_release(scratch->allocator, chunk);
     chunk = next;
   }
-  *scratch = (Scratch){0};
+  *scratch = (Scratch){.allocator = scratch->allocator};
 }

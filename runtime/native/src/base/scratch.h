@@ -5,10 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "graft/runtime.h"
+
 typedef struct ScratchChunk ScratchChunk;
 
-/* Zero-initialise. */
+/* Zero-initialise, but for the allocator. */
 typedef struct Scratch {
+  const GraftAllocator *allocator; /* NULL: the heap */
   ScratchChunk *first;
   ScratchChunk *current;
   size_t used; /* of the current chunk */

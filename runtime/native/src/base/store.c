@@ -14,7 +14,7 @@ struct StoreBlock {
 };
 
 static StoreBlock *create_block(Store *store, size_t size) {
-  StoreBlock *block = graft_aligned_malloc(HEADER_BYTES + size);
+  StoreBlock *block = graft_allocate(store->allocator, HEADER_BYTES + size);
   if (!block) {
     return NULL;
   }
@@ -46,7 +46,7 @@ void *graft_store_allocate(Store *store, size_t count, size_t bytes) {
 void graft_store_destroy(Store *store) {
   for (StoreBlock *block = store->blocks; block;) {
     StoreBlock *next = block->next;
-    free(block);
+    graft_release(store->allocator, block);
     block = next;
   }
   store->blocks = NULL;

@@ -4,10 +4,13 @@
 
 #include <stddef.h>
 
+#include "graft/runtime.h"
+
 typedef struct StoreBlock StoreBlock;
 
-/* Zero-initialise. */
+/* Zero-initialise, but for the allocator. */
 typedef struct Store {
+  const GraftAllocator *allocator; /* NULL: the heap */
   StoreBlock *blocks;
 } Store;
 

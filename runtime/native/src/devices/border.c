@@ -13,6 +13,7 @@ typedef struct DeviceOutput {
   int64_t shape[GRAFT_MAXIMUM_DIMENSIONS];
   const GraftDevice *device;
   void *memory;
+  const GraftAllocator *allocator; /* of this */
 } DeviceOutput;
 
 /* ---- Inputs --------------------------------------------------------------------------------------------------- */
@@ -37,7 +38,7 @@ static int32_t stage_input(Context *context, Frame *entry, int32_t number, int32
   }
   int64_t *shape = tensor->shape;
   DLTensor copy = {.dtype = tensor->dtype};
-  if (!graft_block_reserve(entry->blocks + number, &copy, tensor->ndim, shape, bytes)) {
+  if (!graft_block_reserve(graft_memory_of(context), entry->blocks + number, &copy, tensor->ndim, shape, bytes)) {
     return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for input '%s'", bytes, spec->name);
   }
   tensor->device = (DLDevice){kDLCPU, 0};
@@ -64,18 +65,19 @@ int32_t graft_stage_inputs(Context *context, Frame *entry) {
 static int32_t allocate_output(Context *context, int32_t device, const TensorSpec *spec, const DLTensor *like,
                                uint64_t bytes, DLTensor *output) {
   const GraftDevice *table = graft_device_of(context->instance->program, device);
-  DeviceOutput *made = graft_calloc(1, sizeof *made);
+  DeviceOutput *made = graft_allocate(graft_memory_of(context), sizeof *made);
   GraftError error = {0};
   if (!made) {
     return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory for output '%s'", spec->name);
   }
   int32_t status = table->allocate(table->user, bytes ? bytes : 1, &made->memory, &error);
   if (status) {
-    free(made);
+    graft_release(graft_memory_of(context), made);
     return graft_context_fail(context, status, "device '%s': %" PRIu64 " bytes for output '%s': %s", table->name, bytes,
                               spec->name, error.message);
   }
   made->device = table;
+  made->allocator = graft_memory_of(context);
   if (like->ndim) {
     memcpy(made->shape, like->shape, (size_t)like->ndim * sizeof(int64_t));
   }
@@ -88,7 +90,7 @@ void graft_free_device_output(DLTensor *output) {
   DeviceOutput *made = (DeviceOutput *)output->shape;
   if (made) {
     made->device->release(made->device->user, made->memory);
-    free(made);
+    graft_release(made->allocator, made);
   }
 }
 
@@ -106,7 +108,7 @@ int32_t graft_prepare_border(Context *context, Frame *entry, int32_t i, const DL
   if (spec->device == 0) { /* it goes to a device when it is done */
     result->tensor = (DLTensor){.ndim = spec->ndim, .dtype = spec->dtype, .shape = known->shape, .device = {kDLCPU, 0}};
     if (graft_writes_in_place(entry->procedure, i) &&
-        !graft_block_reserve(&result->block, &result->tensor, spec->ndim, known->shape, bytes)) {
+        !graft_block_reserve(graft_memory_of(context), &result->block, &result->tensor, spec->ndim, known->shape, bytes)) {
       return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, spec->name);
     }
     return GRAFT_OK;
@@ -143,7 +145,7 @@ int32_t graft_deliver_border(Context *context, Frame *entry, int32_t i, const DL
     status = allocate_output(context, wanted, spec, &result->tensor, bytes, made);
   } else {
     *made = (DLTensor){.dtype = spec->dtype, .device = {kDLCPU, 0}};
-    if (!graft_block_reserve(&result->block, made, result->tensor.ndim, result->tensor.shape, bytes)) {
+    if (!graft_block_reserve(graft_memory_of(context), &result->block, made, result->tensor.ndim, result->tensor.shape, bytes)) {
       made->data = NULL;
       status = graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, spec->name);
     }

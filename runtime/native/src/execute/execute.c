@@ -125,18 +125,25 @@ static int32_t run_one(Context *context, Frame *frame, const Call *call) {
   return status;
 }
 
-/* With the time of each call; what it put on a stream is to be in it. */
-static int32_t run_timed(Context *context, Frame *frame, int64_t *times) {
-  const Procedure *procedure = frame->procedure;
-  int32_t status = GRAFT_OK;
-  for (int32_t i = 0; i < procedure->call_count && !status; i++) {
-    int64_t start = graft_nanoseconds();
-    status = run_one(context, frame, procedure->calls + i);
-    if (procedure->calls[i].device && !status) {
-      status = graft_finish_devices(context);
-    }
-    times[i] = graft_nanoseconds() - start;
+/* And tells how long it took; what it put on a stream is to be in it. */
+static int32_t run_timed(Context *context, Frame *frame, const Call *call) {
+  const Timing *timing = context->instance->timing;
+  GraftCallTime time = {.nodes = call->origin,
+                        .node_count = call->origin_count,
+                        .depth = context->instance->depth - 1,
+                        .begin = graft_nanoseconds()};
+  if (call->kind == CALL_FUNCTION) {
+    const ModuleSpec *module = context->instance->program->manifest.modules + call->module;
+    time.function = call->function;
+    time.module = module->name;
+    time.kind = module->kind;
   }
+  int32_t status = run_one(context, frame, call);
+  if (call->device && !status) {
+    status = graft_finish_devices(context);
+  }
+  time.nanoseconds = graft_nanoseconds() - time.begin;
+  timing->tell(timing->user, &time);
   return status;
 }
 
@@ -160,9 +167,6 @@ static int32_t describe_stop(Context *context, const Frame *frame, int32_t i, in
 
 static int32_t run_calls(Context *context, Frame *frame) {
   const Procedure *procedure = frame->procedure;
-  if (frame == context->instance->entry && context->instance->nanoseconds) {
-    return run_timed(context, frame, context->instance->nanoseconds);
-  }
   int32_t status = frame == context->instance->entry ? GRAFT_OK : graft_stop_status(context->stop); /* empty bodies */
   for (int32_t i = 0; i < procedure->call_count && !status; i++) {
     const Call *call = procedure->calls + i;
@@ -170,7 +174,9 @@ static int32_t run_calls(Context *context, Frame *frame) {
     if (stopped) {
       return describe_stop(context, frame, i, 0, stopped);
     }
-    if (call->series) {
+    if (context->instance->timing) {
+      status = run_timed(context, frame, call);
+    } else if (call->series) {
       status = graft_run_series(context, frame, i, run_one);
       i += call->series - 1;
       if (status && !context->instance->failed) {
@@ -200,7 +206,9 @@ static int32_t finish_devices(Context *context, const Frame *frame, int32_t stat
 int32_t graft_run_procedure(Context *context, Frame *frame, Result *results) {
   GRAFT_TRY(graft_bind_outputs(context, frame, results));
   int32_t status = frame->device ? graft_place_device_frame(context, frame) : GRAFT_OK;
+  context->instance->depth++;
   status = status ? status : run_calls(context, frame);
+  context->instance->depth--;
   if (frame->device) {
     int32_t finished = finish_devices(context, frame, status);
     status = status ? status : finished;

@@ -84,7 +84,7 @@ static int32_t grow(const Iteration *iteration, Stack *stack, const TensorSpec *
   size_t bytes;
   whole_shape(stack, capacity, shape);
   if (!graft_tensor_bytes(slice->dtype, stack->ndim + 1, shape, &bytes) ||
-      !graft_block_reserve(&block, &tensor, stack->ndim + 1, shape, bytes)) {
+      !graft_block_reserve(graft_memory_of(iteration->context), &block, &tensor, stack->ndim + 1, shape, bytes)) {
     return graft_context_fail(iteration->context, GRAFT_ERROR_MEMORY, "out of memory for the slices '%s'",
                               slice->name);
   }
@@ -219,7 +219,7 @@ static int32_t prepare_block(const Iteration *iteration, int32_t i, State *state
   const DLTensor *shaped = shaped_output(iteration, i);
   size_t bytes = graft_frame_bytes(iteration->body, output_number(iteration, i));
   result->tensor = *shaped;
-  if (!graft_block_reserve(state->blocks + state->next, &result->tensor, shaped->ndim, shaped->shape, bytes)) {
+  if (!graft_block_reserve(graft_memory_of(iteration->context), state->blocks + state->next, &result->tensor, shaped->ndim, shaped->shape, bytes)) {
     return graft_context_fail(iteration->context, GRAFT_ERROR_MEMORY, "out of memory for tensor '%s'",
                               body_output(iteration, i)->name);
   }

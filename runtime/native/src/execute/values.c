@@ -67,7 +67,7 @@ static int32_t copy_result(Context *context, const TensorSpec *spec, const DLTen
   if (!result->tensor.data) {
     result->tensor.dtype = source->dtype;
     result->tensor.device = source->device;
-    if (!graft_block_reserve(&result->block, &result->tensor, source->ndim, source->shape, bytes)) {
+    if (!graft_block_reserve(graft_memory_of(context), &result->block, &result->tensor, source->ndim, source->shape, bytes)) {
       return out_of_memory(context, spec);
     }
   } else if (!graft_shape_equal(result->tensor.ndim, result->tensor.shape, source->ndim, source->shape)) {
@@ -120,7 +120,7 @@ int32_t graft_prepare_result(Context *context, Frame *frame, int32_t tensor, con
     result->tensor.data = graft_call_memory(context, bytes, 1);
     return result->tensor.data ? GRAFT_OK : GRAFT_ERROR_MEMORY;
   }
-  if (!graft_block_reserve(frame->blocks + tensor, frame->tensors + tensor, inner->ndim, inner->shape, bytes)) {
+  if (!graft_block_reserve(graft_memory_of(context), frame->blocks + tensor, frame->tensors + tensor, inner->ndim, inner->shape, bytes)) {
     return out_of_memory(context, body->procedure->tensors + number);
   }
   result->tensor = frame->tensors[tensor];
@@ -153,7 +153,7 @@ int32_t graft_store_value(Context *context, Frame *frame, int32_t number, const 
   const TensorSpec *spec = frame->procedure->tensors + number;
   size_t bytes = tensor_bytes(value);
   if (spec->is_unknown) {
-    if (!graft_block_reserve(frame->blocks + number, target, value->ndim, value->shape, bytes)) {
+    if (!graft_block_reserve(graft_memory_of(context), frame->blocks + number, target, value->ndim, value->shape, bytes)) {
       return out_of_memory(context, spec);
     }
     if (!graft_frame_bind(frame, number, target->data)) {

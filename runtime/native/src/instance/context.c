@@ -24,7 +24,8 @@ typedef struct Loop {
   char message[sizeof(((Context *)0)->message)];
 } Loop;
 
-void graft_create_context(Context *context, Pool *pool, int32_t thread_count) {
+void graft_create_context(Context *context, const GraftAllocator *memory, GraftThreadPool *pool, int32_t thread_count) {
+  context->scratch.allocator = memory;
   context->base.api = &graft_api;
   context->pool = pool;
   context->grain_scale = 1;
@@ -66,7 +67,7 @@ static int32_t api_thread_count(GraftContext *base) {
 
 /* Runs a task in this thread; parallel_for inside it is serial. */
 static int32_t run_task(Context *context, GraftTask task, void *closure, int64_t begin, int64_t end) {
-  Pool *pool = context->pool;
+  GraftThreadPool *pool = context->pool;
   ScratchMark mark = graft_scratch_mark(&context->scratch);
   context->pool = NULL;
   int32_t status = task(&context->base, closure, begin, end);
@@ -147,6 +148,7 @@ static int32_t api_parallel_for(GraftContext *base, int64_t count, int64_t grain
     return GRAFT_OK;
   }
   int32_t parts = context->pool ? graft_pool_parts(context->pool, count, worthy_grain(context, grain)) : 1;
+  parts = parts < context->thread_count ? parts : context->thread_count;
   if (parts < 2) {
     return run_range(context, context->stop, task, closure, 0, count, grain);
   }
@@ -206,7 +208,7 @@ static void *api_allocate_output(GraftContext *base, int32_t index, int32_t ndim
     graft_context_fail(context, GRAFT_ERROR_RUN, "output '%s' is allocated twice", spec->name);
     return NULL;
   }
-  if (!graft_block_reserve(frame->blocks + number, tensor, ndim, shape, bytes)) {
+  if (!graft_block_reserve(graft_memory_of(context), frame->blocks + number, tensor, ndim, shape, bytes)) {
     graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, spec->name);
     return NULL;
   }

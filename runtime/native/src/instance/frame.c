@@ -90,11 +90,11 @@ static int create_bindings(Store *store, Frame *frame, int32_t device_count) {
 
 int graft_create_frame(Store *store, const Procedure *procedure, const GraftProgram *program, Frame *frame) {
   frame->procedure = procedure;
-  frame->memory = program->source.memory;
+  frame->memory = program->source.arenas ? program->source.arenas : program->memory;
   frame->tensors = graft_store_allocate(store, (size_t)procedure->tensor_count, sizeof(DLTensor));
   frame->blocks = graft_store_allocate(store, (size_t)procedure->tensor_count, sizeof(Block));
   frame->pointers = graft_store_allocate(store, procedure->pointer_count, sizeof(DLTensor *));
-  frame->arena = graft_arena_allocate(frame->memory, procedure->arena_bytes);
+  frame->arena = graft_allocate(frame->memory, procedure->arena_bytes);
   if (!frame->tensors || !frame->blocks || !frame->pointers || !frame->arena) {
     return 0;
   }
@@ -117,8 +117,8 @@ void graft_destroy_frame(Frame *frame, const GraftProgram *program) {
     graft_block_free(frame->blocks + i);
   }
   for (int32_t i = 0; frame->stages && i < procedure->stage_count; i++) {
-    graft_arena_release(frame->memory, frame->stages[i].arena);
+    graft_release(frame->memory, frame->stages[i].arena);
   }
   graft_destroy_device_frame(frame, program); /* devices reach the arena until then */
-  graft_arena_release(frame->memory, frame->arena);
+  graft_release(frame->memory, frame->arena);
 }

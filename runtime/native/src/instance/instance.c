@@ -4,14 +4,15 @@
 #include "devices/streams.h"
 
 static Instance *create_instance(GraftProgram *program) {
-  Instance *instance = graft_calloc(1, sizeof(Instance));
+  Instance *instance = graft_allocate(program->memory, sizeof(Instance));
   if (!instance) {
     return NULL;
   }
+  *instance = (Instance){.store.allocator = program->memory};
   int32_t count = program->manifest.procedure_count;
   instance->program = program;
   instance->frames = graft_store_allocate(&instance->store, (size_t)count, sizeof(Frame));
-  graft_create_context(&instance->context, program->pool, program->thread_count);
+  graft_create_context(&instance->context, program->memory, program->pool, program->thread_count);
   instance->entry = instance->frames;
   instance->context.instance = instance;
   instance->streams = graft_store_allocate(&instance->store, (size_t)program->device_count, sizeof(DeviceStream));
@@ -30,13 +31,14 @@ static Instance *create_instance(GraftProgram *program) {
 }
 
 void graft_destroy_instance(Instance *instance) {
-  for (int32_t i = 0; instance->frames && i < instance->program->manifest.procedure_count; i++) {
-    graft_destroy_frame(instance->frames + i, instance->program);
+  const GraftProgram *program = instance->program;
+  for (int32_t i = 0; instance->frames && i < program->manifest.procedure_count; i++) {
+    graft_destroy_frame(instance->frames + i, program);
   }
   graft_destroy_streams(instance);
   graft_scratch_destroy(&instance->context.scratch);
   graft_store_destroy(&instance->store);
-  free(instance);
+  graft_release(program->memory, instance);
 }
 
 Instance *graft_acquire_instance(GraftProgram *program) {

@@ -21,7 +21,7 @@ int32_t graft_stop_status(Stop *stop);
 
 /* The function table (context.c). */
 extern const GraftApi graft_api;
-void graft_create_context(Context *context, Pool *pool, int32_t thread_count);
+void graft_create_context(Context *context, const GraftAllocator *memory, GraftThreadPool *pool, int32_t thread_count);
 
 /* Memory for `count` items until the running call ends; NULL, with the message set, when it runs out. */
 void *graft_call_memory(Context *context, size_t count, size_t bytes);

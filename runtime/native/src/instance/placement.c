@@ -95,18 +95,18 @@ static KeptPlan *make_plan(Context *context, const Frame *frame, const Stage *st
 
 /* A large arena gets room to grow into. What is not touched costs no memory, but fresh memory costs far more time than
  * the call that touches it first, so that what was touched is not to be given back for a somewhat larger shape. */
-static char *allocate_arena(const GraftArenaMemory *memory, uint64_t bytes, uint64_t *capacity) {
+static char *allocate_arena(const GraftAllocator *memory, uint64_t bytes, uint64_t *capacity) {
   if (bytes > SIZE_MAX / (4 * ROOM)) {
     return NULL;
   }
   char *arena = NULL;
   *capacity = bytes >= HUGE_PAGE_BYTES ? bytes * ROOM : bytes;
   if (*capacity > bytes) {
-    arena = graft_arena_allocate(memory, (size_t)*capacity);
+    arena = graft_allocate(memory, (size_t)*capacity);
   }
   if (!arena) {
     *capacity = bytes;
-    arena = graft_arena_allocate(memory, (size_t)bytes);
+    arena = graft_allocate(memory, (size_t)bytes);
   }
   if (arena && bytes >= HUGE_PAGE_BYTES) {
     graft_advise_huge_pages(arena, (size_t)*capacity);
@@ -115,13 +115,13 @@ static char *allocate_arena(const GraftArenaMemory *memory, uint64_t bytes, uint
 }
 
 /* As much of the arena is touched as the kept plans need, within a factor of two. */
-static int fit_arena(const GraftArenaMemory *memory, StageState *state, uint64_t wanted) {
+static int fit_arena(const GraftAllocator *memory, StageState *state, uint64_t wanted) {
   uint64_t most = wanted;
   for (int32_t i = 0; i < state->plan_count; i++) {
     most = state->plans[i].bytes > most ? state->plans[i].bytes : most;
   }
   if (state->capacity < wanted || state->touched / 2 > most) {
-    graft_arena_release(memory, state->arena);
+    graft_release(memory, state->arena);
     state->touched = state->capacity = 0;
     state->arena = allocate_arena(memory, most, &state->capacity);
   }
@@ -203,7 +203,7 @@ int32_t graft_place_late_outputs(Context *context, Frame *frame, const Stage *st
     const TensorSpec *spec = frame->procedure->tensors + number;
     DLTensor *tensor = frame->tensors + number;
     tensor->shape = frame->shapes[number];
-    if (!graft_block_reserve(frame->blocks + number, tensor, spec->ndim, tensor->shape,
+    if (!graft_block_reserve(graft_memory_of(context), frame->blocks + number, tensor, spec->ndim, tensor->shape,
                              graft_frame_bytes(frame, number))) {
       return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory for output '%s'", spec->name);
     }

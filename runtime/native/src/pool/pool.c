@@ -28,7 +28,7 @@ typedef struct Ticket {
 typedef struct Worker {
   _Alignas(64) atomic_uint asleep; /* it sleeps on it; whoever clears it wakes it */
   atomic_int processor;            /* where it was last seen; -1 if unknown */
-  Pool *pool;
+  struct Pool *pool;
   int32_t number;
   pthread_t thread;
   Affinity affinity;
@@ -38,8 +38,10 @@ typedef struct Worker {
   int64_t looked, had;
 } Worker;
 
-struct Pool {
-  int32_t thread_count;
+typedef struct Pool {
+  GraftThreadPool base;
+  const GraftAllocator *memory; /* NULL: the heap */
+  GraftAllocator host;          /* what it is */
   int32_t started; /* workers that run; written under `busy` */
   Worker *workers;
   Ticket *tickets;
@@ -49,7 +51,7 @@ struct Pool {
   atomic_int parts;
   atomic_int caller_processor; /* where the job comes from */
   atomic_uint_fast64_t newest; /* its number */
-  _Atomic(PoolFunction) function;
+  _Atomic(GraftPart) function;
   _Atomic(void *) job;
   _Alignas(64) atomic_int callers;
   atomic_int stop;
@@ -59,8 +61,7 @@ struct Pool {
   _Alignas(64) atomic_int busy;                /* what follows is written by whoever holds it */
   uint64_t number;
   atomic_uint_fast64_t jobs, parted, lent;
-  _Alignas(64) Sharing sharing;
-};
+} Pool;
 
 static void pause_processor(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -115,7 +116,7 @@ static int take_part(Pool *pool, uint64_t number, int32_t part) {
 
 /* Runs a part that `worker` (NULL for the caller) has taken. */
 static void run_part(Pool *pool, uint64_t number, Worker *worker, int32_t part) {
-  PoolFunction function = atomic_load_explicit(&pool->function, memory_order_relaxed);
+  GraftPart function = atomic_load_explicit(&pool->function, memory_order_relaxed);
   void *job = atomic_load_explicit(&pool->job, memory_order_relaxed);
   if (!worker) {
     function(job, 0, part);
@@ -136,7 +137,7 @@ static void run_part(Pool *pool, uint64_t number, Worker *worker, int32_t part) 
 /* ---- Workers -------------------------------------------------------------------------------------------------- */
 
 static int crowded(const Pool *pool) {
-  return atomic_load_explicit(&pool->callers, memory_order_relaxed) >= pool->thread_count;
+  return atomic_load_explicit(&pool->callers, memory_order_relaxed) >= pool->base.thread_count;
 }
 
 /* Spins until another job than `seen` is announced, for a short while, and only as long as nobody else has a use for
@@ -220,33 +221,19 @@ static int start_worker(Pool *pool, int32_t number) {
 
 /* Fewer threads than asked for are enough: the caller does what nobody takes. */
 static void start_workers(Pool *pool) {
-  for (int32_t i = 1; i < pool->thread_count && start_worker(pool, i); i++) {
+  for (int32_t i = 1; i < pool->base.thread_count && start_worker(pool, i); i++) {
     pool->started = i;
   }
 }
 
 /* ---- Life ----------------------------------------------------------------------------------------------------- */
 
-Pool *graft_pool_create(int32_t thread_count) {
-  Pool *pool = graft_aligned_malloc(sizeof(Pool));
-  if (!pool) {
-    return NULL;
-  }
-  *pool = (Pool){.thread_count = thread_count};
-  pool->workers = graft_aligned_malloc((size_t)thread_count * sizeof(Worker));
-  pool->tickets = graft_aligned_malloc((size_t)thread_count * sizeof(Ticket));
-  pool->fork_mark = graft_create_fork_mark();
-  if (!pool->workers || !pool->tickets) {
-    graft_destroy_fork_mark(pool->fork_mark);
-    free(pool->workers);
-    free(pool->tickets);
-    free(pool);
-    return NULL;
-  }
-  for (int32_t i = 0; i < thread_count; i++) {
-    atomic_init(&pool->tickets[i].value, 2);
-  }
-  return pool;
+static void release(Pool *pool) {
+  const GraftAllocator host = pool->host, *memory = pool->memory ? &host : NULL;
+  graft_destroy_fork_mark(pool->fork_mark);
+  graft_release(memory, pool->workers);
+  graft_release(memory, pool->tickets);
+  graft_release(memory, pool);
 }
 
 /* In a forked child the parent's threads are gone, and a job that ran meanwhile never ends. One thread of the child
@@ -274,7 +261,8 @@ static void wake_worker(Worker *worker) {
   }
 }
 
-void graft_pool_destroy(Pool *pool) {
+void graft_pool_destroy(GraftThreadPool *base) {
+  Pool *pool = (Pool *)base;
   if (!pool) {
     return;
   }
@@ -287,10 +275,7 @@ void graft_pool_destroy(Pool *pool) {
       graft_affinity_destroy(&pool->workers[i].affinity);
     }
   }
-  graft_destroy_fork_mark(pool->fork_mark);
-  free(pool->workers);
-  free(pool->tickets);
-  free(pool);
+  release(pool);
 }
 
 /* ---- Callers -------------------------------------------------------------------------------------------------- */
@@ -304,29 +289,25 @@ static int rests(const Pool *pool) {
   return until && graft_nanoseconds() < until;
 }
 
-int graft_pool_enter(Pool *pool) {
+static int32_t enter(GraftThreadPool *base) {
+  Pool *pool = (Pool *)base;
   if (!survive_fork(pool, 0)) {
     return 0;
   }
-  if (atomic_fetch_add(&pool->callers, 1) + 1 >= pool->thread_count) {
+  if (atomic_fetch_add(&pool->callers, 1) + 1 >= base->thread_count) {
     rest(pool, CROWD_NANOSECONDS);
   }
   return 1;
 }
 
-void graft_pool_leave(Pool *pool) { atomic_fetch_sub(&pool->callers, 1); }
+static void leave(GraftThreadPool *base) { atomic_fetch_sub(&((Pool *)base)->callers, 1); }
 
-int32_t graft_pool_parts(Pool *pool, int64_t count, int64_t grain) {
+static int32_t free_threads(GraftThreadPool *base) {
+  Pool *pool = (Pool *)base;
   int32_t others = atomic_load_explicit(&pool->callers, memory_order_relaxed) - 1;
-  int32_t processors = pool->thread_count - (others > 0 ? others : 0);
-  int64_t most = count / (grain > 0 ? grain : 1);
-  if (most < 2 || processors < 2 || rests(pool)) {
-    return 1;
-  }
-  return most < processors ? (int32_t)most : processors;
+  int32_t processors = base->thread_count - (others > 0 ? others : 0);
+  return processors < 2 || rests(pool) ? 1 : processors;
 }
-
-Sharing *graft_pool_sharing(Pool *pool) { return &pool->sharing; }
 
 /* Sees to it that a worker can take a part: it wakes, on another processor than the caller's, and waits for its turn on
  * another. A worker that is off its processor elsewhere is left to the system: whoever begins no part delays nobody. */
@@ -345,7 +326,7 @@ static void call_worker(Pool *pool, Worker *worker, int32_t here) {
   }
 }
 
-static void announce(Pool *pool, int32_t parts, PoolFunction function, void *job) {
+static void announce(Pool *pool, int32_t parts, GraftPart function, void *job) {
   int32_t here = graft_processor();
   uint64_t number = ++pool->number;
   atomic_store_explicit(&pool->function, function, memory_order_relaxed);
@@ -436,7 +417,7 @@ static void await_workers(Pool *pool, int32_t parts) {
 
 /* Announces a job and runs the caller's share of it. Part 0 needs no ticket: the caller begins it while the
  * announcement is still on its way. A worker that falls asleep meanwhile, unseen, has begun nothing. */
-static void run_job(Pool *pool, int32_t parts, PoolFunction function, void *job) {
+static void run_job(Pool *pool, int32_t parts, GraftPart function, void *job) {
   announce(pool, parts, function, job);
   function(job, 0, 0);
   for (int32_t part = 1; part < parts; part++) {
@@ -447,7 +428,8 @@ static void run_job(Pool *pool, int32_t parts, PoolFunction function, void *job)
   await_workers(pool, parts);
 }
 
-int graft_pool_run(Pool *pool, int32_t parts, PoolFunction function, void *job) {
+static int32_t run(GraftThreadPool *base, int32_t parts, GraftPart function, void *job) {
+  Pool *pool = (Pool *)base;
   int idle = 0;
   if (!survive_fork(pool, 1) || !atomic_compare_exchange_strong(&pool->busy, &idle, 1)) {
     return 0;
@@ -461,9 +443,37 @@ int graft_pool_run(Pool *pool, int32_t parts, PoolFunction function, void *job) 
   return 1;
 }
 
-PoolCounts graft_pool_counts(const Pool *pool) {
-  PoolCounts counts = {atomic_load(&pool->jobs), 0, atomic_load(&pool->parted), atomic_load(&pool->lent),
-                       atomic_load(&pool->sharing.alone)};
+GraftThreadPool *graft_pool_create(int32_t thread_count, const GraftAllocator *allocator) {
+  Pool *pool = graft_allocate(allocator, sizeof(Pool));
+  if (!pool) {
+    return NULL;
+  }
+  *pool = (Pool){.base = {.size = sizeof(GraftThreadPool),
+                          .thread_count = thread_count,
+                          .run = run,
+                          .free_threads = free_threads,
+                          .enter = enter,
+                          .leave = leave}};
+  if (allocator) {
+    pool->host = *allocator;
+    pool->memory = &pool->host;
+  }
+  pool->workers = graft_allocate(allocator, (size_t)thread_count * sizeof(Worker));
+  pool->tickets = graft_allocate(allocator, (size_t)thread_count * sizeof(Ticket));
+  pool->fork_mark = graft_create_fork_mark();
+  if (!pool->workers || !pool->tickets) {
+    release(pool);
+    return NULL;
+  }
+  for (int32_t i = 0; i < thread_count; i++) {
+    atomic_init(&pool->tickets[i].value, 2);
+  }
+  return &pool->base;
+}
+
+PoolCounts graft_pool_counts(const GraftThreadPool *base) {
+  const Pool *pool = (const Pool *)base;
+  PoolCounts counts = {atomic_load(&pool->jobs), 0, atomic_load(&pool->parted), atomic_load(&pool->lent)};
   for (int32_t i = 1; i <= pool->started; i++) {
     counts.helped += atomic_load(&pool->workers[i].helped);
   }

@@ -9,6 +9,8 @@
 #include "devices/devices.h"
 #include "instance/instance.h"
 
+#define POOL_LEAST (offsetof(GraftThreadPool, leave) + sizeof(void *))
+
 enum { MAXIMUM_THREADS = 1024, MAXIMUM_MANIFEST_BYTES = 1 << 30, CONSTANT_ALIGNMENT = 64 };
 
 /* ---- Creation ------------------------------------------------------------------------------------------------- */
@@ -148,21 +150,56 @@ static int32_t attach_constants(GraftProgram *program, GraftError *error) {
   return status;
 }
 
-static int32_t create_threads(GraftProgram *program, GraftError *error) {
-  int32_t count = program->thread_count;
-  if (count < 2) {
-    return GRAFT_OK;
-  }
-  program->pool = graft_pool_create(count);
-  program->workers = graft_store_allocate(&program->store, (size_t)count, sizeof(Context));
-  if (!program->pool || !program->workers) {
-    return out_of_memory(error);
-  }
-  for (int32_t i = 1; i < count; i++) {
-    graft_create_context(program->workers + i, NULL, 1);
+static int32_t check_threads(int32_t count, GraftError *error) {
+  if (count < 0 || count > MAXIMUM_THREADS) {
+    return graft_set_error(error, GRAFT_ERROR_INPUT, "%" PRId32 " threads are not between 0 and %d", count,
+                           MAXIMUM_THREADS);
   }
   return GRAFT_OK;
 }
+
+static int32_t create_threads(GraftProgram *program, GraftError *error) {
+  if (program->thread_count < 2) {
+    program->pool = NULL;
+    return GRAFT_OK;
+  }
+  if (!program->pool) {
+    program->pool = program->own_pool = graft_pool_create(program->thread_count, program->memory);
+  }
+  size_t count = program->pool ? (size_t)program->pool->thread_count : 0;
+  program->workers = graft_store_allocate(&program->store, count, sizeof(Context));
+  if (!program->pool || !program->workers) {
+    return out_of_memory(error);
+  }
+  for (size_t i = 1; i < count; i++) {
+    graft_create_context(program->workers + i, program->memory, NULL, 1);
+  }
+  return GRAFT_OK;
+}
+
+/* How many threads runs may use; all of a pool has no more. */
+static int32_t choose_threads(GraftProgram *program, const GraftLoadOptions *options, GraftError *error) {
+  const GraftThreadPool *pool = options->thread_pool;
+  GRAFT_TRY(check_threads(options->threads, error));
+  if (pool && (pool->size < POOL_LEAST || !pool->run || pool->thread_count < 1 || pool->thread_count > MAXIMUM_THREADS)) {
+    return graft_set_error(error, GRAFT_ERROR_INPUT, "the pool of threads lacks its size, its function 'run' or threads");
+  }
+  int32_t most = pool ? pool->thread_count : MAXIMUM_THREADS;
+  int32_t wanted = options->threads ? options->threads : pool ? most : graft_processor_count();
+  program->thread_count = wanted < most ? wanted : most;
+  program->pool = options->thread_pool;
+  return GRAFT_OK;
+}
+
+int32_t graft_thread_pool_create(int32_t threads, const GraftAllocator *allocator, GraftThreadPool **pool,
+                                 GraftError *error) {
+  *pool = NULL;
+  GRAFT_TRY(check_threads(threads, error));
+  *pool = graft_pool_create(threads ? threads : graft_processor_count(), allocator);
+  return *pool ? GRAFT_OK : graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while creating a pool of threads");
+}
+
+void graft_thread_pool_destroy(GraftThreadPool *pool) { graft_pool_destroy(pool); }
 
 /* The first instance is made at once, so that a program that does not fit into memory is refused here. */
 static int32_t create_first_instance(GraftProgram *program, GraftError *error) {
@@ -191,12 +228,7 @@ static int32_t check_handed_constants(GraftProgram *program, GraftError *error) 
 }
 
 static int32_t build(GraftProgram *program, const GraftLoadOptions *options, GraftError *error) {
-  int32_t threads = options ? options->threads : 0;
-  if (threads < 0 || threads > MAXIMUM_THREADS) {
-    return graft_set_error(error, GRAFT_ERROR_INPUT, "%" PRId32 " threads are not between 0 and %d", threads,
-                           MAXIMUM_THREADS);
-  }
-  program->thread_count = threads ? threads : graft_processor_count();
+  GRAFT_TRY(choose_threads(program, options, error));
   GRAFT_TRY(read_manifest(program, error));
   GRAFT_TRY(write_extents(program, &program->manifest.procedures[0].inputs, error));
   GRAFT_TRY(write_extents(program, &program->manifest.procedures[0].outputs, error));
@@ -213,16 +245,24 @@ static int32_t build(GraftProgram *program, const GraftLoadOptions *options, Gra
 int32_t graft_program_create(const GraftProgramSource *source, const GraftLoadOptions *options, GraftProgram **program,
                              GraftError *error) {
   *program = NULL;
-  GraftProgram *created = graft_calloc(1, sizeof(GraftProgram));
+  GraftLoadOptions taken = {0};
+  int32_t status = graft_take_options("GraftLoadOptions", options, &taken, sizeof taken, error);
+  GraftProgram *created = status ? NULL : graft_allocate(taken.allocator, sizeof(GraftProgram));
+  if (created) {
+    *created = (GraftProgram){.source = *source};
+  }
   if (!created || pthread_mutex_init(&created->lock, NULL) != 0) {
-    free(created);
+    graft_release(taken.allocator, created);
     if (source->release) {
       source->release(source->owner);
     }
-    return out_of_memory(error);
+    return status ? status : out_of_memory(error);
   }
-  created->source = *source;
-  int32_t status = build(created, options, error);
+  if (taken.allocator) {
+    created->host = *taken.allocator;
+    created->memory = created->store.allocator = &created->host;
+  }
+  status = build(created, &taken, error);
   if (status) {
     graft_program_destroy(created);
     return status;
@@ -240,8 +280,9 @@ void graft_program_destroy(GraftProgram *program) {
     program->idle = instance->next;
     graft_destroy_instance(instance);
   }
-  graft_pool_destroy(program->pool);
-  for (int32_t i = 1; program->workers && i < program->thread_count; i++) {
+  int32_t workers = program->workers && program->pool ? program->pool->thread_count : 0;
+  graft_pool_destroy(program->own_pool);
+  for (int32_t i = 1; i < workers; i++) {
     graft_scratch_destroy(&program->workers[i].scratch);
   }
   graft_unload_modules(program);
@@ -252,7 +293,8 @@ void graft_program_destroy(GraftProgram *program) {
   if (program->source.release) {
     program->source.release(program->source.owner);
   }
-  free(program);
+  const GraftAllocator host = program->host;
+  graft_release(program->memory ? &host : NULL, program);
 }
 
 /* ---- Interface ------------------------------------------------------------------------------------------------ */

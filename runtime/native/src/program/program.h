@@ -8,6 +8,10 @@
 int32_t graft_program_create(const GraftProgramSource *source, const GraftLoadOptions *options, GraftProgram **program,
                              GraftError *error);
 
+/* Takes over what a caller gave as options (which may be NULL), as far as it goes by its `size`, which comes first; `taken`
+ * has `size` bytes of zeros. What is not known here has to be zero (options.c). */
+int32_t graft_take_options(const char *type, const void *given, void *taken, uint32_t size, GraftError *error);
+
 /* Module loading (module.c). */
 int32_t graft_load_modules(GraftProgram *program, const GraftLoadOptions *options, GraftError *error);
 void graft_unload_modules(GraftProgram *program);
@@ -16,7 +20,7 @@ extern const GraftLoader graft_c_source_loader;
 
 /* More than graft_program_run: the call that failed, and times. */
 typedef struct GraftRunDetails {
-  int64_t *nanoseconds; /* in: NULL, or room for one time per call of procedure 0 and of any variant */
+  const Timing *timing; /* in: NULL, or who is told how long calls take */
   void *user;           /* in: what graft_context_user gives to functions of this run */
   Stop *stop;           /* in: NULL, or what may end the run early */
   const Call *failed;   /* out */

@@ -151,7 +151,7 @@ static int32_t prepare_output(Instance *instance, int32_t i, const DLTensor *out
   result->tensor = (DLTensor){.ndim = spec->ndim, .dtype = spec->dtype, .shape = shape, .device = {kDLCPU, 0}};
   if (graft_writes_in_place(main, i)) {
     size_t bytes = graft_frame_bytes(instance->entry, main->outputs.items[i]);
-    if (!graft_block_reserve(&result->block, &result->tensor, spec->ndim, shape, bytes)) {
+    if (!graft_block_reserve(instance->program->memory, &result->block, &result->tensor, spec->ndim, shape, bytes)) {
       return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, spec->name);
     }
   }
@@ -240,13 +240,13 @@ static int64_t input_elements(const Instance *instance) {
 /* Runs the main procedure and shares its loops in the way that takes the least time. */
 static int32_t run_shared(Instance *instance, DLTensor *outputs, Result *results, GraftError *error) {
   Context *context = &instance->context;
-  Pool *pool = context->pool;
+  GraftThreadPool *pool = context->pool;
   if (!pool) {
     return run_main(instance, outputs, results, error);
   }
   SharingTrial trial;
   uintptr_t work = (uintptr_t)instance->entry->procedure;
-  int way = graft_sharing_begin(graft_pool_sharing(pool), work, input_elements(instance), &trial);
+  int way = graft_sharing_begin(&instance->program->sharing, work, input_elements(instance), &trial);
   context->grain_scale = graft_sharing_scales[way];
   context->pool = context->grain_scale ? pool : NULL;
   int32_t status = run_main(instance, outputs, results, error);
@@ -263,7 +263,8 @@ int32_t graft_run_end(Instance *instance, DLTensor *outputs, GraftRunDetails *de
   ScratchMark mark = graft_scratch_mark(&context->scratch);
   instance->failed = NULL;
   instance->refused = 0;
-  instance->nanoseconds = details->nanoseconds;
+  instance->timing = details->timing;
+  instance->depth = 0;
   instance->user = details->user;
   context->message[0] = 0;
   int32_t status = graft_check_constants(program, &context->base, error);
@@ -292,12 +293,15 @@ int32_t graft_program_run(GraftProgram *program, const DLTensor *inputs, DLTenso
 
 int32_t graft_program_run_with(GraftProgram *program, const DLTensor *inputs, DLTensor *outputs,
                                const GraftRunOptions *options, GraftError *error) {
-  Stop stop = {.token = options ? options->cancel : NULL};
-  if (options && options->nanoseconds) {
+  GraftRunOptions taken = {0};
+  GRAFT_TRY(graft_take_options("GraftRunOptions", options, &taken, sizeof taken, error));
+  Stop stop = {.token = taken.cancel};
+  if (taken.nanoseconds) {
     int64_t now = graft_nanoseconds();
-    stop.end = options->nanoseconds < INT64_MAX - now ? now + options->nanoseconds : INT64_MAX;
+    stop.end = taken.nanoseconds < INT64_MAX - now ? now + taken.nanoseconds : INT64_MAX;
   }
-  GraftRunDetails details = {.stop = stop.token || stop.end ? &stop : NULL};
+  Timing timing = {taken.timed, taken.user};
+  GraftRunDetails details = {.stop = stop.token || stop.end ? &stop : NULL, .timing = taken.timed ? &timing : NULL};
   Instance *instance;
   GRAFT_TRY(graft_run_begin(program, inputs, &instance, error));
   return graft_run_end(instance, outputs, &details, error);
@@ -308,7 +312,7 @@ void graft_free_output(DLTensor *output) {
     if (output->data && !graft_is_main_memory(output->device)) {
       graft_free_device_output(output);
     } else {
-      free(output->shape);
+      graft_block_free(&(Block){.start = output->shape});
     }
     output->data = NULL;
     output->shape = NULL;

@@ -13,13 +13,7 @@
 #include "graft/runtime.h"
 #include "manifest/procedure.h"
 #include "pool/pool.h"
-
-/* Where the arenas come from, if not from the heap: memory that another process sees, too. */
-typedef struct GraftArenaMemory {
-  void *(*allocate)(void *user, size_t bytes); /* at a multiple of 64; NULL when there is none */
-  void (*release)(void *user, void *arena);
-  void *user;
-} GraftArenaMemory;
+#include "pool/sharing.h"
 
 /* What a program is made of. `modules` are in the order of the manifest. All memory must stay valid until `release`
  * (which may be NULL) is called: when the program is destroyed, or at once if it cannot be created. `check` (which may be
@@ -37,7 +31,7 @@ typedef struct GraftProgramSource {
   int32_t (*check)(void *owner, GraftContext *context, GraftError *error);
   void (*release)(void *owner);
   void *owner;
-  const GraftArenaMemory *memory; /* NULL: the heap */
+  const GraftAllocator *arenas; /* where they come from: memory that another process sees, too. NULL: where all does */
 } GraftProgramSource;
 
 /* Memory of a tensor whose shape was unknown: `start` holds the shape, the data follow. */
@@ -104,7 +98,7 @@ typedef struct DeviceFrame {
 /* One activation of a procedure. Bodies cannot contain themselves, so each procedure has one frame per instance. */
 typedef struct Frame {
   const Procedure *procedure;
-  const GraftArenaMemory *memory;
+  const GraftAllocator *memory; /* of the arenas */
   char *arena;
   DLTensor *tensors;
   DLTensor **pointers; /* of all calls: inputs, then outputs; NULL for absent ones */
@@ -117,6 +111,12 @@ typedef struct Frame {
 } Frame;
 
 typedef struct Instance Instance;
+
+/* Who is told how long calls take. */
+typedef struct Timing {
+  void (*tell)(void *user, const GraftCallTime *time);
+  void *user;
+} Timing;
 
 enum { GRAFT_DEVICE_SCRATCH = 8 };
 
@@ -140,7 +140,7 @@ typedef struct Context {
   GraftContext base;
   Instance *instance; /* NULL in a worker */
   Scratch scratch;
-  Pool *pool; /* NULL: parallel_for runs serially */
+  GraftThreadPool *pool; /* NULL: parallel_for runs serially */
   int32_t grain_scale; /* how many times as large as loops ask for their parts are at least */
   int32_t thread_count;
   Frame *frame;
@@ -159,7 +159,8 @@ struct Instance {
   Frame *entry;  /* of the running call: the first frame, or a variant's */
   const Call *failed;
   int32_t refused; /* extents do not agree: whoever finds out, it is what the caller gave */
-  int64_t *nanoseconds; /* NULL, or a time for each call of the entry */
+  const Timing *timing; /* NULL: calls are not timed */
+  int32_t depth;        /* of procedures that run in others */
   void *user;
   DeviceStream *streams; /* by device */
 };
@@ -182,8 +183,12 @@ struct GraftProgram {
   const GraftDevice **devices; /* those of the manifest, open */
   int32_t device_count;
   void **device_constants; /* by device: the memory of those that are there */
-  Pool *pool;          /* NULL for one thread */
-  Context *workers;    /* by worker number; 0 is unused */
+  const GraftAllocator *memory; /* the host's; NULL: the heap */
+  GraftAllocator host;          /* what it is */
+  GraftThreadPool *pool;        /* NULL for one thread */
+  GraftThreadPool *own_pool;    /* the same, if the program made it */
+  Sharing sharing;              /* what its runs took so far */
+  Context *workers;             /* by worker number; 0 is unused */
   pthread_mutex_t lock;
   Instance *idle;
 };
@@ -199,6 +204,9 @@ typedef struct Result {
 int32_t graft_context_fail(Context *context, int32_t status, const char *format, ...) GRAFT_FORMAT(3, 4);
 int32_t graft_context_record(Context *context, int32_t status, const char *format, va_list arguments)
     GRAFT_FORMAT(3, 0);
+
+/* The host's memory; NULL for the heap. */
+static inline const GraftAllocator *graft_memory_of(const Context *context) { return context->scratch.allocator; }
 
 /* Says whether the constants are right, which is found out once. */
 static inline int32_t graft_check_constants(const GraftProgram *program, GraftContext *context, GraftError *error) {

@@ -6,14 +6,22 @@
 #include "base/platform.h"
 #include "state/extents.h"
 
-enum { HEADER_BYTES = GRAFT_MAXIMUM_DIMENSIONS * sizeof(int64_t), HUGE_PAGE_BYTES = 2 << 20 };
+/* What stands before the data. */
+typedef struct Header {
+  _Alignas(64) int64_t shape[GRAFT_MAXIMUM_DIMENSIONS];
+  const GraftAllocator *allocator;
+} Header;
 
-int graft_block_reserve(Block *block, DLTensor *tensor, int32_t ndim, const int64_t *shape, size_t bytes) {
+enum { HEADER_BYTES = sizeof(Header), HUGE_PAGE_BYTES = 2 << 20 };
+
+int graft_block_reserve(const GraftAllocator *allocator, Block *block, DLTensor *tensor, int32_t ndim,
+                        const int64_t *shape, size_t bytes) {
   if (!block->start || block->capacity < bytes) {
-    void *start = bytes > SIZE_MAX / 4 ? NULL : graft_aligned_malloc(HEADER_BYTES + bytes);
+    Header *start = bytes > SIZE_MAX / 4 ? NULL : graft_allocate(allocator, HEADER_BYTES + bytes);
     if (!start) {
       return 0;
     }
+    start->allocator = allocator;
     graft_block_free(block);
     *block = (Block){start, bytes};
     if (bytes >= HUGE_PAGE_BYTES) {
@@ -32,7 +40,10 @@ int graft_block_reserve(Block *block, DLTensor *tensor, int32_t ndim, const int6
 }
 
 void graft_block_free(Block *block) {
-  free(block->start);
+  Header *header = block->start;
+  if (header) {
+    graft_release(header->allocator, header);
+  }
   *block = (Block){0};
 }
 
@@ -78,19 +89,4 @@ int64_t graft_known_extent(const Frame *frame, int32_t tensor, int32_t axis) {
   }
   int64_t value = stage == 0 || frame->stages[stage].is_bound ? graft_value(frame, dimension) : 0;
   return value < 0 ? 0 : value;
-}
-
-char *graft_arena_allocate(const GraftArenaMemory *memory, size_t bytes) {
-  if (!memory) {
-    return graft_aligned_malloc(bytes);
-  }
-  return graft_test_allocation_fails() ? NULL : memory->allocate(memory->user, bytes);
-}
-
-void graft_arena_release(const GraftArenaMemory *memory, char *arena) {
-  if (memory && arena) {
-    memory->release(memory->user, arena);
-  } else {
-    free(arena);
-  }
 }

@@ -4,12 +4,10 @@
 
 #include "state/state.h"
 
-/* Memory of an arena; `memory` is NULL for the heap. */
-char *graft_arena_allocate(const GraftArenaMemory *memory, size_t bytes);
-void graft_arena_release(const GraftArenaMemory *memory, char *arena);
-
-/* Gives the tensor memory for this shape; 0 when memory runs out. The data hold nothing definite. */
-int graft_block_reserve(Block *block, DLTensor *tensor, int32_t ndim, const int64_t *shape, size_t bytes);
+/* Gives the tensor memory for this shape; 0 when memory runs out. The data hold nothing definite. A block that has memory
+ * already is of the same allocator, which stays where it is until the block is free. */
+int graft_block_reserve(const GraftAllocator *allocator, Block *block, DLTensor *tensor, int32_t ndim,
+                        const int64_t *shape, size_t bytes);
 void graft_block_free(Block *block);
 
 /* Sets the data of a tensor that is not fixed, and of the views of it. Returns 0 if a view would leave it. */

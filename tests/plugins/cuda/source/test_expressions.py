@@ -31,15 +31,15 @@ def test_every_kind_of_expression_has_its_text() -> None:
     texts = {kind: writer().value(node) for kind, node in expressions(4).items()}
     x, one = "load<4, 4>(&x[i])", "splat<4, float>(1.5f)"
     assert texts == {
-        ir.Constant: one, ir.Variable: "i", ir.Load: x, ir.Unary: f"magnitude({x})", ir.Binary: f"({x} + {one})",
-        ir.Select: f"choice(({x} < {one}), {x}, {one})", ir.Cast: f"saturated<int32_t>({x})",
+        ir.Constant: one, ir.Variable: "i", ir.Load: x, ir.Unary: f"magnitude({x})", ir.Binary: f"{x} + {one}",
+        ir.Select: f"choice({x} < {one}, {x}, {one})", ir.Cast: f"saturated<int32_t>({x})",
         ir.Bitcast: f"bits_as<Lanes<int32_t, 4>, Lanes<float, 4>>({x})", ir.Intrinsic: f"fused({x}, {x}, {one})",
         ir.Ramp: "ramp<4>(i, 2)", ir.Broadcast: "splat<4, float>(x[i])", ir.Shuffle: f"chosen<3, 2, 1, 0>({x})",
         ir.Horizontal: f"across_sum({x})",
     }  # fmt: skip
     assert texts.keys() == KINDS
     scalars = {kind: writer().value(node) for kind, node in expressions(1).items()}
-    assert scalars[ir.Select] == "((x[i] < 1.5f) ? x[i] : 1.5f)"
+    assert scalars[ir.Select] == "x[i] < 1.5f ? x[i] : 1.5f"
     assert scalars.keys() == KINDS - OF_VECTORS
     assert not {name for text in (*texts.values(), *scalars.values()) for name in unknown(text)}
 
@@ -64,16 +64,16 @@ def test_loads_say_their_step_and_which_lanes_are_on() -> None:
         return writer().value(ir.Load(X, (index,), mask))
 
     on = ir.Binary("lt", ir.Ramp(PLACE, 1, 4), ir.Constant(3, INT64.with_lanes(4)))
-    shown = "(ramp<4>(i, 1) < splat<4, int64_t>(3))"
+    shown = "ramp<4>(i, 1) < splat<4, int64_t>(3)"
     nothing = "splat<4, bool>(true)"
     assert load(ir.Ramp(PLACE, 2, 4)) == f"load_where<float>(&x[i], 2, {nothing})"
     assert load(ir.Ramp(PLACE, 1, 4), on) == f"load_where<float>(&x[i], 1, {shown})"
     assert load(ir.Ramp(ir.Constant(2, INT64), 1, 4)) == "load<4, 4>(&x[2])"
-    assert load(ir.Binary("mul", ir.Ramp(PLACE, 1, 4), ir.Ramp(PLACE, 1, 4))).startswith("gather<float>(x, (")
-    assert load(PLACE, ir.Binary("lt", PLACE, ir.Constant(3, INT64))) == "((i < 3) ? x[i] : (float)0)"
+    assert load(ir.Binary("mul", ir.Ramp(PLACE, 1, 4), ir.Ramp(PLACE, 1, 4))).startswith("gather<float>(x, ")
+    assert load(PLACE, ir.Binary("lt", PLACE, ir.Constant(3, INT64))) == "i < 3 ? x[i] : (float)0"
 
 
 def test_a_form_is_written_with_the_signs_of_its_terms() -> None:
     assert form_text(Linear(0)) == "0"
-    assert form_text(Linear(-3, {"i": 1, "j": -2})) == "((i - (j * 2)) - 3)"
-    assert form_text(Linear(3, {"j": -2})) == "((j * -2) + 3)"
+    assert form_text(Linear(-3, {"i": 1, "j": -2})) == "i - j * 2 - 3"
+    assert form_text(Linear(3, {"j": -2})) == "j * -2 + 3"

@@ -142,7 +142,7 @@ def test_a_kernel_reads_as_it_was_scheduled() -> None:
         "KERNEL(128) void cuda_0_0_add(const float *x_1, float *y) {\n"
         "  const int64_t i0_i1_thread = THREAD(x);\n"
         "  const float x_1_at1 = x_1[i0_i1_thread];\n"
-        "  y[i0_i1_thread] = (x_1_at1 + x_1_at1);\n"
+        "  y[i0_i1_thread] = x_1_at1 + x_1_at1;\n"
         "}\n"
     )
 

@@ -16,6 +16,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
+from graft.core.schedule.strategies.contractions.narrow_codes import Code
 from graft.core.schedule.strategies.contractions.narrow_loops import Narrow, packed_digits
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, Constant, Load, Variable
@@ -181,7 +182,7 @@ def narrow(terms: int, columns: int, bits: int, low: int) -> Narrow:
     source = Buffer("w", "int8", (b.index(terms), b.index(columns)))
     load = Load(source, (Variable("k"), Variable("n")))
     zero = Constant(0, Type("float32"))
-    return Narrow(None, load, zero, zero, Variable("block"), terms, bits, low)  # type: ignore[arg-type]
+    return Narrow(None, load, zero, zero, Variable("block"), terms, Code(bits, low))  # type: ignore[arg-type]
 
 
 def test_eight_terms_of_a_column_share_a_word_the_first_in_its_lowest_bits() -> None:

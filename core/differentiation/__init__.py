@@ -1,0 +1,1 @@
+"""Differentiation: reverse mode over nodes, by the rules that stand in the operator table."""

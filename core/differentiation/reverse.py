@@ -1,0 +1,158 @@
+"""Reverse mode: from the last node to the first, each hands the gradients of its results on to its operands.
+
+The rules are those of the table (the column ``vjp``); an operator without one is differentiated through the function
+that defines it. Gradients of a value that many read are summed. What needs no gradient gets none: only values between
+those asked for and those with a gradient are visited, and whole numbers carry none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import onnx
+from onnx import TensorProto
+
+from graft.core.graph.protos import fault_of, reads_of, where_of
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.adjoint import Adjoint, Vjp, nowhere
+from graft.core.operators.definition.function_body import OPSET, Body
+from graft.core.operators.definition.table import Operator, Trait
+from graft.core.rewriting.node_bodies import body_of
+from graft.errors import PluginError
+
+NUMBERS = frozenset(range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ + 1)) | {
+    TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.UNDEFINED,
+}  # fmt: skip
+"""Element types whose values have gradients."""
+
+
+def pull(
+    body: Body, nodes: Sequence[onnx.NodeProto], gradients: Mapping[str, str], asked: Collection[str]
+) -> dict[str, str]:
+    """Write the gradients of values that nodes depend on; return them by value, without those that are zero.
+
+    ``gradients`` are those of values that the nodes compute, or of values asked for. Raises ModelError for an operator
+    of which no derivative is known, and PluginError for a rule that gives another shape or type than its operand's.
+    """
+    varied = varied_of(body.types, nodes, asked)
+    found = dict(gradients)
+    for node in reversed(nodes):
+        if not any(name in found and name in varied for name in node.output):
+            continue
+        operands = operands_of(node)
+        adjoint = Adjoint(node, body, found, varied, pull)
+        for name, gradient in zip(operands, _rule_of(node, nodes, asked)(adjoint), strict=False):
+            if gradient and name in varied:
+                _check(adjoint, gradient, name)
+                body.types[gradient] = body.types[name] if _is_number(body.types, name) else body.types[gradient]
+                found[name] = body("Add", found[name], gradient) if name in found else gradient
+    return {name: found[name] for name in asked if name in found}
+
+
+def operands_of(node: onnx.NodeProto) -> list[str]:
+    """Return the names of a node's inputs, and of what its bodies read from outside behind them."""
+    return [*node.input, *sorted(set(reads_of(node)) - set(node.input))]
+
+
+def varied_of(types: Mapping[str, onnx.TypeProto], nodes: Iterable[onnx.NodeProto], asked: Collection[str]) -> set[str]:
+    """Return the values that have a gradient and depend on those asked for through such values, these included."""
+    varied = set(asked)
+    for node in nodes:
+        if not varied.isdisjoint(operands_of(node)):
+            varied.update(name for name in node.output if name and (_is_number(types, name) or _passes_integers(node)))
+    return varied
+
+
+def is_cut(types: Mapping[str, onnx.TypeProto], node: onnx.NodeProto) -> bool:
+    """Whether no gradient comes through a node: its results are whole numbers, or constant but for jumps."""
+    operator = OPERATORS.get(node.op_type, node.domain)
+    if operator is not None and operator.vjp is nowhere:
+        return True
+    return not _passes_integers(node) and not any(_is_number(types, name) for name in node.output)
+
+
+def _is_number(types: Mapping[str, onnx.TypeProto], name: str) -> bool:
+    return name not in types or types[name].tensor_type.elem_type in NUMBERS
+
+
+def _passes_integers(node: onnx.NodeProto) -> bool:
+    operator = OPERATORS.get(node.op_type, node.domain)
+    return operator is not None and Trait.STRAIGHT_THROUGH in operator.traits
+
+
+def _rule_of(node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], asked: Collection[str]) -> Vjp:
+    operator = OPERATORS.get(node.op_type, node.domain)
+    if operator is not None and operator.vjp is not None:
+        return operator.vjp
+
+    def by_function(f: Adjoint) -> Sequence[str]:
+        def write(inner: Body) -> None:
+            written = body_of(inner.node, {"": OPSET}, inner.types, inner.data, inner.fresh)
+            if written is None:
+                raise fault_of(node, f"no derivative of it is known; it stands on the path {_path(node, nodes, asked)}")
+            for one in written:
+                inner.add(one)
+
+        return f.through(write)
+
+    return by_function
+
+
+def source_of(operator: Operator) -> str:
+    """Return where the derivative of an operator comes from: ``rule``, ``function``, ``zero``, or "" for nowhere."""
+    if operator.vjp is not None:
+        return "zero" if operator.vjp is nowhere else "rule"
+    if operator.function is not None:
+        return "function"
+    if not onnx.defs.has(operator.name, operator.domain):
+        return ""
+    schema: Any = onnx.defs.get_schema(operator.name, operator.domain)
+    return "function" if schema.function_opset_versions or schema.context_dependent_function_opset_versions else ""
+
+
+def _path(node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], asked: Collection[str]) -> str:
+    """Return a way from a value asked for through a node to the last, by the names of nodes."""
+    producers = {name: one for one in nodes for name in one.output}
+    depends: dict[str, str] = dict.fromkeys(asked, "")
+    for one in nodes:
+        source = next((name for name in operands_of(one) if name in depends), None)
+        if source is not None:
+            depends.update({name: source for name in one.output if name not in depends})
+    before: list[onnx.NodeProto] = []
+    name = next(name for name in operands_of(node) if name in depends)
+    while depends[name]:
+        before.insert(0, producers[name])
+        name = depends[name]
+    behind = [node]
+    for one in nodes[list(nodes).index(node) + 1 :]:
+        if set(behind[-1].output) & set(operands_of(one)):
+            behind.append(one)
+    return f"from '{name}' by {', '.join(map(where_of, (*before, *behind)))}"
+
+
+def _check(f: Adjoint, gradient: str, operand: str) -> None:
+    """Raise PluginError where a rule gives a gradient that is not of its operand's type and rank."""
+    if gradient not in f.types or operand not in f.types or not _is_number(f.types, operand):
+        return
+    own, wanted = f.types[gradient].tensor_type, f.types[operand].tensor_type
+    if not own.HasField("shape") or not wanted.HasField("shape"):
+        return
+    sizes = zip(own.shape.dim, wanted.shape.dim, strict=False)
+    agree = len(own.shape.dim) == len(wanted.shape.dim) and all(
+        one.dim_value == other.dim_value or not (one.HasField("dim_value") and other.HasField("dim_value"))
+        for one, other in sizes
+    )
+    if own.elem_type != wanted.elem_type or not agree:
+        operator = OPERATORS.get(f.node.op_type, f.node.domain)
+        raise PluginError(
+            f"{where_of(f.node)}: its derivative is {_shown(own)} for '{operand}', which is {_shown(wanted)}",
+            operator=operator.name if operator else f.node.op_type,
+        )
+
+
+def _shown(kind: onnx.TypeProto.Tensor) -> str:
+    sizes = ",".join(
+        str(one.dim_value) if one.HasField("dim_value") else one.dim_param or "?" for one in kind.shape.dim
+    )
+    return f"{TensorProto.DataType.Name(kind.elem_type).lower()}[{sizes}]"

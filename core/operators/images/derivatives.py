@@ -1,0 +1,314 @@
+"""Derivatives of convolutions, pools and resizing, for images of any rank.
+
+The gradient of the image is a transposed convolution, that of the weights products of matrices or a convolution of the
+image with the gradient, strides and dilations exchanged (all of which have derivatives themselves). What overlapping
+windows choose is added up in the order of the windows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graft.core.operators.definition.adjoint import Adjoint
+from graft.core.operators.definition.function_body import Body
+
+MOST_PLACES = 64
+"""The most places of a kernel whose weights have their gradients one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Windows of a node: how many elements a window has, how far they are apart, and what is padded."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def reach(self, axis: int) -> int:
+        """Return how many elements of the image a window spans."""
+        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+
+
+def _geometry(f: Adjoint, kernel: Sequence[int], image: str, windows: str) -> Geometry:
+    """Return the windows of a node over an image, with pads that follow from extents where it says so."""
+    rank = len(kernel)
+    strides = tuple(f.attribute("strides") or [1] * rank)
+    dilations = tuple(f.attribute("dilations") or [1] * rank)
+    pads = f.attribute("pads") or [0] * (2 * rank)
+    plain = Geometry(tuple(kernel), strides, dilations, tuple(pads[:rank]), tuple(pads[rank:]))
+    mode, is_transposed = f.attribute("auto_pad", "NOTSET"), f.node.op_type == "ConvTranspose"
+    if not mode.startswith("SAME") and not f.attribute("output_shape"):
+        return plain
+    inner, outer = f.extents(image)[2:], f.extents(windows)[2:]
+    extra = f.attribute("output_padding") or [0] * rank
+    totals = [
+        (outer[axis] - 1) * strides[axis] + plain.reach(axis) - inner[axis] + (extra[axis] if is_transposed else 0)
+        for axis in range(rank)
+    ]
+    totals = totals if is_transposed else [max(total, 0) for total in totals]
+    small, large = tuple(one // 2 for one in totals), tuple(one - one // 2 for one in totals)
+    begins, ends = (small, large) if mode == "SAME_UPPER" else (large, small)
+    return Geometry(plain.kernel, strides, dilations, begins, ends)
+
+
+def _conv_geometry(f: Adjoint, image: str, windows: str) -> Geometry:
+    return _geometry(f, f.attribute("kernel_shape") or f.extents(f.input(1))[2:], image, windows)
+
+
+def _bias(f: Adjoint) -> str:
+    axes = [axis for axis in range(f.rank(f.gradient)) if axis != 1]
+    return f("ReduceSum", f.gradient, f.ints(*axes), keepdims=0)
+
+
+def convolved(f: Adjoint) -> list[str]:
+    """The gradients of image, weights and bias."""
+    x, weights, group = f.input(0), f.input(1), f.attribute("group", 1)
+    w = _conv_geometry(f, x, f.result())
+    found = ["", "", ""]
+    if f.wanted(0):
+        found[0] = _spread(f, f.gradient, weights, x, w, group)
+    if f.wanted(1):
+        found[1] = _of_weights(f, x, f.gradient, weights, w, group)
+    if f.wanted(2):
+        found[2] = _bias(f)
+    return found
+
+
+def convolved_back(f: Adjoint) -> list[str]:
+    """The gradients of image, weights and bias of a transposed convolution: image and result have changed places."""
+    x, weights, group = f.input(0), f.input(1), f.attribute("group", 1)
+    w, image = _without_surplus(f, _conv_geometry(f, f.result(), x))
+    found = ["", "", ""]
+    if f.wanted(0):
+        pads, strides, dilations = [*w.begins, *w.ends], list(w.strides), list(w.dilations)
+        gradient = f.convolved(image, weights, pads=pads, strides=strides, dilations=dilations, group=group)
+        found[0] = f.typed(_cropped(f, gradient, f("Shape", x, start=2), len(w.kernel)), x)
+    if f.wanted(1):
+        found[1] = _of_weights(f, image, x, weights, w, group)
+    if f.wanted(2):
+        found[2] = _bias(f)
+    return found
+
+
+def _without_surplus(f: Adjoint, w: Geometry) -> tuple[Geometry, str]:
+    """Return windows that begin and end in the image, and the gradient without what no window reaches."""
+    sides = [*w.begins, *w.ends]
+    if min(sides) >= 0:
+        return w, f.gradient
+    cut, rank = [min(one, 0) for one in sides], len(w.kernel)
+    image = f("Pad", f.gradient, f.ints(0, 0, *cut[:rank], 0, 0, *cut[rank:]))
+    begins, ends = (tuple(max(one, 0) for one in side) for side in (w.begins, w.ends))
+    return replace(w, begins=begins, ends=ends), image
+
+
+def _spread(f: Adjoint, windows: str, weights: str, image: str, w: Geometry, group: int = 1) -> str:
+    """Return what windows give back to an image: a transposed convolution in its extents."""
+    given = {"strides": list(w.strides), "dilations": list(w.dilations), "group": group}
+    inner, outer = f.shape(image)[2:], f.shape(windows)[2:]
+    full = [
+        (count - 1) * w.strides[axis] + w.reach(axis) if isinstance(count, int) else None
+        for axis, count in enumerate(outer)
+    ]
+    rest = [
+        extent - (one - w.begins[axis] - w.ends[axis]) if isinstance(extent, int) and one is not None else -1
+        for axis, (extent, one) in enumerate(zip(inner, full, strict=True))
+    ]
+    if all(0 <= one < stride for one, stride in zip(rest, w.strides, strict=True)):
+        pads = [*w.begins, *w.ends]
+        return f.typed(f("ConvTranspose", windows, weights, pads=pads, output_padding=rest, **given), image)
+    whole = f("ConvTranspose", windows, weights, **given)
+    behind = f("Add", f("Sub", f("Shape", image, start=2), f("Shape", whole, start=2)), f.ints(*w.begins))
+    sides = f.concatenated(f.ints(0, 0, *(-one for one in w.begins), 0, 0), behind, axis=0)
+    return f.typed(f("Pad", whole, sides), image)
+
+
+def _of_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:
+    """Return the gradient of weights ``[m, c / group, ...]`` of windows ``[n, m, ...]`` over an image ``[n, c, ...]``.
+
+    Each place of the kernel has a product of matrices, of the windows and the elements of the image that it meets.
+    Where there are many places all are one convolution, of batches as channels and channels as batch.
+    """
+    rank = len(w.kernel)
+    if math.prod(w.kernel) > MOST_PLACES:
+        return _of_many_weights(f, image, windows, weights, w, group)
+    rows, columns = f.extents(weights)[:2]
+    spatial = range(2, 2 + rank)
+    left = f.reshaped(f.transposed(windows, 1, 0, *spatial), group, rows // group, -1)
+    if any((*w.begins, *w.ends)):
+        image = f("Pad", image, f.ints(0, 0, *w.begins, 0, 0, *w.ends))
+    image = f.transposed(image, 1, 0, *spatial)
+    reach = f("Mul", f("Sub", f("Shape", windows, start=2), f.ints(1)), f.ints(*w.strides))
+    products = []
+    for place in np.ndindex(*w.kernel):
+        starts = [one * step for one, step in zip(place, w.dilations, strict=True)]
+        ends = f("Add", reach, f.ints(*(one + 1 for one in starts)))
+        met = f("Slice", image, f.ints(*starts), ends, f.ints(*spatial), f.ints(*w.strides))
+        product = f("MatMul", left, f.swapped(f.reshaped(met, group, columns, -1)))
+        products.append(f.unsqueezed(product, -1))
+    return f.reshaped_like(f.concatenated(*products, axis=-1), weights)
+
+
+def _of_many_weights(f: Adjoint, image: str, windows: str, weights: str, w: Geometry, group: int) -> str:
+    rank = len(w.kernel)
+    spatial = range(2, 2 + rank)
+    kernels = f.transposed(windows, 1, 0, *spatial)
+    extents = f("Shape", image, start=2)
+    parts = f("Reshape", image, f.concatenated(f.ints(0, group, -1), extents, axis=0))
+    parts = f.transposed(parts, 2, 1, 0, *(axis + 1 for axis in spatial))
+    count = f("Mul", f.extent(image, 0), f.ints(group))
+    batches = f("Reshape", parts, f.concatenated(f.ints(-1), count, extents, axis=0))
+    found = f.convolved(
+        batches, kernels, strides=list(w.dilations), dilations=list(w.strides), pads=[*w.begins, *w.ends], group=group
+    )
+    found = f.transposed(found, 1, 0, *spatial)
+    return f.typed(_cropped(f, found, f.ints(*w.kernel), rank), weights)
+
+
+def _cropped(f: Adjoint, value: str, extents: str, rank: int) -> str:
+    """Return the first elements of the spatial axes."""
+    return f("Slice", value, f.ints(*[0] * rank), extents, f.ints(*range(2, 2 + rank)))
+
+
+# ---- Pools --------------------------------------------------------------------------------------------------------
+
+
+def maximum(f: Adjoint) -> list[str]:
+    """Each window's gradient goes to the first of its largest elements."""
+    x = f.input(0)
+    indices = f.result(1)
+    if f.attribute("storage_order", 0):
+        given = f.attributes("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
+        indices = f.several(2, "MaxPool", x, **given)[1]
+    flat, places, zeros = (f.reshaped(one, -1) for one in (f.gradient, indices, f.filled(0.0, x)))
+    return [f.reshaped_like(f("ScatterElements", zeros, places, flat, axis=0, reduction="add"), x)]
+
+
+def unpooled(f: Adjoint) -> list[str]:
+    """Elements have the gradients of the places that they went to."""
+    f.require(not f.input(2), "of its output_shape no derivative is known")
+    taken = f("GatherElements", f.reshaped(f.gradient, -1), f.reshaped(f.input(1), -1), axis=0)
+    return [f.reshaped_like(taken, f.input(0))]
+
+
+def average(f: Adjoint) -> list[str]:
+    """Each element of a window has its part of the gradient."""
+    x = f.input(0)
+    w = _geometry(f, f.attribute("kernel_shape"), x, f.result())
+    gradient = f("Div", f.gradient, _counts(f, x, w))
+    image, windows = (_single_channel(f, one) for one in (x, gradient))
+    ones = f("Cast", f.constant(np.ones((1, 1, *w.kernel))), to=f.dtype(x))
+    return [f.reshaped_like(_spread(f, windows, ones, image, w), x)]
+
+
+def _single_channel(f: Adjoint, value: str) -> str:
+    """``[n, c, ...]`` as ``[n c, 1, ...]``."""
+    return f("Reshape", value, f.concatenated(f.ints(-1, 1), f("Shape", value, start=2), axis=0))
+
+
+def _counts(f: Adjoint, x: str, w: Geometry) -> str:
+    """Return how many elements each window is the mean of."""
+    size, includes_pads = math.prod(w.kernel), f.attribute("count_include_pad", 0)
+    is_whole = includes_pads or not any((*w.begins, *w.ends))
+    if is_whole and not f.attribute("ceil_mode", 0):
+        return f.like(float(size), x)
+    inner, outer = f.extents(x)[2:], f.extents(f.result())[2:]
+    ones = np.ones((1, 1, *inner))
+    sides = [(0, 0), (0, 0), *zip(w.begins, w.ends, strict=True)]
+    ones = np.pad(ones, sides, constant_values=float(bool(includes_pads)))
+    for axis, count in enumerate(outer):
+        past = (count - 1) * w.strides[axis] + w.reach(axis) - ones.shape[2 + axis]
+        ones = np.pad(ones, [(0, max(past, 0)) if place == 2 + axis else (0, 0) for place in range(ones.ndim)])
+    kernel = f.constant(np.ones((1, 1, *w.kernel)))
+    counts = f.convolved(f.constant(ones), kernel, strides=list(w.strides), dilations=list(w.dilations))
+    return f("Cast", counts, to=f.dtype(x))
+
+
+def mean_over_image(f: Body) -> None:
+    """GlobalAveragePool."""
+    x = f.input(0)
+    f.give(0, f("ReduceMean", x, f.ints(*range(2, f.rank(x))), keepdims=1))
+
+
+def largest_of_image(f: Body) -> None:
+    """GlobalMaxPool: the first of the largest elements."""
+    x = f.input(0)
+    flat = f.reshaped(x, 0, 0, -1)
+    taken = f("GatherElements", flat, f("ArgMax", flat, axis=2), axis=2)
+    f.give(0, f("Unsqueeze", taken, f.ints(*range(3, f.rank(x)))) if f.rank(x) > 3 else taken)
+
+
+def norm_over_image(f: Body) -> None:
+    """GlobalLpPool."""
+    x, p = f.input(0), f.attribute("p", 2)
+    axes = f.ints(*range(2, f.rank(x)))
+    if p <= 2:
+        return f.give(0, f("ReduceL1" if p == 1 else "ReduceL2", x, axes, keepdims=1))
+    total = f("ReduceSum", f("Pow", f("Abs", x), f.like(float(p), x)), axes, keepdims=1)
+    return f.give(0, f("Pow", total, f.like(1.0 / p, x)))
+
+
+def norm_of_windows(f: Body) -> None:
+    """LpPool: a root of means of powers."""
+    x, p, kernel = f.input(0), f.attribute("p", 2), f.attribute("kernel_shape")
+    f.require(not f.attribute("ceil_mode", 0), "of its ceil_mode no derivative is known")
+    given = f.attributes("auto_pad", "dilations", "pads", "strides")
+    powers = f("Pow", f("Abs", x), f.like(float(p), x))
+    means = f("AveragePool", powers, kernel_shape=kernel, count_include_pad=1, **given)
+    f.give(0, f("Pow", f.scaled(means, float(math.prod(kernel))), f.like(1.0 / p, x)))
+
+
+def columns(f: Adjoint) -> list[str]:
+    """Col2Im adds up columns: each has the elements of the gradient under its window."""
+    x, block = f.input(0), f.numbers(f.input(2))
+    f.require(block is not None, "its derivative needs a block_shape that is constant")
+    assert block is not None
+    size = math.prod(block)
+    picks = f("Cast", f.constant(np.eye(size).reshape(size, 1, *block)), to=f.dtype(x))
+    found = f.convolved(_single_channel(f, f.gradient), picks, **f.attributes("dilations", "pads", "strides"))
+    return [f.reshaped_like(found, x)]
+
+
+# ---- Resizing -----------------------------------------------------------------------------------------------------
+
+_SAMPLING = (
+    "antialias", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "mode", "nearest_mode",
+)  # fmt: skip
+
+
+def resized(f: Adjoint) -> list[str]:
+    """Resizing is a matrix along each axis: what it makes of the identity. The gradient takes its transpose."""
+    x, gradient, rank = f.input(0), f.gradient, f.rank(f.input(0))
+    f.require(
+        f.attribute("keep_aspect_ratio_policy", "stretch") == "stretch", "of its aspect ratio no derivative is known"
+    )
+    axes = [axis % rank for axis in f.attribute("axes", range(rank))]
+    is_same = [f.shape(x)[axis] == f.shape(f.result())[axis] and isinstance(f.shape(x)[axis], int) for axis in axes]
+    for number, axis in enumerate(axes):
+        if not is_same[number] or f.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
+            order = [place for place in range(rank) if place != axis]
+            last = f.transposed(gradient, *order, axis)
+            last = f("MatMul", last, _matrix(f, number, axis, len(axes)))
+            places = [*order, axis]
+            gradient = f.transposed(last, *(places.index(place) for place in range(rank)))
+    return [f.typed(gradient, x)]
+
+
+def _matrix(f: Adjoint, number: int, axis: int, count: int) -> str:
+    """Return the matrix ``[after, before]`` of an axis."""
+    x, (roi, scales, sizes) = f.input(0), (f.input(place) for place in (1, 2, 3))
+    extent = f.extent(x, axis)
+    identity = f("EyeLike", f("Expand", f.like(1.0, x), f.concatenated(extent, extent, axis=0)))
+    own = [f.sliced(one, 0, number, number + 1) if one else "" for one in (scales, sizes)]
+    if roi and f.shape(roi) != (0,):
+        sides = [f.sliced(roi, 0, place, place + 1) for place in (number, number + count)]
+        roi = f.concatenated(*sides, axis=0)
+    given = [identity, roi if roi and f.shape(roi) != (0,) else "", *own]
+    while not given[-1]:
+        given.pop()
+    return f("Resize", *given, axes=[0], extrapolation_value=0.0, **f.attributes(*_SAMPLING))

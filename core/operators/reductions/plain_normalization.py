@@ -1,0 +1,136 @@
+"""Normalisations as functions of plain operators: what they are differentiated through.
+
+Statistics of 16-bit floats are taken in float32. Here is nothing that a derivative would not be taken of: a statistic
+that is an output has a gradient, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnx import TensorProto
+
+from graft.core.operators.definition.adjoint import NARROW
+from graft.core.operators.definition.function_body import Body
+
+
+def _wide(f: Body, value: str) -> str:
+    return f.cast(value, TensorProto.FLOAT) if f.dtype(value) in NARROW else value
+
+
+def _mean(f: Body, value: str, axes: Sequence[int]) -> str:
+    return f("ReduceMean", value, f.ints(*axes), keepdims=1)
+
+
+def _scaled_back(f: Body, value: str, scale: str, bias: str = "") -> str:
+    """Return a value times a scale plus a bias, in the type of the node's first input."""
+    value = f.cast(value, f.dtype(f.input(0)))
+    value = f("Mul", value, scale) if scale else value
+    return f("Add", value, bias) if bias else value
+
+
+def _centred(f: Body, value: str, axes: Sequence[int]) -> tuple[str, str]:
+    mean = _mean(f, value, axes)
+    return mean, f("Sub", value, mean)
+
+
+def _deviation(f: Body, centred: str, axes: Sequence[int]) -> str:
+    """Return the root of the mean of squares, plus ``epsilon`` under it."""
+    variance = _mean(f, f("Mul", centred, centred), axes)
+    return f("Sqrt", f("Add", variance, f.like(f.attribute("epsilon", 1e-5), variance)))
+
+
+def _per_channel(f: Body, value: str, rank: int) -> str:
+    return f.unsqueezed(value, *range(1, rank - 1)) if rank > 2 else value
+
+
+def layer(f: Body) -> None:
+    """Rows from ``axis`` on, with mean and inverse deviation as outputs."""
+    x, rank = _wide(f, f.input(0)), f.rank(f.input(0))
+    axes = range(f.attribute("axis", -1) % rank, rank)
+    mean, centred = _centred(f, x, axes)
+    deviation = _deviation(f, centred, axes)
+    f.give(0, _scaled_back(f, f("Div", centred, deviation), f.input(1), f.input(2)))
+    stated = f.attribute("stash_type", TensorProto.FLOAT)
+    f.give(1, f.cast(mean, stated))
+    if f.wants(2):
+        f.give(2, f.cast(f("Reciprocal", deviation), stated))
+
+
+def root_mean_square(f: Body) -> None:
+    """Rows from ``axis`` on, which keep their mean."""
+    x, rank = _wide(f, f.input(0)), f.rank(f.input(0))
+    axes = range(f.attribute("axis", -1) % rank, rank)
+    f.give(0, _scaled_back(f, f("Div", x, _deviation(f, x, axes)), f.input(1)))
+
+
+def instance(f: Body) -> None:
+    """Each channel of each image."""
+    x, rank = _wide(f, f.input(0)), f.rank(f.input(0))
+    axes = range(2, rank)
+    centred = _centred(f, x, axes)[1]
+    scale, bias = (_per_channel(f, f.input(number), rank) for number in (1, 2))
+    f.give(0, _scaled_back(f, f("Div", centred, _deviation(f, centred, axes)), scale, bias))
+
+
+def group(f: Body) -> None:
+    """Groups of channels of each image; scale and bias are of channels."""
+    x, rank = _wide(f, f.input(0)), f.rank(f.input(0))
+    rows = f.reshaped(x, 0, f.attribute("num_groups"), -1)
+    centred = _centred(f, rows, (2,))[1]
+    normal = f("Reshape", f("Div", centred, _deviation(f, centred, (2,))), f("Shape", x))
+    f.types[normal] = f.types[x]
+    scale, bias = (_per_channel(f, f.input(number), rank) for number in (1, 2))
+    f.give(0, _scaled_back(f, normal, scale, bias))
+
+
+def mean_variance(f: Body) -> None:
+    """Along ``axes``; ONNX adds 1e-9 to the deviation."""
+    x = f.input(0)
+    axes = f.attribute("axes", [0, 2, 3])
+    centred = _centred(f, x, axes)[1]
+    deviation = f("Sqrt", _mean(f, f("Mul", centred, centred), axes))
+    f.give(0, f("Div", centred, f("Add", deviation, f.like(1e-9, x))))
+
+
+def norm(f: Body) -> None:
+    """Rows along an axis divided by their norm."""
+    x = f.input(0)
+    operator = "ReduceL1" if f.attribute("p", 2) == 1 else "ReduceL2"
+    f.give(0, f("Div", x, f(operator, x, f.ints(f.attribute("axis", -1)), keepdims=1)))
+
+
+def batch(f: Body) -> None:
+    """Channels over the batch: by statistics that are given or, in training, its own, which join those given."""
+    x, scale, bias, mean, variance = f.inputs
+    rank = f.rank(x)
+    if f.attribute("training_mode", 0):
+        axes = [0, *range(2, rank)]
+        own_mean, centred = _centred(f, _wide(f, x), axes)
+        own_variance = _mean(f, f("Mul", centred, centred), axes)
+        momentum = f.attribute("momentum", 0.9)
+        for number, (old, own) in enumerate(((mean, own_mean), (variance, own_variance)), 1):
+            flat = f.cast(f.reshaped(own, -1), f.dtype(old))
+            f.give(number, f("Add", f.scaled(old, momentum), f.scaled(flat, 1 - momentum)))
+    else:
+        own_variance = _per_channel(f, variance, rank)
+        centred = f("Sub", x, _per_channel(f, mean, rank))
+    deviation = f("Sqrt", f("Add", own_variance, f.like(f.attribute("epsilon", 1e-5), own_variance)))
+    normal = f("Div", centred, deviation)
+    f.give(0, _scaled_back(f, normal, _per_channel(f, scale, rank), _per_channel(f, bias, rank)))
+
+
+def local_response(f: Body) -> None:
+    """``x / (bias + alpha / size * sum of squares over neighbouring channels) ^ beta``."""
+    x, size = f.input(0), f.attribute("size")
+    before = (size - 1) // 2
+    pads = [0] * (2 * f.rank(x))
+    pads[1], pads[1 + f.rank(x)] = before, size - 1 - before
+    squares = f("Pad", f("Mul", x, x), f.ints(*pads))
+    count = f.extent(x, 1)
+    parts = [f.sliced(squares, 1, place, f("Add", count, f.ints(place))) for place in range(size)]
+    for part in parts:
+        f.types[part] = f.types[x]
+    total = f.scaled(f("Sum", *parts), f.attribute("alpha", 0.0001) / size)
+    root = f("Pow", f("Add", total, f.like(f.attribute("bias", 1.0), x)), f.like(f.attribute("beta", 0.75), x))
+    f.give(0, f("Div", x, root))

@@ -1,0 +1,81 @@
+"""Recipes that a backend states: of small networks it must compute whatever they quantise, and compute it right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from graft.errors import RecipeError
+from graft.quantization.api import quantize
+from graft.quantization.vendors import left_by, recipe_for
+from graft.testkit.conformance.cases.outcome import Case, Failure, NotClaimed, Trial
+from graft.testkit.conformance.kit import Kit
+
+IMAGE = (2, 8, 12, 12)
+NETWORKS = {
+    "convolutions": """g (float[2,8,12,12] x) => (float[2,16,6,6] y) {
+        a = Conv <pads = [1,1,1,1]> (x, w1, b1) b = Relu (a) c = MaxPool <kernel_shape = [2,2], strides = [2,2]> (b)
+        d = Conv <pads = [1,1,1,1], group = 16> (c, w2, b2) e = Clip (d, low, high) y = Conv (e, w3, b1) }""",
+    "residual": """g (float[2,8,12,12] x) => (float[2,8,12,12] y) {
+        a = Conv (x, w4, b4) b = Relu (a) c = Conv (b, w4, b4) d = Add (c, x) y = Relu (d) }""",
+    "classifier": """g (float[2,8,12,12] x) => (float[2,5] y) {
+        a = Conv (x, w4, b4) b = GlobalAveragePool (a) c = Flatten (b) y = Gemm <transB = 1> (c, w5, b5) }""",
+    "rows": "g (float[2,8,12,12] x) => (float[2,8,12,6] y) { a = MatMul (x, w6) b = Add (a, b6) y = Relu (b) }",
+    "average": """g (float[2,8,12,12] x) => (float[2,8,6,6] y) {
+        y = AveragePool <kernel_shape = [2,2], strides = [2,2]> (x) }""",
+}  # fmt: skip
+WEIGHTS = {
+    "w1": (16, 8, 3, 3), "b1": (16,), "w2": (16, 1, 3, 3), "b2": (16,), "w3": (16, 16, 1, 1), "w4": (8, 8, 1, 1),
+    "b4": (8,), "w5": (5, 8), "b5": (5,), "w6": (12, 6), "b6": (6,), "low": (), "high": (),
+}  # fmt: skip
+"""The shapes of constants."""
+SHARE = 0.02
+"""Of the largest element of an output, how far off the backend's may be: codes may be rounded otherwise by one step."""
+
+
+def subjects(kit: Kit) -> list[str]:
+    """Return one subject for each recipe."""
+    return [f"recipe-{row['name']}" for row in kit.backend.recipes]
+
+
+def cases(kit: Kit, subject: str) -> Iterator[Case]:
+    """Give the networks, quantised by a recipe."""
+    for network in NETWORKS:
+        yield Case(f"3/{subject}/{network}", partial(_attempt, kit, subject.removeprefix("recipe-"), network))
+
+
+def _attempt(kit: Kit, name: str, network: str) -> None:
+    """Quantise a network, plan it, and run it beside the reference."""
+    recipe = recipe_for(kit.text, name, manager=kit.manager)
+    x = np.random.default_rng(0).normal(size=IMAGE).astype(np.float32)
+    try:
+        model = quantize(network_of(network), recipe, {"x": x}, manager=kit.manager)
+    except RecipeError as error:
+        if "quantises nothing" in error.message:
+            raise NotClaimed from error
+        raise
+    trial = Trial(ir.to_proto(model), {"x": x})
+    for row in left_by(kit.text, model, manager=kit.manager):
+        reason = row.reasons[kit.name].text
+        raise Failure(f"leaves {row.op_type} '{row.node}', which recipe '{name}' quantises: {reason}", trial)
+    expected = kit.reference(trial)
+    most = max(float(np.abs(one).max()) for one in expected.values())
+    kit.attempt(Trial(trial.proto, trial.feeds, expected, 0.0, SHARE * most))
+
+
+def network_of(name: str) -> onnx.ModelProto:
+    """Return a network with seeded weights."""
+    random = np.random.default_rng(1)
+    proto = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>\n' + NETWORKS[name])
+    used = {one for node in proto.graph.node for one in node.input}
+    for constant, shape in WEIGHTS.items():
+        if constant in used:
+            limit = {"low": -1.0, "high": 2.0}.get(constant)
+            array = random.normal(0, 0.4, shape) if limit is None else np.array(limit)
+            proto.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), constant))
+    return proto

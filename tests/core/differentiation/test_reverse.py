@@ -1,0 +1,77 @@
+"""The walk: what is visited, what is summed, and rules that give something else than a gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx.defs import OpSchema
+
+import graft
+from graft.core.differentiation.reverse import source_of
+from graft.core.importer.load import load
+from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.adjoint import Vjp, each
+from graft.core.operators.definition.table import Operator
+from graft.errors import PluginError
+
+DOMAIN = "com.example.reverse"
+HEADER = f'<ir_version: 10, opset_import: ["" : 22, "ai.onnx.preview.training" : 1, "{DOMAIN}" : 1]>'
+
+
+def define(name: str, vjp: Vjp | None) -> None:
+    schema = OpSchema(
+        name, DOMAIN, 1, inputs=[OpSchema.FormalParameter("x", "T")], outputs=[OpSchema.FormalParameter("y", "T")],
+        type_constraints=[("T", ["tensor(float)"], "")],
+    )  # fmt: skip
+    schema.set_type_and_shape_inference_function(_alike)
+    OPERATORS.add(Operator(name, domain=DOMAIN, schema=schema, vjp=vjp))
+
+
+def _alike(context: object) -> None:
+    context.set_output_type(0, context.get_input_type(0))  # type: ignore[attr-defined]
+
+
+define("Doubled", each(lambda f: f.scaled(f.gradient, 2.0)))
+define("Flawed", each(lambda f: f("ReduceSum", f.gradient, keepdims=1)))
+
+
+def model_of(nodes: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f"""{HEADER} g (float[3] x, float[3] z) => (float[3] d) {{
+        {nodes} [grad] d = ai.onnx.preview.training.Gradient <xs = ["x"], zs = ["z"], y = "y"> (x, z) }}""")
+
+
+def operators(nodes: str) -> list[str]:
+    return [node.op_type for node in load(model_of(nodes)).graph]
+
+
+def test_an_operator_of_a_plugin_has_the_rule_of_its_row() -> None:
+    nodes = operators(f"t = {DOMAIN}.Doubled (x) y = Mul (t, z)")
+    assert nodes.count("Doubled") == 1
+    assert nodes[-2:] == ["Mul", "Identity"]
+
+
+def test_a_rule_of_another_shape_is_named() -> None:
+    with pytest.raises(PluginError) as caught:
+        load(model_of(f"[f] y = {DOMAIN}.Flawed (x)"))
+    assert str(caught.value) == "Flawed (node 'f'): its derivative is float[1] for 'x', which is float[3]"
+
+
+def test_gradients_of_a_value_that_many_read_are_summed() -> None:
+    model = model_of("a = Sin (x) b = Mul (x, z) c = Mul (a, b) y = Sub (c, x)")
+    x, z = np.float32([0.1, 1.0, 2.0]), np.float32([2, 3, 4])
+    found = graft.compile(model, ["reference"], threads=1, cache=False).run({"x": x, "z": z})["d"]
+    np.testing.assert_allclose(found, np.cos(x) * x * z + np.sin(x) * z - 1, rtol=1e-5)
+
+
+def test_nothing_is_written_of_what_is_not_asked_for() -> None:
+    assert "Cos" not in operators("a = Sin (z) y = Mul (x, a)")
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), [("Relu", "rule"), ("Floor", "zero"), ("HardSwish", "function"), ("Det", ""), ("Shape", "")]
+)
+def test_where_a_derivative_comes_from(name: str, source: str) -> None:
+    operator = OPERATORS.get(name)
+    assert operator is not None
+    assert source_of(operator) == source

@@ -1,0 +1,73 @@
+"""Derivatives of convolutions, pools and resizing: beside differences, and at ties."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.differentiation.differences import of_text
+from tests.core.operators.elementwise.test_derivatives import gradient
+
+
+@pytest.mark.parametrize(
+    ("attributes", "shapes"),
+    [
+        ("group = 2, strides = [2], dilations = [2], pads = [1, 3]", [(2, 4, 11), (6, 2, 3), (6,)]),
+        ("pads = [4, 4, 4, 4], group = 2", [(2, 2, 10, 9), (2, 1, 9, 9), (2,)]),
+        ("pads = [5, 5, 5, 5], strides = [2, 3]", [(2, 3, 12, 11), (2, 3, 9, 9), (2,)]),
+        ('auto_pad = "SAME_LOWER", strides = [2, 1, 2]', [(1, 2, 5, 4, 3), (3, 2, 2, 2, 2), (3,)]),
+        ("strides = [3, 2]", [(2, 2, 8, 7), (3, 2, 2, 2), (3,)]),
+    ],
+)
+def test_convolutions_of_any_rank(attributes: str, shapes: list[tuple[int, ...]]) -> None:
+    assert of_text(f"y = Conv <{attributes}> (x, w, b)", dict(zip("xwb", shapes, strict=True))) <= 1
+
+
+@pytest.mark.parametrize(
+    ("attributes", "shapes"),
+    [
+        (
+            "group = 2, strides = [3], dilations = [2], pads = [1, 0], output_padding = [1]",
+            [(2, 4, 5), (4, 3, 3), (6,)],
+        ),
+        ('auto_pad = "SAME_UPPER", strides = [2, 2]', [(1, 2, 3, 4), (2, 3, 3, 3), (3,)]),
+        ("output_shape = [10], strides = [2]", [(1, 2, 4), (2, 1, 2), (1,)]),
+    ],
+)
+def test_transposed_convolutions(attributes: str, shapes: list[tuple[int, ...]]) -> None:
+    assert of_text(f"y = ConvTranspose <{attributes}> (x, w, b)", dict(zip("xwb", shapes, strict=True))) <= 1
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "AveragePool <kernel_shape = [3], strides = [2], ceil_mode = 1, pads = [1, 1], count_include_pad = 1>",
+        "AveragePool <kernel_shape = [3], strides = [2], ceil_mode = 1, pads = [1, 1]>",
+        "AveragePool <kernel_shape = [2], dilations = [3]>", "MaxPool <kernel_shape = [3], pads = [1, 1]>",
+        "MaxPool <kernel_shape = [2], storage_order = 1>", "LpPool <kernel_shape = [2], p = 3, pads = [1, 0]>",
+        "GlobalLpPool <p = 3>", "GlobalLpPool <p = 1>", "GlobalMaxPool", "GlobalAveragePool",
+    ],
+)  # fmt: skip
+def test_pools(node: str) -> None:
+    assert of_text(f"y = {node} (x)", {"x": (2, 3, 8)}) <= 1
+
+
+def test_the_first_of_equal_elements_has_the_gradient_of_its_window() -> None:
+    nodes = """s = Constant <value_ints = [1, 1, -1]> () i = Reshape (x, s)
+        m = MaxPool <kernel_shape = [2], strides = [2]> (i) g = GlobalMaxPool (i) y = Add (m, g)"""
+    assert gradient(nodes, x=[0, 0, 0, 0])["x"] == [3, 0, 1, 0]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+def test_resizing_up_and_down(mode: str, coordinates: str) -> None:
+    given = f'mode = "{mode}", coordinate_transformation_mode = "{coordinates}"'
+    sizes = "z = Constant <value_ints = [1, 2, 7, 3]> ()"
+    assert of_text(f"{sizes} y = Resize <{given}> (x, , , z)", {"x": (1, 2, 4, 5)}) <= 1
+    scales = "z = Constant <value_floats = [1.5, 0.6]> ()"
+    assert of_text(f"{scales} y = Resize <{given}, axes = [3, 2]> (x, , z)", {"x": (1, 2, 4, 5)}) <= 1
+
+
+def test_columns_are_gathered_again() -> None:
+    nodes = """i = Constant <value_ints = [4, 5]> () k = Constant <value_ints = [2, 2]> ()
+        y = Col2Im <strides = [1, 2], pads = [0, 1, 0, 0]> (x, i, k)"""
+    assert of_text(nodes, {"x": (1, 8, 9)}) <= 1

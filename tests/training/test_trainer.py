@@ -1,0 +1,102 @@
+"""The trainer: a step is one program, BatchNormalization learns, and a training goes on to the bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import graft
+from graft.errors import ModelError
+from graft.training import SGD, Adam, Trainer
+
+TEXT = """<ir_version: 10, opset_import: ["" : 22]> net (float[n,4] x) => (float[n,3] y) {
+    h = Gemm (x, w1, b1) k = BatchNormalization <momentum = 0.8> (h, scale, shift, mean, variance) r = Relu (k)
+    y = Gemm (r, w2) }"""
+SHAPES = {"w1": (4, 8), "b1": (8,), "scale": (8,), "shift": (8,), "mean": (8,), "variance": (8,), "w2": (8, 3)}
+
+
+def network() -> onnx.ModelProto:
+    model, rng = onnx.parser.parse_model(TEXT), np.random.default_rng(0)
+    for name, shape in SHAPES.items():
+        array = np.ones(shape) if name in ("scale", "variance") else rng.normal(0, 0.5, shape)
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    return model
+
+
+def data(count: int = 60) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(count, 4)).astype(np.float32)
+    return {"x": x, "target": np.argmax(x[:, :3], axis=1)}
+
+
+def trainer(**more: object) -> Trainer:
+    return Trainer(network(), "cross-entropy", Adam(0.02), backends=["llvm", "reference"], threads=1, **more)  # type: ignore[arg-type]
+
+
+def test_it_learns_and_the_model_has_what_it_learnt() -> None:
+    found, given = trainer(), data()
+    assert found.weights == ("w1", "b1", "scale", "shift", "w2")
+    losses = found.fit(given, epochs=40, batch=20)
+    assert losses[-1] < 0.3 * losses[0]
+    y = graft.compile(found.model, threads=1, cache=False)(given["x"])
+    assert np.mean(np.argmax(y, axis=1) == given["target"]) > 0.9
+
+
+def test_statistics_of_the_batch_join_those_of_the_model() -> None:
+    found, given = trainer(), data(20)
+    before = {name: array.copy() for name, array in found.arrays.items()}
+    found.step(given)
+    h = given["x"] @ before["w1"] + before["b1"]
+    np.testing.assert_allclose(found.arrays["mean"], 0.8 * before["mean"] + 0.2 * h.mean(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.arrays["variance"], 0.8 * before["variance"] + 0.2 * h.var(0), rtol=1e-4)
+
+
+def test_only_the_weights_that_are_named_are_trained() -> None:
+    found = trainer(wrt=["w2"])
+    before = found.arrays["w2"].copy()
+    found.step(data(20))
+    assert not np.array_equal(found.arrays["w2"], before)
+    assert set(found.arrays) == {"w2", "w2_mean", "w2_square", "mean", "variance"}
+
+
+def test_a_training_goes_on_to_the_bit() -> None:
+    whole, given = trainer(), data()
+    whole.fit(given, epochs=1, batch=20, seed=3)
+    state = whole.state()
+    rest = whole.fit(given, epochs=2, batch=20, seed=4)
+    again = trainer()
+    again.restore(state)
+    assert again.fit(given, epochs=2, batch=20, seed=4) == rest
+    assert all(np.array_equal(again.arrays[name], array) for name, array in whole.arrays.items())
+
+
+def test_a_schedule_gives_the_rate_and_a_callback_ends() -> None:
+    found, rates = trainer(), []
+    losses = found.fit(
+        data(), epochs=9, batch=30, schedule=lambda step: rates.append(step) or 0.0, each=lambda epoch, loss: epoch == 1
+    )  # fmt: skip
+    assert rates == [0, 1, 2, 3]
+    assert len(losses) == 2
+    np.testing.assert_array_equal(found.arrays["w1"], numpy_helper.to_array(network().graph.initializer[0]))
+
+
+@pytest.mark.parametrize(
+    ("wrt", "message"),
+    [(["x"], "'x' is no weight of the model, so it cannot be trained"), (["w3"], "'w3' is no weight of the model")],
+)
+def test_what_is_no_weight_cannot_be_trained(wrt: list[str], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        trainer(wrt=wrt)
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    state = Trainer(network(), "cross-entropy", SGD(), threads=1).state()
+    with pytest.raises(ModelError, match="the state is of another model or optimiser: b1_mean, b1_square, b1_velocity"):
+        trainer().restore(state)
+
+
+def test_batches_that_data_do_not_make_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"data of \[60\] rows do not make batches of 61"):
+        trainer().fit(data(), batch=61)

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard runtime/native/src/*/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch] plugins/irregular/native/*.[ch] plugins/accelerator/native/*.[ch] plugins/cuda/native/*.[ch] plugins/cuda/native/cublas/*.[ch])
 
-.PHONY: setup release demo test test-slow test-conformance test-kit test-plugins test-targets docs check ratchets format bench native-check clean
+.PHONY: setup release demo test test-slow test-conformance test-kit test-torch test-plugins test-targets docs check ratchets format bench native-check clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,12 @@ test-conformance: $(STAMP)
 test-kit: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m conformance tests/conformance/test_backends.py tests/testkit \
 	  --ignore=tests/testkit/models/test_random_models.py --ignore=tests/testkit/test_planted_bugs.py
+
+# PyTorch's own database of operators under torch.compile, five types, two samples each with gradients: about two hours.
+test-torch: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or not slow" tests/torch
+	for dtype in float32 float64 int64 bool bfloat16; do \
+	  $(BIN)/python -W ignore -m tests.torch.operator_database --dtype $$dtype --samples 2 || exit 1; done
 
 # Plugins as users have them, each in a clean environment: those of examples/plugins, and what the scaffold writes.
 test-plugins: $(STAMP)

@@ -73,6 +73,7 @@ SHARES = {
     "plugins/llvm/test_conformance.py": 6,
     "runtime/export/test_c_control.py": 2,
     "testkit/test_broken_backends.py": 3,
+    "torch/test_backend.py": 3,
 }
 """By file whose cases compile much, or run whole kernels in the interpreter: one of so many cases runs every time, the
 same ones always; the rest is slow."""

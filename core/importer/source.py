@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 
@@ -20,6 +21,12 @@ from graft.runtime.foreign import shown
 EXTERNAL = onnx.TensorProto.EXTERNAL
 Source = str | Path | bytes | onnx.ModelProto | ir.Model
 
+READERS = {".pt2": "graft.torch.exporting"}
+"""Files that are not ONNX, by suffix: the module whose `read_model` makes a model of one, imported when one is given.
+
+It stands above this room, and needs a framework that nothing here may need.
+"""
+
 SOURCE = instance(
     str, os.PathLike, bytes, onnx.ModelProto, ir.Model,
     wanted='the path of an ONNX model, its bytes, or a model in memory (onnx.ModelProto, onnx_ir.Model)',
@@ -32,6 +39,8 @@ def opened(source: Source) -> tuple[onnx.ModelProto, dict[str, ir.TensorProtocol
 
     Raises ModelError for what cannot be read, and for external data that are not there or not what the model says.
     """
+    if isinstance(source, str | os.PathLike) and Path(source).suffix in READERS:
+        source = importlib.import_module(READERS[Path(source).suffix]).read_model(Path(source))
     if isinstance(source, ir.Model):
         proto, directory, constants = skeleton_of_model(source), None, _large_constants(source)
     else:

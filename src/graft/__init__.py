@@ -123,7 +123,7 @@ _REGISTRIES = {
 """What plugins add to, by the name that needs it."""
 _FOLDERS = frozenset({
     "compiler", "core", "datatypes", "measure", "partition", "patterns", "plugins", "quantization", "report", "runtime",
-    "testkit", "training",
+    "testkit", "torch", "training",
 })  # fmt: skip
 
 

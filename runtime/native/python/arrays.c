@@ -77,7 +77,7 @@ typedef struct ManagedTensor {
   void (*deleter)(struct ManagedTensor *self);
 } ManagedTensor;
 
-static PyObject *fail_type(const Port *port, const DLTensor *tensor) {
+void graft_fail_type(const Port *port, const DLTensor *tensor) {
   char expected[256] = "", got[256] = "";
   int same_dtype = graft_dtype_equal(port->info.dtype, tensor->dtype);
   for (int32_t i = 0; i < port->info.ndim; i++) {
@@ -94,11 +94,10 @@ static PyObject *fail_type(const Port *port, const DLTensor *tensor) {
     graft_append(error.message, sizeof error.message, "; convert it to %s", graft_dtype_name(port->info.dtype));
   }
   graft_raise(&error, NULL, NULL, NULL);
-  return NULL;
 }
 
 /* Extents that are no numbers are compared when all inputs are there. */
-static int fits(const Port *port, const DLTensor *tensor) {
+int graft_fits_port(const Port *port, const DLTensor *tensor) {
   int same = graft_dtype_equal(port->info.dtype, tensor->dtype) && tensor->ndim <= GRAFT_MAXIMUM_DIMENSIONS &&
              (port->info.ndim < 0 || port->info.ndim == tensor->ndim);
   for (int32_t i = 0; same && i < port->info.ndim; i++) {
@@ -117,8 +116,9 @@ static PyObject *convert_array(const Port *port, PyObject *argument, DLTensor *t
     graft_raise(&error, NULL, NULL, cause);
     return NULL;
   }
-  if (!fits(port, tensor)) {
-    return fail_type(port, tensor);
+  if (!graft_fits_port(port, tensor)) {
+    graft_fail_type(port, tensor);
+    return NULL;
   }
   Py_INCREF((PyObject *)port->descr);
   PyObject *array = PyArray_FromAny(argument, port->descr, 0, 0, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED, NULL);
@@ -149,8 +149,7 @@ static PyObject *take_capsule(PyObject *capsule, ManagedTensor **managed) {
   return owner;
 }
 
-/* A contiguous copy, which the tensor then describes. */
-static PyObject *copy_strided(const Port *port, DLTensor *tensor) {
+PyObject *graft_copy_strided(const Port *port, DLTensor *tensor) {
   npy_intp strides[GRAFT_MAXIMUM_DIMENSIONS];
   for (int32_t i = 0; i < tensor->ndim; i++) {
     strides[i] = (npy_intp)tensor->strides[i] * tensor->dtype.bits / 8;
@@ -182,11 +181,11 @@ static PyObject *convert_dlpack(const Port *port, PyObject *argument, DLTensor *
     return NULL;
   }
   *tensor = managed->tensor;
-  if (!fits(port, tensor)) {
-    fail_type(port, tensor);
+  if (!graft_fits_port(port, tensor)) {
+    graft_fail_type(port, tensor);
     Py_CLEAR(owner);
   } else if (tensor->device.device_type == kDLCPU && !graft_is_contiguous(tensor)) {
-    PyObject *copy = copy_strided(port, tensor);
+    PyObject *copy = graft_copy_strided(port, tensor);
     Py_SETREF(owner, copy);
   }
   return owner;

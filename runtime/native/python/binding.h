@@ -71,6 +71,10 @@ typedef struct ProgramObject {
   struct Spares *spares; /* memory of large outputs; NULL until there is one (spares.c) */
 } ProgramObject;
 
+/* What a framework fills a DLTensor of its own with, without a capsule; the tensor owns the memory, and the shape. 0, or
+ * -1 with an exception. */
+typedef int (*ExchangeTensor)(void *object, DLTensor *tensor);
+
 /* One running call of a program from Python. */
 typedef struct Run {
   ProgramObject *program;
@@ -79,6 +83,7 @@ typedef struct Run {
   PyObject **arrays;        /* of the outputs, or NULL where the shape is unknown */
   int32_t outputs_on;       /* the number of the device that outputs are to be on; -1: that of the inputs */
   PyObject *const *buffers; /* NULL, or for each output NULL or the array whose first rows it becomes */
+  ExchangeTensor exchange;  /* not NULL: inputs and `buffers` are tensors of the framework whose function this is */
   int64_t *strides;         /* NULL, or room for those of all inputs and outputs; made when needed */
   PyObject *lease;          /* keeps all that memory alive for arrays that a Python function got; made when needed */
   PyObject *exception;      /* that a Python function raised */
@@ -118,6 +123,15 @@ void graft_raise(const GraftError *error, const GraftProgram *program, const Cal
 /* Fills the loader for a Python object; `kind` must outlive it. */
 void graft_python_loader(PythonLoader *loader, const char *kind, PyObject *object, const ProgramObject *program);
 
+/* Whether a tensor has the type and shape of an input or output, but for extents that are no numbers. */
+int graft_fits_port(const Port *port, const DLTensor *tensor);
+
+/* Raises the InputError that says what an input must be and is. */
+void graft_fail_type(const Port *port, const DLTensor *tensor);
+
+/* A contiguous copy of a strided tensor, which the tensor then describes. NULL with an exception. */
+PyObject *graft_copy_strided(const Port *port, DLTensor *tensor);
+
 /* Converts an argument that is not simply the right array. Returns a new reference that keeps the memory alive, or NULL
  * with an InputError. */
 PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *tensor);
@@ -126,6 +140,10 @@ PyObject *graft_convert_input(const Port *port, PyObject *argument, DLTensor *te
  * arrays, or None, for as many outputs: of those that are arrays the output becomes the first rows along its axis. */
 PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
                              PyObject *const *buffers, int32_t outputs_on, GraftRunDetails *details);
+
+/* Runs the program on tensors of a framework, of which `exchange` is; `outputs` are as many that it writes. None. */
+PyObject *graft_call_exchanged(ProgramObject *self, ExchangeTensor exchange, PyObject *const *arguments,
+                               Py_ssize_t count, PyObject *const *outputs);
 
 /* graft.runtime._native.CancelToken: what other threads stop runs with (call.c). */
 typedef struct CancelTokenObject {

@@ -72,8 +72,34 @@ static int take_rows(Run *run, int32_t i, PyObject *argument) {
   return 1;
 }
 
+/* Describes a tensor of a framework in main memory. 0, or -1 with an exception. */
+static int take_exchanged(const Run *run, const Port *port, PyObject *object, DLTensor *tensor) {
+  if (run->exchange(object, tensor) < 0) {
+    return -1;
+  }
+  if (tensor->device.device_type != kDLCPU || !graft_fits_port(port, tensor)) {
+    graft_fail_type(port, tensor);
+    return -1;
+  }
+  tensor->data = (char *)tensor->data + tensor->byte_offset;
+  tensor->byte_offset = 0;
+  return 0;
+}
+
 static int take_input(Run *run, int32_t i, PyObject *argument) {
   const Port *port = run->program->ports + i;
+  if (run->exchange) {
+    if (take_exchanged(run, port, argument, run->inputs + i) < 0) {
+      return -1;
+    }
+    if (graft_is_contiguous(run->inputs + i)) {
+      run->inputs[i].strides = NULL;
+      run->input_objects[i] = Py_NewRef(argument);
+    } else {
+      run->input_objects[i] = graft_copy_strided(port, run->inputs + i);
+    }
+    return run->input_objects[i] ? 0 : -1;
+  }
   if (simply_fits(port, argument)) {
     PyArrayObject *array = (PyArrayObject *)argument;
     run->inputs[i] = (DLTensor){.data = PyArray_DATA(array),
@@ -136,10 +162,28 @@ static int use_buffer(Run *run, int32_t i, const DLTensor *known, PyObject *buff
   return 0;
 }
 
+/* A tensor of a framework that an output is written to. 0, or -1 with an exception. */
+static int use_exchanged(Run *run, int32_t i, const DLTensor *known, PyObject *object) {
+  const Port *port = run->program->ports + run->program->input_count + i;
+  DLTensor *output = run->outputs + i;
+  if (take_exchanged(run, port, object, output) < 0) {
+    return -1;
+  }
+  int fits = known && known->ndim == output->ndim && graft_is_contiguous(output);
+  for (int32_t axis = 0; fits && axis < known->ndim; axis++) {
+    fits = known->shape[axis] == output->shape[axis];
+  }
+  output->strides = NULL;
+  return fits ? 0 : fail_buffer(port);
+}
+
 static int make_output(Run *run, const Instance *instance, int32_t i) {
   const Port *port = run->program->ports + run->program->input_count + i;
   const DLTensor *known = graft_run_output(instance, i);
   run->outputs[i] = (DLTensor){0};
+  if (run->exchange) {
+    return use_exchanged(run, i, known, run->buffers[i]);
+  }
   if (run->outputs_on > 0 && !(run->buffers && run->buffers[i] != Py_None)) {
     run->outputs[i].device = run->program->program->devices[run->outputs_on - 1]->device;
     return 0;
@@ -184,6 +228,9 @@ static PyObject *adopt_output(DLTensor *output) {
 
 static PyObject *collect_outputs(Run *run) {
   int32_t count = run->program->output_count, failed = 0;
+  if (run->exchange) {
+    return Py_NewRef(Py_None);
+  }
   for (int32_t i = 0; i < count; i++) {
     if (!run->arrays[i]) {
       run->arrays[i] = run->outputs_on > 0 ? graft_device_tensor(run->outputs + i, run->program)
@@ -263,8 +310,8 @@ static PyObject *execute(Run *run, PyObject *const *arguments, GraftRunDetails *
   return collect_outputs(run);
 }
 
-PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
-                             PyObject *const *buffers, int32_t outputs_on, GraftRunDetails *details) {
+static PyObject *call(ProgramObject *self, ExchangeTensor exchange, PyObject *const *arguments, Py_ssize_t count,
+                      PyObject *const *buffers, int32_t outputs_on, GraftRunDetails *details) {
   DLTensor few_tensors[STACK_TENSORS];
   PyObject *few_objects[STACK_TENSORS];
   if (count != self->input_count) {
@@ -282,7 +329,8 @@ PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py
                .input_objects = objects,
                .arrays = objects + self->input_count,
                .outputs_on = outputs_on,
-               .buffers = buffers};
+               .buffers = buffers,
+               .exchange = exchange};
     result = execute(&run, arguments, details);
     for (size_t i = 0; i < total; i++) {
       Py_XDECREF(objects[i]);
@@ -298,6 +346,16 @@ PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py
     PyMem_Free(objects);
   }
   return result;
+}
+
+PyObject *graft_call_program(ProgramObject *self, PyObject *const *arguments, Py_ssize_t count,
+                             PyObject *const *buffers, int32_t outputs_on, GraftRunDetails *details) {
+  return call(self, NULL, arguments, count, buffers, outputs_on, details);
+}
+
+PyObject *graft_call_exchanged(ProgramObject *self, ExchangeTensor exchange, PyObject *const *arguments,
+                               Py_ssize_t count, PyObject *const *outputs) {
+  return call(self, exchange, arguments, count, outputs, 0, &(GraftRunDetails){0});
 }
 
 /* ---- CancelToken ---------------------------------------------------------------------------------------------- */

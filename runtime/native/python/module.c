@@ -89,6 +89,43 @@ static PyObject *program_run_on(PyObject *object, PyObject *const *arguments, Py
   return outputs;
 }
 
+/* The part of DLPack's table of functions (1.3) that is used here, as its header lays it out. */
+typedef struct ExchangeTable {
+  struct {
+    uint32_t major, minor;
+  } version;
+  struct ExchangeTable *earlier;
+  void *managed[3]; /* functions that allocate, take and give tensors with an owner */
+  ExchangeTensor tensor_of_object;
+} ExchangeTable;
+
+/* Takes a framework's table, a tuple of its tensors for the inputs, and one for the outputs, which are written. */
+static PyObject *program_run_exchanged(PyObject *object, PyObject *const *arguments, Py_ssize_t count) {
+  ProgramObject *self = (ProgramObject *)object;
+  if (count != 3 || !PyTuple_Check(arguments[1]) || !PyTuple_Check(arguments[2]) ||
+      PyTuple_GET_SIZE(arguments[2]) != self->output_count) {
+    PyErr_SetString(PyExc_TypeError, "run_exchanged takes a table, a tuple of inputs, and one of a tensor for each output");
+    return NULL;
+  }
+  ExchangeTable *table = PyCapsule_GetPointer(arguments[0], "dlpack_exchange_api");
+  while (table && table->version.major > 1) {
+    table = table->earlier;
+  }
+  if (!table) {
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_TypeError, "the table is of a version of DLPack that is not known here");
+    }
+    return NULL;
+  }
+  PyObject **inputs = items_of(arguments[1]), **outputs = inputs ? items_of(arguments[2]) : NULL;
+  PyObject *result = outputs ? graft_call_exchanged(self, table->tensor_of_object, inputs,
+                                                    PyTuple_GET_SIZE(arguments[1]), outputs)
+                             : NULL;
+  PyMem_Free(inputs);
+  PyMem_Free(outputs);
+  return result;
+}
+
 /* The most calls of any procedure that may be the entry of a run. */
 static int32_t most_calls(const Manifest *manifest) {
   int32_t most = manifest->procedures[0].call_count;
@@ -291,6 +328,9 @@ static PyMethodDef program_methods[] = {
      "Run the program on a tuple of inputs; the outputs for which a tuple has arrays become their first rows. Return the "
      "outputs or, where an array has too few rows and nothing ran, the number that the first such output has. What may end "
      "the run may follow, as in run_on."},
+    {"run_exchanged", (PyCFunction)(void (*)(void))program_run_exchanged, METH_FASTCALL,
+     "Run the program on tensors of a framework by its table of DLPack functions (`__dlpack_c_exchange_api__`): a tuple of "
+     "inputs, and one of contiguous tensors that the outputs are written to."},
     {0},
 };
 

@@ -344,5 +344,7 @@ def policy_of(options: dict[str, Any]) -> Policy:
 
 def is_artifact(path: Path) -> bool:
     """Whether a file is an artifact rather than a model, by its first bytes."""
+    if path.suffix == ".pt2":  # a program of `torch.export`, which is an archive, too
+        return False
     with path.open("rb") as file:
         return file.read(4) in ARTIFACT_MAGICS

@@ -1,0 +1,1 @@
+"""ATen operators as ONNX operators: a table, one row an operator, in files by family."""

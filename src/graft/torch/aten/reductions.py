@@ -1,0 +1,242 @@
+"""Rows of ATen operators that reduce axes, normalise or sort along them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from graft.torch.aten.builder import HALVES, Builder, Tensor, axes_of, axis_of, numbers, require
+
+aten, prims = torch.ops.aten, torch.ops.prims
+Row = Callable[..., Any]
+
+
+def _reduced(b: Builder, op_type: str, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
+    if not axes:
+        return b.op("Identity", x)
+    return b.op(op_type, x, b.integers(list(axes)), keepdims=int(keep))
+
+
+def reduction(op_type: str) -> Row:
+    """Return the row of a reduction over some axes, or all, in the type of the result (float32 for 16-bit floats)."""
+
+    def row(b: Builder, out: Any, x: Tensor, axes: Any = None, keep: bool = False, *, dtype: Any = None) -> Tensor:
+        wide = torch.float32 if out.dtype in HALVES else out.dtype
+        require(wide != torch.bool, "a sum of bools as a bool")
+        return b.cast(_reduced(b, op_type, b.cast(x, wide), axes_of(axes, x.rank), keep), out.dtype)
+
+    return row
+
+
+def product_of_axis(b: Builder, out: Any, x: Tensor, axis: int, keep: bool = False, *, dtype: Any = None) -> Tensor:
+    return reduction("ReduceProd")(b, out, x, [axis], keep)  # type: ignore[no-any-return]
+
+
+def product(b: Builder, out: Any, x: Tensor, *, dtype: Any = None) -> Tensor:
+    return reduction("ReduceProd")(b, out, x)  # type: ignore[no-any-return]
+
+
+def total(b: Builder, out: Any, x: Tensor, *, dtype: Any = None) -> Tensor:
+    return reduction("ReduceSum")(b, out, x)  # type: ignore[no-any-return]
+
+
+def extreme(op_type: str) -> Row:
+    """Return the row of the largest or smallest elements."""
+
+    def row(b: Builder, out: Any, x: Tensor, axes: Any = (), keep: bool = False) -> Tensor:
+        return _extreme(b, op_type, x, axes_of(axes, x.rank), keep)
+
+    return row
+
+
+def extreme_of_all(op_type: str) -> Row:
+    """Return the row of the largest or smallest element."""
+
+    def row(b: Builder, out: Any, x: Tensor) -> Tensor:
+        return _extreme(b, op_type, x, list(range(x.rank)), False)
+
+    return row
+
+
+def _extreme(b: Builder, op_type: str, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
+    """NaN where there is one, as PyTorch has it; bools as bytes."""
+    if x.dtype == torch.bool:
+        return b.cast(_reduced(b, op_type, b.cast(x, torch.uint8), axes, keep), torch.bool)
+    found = _reduced(b, op_type, x, axes, keep)
+    if not x.is_float or not axes:
+        return found
+    holes = b.cast(b.op("IsNaN", x, dtype=torch.bool), torch.uint8)
+    has_hole = b.cast(_reduced(b, "ReduceMax", holes, axes, keep), torch.bool)
+    return b.where(has_hole, b.constant(float("nan"), x.dtype), found)
+
+
+def truth(op_type: str) -> Row:
+    """Return the row of whether any or all elements are not zero."""
+
+    def row(b: Builder, out: Any, x: Tensor, axes: Any = None, keep: bool = False) -> Tensor:
+        bits = b.cast(b.cast(x, torch.bool), torch.uint8)
+        return b.cast(_reduced(b, op_type, bits, axes_of(axes, x.rank), keep), out.dtype)
+
+    return row
+
+
+def place(op_type: str) -> Row:
+    """Return the row of the place of the largest or smallest element, the first of equals."""
+
+    def row(b: Builder, out: Any, x: Tensor, axis: int | None = None, keep: bool = False) -> Tensor:
+        require(x.dtype != torch.bool, "the largest of bools")
+        if not x.rank:
+            return b.op("Identity", b.constant(0, torch.int64))
+        if axis is None:
+            found = b.op(op_type, b.reshaped(x, [-1]), dtype=torch.int64, axis=0, keepdims=0)
+            return b.reshaped(found, out.shape)
+        require(x.extents[axis_of(axis, x.rank)] != 0, "an axis of no elements")
+        return b.op(op_type, x, dtype=torch.int64, axis=axis_of(axis, x.rank), keepdims=int(keep))
+
+    return row
+
+
+def extreme_with_place(op_type: str, place_type: str) -> Row:
+    """Return the row of the largest or smallest elements with their places."""
+
+    def row(b: Builder, out: Any, x: Tensor, axis: int, keep: bool = False) -> list[Tensor]:
+        require(x.rank and x.dtype != torch.bool, "a scalar, or bools")
+        axis = axis_of(axis, x.rank)
+        where = b.op(place_type, x, dtype=torch.int64, axis=axis, keepdims=int(keep))
+        return [_extreme(b, op_type, x, [axis], keep), where]
+
+    return row
+
+
+def cumulative(op_type: str) -> Row:
+    """Return the row of running sums or products."""
+
+    def row(b: Builder, out: Any, x: Tensor, axis: int, *, dtype: Any = None) -> Tensor:
+        given = b.cast(x, out.dtype)
+        if not x.rank:
+            return b.op("Identity", given)
+        wide = torch.float32 if out.dtype in HALVES else out.dtype
+        found = b.op(op_type, b.cast(given, wide), b.squeezed(b.integers([axis_of(axis, x.rank)])))
+        return b.cast(found, out.dtype)
+
+    return row
+
+
+def variance(
+    b: Builder, out: Any, x: Tensor, axes: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Tensor:
+    return _moments(b, out.dtype, x, axes, correction, keepdim)[0]
+
+
+def variance_and_mean(
+    b: Builder, out: Any, x: Tensor, axes: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    return _moments(b, out[0].dtype, x, axes, correction, keepdim)
+
+
+def _moments(b: Builder, dtype: Any, x: Tensor, axes: Any, correction: Any, keep: bool) -> tuple[Tensor, Tensor]:
+    places = axes_of(axes, x.rank)
+    extents = numbers([x.extents[axis] for axis in places], "how many elements have a variance")
+    count = 1
+    for one in extents:
+        count *= one
+    divisor = count - (1 if correction is None else correction)
+    require(divisor > 0, "a variance of too few elements")
+    wide = torch.float32 if dtype in HALVES else dtype
+    x = b.cast(x, wide)
+    mean = _reduced(b, "ReduceMean", x, places, True)
+    difference = b.op("Sub", x, mean)
+    squares = _reduced(b, "ReduceSum", b.op("Mul", difference, difference), places, keep)
+    found = b.op("Div", squares, b.constant(divisor, wide))
+    mean = mean if keep or not places else b.squeezed(Tensor(mean.value, wide, None), places)
+    return b.cast(found, dtype), b.cast(mean, dtype)
+
+
+# ---- Along an axis ----
+
+
+def softmax(op_type: str) -> Row:
+    """Return the row of a softmax, or of its logarithm."""
+
+    def row(b: Builder, out: Any, x: Tensor, axis: int, to_float: bool = False) -> Tensor:
+        wide = torch.float32 if out.dtype in HALVES else out.dtype
+        given = b.cast(x, wide)
+        if not x.rank:
+            found = b.squeezed(b.op(op_type, b.unsqueezed(given, [0]), axis=0))
+        else:
+            found = b.op(op_type, given, axis=axis_of(axis, x.rank))
+        return b.cast(found, out.dtype)
+
+    return row
+
+
+def layer_norm(
+    b: Builder, out: Any, x: Tensor, shape: Sequence[Any], weight: Tensor | None, bias: Tensor | None, epsilon: float
+) -> list[Tensor]:
+    require(x.dtype == out[1].dtype, "statistics of another type than the elements")
+    first = x.rank - len(shape)
+    scale = weight or b.expanded(b.constant(1, x.dtype), list(shape))
+    require(scale.dtype == x.dtype, "weights of another type than the elements")
+    kinds = [x.dtype, torch.float32, torch.float32]
+    require(x.dtype == torch.float32, "statistics that are not of float32")
+    return b.many("LayerNormalization", [x, scale, bias], kinds, axis=first, epsilon=float(epsilon))
+
+
+def batch_norm_inference(
+    b: Builder, out: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
+    momentum: float, epsilon: float,
+) -> list[Tensor]:  # fmt: skip
+    channels = [x.extents[1]]
+    require(x.dtype == mean.dtype, "statistics of another type than the elements")
+    scale = weight or b.expanded(b.constant(1, x.dtype), channels)
+    shift = bias or b.expanded(b.constant(0, x.dtype), channels)
+    found = b.op("BatchNormalization", x, scale, shift, mean, variance, epsilon=float(epsilon))
+    nothing = b.op("Identity", b.array(np.empty(0), torch.float32))
+    return [found, nothing, nothing]
+
+
+def best(
+    b: Builder, out: Any, x: Tensor, count: Any, axis: int = -1, largest: bool = True, is_sorted: bool = True
+) -> list[Tensor]:
+    require(x.rank and x.dtype != torch.bool, "the best of a scalar, or of bools")
+    return b.many(
+        "TopK", [x, b.extent(count)], [x.dtype, torch.int64], axis=axis_of(axis, x.rank), largest=int(largest),
+        sorted=1,
+    )  # fmt: skip
+
+
+ROWS: dict[Any, Row] = {
+    aten._log_softmax.default: softmax("LogSoftmax"),
+    aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
+    aten._softmax.default: softmax("Softmax"),
+    aten.all.default: truth("ReduceMin"),
+    aten.all.dim: truth("ReduceMin"),
+    aten.all.dims: truth("ReduceMin"),
+    aten.amax.default: extreme("ReduceMax"),
+    aten.amin.default: extreme("ReduceMin"),
+    aten.any.default: truth("ReduceMax"),
+    aten.any.dim: truth("ReduceMax"),
+    aten.any.dims: truth("ReduceMax"),
+    aten.argmax.default: place("ArgMax"),
+    aten.argmin.default: place("ArgMin"),
+    aten.cumprod.default: cumulative("CumProd"),
+    aten.cumsum.default: cumulative("CumSum"),
+    aten.max.default: extreme_of_all("ReduceMax"),
+    aten.max.dim: extreme_with_place("ReduceMax", "ArgMax"),
+    aten.mean.default: reduction("ReduceMean"),
+    aten.mean.dim: reduction("ReduceMean"),
+    aten.min.default: extreme_of_all("ReduceMin"),
+    aten.min.dim: extreme_with_place("ReduceMin", "ArgMin"),
+    aten.native_layer_norm.default: layer_norm,
+    aten.prod.default: product,
+    aten.prod.dim_int: product_of_axis,
+    aten.sum.default: total,
+    aten.sum.dim_IntList: reduction("ReduceSum"),
+    aten.topk.default: best,
+    aten.var.correction: variance,
+    aten.var_mean.correction: variance_and_mean,
+}
+"""Operators by overload."""

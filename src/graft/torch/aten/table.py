@@ -1,0 +1,51 @@
+"""The table: ATen operators by overload, each with the row that writes it, and what is decomposed into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import torch
+
+from graft.torch.aten import elementwise, movement, products, reductions
+from graft.torch.aten.movement import VIEWS
+
+__all__ = ["ROWS", "VIEWS", "decompositions"]
+
+ROWS: dict[Any, Callable[..., Any]] = {
+    **elementwise.ROWS,
+    **movement.ROWS,
+    **reductions.ROWS,
+    **products.ROWS,
+}
+"""A row takes a `Builder`, the fake result and the operator's arguments; it returns tensors, or raises `Refused`."""
+
+aten = torch.ops.aten
+RANDOM = (aten.bernoulli, aten.native_dropout, aten.rrelu_with_noise, aten.rrelu_with_noise_)
+"""Left whole to PyTorch, whose generator draws the numbers that it draws without a compiler."""
+FURTHER = (
+    aten.addmv, aten.native_group_norm, aten.native_batch_norm, aten._native_batch_norm_legit,
+    aten._native_batch_norm_legit_functional, aten._native_batch_norm_legit.no_stats, aten.linalg_vector_norm,
+    aten._adaptive_avg_pool2d_backward, aten._batch_norm_with_update, aten._batch_norm_with_update_functional,
+    aten.batch_norm_backward, aten.upsample_bilinear2d.vec, aten.dist, aten.tril_indices, aten.triu_indices,
+)  # fmt: skip
+"""Decomposed, too, beside what PyTorch's core set leaves out."""
+
+
+def split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
+    """Return the parts of a tensor along an axis as slices: each a view of its own, which PyTorch makes for nothing."""
+    ends = list(accumulate(sizes))
+    return [aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+@cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return PyTorch's decompositions into its core set, less those of operators that have a row."""
+    from torch._decomp import core_aten_decompositions, get_decompositions, remove_decompositions
+
+    found: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **get_decompositions(FURTHER)}
+    remove_decompositions(found, RANDOM)
+    found[aten.split_with_sizes.default] = split_with_sizes
+    return {operator: how for operator, how in found.items() if operator not in ROWS}

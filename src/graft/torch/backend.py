@@ -1,0 +1,82 @@
+"""The backend ``graft`` of `torch.compile`, which finds it by the entry point group ``torch_dynamo_backends``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.utils._python_dispatch import _disable_current_modes
+
+from graft.torch.aten.table import decompositions
+from graft.torch.compiling import Boxed, CompiledGraph, boxed, compile_graph
+from graft.torch.options import Options, options_of
+
+log = logging.getLogger("graft")
+TESTED = "2.13"
+"""The version of PyTorch that this is tested with."""
+if not torch.__version__.startswith(TESTED):
+    log.warning("PyTorch %s is another version than %s, which Graft is tested with", torch.__version__, TESTED)
+SEEN: list[list[CompiledGraph]] = []
+"""Who wants to know what is compiled: `explain` puts a list here while it compiles."""
+
+
+def graft(
+    module: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
+    """Compile a graph of Dynamo's; `torch.compile` calls it. ``options`` are those of `Options`."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    chosen = options_of(options)
+    frozen = _frozen(module) if chosen.freeze and not torch.is_grad_enabled() else {}
+    compiler = partial(_compiler, options=chosen)
+    return aot_autograd(  # type: ignore[no-any-return]
+        fw_compiler=compiler, bw_compiler=compiler, inference_compiler=partial(compiler, frozen=frozen),
+        partition_fn=min_cut_rematerialization_partition, decompositions=decompositions(),
+        keep_inference_input_mutations=False,
+    )(module, example_inputs)  # fmt: skip
+
+
+def _compiler(
+    module: GraphModule, example_inputs: Sequence[Any], options: Options,
+    frozen: Mapping[int, torch.Tensor] | None = None,
+) -> Boxed:  # fmt: skip
+    """Compile one graph of AOTAutograd's; where that fails, PyTorch computes it, or it is an error under ``strict``."""
+    holders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    constants = {
+        holders[place].name: one for place, one in (frozen or {}).items()
+        if place < len(holders) and _is_same(holders[place].meta.get("val"), one)
+    }  # fmt: skip
+    with _disable_current_modes():
+        compiled = compile_graph(module, options, constants)
+    for seen in SEEN:
+        seen.append(compiled)
+    return boxed(compiled)
+
+
+def _is_same(value: Any, tensor: torch.Tensor) -> bool:
+    same = isinstance(value, torch.Tensor) and value.shape == tensor.shape and value.dtype == tensor.dtype
+    return same and value.stride() == tensor.stride()
+
+
+def _frozen(module: GraphModule) -> dict[int, torch.Tensor]:
+    """Return the parameters and buffers among a graph's inputs, by their places; none where it writes to one."""
+    found: dict[int, torch.Tensor] = {}
+    for place, node in enumerate(module.graph.find_nodes(op="placeholder")):
+        argument = node.meta.get("grapharg")
+        source = getattr(argument, "source", None)
+        if source is None or not source.guard_source.is_unspecialized_nn_module():
+            continue
+        example = argument.example
+        is_written = any(_name(user).endswith("_") and not _name(user).endswith("__") for user in node.users)
+        if isinstance(example, torch.Tensor) and example.device.type == "cpu" and not is_written:
+            found[place] = example
+    return found
+
+
+def _name(node: torch.fx.Node) -> str:
+    return str(getattr(node.target, "__name__", node.target))

@@ -1,0 +1,202 @@
+"""The compilation of one ATen graph: parted, its parts compiled, the rest left as it is."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.passes.tools_common import legalize_graph
+
+from graft.compiler.api import compile as compile_model
+from graft.compiler.request import plugins
+from graft.core.importer.load import load
+from graft.datatypes.conversion import convert
+from graft.errors import GraftError
+from graft.partition.plan import Plan
+from graft.runtime.program import Program
+from graft.torch.aten.builder import Refused
+from graft.torch.conversion import Converted, converted, fake, is_getitem, is_number, refusal, symbols_of, where
+from graft.torch.fallbacks import note
+from graft.torch.options import Options
+from graft.torch.partitioning import Part, parts_of
+from graft.torch.region import Region
+
+
+@dataclass(frozen=True)
+class Row:
+    """One ATen operator: where it stands in the model, where it runs, and why not elsewhere."""
+
+    operator: str
+    place: str
+    part: str
+    """The name of the part that is compiled, "" for PyTorch."""
+    reason: str = ""
+
+
+@dataclass
+class CompiledGraph:
+    """An ATen graph after its compilation, which `call` runs."""
+
+    module: GraphModule
+    rows: list[Row] = field(default_factory=list)
+    programs: dict[str, Program] = field(default_factory=dict)
+
+
+def compile_graph(
+    module: GraphModule, options: Options, constants: Mapping[str, torch.Tensor] | None = None
+) -> CompiledGraph:
+    """Compile what can be of a functional ATen graph; ``constants`` are tensors of placeholders that do not change.
+
+    Raises UnsupportedError for what stays in PyTorch under ``strict``.
+    """
+    refused = {node: why for node in module.graph.nodes if (why := _refusal(node)) is not None}
+    known = {node: one for node in module.graph.nodes if (one := _constant(module, node, constants or {})) is not None}
+    while True:
+        parts = parts_of(module, refused)
+        compiled = []
+        for number, part in enumerate(parts):
+            try:
+                compiled.append(_compiled(part, options, known))
+            except (Refused, GraftError) as error:
+                _refuse(part, error, refused, number)
+                break
+        else:
+            return _assembled(module, compiled, refused, options)
+
+
+def _refusal(node: Node) -> str | None:
+    return refusal(node) if node.op == "call_function" and not is_getitem(node) and not is_number(node) else None
+
+
+def _constant(module: GraphModule, node: Node, constants: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
+    if node.op == "get_attr":
+        found = getattr(module, str(node.target), None)
+        return found if isinstance(found, torch.Tensor) and found.device.type == "cpu" else None
+    return constants.get(node.name) if node.op == "placeholder" else None
+
+
+def _refuse(part: Part, error: Exception, refused: dict[Node, str], number: int) -> None:
+    """Leave the operators that a failure names to PyTorch, all of the part where it names none."""
+    origins = getattr(error, "facts", {}).get("nodes", ())
+    by_place = {where(node): node for node in part.nodes}
+    named = {by_place[one] for text in origins for one in (text, text.rpartition(".")[0]) if one in by_place}
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    for node in named or part.nodes:
+        if not is_getitem(node):
+            refused[node] = reason
+
+
+def _compiled(part: Part, options: Options, constants: Mapping[Node, torch.Tensor]) -> tuple[Part, Converted, Program]:
+    """Convert and compile a part; raise Refused or GraftError."""
+    found = converted(part.nodes, part.outputs, constants)
+    names = {name for value in found.model.graph.inputs for name in (value.shape or ()) if isinstance(name, str)}
+    dims = {name: limits for name, limits in found.dims.items() if name in names} or None
+    model = found.model
+    if options.datatype is not None:
+        model, dims = convert(load(model, dims=dims), options.datatype), None
+    program = compile_model(
+        model, backends_of(options), place=None if options.backends or options.plan else "auto",
+        dims=dims,
+        threads=options.threads or torch.get_num_threads(), precision=options.precision, plan=_plan(options),
+        isolation=options.isolate,
+    )  # fmt: skip
+    return part, found, program
+
+
+def backends_of(options: Options) -> Any:
+    """Return the backends that a user named, else all but the last resort: PyTorch is better than that."""
+    if options.backends is not None or options.plan is not None:
+        return options.backends
+    return [one.name for one in plugins().backends(None) if one.name not in plugins().fallbacks()[-1:]]
+
+
+def _plan(options: Options) -> Plan | None:
+    if options.plan is None or isinstance(options.plan, Plan):
+        return options.plan
+    from pathlib import Path
+
+    return Plan.from_json(Path(options.plan).read_text(encoding="utf-8"))
+
+
+def _assembled(
+    module: GraphModule, compiled: Sequence[tuple[Part, Converted, Program]], refused: Mapping[Node, str],
+    options: Options,
+) -> CompiledGraph:  # fmt: skip
+    """Put the programs into the graph in place of their parts."""
+    result = CompiledGraph(module)
+    inside = {node: f"part_{number}" for number, (part, _, _) in enumerate(compiled) for node in part.nodes}
+    for node in module.graph.nodes:
+        if node.op != "call_function" or is_getitem(node) or is_number(node):
+            continue
+        reason = "" if node in inside else refused.get(node, "a view, or too little to be worth a call")
+        result.rows.append(Row(str(node.target), where(node), inside.get(node, ""), reason))
+        if node in refused:
+            note(str(node.target), reason, where(node), options.strict)
+    moved: dict[Node, Node] = {}
+    for number, (part, parts, program) in enumerate(compiled):
+        _replace(module, part, Region(program, parts), f"part_{number}", moved)
+        result.programs[f"part_{number}"] = program
+    legalize_graph(module)
+    module.graph.eliminate_dead_code()
+    module.graph.lint()
+    module.graph.set_codegen(torch.fx.graph._BoxedCodeGen())
+    module.recompile()
+    return result
+
+
+def _replace(module: GraphModule, part: Part, region: Region, name: str, moved: dict[Node, Node]) -> None:
+    """Call a region in place of the nodes of its part; ``moved`` are results of parts, by what they were before."""
+    graph = module.graph
+    given = (
+        *(moved.get(one, one) for one in region.parts.inputs),
+        *(_number(graph, one) for one in region.parts.symbols),
+    )
+    with graph.inserting_before(part.nodes[0]):
+        call = graph.call_function(region, given)
+    call.name = name
+    before = call
+    for place, node in enumerate(part.outputs):
+        with graph.inserting_after(before):
+            item = before = graph.call_function(operator.getitem, (call, place))
+        item.meta = dict(node.meta)
+        node.replace_all_uses_with(item)
+        moved[node] = item
+    for node in reversed(part.nodes):
+        if not node.users:
+            graph.erase_node(node)
+
+
+def _number(graph: Graph, symbol: Any) -> Node:
+    """Return a node that gives a symbol's number: one that comes in, or the extent of a tensor that does."""
+    for node in graph.nodes:
+        value = fake(node)
+        if isinstance(value, torch.SymInt) and value.node.expr == symbol:
+            return node
+    for node in graph.nodes:
+        value = fake(node)
+        if node.op == "placeholder" and isinstance(value, torch.Tensor) and symbol in symbols_of(value):
+            for axis, extent in enumerate(value.shape):
+                if isinstance(extent, torch.SymInt) and extent.node.expr == symbol:
+                    with graph.inserting_after(node):
+                        found = graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
+                    found.meta["val"] = extent
+                    return found
+    raise Refused(f"nothing that comes in has the extent {symbol}")
+
+
+Boxed = Callable[[list[Any]], Sequence[Any]]
+
+
+def boxed(compiled: CompiledGraph) -> Boxed:
+    """Return the compiled graph as AOTAutograd calls it: with one list, which it clears."""
+    forward = compiled.module.forward
+
+    def call(arguments: list[Any]) -> Sequence[Any]:
+        return forward(arguments)  # type: ignore[no-any-return]
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call

@@ -1,0 +1,301 @@
+"""A part of an FX graph as an ONNX model: its operators by the table, what comes in, and what goes out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+import sympy
+import torch
+from torch.fx import Node
+
+from graft.torch.aten.builder import Builder, Extent, Refused, Tensor, onnx_type, require
+from graft.torch.aten.table import ROWS, VIEWS
+
+OPSET = 26
+
+
+@dataclass(frozen=True)
+class Converted:
+    """An ONNX model with what it takes: nodes of the FX graph, and symbols that none of their shapes is."""
+
+    model: ir.Model
+    inputs: tuple[Node, ...]
+    symbols: tuple[sympy.Symbol, ...]
+    """Each comes as the extent of a tensor of [extent, 0], behind the inputs."""
+    outputs: tuple[Node, ...]
+    dims: dict[str, tuple[int, int | None]]
+    """The ranges of symbols."""
+    origins: dict[str, str]
+    """By ONNX node, the name of the FX node that it was written for."""
+
+
+def fake(node: Node) -> Any:
+    """Return what a node gives, without its numbers."""
+    return node.meta.get("val")
+
+
+def memory_order(value: torch.Tensor) -> list[int]:
+    """Return the axes from the outermost in memory to the innermost; equal strides stay in their order."""
+    strides = value.stride()
+    return sorted(range(value.dim()), key=lambda axis: -_hint(strides[axis]))
+
+
+def _hint(value: Extent) -> int:
+    return value if isinstance(value, int) else int(value.node.hint or 1)
+
+
+def is_dense(value: torch.Tensor) -> bool:
+    """Whether a tensor is contiguous once its axes are in the order of its memory."""
+    return bool(value.permute(memory_order(value)).is_contiguous())
+
+
+def _order(value: torch.Tensor, plain: bool) -> list[int]:
+    return list(range(value.dim())) if plain or not is_dense(value) else memory_order(value)
+
+
+def where(node: Node) -> str:
+    """Return the place of a node as people know it: the module's path and the line of Python."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = [name for name, _ in stack.values()][-1:] if isinstance(stack, dict) else []
+    module = re.sub(r"L\['self'\]\.?|\._modules|_(?:modules|parameters)\b", "", path[0]) if path else ""
+    module = re.sub(r"\['([^']*)'\]", r".\1", module).strip(".").removeprefix("L.fn").strip(".")
+    lines = re.findall(r'File "[^"]*?([^"/]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    line = f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
+    return f"{module}/{node.name}{line}" if module else f"{node.name}{line}"
+
+
+def refusal(node: Node) -> str | None:
+    """Return why a node stays in PyTorch, None where it has a row that takes it."""
+    if node.op != "call_function" or node.target not in ROWS:
+        return f"{node.target} has no row in the table"
+    builder = Builder()
+    inputs: dict[Node, Any] = {}
+    if node.target not in VIEWS and any(
+        not is_dense(one) for one in _flat(fake(node)) if isinstance(one, torch.Tensor)
+    ):
+        return "its result has gaps in memory"
+    try:
+        for one in node.all_input_nodes:
+            inputs[one] = _stand_in(builder, one)
+        _written(builder, node, inputs)
+    except Refused as why:
+        return str(why)
+    except Exception as error:  # a form of the operator that its row does not know: said, counted, never hidden
+        return f"its row fails: {type(error).__name__}: {error}"
+    return None
+
+
+def _stand_in(builder: Builder, node: Node) -> Any:
+    value = fake(node)
+    if isinstance(value, list | tuple):
+        return [_tensor(one, node.name) for one in value]
+    _admit_symbols(builder, value)
+    return _tensor(value, node.name) if isinstance(value, torch.Tensor) else value
+
+
+def _admit_symbols(builder: Builder, value: Any) -> None:
+    for one in symbols_of(value):
+        name = str(one)
+        builder.symbols.setdefault(one, ir.Value(name=name, type=ir.TensorType(ir.DataType.INT64)))
+
+
+def _tensor(value: Any, name: str) -> Tensor:
+    require(isinstance(value, torch.Tensor), "a value that is no tensor")
+    require(value.device.type == "cpu" and value.layout == torch.strided, "a tensor that is not in main memory")
+    require(not value.is_quantized and type(value).__name__ in ("FakeTensor", "Tensor", "Parameter"), "a subclass")
+    kind = onnx_type(value.dtype)
+    shape = ir.Shape([one if isinstance(one, int) else None for one in value.shape])
+    return Tensor(ir.Value(name=name, shape=shape, type=ir.TensorType(kind)), value.dtype, tuple(value.shape))
+
+
+def symbols_of(value: Any) -> set[sympy.Symbol]:
+    """Return the symbols of a shape, or of a number."""
+    if isinstance(value, torch.Tensor):
+        return {one for extent in value.shape for one in symbols_of(extent)}
+    return set(value.node.expr.free_symbols) if isinstance(value, torch.SymInt) else set()
+
+
+def _written(builder: Builder, node: Node, values: Mapping[Node, Any]) -> Any:
+    """Write one node; return its tensor, or a list of them, with shapes."""
+    out = fake(node)
+    results = out if isinstance(out, list | tuple) else [out]
+    require(all(one is None or isinstance(one, torch.Tensor) for one in results), "a result that is no tensor")
+    for one in results:
+        if one is not None:
+            _tensor(one, node.name)
+            _admit_unbacked(one)
+    arguments = torch.fx.node.map_arg(node.args, lambda one: values[one])
+    named = torch.fx.node.map_arg(node.kwargs, lambda one: values[one])
+    builder.origin = where(node)
+    found = ROWS[node.target](builder, out, *_plain(arguments), **dict(named))
+    if isinstance(out, list | tuple):
+        return [_shaped(one, kind) for one, kind in zip(found, out, strict=True)]
+    return _shaped(found, out)
+
+
+def _admit_unbacked(value: torch.Tensor) -> None:
+    names = {str(one) for one in symbols_of(value)}
+    require(not any(one.startswith("u") for one in names), "a shape that depends on data")
+
+
+def _plain(values: Any) -> Any:
+    """Lists of FX as plain ones."""
+    if isinstance(values, list | tuple):
+        return type(values)(_plain(one) for one in values) if type(values) in (list, tuple) else [*map(_plain, values)]
+    return values
+
+
+def _shaped(found: Tensor, out: torch.Tensor | None) -> Tensor | None:
+    if out is None:
+        return None
+    assert found.dtype == out.dtype, f"a row gives {found.dtype} for {out.dtype}"
+    return Tensor(found.value, found.dtype, tuple(out.shape))
+
+
+def converted(
+    nodes: Sequence[Node], outputs: Sequence[Node], constants: Mapping[Node, torch.Tensor], plain: bool = False
+) -> Converted:
+    """Return the model of some nodes, in order; inputs and outputs lie as PyTorch lays them, without a copy.
+
+    ``constants`` are nodes whose tensors do not change. With ``plain`` inputs and outputs have their axes in the order
+    of their shapes instead, for a model that others than PyTorch call.
+    """
+    builder = Builder()
+    inside = set(nodes)
+    given = list(dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in inside))
+    tensors = [one for one in given if isinstance(fake(one), torch.Tensor) and one not in constants]
+    wanted = {
+        one for node in (*nodes, *given) for value in _flat(fake(node)) for one in symbols_of(value)
+    }  # fmt: skip
+    model_inputs: list[ir.Value] = []
+    names: dict[sympy.Symbol, str] = {}
+    values: dict[Node, Any] = {one: fake(one) for one in given if not isinstance(fake(one), torch.Tensor)}
+    for number, node in enumerate(tensors):
+        values[node] = _input(builder, node, f"in_{number}", names, model_inputs, plain)
+    left = sorted(wanted - names.keys(), key=str)
+    for one in left:
+        names[one] = str(one)
+        carrier = ir.Value(name=f"extent_{one}", shape=ir.Shape([str(one), 0]), type=ir.TensorType(ir.DataType.UINT8))
+        model_inputs.append(carrier)
+        builder.origin = f"extent of {one}"
+        builder.symbols[one] = builder.op(
+            "Shape", Tensor(carrier, torch.uint8), dtype=torch.int64, start=0, end=1
+        ).value  # fmt: skip
+    for node, tensor in constants.items():
+        if node in given:
+            values[node] = _constant(builder, node, tensor)
+    for node in nodes:
+        values[node] = _item(values, node) if is_getitem(node) else _written(builder, node, values)
+    results = [_output(builder, values[node], node, number, plain) for number, node in enumerate(outputs)]
+    graph = ir.Graph(
+        model_inputs, results, nodes=builder.nodes, initializers=list(builder.constants.values()),
+        opset_imports={"": OPSET}, name="torch",
+    )  # fmt: skip
+    return Converted(
+        ir.Model(graph, ir_version=13), tuple(tensors), tuple(left), tuple(outputs), _ranges(names, given, nodes),
+        builder.names,
+    )  # fmt: skip
+
+
+def is_number(node: Node) -> bool:
+    """Whether a node computes extents: PyTorch does that, and parts read them from their inputs."""
+    return isinstance(fake(node), torch.SymInt | int | torch.SymBool | torch.SymFloat | bool)
+
+
+def is_getitem(node: Node) -> bool:
+    """Whether a node takes one result of several."""
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
+
+
+def _item(values: Mapping[Node, Any], node: Node) -> Any:
+    source, place = node.args
+    return values[source][place]
+
+
+def _flat(value: Any) -> list[Any]:
+    return [one for part in value for one in _flat(part)] if isinstance(value, list | tuple) else [value]
+
+
+def _input(
+    builder: Builder, node: Node, name: str, names: dict[sympy.Symbol, str], inputs: list[ir.Value],
+    plain: bool,
+) -> Tensor:  # fmt: skip
+    """Declare an input as it lies in memory, and transpose it where PyTorch sees its axes in another order."""
+    value = fake(node)
+    given = _tensor(value, name)
+    order = _order(value, plain)
+    shape: list[int | str] = []
+    for axis, extent in enumerate(value.shape[place] for place in order):
+        if isinstance(extent, int):
+            shape.append(extent)
+            continue
+        expression = extent.node.expr
+        is_name = isinstance(expression, sympy.Symbol)
+        shape.append(str(expression) if is_name else f"{name}_{axis}")
+        if is_name and expression not in names:
+            names[expression] = str(expression)
+            builder.origin = f"extent of {expression}"
+            source = Tensor(given.value, value.dtype)
+            found = builder.op("Shape", source, dtype=torch.int64, start=axis, end=axis + 1)
+            builder.symbols[expression] = found.value
+    given.value.shape = ir.Shape(shape)
+    inputs.append(given.value)
+    builder.origin = name
+    back = sorted(range(len(order)), key=order.__getitem__)
+    moved = Tensor(given.value, given.dtype, tuple(value.shape[place] for place in order))
+    return builder.transposed(moved, back)
+
+
+def _constant(builder: Builder, node: Node, tensor: torch.Tensor) -> Tensor:
+    """Take a tensor's memory as a constant, without a copy where it is dense."""
+    kind = onnx_type(tensor.dtype)
+    tensor = tensor.detach()
+    order = _order(tensor, False)
+    dense = tensor.permute(order).contiguous()
+    bits = dense.view(torch.int16) if tensor.dtype == torch.bfloat16 else dense
+    array = bits.numpy().view(kind.numpy()) if tensor.dtype == torch.bfloat16 else bits.numpy()
+    value = ir.Value(name=node.name, shape=ir.Shape(array.shape), type=ir.TensorType(kind))
+    value.const_value = ir.Tensor(array, dtype=kind, name=node.name)
+    builder.constants[node.name] = value
+    builder.origin = node.name
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return builder.transposed(Tensor(value, tensor.dtype, tuple(array.shape)), back)
+
+
+def _output(builder: Builder, found: Tensor, node: Node, number: int, plain: bool) -> ir.Value:
+    """Give an output in the order of the memory that PyTorch expects."""
+    order = _order(fake(node), plain)
+    builder.origin = f"out_{number}"
+    moved = builder.transposed(found, order)
+    result = builder.op("Identity", moved)
+    result.value.name = f"out_{number}"
+    return result.value
+
+
+def _ranges(
+    names: Mapping[sympy.Symbol, str], given: Sequence[Node], nodes: Sequence[Node]
+) -> dict[str, tuple[int, int | None]]:
+    """Return the ranges of symbols as PyTorch knows them."""
+    from torch.utils._sympy.numbers import int_oo
+
+    env = next(
+        (
+            one.node.shape_env
+            for node in (*given, *nodes)
+            for value in _flat(fake(node))
+            for one in (value.shape if isinstance(value, torch.Tensor) else [value])
+            if isinstance(one, torch.SymInt)
+        ),
+        None,
+    )
+    found: dict[str, tuple[int, int | None]] = {}
+    for symbol, name in names.items():
+        bounds = env.var_to_range.get(symbol) if env is not None else None
+        if bounds is not None:
+            high = None if bounds.upper in (int_oo, sympy.oo) or bounds.upper >= 2**31 else int(bounds.upper)
+            found[name] = (max(int(bounds.lower), 0), high)
+    return found

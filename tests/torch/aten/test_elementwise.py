@@ -1,0 +1,61 @@
+"""Rows of elementwise operators against eager PyTorch, at the values where implementations differ."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
+
+from tests.torch.whole import check  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+EDGES = torch.tensor([0.0, -0.0, 1e-9, -1e-4, 0.5, -0.5, 1.5, 2.5, -2.5, 7.0, math.inf, -math.inf, math.nan])
+DIVISORS = torch.tensor([3.0, -3.0, 1e-3, 2.0, 0.5, -0.5, 1.0, 2.5, 1.5, -7.0, 2.0, 3.0, 1.0])
+INTEGERS = torch.tensor([-7, -3, 0, 1, 5, 8])
+
+
+@pytest.mark.parametrize(
+    "name", ["log1p", "expm1", "log2", "log10", "exp2", "trunc", "round", "rsqrt", "sign", "isinf"]
+)
+def test_functions_that_onnx_lacks_or_defines_otherwise(name):
+    check(getattr(torch, name), EDGES)
+    check(getattr(torch, name), EDGES.double())
+
+
+def test_logarithms_of_powers_are_exact_and_small_arguments_lose_nothing():
+    check(torch.log2, 2.0 ** torch.arange(-20, 20), tolerance=0)
+    check(lambda x: torch.log1p(x) / x, 10.0 ** -torch.arange(1.0, 12))
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc", None])
+def test_quotients_round_as_in_python(mode):
+    check(lambda x, y: torch.div(x, y, rounding_mode=mode), EDGES, DIVISORS)
+    if mode is not None:
+        check(lambda x: torch.div(x, 3, rounding_mode=mode), INTEGERS)
+        check(lambda x: torch.div(x, -3, rounding_mode=mode), INTEGERS)
+
+
+def test_remainders_have_the_sign_of_the_divisor_and_fmod_that_of_the_dividend():
+    check(torch.remainder, EDGES, DIVISORS)
+    check(torch.fmod, EDGES, DIVISORS)
+    check(lambda x: (torch.remainder(x, -3), torch.fmod(x, -3)), INTEGERS)
+
+
+def test_types_are_promoted_as_in_pytorch():
+    i, f, d = INTEGERS, torch.randn(6), torch.randn(6).double()
+    check(lambda i, f, d: (i + f, f * d, i / 2, i > f, i + 1.5, i == 5, i & 3, i > 1), i, f, d)
+    check(lambda i: (i.to(torch.uint8) - 1, i.to(torch.bool) | True, ~i.bool(), ~i), INTEGERS.abs())
+    check(lambda f, s: f * s, f, torch.tensor(2.0, dtype=torch.float64))
+
+
+def test_extremes_treat_nan_as_pytorch_does():
+    other = EDGES.flip(0)
+    check(lambda x, y: (torch.maximum(x, y), torch.fmax(x, y), torch.fmin(x, y), x.clamp(-1, 2)), EDGES, other)
+
+
+def test_activations():
+    f = torch.nn.functional
+    x = torch.linspace(-6, 6, 25)
+    for function in (f.gelu, f.silu, f.hardswish, f.hardsigmoid, f.softplus, f.elu, f.leaky_relu, f.mish, f.relu6):
+        check(function, x)
+    check(lambda x: f.gelu(x, approximate="tanh"), x)

@@ -1,0 +1,56 @@
+"""Rows of operators that move elements against eager PyTorch."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
+
+from tests.torch.whole import check  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+X = torch.arange(24.0).reshape(2, 3, 4)
+
+
+def test_shapes_and_parts():
+    functions = (
+        lambda x: x.reshape(6, 4).t(),
+        lambda x: x.permute(2, 0, 1),
+        lambda x: x[:, 1:, ::2],
+        lambda x: x[-1],
+        lambda x: x.flip(0, 2),
+        lambda x: x.roll(1, 1),
+        lambda x: x.repeat(2, 1, 3),
+        lambda x: x.diagonal(1, 1, 2),
+        lambda x: torch.tril(x, 1),
+        lambda x: torch.nn.functional.pad(x, (1, -1, 0, 2), value=3.0),
+        lambda x: torch.cat([x, torch.zeros(0), x * 2], 1),
+        lambda x: torch.stack(x.split([1, 2], 1)[1].unbind(1), 0),
+        lambda x: x.unsqueeze(1).expand(2, 5, 3, 4),
+    )
+    check(lambda x: tuple(function(x) + 1 for function in functions), X)
+
+
+def test_parts_that_are_put():
+    source = -torch.ones(2, 1, 4)
+    check(lambda x, y: torch.slice_scatter(x, y, 1, 1, 2), X, source)
+    check(lambda x, y: torch.slice_scatter(x, y.expand(2, 2, 4), 1, 0, 3, 2), X, source)
+    check(lambda x, y: torch.select_scatter(x, y[:, 0], 1, -1), X, source)
+
+
+def test_indices():
+    i, j = torch.tensor([1, 0, -1]), torch.tensor([[0], [2]])
+    check(lambda x, i: (x[:, i], x[:, :, i]), X, i)
+    check(lambda x, i, j: (x[:, i, j], x[j % 2, :, i]), X, i, j)
+    check(lambda x, i: (x.gather(1, i), x.scatter(1, i, 5.0), x.scatter_add(1, i, x)), X, torch.ones(2, 3, 4).long())
+    check(lambda x, i: x.index_select(2, i), X, torch.tensor([3, 0]))
+
+
+def test_repeated_places_are_summed_in_index_put():
+    i = torch.tensor([0, 0, 1])
+    check(lambda x, i: x.index_put((i,), torch.ones(3, 3, 4), accumulate=True), X, i)
+    check(lambda x, i: x.index_put((i, i), torch.ones(3, 4), accumulate=True), X, i)
+    check(lambda x, i: x.index_put((i.new_zeros(2), i[:2] + 1), x[0, :2] * 0), X, i)
+
+
+def test_numbers_in_a_row_and_constants():
+    check(lambda x: x + torch.arange(4) + torch.arange(0.5, 2.5, 0.5) + torch.full((3, 1), 2.0) + torch.ones_like(x), X)
+    check(lambda x: x + torch.linspace(0, 1, 4), X)

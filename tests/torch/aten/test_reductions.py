@@ -1,0 +1,47 @@
+"""Rows of reductions against eager PyTorch."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
+
+from tests.torch.whole import check  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+
+
+def test_sums_means_products_and_variances():
+    check(lambda x: (x.sum(), x.sum(1), x.sum((0, 2), keepdim=True), x.mean(-1), x.prod(1)), X)
+    check(lambda x: (x.var(1), x.std((0, 2), correction=0), *torch.var_mean(x, 2, keepdim=True)), X)
+    check(lambda x: (x.sum(), x.sum(0, dtype=torch.float64), x.prod()), torch.arange(1, 5))
+    check(lambda x: x.sum(), torch.tensor(3.0))
+
+
+def test_extremes_are_nan_where_a_nan_is():
+    x = X.clone()
+    x[0, 1, 2] = math.nan
+    check(lambda x: (x.amax(1), x.amin((0, 2)), x.max(), x.min(2).values), x)
+    check(lambda x: (x.argmax(), x.argmin(1, keepdim=True), *x.max(2)), X)
+
+
+def test_truths_of_numbers():
+    check(lambda x: (x.any(1), x.all(), (x > 0).any((0, 1)), (x > 0).all(2, keepdim=True)), X.round())
+
+
+def test_running_sums_and_products():
+    check(lambda x: (x.cumsum(1), x.cumprod(-1)), X)
+    check(lambda x: x.cumsum(0), torch.arange(5))
+
+
+def test_norms_and_softmaxes():
+    f = torch.nn.functional
+    check(lambda x: (x.softmax(1), x.log_softmax(-1), x.logsumexp(0)), X)
+    check(lambda x: (f.layer_norm(x, (3, 4)), f.layer_norm(x, (4,), x[0, 0], x[1, 1])), X)
+    check(lambda x: f.batch_norm(x, x[0, :, 0], x[0, :, 0] ** 2 + 1, x[1, :, 0], x[1, :, 1]), X)
+    check(lambda x: f.group_norm(x.reshape(2, 6, 2), 3), X)
+
+
+def test_the_best():
+    check(lambda x: (*x.topk(2, 1), *x.topk(3, -1, largest=False)), X)

@@ -1,0 +1,52 @@
+"""The compilation of ATen graphs: what is put in place of parts, what a failure leaves to PyTorch."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
+
+from graft.errors import UnsupportedError  # noqa: E402
+from graft.torch.compiling import backends_of, boxed, compile_graph  # noqa: E402
+from graft.torch.options import Options  # noqa: E402
+from tests.torch.whole import STRICT, compiled, graph_of  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+LLVM = Options(backends=("llvm",))
+
+
+def test_parts_that_read_each_other_are_called_in_order_and_arguments_are_cleared():
+    def function(x):
+        y = (x @ x).exp().tanh()
+        return [torch.linalg.inv(y + torch.eye(3) * 9) @ y, y]
+
+    x = torch.randn(3, 3)
+    graph = compiled(function, x, options=LLVM)
+    assert len(graph.programs) == 2
+    arguments = [x]
+    found = boxed(graph)(arguments)
+    assert arguments == []
+    for one, other in zip(found, function(x), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_constants_are_in_the_program_and_not_read_again():
+    graph = graph_of(lambda x, w: [x @ w], torch.randn(2, 3), torch.randn(3, 4))
+    w = torch.randn(3, 4)
+    names = [one.name for one in graph.graph.nodes if one.op == "placeholder"]
+    call = boxed(compile_graph(graph, STRICT, {names[1]: w}))
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(call([x, torch.zeros(3, 4)])[0], x @ w)
+
+
+def test_what_a_backend_does_not_take_stays_in_pytorch_with_the_backends_reason():
+    graph = compiled(lambda x: [torch.sinh(x @ x)], torch.randn(3, 3), options=Options(backends=("onednn",)))
+    (row,) = [one for one in graph.rows if not one.part]
+    assert row.operator == "aten.sinh.default"
+    assert "onednn" in row.reason
+    with pytest.raises(UnsupportedError, match=r"aten.sinh.default \(.*\) stays in PyTorch"):
+        compiled(lambda x: [torch.sinh(x @ x)], torch.randn(3, 3), options=Options(backends=("onednn",), strict=True))
+
+
+def test_the_last_resort_is_no_backend_unless_it_is_named():
+    assert "reference" not in backends_of(Options())
+    assert "llvm" in backends_of(Options())
+    assert backends_of(Options(backends="reference")) == "reference"

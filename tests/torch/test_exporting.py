@@ -1,0 +1,52 @@
+"""Modules and files of `torch.export` as models."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
+
+import graft  # noqa: E402
+import graft.torch  # noqa: E402
+from graft.errors import ModelError, UnsupportedError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+
+
+def module():
+    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).eval()
+
+
+def test_a_module_is_a_model_whose_batch_varies():
+    net = module()
+    model = graft.torch.export(net, (X,), dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=64)},))
+    program = graft.compile(model, ["llvm"])
+    for rows in (4, 1, 9):
+        x = torch.randn(rows, 6)
+        np.testing.assert_allclose(program(x.numpy()), net(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_saved_program_is_a_model_for_functions_and_verbs(tmp_path):
+    net, path = module(), tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(net, (X,)), path)
+    np.testing.assert_allclose(
+        graft.compile(path, ["llvm"])(X.numpy()), net(X).detach().numpy(), rtol=1e-5, atol=1e-6
+    )  # fmt: skip
+    assert graft.plan(str(path), ["llvm"]).coverage("llvm") == 1
+
+
+def test_what_cannot_be_exported_is_named_with_its_line(tmp_path):
+    class Inverse(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.inv(x)
+
+    with pytest.raises(UnsupportedError, match=r"linalg_inv_ex.default \(.*test_exporting.py:\d+\)\): .* has no row"):
+        graft.torch.export(Inverse(), (torch.eye(3),))
+    with pytest.raises(UnsupportedError, match="the module writes to"):
+        graft.torch.export(torch.nn.BatchNorm1d(6), (X,))
+    broken = tmp_path / "broken.pt2"
+    broken.write_bytes(b"nothing")
+    with pytest.raises(ModelError, match=r"is no program of torch\.export"):
+        graft.load(broken)
+    with pytest.raises(ModelError, match="there is no such file"):
+        graft.load(tmp_path / "missing.pt2")

@@ -1,4 +1,4 @@
-"""Products and convolutions for AVX2 beside oneDNN held to AVX2: ``python -m benchmarks.avx2 [--threads N]``.
+"""Products and convolutions for AVX2 beside oneDNN held to AVX2: ``python -m benchmarks.schedules.avx2 [--threads N]``.
 
 Ours is the target ``x86-64-v3`` of the built-in compiler, whatever the machine has; oneDNN runs under
 ``ONEDNN_MAX_CPU_ISA=AVX2``, which a first process confirms by ``ONEDNN_VERBOSE=1``. Both run in turns in one process;
@@ -23,7 +23,7 @@ from benchmarks.peers import best_turns
 def library_line() -> str:
     """Return what oneDNN says of the instruction set that it uses, in a process of its own."""
     name = next(case.name for case in CASES if not case.dot)
-    command = [sys.executable, "-m", "benchmarks.avx2", "--once", name]
+    command = [sys.executable, "-m", "benchmarks.schedules.avx2", "--once", name]
     environment = {**os.environ, "ONEDNN_VERBOSE": "1"}
     lines = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
     return next(line for line in lines if "isa" in line.lower())

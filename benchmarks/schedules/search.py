@@ -1,4 +1,4 @@
-"""What a search finds from the plain template alone: ``python -m benchmarks.schedules.search [--threads N] [--only TEXT]``.
+"""What a search finds from the template alone: ``python -m benchmarks.schedules.search [--threads N] [--only TEXT]``.
 
 Of each kernel the tiles of the template (`graft.core.schedule.templates`) are measured stage by stage, as tuning does,
 without any hand-written strategy, until nothing near the best is faster. The last column is the best one's time beside

@@ -11,17 +11,17 @@ from graft.compiler.request import choose, plugins
 from graft.core.rewriting.node_rewrite import is_operator
 from graft.errors import RecipeError
 from graft.plugins.backend import Backend
+from graft.plugins.registry.manager import MANAGER, PluginManager
 from graft.quantization.recipe import Recipe, changed
-from graft.runtime.arguments import TEXT, instance, takes
+from graft.runtime.arguments import TEXT, instance, optional, takes
 
 if TYPE_CHECKING:
     from graft.partition.plan import Placement
-    from graft.plugins.registry.manager import PluginManager
 
 BACKEND = instance(str, Backend, wanted="the name of a backend or a graft.Backend")
 
 
-@takes(backend=BACKEND, name=TEXT)
+@takes(backend=BACKEND, name=TEXT, manager=optional(MANAGER))
 def recipe_for(backend: str | Backend, name: str = "", *, manager: PluginManager | None = None) -> Recipe:
     """Return a recipe that a backend states, the first without a name.
 
@@ -43,6 +43,9 @@ def recipe_for(backend: str | Backend, name: str = "", *, manager: PluginManager
         raise RecipeError(f"backend '{one.name}': {error.message}", plugin=one.name) from error
 
 
+@takes(
+    backend=BACKEND, model=instance(ir.Model, wanted="a model as graft.quantize returns it"), manager=optional(MANAGER)
+)
 def left_by(backend: str | Backend, model: ir.Model, *, manager: PluginManager | None = None) -> list[Placement]:
     """Return the placements of the operators with quantised inputs that a backend does not get of a model."""
     manager = manager or plugins()

@@ -82,7 +82,11 @@ def public(place: Path) -> dict[str, Public]:
             graft.quantization.compare, {"original": MODEL, "quantized": MODEL, "data": {"x": X}, "threads": 1}
         ),
         "quantization.recipe_of": Public(graft.quantization.recipe_of, {"given": "int8"}),
+        "quantization.recipe_for": Public(graft.quantization.recipe_for, {"backend": "llvm"}),
+        "quantization.left_by": Public(graft.quantization.left_by, {"backend": "llvm", "model": graft.load(MODEL)}),
         "quantization.notes_of": Public(graft.quantization.notes_of, {"model": graft.load(MODEL)}),
+        "grad": Public(graft.grad, {"model": graft.loss(MODEL, "mse")}),
+        "loss": Public(graft.loss, {"model": MODEL, "kind": "mse"}),
         "sweep": Public(graft.sweep, {"model": MODEL, "types": ["posit8"], "threads": 1}),
         "explain": Public(graft.explain, {"model": MODEL, "node": plan.placements[0].node, "backends": "llvm"}),
         "supports": Public(graft.supports, {}),
@@ -140,7 +144,8 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
 
 
 NAMES = (
-    "load", "plan", "compile", "bench", "export_wasm", "verify", "bisect", "sweep", "quantize", "quantization.compare",
+    "load", "plan", "compile", "bench", "export_wasm", "verify", "bisect", "sweep", "quantize", "grad", "loss",
+    "quantization.compare", "quantization.recipe_for", "quantization.left_by",
     "quantization.notes_of", "quantization.recipe_of", "explain", "supports", "option",
     "Policy", "TuneOptions", "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why",
     "Plan.with_precision",

@@ -37,7 +37,7 @@ test-conformance: $(STAMP)
 	  tests/testkit/models/test_random_models.py tests/testkit/test_planted_bugs.py \
 	  tests/plugins/accelerator/page tests/end_to_end/disagreeing tests/end_to_end/open_shapes \
 	  tests/datatypes/proofs/test_random_formats.py tests/datatypes/scaled tests/datatypes/test_rounding.py \
-	  tests/core/schedule/primitives/test_polybench.py
+	  tests/core/schedule/primitives/test_polybench.py tests/core/schedule/templates tests/core/differentiation
 
 # What takes longer: all of the kit's levels for each backend in the tree, damaged input.
 test-kit: $(STAMP)

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard runtime/native/src/*/*.[ch] runtime/native/include/graft/*.h runtime/native/python/*.[ch] plugins/onednn/native/*.[ch] plugins/irregular/native/*.[ch] plugins/accelerator/native/*.[ch] plugins/cuda/native/*.[ch] plugins/cuda/native/cublas/*.[ch])
 
-.PHONY: setup release demo test test-slow test-conformance test-kit test-torch test-plugins test-targets docs check ratchets format bench native-check clean
+.PHONY: setup release demo test test-slow test-conformance test-kit test-torch test-plugins test-vendors test-targets docs check ratchets format bench native-check clean
 
 setup: $(STAMP)
 

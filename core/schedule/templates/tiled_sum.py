@@ -73,9 +73,8 @@ class Factor:
 
     def loads(self, axis: str, count: int) -> int:
         """Return how many different elements so many neighbours along an axis read."""
-        if axis not in self.axes:
-            return 1
-        return -(-count // self.alike) if axis == "c" and self.alike % count == 0 else count
+        is_one = axis not in self.axes or (axis == "c" and self.alike % count == 0)
+        return 1 if is_one else count
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,14 @@ def backend_options(command: Command) -> Command:
     )(command)
 
 
+def shapes_option(command: Command) -> Command:
+    """Add ``--shape`` to a command that compiles nothing: its argument ``shapes`` are pairs of a name and a shape."""
+    return click.option(
+        "--shape", "shapes", metavar="NAME:1x3x224x224", type=shape_argument, multiple=True,
+        help="The shape of an input with symbolic dimensions.",
+    )(command)  # fmt: skip
+
+
 def dim_option(command: Command) -> Command:
     """Add what says of dimensions which numbers they have: ``--dim``."""
     return click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graft.cli.common import MODEL, ExitCode, State, common_options, names_argument, shape_argument
+from graft.cli.common import MODEL, ExitCode, State, common_options, names_argument, shapes_option
 from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ def list_command(state: State) -> int:
 @click.option(
     "--mixed", metavar="PATTERN=NAME", multiple=True, help="Nodes, by name or operator, that get another type."
 )
-@click.option(
-    "--shape", "shapes", metavar="NAME:1x3x224x224", type=shape_argument, multiple=True,
-    help="The shape of an input with symbolic dimensions.",
-)  # fmt: skip
+@shapes_option
 @common_options
 @click.pass_obj
 def convert_command(
@@ -137,10 +134,7 @@ def _convert_scaled(
 @click.option("--keep", metavar="PATTERN", multiple=True, help="Nodes, by name or operator, that stay as they are.")
 @click.option("--limit", type=click.IntRange(min=1), help="Use that many rows of the data.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with tables and plots.")
-@click.option(
-    "--shape", "shapes", metavar="NAME:1x3x224x224", type=shape_argument, multiple=True,
-    help="The shape of an input with symbolic dimensions.",
-)  # fmt: skip
+@shapes_option
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the programs; all available by default.")
 @common_options
 @click.pass_obj

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from graft.cli.common import MODEL, ExitCode, State, common_options, shape_argument
+from graft.cli.common import MODEL, ExitCode, State, common_options, shapes_option
 from graft.cli.output import keep_clear, print_json
 
 
@@ -19,10 +19,7 @@ from graft.cli.output import keep_clear, print_json
 )
 @click.option("--loss", "kind", metavar="KIND", help="Add a loss first, such as cross-entropy: see docs/training.md.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The ONNX file.")
-@click.option(
-    "--shape", "shapes", metavar="NAME:1x3x224x224", type=shape_argument, multiple=True,
-    help="The shape of an input with symbolic dimensions.",
-)  # fmt: skip
+@shapes_option
 @common_options
 @click.pass_obj
 def command(

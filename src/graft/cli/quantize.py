@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graft.cli.common import MODEL, ExitCode, State, common_options, shape_argument, threads_option
+from graft.cli.common import MODEL, ExitCode, State, common_options, shapes_option, threads_option
 from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
@@ -58,10 +58,7 @@ def set_argument(text: str) -> dict[str, Any]:
 )  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The ONNX file.")
 @click.option("--show", is_flag=True, help="Print the recipe, as a file has it, and leave the model as it is.")
-@click.option(
-    "--shape", "shapes", metavar="NAME:1x3x224x224", type=shape_argument, multiple=True,
-    help="The shape of an input with symbolic dimensions.",
-)  # fmt: skip
+@shapes_option
 @threads_option("Threads of calibration; all available by default.")
 @common_options
 @click.pass_obj

@@ -157,11 +157,16 @@ def regroup(values: Array, target: str) -> Array:
     return np.ascontiguousarray(values)[..., None].view(storage(target))
 
 
-def check_bounds(buffer: str, places: Iterable[Array], shape: tuple[int, ...]) -> None:
+def check_bounds(buffer: str, places: Iterable[Array | int], shape: tuple[int, ...]) -> None:
     """Raise AssertionError, naming the buffer, the dimension and the index, if any index lies outside."""
     for dimension, (place, extent) in enumerate(zip(places, shape, strict=True)):
-        if place.size and (place.min() < 0 or place.max() >= extent):
+        if isinstance(place, int):
+            worst = place
+        elif place.size:
             worst = int(place.min()) if place.min() < 0 else int(place.max())
+        else:
+            continue
+        if not 0 <= worst < extent:
             raise AssertionError(f"index {worst} is outside dimension {dimension} of '{buffer}' ({extent})")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
+from graft.core.schedule.primitives.dependence import accesses
 from graft.core.schedule.primitives.staging import buffer_named
 from graft.core.schedule.primitives.step import Step, bounded, combine, index, with_body
 from graft.core.tensor_ir import ir, visit
@@ -32,10 +33,14 @@ class Pack(Step):
             self.fail(f"'{self.buffer}' has {len(buffer.shape)} axes, and panels have 1 element or more")
         if not all(isinstance(extent, ir.Constant) for extent in buffer.shape):
             self.fail(f"the extents of '{self.buffer}' are not numbers")
+        called = [one.statement for one in accesses(function.body, {buffer}) if one.indices is None]
+        if called and isinstance(called[0], ir.CallExtern):
+            self.fail(f"'{called[0].name}' reads '{self.buffer}' as it lies")
         rest = buffer.shape[: self.axis] + buffer.shape[self.axis + 1 :]
         length = buffer.shape[self.axis]
-        panels = index(-(-int(length.value) // self.width)) if isinstance(length, ir.Constant) else length
-        packed = ir.Buffer(self.packed, buffer.dtype, (panels, *rest, index(self.width)))
+        assert isinstance(length, ir.Constant), length
+        count = -(-int(length.value) // self.width)
+        packed = ir.Buffer(self.packed, buffer.dtype, (index(count), *rest, index(self.width)))
         simplifier = bounded(function.body)
 
         def own(_: ir.Buffer, places: tuple[ir.Expression, ...]) -> tuple[ir.Buffer, tuple[ir.Expression, ...]]:
@@ -46,7 +51,11 @@ class Pack(Step):
         def unmasked(node: ir.Expression) -> ir.Expression:
             if not isinstance(node, ir.Load) or node.buffer is not buffer or node.mask is None:
                 return node
-            exists = at_least_zero(ir.Binary("lt", node.indices[self.axis], length), simplifier)
+            place = node.indices[self.axis]
+            bounds = simplifier.interval(simplifier(place))
+            if bounds is None or bounds[1] >= count * self.width:
+                return node
+            exists = at_least_zero(ir.Binary("lt", place, length), simplifier)
             rest = [one for one in conjuncts(node.mask) if at_least_zero(one, simplifier) != exists]
             return replace(node, mask=b.all_of(rest))  # where it does not, there are zeros in the last panel
 

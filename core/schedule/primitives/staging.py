@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -66,9 +66,13 @@ def region_of(
     """Return the region of a buffer that a statement touches while the loops around it, but ``moving``, stand still."""
     inner = {one.variable for one in visit.walk_statements(body) if isinstance(one, ir.For | ir.Let)} | set(moving)
     changing = {one.buffer for one in visit.walk_statements(body) if isinstance(one, ir.Store | ir.Allocate)}
-    touched = [one.indices for one in accesses(body) if one.buffer is buffer]
-    if not touched:
+    used = [one for one in accesses(body) if one.buffer is buffer]
+    if not used:
         step.fail(f"'{buffer.name}' is not used there")
+    touched, reached = [one.indices for one in used], list(_reached(body))
+    for one in used:
+        if visit.loads(*(one.indices or ())) and not any(one.statement is certain for certain in reached):
+            step.fail(f"the places in '{buffer.name}' are told by data, and only under a condition")
     begins, sizes = [], []
     for dimension in range(len(buffer.shape)):
         base: Linear[int] | None = None
@@ -92,6 +96,15 @@ def region_of(
         begins.append(simplifier.build(base.plus(Linear(low))))
         sizes.append(high - low + 1)
     return Region(buffer, tuple(begins), tuple(sizes))
+
+
+def _reached(body: ir.Statement) -> Iterator[ir.Statement]:
+    """Yield the statements that run whenever a statement does."""
+    yield body
+    is_empty = isinstance(body, ir.For) and not (isinstance(body.extent, ir.Constant) and body.extent.value > 0)
+    if not isinstance(body, ir.If) and not is_empty:
+        for inner in visit.statement_children(body):
+            yield from _reached(inner)
 
 
 def _parted(

@@ -332,7 +332,7 @@ class _Machine:
             mask = registers[homes[rank + 1]] if store.mask is not None else True
             active, on = active_lanes(places, mask, lanes)
             if active is not None:
-                numerics.check_bounds(buffer.name, map(np.asarray, active), array.shape)
+                numerics.check_bounds(buffer.name, active, array.shape)
                 if tracked:
                     self.context.touch(buffer, array, elements(active, lanes), store, True)
                 array[tuple(active)] = value if on is None else np.broadcast_to(value, on.shape)[on]
@@ -443,7 +443,7 @@ class _Machine:
             places, on = active_lanes(list(operands[:rank]), operands[rank] if masked else True, kind.lanes)
             if places is None:
                 return as_python(np.zeros((kind.lanes,) if kind.lanes > 1 else (), array.dtype), kind)
-            numerics.check_bounds(buffer.name, map(np.asarray, places), array.shape)
+            numerics.check_bounds(buffer.name, places, array.shape)
             if tracked:
                 self.context.touch(buffer, array, elements(places, kind.lanes), statement, False)
             if on is None:

@@ -19,7 +19,7 @@ def active_lanes(places: list[Any], mask: Any, lanes: int) -> tuple[list[Any] | 
     """Return the indices of the lanes that are on (None if there are none), and which those are (None for all)."""
     if mask is True or (mask is not False and np.all(mask)):
         return ([np.broadcast_to(place, lanes) for place in places] if lanes > 1 else places), None
-    if not np.any(mask):
+    if mask is False or not np.any(mask):
         return None, None
     return [np.broadcast_to(place, lanes)[mask] for place in places], mask
 

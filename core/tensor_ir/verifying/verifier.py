@@ -103,6 +103,8 @@ class _Scope:
     """For variables that are not loop indices: the variables that their value depends on."""
     exact: bool = True
     """Whether every iteration gets here, so that the bounds of indices are reached."""
+    varies: bool = False
+    """Whether a loop around has an extent that is no number, and may have no iterations."""
     reached: bool = True
     """Whether any iteration may get here: no condition around is known to be false, no loop to be empty."""
     loops: tuple[ir.For, ...] = ()
@@ -252,6 +254,9 @@ class _Verifier:
             self.counted.add(loop.variable)
             self.simplifier.with_range(loop.variable, (0, max(0, int(constant) - 1)))
             inner = replace(inner, exact=inner.exact and constant > 0, reached=inner.reached and constant > 0)
+        else:
+            count = self.simplifier.interval(self.simplifier(loop.extent))
+            inner = replace(inner, varies=True, reached=inner.reached and (count is None or count[1] > 0))
         if loop.kind == "parallel" and constant != 1:
             inner = replace(inner, parallel=(*scope.parallel, (loop.variable, scope.buffers)))
         self.statement(loop.body, inner)
@@ -347,7 +352,7 @@ class _Verifier:
             low, high = bounds
             outside = low < 0 or high >= extent.value
             certain = high < 0 or low >= extent.value
-            if certain or (outside and scope.exact):
+            if certain or (outside and scope.exact and not scope.varies):
                 what = f"index {low} to {high} leaves dimension {dimension} of '{buffer.name}' ({extent.value})"
                 self.fail(what, text())
 

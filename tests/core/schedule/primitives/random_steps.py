@@ -1,35 +1,59 @@
 """Random lists of steps over names that a function has, and the check that those that are taken keep the result."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 
+from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.schedule_text import parse_schedule
 from graft.core.schedule.primitives.step import Step, loops
-from graft.core.schedule.primitives.vectorize import lower_loops
+from graft.core.schedule.primitives.tensorize import Tensorize
+from graft.core.schedule.primitives.vectorize import lowered
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.interpreting.machine_arithmetic import Extern
-from graft.core.tensor_ir.rewriting.simplify import simplify_statement
-from graft.core.tensor_ir.visit import buffers_read, loads, statement_expressions, walk_statements
-from graft.errors import ScheduleError
+from graft.core.tensor_ir.parser import parse_function
+from graft.core.tensor_ir.verifying.verifier import verify
+from graft.core.tensor_ir.visit import (
+    buffers_read,
+    free_variables,
+    loads,
+    map_statement,
+    statement_expressions,
+    walk_statements,
+)
+from graft.errors import CompileError, ScheduleError
 
 
-def random_step(draw: random.Random, function: ir.Function, number: int) -> str:
-    """Return a step over names that the function has; its own names end with ``number``."""
+def random_step(draw: random.Random, function: ir.Function, number: int, instructions: Collection[str] = ()) -> str:
+    """Return a step over names that the function has; its own names end with ``number``.
+
+    Constants are packed, and instructions put in the place of loops, where there are ``instructions``.
+    """
     known = loops(function.body)
     loop = draw.choice(known)
     one, other, third = loop.variable.name, draw.choice(known).variable.name, draw.choice(known).variable.name
     v, w, u = f"v{number}", f"w{number}", f"u{number}"
-    row = draw.choices([row for _, row in ROWS], [weight for weight, _ in ROWS])[0]
-    chain = [name.variable.name for name in known if loop in loops(name)][-3:]
+    rows = (*ROWS, *MORE) if instructions else ROWS
+    row = draw.choices([row for _, row in rows], [weight for weight, _ in rows])[0]
+    constant = draw.choice(function.input_buffers)
+    filling, cache = draw.choice(_filling(function) or [(one, "none")])
+    short, instruction = draw.choice(_short(function) or [(one, "dot2")])
+    chain = [name.variable.name for name in draw.choice(_nests(function) or [(loop,)])]
+    cut = draw.randrange(len(chain) - 1) if len(chain) > 2 else 0
+    chain = chain[cut : cut + draw.randint(2, 3)]
+    turned = draw.sample(chain, len(chain))
     bound = [name.variable.name for name in known if name.binding and loop in loops(name)][1:]
     made, at = _before(draw, function) if "{made}" in row else ("", "")
     return row.format(
         one=one, other=other, third=third, v=v, w=w, u=u, factor=draw.randint(1, 5), made=made, at=at,
         level=draw.choice(("block.x", "block.y", "thread.x", "thread.y")), by=f" by {' '.join(bound)}" if bound else "",
-        chain=" ".join(chain), backwards=" ".join(chain[::-1]),
+        chain=" ".join(chain), backwards=" ".join(chain[::-1]), turned=" ".join(turned),
+        first=turned[0], last=turned[-1], filling=filling, cache=cache,
+        constant=constant.name, axis=draw.randrange(max(1, len(constant.shape))),
+        short=short, instruction=instruction,
         read=_used(draw, loop, False) if "{read}" in row else "",
         written=_used(draw, loop, True) if "{written}" in row else "",
     )  # fmt: skip
@@ -39,7 +63,7 @@ ROWS = (
     (3, "split {one} {factor} -> {v} {w}"),
     (2, "split {one} {factor} -> {v} {w} tail {u}"),
     (3, "reorder {backwards}"),
-    (1, "reorder {one} {other}"),
+    (1, "reorder {turned}"),
     (1, "reorder {one} {other} {third}"),
     (2, "fuse {chain} -> {v}"),
     (2, "vectorize {one}"),
@@ -52,14 +76,83 @@ ROWS = (
     (3, "cache_write {written} at {one} in scratch -> {v}"),
     (1, "compute_at {read} at {one}"),
     (3, "compute_at {made} at {at}"),
-    (2, "pipeline {one} {written}"),
+    (2, "pipeline {filling} {cache}"),
+    (1, "pipeline {one} {written}"),
     (2, "overlap {one} {factor} -> {v} {w}"),
-    (1, "skew {one} {factor} {other} 1 -> {v}"),
+    (1, "skew {first} {factor} {last} 1 -> {v}"),
+    (1, "skew {first} 1 {last} {factor} -> {v}"),
     (1, "clip {one}"),
     (1, "guard {one}"),
     (1, "unswitch {one} else {u}"),
 )
 """How often a step is drawn, and its text: ``read`` and ``written`` are buffers of the loop ``one``."""
+MORE = ((2, "pack {constant} {axis} {factor} -> {v}"), (2, "tensorize {short} {instruction}"))
+
+
+def instructions(dtype: str) -> Mapping[str, ir.Function]:
+    """Return what instructions mean that a machine might have: dot products, and multiples of a row that are added."""
+    texts = {
+        f"dot{width}": f"(a: {dtype}[{width}], b: {dtype}[{width}]) -> (c: {dtype}[1]) {{ serial k < {width} {{"
+        " c[0] = c[0] + a[k] * b[k] } }"
+        for width in (2, 3)
+    } | {
+        f"row{width}": f"(a: {dtype}[1], b: {dtype}[{width}]) -> (c: {dtype}[{width}]) {{ serial k < {width} {{"
+        " c[k] = c[k] + a[0] * b[k] } }"
+        for width in (2, 3)
+    }
+    return {name: parse_function(f"function {name}{text}") for name, text in texts.items()}
+
+
+def _dot(width: int) -> Extern:
+    def instruction(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+        for k in range(width):
+            c[0] += a[k] * b[k]
+
+    return instruction
+
+
+def _row(width: int) -> Extern:
+    def instruction(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+        c[:width] += a[0] * b[:width]
+
+    return instruction
+
+
+EXTERNS = {"dot2": _dot(2), "dot3": _dot(3), "row2": _row(2), "row3": _row(3)}
+"""What computes the instructions."""
+
+
+def _nests(function: ir.Function) -> list[tuple[ir.For, ...]]:
+    """Return the loops that stand directly in each other, or with conditions between: two or more."""
+    found, inner = list[tuple[ir.For, ...]](), set[int]()
+    for loop in loops(function.body):
+        if id(loop) in inner:
+            continue
+        chain, body = [loop], loop.body
+        while isinstance(body, ir.For | ir.Let) or (isinstance(body, ir.If) and body.else_body is None):
+            if isinstance(body, ir.For):
+                chain.append(body)
+            body = body.then_body if isinstance(body, ir.If) else body.body
+        inner |= set(map(id, chain))
+        if len(chain) > 1:
+            found.append(tuple(chain))
+    return found
+
+
+def _filling(function: ir.Function) -> list[tuple[str, str]]:
+    """Return the loops whose bodies begin with memory of their own, as after `CacheRead`, and the names of that."""
+    known = loops(function.body)
+    return [(one.variable.name, one.body.buffer.name) for one in known if isinstance(one.body, ir.Allocate)]
+
+
+def _short(function: ir.Function) -> list[tuple[str, str]]:
+    """Return the loops of two or three iterations around one store, and an instruction that may be that."""
+    found = list[tuple[str, str]]()
+    for one in loops(function.body):
+        if isinstance(one.body, ir.Store) and isinstance(one.extent, ir.Constant) and one.extent.value in (2, 3):
+            moves = one.variable in free_variables(*one.body.indices)
+            found.append((one.variable.name, f"{'row' if moves else 'dot'}{one.extent.value}"))
+    return found
 
 
 def _used(draw: random.Random, statement: ir.Statement, writes: bool) -> str:
@@ -89,21 +182,54 @@ def _before(draw: random.Random, function: ir.Function) -> tuple[str, str]:
     return made, draw.choice(readers) if readers else "none"
 
 
-def random_schedule(draw: random.Random, function: ir.Function, length: int) -> tuple[ir.Function, list[Step], int]:
-    """Return the function after those of ``length`` random steps that can be taken, these, and how many cannot."""
-    taken: list[Step] = []
+Refusals = list[tuple[Step, ScheduleError]]
+
+
+def random_schedule(
+    draw: random.Random, function: ir.Function, length: int, meanings: Mapping[str, ir.Function] | None = None
+) -> tuple[ir.Function, list[Step], Refusals]:
+    """Return the function after those of ``length`` random steps that can be taken, these, and those refused."""
+    taken, refused, plain = list[Step](), Refusals(), function
     for number in range(length):
         if not loops(function.body):
             break
-        (step,) = parse_schedule(random_step(draw, function, number))
+        (step,) = parse_schedule(random_step(draw, function, number, meanings or ()))
+        if isinstance(step, Tensorize):
+            step = replace(step, meanings=meanings)
+        try:
+            step.check(function)
+            function = step.change(function)
+        except ScheduleError as error:
+            refused.append((step, error))
+        else:
+            taken.append(step)
+    try:
+        verify(function)
+    except CompileError:
+        return _verified(plain, taken), taken, refused
+    return function, taken, refused
+
+
+def _verified(function: ir.Function, taken: list[Step]) -> ir.Function:
+    """Return a function after steps; those whose results the verifier refuses leave ``taken``."""
+    for step in list(taken):
         try:
             function = step.apply(function)
         except ScheduleError as error:
             is_known = "write the same elements" in str(error)  # of a loop that has one iteration, as bounds tell
-            assert is_known or "the result is refused" not in str(error), f"{error}, of\n{function}"
-        else:
-            taken.append(step)
-    return function, taken, length - len(taken)
+            assert is_known, f"{error}, of\n{function}"
+            taken.remove(step)
+    return function
+
+
+def packed(function: ir.Function, taken: list[Step], inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the inputs of a function as its steps want them."""
+    names, arrays = [buffer.name for buffer in function.input_buffers], list(inputs)
+    for step in taken:
+        if isinstance(step, Pack):
+            at = names.index(step.buffer)
+            names[at], arrays[at] = step.packed, step.contents(arrays[at])
+    return arrays
 
 
 def check_same(
@@ -113,14 +239,22 @@ def check_same(
     outputs: list[tuple[int, ...]] | None = None,
     externs: Mapping[str, Extern] | None = None,
 ) -> None:
-    """Check that a function gives the results to the bit, as it stands and with its vectors and copies made."""
+    """Check that a function gives the results to the bit, as it stands and with its vectors and copies made.
+
+    As it stands, no iteration of a parallel or a vector loop writes what another one of it reads or writes.
+    """
     kinds = {one.kind for one in walk_statements(function.body) if isinstance(one, ir.For)}
-    lowered = ir.Function(
-        function.name,
-        function.parameters,
-        function.outputs,
-        simplify_statement(lower_loops(simplify_statement(function.body))),
-    )
-    for made in (function, lowered) if kinds & {"vector", "unrolled"} else (function,):
+    for made in (_at_once(function), lowered(function)) if kinds & {"vector", "unrolled"} else (_at_once(function),):
         for got, wanted in zip(run_function(made, inputs, outputs, externs), expected, strict=True):
             assert got.dtype == wanted.dtype and got.tobytes() == wanted.tobytes(), f"{got} is not {wanted}, of\n{made}"
+
+
+def _at_once(function: ir.Function) -> ir.Function:
+    """Return a function whose parallel and vector loops are bound, so that the interpreter looks for races in them."""
+
+    def rule(one: ir.Statement) -> ir.Statement:
+        if isinstance(one, ir.For) and one.kind in ("parallel", "vector") and not one.binding:
+            return replace(one, kind="parallel", binding="iteration.x")
+        return one
+
+    return replace(function, body=map_statement(function.body, lambda expression: expression, rule))

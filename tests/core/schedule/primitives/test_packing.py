@@ -35,6 +35,24 @@ def test_zeros_of_the_last_panel_stand_for_a_mask():
     assert "panels[i / 4, j, i % 4]" in str(function)
 
 
+def test_a_mask_stays_where_places_lie_behind_the_last_panel():
+    function = parse_function("""
+    function f(w: float32[5]) -> (y: float32[3, 5]) {
+      serial i < 3 { serial j < 5 { y[i, j] = w[i * 2 + j; i * 2 + j < 5] } }
+    }
+    """)
+    w = np.arange(5, dtype=np.float32)
+    contents = Pack("w", 0, 4, "panels").contents(w)
+    (made,) = run_function(apply_schedule(function, "pack w 0 4 -> panels"), [contents])
+    np.testing.assert_array_equal(made, run_function(function, [w])[0])
+
+
+def test_what_an_instruction_reads_is_not_packed_behind_it():
+    text = "function f(w: float32[6]) -> (y: float32[6]) { serial i < 3 { call twice(y[i * 2], w[i * 2]) } }"
+    with pytest.raises(ScheduleError, match=r"'twice' reads 'w' as it lies$"):
+        apply_schedule(parse_function(text), "pack w 0 4 -> panels")
+
+
 @pytest.mark.parametrize(
     ("step", "reason"),
     [

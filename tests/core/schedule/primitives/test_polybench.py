@@ -1,50 +1,21 @@
 """The kernels of PolyBench compute what NumPy says, and any list of steps that are taken keeps it, to the bit."""
 
-import random
 from functools import cache
 
 import numpy as np
 import pytest
 
 from graft.core.tensor_ir.interpreting.interpreter import run_function
-from tests.core.schedule.primitives.polybench import INTEGERS, KERNELS, inputs, kernel, shapes
-from tests.core.schedule.primitives.random_steps import check_same, random_schedule
+from tests.core.schedule.primitives.polybench import inputs, kernel
+from tests.core.schedule.primitives.random_lists import CASES, STATIC, VARIANTS, check_list, plain
 
-STATIC = ({"n": 5, "m": 4, "p": 3, "q": 6}, {"n": 4, "m": 3, "p": 5, "q": 2}, {"n": 3, "m": 5, "p": 4, "q": 3})
-SYMBOLS = (
-    {"n": 5, "m": 4, "p": 3, "q": 6},
-    {"n": 2, "m": 3, "p": 1, "q": 4},
-    {"n": 1, "m": 0, "p": 2, "q": 1},
-    {"n": 0, "m": 1, "p": 0, "q": 1},
-    {"n": 4, "m": 1, "p": 5, "q": 0},
-)
-VARIANTS = [(name, "float32") for name in KERNELS] + [(name, "int32") for name in INTEGERS]
 LISTS = {"static": 60, "symbolic": 20}
 """Lists of ten steps for each variant in ``make test-conformance``; ``make test`` has two and one."""
 
 
-@cache
-def plain(name, dtype, number):
-    """A kernel and its inputs, results and their shapes: of one set of extents, or of all where they are variables."""
-    function = kernel(name, STATIC[number] if number < len(STATIC) else {}, dtype)
-    runs = []
-    for extents in STATIC[number : number + 1] or SYMBOLS:
-        given, outputs = inputs(function, extents), shapes(function.output_buffers, extents)
-        runs.append((given, run_function(function, given, outputs), outputs))
-    return function, runs
-
-
 def check_lists(name, dtype, seeds, symbolic=False):
     for seed in seeds:
-        draw = random.Random(f"{name} {dtype} {seed}")
-        function, runs = plain(name, dtype, len(STATIC) if symbolic else draw.randrange(len(STATIC)))
-        changed, taken, _ = random_schedule(draw, function, 10)
-        for given, expected, outputs in runs:
-            try:
-                check_same(changed, given, expected, outputs)
-            except Exception as error:
-                steps = "\n".join(map(str, taken))
-                raise AssertionError(f"{name} of {dtype}, seed {seed}: {error}\n{steps}") from error
+        check_list(name, dtype, seed, symbolic)
 
 
 @pytest.mark.parametrize(("name", "dtype"), VARIANTS)
@@ -59,7 +30,7 @@ def test_any_list_of_steps_keeps_the_result_where_extents_are_variables(name, dt
 
 @pytest.mark.conformance
 @pytest.mark.parametrize("kind", LISTS)
-@pytest.mark.parametrize(("name", "dtype"), VARIANTS)
+@pytest.mark.parametrize(("name", "dtype"), VARIANTS + CASES)
 def test_thousands_of_lists_of_steps_keep_the_result(name, dtype, kind):
     check_lists(name, dtype, range(2, LISTS[kind]), symbolic=kind == "symbolic")
 

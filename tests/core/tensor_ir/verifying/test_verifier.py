@@ -96,6 +96,14 @@ def test_a_branch_may_guard_an_index():
     verify(function("serial i < 9 { if i < 8 { y[i] = x[i] } }"))
 
 
+def test_a_loop_that_may_have_no_iterations_reaches_no_bounds():
+    verify(function("serial i < 3 { serial j < i / 10 { serial k < 9 { y[k] = x[k] } } }"))
+    verify(function("serial i < 3 { serial j < i / 2 { serial k < 9 { y[j * 4 + k] = x[0] } } }"))
+    verify(function("serial i < 3 { serial j < i / 10 { y[8] = x[0] } }"))
+    with pytest.raises(CompileError, match="index 8 to 8 leaves dimension 0 of 'y'"):
+        verify(function("serial i < 3 { serial j < i / 2 { y[8] = x[0] } }"))
+
+
 def test_an_index_that_is_outside_whenever_a_condition_holds_is_refused_but_where_it_never_holds():
     verify(function("serial i < 1 { if 1 < 1 - i * 2 { y[i + 8] = x[0] } }"))
     with pytest.raises(CompileError, match=r"index 8 to 8 leaves dimension 0 of 'y' \(8\), in 'y\[i \+ 8\] = x\[0\]'$"):

@@ -1,9 +1,10 @@
-"""Primitives that change which loops there are and in which order they run: split, reorder, fuse."""
+"""Primitives that change which loops there are and in which order they run: split, peel, reorder, fuse, merge."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 from graft.core.schedule.primitives.dependence import Conflict, conflicts, in_order, reads_written
@@ -22,9 +23,30 @@ from graft.core.schedule.primitives.step import (
     with_loop,
 )
 from graft.core.schedule.primitives.vectorize import instantiate
-from graft.core.tensor_ir.ir import Binary, Block, Expression, For, Function, If, Let, Statement, Variable
+from graft.core.tensor_ir.ir import (
+    Barrier,
+    Binary,
+    Block,
+    Expression,
+    For,
+    Function,
+    If,
+    Issue,
+    Let,
+    Pop,
+    Push,
+    Statement,
+    Variable,
+)
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import free_variables, map_statement, statement_expressions, substitution
+from graft.core.tensor_ir.visit import (
+    free_variables,
+    map_statement,
+    statement_children,
+    statement_expressions,
+    substitution,
+    walk_statements,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +86,45 @@ class Split(Step):
             body = If(Binary("lt", inner, left), body)
         new: Statement = For(outer, count, "serial", For(inner, index(self.factor), "serial", body))
         if tail and rest != index(0):
-            start = same(combine("mul", count, self.factor))
-            new = Block(
-                (
-                    new,
-                    For(
-                        tail[0],
-                        rest,
-                        "serial",
-                        renamed(loop.body, {loop.variable: combine("add", start, tail[0])}, tail[0].name),
-                    ),
-                )
-            )
+            new = Block((new, _behind(loop, same(combine("mul", count, self.factor)), rest, tail[0])))
         return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
+
+
+@dataclass(frozen=True, slots=True)
+class Peel(Step):
+    """Makes the iterations of a loop behind the first ``count`` a loop of their own: index-set splitting.
+
+    The loops inside of that have names that end with its name.
+    """
+
+    form = "peel {loop} {count} -> {rest}"
+    loop: str
+    count: int
+    rest: str
+
+    def change(self, function: Function) -> Function:
+        """Return the function with two loops, one behind the other, in the place of one."""
+        loop = find(self, function.body, self.loop)
+        if loop.kind != "serial":
+            self.fail(f"'{self.loop}' is {loop.kind} already; peel it before")
+        if self.count < 1:
+            self.fail("the first iterations are less than 1")
+        if reads_written(loop.body, loop.extent):
+            self.fail(f"'{self.loop}' writes what its extent is read from")
+        (rest,) = fresh(self, function.body, self.rest)
+        same = Simplifier()
+        left = same(Binary("max", combine("sub", loop.extent, self.count), index(0)))
+        if left == index(0):
+            self.fail(f"'{self.loop}' has no more than {self.count} iterations")
+        first = replace(loop, extent=same(Binary("min", index(self.count), loop.extent)))
+        new = Block((first, _behind(loop, index(self.count), left, rest)))
+        return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
+
+
+def _behind(loop: For, start: Expression, extent: Expression, variable: Variable) -> For:
+    """Return so many iterations of a loop, from one on, as a loop of their own."""
+    place = combine("add", start, variable)
+    return For(variable, extent, "serial", renamed(loop.body, {loop.variable: place}, variable.name))
 
 
 def renamed(body: Statement, values: Mapping[Variable, Expression], suffix: str) -> Statement:
@@ -105,7 +153,8 @@ class Reorder(Step):
                 apart = [loop.variable.name for loop in chain if conflict.distance[loop.variable] != 0]
                 self.fail(f"{conflict} is written and used again along {', '.join(map(repr, apart))}, in that order")
             for loop in after:
-                if loop.kind == "parallel" and _meet_in(loop, conflict, after) and not _meet_in(loop, conflict, chain):
+                is_open = not set(_outside(loop, chain)) <= set(_outside(loop, after))  # one around it moved inside
+                if loop.kind == "parallel" and is_open and _meet_in(loop, conflict, after):
                     self.fail(f"iterations of '{loop.variable.name}', which is parallel, would share {conflict}")
 
     def change(self, function: Function) -> Function:
@@ -133,9 +182,14 @@ class Reorder(Step):
 
 def _meet_in(loop: For, conflict: Conflict, order: Sequence[For]) -> bool:
     """Whether iterations of a loop meet in a conflict while the loops around it stand still."""
-    around_it = order[: next(number for number, one in enumerate(order) if one.variable is loop.variable)]
-    is_still = all(conflict.distance[one.variable] in (0, None) for one in around_it)
+    is_still = all(conflict.distance[one] in (0, None) for one in _outside(loop, order))
     return is_still and conflict.distance[loop.variable] != 0
+
+
+def _outside(loop: For, order: Sequence[For]) -> list[Variable]:
+    """Return the variables of the loops around a loop."""
+    variables = [one.variable for one in order]
+    return variables[: variables.index(loop.variable)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +216,69 @@ class Fuse(Step):
         extent = Simplifier()(combine("mul", chain[0].extent, prod(widths)))
         fused = For(variable, extent, "serial", new)
         return with_body(function, with_loop(function.body, chain[0].variable, lambda _: fused))
+
+
+@dataclass(frozen=True, slots=True)
+class Merge(Step):
+    """Makes two loops of as many iterations, one directly behind the other, one loop with both bodies: loop fusion.
+
+    (Kennedy and Allen, "Optimizing Compilers for Modern Architectures", 2001, chapter 8.)
+    """
+
+    form = "merge {first} {second} -> {loop}"
+    first: str
+    second: str
+    loop: str
+
+    def check(self, function: Function) -> None:
+        """Check that no iteration of the second loop meets a later one of the first."""
+        changed, merged = self._merged(function)
+        own = set(map(id, walk_statements(statement_children(merged.body)[0])))
+        for conflict in conflicts(merged.body, [merged], bounded(changed.body)):
+            crosses = id(conflict.first.statement) in own and id(conflict.second.statement) not in own
+            apart = conflict.distance[merged.variable]
+            if crosses and (apart is None or apart < 0):
+                self.fail(f"'{self.second}' would use {conflict} before '{self.first}' is done with it")
+
+    def change(self, function: Function) -> Function:
+        """Return the function with one loop in the place of two."""
+        return self._merged(function)[0]
+
+    def _merged(self, function: Function) -> tuple[Function, For]:
+        """Return the function with the loop in the place of both, and that loop."""
+        first, second = (find(self, function.body, name) for name in (self.first, self.second))
+        block = next((one for one in walk_statements(function.body) if _follows(one, first, second)), None)
+        if not isinstance(block, Block):
+            self.fail(f"'{self.second}' does not stand directly behind '{self.first}'")
+        for loop in (first, second):
+            if loop.kind != "serial":
+                self.fail(f"'{loop.variable.name}' is {loop.kind} already; merge it before")
+            if any(isinstance(one, Barrier | Issue | Push | Pop) for one in walk_statements(loop.body)):
+                self.fail(f"in '{loop.variable.name}' units or queues wait for each other")
+        same = Simplifier()
+        if same(first.extent) != same(second.extent):
+            self.fail(f"'{self.first}' and '{self.second}' have different extents")
+        if reads_written(Block((first.body, second.body)), first.extent):
+            self.fail(f"'{self.first}' or '{self.second}' writes what their extent is read from")
+        (variable,) = fresh(self, function.body, self.loop, instead=(self.first, self.second))
+        bodies = tuple(map_statement(one.body, substitution({one.variable: variable})) for one in (first, second))
+        merged = For(variable, first.extent, "serial", Block(bodies))
+        parts = (merged if one is first else one for one in block.statements if one is not second)
+
+        def rule(one: Statement) -> Statement:
+            return new if _follows(one, first, second) else one
+
+        new = Block(tuple(parts))
+        return with_body(function, map_statement(function.body, lambda expression: expression, rule)), merged
+
+
+def _follows(block: Statement, first: For, second: For) -> bool:
+    """Whether a statement is a block in which one loop stands directly behind another."""
+    return isinstance(block, Block) and any(
+        one.variable is first.variable and other.variable is second.variable
+        for one, other in pairwise(block.statements)
+        if isinstance(one, For) and isinstance(other, For)
+    )
 
 
 def perfect_nest(step: Step, function: Function, names: tuple[str, ...]) -> tuple[list[For], list[If | Let], Statement]:

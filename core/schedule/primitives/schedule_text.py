@@ -15,9 +15,10 @@ from dataclasses import fields
 
 from graft.core.schedule.primitives.bounds import Clip, Guard, Overlap, Skew, Unswitch
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
-from graft.core.schedule.primitives.loop_order import Fuse, Reorder, Split
+from graft.core.schedule.primitives.loop_order import Fuse, Merge, Peel, Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
 from graft.core.schedule.primitives.pipeline import Pipeline
+from graft.core.schedule.primitives.rfactor import Rfactor
 from graft.core.schedule.primitives.staging import CacheRead, CacheWrite, ComputeAt
 from graft.core.schedule.primitives.step import Step
 from graft.core.schedule.primitives.tensorize import Tensorize
@@ -26,7 +27,7 @@ from graft.errors import ScheduleError
 
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
-    Overlap, Skew, Clip, Guard, Unswitch, Pack,
+    Overlap, Skew, Clip, Guard, Unswitch, Pack, Peel, Merge, Rfactor,
 )  # fmt: skip
 
 

@@ -173,7 +173,7 @@ def buffer_named(step: Step, function: ir.Function, name: str) -> ir.Buffer:
     return known[0]
 
 
-def _check_shared(step: Step, body: ir.Statement, loop: ir.For, buffer: ir.Buffer, what: str) -> None:
+def check_shared(step: Step, body: ir.Statement, loop: ir.For, buffer: ir.Buffer, what: str) -> None:
     """Check that a copy, which may be of more than is used, touches nothing that a parallel iteration writes."""
     for one in around(body, loop.variable):
         if isinstance(one, ir.For) and one.kind == "parallel" and _writes(one, buffer):
@@ -209,7 +209,7 @@ class CacheRead(Step):
         if not units:
             new: ir.Statement = ir.Allocate(cache, ir.Block((copied(self.cache, region, cache, simplifier), used)))
             changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=new))
-            _check_shared(self, changed, loop, buffer, "copy what others write")
+            check_shared(self, changed, loop, buffer, "copy what others write")
             return with_body(function, changed)
         barrier, outermost = self._meeting(function, loop, units)
         together = self._together(function, region, cache, units, simplifier)
@@ -218,7 +218,7 @@ class CacheRead(Step):
             (together, *used.statements) if met and isinstance(used, ir.Block) else (together, barrier, used, barrier)
         )
         changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=ir.Block(parts)))
-        _check_shared(self, changed, loop, buffer, "copy what others write")
+        check_shared(self, changed, loop, buffer, "copy what others write")
         return with_body(function, with_loop(changed, outermost.variable, lambda one: ir.Allocate(cache, one)))
 
     def _meeting(self, function: ir.Function, loop: ir.For, units: list[ir.For]) -> tuple[ir.Barrier, ir.For]:
@@ -279,7 +279,7 @@ class CacheWrite(Step):
             parts.insert(0, copied(f"{self.cache}.in", region, cache, simplifier))
         new = ir.Allocate(cache, ir.Block(tuple(parts)))
         changed = with_loop(function.body, loop.variable, lambda one: replace(one, body=new))
-        _check_shared(self, changed, loop, buffer, "write back what others write")
+        check_shared(self, changed, loop, buffer, "write back what others write")
         return with_body(function, changed)
 
     def _is_set(self, body: ir.Statement, region: Region, simplifier: Simplifier) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from graft.core.machine.instructions import DOTS
 from graft.core.schedule.primitives.dependence import reads_written
-from graft.core.schedule.primitives.step import Step, combine, find, with_body, with_loop
+from graft.core.schedule.primitives.step import Step, around, combine, find, with_body, with_loop
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.parser import parse_function
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
@@ -43,6 +43,9 @@ class Tensorize(Step):
     def change(self, function: ir.Function) -> ir.Function:
         """Return the function with the instruction."""
         loop, conditions = _without_conditions(find(self, function.body, self.loop))
+        for one in around(function.body, loop.variable)[:-1]:
+            if isinstance(one, ir.For) and one.kind == "vector":
+                self.fail(f"'{one.variable.name}' is a vector, whose lanes have no instructions of their own")
         known = {**MEANINGS, **(self.meanings or {})}
         if self.instruction not in known:
             self.fail(f"there is no instruction '{self.instruction}'; there are {', '.join(known)}")

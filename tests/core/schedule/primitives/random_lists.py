@@ -110,11 +110,11 @@ def check_list(name: str, dtype: str, seed: int, symbolic: bool) -> Tally:
 
 
 def numbered(first: int, count: int) -> Iterator[tuple[str, str, int, bool]]:
-    """Yield kernels, with seeds, in turn: seven of PolyBench's to one of TVM's, of each four one with variables."""
+    """Yield kernels, with seeds, in turn: fifteen of PolyBench's to one of TVM's, of each four one with variables."""
     for number in range(first, first + count):
-        kernels = CASES if number % 8 == 7 else VARIANTS
-        name, dtype = kernels[number // 8 % len(kernels)]
-        yield name, dtype, number, number % 4 == 2
+        kernels = CASES if number % 16 == 15 else VARIANTS
+        name, dtype = kernels[(number // 16 if kernels is CASES else number) % len(kernels)]
+        yield name, dtype, number, number // len(VARIANTS) % 4 == 3
 
 
 def attempt(which: tuple[str, str, int, bool]) -> Tally:

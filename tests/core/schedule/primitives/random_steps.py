@@ -3,6 +3,7 @@
 import random
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -36,8 +37,10 @@ def random_step(draw: random.Random, function: ir.Function, number: int, instruc
     loop = draw.choice(known)
     one, other, third = loop.variable.name, draw.choice(known).variable.name, draw.choice(known).variable.name
     v, w, u = f"v{number}", f"w{number}", f"u{number}"
-    rows = (*ROWS, *MORE) if instructions else ROWS
+    sums = SUMS if all(buffer.dtype.startswith("int") for buffer in function.input_buffers) else ()
+    rows = (*ROWS, *sums, *(MORE if instructions else ()))
     row = draw.choices([row for _, row in rows], [weight for weight, _ in rows])[0]
+    before, behind = draw.choice(_neighbours(function) or [(one, other)])
     constant = draw.choice(function.input_buffers)
     filling, cache = draw.choice(_filling(function) or [(one, "none")])
     short, instruction = draw.choice(_short(function) or [(one, "dot2")])
@@ -51,7 +54,7 @@ def random_step(draw: random.Random, function: ir.Function, number: int, instruc
         one=one, other=other, third=third, v=v, w=w, u=u, factor=draw.randint(1, 5), made=made, at=at,
         level=draw.choice(("block.x", "block.y", "thread.x", "thread.y")), by=f" by {' '.join(bound)}" if bound else "",
         chain=" ".join(chain), backwards=" ".join(chain[::-1]), turned=" ".join(turned),
-        first=turned[0], last=turned[-1], filling=filling, cache=cache,
+        before=before, behind=behind, first=turned[0], last=turned[-1], filling=filling, cache=cache,
         constant=constant.name, axis=draw.randrange(max(1, len(constant.shape))),
         short=short, instruction=instruction,
         read=_used(draw, loop, False) if "{read}" in row else "",
@@ -84,8 +87,13 @@ ROWS = (
     (1, "clip {one}"),
     (1, "guard {one}"),
     (1, "unswitch {one} else {u}"),
+    (2, "peel {one} {factor} -> {u}"),
+    (2, "merge {before} {behind} -> {v}"),
+    (1, "merge {one} {other} -> {v}"),
 )
 """How often a step is drawn, and its text: ``read`` and ``written`` are buffers of the loop ``one``."""
+SUMS = ((3, "rfactor {written} at {one} in scratch -> {v}"),)
+"""What changes the bits of floats."""
 MORE = ((2, "pack {constant} {axis} {factor} -> {v}"), (2, "tensorize {short} {instruction}"))
 
 
@@ -137,6 +145,17 @@ def _nests(function: ir.Function) -> list[tuple[ir.For, ...]]:
         if len(chain) > 1:
             found.append(tuple(chain))
     return found
+
+
+def _neighbours(function: ir.Function) -> list[tuple[str, str]]:
+    """Return the names of loops that stand directly behind each other."""
+    blocks = [one.statements for one in walk_statements(function.body) if isinstance(one, ir.Block)]
+    pairs = (pair for block in blocks for pair in pairwise(block))
+    return [
+        (one.variable.name, other.variable.name)
+        for one, other in pairs
+        if isinstance(one, ir.For) and isinstance(other, ir.For)
+    ]
 
 
 def _filling(function: ir.Function) -> list[tuple[str, str]]:

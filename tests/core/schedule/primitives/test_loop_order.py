@@ -120,3 +120,72 @@ def test_a_loop_that_changes_its_own_extent_stays_whole(tail):
     message = f"cannot 'split i 2 -> i0 i1{tail}': 'i' writes what its extent is read from"
     with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
         apply_schedule(function, f"split i 2 -> i0 i1{tail}")
+
+
+def test_a_parallel_loop_moves_outwards_only_where_it_is_told_that_its_iterations_stay_apart():
+    text = """
+    function f(x: int32[3], u: int32[3]) -> (y: int32[3]) {
+      serial f < 3 { y[f] = x[f] }
+      serial i < 3 { serial j < 3 { y[i] = y[i] + u[j] } }
+    }
+    """
+    message = "cannot 'reorder j t': iterations of 'j', which is parallel, would share 'y'"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(parse_function(text), "skew i 1 j 3 -> t\nbind j thread.x\nreorder j t")
+
+
+# ---- Peel, merge ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("steps", "loops"), [
+    ("peel i 1 -> rest", ["i", "j", "k", "rest", "j.rest", "k.rest"]),
+    ("peel j 4 -> rest\nvectorize rest\nunroll j", ["i", "j", "k", "rest", "k.rest"]),
+    ("peel k 5 -> last", ["i", "j", "k", "last"]),
+])  # fmt: skip
+def test_iterations_behind_the_first_ones_are_a_loop_of_their_own(steps, loops):
+    stages, function = matmul()
+    peeled = apply_schedule(function, steps)
+    assert [name for name in names(peeled) if ".first" not in name] == loops
+    check(stages, peeled)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7])
+def test_a_loop_over_a_variable_has_as_many_iterations_when_it_is_peeled(n):
+    function = parse_function("function f(x: int32[n]) -> (y: int32[n]) { serial i < n { y[i] = x[i] * int32(2) } }")
+    x = np.arange(n, dtype=np.int32)
+    np.testing.assert_array_equal(run_function(apply_schedule(function, "peel i 2 -> r"), [x], [(n,)])[0], x * 2)
+
+
+MERGED = """function f(x: int32[6]) -> (y: int32[6], z: int32[6]) {{
+  serial i < 6 {{ y[i] = x[i] * int32(2) }}
+  serial j < {extent} {{ {body} }}
+}}"""
+
+
+@pytest.mark.parametrize("body", ["z[j] = y[j] + int32(1)", "z[j] = x[5 - j]", "z[j] = y[j - 1; j >= 1]"])
+def test_loops_behind_each_other_become_one_where_all_that_is_used_is_there(body):
+    function = parse_function(MERGED.format(extent=6, body=body))
+    x = np.array([3, 1, 4, 1, 5, 9], np.int32)
+    changed = apply_schedule(function, "merge i j -> ij")
+    assert names(changed) == ["ij"]
+    for got, wanted in zip(run_function(changed, [x]), run_function(function, [x]), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("extent", "body", "steps", "reason"),
+    [
+        (6, "z[j] = y[5 - j]", "merge i j -> ij", "'j' would use 'y' before 'i' is done with it"),
+        (6, "z[j] = y[j + 1; j < 5]", "merge i j -> ij", "'j' would use 'y' before 'i' is done with it"),
+        (6, "y[j] = x[j]\nz[j] = y[j / 2]", "merge j i -> ij", "'i' does not stand directly behind 'j'"),
+        (5, "z[j] = y[j]", "merge i j -> ij", "'i' and 'j' have different extents"),
+        (6, "z[j] = y[j]", "parallel j\nmerge i j -> ij", "'j' is parallel already; merge it before"),
+        (6, "z[j] = y[j]", "peel i 6 -> rest", "'i' has no more than 6 iterations"),
+        (6, "z[j] = y[j]", "peel i 0 -> rest", "the first iterations are less than 1"),
+        (6, "z[j] = y[j]", "unroll i\npeel i 2 -> rest", "'i' is unrolled already; peel it before"),
+    ],
+)
+def test_what_would_change_the_order_is_not_merged_nor_what_has_none_left_peeled(extent, body, steps, reason):
+    function = parse_function(MERGED.format(extent=extent, body=body))
+    with pytest.raises(ScheduleError, match=f"^{re.escape(f'cannot {steps.splitlines()[-1]!r}: {reason}')}$"):
+        apply_schedule(function, steps)

@@ -51,6 +51,13 @@ def test_conditions_that_loops_do_not_change_stay_around_their_instruction():
     check(stages, tensorized)
 
 
+def test_lanes_of_a_vector_have_no_instructions_of_their_own():
+    _, function = nest(DOT)
+    message = r"cannot 'tensorize k1 dot4_u8s8': 'j' is a vector, whose lanes have no instructions of their own$"
+    with pytest.raises(ScheduleError, match=message):
+        apply_schedule(function, "split k 4 -> k0 k1\nvectorize j\ntensorize k1 dot4_u8s8")
+
+
 SUM = parse_function("""function sum(a: int32[4]) -> (c: int32[1]) { serial k < 4 { c[0] = c[0] + a[k] } }""")
 
 

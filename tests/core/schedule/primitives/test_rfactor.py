@@ -1,0 +1,80 @@
+import re
+
+import numpy as np
+import pytest
+
+from graft.core.schedule.primitives.schedule_text import apply_schedule
+from graft.core.tensor_ir.interpreting.interpreter import run_function
+from graft.core.tensor_ir.parser import parse_function
+from graft.errors import ScheduleError
+from tests.core.schedule.primitives.nests import check, matmul, nest
+from tests.core.schedule.primitives.random_steps import check_same
+
+
+def test_a_split_sum_has_parts_of_its_own_that_are_added_up_behind_it():
+    stages, function = matmul(dtype="int32")
+    steps = "split k 2 -> k0 k1\nreorder i j k0 k1\nrfactor c at k0 in scratch -> parts\nparallel k0"
+    changed = apply_schedule(function, steps)
+    assert "allocate parts: int32[3, 1, 1]" in str(changed)
+    check(stages, changed)
+
+
+@pytest.mark.parametrize(("operator", "first"), [("add", "0"), ("mul", "1"), ("min", "2000"), ("max", "-2000")])
+@pytest.mark.parametrize(
+    "steps", ["rfactor c at k in scratch -> p\nparallel k", "reorder k i\nrfactor c at k in scratch -> p"]
+)
+def test_parts_begin_with_what_changes_nothing(operator, first, steps):
+    stages, function = nest(f"""
+    input a: int32[4, 5]
+    stage c: int32[4] at (i) = reduce {operator} over k < 5 from int32({first}): a[i, k]
+    """)
+    check(stages, apply_schedule(function, steps), seed=3)
+
+
+@pytest.mark.parametrize("operator", ["min", "max"])
+def test_extremes_of_floats_keep_their_bits(operator):
+    text = f"""function f(a: float32[4, 5]) -> (c: float32[4]) {{
+      serial z < 4 {{ c[z] = a[z, 0] }}
+      serial i < 4 {{ serial k < 5 {{ c[i] = {operator}(c[i], a[i, k]) }} }}
+    }}"""
+    a = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+    function = parse_function(text)
+    changed = apply_schedule(function, "reorder k i\nrfactor c at k in shared -> parts\nbind k thread.x")
+    check_same(changed, [a], run_function(function, [a]))
+
+
+def test_sums_of_floats_stay_within_the_bound():
+    function = parse_function("""function f(a: float32[64]) -> (c: float32[1]) {
+      c[0] = float32(0.0)
+      serial k < 64 { c[0] = fma(a[k], a[k], c[0]) }
+    }""")
+    a = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    changed = apply_schedule(function, "split k 8 -> k0 k1\nrfactor c at k0 in scratch -> parts\nparallel k0")
+    (one,), (other,) = run_function(function, [a])[0], run_function(changed, [a])[0]
+    assert one != other
+    assert abs(one - other) <= 2 * 64 * np.finfo(np.float32).eps * float(a @ a)
+
+
+@pytest.mark.parametrize(
+    ("body", "steps", "reason"),
+    [
+        ("c[0] = a[k]", "", "'k' does not just add to 'c', or reduce into it by one operation"),
+        ("c[0] = c[0] + c[0]", "", "'k' does not just add to 'c', or reduce into it by one operation"),
+        (
+            "c[0] = c[0] + a[k]\nc[0] = c[0] * a[k]",
+            "",
+            "'k' does not just add to 'c', or reduce into it by one operation",
+        ),
+        ("c[0] = c[0] + a[k]\nd[k] = c[0]", "", "'k' does not just add to 'c', or reduce into it by one operation"),
+        ("c[0] = c[0] - a[k]", "", "'k' does not just add to 'c', or reduce into it by one operation"),
+        ("c[0] = c[0] + a[k]", "unroll k", "'k' is unrolled already; split its sums before"),
+    ],
+)
+def test_what_is_no_reduction_by_one_operation_is_not_split(body, steps, reason):
+    function = parse_function(f"""function f(a: int32[6]) -> (c: int32[2], d: int32[6]) {{
+      c[0] = int32(0)
+      serial k < 6 {{ {body} }}
+    }}""")
+    step = "rfactor c at k in scratch -> p"
+    with pytest.raises(ScheduleError, match=f"^{re.escape(f'cannot {step!r}: {reason}')}$"):
+        apply_schedule(function, f"{steps}\n{step}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from graft.core.schedule.primitives.dependence import accesses
+from graft.core.schedule.primitives.dependence import accesses, reads_written
 from graft.core.schedule.primitives.staging import buffer_named
-from graft.core.schedule.primitives.step import Step, around, combine, constant_extent, find_place, index, with_body
+from graft.core.schedule.primitives.step import Step, around, combine, find_place, index, with_body
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.visit import (
@@ -35,9 +35,12 @@ class Pipeline(Step):
     def change(self, function: ir.Function) -> ir.Function:
         """Return the function with the first fill before the loop and the next one in each iteration."""
         loop = find_place(self, function.body, self.loop)
-        count, variable = constant_extent(self, loop), loop.variable
-        if loop.kind != "serial" or count < 1:
-            self.fail(f"'{self.loop}' is {loop.kind}, of {count} iterations; it takes a serial loop that runs")
+        count, variable = loop.extent, loop.variable
+        runs = not isinstance(count, ir.Constant) or count.value > 0
+        if loop.kind != "serial" or not runs:
+            self.fail(f"'{self.loop}' is {loop.kind}{'' if runs else ' and empty'}; it takes a serial loop that runs")
+        if reads_written(loop.body, count):
+            self.fail(f"'{self.loop}' writes what its extent is read from")
         caches = {buffer_named(self, function, name): name for name in self.caches}
         doubled = {one: replace(one, shape=(index(2), *one.shape)) for one in caches}
         own, parts = _opened(loop.body, caches)
@@ -55,10 +58,12 @@ class Pipeline(Step):
         slot = ir.Binary("mod", variable, index(2))
         following = combine("add", variable, index(1))
         first = instantiate(_placed(fill, doubled, index(0)), {variable: index(0)})
+        if not isinstance(count, ir.Constant):
+            first = ir.If(ir.Binary("gt", count, index(0)), first)
         ahead = instantiate(_placed(fill, doubled, slot), {variable: following})
         used = _placed(ir.Block(tuple(rest)), doubled, slot)
         met = () if barrier is None else (barrier,)
-        body = ir.Block((ir.If(ir.Binary("lt", following, index(count)), ahead), used, *met))
+        body = ir.Block((ir.If(ir.Binary("lt", following, count), ahead), used, *met))
         new: ir.Statement = ir.Block((first, *met, replace(loop, body=body)))
         for cache in own:
             new = ir.Allocate(doubled[cache], new)

@@ -78,7 +78,7 @@ class Rfactor(Step):
 
     def _operator(self, loop: ir.For, buffer: ir.Buffer) -> ir.BinaryOperator:
         """Return by what all that a loop does to a buffer reduces into it."""
-        used = [one.statement for one in accesses(loop.body, {buffer})]
+        used = [one.statement for one in accesses(loop.body) if one.buffer is buffer]
         operators = {_reduces(one, buffer) for one in used}
         if not used or None in operators or len(operators) > 1 or Type(buffer.dtype).is_custom:
             self.fail(f"'{self.loop}' does not just add to '{self.buffer}', or reduce into it by one operation")

@@ -257,6 +257,8 @@ class _Verifier:
         else:
             count = self.simplifier.interval(self.simplifier(loop.extent))
             inner = replace(inner, varies=True, reached=inner.reached and (count is None or count[1] > 0))
+            if count is not None:
+                self.simplifier.with_range(loop.variable, (0, max(0, count[1] - 1)))
         if loop.kind == "parallel" and constant != 1:
             inner = replace(inner, parallel=(*scope.parallel, (loop.variable, scope.buffers)))
         self.statement(loop.body, inner)

@@ -3,8 +3,8 @@
 The facts are those of apache/tvm at 5d4dc872, `tests/python/s_tir/schedule` and `s_tir/transform` (Apache-2.0): which
 loops, which steps, what must be refused. The kernels are written anew, with smaller extents where TVM's are large.
 `refused` is our reason; where TVM's verdict differs from ours, `theirs` says why. Cases about what has no counterpart
-here are left out: blocks and their iterators, annotations, traces, sampling, layouts of buffers, inlining, rfactor,
-reverse_compute_at, rolling buffers, padding.
+here are left out: blocks and their iterators, annotations, traces, sampling, layouts of buffers, inlining,
+reverse_compute_at, rolling buffers, padding; docs/schedules.md counts them.
 """
 
 from typing import NamedTuple
@@ -311,7 +311,150 @@ KERNELS = {
         }
       }
     }""",
+    "integer product": """
+      input a: int32[4, 8]
+      input b: int32[3, 8]
+      stage c: int32[4, 3] at (i, j) = reduce add over k < 8 from int32(0): a[i, k] * b[j, k]""",
+    "product with let": """(a: int32[4, 8], b: int32[3, 8]) -> (c: int32[4, 3]) {
+      serial x < 4 { serial y < 3 { c[x, y] = int32(0) } }
+      serial i < 4 { serial j < 3 { serial k < 8 {
+        let v: int32 = a[i, k] * b[j, k]
+        c[i, j] = c[i, j] + v
+      } } }
+    }""",
+    "transposed sums": """(a: int32[4, 4], b: int32[4, 4]) -> (c: int32[4, 4]) {
+      serial x < 4 { serial y < 4 { c[x, y] = int32(0) } }
+      serial i < 4 { serial j < 4 { serial k < 4 { c[j, i] = c[j, i] + a[i, k] * b[k, j] } } }
+    }""",
+    "square sum": """
+      input a: int32[3, 4, 5]
+      stage c: int32[3] at (b) = reduce add over i < 4, j < 5 from int32(0): a[b, i, j] * a[b, i, j]""",
+    "root of square sum": """
+      input a: float32[3, 4, 5]
+      stage c: float32[3] at (b) = reduce max over i < 4, j < 5 from float32(0.0): a[b, i, j] * a[b, i, j]
+        then r: float32 = sqrt(r)""",
+    "two products in a loop": """(a: int32[4, 4], b: int32[4, 4]) -> (c: int32[4, 4], d: int32[4, 4]) {
+      serial x < 4 { serial y < 4 {
+        c[x, y] = int32(0)
+        d[x, y] = int32(0)
+      } }
+      serial k < 4 { serial i < 4 { serial j < 4 {
+        c[i, j] = c[i, j] + a[i, k] * b[k, j]
+        d[i, j] = d[i, j] + b[i, k] * a[k, j]
+      } } }
+    }""",
+    "product and copy": """(a: int32[4, 4], b: int32[4, 4]) -> (d: int32[5, 5]) {
+      allocate c: int32[5, 5] in scratch
+      serial x < 5 { serial y < 5 { c[x, y] = int32(0) } }
+      serial i < 4 { serial j < 4 { serial k < 4 { c[i, j] = c[i, j] + a[i, k] * b[k, j] } } }
+      serial u < 5 { serial v < 5 { d[u, v] = c[u, v] } }
+    }""",
+    "integer row sums": """
+      input a: int32[8, 6]
+      stage b: int32[8] at (i) = reduce add over k < 6 from int32(0): a[i, k]""",
+    "integer sums of squares": """
+      input a: int32[8, 18]
+      stage b: int32[8] at (i) = reduce add over k < 6 from int32(0): a[i, k * k / 2]""",
+    "sums from one": """
+      input a: int32[8, 6]
+      stage b: int32[8] at (i) = reduce add over k < 6 from int32(1): a[i, k]""",
+    "differences": """(a: int32[8, 6]) -> (b: int32[8]) {
+      serial z < 8 { b[z] = int32(0) }
+      serial i < 8 { serial k < 6 { b[i] = b[i] - a[i, k] } }
+    }""",
+    "sums of one": """(a: int32[8, 6]) -> (b: int32[8, 6]) {
+      serial y < 8 { serial z < 6 { b[y, z] = int32(0) } }
+      serial i < 8 { serial k < 6 { b[i, k] = b[i, k] + a[i, k] } }
+    }""",
+    "parallel sums": """(a: int32[6]) -> (b: int32[6]) {
+      serial z < 6 { b[z] = a[z] }
+      serial i < 3 { parallel k < 6 { b[k] = b[k] + a[k] } }
+    }""",
+    "one sum": """
+      input a: int32[12]
+      stage b: int32[1] at (o) = reduce add over k < 12 from int32(0): a[k]""",
+    "sums of a sum": """
+      input a: int32[3, 8]
+      stage c: int32[3] at (i) = reduce add over k < 8 from int32(0): a[i, k]
+      stage d: int32[3] at (u) = reduce add over l < 8 from int32(0): a[u, l] + c[u]""",
+    "channel sums": """
+      input a: int32[1, 4, 3, 3]
+      stage b: int32[1, 4, 1, 1] at (n, c, h, w) = reduce add over p < 3, q < 3 from int32(0): a[n, c, h + p, w + q]""",
+    "greatest and where": """(at: int32[3, 8], value: int32[3, 8]) -> (m: int32[3], v: int32[3]) {
+      serial z < 3 {
+        m[z] = int32(-1)
+        v[z] = int32(-2147483648)
+      }
+      serial i < 3 { serial k < 8 {
+        let w: int32 = select(v[i] >= value[i, k], m[i], at[i, k])
+        let u: int32 = select(v[i] >= value[i, k], v[i], value[i, k])
+        m[i] = w
+        v[i] = u
+      } }
+    }""",
+    "two tiled readers": """(a: float32[8, 8]) -> (c: float32[8, 8], d: float32[4, 4]) {
+      allocate b: float32[8, 8] in scratch
+      serial i < 8 { serial j < 8 { b[i, j] = a[i, j] * float32(2.0) } }
+      serial p0 < 2 { serial q0 < 2 { serial p1 < 4 { serial q1 < 4 {
+        c[p0 * 4 + p1, q0 * 4 + q1] = b[p0 * 4 + p1, q0 * 4 + q1] + float32(1.0)
+      } } } }
+      serial u0 < 2 { serial v0 < 2 { serial u1 < 2 { serial v1 < 2 {
+        d[u0 * 2 + u1, v0 * 2 + v1] = b[u0 * 2 + u1, v0 * 2 + v1] + float32(2.0)
+      } } } }
+    }""",
+    "loops of two extents": """(a: float32[4, 4]) -> (b: float32[2, 4], c: float32[4, 4]) {
+      serial i < 2 { serial j < 4 { b[i, j] = a[i, j] * float32(2.0) } }
+      serial u < 4 { serial v < 4 { c[u, v] = a[u, v] * float32(2.0) } }
+    }""",
+    "slice of joined": """(x: float32[4], y: float32[6], z: float32[8]) -> (s: float32[14]) {
+      allocate b: float32[4] in scratch
+      allocate g: float32[18] in scratch
+      serial i < 4 { b[i] = x[i] * float32(2.0) }
+      serial k < 18 {
+        g[k] = select(k >= 14, b[k - 14; k >= 14], select(k >= 8, y[k - 8; k >= 8 & k < 14], z[k; k < 8]))
+      }
+      serial o < 1 { serial l < 14 { s[l] = g[l] } }
+    }""",
+    "narrow product": """
+      input a: int32[8, 4]
+      input b: int32[4, 4]
+      stage c: int32[8, 4] at (i, j) = reduce add over k < 4 from int32(0): a[i, k] * b[j, k]""",
+    "wide product": """
+      input a: int32[8, 8]
+      input b: int32[8, 8]
+      stage c: int32[8, 8] at (i, j) = reduce add over k < 8 from int32(0): a[i, k] * b[j, k]""",
+    "narrow products": """
+      input a: int32[2, 4, 4]
+      input b: int32[2, 4, 4]
+      stage c: int32[2, 4, 4] at (n, i, j) = reduce add over k < 4 from int32(0): a[n, i, k] * b[n, j, k]""",
+    "outer products": """(a: int32[8, 4], b: int32[8, 4]) -> (c: int32[4, 4]) {
+      serial x < 4 { serial y < 4 { c[x, y] = int32(0) } }
+      serial k < 8 { serial i < 4 { serial j < 4 { c[i, j] = c[i, j] + a[k, i] * b[k, j] } } }
+    }""",
+    "product of bytes": """
+      input a: int8[8, 4]
+      input b: int8[4, 4]
+      stage c: int32[8, 4] at (i, j) = reduce add over k < 4 from int32(0):
+        cast<int32>(a[i, k]) * cast<int32>(b[j, k])""",
 }  # fmt: skip
+
+INSTRUCTIONS = {
+    "mma": """(a: int32[4, 4], b: int32[4, 4]) -> (c: int32[4, 4]) {
+      serial i < 4 { serial j < 4 { serial k < 4 { c[i, j] = c[i, j] + a[i, k] * b[j, k] } } }
+    }""",
+    "outer": """(a: int32[4], b: int32[4]) -> (c: int32[4, 4]) {
+      serial i < 4 { serial j < 4 { c[i, j] = c[i, j] + a[i] * b[j] } }
+    }""",
+    "mma_bytes": """(a: int8[4, 4], b: int8[4, 4]) -> (c: int32[4, 4]) {
+      serial i < 4 { serial j < 4 { serial k < 4 {
+        c[i, j] = c[i, j] + cast<int32>(a[i, k]) * cast<int32>(b[j, k])
+      } } }
+    }""",
+    "dp4a": """(a: int8[4], b: int8[4]) -> (c: int32[1]) {
+      serial k < 4 { c[0] = c[0] + cast<int32>(a[k]) * cast<int32>(b[k]) }
+    }""",
+}  # fmt: skip
+"""What instructions of the cases mean."""
 
 
 class Case(NamedTuple):
@@ -327,6 +470,10 @@ class Case(NamedTuple):
 
 SPLIT, ORDER, KIND, AT = "split_fuse", "reorder", "for_kind", "compute_at"
 CACHE, SUMS, TENSOR, UNITS, PIPE = "cache_read_write", "reduction", "tensorize", "read_write_at", "software_pipeline"
+PART, MERGE, FACTOR = "partition", "merge", "rfactor"
+NO_SUM = "does not just add to '{}', or reduce into it by one operation"
+TILED = "split i 4 -> by ty\nsplit j 4 -> bx tx\nsplit k 4 -> k0 k1\nreorder by bx ty tx k0 k1\ncompute_at c at tx\n"
+BOUND = "bind by block.y\nbind bx block.x\nbind ty thread.y\nbind tx thread.x"
 
 CASES = (
     Case(SPLIT, "fuse", "elementwise", "fuse i j k -> ijk"),
@@ -508,7 +655,8 @@ CASES = (
     Case(TENSOR, "tensorize_arm_dot: other types", "signed bytes",
          "split k 4 -> k0 k1\ntensorize k1 dot4_u8s8", "'k1' is not what 'dot4_u8s8' means: 'a' is int8, not uint8"),
     Case(TENSOR, "tensor_intrin_look_up", "bytes",
-         "tensorize k non_existent", "there is no instruction 'non_existent'; there are dot4_u8s8, dot2_bf16"),
+         "tensorize k non_existent",
+         "there is no instruction 'non_existent'; there are dot4_u8s8, dot2_bf16, mma, outer, mma_bytes, dp4a"),
     Case(UNITS, "read_at_global_to_shared_ab", "product",
          "split i 4 -> by ty\nsplit j 4 -> bx tx\nsplit k 4 -> k0 k1\nreorder by bx ty tx k0 k1\n"
          "compute_at c at tx\ncache_write c at tx in register -> sum\nbind by block.y\nbind bx block.x\n"
@@ -516,8 +664,114 @@ CASES = (
          "cache_read b at k0 in shared -> bs by ty tx"),
     Case(PIPE, "simple_compute", "two stages", "pipeline i b"),
     Case(PIPE, "trivial_pipeline", "one iteration", "pipeline i b"),
-    Case(PIPE, "dynamic_compute", "stages of symbols",
-         "pipeline i b", "the extent of 'i' is not a number", "guards the first fill"),
+    Case(PIPE, "dynamic_compute", "stages of symbols", "pipeline i b"),
     Case(PIPE, "three_stage_compute", "three stages", "pipeline i b c"),
     Case(PIPE, "error_reorder", "out of order", "pipeline i b", "'b' is used outside of 'i'"),
+    Case(SPLIT, "fuse_with_opaque_block", "opaque", "fuse i j -> ij"),
+    Case(SPLIT, "split_with_opaque_block", "opaque", "split i 3 -> i0 i1"),
+    Case(SPLIT, "fuse_int64", "matrix", "fuse i j -> ij"),
+    Case(SPLIT, "split_int64_factors", "matrix", "split i 4 -> i0 i1\nsplit j 2 -> j0 j1"),
+    Case(ORDER, "reorder_fail_with_wrong_block_var_type", "elementwise",
+         "reorder k i", theirs="believes what a block says of its iterators"),
+    Case(KIND, "bind_thread_iter_var_dtype", "matrix", "bind i block.x\nbind j thread.x"),
+    Case(AT, "compute_at_sliced_concatenate", "slice of joined", "compute_at g at o\ncompute_at b at o"),
+    Case(CACHE, "cache_read_opaque_access", "opaque",
+         "cache_read b at k in scratch -> near", "'b' is written inside of 'k'", "is told what a block touches"),
+    Case(CACHE, "cache_write_opaque_access", "opaque",
+         "cache_write b at k in scratch -> near", "the places in 'b' that are used have no bounds",
+         "is told what a block touches"),
+    Case(CACHE, "cache_read_non_int32_shape", "matrix", "cache_read a at i in scratch -> near"),
+    Case(CACHE, "cache_read_nested_seq", "two in a loop", "cache_read c at l in scratch -> near"),
+    Case(CACHE, "inplace_cache_read", "one column", "cache_read b at v in register -> near"),
+    Case(CACHE, "cache_inplace", "sums in tiles", "cache_write s at k in scratch -> near"),
+    Case(CACHE, "cache_read_with_nested_block_predicate", "predicate", "cache_read a at k in scratch -> near"),
+    Case(CACHE, "cache_write_with_nested_block_predicate", "predicate", "cache_write b at k in scratch -> near"),
+    Case(SUMS, "reduction_decompose1", "row sums",
+         "split i 4 -> i0 i1\nsplit k 3 -> k0 k1\nreorder i0 k0 i1 k1\ncompute_at b at i0"),
+    Case(TENSOR, "tensorize_matmul", "narrow product", "split i 4 -> i0 i1\ntensorize i1 mma"),
+    Case(TENSOR, "tensorize_matmul: tiles of a wide matrix", "wide product",
+         "split i 4 -> i0 i1\nsplit j 4 -> j0 j1\nsplit k 4 -> k0 k1\nreorder i0 j0 k0 i1 j1 k1\ntensorize i1 mma",
+         "'i1' is not what 'mma' means: 'c' does not lie in one piece", "gives an instruction strides"),
+    Case(TENSOR, "tensorize_matmul: copied", "wide product",
+         "split i 4 -> i0 i1\nsplit j 4 -> j0 j1\nsplit k 4 -> k0 k1\nreorder i0 j0 k0 i1 j1 k1\n"
+         "cache_write c at j0 in register -> sum\ncache_read a at k0 in scratch -> left\n"
+         "cache_read b at k0 in scratch -> right\ntensorize i1 mma"),
+    Case(TENSOR, "tensorize_batch_matmul", "narrow products", "tensorize i mma"),
+    Case(TENSOR, "tensorize_outer_product", "outer products", "tensorize i outer"),
+    Case(TENSOR, "tensorize_matmul_mixed_dtype", "product of bytes", "split i 4 -> i0 i1\ntensorize i1 mma_bytes"),
+    Case(TENSOR, "tensorize_matmul_mixed_dtype: of other types", "narrow product",
+         "split i 4 -> i0 i1\ntensorize i1 mma_bytes", "'i1' is not what 'mma_bytes' means: the values differ"),
+    Case(TENSOR, "tensorize_dp4a", "product of bytes", "tensorize k dp4a"),
+    Case(UNITS, "read_at_global_to_shared_a", "product",
+         TILED + BOUND + "\ncache_read a at k0 in shared -> as by ty tx"),
+    Case(UNITS, "read_at_local_to_shared_c", "product", TILED + "cache_write c at tx in register -> sum\n" + BOUND),
+    Case(PART, "loop_partition", "elementwise", "peel i 1 -> i1\npeel i1 1 -> i2\npeel j 2 -> j1"),
+    Case(PART, "partition_with_inferred_factor", "elementwise", "peel i 2 -> i1\npeel k 1 -> k1\npeel k1 2 -> k2"),
+    Case(PART, "partition_with_opaque_block", "opaque", "peel k 2 -> k1"),
+    Case(PART, "partition_with_opaque_access", "opaque", "peel j 2 -> j1\npeel l 3 -> l1"),
+    Case(PART, "partition_int64_extent_with_mixed_factors", "vector of 12", "peel i 1 -> i1\npeel i1 5 -> i2"),
+    Case(PART, "partition_fail_symbolic", "symbolic", "peel k 10 -> k1", theirs="wants a number"),
+    Case(PART, "partition_fail_out_of_bound", "elementwise",
+         "peel i 1000 -> i1", "'i' has no more than 1000 iterations"),
+    Case(PART, "partition_with_non_positive_factors", "elementwise",
+         "peel j 0 -> j1", "the first iterations are less than 1"),
+    Case(PART, "partition_fail_with_thread_binding", "bound",
+         "peel k 2 -> k1", "'k' is parallel already; peel it before"),
+    Case(MERGE, "merge", "two tiled readers", "merge p0 u0 -> m"),
+    Case(MERGE, "merge2", "two tiled readers", "merge p0 u0 -> m\nmerge q0 v0 -> n"),
+    Case(MERGE, "merge_fail_not_only_child", "under a scope",
+         "merge r u -> m", "'u' does not stand directly behind 'r'"),
+    Case(MERGE, "merge_fail_not_same_extent", "loops of two extents",
+         "merge i u -> m", "'i' and 'u' have different extents"),
+    Case(MERGE, "merge_fail_not_same_level", "chain", "merge i v -> m", "'v' does not stand directly behind 'i'"),
+    Case(MERGE, "merge_fail_with_different_scope", "chain", "merge i u -> m", theirs="has scopes"),
+    Case(FACTOR, "reduction_rfactor_matmul", "integer product",
+         "split k 4 -> k0 k1\nsplit k1 2 -> k1 k2\nrfactor c at k2 in scratch -> parts"),
+    Case(FACTOR, "reduction_rfactor_int64", "integer product",
+         "split k 4 -> k0 k1\nreorder i j k1 k0\nrfactor c at k1 in scratch -> parts\nparallel k1"),
+    Case(FACTOR, "reduction_rfactor_matmul_with_let", "product with let",
+         "split k 4 -> k0 k1\nrfactor c at k1 in scratch -> parts"),
+    Case(FACTOR, "reduction_rfactor_square_sum", "square sum", "rfactor c at j in scratch -> parts"),
+    Case(FACTOR, "reduction_rfactor_square_sum_square_root", "root of square sum",
+         "fuse i j -> ij\nsplit ij 5 -> f0 f1\nreorder b f1 f0\n"
+         "rfactor c.total at f1 in scratch -> parts\nparallel f1"),
+    Case(FACTOR, "reduction_rfactor_loop_multiple_children", "two products in a loop",
+         "rfactor c at k in scratch -> parts", theirs="wants a block alone in its loops"),
+    Case(FACTOR, "reduction_rfactor_not_stage_pipeline", "product and copy",
+         "rfactor c at k in scratch -> parts", theirs="wants every element written before it is read"),
+    Case(FACTOR, "reduction_rfactor_not_reduction_block1", "matrix",
+         "rfactor b at i in scratch -> parts", f"'i' {NO_SUM.format('b')}"),
+    Case(FACTOR, "reduction_rfactor_not_reduction_block2", "integer sums of squares",
+         "rfactor b at k in scratch -> parts", theirs="wants affine indices"),
+    Case(FACTOR, "reduction_rfactor_not_reduction_block3", "sums of one",
+         "rfactor b at k in scratch -> parts", theirs="wants a loop that is summed over"),
+    Case(FACTOR, "reduction_rfactor_not_serial_loop", "parallel sums",
+         "rfactor b at k in scratch -> parts", "'k' is parallel already; split its sums before"),
+    Case(FACTOR, "reduction_rfactor_not_same_buffer_access", "transposed sums",
+         "rfactor c at k in scratch -> parts", theirs="wants the first value in the same block, at the same place"),
+    Case(FACTOR, "reduction_rfactor_wrong_reduce_pattern1", "sums from one",
+         "rfactor b at k in scratch -> parts", theirs="wants sums to begin with zero"),
+    Case(FACTOR, "reduction_rfactor_wrong_reduce_pattern2", "differences",
+         "rfactor b at k in scratch -> parts", f"'k' {NO_SUM.format('b')}"),
+    Case(FACTOR, "reduction_rfactor_wrong_loops1", "integer row sums",
+         "rfactor b at i in scratch -> parts", theirs="wants a loop that is summed over"),
+    Case(FACTOR, "reduction_rfactor_wrong_loops2", "integer row sums",
+         "split i 4 -> i0 i1\nsplit k 2 -> k0 k1\nfuse i1 k0 -> f\nrfactor b at k1 in scratch -> parts",
+         theirs="wants a loop for each axis"),
+    Case(FACTOR, "reduction_rfactor_zero_dim", "one sum", "rfactor b at k in scratch -> parts\nparallel k"),
+    Case(FACTOR, "reduction_rfactor_outermost_loop_multiple_children", "sums of a sum",
+         "split k 4 -> k0 k1\nrfactor c at k0 in scratch -> parts\nparallel k0"),
+    Case(FACTOR, "reduction_rfactor_outermost_loop_multiple_children_fail", "sums of a sum",
+         "split l 4 -> l0 l1\nrfactor d at l0 in scratch -> parts", theirs="wants what it reads computed elsewhere"),
+    Case(FACTOR, "reduction_rfactor_predicate", "integer row sums",
+         "split k 4 -> k0 k1\nrfactor b at k0 in scratch -> parts", theirs="knows no predicate there"),
+    Case(FACTOR, "reduction_rfactor_spatial_only", "channel sums",
+         "fuse p q -> pq\nrfactor b at pq in scratch -> parts"),
+    Case(FACTOR, "reduction_rfactor_argmax", "greatest and where",
+         "split k 4 -> k0 k1\nrfactor v at k1 in scratch -> parts",
+         f"'k1' {NO_SUM.format('v')}", "reduces pairs"),
+    Case(FACTOR, "reduction_rfactor_argmax_body_bufferstore_value_not_var", "greatest and where",
+         "rfactor m at k in scratch -> parts", f"'k' {NO_SUM.format('m')}"),
+    Case(KIND, "bind_cross_thread_reduction: in parts", "integer row sums",
+         "rfactor b at k in shared -> parts\nbind k thread.x"),
 )  # fmt: skip

@@ -100,6 +100,11 @@ def test_a_loop_that_may_have_no_iterations_reaches_no_bounds():
     verify(function("serial i < 3 { serial j < i / 10 { serial k < 9 { y[k] = x[k] } } }"))
     verify(function("serial i < 3 { serial j < i / 2 { serial k < 9 { y[j * 4 + k] = x[0] } } }"))
     verify(function("serial i < 3 { serial j < i / 10 { y[8] = x[0] } }"))
+    verify(
+        function(
+            "serial i < 3 { serial j < (i + 4) / 5 { serial k < 1 { if k + 3 < i - j * 5 { y[8 + k] = x[0] } } } }"
+        )
+    )
     with pytest.raises(CompileError, match="index 8 to 8 leaves dimension 0 of 'y'"):
         verify(function("serial i < 3 { serial j < i / 2 { y[8] = x[0] } }"))
 

@@ -415,6 +415,14 @@ KERNELS = {
       }
       serial o < 1 { serial l < 14 { s[l] = g[l] } }
     }""",
+    "products of a symbol": """(a: int32[8], b: int32[n, 8]) -> (c: int32[n]) {
+      allocate r: int32[8, n] in scratch
+      serial u < n { serial k < 8 { r[k, u] = a[k] * b[u, k] } }
+      serial v < n {
+        c[v] = int32(0)
+        serial l < 8 { c[v] = c[v] + r[l, v] }
+      }
+    }""",
     "narrow product": """
       input a: int32[8, 4]
       input b: int32[4, 4]
@@ -675,6 +683,13 @@ CASES = (
          "reorder k i", theirs="believes what a block says of its iterators"),
     Case(KIND, "bind_thread_iter_var_dtype", "matrix", "bind i block.x\nbind j thread.x"),
     Case(AT, "compute_at_sliced_concatenate", "slice of joined", "compute_at g at o\ncompute_at b at o"),
+    Case(AT, "shape_var_as_bound", "products of a symbol", "compute_at r at v"),
+    Case(AT, "fail_not_in_same_scope", "tiled chain", "compute_at b at v0", theirs="has scopes"),
+    Case(CACHE, "cache_read_fail_invalid_storage_scope", "matrix",
+         "cache_read a at i in test_scope -> near", theirs="knows all memories; here a machine is asked later"),
+    Case(CACHE, "cache_write_fail_invalid_storage_scope", "matrix",
+         "cache_write b at i in test_scope -> near",
+         theirs="knows all memories; here a machine is asked later"),
     Case(CACHE, "cache_read_opaque_access", "opaque",
          "cache_read b at k in scratch -> near", "'b' is written inside of 'k'", "is told what a block touches"),
     Case(CACHE, "cache_write_opaque_access", "opaque",

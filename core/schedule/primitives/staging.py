@@ -230,7 +230,9 @@ class CacheRead(Step):
         if any(unit not in bound for unit in units):
             self.fail(f"'{self.units[0]}' and its like must be bound loops around '{self.loop}'")
         first = min(bound.index(unit) for unit in units)
-        if set(map(id, bound[first:])) != set(map(id, units)) or first == 0:
+        level = ir.level_of(bound[first].binding)
+        is_all = set(map(id, bound[first:])) == set(map(id, units))
+        if not is_all or first == 0 or ir.level_of(bound[first - 1].binding) == level:
             self.fail("the units are not all that one unit of the level around them has")
         return ir.Barrier(ir.level_of(bound[first - 1].binding)), bound[first]
 

@@ -179,3 +179,25 @@ def test_units_fill_a_copy_for_a_loop_that_is_none_of_them():
     message = f"cannot '{step}': 'j' is bound itself, so that its units do not stand together around it"
     with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
         apply_schedule(function, f"bind i block.x\nbind j thread.x\n{step}")
+
+
+def test_units_that_fill_a_cache_together_are_all_of_their_level():
+    _, function = matmul()
+    message = (
+        "cannot 'cache_read a at k in shared -> near by j': the units are not all that one unit of the level around "
+        "them has"
+    )
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(function, "bind i thread.y\nbind j thread.x\ncache_read a at k in shared -> near by j")
+
+
+@pytest.mark.parametrize("guard", ["if i < 1", "serial j < i"])
+def test_a_place_that_data_tell_under_a_condition_is_not_looked_up_before_it(guard):
+    text = f"""function f(a: float32[4], r: int64[n]) -> (y: float32[3]) {{
+      serial i < 3 {{ y[i] = float32(0.0) {guard} {{ y[i] = a[min(max(r[i], 0), 3)] }} }}
+    }}"""
+    message = (
+        "cannot 'cache_read a at i in scratch -> near': the places in 'a' are told by data, and only under a condition"
+    )
+    with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
+        apply_schedule(parse_function(text), "cache_read a at i in scratch -> near")

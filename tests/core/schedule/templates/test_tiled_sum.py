@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from graft.core.machine.target import target_named
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import ScheduleParameters
@@ -17,8 +19,10 @@ from graft.core.schedule.templates.space import first, near, points, schedules
 from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer
+from graft.core.tensor_ir.verifying.verifier import verify
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution
 from tests.core.schedule.strategies.contractions.test_blocked_product import matmul
+from tests.core.schedule.templates.random_sums import random_sum
 
 KERNELS = {
     "product": matmul((7, 6), (6, 9), constant=True)[0],
@@ -69,6 +73,45 @@ def test_many_tiles_compute_what_the_stages_do(kernel: Kernel) -> None:
     for tile in tiles(found, 2, 40):
         computed, expected = results(kernel, print_schedule(tuple(found.steps(tile))))
         np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-5, err_msg=str(tile))
+
+
+MACHINES = ("x86-64", "x86-64-v3", "x86-64-v4", "armv8-a", "riscv64+v", "wasm32+simd128", "generic")
+
+
+def check_random_sum(seed: int, count: int) -> bool:
+    """Whether the template takes a random sum for a random machine; tiles of it, if so, compute what its stages do."""
+    draw = random.Random(f"sum {seed}")
+    case, target = random_sum(draw), target_named(draw.choice(MACHINES))
+    found = tiled_sum(case.kernel, target)
+    if found is None:
+        return False
+    every = [*first(found, target)[:2], *draw.sample(list(points(found, target)), count)]
+    for tile in every:
+        steps = print_schedule(tuple(found.steps(tile)))
+        made = schedule(case.kernel, target, ScheduleParameters(steps))
+        verify(made.function, target.machine)
+        for values in case.values:
+            numbers = np.random.default_rng(seed)
+            inputs = {
+                one: case.kernel.constants.get(one, numbers.integers(-4, 5, case.shape(one, values)).astype(np.float32))
+                for one in case.kernel.inputs
+            }
+            (out,) = case.kernel.outputs  # what its extents are, too, no input may say
+            shaped = np.zeros(case.shape(out, values), np.float32)
+            expected = run_stages(case.kernel.stages, {**inputs, out: shaped})[out]
+            given = [made.packed.get(one, inputs[one]) for one in case.kernel.inputs]
+            (got,) = run_function(made.function, given, [expected.shape])
+            np.testing.assert_array_equal(got, expected, err_msg=f"seed {seed}, {target}, {values}, {tile}\n{steps}")
+    return True
+
+
+def test_tiles_of_random_sums_for_random_machines_compute_what_the_stages_do() -> None:
+    assert sum(check_random_sum(seed, 1) for seed in range(4)) >= 2
+
+
+@pytest.mark.conformance
+def test_tiles_of_many_random_sums_compute_what_the_stages_do() -> None:
+    assert sum(check_random_sum(seed, 3) for seed in range(4, 154)) >= 100
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)

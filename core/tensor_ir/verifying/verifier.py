@@ -233,6 +233,9 @@ class _Verifier:
         variable, value = let.variable, let.value
         if variable.type != value.type:
             self.fail(f"'{variable.name}' is {variable.type}, its value {value.type}", print_statement(let))
+        bounds = self.simplifier.interval(self.simplifier(value)) if value.type == INT64 else None
+        if bounds is not None:
+            self.simplifier.with_range(variable, bounds)
         derived = (*scope.derived, (variable, self.depends(scope, value)))
         return replace(self.bind(variable, let, scope), derived=derived)
 

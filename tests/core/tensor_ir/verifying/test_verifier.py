@@ -111,6 +111,7 @@ def test_a_loop_that_may_have_no_iterations_reaches_no_bounds():
 
 def test_an_index_that_is_outside_whenever_a_condition_holds_is_refused_but_where_it_never_holds():
     verify(function("serial i < 1 { if 1 < 1 - i * 2 { y[i + 8] = x[0] } }"))
+    verify(function("let e: int64 = 0 - 2 { if e >= 0 { y[8] = x[0] } }"))
     with pytest.raises(CompileError, match=r"index 8 to 8 leaves dimension 0 of 'y' \(8\), in 'y\[i \+ 8\] = x\[0\]'$"):
         verify(function("serial i < 1 { if 0 < 1 - i * 2 { y[i + 8] = x[0] } }"))
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
-from math import prod
 
-from graft.core.schedule.primitives.dependence import Conflict, conflicts, in_order, reads_written
+from graft.core.schedule.primitives.dependence import ENDLESS, Conflict, conflicts, in_order, reads_written
 from graft.core.schedule.primitives.step import (
     Step,
     around,
     bounded,
     combine,
-    constant_extent,
     delinearize,
     find,
     fresh,
     index,
     loops,
+    multiplied,
     with_body,
     with_loop,
 )
@@ -208,12 +208,16 @@ class Fuse(Step):
         for loop in chain:
             if loop.kind != "serial":
                 self.fail(f"'{loop.variable.name}' is {loop.kind}; fuse it before")
-        widths = [constant_extent(self, loop) for loop in chain[1:]]
+        varied = {loop.variable for loop in chain}
+        for loop in chain[1:]:
+            if not varied.isdisjoint(free_variables(loop.extent)):
+                self.fail(f"the extent of '{loop.variable.name}' is not the same everywhere")
+        first, *widths = _counts(function, chain)
         (variable,) = fresh(self, function.body, self.loop, instead=self.loops)
         new = _sunk(inside, body)
         for loop, place in reversed(list(zip(chain, delinearize(variable, widths), strict=True))):
             new = Let(loop.variable, place, new)
-        extent = Simplifier()(combine("mul", chain[0].extent, prod(widths)))
+        extent = Simplifier()(reduce(multiplied, widths, first))
         fused = For(variable, extent, "serial", new)
         return with_body(function, with_loop(function.body, chain[0].variable, lambda _: fused))
 
@@ -279,6 +283,22 @@ def _follows(block: Statement, first: For, second: For) -> bool:
         for one, other in pairwise(block.statements)
         if isinstance(one, For) and isinstance(other, For)
     )
+
+
+def _counts(function: Function, chain: Sequence[For]) -> list[Expression]:
+    """Return the extents of loops for a product: of several that may be below zero none is, lest two make iterations."""
+    simplifier = bounded(function.body)
+    shapes = [one for buffer in function.parameters for one in buffer.outside.shape]
+    for symbol in free_variables(*shapes):
+        simplifier.with_range(symbol, (0, ENDLESS))
+    bounds = [simplifier.interval(simplifier(loop.extent)) for loop in chain]
+    loose = [known is None or known[0] < 0 for known in bounds]
+    if sum(loose) < 2:
+        return [loop.extent for loop in chain]
+    return [
+        Binary("max", loop.extent, index(0)) if is_loose else loop.extent
+        for loop, is_loose in zip(chain, loose, strict=True)
+    ]
 
 
 def perfect_nest(step: Step, function: Function, names: tuple[str, ...]) -> tuple[list[For], list[If | Let], Statement]:

@@ -189,3 +189,16 @@ def test_what_would_change_the_order_is_not_merged_nor_what_has_none_left_peeled
     function = parse_function(MERGED.format(extent=extent, body=body))
     with pytest.raises(ScheduleError, match=f"^{re.escape(f'cannot {steps.splitlines()[-1]!r}: {reason}')}$"):
         apply_schedule(function, steps)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
+def test_loops_that_have_fewer_than_no_iterations_are_fused_to_none(n):
+    function = parse_function("""function f(x: int32[n]) -> (y: int32[n]) {
+      serial z < n { y[z] = x[z] }
+      serial i < n - 2 { serial j < n - 2 { y[0] = y[0] + x[j] } }
+    }""")
+    x = np.arange(1, n + 1, dtype=np.int32)
+    (got,), (wanted,) = (
+        run_function(one, [x], [(n,)]) for one in (apply_schedule(function, "fuse i j -> ij"), function)
+    )
+    np.testing.assert_array_equal(got, wanted)

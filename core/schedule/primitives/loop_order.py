@@ -286,7 +286,7 @@ def _follows(block: Statement, first: For, second: For) -> bool:
 
 
 def _counts(function: Function, chain: Sequence[For]) -> list[Expression]:
-    """Return the extents of loops for a product: of several that may be below zero none is, lest two make iterations."""
+    """Return the extents of loops for a product: where several may be below zero, lest two make iterations, none is."""
     simplifier = bounded(function.body)
     shapes = [one for buffer in function.parameters for one in buffer.outside.shape]
     for symbol in free_variables(*shapes):

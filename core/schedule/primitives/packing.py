@@ -11,6 +11,7 @@ from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
 from graft.core.schedule.primitives.dependence import accesses
 from graft.core.schedule.primitives.staging import buffer_named
 from graft.core.schedule.primitives.step import Step, bounded, combine, index, with_body
+from graft.core.schedule.primitives.vectorize import align
 from graft.core.tensor_ir import ir, visit
 
 
@@ -45,7 +46,7 @@ class Pack(Step):
 
         def own(_: ir.Buffer, places: tuple[ir.Expression, ...]) -> tuple[ir.Buffer, tuple[ir.Expression, ...]]:
             others, place = places[: self.axis] + places[self.axis + 1 :], places[self.axis]
-            panel, column = (simplifier(combine(operator, place, self.width)) for operator in ("div", "mod"))
+            panel, column = (simplifier(align(combine(one, place, self.width))) for one in ("div", "mod"))
             return packed, (panel, *others, column)
 
         def unmasked(node: ir.Expression) -> ir.Expression:
@@ -53,9 +54,9 @@ class Pack(Step):
                 return node
             place = node.indices[self.axis]
             bounds = simplifier.interval(simplifier(place))
-            if bounds is None or bounds[1] >= count * self.width:
-                return node
             exists = at_least_zero(ir.Binary("lt", place, length), simplifier)
+            if exists is None or bounds is None or bounds[1] >= count * self.width:
+                return node
             rest = [one for one in conjuncts(node.mask) if at_least_zero(one, simplifier) != exists]
             return replace(node, mask=b.all_of(rest))  # where it does not, there are zeros in the last panel
 

@@ -364,7 +364,8 @@ class _Verifier:
     def bounds(self, index: ir.Expression) -> tuple[int, int] | None:
         """Return the bounds of an index if they are reached: a sum of multiples of counted loop variables."""
         form = self.simplifier.form(self.simplifier(index))
-        if any(self.simplifier.atom(number) not in self.counted for number in form.terms):
+        atoms = {self.simplifier.atom(number) for number in form.terms}
+        if not (atoms | free_variables(index)) <= self.counted:
             return None
         return self.simplifier.interval(self.simplifier(index))
 

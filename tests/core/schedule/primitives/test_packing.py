@@ -47,6 +47,17 @@ def test_a_mask_stays_where_places_lie_behind_the_last_panel():
     np.testing.assert_array_equal(made, run_function(function, [w])[0])
 
 
+def test_masks_of_lanes_stay():
+    function = parse_function("""
+    function f(w: float32[5]) -> (y: float32[8]) {
+      y[ramp(0, 1, 8)] = w[ramp(0, 1, 8); ramp(0, 1, 8) < broadcast(5, 8)]
+    }
+    """)
+    w = np.arange(5, dtype=np.float32)
+    (made,) = run_function(apply_schedule(function, "pack w 0 4 -> panels"), [Pack("w", 0, 4, "p").contents(w)])
+    np.testing.assert_array_equal(made, [0, 1, 2, 3, 4, 0, 0, 0])
+
+
 def test_what_an_instruction_reads_is_not_packed_behind_it():
     text = "function f(w: float32[6]) -> (y: float32[6]) { serial i < 3 { call twice(y[i * 2], w[i * 2]) } }"
     with pytest.raises(ScheduleError, match=r"'twice' reads 'w' as it lies$"):

@@ -105,6 +105,7 @@ def test_a_loop_that_may_have_no_iterations_reaches_no_bounds():
             "serial i < 3 { serial j < (i + 4) / 5 { serial k < 1 { if k + 3 < i - j * 5 { y[8 + k] = x[0] } } } }"
         )
     )
+    verify(function("serial i < 5 { if i < 4 { serial j < max(i - 3, 0) { y[8 + j] = x[0] } } }"))
     with pytest.raises(CompileError, match="index 8 to 8 leaves dimension 0 of 'y'"):
         verify(function("serial i < 3 { serial j < i / 2 { y[8] = x[0] } }"))
 

@@ -9,7 +9,7 @@ from graft.core.tensor_ir.interpreting.interpreter import run_function
 from tests.core.schedule.primitives.polybench import inputs, kernel
 from tests.core.schedule.primitives.random_lists import CASES, STATIC, VARIANTS, check_list, plain
 
-LISTS = {"static": 60, "symbolic": 20}
+LISTS = {"static": 40, "symbolic": 14}
 """Lists of ten steps for each variant in ``make test-conformance``; ``make test`` has two and one."""
 
 

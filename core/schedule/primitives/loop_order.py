@@ -208,7 +208,7 @@ class Fuse(Step):
         for loop in chain:
             if loop.kind != "serial":
                 self.fail(f"'{loop.variable.name}' is {loop.kind}; fuse it before")
-        varied = {loop.variable for loop in chain}
+        varied = {one.variable for one in (*chain, *inside) if not isinstance(one, If)}
         for loop in chain[1:]:
             if not varied.isdisjoint(free_variables(loop.extent)):
                 self.fail(f"the extent of '{loop.variable.name}' is not the same everywhere")

@@ -47,14 +47,14 @@ def random_step(draw: random.Random, function: ir.Function, number: int, instruc
     chain = [name.variable.name for name in draw.choice(_nests(function) or [(loop,)])]
     cut = draw.randrange(len(chain) - 1) if len(chain) > 2 else 0
     chain = chain[cut : cut + draw.randint(2, 3)]
-    turned = draw.sample(chain, len(chain))
+    shuffled = draw.sample(chain, len(chain))
     bound = [name.variable.name for name in known if name.binding and loop in loops(name)][1:]
     made, at = _before(draw, function) if "{made}" in row else ("", "")
     return row.format(
         one=one, other=other, third=third, v=v, w=w, u=u, factor=draw.randint(1, 5), made=made, at=at,
         level=draw.choice(("block.x", "block.y", "thread.x", "thread.y")), by=f" by {' '.join(bound)}" if bound else "",
-        chain=" ".join(chain), backwards=" ".join(chain[::-1]), turned=" ".join(turned),
-        before=before, behind=behind, first=turned[0], last=turned[-1], filling=filling, cache=cache,
+        chain=" ".join(chain), backwards=" ".join(chain[::-1]), shuffled=" ".join(shuffled),
+        before=before, behind=behind, first=shuffled[0], last=shuffled[-1], filling=filling, cache=cache,
         constant=constant.name, axis=draw.randrange(max(1, len(constant.shape))),
         short=short, instruction=instruction,
         read=_used(draw, loop, False) if "{read}" in row else "",
@@ -66,7 +66,7 @@ ROWS = (
     (3, "split {one} {factor} -> {v} {w}"),
     (2, "split {one} {factor} -> {v} {w} tail {u}"),
     (3, "reorder {backwards}"),
-    (1, "reorder {turned}"),
+    (1, "reorder {shuffled}"),
     (1, "reorder {one} {other} {third}"),
     (2, "fuse {chain} -> {v}"),
     (2, "vectorize {one}"),

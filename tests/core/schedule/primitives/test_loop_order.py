@@ -202,3 +202,11 @@ def test_loops_that_have_fewer_than_no_iterations_are_fused_to_none(n):
         run_function(one, [x], [(n,)]) for one in (apply_schedule(function, "fuse i j -> ij"), function)
     )
     np.testing.assert_array_equal(got, wanted)
+
+
+def test_an_extent_that_a_let_between_loops_binds_is_not_fused():
+    function = parse_function("""function f(x: int32[4]) -> (y: int32[4]) {
+      serial i < 4 { let e: int64 = i * 2 % 3 { serial j < e { y[i] = x[j] } } }
+    }""")
+    with pytest.raises(ScheduleError, match=r"the extent of 'j' is not the same everywhere$"):
+        apply_schedule(function, "fuse i j -> ij")

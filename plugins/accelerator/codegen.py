@@ -335,16 +335,15 @@ class _Generator:
     def _parameters(self, stage: Stage, addresses: Mapping[str, int], number: int) -> dict[str, int]:
         """Return the places of a stage's parameters in DRAM, by their names in its function, in entries."""
         prefix, sizes = f"{stage.output.tensor}/{number}", self.configuration.entry_bytes
-        tensors = {f"x{place}": (one.tensor, "input") for place, one in enumerate(stage.inputs)}
-        tensors |= {"other": (stage.moved.tensor, "input")} if stage.moved else {}
+        blocks = {f"x{place}": one for place, one in enumerate(stage.inputs)} | {"y": stage.output}
+        blocks |= {"other": stage.moved} if stage.moved else {}
+        found = {name: addresses[one.tensor] // sizes["input"] + one.first * one.plane for name, one in blocks.items()}
         if stage.weights:
-            tensors["w"] = (stage.weights if isinstance(stage.weights, str) else f"{prefix}/weights", "weight")
-        tensors |= {"v": (f"{prefix}/vectors", "accumulator")} if stage.vectors is not None else {}
-        found = {name: addresses[tensor] // sizes[memory] for name, (tensor, memory) in tensors.items()}
-        return {
-            **found,
-            "y": addresses[stage.output.tensor] // (self.configuration.batch * self.configuration.block_out),
-        }
+            weights = stage.weights if isinstance(stage.weights, str) else f"{prefix}/weights"
+            found["w"] = addresses[weights] // sizes["weight"]
+        if stage.vectors is not None:
+            found["v"] = addresses[f"{prefix}/vectors"] // sizes["accumulator"]
+        return found
 
 
 def placed(stages: Sequence[Stage], sizes: Mapping[str, int]) -> dict[str, int]:

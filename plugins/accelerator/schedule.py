@@ -39,6 +39,8 @@ def scheduled(stage: Stage, tiling: Tiling, configuration: Configuration) -> Sch
     """
     nest = nest_of(stage, configuration)
     done = Scheduled(nest.function, {one.name: one for one in nest.intrinsics.values()})
+    for suffix, order in nest.orders.items():
+        done.take(Reorder(tuple(f"{loop}.{suffix}" for loop in order)))
     for axis, extent in (("o", tiling.outputs), ("r", tiling.rows), ("c", tiling.columns)):
         done.take(Split(axis, extent, f"{axis}0", f"{axis}1"))
     outside = ("o0", "r0", "c0") if tiling.outputs_outside else ("r0", "c0", "o0")

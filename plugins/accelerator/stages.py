@@ -83,7 +83,7 @@ class Stage:
         operands = [*self.inputs, self.output, *([self.moved] if self.moved else [])]
         rows = None if self.vectors is None else len(self.vectors)
         own = (self.shape, rows, self.pad_value, self.actions, self.corrections, self.moved is None, self.is_computed)
-        return (*own, *(replace(one, tensor="") for one in operands))
+        return (*own, *(replace(one, tensor="", first=0) for one in operands))
 
     @property
     def is_computed(self) -> bool:

@@ -90,6 +90,11 @@ class Stage:
         """Whether the weights are an activation."""
         return isinstance(self.weights, str)
 
+    @property
+    def needs_ones(self) -> bool:
+        """Whether it adds up or moves lanes as they are."""
+        return self.shape.moved or self.shape.kind in (Kind.SUM, Kind.MAXIMUM, Kind.MOVE)
+
 
 def refuse(name: str, text: str) -> CompileError:
     """Return the error of a layer that has no stage."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
+from graft.core.schedule.templates.descent import Space, descend
 from graft.errors import CompileError
 from graft.plugins.accelerator.configuration import Configuration
 
 MOST_PADDING = 15
 MOST_TRIPS = 1 << 14
 MOST_ROW = 1 << 16
-FINALISTS = 16
-"""So many tilings of the least estimated time are played through."""
+FIRST = 16
+"""So many tilings of the least estimated time are played through, and what is near the best of them ..."""
+STARTS = 4
+"""... so many of which are the first that are tried on the cycle simulator."""
 
 
 class Kind(Enum):
@@ -240,15 +243,27 @@ def check_fits(name: str, shape: Shape, rooms: Rooms, configuration: Configurati
         )
 
 
-def choose(name: str, shape: Shape, rooms: Rooms, configuration: Configuration, share: int = SHARE) -> Tiling:
-    """Return the tiling of the least time; raise CompileError where none fits.
+def search(
+    name: str,
+    shape: Shape,
+    rooms: Rooms,
+    configuration: Configuration,
+    share: int = SHARE,
+    trials: int = 0,
+    trial: Callable[[Tiling], float] | None = None,
+) -> dict[Tiling, float]:
+    """Return tilings with the cycles that they take, by `play` or, if there are ``trials``, by that many of ``trial``.
 
-    A kernel of micro-ops has at most a ``share``th of their memory.
+    A kernel of micro-ops has at most a ``share``th of their memory. Raise CompileError where no tiling fits.
     """
     check_fits(name, shape, rooms, configuration, share)
-    candidates = _candidates(shape, rooms, configuration, share)
-    ranked = sorted(candidates, key=lambda one: _estimate(shape, one[0], one[1], rooms, configuration))
-    return min((tiling for tiling, _ in ranked[:FINALISTS]), key=lambda one: play(shape, one, rooms, configuration))
+    windows = dict(_candidates(shape, rooms, configuration, share))
+    space = Space.of(windows)
+    ranked = sorted(windows, key=lambda one: _estimate(shape, one, windows[one], rooms, configuration))
+    found = descend(space, ranked[:FIRST], lambda one: play(shape, one, rooms, configuration))
+    if trial is None or not trials:
+        return found
+    return descend(space, sorted(found, key=found.__getitem__)[:STARTS], trial, trials)
 
 
 def _candidates(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 from graft.core.affine.linear import Linear
+from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.interpreting.machine_operations import INDEX_OPERATIONS
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
@@ -50,20 +52,32 @@ def is_linear_in(place: Place, variable: ir.Variable) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A condition ``factor * variable + rest < 0`` on a loop, or on none: then only ``rest`` decides."""
+    """A condition ``factor * variable + rest >= 0`` on a loop, or on none: then only ``rest`` decides."""
 
     variable: ir.Variable | None
     factor: int
     rest: Place
 
+    @classmethod
+    def of(cls, condition: ir.Expression, loops: Values, simplifier: Simplifier) -> Bound:
+        """Return what a comparison says of the loop that it compares, if it compares one."""
+        form = at_least_zero(condition, simplifier)
+        assert form is not None, condition
+        place = _place(form, simplifier)
+        own = [one for one in place.terms if isinstance(one, ir.Variable) and one in loops]
+        assert len(own) < 2 and all(isinstance(one, ir.Variable) for one in place.terms), place
+        variable = own[0] if own else None
+        terms = {one: factor for one, factor in place.terms.items() if one is not variable}
+        return cls(variable, place.terms[own[0]] if own else 0, Linear(place.constant, terms))
+
     def limits(self, extent: int, at: Values) -> tuple[int, int]:
         """Return from where and up to where a loop of an extent goes under the condition."""
         rest = value_at(self.rest, at)
         if self.factor > 0:
-            return 0, min(extent, max(0, -(rest // self.factor)))
+            return min(extent, max(0, -(rest // self.factor))), extent
         if self.factor < 0:
-            return min(extent, max(0, rest // -self.factor + 1)), extent
-        return 0, extent if rest < 0 else 0
+            return 0, min(extent, max(0, rest // -self.factor + 1))
+        return 0, extent if rest >= 0 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +133,8 @@ class Leaf:
         """Return the place of an access."""
         found: Place = Linear(base)
         for one, stride in zip(indices, strides, strict=True):
-            found = found.plus(_linear(one, self.simplifier), stride)
+            form = self.simplifier.form(self.simplifier(one))
+            found = found.plus(_place(form, self.simplifier), stride)
         return found
 
 
@@ -139,46 +154,22 @@ def leaf_of(loop: ir.For, simplifier: Simplifier) -> Leaf | None:
             case ir.Store() | ir.CallExtern():
                 used = free_variables(*conditions, *statement_expressions(inner)) - loops.keys()
                 bounds, mask = (
-                    tuple(bound for one in each for bound in bounds_of(one, loops, simplifier))
-                    for each in (conditions, _masks(inner))
+                    tuple(Bound.of(one, loops, simplifier) for one in each)
+                    for each in (chain.from_iterable(map(conjuncts, conditions)), conjuncts(_mask(inner)))
                 )
                 return Leaf(loops, bounds, mask, inner, tuple(sorted(used, key=lambda one: one.name)), simplifier)
             case _:
                 return None
 
 
-def _masks(statement: ir.Store | ir.CallExtern) -> list[ir.Expression]:
+def _mask(statement: ir.Store | ir.CallExtern) -> ir.Expression | None:
     match statement:
-        case ir.Store(value=ir.Load(mask=mask) | ir.Select(on_true=ir.Load(mask=mask))) if mask is not None:
-            return [mask]
-    return []
+        case ir.Store(value=ir.Load(mask=mask) | ir.Select(on_true=ir.Load(mask=mask))):
+            return mask
+    return None
 
 
-def bounds_of(condition: ir.Expression, loops: Values, simplifier: Simplifier) -> Iterator[Bound]:
-    """Yield what a conjunction of comparisons says of loops, of which each comparison has at most one."""
-    match condition:
-        case ir.Binary("and", left, right):
-            yield from bounds_of(left, loops, simplifier)
-            yield from bounds_of(right, loops, simplifier)
-        case ir.Binary("lt", left, right):
-            yield _bound(_linear(ir.Binary("sub", left, right), simplifier), loops)
-        case ir.Binary("ge", left, right):
-            yield _bound(_linear(ir.Binary("sub", right, left), simplifier).plus(Linear(-1)), loops)
-        case _:
-            raise AssertionError(condition)
-
-
-def _bound(place: Place, loops: Values) -> Bound:
-    own = [one for one in place.terms if isinstance(one, ir.Variable) and one in loops]
-    assert len(own) < 2 and all(isinstance(one, ir.Variable) for one in place.terms), place
-    if not own:
-        return Bound(None, 0, place)
-    factor = place.terms[own[0]]
-    return Bound(own[0], factor, place.plus(Linear(0, {own[0]: factor}), -1))
-
-
-def _linear(expression: ir.Expression, simplifier: Simplifier) -> Place:
-    form = simplifier.form(simplifier(expression))
+def _place(form: Linear[int], simplifier: Simplifier) -> Place:
     return Linear(form.constant, {simplifier.atom(number): factor for number, factor in form.terms.items()})
 
 

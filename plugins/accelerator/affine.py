@@ -8,34 +8,28 @@ from itertools import chain
 from typing import TypeAlias
 
 from graft.core.affine.linear import Linear
+from graft.core.operators.definition import build as b
 from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.interpreting.machine_operations import INDEX_OPERATIONS
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, statement_expressions
 
 Values = Mapping[ir.Variable, int]
 
 
-Place: TypeAlias = Linear[ir.Expression]
-"""A number: its atoms are variables, and index arithmetic of them that is not linear."""
+Place: TypeAlias = Linear[ir.Variable]
+"""A number as a sum of loops' variables."""
 
 
 def value_at(place: Place, values: Values) -> int:
     """Return a number, where variables without a value are 0."""
-    atoms = place.terms.items()
-    return place.constant + sum(
-        factor * (values.get(one, 0) if isinstance(one, ir.Variable) else _value(one, values)) for one, factor in atoms
-    )
+    return place.constant + sum(factor * values.get(one, 0) for one, factor in place.terms.items())
 
 
 def fixed(place: Place, values: Values) -> Place:
-    """Return a number with some variables as constants, where they are atoms."""
-    known = {one: factor for one, factor in place.terms.items() if one in values}
-    moved = Linear[ir.Expression](
-        sum(factor * values[one] for one, factor in known.items() if isinstance(one, ir.Variable))
-    )
-    return place.plus(Linear(0, known), -1).plus(moved)
+    """Return a number with some variables as constants."""
+    left = {one: factor for one, factor in place.terms.items() if one not in values}
+    return Linear(place.constant + sum(place.terms[one] * values[one] for one in place.terms.keys() - left), left)
 
 
 def in_units(place: Place, size: int) -> Place:
@@ -43,11 +37,6 @@ def in_units(place: Place, size: int) -> Place:
     units, rest = place.split(size)
     assert rest.is_constant and not rest.constant, (place, size)
     return units
-
-
-def is_linear_in(place: Place, variable: ir.Variable) -> bool:
-    """Whether a number grows evenly with a variable."""
-    return not any(variable in free_variables(one) for one in place.terms if not isinstance(one, ir.Variable))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +53,8 @@ class Bound:
         form = at_least_zero(condition, simplifier)
         assert form is not None, condition
         place = _place(form, simplifier)
-        own = [one for one in place.terms if isinstance(one, ir.Variable) and one in loops]
-        assert len(own) < 2 and all(isinstance(one, ir.Variable) for one in place.terms), place
+        own = [one for one in place.terms if one in loops]
+        assert len(own) < 2, place
         variable = own[0] if own else None
         terms = {one: factor for one, factor in place.terms.items() if one is not variable}
         return cls(variable, place.terms[own[0]] if own else 0, Linear(place.constant, terms))
@@ -131,11 +120,10 @@ class Leaf:
 
     def place(self, indices: Sequence[ir.Expression], strides: Sequence[int], base: int) -> Place:
         """Return the place of an access."""
-        found: Place = Linear(base)
+        total: ir.Expression = b.index(base)
         for one, stride in zip(indices, strides, strict=True):
-            form = self.simplifier.form(self.simplifier(one))
-            found = found.plus(_place(form, self.simplifier), stride)
-        return found
+            total = b.add(total, b.multiply(one, stride))
+        return _place(self.simplifier.form(self.simplifier(total)), self.simplifier)
 
 
 def leaf_of(loop: ir.For, simplifier: Simplifier) -> Leaf | None:
@@ -170,16 +158,7 @@ def _mask(statement: ir.Store | ir.CallExtern) -> ir.Expression | None:
 
 
 def _place(form: Linear[int], simplifier: Simplifier) -> Place:
-    return Linear(form.constant, {simplifier.atom(number): factor for number, factor in form.terms.items()})
-
-
-def _value(expression: ir.Expression, values: Values) -> int:
-    """Return the number that index arithmetic gives."""
-    match expression:
-        case ir.Constant(value):
-            return int(value)
-        case ir.Variable():
-            return values.get(expression, 0)
-        case ir.Binary(operator, left, right):
-            return int(INDEX_OPERATIONS[operator](_value(left, values), _value(right, values)))
-    raise AssertionError(expression)
+    """Return a form over loops' variables: nothing here is divided that does not come together again."""
+    terms = {simplifier.atom(number): factor for number, factor in form.terms.items()}
+    assert all(isinstance(one, ir.Variable) for one in terms), terms
+    return Linear(form.constant, {one: factor for one, factor in terms.items() if isinstance(one, ir.Variable)})

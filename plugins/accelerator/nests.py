@@ -208,15 +208,22 @@ class _Builder:
         where.append(ir.Stage(target, axes_of(suffix), self._first(suffix, source, strides)))
 
     def _maximum(self, total: ir.Buffer, x: ir.Buffer) -> None:
-        shape, near = self.stage.shape, self._window("input0", "max.first", x)
+        shape, near = self.stage.shape, self._window("input0", "max0.first", x)
         wide = _buffer("wide", "int32", b.dims(near), ACCUMULATOR)
         self._move("wide", self.copies, wide, near)
-        (n, o, r, c, m), (t,) = axes_of("max"), axes_of("max", "t")
-        row, column = (part(b.add(t, 1), shape.kernel[1]) for part in (b.divide, b.modulo))
-        value = ir.Load(wide, (n, o, self._place(0, r, row), self._place(1, c, column), m))
-        initial, over = self._first("max.first", near, shape.strides), (ir.Axis(t, b.index(shape.taps - 1)),)
-        self.work.append(ir.Stage(total, (n, o, r, c, m), value, ir.Reduction("max", over, initial)))
-        self.intrinsics["max"], self.orders["max"] = operation(Operation.MAX, 0, False, self.lanes), "norctm"
+        initial = self._first("max0.first", near, shape.strides)
+        # Behind the first place come those beside it, then the other rows of the kernel.
+        height, width = shape.kernel
+        parts = [one for one in ((0, 1, 1, width - 1), (1, 0, height - 1, width)) if one[2] * one[3]]
+        for number, (row, column, rows, columns) in enumerate(parts):
+            suffix = f"max{number}"
+            (n, o, r, c, m), (p, q) = axes_of(suffix), axes_of(suffix, "pq")
+            place = (self._place(0, r, b.add(p, row)), self._place(1, c, b.add(q, column)))
+            over = (ir.Axis(p, b.index(rows)), ir.Axis(q, b.index(columns)))
+            start = ir.Load(total, (n, o, r, c, m)) if number else initial
+            value = ir.Load(wide, (n, o, *place, m))
+            self.work.append(ir.Stage(total, (n, o, r, c, m), value, ir.Reduction("max", over, start)))
+            self.intrinsics[suffix], self.orders[suffix] = operation(Operation.MAX, 0, False, self.lanes), "norcpqm"
 
     # ---- Actions --------------------------------------------------------------------------------------------------
 

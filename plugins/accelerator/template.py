@@ -22,7 +22,11 @@ def steps_of(stage: Stage, nest: Nest, tiling: Tiling) -> Iterator[Step]:
     outside = ("o0", "r0", "c0") if tiling.outputs_outside else ("r0", "c0", "o0")
     yield Reorder(("n", *outside, "o1", "r1", "c1", "m"))
     tile = outside[-1]
-    for buffer in ("total", *(["beside", "moved"] if stage.moved else []), *(["wide"] if "max" in nest.orders else [])):
+    for buffer in (
+        "total",
+        *(["beside", "moved"] if stage.moved else []),
+        *(["wide"] if "max0" in nest.orders else []),
+    ):
         yield ComputeAt(buffer, tile)
     places = dict.fromkeys(nest.orders, tile)
     # Several inputs take turns in the places of one.

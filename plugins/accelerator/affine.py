@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 from graft.core.affine.linear import Linear
+from graft.core.operators.definition import build as b
+from graft.core.schedule.primitives.bounds import at_least_zero, conjuncts
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.interpreting.machine_operations import INDEX_OPERATIONS
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import free_variables, statement_expressions
 
 Values = Mapping[ir.Variable, int]
 
 
-Place: TypeAlias = Linear[ir.Expression]
-"""A number: its atoms are variables, and index arithmetic of them that is not linear."""
+Place: TypeAlias = Linear[ir.Variable]
+"""A number as a sum of loops' variables."""
 
 
 def value_at(place: Place, values: Values) -> int:
     """Return a number, where variables without a value are 0."""
-    atoms = place.terms.items()
-    return place.constant + sum(
-        factor * (values.get(one, 0) if isinstance(one, ir.Variable) else _value(one, values)) for one, factor in atoms
-    )
+    return place.constant + sum(factor * values.get(one, 0) for one, factor in place.terms.items())
 
 
 def fixed(place: Place, values: Values) -> Place:
-    """Return a number with some variables as constants, where they are atoms."""
-    known = {one: factor for one, factor in place.terms.items() if one in values}
-    moved = Linear[ir.Expression](
-        sum(factor * values[one] for one, factor in known.items() if isinstance(one, ir.Variable))
-    )
-    return place.plus(Linear(0, known), -1).plus(moved)
+    """Return a number with some variables as constants."""
+    left = {one: factor for one, factor in place.terms.items() if one not in values}
+    return Linear(place.constant + sum(place.terms[one] * values[one] for one in place.terms.keys() - left), left)
 
 
 def in_units(place: Place, size: int) -> Place:
@@ -43,27 +39,34 @@ def in_units(place: Place, size: int) -> Place:
     return units
 
 
-def is_linear_in(place: Place, variable: ir.Variable) -> bool:
-    """Whether a number grows evenly with a variable."""
-    return not any(variable in free_variables(one) for one in place.terms if not isinstance(one, ir.Variable))
-
-
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A condition ``factor * variable + rest < 0`` on a loop, or on none: then only ``rest`` decides."""
+    """A condition ``factor * variable + rest >= 0`` on a loop, or on none: then only ``rest`` decides."""
 
     variable: ir.Variable | None
     factor: int
     rest: Place
 
+    @classmethod
+    def of(cls, condition: ir.Expression, loops: Values, simplifier: Simplifier) -> Bound:
+        """Return what a comparison says of the loop that it compares, if it compares one."""
+        form = at_least_zero(condition, simplifier)
+        assert form is not None, condition
+        place = _place(form, simplifier)
+        own = [one for one in place.terms if one in loops]
+        assert len(own) < 2, place
+        variable = own[0] if own else None
+        terms = {one: factor for one, factor in place.terms.items() if one is not variable}
+        return cls(variable, place.terms[own[0]] if own else 0, Linear(place.constant, terms))
+
     def limits(self, extent: int, at: Values) -> tuple[int, int]:
         """Return from where and up to where a loop of an extent goes under the condition."""
         rest = value_at(self.rest, at)
         if self.factor > 0:
-            return 0, min(extent, max(0, -(rest // self.factor)))
+            return min(extent, max(0, -(rest // self.factor))), extent
         if self.factor < 0:
-            return min(extent, max(0, rest // -self.factor + 1)), extent
-        return 0, extent if rest < 0 else 0
+            return 0, min(extent, max(0, rest // -self.factor + 1))
+        return 0, extent if rest >= 0 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +120,10 @@ class Leaf:
 
     def place(self, indices: Sequence[ir.Expression], strides: Sequence[int], base: int) -> Place:
         """Return the place of an access."""
-        found: Place = Linear(base)
+        total: ir.Expression = b.index(base)
         for one, stride in zip(indices, strides, strict=True):
-            found = found.plus(_linear(one, self.simplifier), stride)
-        return found
+            total = b.add(total, b.multiply(one, stride))
+        return _place(self.simplifier.form(self.simplifier(total)), self.simplifier)
 
 
 def leaf_of(loop: ir.For, simplifier: Simplifier) -> Leaf | None:
@@ -139,56 +142,23 @@ def leaf_of(loop: ir.For, simplifier: Simplifier) -> Leaf | None:
             case ir.Store() | ir.CallExtern():
                 used = free_variables(*conditions, *statement_expressions(inner)) - loops.keys()
                 bounds, mask = (
-                    tuple(bound for one in each for bound in bounds_of(one, loops, simplifier))
-                    for each in (conditions, _masks(inner))
+                    tuple(Bound.of(one, loops, simplifier) for one in each)
+                    for each in (chain.from_iterable(map(conjuncts, conditions)), conjuncts(_mask(inner)))
                 )
                 return Leaf(loops, bounds, mask, inner, tuple(sorted(used, key=lambda one: one.name)), simplifier)
             case _:
                 return None
 
 
-def _masks(statement: ir.Store | ir.CallExtern) -> list[ir.Expression]:
+def _mask(statement: ir.Store | ir.CallExtern) -> ir.Expression | None:
     match statement:
-        case ir.Store(value=ir.Load(mask=mask) | ir.Select(on_true=ir.Load(mask=mask))) if mask is not None:
-            return [mask]
-    return []
+        case ir.Store(value=ir.Load(mask=mask) | ir.Select(on_true=ir.Load(mask=mask))):
+            return mask
+    return None
 
 
-def bounds_of(condition: ir.Expression, loops: Values, simplifier: Simplifier) -> Iterator[Bound]:
-    """Yield what a conjunction of comparisons says of loops, of which each comparison has at most one."""
-    match condition:
-        case ir.Binary("and", left, right):
-            yield from bounds_of(left, loops, simplifier)
-            yield from bounds_of(right, loops, simplifier)
-        case ir.Binary("lt", left, right):
-            yield _bound(_linear(ir.Binary("sub", left, right), simplifier), loops)
-        case ir.Binary("ge", left, right):
-            yield _bound(_linear(ir.Binary("sub", right, left), simplifier).plus(Linear(-1)), loops)
-        case _:
-            raise AssertionError(condition)
-
-
-def _bound(place: Place, loops: Values) -> Bound:
-    own = [one for one in place.terms if isinstance(one, ir.Variable) and one in loops]
-    assert len(own) < 2 and all(isinstance(one, ir.Variable) for one in place.terms), place
-    if not own:
-        return Bound(None, 0, place)
-    factor = place.terms[own[0]]
-    return Bound(own[0], factor, place.plus(Linear(0, {own[0]: factor}), -1))
-
-
-def _linear(expression: ir.Expression, simplifier: Simplifier) -> Place:
-    form = simplifier.form(simplifier(expression))
-    return Linear(form.constant, {simplifier.atom(number): factor for number, factor in form.terms.items()})
-
-
-def _value(expression: ir.Expression, values: Values) -> int:
-    """Return the number that index arithmetic gives."""
-    match expression:
-        case ir.Constant(value):
-            return int(value)
-        case ir.Variable():
-            return values.get(expression, 0)
-        case ir.Binary(operator, left, right):
-            return int(INDEX_OPERATIONS[operator](_value(left, values), _value(right, values)))
-    raise AssertionError(expression)
+def _place(form: Linear[int], simplifier: Simplifier) -> Place:
+    """Return a form over loops' variables: nothing here is divided that does not come together again."""
+    terms = {simplifier.atom(number): factor for number, factor in form.terms.items()}
+    assert all(isinstance(one, ir.Variable) for one in terms), terms
+    return Linear(form.constant, {one: factor for one, factor in terms.items() if isinstance(one, ir.Variable)})

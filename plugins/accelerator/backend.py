@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graft.core.reject import Reject, Yield
+from graft.errors import OptionError
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.frontend.operators import QUANTIZABLE
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport, ShapeSupport
+from graft.plugins.options.declared import option
 
 if TYPE_CHECKING:
     from graft.core.graph.view import NodeView
@@ -20,6 +23,23 @@ if TYPE_CHECKING:
     from graft.runtime.procedure import Module
 
 
+@dataclass(frozen=True)
+class Options(Configuration):
+    """The machine, and how long tilings are searched for it."""
+
+    trials: int = option(0, help="tilings of each layer that the cycle simulator is asked for; with 0 a model chooses")
+
+    def __post_init__(self) -> None:
+        Configuration.__post_init__(self)
+        if self.trials < 0:
+            raise OptionError(f"'trials' is {self.trials}; give 0 or more", backend="accelerator", option="trials")
+
+    @property
+    def configuration(self) -> Configuration:
+        """The machine alone."""
+        return Configuration(*(getattr(self, one.name) for one in fields(Configuration)))
+
+
 class AcceleratorBackend(Backend):
     """An accelerator of a configuration, by default that of VTA's sample configurations."""
 
@@ -28,7 +48,7 @@ class AcceleratorBackend(Backend):
     shapes: ClassVar[ShapeSupport] = "static"
     quantized: ClassVar[bool] = True
     install: ClassVar[str] = "pip install graft-compiler"
-    options: ClassVar[Any] = Configuration
+    options: ClassVar[Any] = Options
     recipes: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {"name": "accelerator-int8", "base": "int8-channel", "results": True, "keep": ["ConvTranspose"]},
     )
@@ -36,12 +56,12 @@ class AcceleratorBackend(Backend):
     @cached_property
     def patterns(self) -> Sequence[Composite]:
         """The composites in order of preference."""
-        from dataclasses import replace
-
         from graft.plugins.accelerator.compilation import accepted
         from graft.plugins.accelerator.frontend.patterns import PATTERNS
 
-        return tuple(replace(row, check=partial(accepted, configuration=self.options)) for row in PATTERNS)
+        return tuple(
+            replace(row, check=partial(accepted, configuration=self.options.configuration)) for row in PATTERNS
+        )
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return why a single operator is not taken: composites of bytes are, or views between them."""
@@ -65,7 +85,7 @@ class AcceleratorBackend(Backend):
         """Return the region as a program, or several; raise CompileError where it does not fit."""
         from graft.plugins.accelerator.compilation import compile_region
 
-        return compile_region(region, self.options)
+        return compile_region(region, self.options.configuration, self.options.trials)
 
     def cost(self, region: Region) -> Sequence[Cost] | None:
         """Return None: what simulates is placed by name."""
@@ -91,5 +111,5 @@ class AcceleratorBackend(Backend):
 
     def version(self) -> str:
         """Return the sizes that matter most."""
-        one = self.options
+        one = self.options.configuration
         return f"{one.batch} x {one.block_in} x {one.block_out}, configuration {one.digest}"

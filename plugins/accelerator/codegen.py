@@ -11,7 +11,7 @@ import numpy as np
 
 from graft.errors import CompileError
 from graft.plugins.accelerator.configuration import MICRO_OP_BYTES, Configuration
-from graft.plugins.accelerator.emitter import LANES_AT, ONES, Buffers, Emitted, Emitter, Plan
+from graft.plugins.accelerator.emitter import LANES_AT, LOAD_ONES, Buffers, Emitted, Emitter, Plan
 from graft.plugins.accelerator.frontend.layers import (
     Activation,
     Addition,
@@ -21,7 +21,7 @@ from graft.plugins.accelerator.frontend.layers import (
     Product,
     inputs_of,
 )
-from graft.plugins.accelerator.isa import Finish, Instruction, Load, Memory
+from graft.plugins.accelerator.isa import Finish, Instruction
 from graft.plugins.accelerator.kernels import KernelMemory
 from graft.plugins.accelerator.lowering import packings_for, stages_of
 from graft.plugins.accelerator.program import Program, Role, Tensor, encode_micro_ops
@@ -29,7 +29,8 @@ from graft.plugins.accelerator.proof.contents import Source
 from graft.plugins.accelerator.proof.dependences import with_tokens_and_places
 from graft.plugins.accelerator.schedule import Scheduled, scheduled
 from graft.plugins.accelerator.stages import Stage, refuse, with_addition
-from graft.plugins.accelerator.tiling import SHARE, Kind, Rooms, Shape, Tiling, check_fits, choose, play
+from graft.plugins.accelerator.tiling import SHARE, Kind, Rooms, Shape, Tiling, check_fits, search
+from graft.plugins.accelerator.trial import cycles
 
 MOST_SHARE = 1024  # where even a stage's smallest kernels of micro-ops are too many, it is refused
 BUFFERS = 2
@@ -63,15 +64,20 @@ class Lowered:
 
 
 def lower(
-    layers: Sequence[Layer], outputs: Sequence[str], configuration: Configuration, buffers: int = BUFFERS
+    layers: Sequence[Layer],
+    outputs: Sequence[str],
+    configuration: Configuration,
+    buffers: int = BUFFERS,
+    trials: int = 0,
 ) -> Lowered:
     """Return the program of layers, each behind those whose results it reads.
 
-    What no layer makes is an input. With one buffer for each memory nothing runs ahead: no latency is hidden. Raise
+    What no layer makes is an input. With one buffer for each memory nothing runs ahead: no latency is hidden. So many
+    ``trials`` of tilings of each stage are taken on the cycle simulator; without any, a model chooses. Raise
     CompileError, with the layer's name, where one fits in no tiling or the machine has no way to compute it.
     """
     check_configuration(configuration)
-    return _Generator(tuple(layers), tuple(outputs), configuration, buffers).run()
+    return _Generator(tuple(layers), tuple(outputs), configuration, buffers, trials).run()
 
 
 def check(layer: Layer, configuration: Configuration) -> None:
@@ -96,7 +102,7 @@ def plan_of(stages: Sequence[Stage], configuration: Configuration, buffers: int)
     """Return how the memories are divided for stages."""
     vectors = max((len(stage.vectors) for stage in stages if stage.vectors is not None), default=0)
     corrected = any(any(stage.corrections) for stage in stages)
-    before, lanes = (2 if corrected else int(any(needs_ones(stage) for stage in stages))), 0
+    before, lanes = (2 if corrected else int(any(stage.needs_ones for stage in stages))), 0
     if any(stage.shape.kind is Kind.LANES for stage in stages):
         # A micro-op's index counts rows here, so that it reaches no further.
         before = max(before, configuration.weight_entries // configuration.block_out)
@@ -109,11 +115,6 @@ def plan_of(stages: Sequence[Stage], configuration: Configuration, buffers: int)
         lanes,
     )
     return Plan(configuration, rooms, before, vectors)
-
-
-def needs_ones(stage: Stage) -> bool:
-    """Whether a stage adds up or moves lanes as they are."""
-    return stage.shape.moved or stage.shape.kind in (Kind.SUM, Kind.MAXIMUM, Kind.MOVE)
 
 
 @dataclass(slots=True)
@@ -130,6 +131,7 @@ class _Generator:
     outputs: tuple[str, ...]
     configuration: Configuration
     buffers: int
+    trials: int = 0
     inputs: dict[str, Packing] = field(default_factory=dict)
     tilings: dict[tuple[Shape, int], Tiling] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
@@ -227,17 +229,13 @@ class _Generator:
         return replace(layer, right=replace(right, name=name))
 
     def _best_packing(self, layer: Convolution) -> Packing:
-        def cycles(packing: Packing) -> int:
+        def time(packing: Packing) -> float:
             stages = stages_of(layer, self.configuration, packing)
             rooms = plan_of(stages, self.configuration, self.buffers).rooms
-            total = 0
-            for stage in stages:
-                total += play(stage.shape, choose(stage.name, stage.shape, rooms, self.configuration), rooms,
-                              self.configuration)  # fmt: skip
-            return total
+            return sum(min(search(one.name, one.shape, rooms, self.configuration).values()) for one in stages)
 
         ways = list(packings_for(layer, self.configuration.block_in))
-        return min(ways, key=cycles) if len(ways) > 1 else ways[0]
+        return min(ways, key=time) if len(ways) > 1 else ways[0]
 
     def _blocks(self, tensor: Activation) -> Packing:
         return Packing(tensor, self.configuration.block_in, tensor.height, tensor.width, fill=tensor.zero_point)
@@ -257,8 +255,11 @@ class _Generator:
 
     def _choose(self, stage: Stage, plan: Plan, share: int = SHARE) -> Tiling:
         if (stage.shape, share) not in self.tilings:
-            found = choose(stage.name, stage.shape, plan.rooms, self.configuration, share)
-            self.tilings[stage.shape, share] = found
+            found = search(
+                stage.name, stage.shape, plan.rooms, self.configuration, share, self.trials,
+                lambda one: cycles(stage, one, plan),
+            )  # fmt: skip
+            self.tilings[stage.shape, share] = min(found, key=found.__getitem__)
         return self.tilings[stage.shape, share]
 
     # ---- DRAM -----------------------------------------------------------------------------------------------------
@@ -302,8 +303,8 @@ class _Generator:
         """Return the instructions and, for each stage, its first, the one behind it, and that behind its last store."""
         buffers, rest = Buffers.of(plan.rooms), list[Instruction]()
         instructions: list[Instruction] = []
-        if any(needs_ones(stage) for stage in stages):
-            instructions.append(Load(memory=Memory.WEIGHT, sram=ONES, rows=0, columns=1, pad_top=1, pad_value=1))
+        if any(stage.needs_ones for stage in stages):
+            instructions.append(LOAD_ONES)
         spans = []
         for number, stage in enumerate(stages):
             emitted, buffers = self._emitted(stage, plan, buffers, addresses, number)
@@ -335,16 +336,15 @@ class _Generator:
     def _parameters(self, stage: Stage, addresses: Mapping[str, int], number: int) -> dict[str, int]:
         """Return the places of a stage's parameters in DRAM, by their names in its function, in entries."""
         prefix, sizes = f"{stage.output.tensor}/{number}", self.configuration.entry_bytes
-        tensors = {f"x{place}": (one.tensor, "input") for place, one in enumerate(stage.inputs)}
-        tensors |= {"other": (stage.moved.tensor, "input")} if stage.moved else {}
+        blocks = {f"x{place}": one for place, one in enumerate(stage.inputs)} | {"y": stage.output}
+        blocks |= {"other": stage.moved} if stage.moved else {}
+        found = {name: addresses[one.tensor] // sizes["input"] + one.first * one.plane for name, one in blocks.items()}
         if stage.weights:
-            tensors["w"] = (stage.weights if isinstance(stage.weights, str) else f"{prefix}/weights", "weight")
-        tensors |= {"v": (f"{prefix}/vectors", "accumulator")} if stage.vectors is not None else {}
-        found = {name: addresses[tensor] // sizes[memory] for name, (tensor, memory) in tensors.items()}
-        return {
-            **found,
-            "y": addresses[stage.output.tensor] // (self.configuration.batch * self.configuration.block_out),
-        }
+            weights = stage.weights if isinstance(stage.weights, str) else f"{prefix}/weights"
+            found["w"] = addresses[weights] // sizes["weight"]
+        if stage.vectors is not None:
+            found["v"] = addresses[f"{prefix}/vectors"] // sizes["accumulator"]
+        return found
 
 
 def placed(stages: Sequence[Stage], sizes: Mapping[str, int]) -> dict[str, int]:

@@ -135,8 +135,11 @@ def with_meanings(layers: Sequence[Layer], moved: Container[str]) -> list[Layer]
     return found
 
 
-def compile_region(region: Region, configuration: Configuration) -> Module | CompiledRegion:
-    """Return a region's module, or several that run one after another; raise CompileError where one fits nowhere."""
+def compile_region(region: Region, configuration: Configuration, trials: int = 0) -> Module | CompiledRegion:
+    """Return a region's module, or several that run one after another; raise CompileError where one fits nowhere.
+
+    So many ``trials`` of tilings of each layer are taken on the cycle simulator.
+    """
     network = network_of(region)
     wanted = dict.fromkeys(network.name(output.value) for output in region.outputs)
     missing = wanted.keys() - {layer.output.name for layer in network.layers}
@@ -147,16 +150,18 @@ def compile_region(region: Region, configuration: Configuration) -> Module | Com
     found = segments_of(network.layers, wanted)
     if len(found) == 1:
         given, made = (_arguments(network, values) for values in (region.inputs, region.outputs))
-        return _module(region.name, found[0], configuration, given, made)
-    return _procedure(region, network, found, configuration)
+        return _module(region.name, found[0], configuration, trials, given, made)
+    return _procedure(region, network, found, configuration, trials)
 
 
 Arguments = Mapping[str, Sequence[Argument]]
 
 
-def _module(name: str, segment: Segment, configuration: Configuration, given: Arguments, made: Arguments) -> Module:
+def _module(
+    name: str, segment: Segment, configuration: Configuration, trials: int, given: Arguments, made: Arguments
+) -> Module:
     """Return the module of one program, which is proved to mean one thing."""
-    result = lower(segment.layers, list(segment.outputs), configuration)
+    result = lower(segment.layers, list(segment.outputs), configuration, trials=trials)
     prove(result.program, result.source)
     inputs = [(name, packing, given[segment.inputs[packing.tensor.name]][0]) for name, packing in result.inputs.items()]
     outputs = [(name, packing, one) for name, packing in result.outputs.items() for one in made[packing.tensor.name]]
@@ -176,7 +181,7 @@ def _module(name: str, segment: Segment, configuration: Configuration, given: Ar
 
 
 def _procedure(
-    region: Region, network: Network, found: Sequence[Segment], configuration: Configuration
+    region: Region, network: Network, found: Sequence[Segment], configuration: Configuration, trials: int
 ) -> CompiledRegion:
     """Return the modules of several programs and the calls of them; tensors between them are the executor's."""
     count = len(region.inputs)
@@ -195,7 +200,7 @@ def _procedure(
         written = [place for name in segment.outputs for place in places[name]]
         given, made = (_by_name(network, specs, numbers) for numbers in (read, written))
         symbol = f"{region.name}_{number}"
-        modules.append(_module(symbol, segment, configuration, given, made))
+        modules.append(_module(symbol, segment, configuration, trials, given, made))
         calls.append(Call("call", tuple(read), tuple(written), number, symbol, origin=region.origin))
     outputs = tuple(range(count, count + len(region.outputs)))
     procedure = Procedure(region.name, tuple(specs), tuple(range(count)), outputs, tuple(calls))

@@ -47,7 +47,7 @@ class Configuration:
     accumulator_latency: int = 1
 
     def __post_init__(self) -> None:
-        for field in fields(self):
+        for field in fields(Configuration):
             value, most = getattr(self, field.name), MOST_TIME if field.name in TIMES else LIMIT - 1
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise MachineError(

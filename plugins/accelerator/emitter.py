@@ -33,6 +33,7 @@ from graft.plugins.accelerator.windows import Axis, Window, windows_of
 MEMORIES = {INPUT: Memory.INPUT, WEIGHT: Memory.WEIGHT, ACCUMULATOR: Memory.ACCUMULATOR}
 ONES = 0
 """The row of weights, and with it the first entry, that holds ones."""
+LOAD_ONES = Load(memory=Memory.WEIGHT, sram=ONES, rows=0, columns=1, pad_top=1, pad_value=1)
 CORRECTION = 1
 """The entry of weights that holds what multiplies the sums of inputs: see ``Stage.corrections``."""
 LANES_AT = 2

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from graft.core.tensor_ir.ir import Variable
-from graft.plugins.accelerator.affine import Place, Values, is_linear_in, value_at
+from graft.plugins.accelerator.affine import Place, Values, value_at
 from graft.plugins.accelerator.configuration import Configuration
 from graft.plugins.accelerator.isa import Alu, Gemm, Instruction, Load, Memory, MicroOp
 from graft.plugins.accelerator.stages import refuse
@@ -75,7 +75,9 @@ class Kernels:
         def moves(one: Loop) -> bool:
             return bool(places[0].terms.get(one.variables[0]))
 
-        own = sorted(self._own(places, loops), key=moves)
+        # The operations on one entry keep their order: the proof knows nothing of them.
+        free = loops if isinstance(instruction, Gemm) else [one for one in loops if moves(one)]
+        own = sorted(self._own(places, free), key=moves)
         inside = {variable for one in own for variable in one.variables}
         inner = sorted((one for one in (*summed, *loops) if one.variables[0] not in inside), key=moves)
         begin = {one.variables[0]: one.start for one in loops if one.variables[0] in inside}
@@ -122,8 +124,6 @@ class Kernels:
         joined: list[Loop] = []
         for loop in loops:
             (variable,) = loop.variables
-            if not all(is_linear_in(place, variable) for place in places):
-                continue
             one = replace(loop, steps=tuple(place.terms.get(variable, 0) for place in places))
             before = joined[-1] if joined else None
             follows = before and before.steps == tuple(step * one.extent for step in one.steps)

@@ -83,12 +83,17 @@ class Stage:
         operands = [*self.inputs, self.output, *([self.moved] if self.moved else [])]
         rows = None if self.vectors is None else len(self.vectors)
         own = (self.shape, rows, self.pad_value, self.actions, self.corrections, self.moved is None, self.is_computed)
-        return (*own, *(replace(one, tensor="") for one in operands))
+        return (*own, *(replace(one, tensor="", first=0) for one in operands))
 
     @property
     def is_computed(self) -> bool:
         """Whether the weights are an activation."""
         return isinstance(self.weights, str)
+
+    @property
+    def needs_ones(self) -> bool:
+        """Whether it adds up or moves lanes as they are."""
+        return self.shape.moved or self.shape.kind in (Kind.SUM, Kind.MAXIMUM, Kind.MOVE)
 
 
 def refuse(name: str, text: str) -> CompileError:

@@ -18,6 +18,7 @@ def plain_nest(
     """Return the stages one after another, each loop with a name of its own.
 
     A reduction is three nests: ``i.first`` sets the initial value, ``i`` and ``k`` reduce, ``i.last`` is the epilogue.
+    Stages may write one buffer one after another, each in place; what begins with what is there has no first nest.
     Raises ScheduleError for a stage with an order of its own: a scan, a scatter, a selection.
     """
     for stage in stages:
@@ -26,7 +27,7 @@ def plain_nest(
             raise ScheduleError(f"the stage of '{stage.buffer.name}' is a {what}, which has an order of its own")
     names = _Names()
     body: ir.Statement = ir.Block(tuple(nest for stage in stages for nest in _nests(stage, names)))
-    kept = [stage.buffer for stage in stages if stage.buffer not in outputs]
+    kept = dict.fromkeys(stage.buffer for stage in stages if stage.buffer not in outputs)
     body = allocate([*reversed([*names.totals.values()]), *kept], body)
     origin = tuple(dict.fromkeys(one for stage in stages for one in stage.origin))
     return ir.Function(name, (*inputs, *outputs), len(outputs), body, origin)
@@ -121,10 +122,9 @@ def _nests(stage: ir.Stage, names: _Names) -> list[ir.Statement]:
             f"{stage.buffer.name}.total", dtype, stage.buffer.shape, None, "scratch"
         )
     sums = ir.Binary(reduction.operator, ir.Load(total, stage.axes), stage.value)
-    found = [
-        nest(".first", total, reduction.initial),
-        nest("", total, sums, [(axis.variable, axis.extent) for axis in reduction.axes]),
-    ]
+    found = [nest("", total, sums, [(axis.variable, axis.extent) for axis in reduction.axes])]
+    if reduction.initial != ir.Load(total, stage.axes):
+        found.insert(0, nest(".first", total, reduction.initial))
     if stage.epilogue is not None and stage.epilogue_variable is not None:
         result = substitute(stage.epilogue, {stage.epilogue_variable: ir.Load(total, stage.axes)})
         found.append(nest(".last", stage.buffer, result))

@@ -1,8 +1,4 @@
-"""The tiles of a sum that are worth measuring: the best by a model of cycles first, then what is near the best found.
-
-The search near the best is coordinate descent, which Droplet Search (arXiv 2406.20037) starts from the best of a few
-hundred candidates; here a model of cycles chooses where it starts.
-"""
+"""The tiles of a sum that are worth measuring: the best by a model of cycles, then those near the best."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import Parameters, ScheduleParameters, of_family
 from graft.core.schedule.primitives.schedule_text import print_schedule
 from graft.core.schedule.products.tiling import MAX_ROWS, MAX_VECTORS
+from graft.core.schedule.templates.descent import Space
 from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
 
 FIRST = 8
@@ -83,14 +80,4 @@ def first(found: TiledSum, target: Target) -> list[Tile]:
 
 def near(found: TiledSum, tile: Tile, target: Target) -> list[Tile]:
     """Return the tiles that differ from one in one choice."""
-    counts = [tile.count + change for change in (-2, -1, 1, 2)] if tile.rows else []
-    changed = [
-        *(replace(tile, count=count) for count in counts),
-        *(replace(tile, vectors=tile.vectors + change) for change in (-1, 1)),
-        *(replace(tile, order=order) for order in ORDERS),
-        *(replace(tile, unroll=unroll) for unroll in UNROLLS),
-        replace(tile, skew=not tile.skew),
-        *(replace(tile, rows=rows) for rows in found.axes if rows != found.last),
-    ]
-    possible = set(points(found, target))
-    return [one for one in dict.fromkeys(changed) if one in possible and one != tile]
+    return list(Space.of(points(found, target)).near(tile))

@@ -14,7 +14,7 @@ import graft
 from examples.models.quantized import Network
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
-from graft.errors import ArtifactError
+from graft.errors import ArtifactError, OptionError
 from graft.plugins.accelerator.assembly import assemble, disassemble
 from graft.plugins.accelerator.backend import AcceleratorBackend
 from graft.plugins.accelerator.configuration import Configuration
@@ -212,11 +212,18 @@ def test_a_layer_that_fits_in_no_tiling_is_refused_with_the_numbers() -> None:
     ids=["half", "8 x 8", "32 x 32"],
 )
 def test_a_configuration_of_its_own_runs_what_it_compiles(configuration: Configuration) -> None:
-    own = AcceleratorBackend(**asdict(configuration))
+    own = AcceleratorBackend(**asdict(configuration), trials=2)
     placed = graft.plan(small_network(), [own, "reference"]).placements
     assert {row.op_type for row in placed if row.backend == "reference"} == {"QuantizeLinear", "DequantizeLinear"}
     program = graft.compile(small_network(), [own, "reference"], strict=True)
     np.testing.assert_array_equal(program(X), ReferenceEvaluator(small_network()).run(None, {"input": X})[0])
+
+
+def test_trials_are_no_part_of_the_machine_and_not_negative() -> None:
+    assert AcceleratorBackend(trials=2).version() == AcceleratorBackend().version()
+    with pytest.raises(OptionError) as caught:
+        AcceleratorBackend(trials=-1)
+    assert str(caught.value) == "options of backend 'accelerator': 'trials' is -1; give 0 or more"
 
 
 # ---- Several programs -----------------------------------------------------------------------------------------------

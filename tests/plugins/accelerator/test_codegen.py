@@ -32,7 +32,7 @@ from graft.plugins.accelerator.frontend.layers import (
     unpacked,
 )
 from graft.plugins.accelerator.proof.prove import prove
-from graft.plugins.accelerator.simulator import Run, run_cycles, run_functional
+from graft.plugins.accelerator.simulator import Run, cycles_of, run_cycles, run_functional
 from tests.plugins.accelerator.layer_reference import evaluate
 
 Array = npt.NDArray[Any]
@@ -286,6 +286,13 @@ def test_two_buffers_hide_transfers():
     layer = convolution("y", Activation("x", 64, 28, 28), 64)
     cycles = [run_layers([layer], ["y"], DEFAULT, buffers).counters.cycles for buffers in (1, 2)]
     assert cycles[1] < 0.9 * cycles[0]
+
+
+def test_trials_on_the_simulator_find_what_the_model_does_not():
+    layer = convolution("y", Activation("x", 128, 14, 14), 64, kernel=1)
+    model, tried = (lower([layer], ["y"], DEFAULT, trials=trials) for trials in (0, 12))
+    prove(tried.program, tried.source)
+    assert cycles_of(tried.program).counters.cycles < cycles_of(model.program).counters.cycles
 
 
 @pytest.mark.parametrize(("channels", "size", "kernel"), [(64, 28, 3), (128, 7, 3), (128, 14, 1)])

@@ -116,7 +116,7 @@ FAULTS: dict[str, Fault] = {
         "self._place(0, r, q), self._place(1, c, p)", NETWORK),
     "constants of the first block for all": (nests._Builder, "_act", "VECTORS if action.by_block else 0", "0", NETWORK),
     "a zero point that is not taken away": (
-        nests._Builder, "_blocks", "-right // times_of(right)", "right", COMPUTED),
+        nests._Builder, "_correct", "-zero // times_of(zero)", "zero", COMPUTED),
     "a row of weights further on": (
         nests._Builder, "_lanes", "self._place(0, r, p), self._place(1, c, q)", "self._place(0, r, q), r", LANES),
     "a token that nobody waits for": (

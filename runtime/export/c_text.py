@@ -32,6 +32,14 @@ _HELPERS = {
 """What extents may need, of two of them."""
 
 
+_ERROR_TEXTS = """  if (status == {big}_OK) return "no error";
+  if (status == {big}_ERROR_MEMORY) return "more slices than the caller has room for, or no scratch memory";
+  if (status == {big}_ERROR_INPUT) return "a dimension is out of its range, or dimensions contradict each other";
+  if (status == {big}_ERROR_RUN) return "a kernel met what it cannot compute";
+  return "an error of a driver, or of a vendor's function";
+"""
+
+
 def signature(program: CProgram) -> str:
     """Return the parameters of the entry point."""
     late = {symbol.name for symbol in program.late_symbols(program.entry)}
@@ -84,6 +92,10 @@ extern "C" {{
 #define {big}_ERROR_MEMORY 1
 #define {big}_ERROR_INPUT 4
 #define {big}_ERROR_RUN 5
+
+/* What an error means. */
+static inline const char *{name}_error_text(int status) {{
+{_ERROR_TEXTS.format(big=big)}}}
 
 /* Runs the model in an arena of its own: one call at a time. Returns {big}_OK or an error; {big}_ERROR_INPUT is a
  * dimension out of its range. Compile with -D{big}_NO_ARENA to leave function and arena out. */

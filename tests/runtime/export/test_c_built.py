@@ -79,7 +79,6 @@ SLOW = ("tiny_resnet8", "tiny_ds_cnn", "tiny_mobilenet_v1", "tiny_autoencoder", 
 @pytest.mark.skipif(bool(missing()), reason=missing())
 @pytest.mark.parametrize("name", ["digits", *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)])
 def test_the_bound_is_no_less_than_what_a_board_uses(tmp_path: Path, name: str) -> None:
-    project = written(name, "thumbv7em", tmp_path / name)
     short = name.removeprefix("light_")
     project = written(name, "thumbv7em", tmp_path / short)
     used, bound = watermark(project, short), bound_of_image(project, short)

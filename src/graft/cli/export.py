@@ -133,14 +133,9 @@ def command(
     a project's check runs on, with the outputs that other backends give for them here; those not given are random.
     """
     chosen = form or ("library" if output.suffix == ".so" else _folder_form(requested["target"]))
-    asked = {
-        "--ram": ram,
-        "--flash": flash,
-        "--stack": stack,
-        "--instructions": instructions,
-        "--compiler": compiler or None,
-        "--report": report,
-    }
+    budgets = {"ram": ram, "flash": flash, "stack": stack}
+    asked: dict[str, Any] = {f"--{one}": value for one, value in budgets.items()}
+    asked |= {"--instructions": instructions, "--compiler": compiler or None, "--report": report}
     if chosen != "c-project" and (named := _of_projects(profile, asked, threads, given)):
         raise click.UsageError(f"{named} is for C projects; leave it out, or say --format c-project")
     if profile != "hosted" and requested["target"] == NATIVE and not is_artifact(model):
@@ -155,23 +150,10 @@ def command(
 
         _tell_web(state, output, export_wasm(description, output, name or "model"))
     else:
-        from graft.report.sign_off import sign_off, write_sign_off
-        from graft.runtime.export.c_build import compiler_for
-        from graft.runtime.export.c_check import Recorded
-        from graft.runtime.export.c_project import export_c_project
-        from graft.runtime.inputs import inputs_of
-
-        program = runs()
-        recorded = Recorded.of(program, inputs_of(program, given, 0))
-        counted = _counted(description, recorded, requested["target"], compiler, report, instructions)
-        if report is not None and not compiler:
-            compiler = shlex.join(compiler_for(description.targets))
-        done = export_c_project(
-            description, output, recorded, name=name, profile=profile, ram=ram, threads=threads, flash=flash,
-            stack=stack, compiler=compiler,
+        done, counted = _project(
+            description, output, runs(), given, target=requested["target"], report=report, instructions=instructions,
+            compiler=compiler, name=name, profile=profile, threads=threads, **budgets,
         )  # fmt: skip
-        if report is not None:
-            write_sign_off(sign_off(description, done, counted), report)
         _tell_project(state, done, profile, counted)
     if requested["target"] == NATIVE and not is_artifact(model) and chosen != "wasm":
         _warn_native(description)
@@ -233,6 +215,35 @@ def _program(
         compile_model(str(path), request).description,
         lambda: Program.from_description(compile_model(str(path), here).description),
     )
+
+
+def _project(
+    description: ProgramDescription,
+    output: Path,
+    program: Program,
+    given: Sequence[tuple[str, str]],
+    *,
+    target: str,
+    report: Path | None,
+    instructions: int | None,
+    compiler: str,
+    **options: Any,
+) -> tuple[ExportedProject, Counted | None]:
+    """Write a project, and its report where that is wanted; return what was written, and the instructions of a run."""
+    from graft.report.sign_off import sign_off, write_sign_off
+    from graft.runtime.export.c_build import compiler_for
+    from graft.runtime.export.c_check import Recorded
+    from graft.runtime.export.c_project import export_c_project
+    from graft.runtime.inputs import inputs_of
+
+    recorded = Recorded.of(program, inputs_of(program, given, 0))
+    counted = _counted(description, recorded, target, compiler, report, instructions)
+    if report is not None and not compiler:
+        compiler = shlex.join(compiler_for(description.targets))
+    done = export_c_project(description, output, recorded, compiler=compiler, **options)
+    if report is not None:
+        write_sign_off(sign_off(description, done, counted), report)
+    return done, counted
 
 
 def _counted(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from graft.errors import ArtifactError
+from graft.runtime.export.c_layout import axis_of, state_count
 from graft.runtime.export.c_project import ExportedProject
-from graft.runtime.procedure import ProgramDescription, TensorSpec
+from graft.runtime.procedure import Call, ProgramDescription, TensorSpec
 from graft.runtime.system.files import write
 
 DEVIATIONS = (
@@ -28,19 +30,71 @@ DEVIATIONS = (
     ),
 )
 """The required rules of MISRA C:2012 that the portable text does not keep: which, where, and why it is so."""
+SHOWN_CALLS = 3
 _TITLES = {
-    "memory": "Memory, in bytes", "stack": "The deepest calls", "kernels": "Kernels", "interface": "Interface",
-    "libraries": "Functions of libraries", "deviations": "Required rules of MISRA C:2012 that are not kept",
+    "memory": "Memory, in bytes", "work": "Work of one call, at most", "stack": "The deepest calls",
+    "kernels": "Kernels", "interface": "Interface", "libraries": "Functions of libraries",
+    "deviations": "Required rules of MISRA C:2012 that are not kept",
 }  # fmt: skip
 
 
-def sign_off(description: ProgramDescription, project: ExportedProject) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The instructions of one run on an emulated core, in all and by call, in the order of the calls."""
+
+    board: str
+    total: int
+    calls: tuple[tuple[Call, int], ...]
+
+    def check(self, most: int) -> None:
+        """Raise ArtifactError where a run takes more than there are, with the calls that take most."""
+        if self.total <= most:
+            return
+        largest = sorted(self.calls, key=lambda one: -one[1])[:SHOWN_CALLS]
+        named = ", ".join(f"'{', '.join(call.origin[:2])}' ({count})" for call, count in largest)
+        raise ArtifactError(
+            f"a run takes {self.total} instructions on {self.board}, {self.total - most} more than the {most} that "
+            f"there are; most are of {named}: measure schedules there (graft device --tune), or quantise the model",
+            instructions=self.total,
+            most=most,
+        )
+
+
+def operations(description: ProgramDescription, number: int = 0) -> int | None:
+    """Return the most arithmetic operations of a call of a procedure; None where data says how often a loop goes."""
+    procedure, total = description.procedures[number], 0
+    for call in procedure.calls:
+        bodies = [operations(description, body) for body in call.bodies]
+        times: int | None = 1
+        if call.kind == "loop":
+            constant = procedure.tensors[call.inputs[0]].constant if call.inputs[0] >= 0 else ""
+            times = int(description.constants[constant].reshape(-1)[0]) if constant else None
+        elif call.kind == "scan":
+            place = state_count(call)
+            shape = procedure.tensors[call.inputs[place]].static_shape
+            times = shape[axis_of(call, "input", 0, procedure)] if shape else None
+        if times is None or None in bodies:
+            return None
+        total += call.flops + times * max((one for one in bodies if one is not None), default=0)
+    return total
+
+
+def sign_off(
+    description: ProgramDescription, project: ExportedProject, counted: Counted | None = None
+) -> dict[str, Any]:
     """Return the facts of a project, by section; raise ArtifactError where no compiler was asked."""
     made = project.built
     if made is None:
         raise ArtifactError("a sign-off report needs a compiler; name one")
     entry, name = description.procedures[0], project.name
     nodes: dict[str, dict[str, None]] = {}
+    taken: dict[str, int] = {}
+    for call, count in counted.calls if counted else ():
+        name_of = project.kernels[(call.module, call.function)]
+        taken[name_of] = taken.get(name_of, 0) + count
+    most = operations(description)
+    work: dict[str, Any] = {"operations": "depends on data" if most is None else most}
+    work |= {"core": counted.board, "instructions": counted.total} if counted else {}
     for procedure in description.procedures:
         for call in procedure.calls:
             if call.kind == "call":
@@ -55,9 +109,11 @@ def sign_off(description: ProgramDescription, project: ExportedProject) -> dict[
             "code": made.code_bytes, "ram": project.arena_bytes + made.stack,
             "flash": project.weight_bytes + made.code_bytes,
         },
+        "work": work,
         "stack": [{"function": function, "frame": frame} for function, frame in made.path],
         "kernels": [
             {"function": one, "nodes": list(origin), "code": _of(made.code, one), "frame": _most(made.frames, one)}
+            | ({"instructions": taken.get(one, 0)} if counted else {})
             for one, origin in nodes.items()
         ],
         "interface": [_tensor(entry.tensors[index]) for index in (*entry.inputs, *entry.outputs)],
@@ -112,7 +168,7 @@ td,th{{padding:.2em 1em .2em 0;text-align:left;vertical-align:top}}
 
 def _table(rows: Mapping[str, Any] | Sequence[Any]) -> str:
     if isinstance(rows, Mapping):
-        rows = [{"what": key, "bytes": value} for key, value in rows.items()]
+        rows = [{"what": key, "how much": value} for key, value in rows.items()]
     if not rows:
         return "<p>none</p>"
     if not isinstance(rows[0], Mapping):

@@ -49,6 +49,22 @@ class CFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class Driver:
+    """What runs a module that is data: a driver of the firmware, whose hooks ``graft/region.h`` states."""
+
+    name: str
+    """Of the hooks: ``graft_<name>_init``, ``graft_<name>_run``."""
+    blobs: Mapping[str, tuple[int, int]]
+    """What the driver is handed by name: where it begins in the module's data, and its bytes."""
+    alignment: int = 16
+    """Of each blob."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its JSON form."""
+        return {"name": self.name, "blobs": {one: list(at) for one, at in self.blobs.items()}, "align": self.alignment}
+
+
+@dataclass(frozen=True, slots=True)
 class CSource:
     """The C functions of a module: everything but the prelude. The same module gives the same text."""
 
@@ -63,6 +79,8 @@ class CSource:
     """What compiled the module's own code, with its flags; "" if nothing did."""
     language: str = "c"
     """Of the text. Only C is exported, and only it says its functions; others are for who reads and edits them."""
+    driver: Driver | None = None
+    """What the text calls, where the module is no code."""
 
 
 def source_to_json(source: CSource, member: str) -> dict[str, Any]:
@@ -75,14 +93,27 @@ def source_to_json(source: CSource, member: str) -> dict[str, Any]:
         "headers": list(source.headers),
         "compiler": source.compiler,
     }
+    row |= {} if source.driver is None else {"driver": source.driver.to_json()}
     return row | ({} if source.language == "c" else {"language": source.language})
 
 
 def source_from_json(row: Mapping[str, Any], text: str) -> CSource:
     """Return what `source_to_json` wrote; raise KeyError, TypeError, AttributeError or ValueError where it is not."""
     functions = {str(name): function_from_json(one) for name, one in row["functions"].items()}
-    said = _texts((row["compiler"], row.get("language", "c")))
-    return CSource(text, functions, _texts(row["libraries"]), _texts(row["headers"]), *said)
+    compiler, language = _texts((row["compiler"], row.get("language", "c")))
+    driver = driver_from_json(row["driver"]) if "driver" in row else None
+    return CSource(text, functions, _texts(row["libraries"]), _texts(row["headers"]), compiler, language, driver)
+
+
+def driver_from_json(row: Mapping[str, Any]) -> Driver:
+    """Return what `Driver.to_json` wrote; raise KeyError, TypeError or ValueError for something else."""
+    (name,) = _texts((row["name"],))
+    blobs = {str(one): (int(begin), int(size)) for one, (begin, size) in row["blobs"].items()}
+    alignment = int(row["align"])
+    whole = all(one.isidentifier() for one in (name, *blobs)) and all(min(at) >= 0 for at in blobs.values())
+    if not whole or alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"{name!r} is not a driver whose blobs have names, places and an alignment")
+    return Driver(name, blobs, alignment)
 
 
 def function_to_json(function: CFunction) -> dict[str, Any]:

@@ -54,7 +54,7 @@ DEVICE_FORMAT_VERSION = 3
 """Of programs that use devices: who reads only older formats would take their tensors to be in main memory."""
 EQUATION_FORMAT_VERSION = 4
 """Of programs with equations of extents: who reads only older formats would not check them."""
-ABI_VERSION = 1
+ABI_VERSION = 2
 ALIGNMENT = 64
 
 Schedule = Mapping[str, int | str | Mapping[str, str]]

@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 
 from graft.core.machine.rows import GENERIC, THUMBV7EM
 from graft.errors import CompileError, DeviceError
+from graft.runtime.export.c_build import BOARD_COMPILERS, FLAGS
 from graft.runtime.system.c_compiler import c_compiler
 
 HERE = Path(__file__).parent
@@ -75,16 +76,16 @@ class HostBoard:
 class Mps2An386:
     """A Cortex-M4 in QEMU: one instruction takes a nanosecond, its 25 MHz timer ticks every 40."""
 
+    compiler: Sequence[str] = tuple(BOARD_COMPILERS["thumb"].split())
+    """With the flags of the processor, and how it optimises."""
+
     name: ClassVar[str] = "mps2-an386"
     target: ClassVar[str] = THUMBV7EM.name
     unit: ClassVar[tuple[str, float]] = ("instructions", 40.0)
 
     def missing(self) -> str:
         """Return the Debian packages that are missing."""
-        needed = {
-            "qemu-system-arm": "qemu-system-arm",
-            "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
-        }
+        needed = {"qemu-system-arm": "qemu-system-arm", self.compiler[0]: "gcc-arm-none-eabi libnewlib-arm-none-eabi"}
         packages = [package for command, package in needed.items() if shutil.which(command) is None]
         return f"needs Debian's {' '.join(packages)}" if packages else ""
 
@@ -92,19 +93,10 @@ class Mps2An386:
         """Compile with the board's start-up code."""
         image, own = project / "build" / f"{name}.elf", HERE / "mps2_an386"
         image.parent.mkdir(exist_ok=True)
-        processor = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
-        flags = [
-            "-std=c11",
-            "-O3",
-            "-fno-schedule-insns",
-            "-fno-math-errno",
-            "-fno-trapping-math",
-            "-ffp-contract=off",
-            f"-I{project}",
-        ]
+        flags = ["-std=c11", *FLAGS, f"-I{project}"]
         link = ["-nostartfiles", "--specs=nano.specs", "-T", str(own / "mps2_an386.ld"), "-Wl,--gc-sections"]
         sources = [*sources_of(project), *sorted(own.glob("*.c"))]
-        command = ["arm-none-eabi-gcc", *processor, *flags, *link, *map(str, sources), "-o", str(image), "-lm"]
+        command = [*self.compiler, *flags, *link, *map(str, sources), "-o", str(image), "-lm"]
         _built(command, self.name)
         return [
             "qemu-system-arm", "-M", "mps2-an386", "-display", "none", "-monitor", "none", "-serial", "stdio",
@@ -123,6 +115,18 @@ def board_named(name: str) -> Board:
     if reason := BOARDS[name].missing():
         raise DeviceError(f"board '{name}' cannot be used here: {reason}", board=name)
     return BOARDS[name]
+
+
+def counting_board(target: str, compiler: Sequence[str] = ()) -> Board:
+    """Return the board that counts instructions of a target, as a compiler makes them; raise DeviceError for none."""
+    counting = [one for one in BOARDS.values() if one.unit[0] == "instructions"]
+    if target not in {one.target for one in counting}:
+        known = ", ".join(f"'{one.target}' ({one.name})" for one in counting)
+        raise DeviceError(f"instructions are counted on an emulated core, and target '{target}' has none; {known} has")
+    board = Mps2An386(tuple(compiler)) if compiler else Mps2An386()
+    if reason := board.missing():
+        raise DeviceError(f"board '{board.name}' cannot be used here: {reason}", board=board.name)
+    return board
 
 
 def sources_of(project: Path) -> list[Path]:

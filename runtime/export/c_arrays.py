@@ -57,11 +57,15 @@ def _float(value: float, suffix: str) -> str:
 
 def weights_text(program: CProgram) -> str:
     """Return the C file with the weights of a program, each an array of its own."""
+    big = program.name.upper()
     rows = [f"/* The weights of {program.name}. */", "#include <math.h>", "#include <stdbool.h>", "#include <stdint.h>"]
+    rows += ["", f"#ifdef {big}_WEIGHTS_SECTION /* a text: the name of their section */"]
+    rows += [f"#define {big}_PLACED __attribute__((section({big}_WEIGHTS_SECTION)))"]
+    rows += ["#else", f"#define {big}_PLACED", "#endif"]
     for key, own in program.constants.items():
         dtype = program.dtype_of(key)
         kind = f"const {c_type(dtype, 'a constant')} {own}[]"
-        rows += ["", f"extern {kind};", f"_Alignas({ALIGNMENT}) {kind} = {_array(program, key, dtype)};"]
+        rows += ["", f"extern {kind};", f"{big}_PLACED _Alignas({ALIGNMENT}) {kind} = {_array(program, key, dtype)};"]
     return "\n".join(rows) + "\n"
 
 
@@ -80,8 +84,13 @@ def weights_blob(program: CProgram) -> Iterator[bytes | memoryview]:
 
 def blob_text(name: str) -> str:
     """Return the assembler file that brings the blob in."""
+    section = f"{name.upper()}_WEIGHTS_SECTION"
     return f"""/* The weights of {name}. */
+#ifdef {section} /* a name without quotes */
+    .section {section}, "a"
+#else
     .section .rodata
+#endif
     .balign {ALIGNMENT}
     .globl {name}_weights
 {name}_weights:

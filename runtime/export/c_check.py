@@ -12,6 +12,7 @@ from graft.runtime.export.c_arrays import recorded_text
 from graft.runtime.export.c_lines import wrapped
 from graft.runtime.export.c_names import c_type
 from graft.runtime.export.c_program import CProgram
+from graft.runtime.export.c_regions import driven_regions
 from graft.runtime.extents import Symbol
 from graft.runtime.tensor_info import TensorInfo, in_order
 
@@ -92,6 +93,9 @@ def check_text(program: CProgram, recorded: Recorded) -> str:
             f"    if ({differs}) ++count;\n"
             "  }"
         )
+    run = f"const int status = {name}_run({', '.join(arguments)});"
+    if driven_regions(program):
+        run = f"int status = {name}_init();\n  if (status == {name.upper()}_OK) {run.removeprefix('const int ')}"
     return wrapped(f"""/* Runs {name} on a recorded input. */
 #include "{name}_check.h"
 
@@ -107,7 +111,7 @@ def check_text(program: CProgram, recorded: Recorded) -> str:
 
 long {name}_check(void) {{
   long count = 0;
-{"".join(f"{line}{chr(10)}" for line in counted)}  const int status = {name}_run({", ".join(arguments)});
+{"".join(f"{line}{chr(10)}" for line in counted)}  {run}
   if (status != {name.upper()}_OK) return -status;
 {chr(10).join(loops)}
   return count;

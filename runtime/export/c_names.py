@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TypeVar, assert_never
 
 from graft.errors import ArtifactError
@@ -30,6 +32,8 @@ _KEYWORDS = (
 _OWN = "arena context own status main NULL errno stdin stdout stderr"
 TAKEN = frozenset(f"{_KEYWORDS} {_OWN}".split())
 """What C, C++ and the code around it mean by a name."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PREDEFINED = frozenset({"linux", "unix", "i386", "arm", "mips", "sparc", "vax", "sun", "EOF", "INFINITY", "NAN", "I"})
 _HEADERS = (
     "assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic "
     "stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string strings tgmath threads time uchar wchar "
@@ -99,3 +103,39 @@ def comment_text(text: str) -> str:
     """Return a text as it may stand in a C comment."""
     safe = text.replace("*/", "* /").replace("/*", "/ *")
     return "".join(letter if letter.isprintable() else "?" for letter in safe)
+
+
+def model_name(name: str | None, path: str | os.PathLike[str]) -> str:
+    """Return the name that the symbols of an export carry: ``name``, else one made of the last part of ``path``.
+
+    Raises ArtifactError if ``name`` is none in C, or if it means something else there.
+    """
+    if name is None:
+        stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(path).name.split(".")[0].removeprefix("lib"))
+        return stem if _NAME.fullmatch(stem) and not _meaning(stem) else f"model_{stem}".rstrip("_")
+    if _NAME.fullmatch(name) is None:
+        raise ArtifactError(
+            f"'{name}' cannot be the name of a model in C; give letters, digits and underscores that begin with no "
+            "digit, as in 'digits_v2'",
+            name=name,
+        )
+    if meaning := _meaning(name):
+        raise ArtifactError(
+            f"'{name}' cannot be the name of a model in C: it is {meaning}; give another one, as in "
+            f"'model_{name.strip('_')}'",
+            name=name,
+        )
+    return name
+
+
+def _meaning(name: str) -> str:
+    """Return what a name is to C, to C++ or to the code around the model; "" for one that is free."""
+    if name.startswith("_"):
+        return "reserved for compilers and their libraries"
+    if name.startswith("graft_"):
+        return "like the names of the runtime, which begin with 'graft_'"
+    if name.lower() in HEADERS:
+        return f"the name of a header, '{name.lower()}.h'" if name.lower() != "graft" else "the runtime's own name"
+    if name in _PREDEFINED:
+        return "a macro that compilers define"
+    return "a word of C or C++" if name in TAKEN else ""

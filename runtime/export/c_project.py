@@ -30,11 +30,12 @@ from graft.runtime.export.c_build import (
 )
 from graft.runtime.export.c_built import Built, built
 from graft.runtime.export.c_check import Recorded, check_header, check_text, main_text
+from graft.runtime.export.c_names import model_name
 from graft.runtime.export.c_program import CProgram
+from graft.runtime.export.c_regions import blob_bytes, region_files
 from graft.runtime.export.c_session import session_files
 from graft.runtime.export.c_text import header_text, kernel_texts, program_text, threads_text
 from graft.runtime.export.folder import Parts, write_folder
-from graft.runtime.export.names import model_name
 from graft.runtime.procedure import ALIGNMENT, ProgramDescription
 
 Profile = Literal["hosted", "bare-metal", "arduino", "zephyr"]
@@ -86,7 +87,7 @@ def export_c_project(
             f"a project of profile '{profile}' has no threads, and {threads} are wanted; leave them out"
         )
     program = CProgram(model_name(name, path), description, threads=threads)
-    weights = sum(description.constants[key].nbytes for key in program.constants)
+    weights = sum(description.constants[key].nbytes for key in program.constants) + blob_bytes(program)
     if profile == "hosted" and weights >= BLOB_BYTES:
         program = replace(program, blob=True)
     if ram is not None and program.arena_bytes > ram:
@@ -116,6 +117,7 @@ def _built(program: CProgram, command: Sequence[str]) -> Built:
     texts |= {f"{name}_threads.c": threads_text(program)} if program.threads > 1 else {}
     flags = ["-std=c11", *FLAGS, *target_flags(program.targets), *(["-pthread"] if program.threads > 1 else [])]
     sources = [one for one in texts if one.endswith(".c")]
+    texts |= {one: text for one, text in region_files(program).items() if one.endswith(".h") and isinstance(text, str)}
     return built(name, texts, sources, [*command, *flags])
 
 
@@ -129,7 +131,9 @@ def _files(
     )
     stored = f"{name}_weights.{'S' if program.blob else 'c'}"
     threads = [f"{name}_threads.c"] if program.threads > 1 else []
+    regions = region_files(program)
     sources = [f"{name}.c", f"{name}_kernels.c", *([stored] if program.constants else []), *threads]
+    sources += [one for one in regions if one.endswith(".c")]
     flags = target_flags(program.targets)
     sizes = f"{name}: arena {program.arena_bytes} bytes, weights {weights} bytes"
     sizes += f", stack at most {made.stack} bytes by {made.compiler}" if made else ""
@@ -140,6 +144,7 @@ def _files(
         PRELUDE: prelude(),
         f"{name}_check.h": check_header(name),
         f"{name}_check.c": check_text(program, recorded),
+        **regions,
         "main.c": main_text(name, profile == "hosted"),
         "Makefile": makefile_text(name, sources, list(libraries), sizes, flags),
         "CMakeLists.txt": cmake_text(name, sources, list(libraries), flags),

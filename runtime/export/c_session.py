@@ -8,6 +8,7 @@ from graft.errors import ArtifactError
 from graft.runtime.dtypes import element_type
 from graft.runtime.export.c_lines import wrapped
 from graft.runtime.export.c_program import CProgram
+from graft.runtime.export.c_regions import driven_regions
 from graft.runtime.export.folder import Parts
 from graft.runtime.procedure import TensorSpec, contiguous_bytes
 
@@ -18,6 +19,8 @@ def session_files(program: CProgram) -> dict[str, Parts]:
     """Return the files that a project has besides, by name; raise ArtifactError for loops and shapes that vary."""
     if len(program.layout.reached) > 1:
         raise ArtifactError(f"a session times each call once, and '{program.name}' has loops or branches; export it")
+    if driven := driven_regions(program):
+        raise ArtifactError(f"a driver of the firmware runs '{driven[0].function}', and a session has none; export it")
     own = {name: (NATIVE / name).read_text(encoding="utf-8") for name in ("graft_session.h", "session.c")}
     return {**own, "session_model.h": _model_text(program), f"{program.name}_timed.h": _timed_text(program)}
 

@@ -18,6 +18,7 @@ from graft.runtime.export.c_calls import procedure_lines
 from graft.runtime.export.c_lines import wrapped
 from graft.runtime.export.c_names import c_type, comment_text, extent_text
 from graft.runtime.export.c_program import CProgram
+from graft.runtime.export.c_regions import blob_bytes, driven_regions, region_lines
 from graft.runtime.export.c_scope import CScope
 from graft.runtime.procedure import SymbolSpec, TensorSpec
 
@@ -29,6 +30,14 @@ _HELPERS = {
     "graft_most": "{ return a > b ? a : b; }",
 }
 """What extents may need, of two of them."""
+
+
+_ERROR_TEXTS = """  if (status == {big}_OK) return "no error";
+  if (status == {big}_ERROR_MEMORY) return "more slices than the caller has room for, or no scratch memory";
+  if (status == {big}_ERROR_INPUT) return "a dimension is out of its range, or dimensions contradict each other";
+  if (status == {big}_ERROR_RUN) return "a kernel met what it cannot compute";
+  return "an error of a driver, or of a vendor's function";
+"""
 
 
 def signature(program: CProgram) -> str:
@@ -59,7 +68,7 @@ def header_text(program: CProgram, made: Built | None = None) -> str:
     for symbol in program.late_symbols(entry):
         own, of = program.symbols[symbol.name], program.parameters[symbol.tensor]
         rows.append(f" *   {own}: how many slices {of} has room for; the function writes how many it made")
-    weights = sum(program.description.constants[key].nbytes for key in program.constants)
+    weights = sum(program.description.constants[key].nbytes for key in program.constants) + blob_bytes(program)
     threads = f"\n#define {big}_THREADS {program.threads} /* share the loops of kernels; the first call starts them */"
     bound = f"/* At most, by {comment_text(made.compiler)} */\n#define {big}_STACK_BYTES {made.stack}\n" if made else ""
     return wrapped(f"""/* {name}, written by Graft. All tensors are contiguous, in row-major order:
@@ -84,13 +93,17 @@ extern "C" {{
 #define {big}_ERROR_INPUT 4
 #define {big}_ERROR_RUN 5
 
+/* What an error means. */
+static inline const char *{name}_error_text(int status) {{
+{_ERROR_TEXTS.format(big=big)}}}
+
 /* Runs the model in an arena of its own: one call at a time. Returns {big}_OK or an error; {big}_ERROR_INPUT is a
  * dimension out of its range. Compile with -D{big}_NO_ARENA to leave function and arena out. */
 int {name}_run({signature(program)});
 
 /* The same in an arena of {big}_ARENA_BYTES bytes, aligned to 64, that the caller has: one call at a time in each. */
 int {name}_run_in(void *arena, {signature(program)});
-
+{region_lines(program)}
 #ifdef __cplusplus
 }}
 #endif
@@ -192,6 +205,7 @@ def kernel_texts(program: CProgram) -> Mapping[str, str]:
     }
     declared = "\n".join(f"{functions[entry].declaration};" for entry in program.kernels)
     includes = "".join(f"#include <{one}>\n" for one in dict.fromkeys(h for source in sources for h in source.headers))
+    includes += f'#include "{name}_regions.h"\n' if driven_regions(program) else ""
     threads = f"#define GRAFT_PROJECT_THREADS\n#define graft_parallel_for {name}_parallel_for\n"
     needed = target_check(name, program.targets)
     header = f"""/* The kernels of {name}. */
@@ -213,7 +227,11 @@ def kernel_texts(program: CProgram) -> Mapping[str, str]:
 def _renamed(text: str, program: CProgram) -> str:
     """Return the text of kernels with the names that they have in the project."""
     entries = "|".join(map(re.escape, sorted(program.kernels, reverse=True)))
-    return re.sub(rf"\b({entries})(?=_task\d+|\b)", lambda found: program.kernels[found[1]], text) if entries else text
+    return (
+        re.sub(rf"\b({entries})(?=_task\d+|_region\b|\b)", lambda found: program.kernels[found[1]], text)
+        if entries
+        else text
+    )
 
 
 def threads_text(program: CProgram) -> str:

@@ -16,9 +16,10 @@ from tempfile import TemporaryDirectory
 
 from graft.errors import ArtifactError, CompileError
 from graft.runtime.artifact import save
-from graft.runtime.export.names import Need, model_name, needs_of
+from graft.runtime.export.c_names import model_name
 from graft.runtime.export.runtime_object import FLAGS, SOURCES, runtime_object
-from graft.runtime.procedure import ProgramDescription
+from graft.runtime.loaders import NATIVE
+from graft.runtime.procedure import Module, ProgramDescription
 from graft.runtime.system.c_compiler import c_compiler, machine_of, run_in, why_too_old
 from graft.runtime.system.cache_directory import cache_directory
 from graft.runtime.system.files import write, writing
@@ -27,6 +28,25 @@ LARGEST = (1 << 31) - (64 << 20)
 """Of an artifact: what code reaches with displacements of 32 bits, less the code."""
 _ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 _COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A loader that the host has to bring for modules of some kind."""
+
+    kind: str
+    plugin: str
+    install: str
+
+    def __str__(self) -> str:
+        by = f" of plugin '{self.plugin}'" if self.plugin else ""
+        return f"the loader{by} for '{self.kind}'" + (f" ({self.install})" if self.install else "")
+
+
+def needs_of(modules: Sequence[Module]) -> tuple[Need, ...]:
+    """Return the loaders that modules need beside the runtime's own, each once."""
+    found = [Need(module.kind, module.plugin, module.install) for module in modules if module.kind != NATIVE]
+    return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graft.cli.main import main
 from graft.errors import ArtifactError
-from graft.report.sign_off import page, sign_off, write_sign_off
+from graft.report.sign_off import Counted, operations, page, sign_off, write_sign_off
 from graft.runtime.export.c_project import ExportedProject
-from graft.runtime.procedure import ProgramDescription
+from graft.runtime.procedure import Call, Procedure, ProgramDescription
+from tests.runtime.programs import tensor
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
@@ -71,7 +73,7 @@ def test_a_page_has_every_fact(tmp_path: Path, run: Run) -> None:
     cells.feed((tmp_path / "m.html").read_text())
     assert {"m_run", "Kernels", "conv_0, relu_2", "restrict"} <= {*cells.texts}
     assert any(one.startswith("Compiled by gcc") and "-Os" in one for one in cells.texts)
-    facts = {"name": "<b>", "compiler": "&", "memory": {}, "stack": [], "kernels": [], "interface": [],
+    facts = {"name": "<b>", "compiler": "&", "memory": {}, "work": {}, "stack": [], "kernels": [], "interface": [],
              "libraries": ["memcpy"], "deviations": []}  # fmt: skip
     assert "<b>" not in page(facts) and "<p>none</p>" in page(facts) and "<td>memcpy</td>" in page(facts)
 
@@ -96,3 +98,39 @@ def test_what_cannot_be_reported_is_refused(tmp_path: Path, run: Run) -> None:
     if shutil.which("clang"):
         assert "does not say the frames of functions" in run(compiler="clang")
     assert "the C compiler 'no-such-cc' cannot be run" in run(compiler="no-such-cc")
+
+
+def test_operations_are_those_of_the_longest_way_or_unknown() -> None:
+    def plain(flops: int) -> Call:
+        return Call("call", (), (), module=0, function="f", flops=flops)
+
+    def body(*calls: Call) -> Procedure:
+        return Procedure("body", (tensor("trips", "int64", (), "constant", constant="k"),), (), (), calls)
+
+    branch = Call("if", (0,), (), bodies=(2, 3))
+    loop = Call("loop", (0, -1), (), bodies=(1,))
+    bodies = (body(plain(5), branch), body(plain(7)), body(plain(11), plain(1)))
+    constants = {"k": np.array(10)}
+    assert operations(ProgramDescription((body(plain(3), loop), *bodies), (), constants)) == 3 + 10 * (5 + 12)
+    by_data = Procedure("main", (tensor("trips", "int64", (), "input", index=0),), (0,), (), (loop,))
+    assert operations(ProgramDescription((by_data, *bodies), (), {})) is None
+
+
+def test_instructions_beyond_a_budget_are_refused_with_what_takes_most() -> None:
+    calls = [Call("call", (), (), module=0, function="f", origin=(name,)) for name in "abcd"]
+    counted = Counted("board", 100, tuple(zip(calls, (10, 40, 30, 20), strict=True)))
+    counted.check(100)
+    with pytest.raises(
+        ArtifactError,
+        match=r"^a run takes 100 instructions on board, 1 more than the 99 that there are; most are of 'b' \(40\), 'c' "
+        r"\(30\), 'd' \(20\): measure schedules there \(graft device --tune\), or quantise the model$",
+    ):
+        counted.check(99)
+
+
+def test_instructions_are_counted_on_the_core_of_the_target(tmp_path: Path, run: Run) -> None:
+    said = run("--instructions", 1)
+    assert (
+        "instructions are counted on an emulated core, and target 'generic' has none; 'thumbv7em' (mps2-an386)" in said
+    )
+    assert not (tmp_path / "m").exists()

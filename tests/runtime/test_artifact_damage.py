@@ -177,8 +177,8 @@ HOSTILE: list[tuple[Callable[[Any], None], str]] = [
     ),
     (_set("format", value="1"), "artifact is damaged: manifest.json states no format; compile it again"),
     (
-        _set("abi", value=2),
-        "artifact '{path}' was compiled for ABI version 2 of Graft's runtime, and this runtime has version 1; compile "
+        _set("abi", value=1),
+        "artifact '{path}' was compiled for ABI version 1 of Graft's runtime, and this runtime has version 2; compile "
         "it again, or install the runtime that belongs to it",
     ),
     (_remove("members"), "artifact is damaged: manifest.json lists no members; compile it again"),

@@ -33,7 +33,7 @@ SLIDING = ("group", "strides", "dilations", "pads", "auto_pad")
 """The attributes of how windows move."""
 QLINEAR = ("QLinearConv", "QLinearMatMul")
 GROUP = 4
-"""Products that a processor adds up at one time: sums over a multiple of so many channels need no tail."""
+"""Products that a processor adds up at one time: sums of a multiple of so many terms need no tail."""
 Along = Callable[[np.ndarray], np.ndarray]
 
 
@@ -189,7 +189,8 @@ def _convolve(product: Product, emitter: Emitter) -> ir.Value:
     if all(extent == 1 for extent in windows.kernel) and group == 1 and not any((*windows.begins, *windows.ends)):
         sums = _at_points(product, emitter, x, windows)
     else:
-        x = _padded(product, emitter, x, windows, 1, GROUP if group == 1 else 1)
+        is_filled = group == 1 and product.weights[0].size % GROUP
+        x = _padded(product, emitter, x, windows, 1, GROUP if is_filled else 1)
         channels = _image(x)[1][2]
         weights = product.weights
         if group == 1 and channels > weights.shape[1]:

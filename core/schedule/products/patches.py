@@ -7,21 +7,23 @@ lie together in the image.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products.convolution import Convolution, convolution_of, is_read
 from graft.core.tensor_ir.anchors import Windows
-from graft.core.tensor_ir.ir import Buffer, Expression, Function, Stage
+from graft.core.tensor_ir.ir import Buffer, Expression, Function, Stage, Statement, Variable
 
 
 @dataclass(frozen=True, slots=True)
-class Patches:
+class Patches(ABC):
     """A convolution taken apart: images ``[n, h, w, c]``, weights ``[o, c, kh, kw]``, output ``[n, h, w, o]``."""
 
     found: Convolution
@@ -81,6 +83,12 @@ class Patches:
         """Return the packed constants of the convolution, given those of the product."""
         renamed = {self.weights if buffer is self.matrix else buffer: array for buffer, array in product.items()}
         return {self.weights: self.contents(kernel), **renamed}
+
+    @abstractmethod
+    def patch(
+        self, rows: Buffer, row: Sequence[Expression], at: tuple[Variable, Variable, Variable], target: Target
+    ) -> Statement:
+        """Return what copies the patch of pixel ``at``, image, line and column, of the output into a row."""
 
     def reading(self, kernel: Kernel, product: Function) -> Function:
         """Return the function of the product with the image as its parameter in the place of patches."""

@@ -323,7 +323,8 @@ def _is_widened_elsewhere(node: NodeView, uses: Uses, table: OperatorTable) -> b
     value = node.node.outputs[0]
     readers = uses.readers.get(value, [])
     own = is_widening(node, uses.readers, table) and value not in uses.outputs and node.permutation is None
-    return own and bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
+    do = (any(table.has(reader, trait) for trait in (Trait.ELEMENTWISE, Trait.REDUCTION)) for reader in readers)
+    return own and bool(readers) and all(do)
 
 
 def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> list[NodeView]:

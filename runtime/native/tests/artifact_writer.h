@@ -113,7 +113,7 @@ static inline void write_members(Writer *writer, int named, char of_manifest[65]
   graft_sha256_hex("code", 4, of_module);
   int length = snprintf(
       manifest, sizeof manifest,
-      "{\"format\":1,\"abi\":1,\"members\":{\"constants.safetensors\":{\"sha256\":\"%s\",\"header\":\"%s\",\"size\":"
+      "{\"format\":1,\"abi\":2,\"members\":{\"constants.safetensors\":{\"sha256\":\"%s\",\"header\":\"%s\",\"size\":"
       "%zu},\"modules/0\":{\"sha256\":\"%s\",\"size\":4}},\"modules\":[{\"name\":\"m\",\"kind\":\"test\","
       "\"member\":\"modules/0\",\"constants\":{%s},\"functions\":[\"add\"]}],\"procedures\":["
       PROCEDURE("main", 64, "[0]", "[1]",

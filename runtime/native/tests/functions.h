@@ -174,7 +174,7 @@ static const GraftLoader test_loader = {
   "\"plugin\":\"tester\",\"install\":\"pip install tester\"}]"
 
 /* A whole manifest around the procedures. */
-#define MANIFEST(procedures) "{\"abi\":1,\"procedures\":[" procedures "]," MODULES "}"
+#define MANIFEST(procedures) "{\"abi\":2,\"procedures\":[" procedures "]," MODULES "}"
 
 #define TENSOR(name, dtype, shape, rest) "{\"name\":\"" name "\",\"dtype\":\"" dtype "\",\"shape\":" shape "," rest "}"
 #define INPUT(i) "\"storage\":\"input\",\"index\":" #i

@@ -39,7 +39,7 @@ static void make_image(unsigned char *image) {
 }
 
 static const char manifest[] =
-    "{\"abi\":1,\"modules\":[{\"name\":\"m\",\"kind\":\"native\",\"functions\":[\"first\"]}],\"procedures\":[" PROCEDURE(
+    "{\"abi\":2,\"modules\":[{\"name\":\"m\",\"kind\":\"native\",\"functions\":[\"first\"]}],\"procedures\":[" PROCEDURE(
         "main", 0, "[0]", "[1]",
         TENSOR("x", "float32", "[4]", INPUT(0)) "," TENSOR("y", "float32", "[]", OUTPUT(0)),
         CALL("first", "[0]", "[1]")) "]}";
@@ -130,7 +130,7 @@ static void test_header_is_checked_everywhere(void) {
 enum { ROWS = 3, OUTSIDE = HEADER + ROWS * SYMBOL, PLACE = 4096 + 64 };
 
 static const char c_source[] =
-    "{\"abi\":1,\"modules\":[{\"name\":\"m\",\"kind\":\"c_source\",\"functions\":[\"first\"]}],"
+    "{\"abi\":2,\"modules\":[{\"name\":\"m\",\"kind\":\"c_source\",\"functions\":[\"first\"]}],"
     "\"procedures\":[" PROCEDURE("main", 0, "[0]", "[1]",
                                TENSOR("x", "float32", "[4]", INPUT(0)) "," TENSOR("y", "float32", "[]", OUTPUT(0)),
                                CALL("first", "[0]", "[1]")) "]}";

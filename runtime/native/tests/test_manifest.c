@@ -20,9 +20,9 @@ static void test_fields(void) {
   check_error("[", "damaged manifest: invalid JSON at byte 1: expected a value");
   check_error("{}", "damaged manifest: 'abi' is not an integer");
   check_error("{\"abi\":9}",
-              "the program was compiled for ABI version 9 of Graft's runtime, and this runtime has version 1; compile "
+              "the program was compiled for ABI version 9 of Graft's runtime, and this runtime has version 2; compile "
               "it again, or install the runtime that belongs to it");
-  check_error("{\"abi\":1,\"procedures\":[],\"modules\":[]}", "damaged manifest: no procedure");
+  check_error("{\"abi\":2,\"procedures\":[],\"modules\":[]}", "damaged manifest: no procedure");
   check_error(MANIFEST(PROCEDURE("main", 0, "[0]", "[]", "", "")),
               "damaged manifest: procedure 0: entry 0 of 'inputs' is not an integer between 0 and -1");
   check_error(MANIFEST(PROCEDURE("main", -1, "[]", "[]", "", "")),
@@ -186,7 +186,7 @@ static void test_bodies(void) {
 }
 
 static void test_targets(void) {
-#define TARGETS(targets) "{\"abi\":1,\"targets\":" targets ",\"procedures\":[" \
+#define TARGETS(targets) "{\"abi\":2,\"targets\":" targets ",\"procedures\":[" \
                          PROCEDURE("main", 0, "[]", "[]", "", "") "]," MODULES "}"
   check_error(TARGETS("[{\"arch\":\"z80\",\"features\":[]}]"),
 #if defined(__x86_64__)
@@ -219,7 +219,7 @@ static void test_loaders(void) {
   loaders[0] = &old;
   CHECK(graft_program_create(&source, &options, &program, &error) == GRAFT_ERROR_LOADER);
   CHECK_TEXT(error.message, "the loader for kind 'test' was built for ABI version 7 of Graft's runtime, and this "
-                            "runtime has version 1; update plugin 'tester'");
+                            "runtime has version 2; update plugin 'tester'");
   source.module_count = 0;
   CHECK(graft_program_create(&source, &options, &program, &error) == GRAFT_ERROR_ARTIFACT);
   CHECK_TEXT(error.message, "the manifest names 1 modules, 0 are there");

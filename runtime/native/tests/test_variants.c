@@ -21,7 +21,7 @@
 #define FAILING CALL("add", "[0,1]", "[3]") "," CALL("fail", "[3]", "[2]")
 
 #define GENERAL SYMBOLIC("seq", 1, 9, SUM)
-#define WITH(numbers, variants) "{\"abi\":1,\"variants\":" numbers ",\"procedures\":[" GENERAL "," variants "]," MODULES "}"
+#define WITH(numbers, variants) "{\"abi\":2,\"variants\":" numbers ",\"procedures\":[" GENERAL "," variants "]," MODULES "}"
 
 static const char three[] = WITH("[1,2,3]", STATIC("[3]", "[3]", "[3]", MORE) "," SYMBOLIC("seq", 5, 7, DOUBLED) ","
                                  STATIC("[8]", "[8]", "[8]", FAILING));
@@ -66,7 +66,7 @@ static void test_hostile_variants_are_refused(void) {
 
 static void test_numbers_of_the_entry_stay(void) {
 #define FIXED(numbers, entry, variant) \
-  "{\"abi\":1,\"variants\":" numbers ",\"procedures\":[" entry "," variant "]," MODULES "}"
+  "{\"abi\":2,\"variants\":" numbers ",\"procedures\":[" entry "," variant "]," MODULES "}"
   check_error(FIXED("[1]", STATIC("[2]", "[2]", "[2]", SUM), STATIC("[3]", "[2]", "[2]", SUM)),
               PLACE ": input 'x' is float32[3], which is no float32[2]");
   check_error(FIXED("[1]", STATIC("[2]", "[2]", "[2]", SUM), STATIC("[2]", "[2]", "[3]", SUM)),

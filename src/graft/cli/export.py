@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from graft.compiler.stitching.most_memory import Memory
+    from graft.report.sign_off import Counted
+    from graft.runtime.export.c_check import Recorded
     from graft.runtime.export.c_project import ExportedProject, Profile
     from graft.runtime.export.library import ExportedLibrary
     from graft.runtime.procedure import ProgramDescription
@@ -77,6 +79,10 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
     help="Of a project: fail if the bound of its stack is larger; says which calls need it.",
 )  # fmt: skip
 @click.option(
+    "--instructions", metavar="N", type=click.IntRange(min=0),
+    help="Of a project: fail if a run on the emulated core of the target takes more; says which kernels take most.",
+)  # fmt: skip
+@click.option(
     "--compiler", metavar="COMMAND", default="",
     help="Of a project: GCC, with flags, whose frames and code are measured; by default a usual one of the target.",
 )  # fmt: skip
@@ -113,6 +119,7 @@ def command(
     ram: int | None,
     flash: int | None,
     stack: int | None,
+    instructions: int | None,
     compiler: str,
     report: Path | None,
     threads: int,
@@ -126,7 +133,9 @@ def command(
     a project's check runs on, with the outputs that other backends give for them here; those not given are random.
     """
     chosen = form or ("library" if output.suffix == ".so" else _folder_form(requested["target"]))
-    asked = {"--ram": ram, "--flash": flash, "--stack": stack, "--compiler": compiler or None, "--report": report}
+    budgets = {"ram": ram, "flash": flash, "stack": stack}
+    asked: dict[str, Any] = {f"--{one}": value for one, value in budgets.items()}
+    asked |= {"--instructions": instructions, "--compiler": compiler or None, "--report": report}
     if chosen != "c-project" and (named := _of_projects(profile, asked, threads, given)):
         raise click.UsageError(f"{named} is for C projects; leave it out, or say --format c-project")
     if profile != "hosted" and requested["target"] == NATIVE and not is_artifact(model):
@@ -141,23 +150,11 @@ def command(
 
         _tell_web(state, output, export_wasm(description, output, name or "model"))
     else:
-        from graft.report.sign_off import sign_off, write_sign_off
-        from graft.runtime.export.c_build import compiler_for
-        from graft.runtime.export.c_check import Recorded
-        from graft.runtime.export.c_project import export_c_project
-        from graft.runtime.inputs import inputs_of
-
-        program = runs()
-        recorded = Recorded.of(program, inputs_of(program, given, 0))
-        if report is not None and not compiler:
-            compiler = shlex.join(compiler_for(description.targets))
-        done = export_c_project(
-            description, output, recorded, name=name, profile=profile, ram=ram, threads=threads, flash=flash,
-            stack=stack, compiler=compiler,
+        done, counted = _project(
+            description, output, runs(), given, target=requested["target"], report=report, instructions=instructions,
+            compiler=compiler, name=name, profile=profile, threads=threads, **budgets,
         )  # fmt: skip
-        if report is not None:
-            write_sign_off(sign_off(description, done), report)
-        _tell_project(state, done, profile)
+        _tell_project(state, done, profile, counted)
     if requested["target"] == NATIVE and not is_artifact(model) and chosen != "wasm":
         _warn_native(description)
     return ExitCode.OK
@@ -220,6 +217,65 @@ def _program(
     )
 
 
+def _project(
+    description: ProgramDescription,
+    output: Path,
+    program: Program,
+    given: Sequence[tuple[str, str]],
+    *,
+    target: str,
+    report: Path | None,
+    instructions: int | None,
+    compiler: str,
+    **options: Any,
+) -> tuple[ExportedProject, Counted | None]:
+    """Write a project, and its report where that is wanted; return what was written, and the instructions of a run."""
+    from graft.report.sign_off import sign_off, write_sign_off
+    from graft.runtime.export.c_build import compiler_for
+    from graft.runtime.export.c_check import Recorded
+    from graft.runtime.export.c_project import export_c_project
+    from graft.runtime.inputs import inputs_of
+
+    recorded = Recorded.of(program, inputs_of(program, given, 0))
+    counted = _counted(description, recorded, target, compiler, report, instructions)
+    if report is not None and not compiler:
+        compiler = shlex.join(compiler_for(description.targets))
+    done = export_c_project(description, output, recorded, compiler=compiler, **options)
+    if report is not None:
+        write_sign_off(sign_off(description, done, counted), report)
+    return done, counted
+
+
+def _counted(
+    description: ProgramDescription, recorded: Recorded, target: str, compiler: str, report: Path | None,
+    most: int | None,
+) -> Counted | None:  # fmt: skip
+    """Return the instructions of a run on the emulated core of a target; raise ArtifactError for too many.
+
+    None where nobody asked for them, or only a report would have them and they cannot be counted here.
+    """
+    from graft.errors import ArtifactError, DeviceError
+    from graft.measure.device.boards import counting_board
+    from graft.measure.device.session import Session
+    from graft.report.sign_off import Counted
+
+    if most is None and report is None:
+        return None
+    try:
+        board = counting_board(target, shlex.split(compiler))
+        with Session.open(description, board) as session:
+            session.run(*recorded.inputs)
+            calls = tuple((one.call, int(one.ticks * board.unit[1])) for one in session.times)
+            counted = Counted(board.name, int(session.cost), calls)
+    except (ArtifactError, DeviceError):
+        if most is None:
+            return None
+        raise
+    if most is not None:
+        counted.check(most)
+    return counted
+
+
 def _warn_native(description: ProgramDescription) -> None:
     """Say what of this processor others must have, where nobody asked for this one by name."""
     features = [str(one) for target in description.targets for one in target.get("features", ())]
@@ -249,13 +305,15 @@ def _tell_web(state: State, folder: Path, files: Sequence[Path]) -> None:
         click.echo(f"{file}: {size(file.stat().st_size)}")
 
 
-def _tell_project(state: State, done: ExportedProject, profile: str) -> None:
+def _tell_project(state: State, done: ExportedProject, profile: str, counted: Counted | None) -> None:
     if state.json:
         facts: dict[str, Any] = {"arena_bytes": done.arena_bytes, "weight_bytes": done.weight_bytes, "profile": profile}
         facts |= {"stack_bytes": done.built.stack, "code_bytes": done.built.code_bytes} if done.built else {}
+        facts |= {"instructions": counted.total} if counted else {}
         print_json({"project": str(done.path), "bytes": done.bytes, "name": done.name, **facts})
         return
     bound = f", code {done.built.code_bytes} bytes, stack at most {done.built.stack} bytes" if done.built else ""
+    bound += f", {counted.total} instructions on {counted.board}" if counted else ""
     takes = {
         "arduino": f"Arduino takes the folder as a library, whose example is {done.name}_check",
         "zephyr": f"a build of Zephyr takes it by -DZEPHYR_EXTRA_MODULES and CONFIG_{done.name.upper()}=y",

@@ -16,8 +16,8 @@ import pytest
 
 import graft
 from graft.errors import ArtifactError, CompileError, InputError
-from graft.runtime.export.library import export_library
-from graft.runtime.export.names import Need, model_name
+from graft.runtime.export.c_names import model_name
+from graft.runtime.export.library import Need, export_library
 from graft.runtime.procedure import Module, ProgramDescription
 
 TEXT = '<ir_version: 10, opset_import: ["" : 21]> g (float[4] x) => (float[4] y) { y = OPERATOR(x) }'

@@ -18,21 +18,15 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.primitives.statements import column_mask, ramp, wide
-from graft.core.schedule.products.blocking import Range
-from graft.core.schedule.products.contraction import ContractionScheduler
 from graft.core.schedule.products.epilogue import epilogue_of
-from graft.core.schedule.products.factors import Outer
-from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, with_packed_operands
+from graft.core.schedule.products.patched_product import patched_product
 from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
-from graft.core.schedule.products.product_axes import Contraction, contraction_of
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.contractions import blocked_product
 from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.tensor_ir import anchors
-from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
-from graft.core.tensor_ir.statements import bind
-from graft.core.tensor_ir.visit import loads
+from graft.core.tensor_ir.ir import Block, Buffer, Expression, If, Load, Stage, Statement, Store, Variable
 
 FETCHED_SHARE = 2 / 3
 """What weights come with that are not fetched ahead, as a part of the bandwidth of memory."""
@@ -58,7 +52,7 @@ def schedule_window(
         scheduled = with_sources(schedule_contraction(collapsed, target, parameters), sources)
         return replace(scheduled, packed=window.packed(kernel, scheduled.packed))
     wanted = of_family(parameters, ContractionParameters)
-    scheduler = _patched(collapsed, window, target, wanted)
+    scheduler = patched_product(collapsed, window, target, wanted)
     if scheduler is None:
         return None
     scheduled = with_sources(scheduler.scheduled(), sources)
@@ -79,16 +73,15 @@ class Window(Patches):
         extents = tuple(map(b.index, (*self.shape[:3], self.terms)))
         return self.product(kernel, stages, self.source if self.is_pixel else Buffer("patches", "bfloat16", extents))
 
-    def copy(self, rows: Buffer, row: Expression, pixel: Expression, lanes: int) -> Statement:
-        """Return what copies the patch of a pixel of the output, given by its number, into a row."""
-        height, width = self.windows.target
-        n, y, x = Variable("n"), Variable("y"), Variable("x")
-        runs = self.lines(rows, row, (n, y, x), lanes)
+    def patch(
+        self, rows: Buffer, row: Sequence[Expression], at: tuple[Variable, Variable, Variable], target: Target
+    ) -> Statement:
+        """Return what copies the patch of pixel ``at`` of the output into a row."""
+        (place,) = row
+        runs = self.lines(rows, place, at, lanes_of("bfloat16", target))
         if self.terms % 2:
-            runs.append(Store(rows, (row, b.index(self.terms)), b.constant(0, "bfloat16")))
-        line = b.divide(pixel, width)
-        number, row_of = (b.divide(line, height), b.modulo(line, height)) if self.shape[0] > 1 else (b.index(0), line)
-        return bind(((n, number), (y, row_of), (x, b.modulo(pixel, width))), Block(tuple(runs)))
+            runs.append(Store(rows, (place, b.index(self.terms)), b.constant(0, "bfloat16")))
+        return Block(tuple(runs))
 
     def lines(self, rows: Buffer, row: Expression, at: Sequence[Variable], lanes: int) -> list[Statement]:
         """Return what copies each row of the window at pixel ``at``."""
@@ -164,41 +157,6 @@ def _copied(
     elif rest:
         statements.append(piece(b.index(0), column_mask(0, length, lanes)))
     return Block(tuple(statements))
-
-
-class _Patched(ContractionScheduler):
-    """A product whose left factor is patches, which are copied a block of rows at a time."""
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        parts: Contraction,
-        target: Target,
-        wanted: ContractionParameters | None,
-        small: SmallRows,
-        window: Window,
-    ) -> None:
-        super().__init__(kernel, parts, target, wanted, (), small)
-        self.window = window
-
-    def _needs_groups(self) -> bool:
-        return True
-
-    def _with_grouped_rows(self, rows: CopiedRows, outer: Outer, tiles: Range, body: Statement) -> Statement:
-        row, first = Variable("row"), self.split.begin(tiles.first)
-        count = b.subtract(self.split.begin(b.add(tiles.first, tiles.count)), first)
-        lanes = lanes_of("bfloat16", self.target)
-        copy = self.window.copy(rows.buffer, row, b.add(first, row), lanes)
-        return rows.around(Block((For(row, count, "parallel", copy), body)))
-
-
-def _patched(kernel: Kernel, window: Window, target: Target, wanted: ContractionParameters | None) -> _Patched | None:
-    """Return the scheduler of a product of patches; None if what follows the product is not elementwise."""
-    plain = contraction_of(kernel)
-    dots = plain and with_packed_operands(plain, kernel.constants, target)
-    if not dots or dots.small is None or any(load.buffer is window.matrix for load in loads(dots.parts.left)):
-        return None
-    return _Patched(kernel, dots.parts, target, wanted, dots.small, window)
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

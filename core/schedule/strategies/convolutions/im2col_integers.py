@@ -2,6 +2,7 @@
 
 Patches (`graft.core.schedule.products.patches`) are runs of bytes here, all of which are copied into scratch memory
 first; what follows is a product of rows and a constant matrix. An image whose channels come first is transposed before.
+A machine without caches, a microcontroller, has little memory: there a few patches are copied at a time.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
+from graft.core.schedule.parameters import ContractionParameters
 from graft.core.schedule.primitives.statements import column_mask, ramp, scratch
 from graft.core.schedule.primitives.vectorize import instantiate
 from graft.core.schedule.products.epilogue import fused_stages
+from graft.core.schedule.products.patched_product import patched_product
 from graft.core.schedule.products.patches import Patches, plain_convolution, with_rows
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.contractions.blocked_product import schedule_contraction
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, Function, Load, Stage, Statement, Store, Variable
 from graft.core.tensor_ir.statements import allocate
+
+BLOCK_BYTES = 2048
+"""Patches that are copied at a time where there is no cache."""
 
 
 def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
@@ -34,6 +40,12 @@ def schedule_patches(kernel: Kernel, target: Target) -> Scheduled | None:
     patches = scratch("patches", window.source.dtype, *window.shape[:3], window.terms)
     product = window.product(kernel, stages, patches)
     collapsed, sources = collapse_rows(product) or (product, {})
+    if not target.machine.caches and window.image.memory != "scratch":
+        patched = patched_product(collapsed, window, target, ContractionParameters(block_bytes=BLOCK_BYTES))
+        if patched is not None and patched.starts.of_left is None:
+            blocks = with_sources(patched.scheduled(), sources)
+            packed = window.packed(kernel, blocks.packed)
+            return Scheduled(lambda: window.reading(kernel, blocks.function), packed, knobs=blocks.knobs)
     scheduled = with_sources(schedule_contraction(collapsed, target), sources)
     rows = next((new for new, old in sources.items() if old is patches), patches)
 
@@ -68,10 +80,20 @@ class _Window(Patches):
 
     def copy(self, rows: Buffer, target: Target) -> Statement:
         """Return the loops that fill the patches, one for each pixel of the output."""
-        (batch, height, width, _), channels = self.shape, self.channels
-        window, strides, dilations = self.windows.kernel, self.windows.strides, self.windows.dilations
+        batch, height, width, _ = self.shape
         n, h, w = Variable("n"), Variable("h"), Variable("w")
         row = b.add(b.multiply(b.add(b.multiply(n, height), h), width), w)
+        place = (row,) if len(rows.shape) == 2 else (n, h, w)
+        body: Statement = For(w, b.index(width), "serial", self.patch(rows, place, (n, h, w), target))
+        return For(n, b.index(batch), "parallel", For(h, b.index(height), "parallel", body))
+
+    def patch(
+        self, rows: Buffer, row: Sequence[Expression], at: tuple[Variable, Variable, Variable], target: Target
+    ) -> Statement:
+        """Return what copies the patch of pixel ``at`` of the output into a row."""
+        n, h, w = at
+        window, strides, dilations = self.windows.kernel, self.windows.strides, self.windows.dilations
+        channels = self.channels
         runs = (1, window[1] * channels) if dilations[1] == 1 else (window[1], channels)
         statements: list[Statement] = []
         for down in range(window[0]):
@@ -81,10 +103,8 @@ class _Window(Patches):
                 place = (down * runs[0] + number) * runs[1]
                 for begin, lanes, mask in _pieces(runs[1], lanes_of("uint8", target)):
                     read = Load(self.image, (n, line, ramp(b.add(first, begin), lanes)), mask)
-                    patch = (row,) if len(rows.shape) == 2 else (n, h, w)
-                    statements.append(Store(rows, (*patch, ramp(b.index(place + begin), lanes)), read, mask))
-        body: Statement = For(w, b.index(width), "serial", Block(tuple(statements)))
-        return For(n, b.index(batch), "parallel", For(h, b.index(height), "parallel", body))
+                    statements.append(Store(rows, (*row, ramp(b.index(place + begin), lanes)), read, mask))
+        return Block(tuple(statements))
 
 
 def _pieces(length: int, most: int) -> list[tuple[int, int, Expression | None]]:

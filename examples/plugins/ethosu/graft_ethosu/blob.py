@@ -1,4 +1,7 @@
-"""The bytes of a module: a header in JSON, the command stream, the weights, and the graph that is simulated."""
+"""The bytes of a module: a header in JSON, the command stream, the weights, the graph that is simulated.
+
+``places`` are addresses in the scratch memory, 32 bits each: of inputs, outputs, and where its fast part begins.
+"""
 
 import hashlib
 import json
@@ -6,7 +9,7 @@ import json
 from graft.errors import GraftError
 
 KIND = "ethosu"
-NAMES = ("commands", "weights", "graph")
+NAMES = ("commands", "weights", "places", "graph")
 DIGEST = 32
 """The bytes in front, which are the SHA-256 of all others."""
 
@@ -18,17 +21,23 @@ def packed(header, sections):
     return hashlib.sha256(body).digest() + body
 
 
+def parts_of(data):
+    """Return where each section begins in a module's bytes, and its size."""
+    at = DIGEST + 4 + int.from_bytes(data[DIGEST : DIGEST + 4], "little")
+    sizes, found = json.loads(data[DIGEST + 4 : at])["sections"], {}
+    for name in NAMES:
+        found[name] = (at, sizes[name])
+        at += sizes[name]
+    return found
+
+
 def opened(data):
     """Return header and sections of a module's bytes; raise GraftError where they are damaged."""
     digest, body = bytes(data[:DIGEST]), bytes(data[DIGEST:])
     if hashlib.sha256(body).digest() != digest:
         raise GraftError("a module of ethosu is damaged: its bytes are not those that were written; compile it again")
-    at = 4 + int.from_bytes(body[:4], "little")
-    header, sections = json.loads(body[4:at]), {}
-    for name in NAMES:
-        sections[name] = body[at : at + header["sections"][name]]
-        at += header["sections"][name]
-    return header, sections
+    header = json.loads(body[4 : 4 + int.from_bytes(body[:4], "little")])
+    return header, {name: bytes(data[at : at + size]) for name, (at, size) in parts_of(data).items()}
 
 
 def described(header):

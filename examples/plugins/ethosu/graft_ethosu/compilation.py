@@ -2,11 +2,15 @@
 
 from functools import lru_cache
 
+import numpy as np
+
 import graft
 from graft.core.graph.view import NodeView
 from graft.errors import CompileError
+from graft.plugins.c_driver import driven
+from graft.runtime.c_source import Driver
 from graft_ethosu import elementwise, moves, pooling, products, softmax
-from graft_ethosu.blob import KIND, packed
+from graft_ethosu.blob import KIND, packed, parts_of
 from graft_ethosu.building import Builder
 from graft_ethosu.lowering import lower
 from graft_ethosu.reading import Refused, read, table_of
@@ -84,7 +88,9 @@ def module_of(region, options):
     from graft_ethosu.tosa_graph import SIMULATED
 
     graph, made = made_of(region, options)
-    sections = {"commands": made.commands, "weights": made.weights, "graph": graph.flatbuffer(SIMULATED)}
+    places = np.array([*made.inputs, *made.outputs, -(-made.scratch // 16) * 16], "<u4").tobytes()
+    graph = graph.flatbuffer(SIMULATED)
+    sections = {"commands": made.commands, "weights": made.weights, "places": places, "graph": graph}
     header = {
         "accelerator": options.accelerator,
         "sections": {name: len(data) for name, data in sections.items()},
@@ -94,7 +100,9 @@ def module_of(region, options):
         "macs": made.macs, "memories": made.memories, "layers": _layers(made), "messages": made.messages,
     }  # fmt: skip
     data = packed(header, sections)
-    return graft.Module(region.name, KIND, (region.name,), data, install="pip install graft-ethosu")
+    driver = Driver("ethosu", {name: at for name, at in parts_of(data).items() if name != "graph"}, 16)
+    source = driven(region, driver, -(-made.scratch // 16) * 16 + made.fast_scratch)
+    return graft.Module(region.name, KIND, (region.name,), data, install="pip install graft-ethosu", source=source)
 
 
 def _argument(view, address):

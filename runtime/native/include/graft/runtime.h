@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define GRAFT_ABI_VERSION 1
+#define GRAFT_ABI_VERSION 2
 
 enum {
   GRAFT_OK = 0,

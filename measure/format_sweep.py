@@ -41,10 +41,10 @@ from graft.quantization.comparison import quantized_layers
 from graft.quantization.data import Given
 from graft.quantization.observation import Running
 from graft.quantization.quantizer import Quantizer
-from graft.quantization.recipe import RECIPE, Recipe, recipe_of
+from graft.quantization.recipe import RECIPES, Recipe, recipe_of
 from graft.quantization.sites import Product
 from graft.quantization.sizes import FLOAT_BITS, Size, size_of
-from graft.runtime.arguments import ARRAY, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, Kind, at_least, optional, takes
+from graft.runtime.arguments import ARRAY, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, at_least, optional, takes
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 Feeds = dict[str, np.ndarray]
 SAMPLES = 8
 FLOAT32 = "float32"
-RECIPES = Kind("a list of recipes", lambda value: isinstance(value, list | tuple) and all(map(RECIPE.fits, value)))
 
 
 @takes(
@@ -159,10 +158,11 @@ def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: f
     def taker(output: str) -> Callable[[Errors, Feeds, np.ndarray], None]:
         return lambda errors, found, exact: errors.add(found[output], exact, largest, smallest)
 
-    moved = {node.name for node in model.graph if node.domain not in ("", "ai.onnx")}
+    same = {(node.name, node.domain, node.op_type) for node in model.graph}
 
     def bits_of(product: Product) -> tuple[float, float]:
-        own = bits if product.node.name in moved else FLOAT_BITS
+        node = product.node
+        own = FLOAT_BITS if (node.name, node.domain, node.op_type) in same else bits
         return own, own
 
     seen = {layer: (layers[layer], taker(output)) for layer, output in names.items()}

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from graft.errors import RecipeError
 from graft.quantization.grids import GRIDS
-from graft.runtime.arguments import instance, takes
+from graft.runtime.arguments import Kind, instance, takes
 from graft.runtime.foreign import shown
 
 Record = TypeVar("Record")
@@ -125,6 +125,7 @@ NAMED = {
         Recipe("int8", Scaling(), _ACTIVATIONS, correct_bias=True),
         Recipe("int8-channel", _CHANNELS, _ACTIVATIONS, correct_bias=True),
         Recipe("int8-weights", _CHANNELS),
+        Recipe("int3-weights", replace(_MX, type="int3"), correct_bias=True),
         Recipe("int4-weights", replace(_GROUPS, rounding="gptq"), correct_bias=True),
         Recipe("mxfp4-weights", replace(_MX, type="float4e2m1"), correct_bias=True),
         Recipe("mxfp6-weights", replace(_MX, type="float6e2m3"), correct_bias=True),
@@ -137,6 +138,7 @@ RECIPE = instance(
     str, os.PathLike, Recipe, Mapping, wanted="the name of a recipe, the path of a TOML file, a mapping or a Recipe"
 )
 """What a recipe may be given as."""
+RECIPES = Kind("a list of recipes", lambda value: isinstance(value, list | tuple) and all(map(RECIPE.fits, value)))
 
 
 @takes(given=RECIPE)

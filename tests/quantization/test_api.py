@@ -15,7 +15,7 @@ from tests.quantization.networks import convolutions, images, model, run, snr
 
 X = images(24)
 LEAST = {"int8": 24, "int8-channel": 34, "int8-weights": 40, "int4-weights": 20, "float8": 22, "mxfp4-weights": 18,
-         "mxfp6-weights": 30}  # fmt: skip
+         "mxfp6-weights": 30, "int3-weights": 12}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graft.cli.common import MODEL, ExitCode, State, common_options, shapes_option, threads_option
+from graft.cli.common import MODEL, ExitCode, State, common_options, names_argument, shapes_option, threads_option
 from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
@@ -56,6 +56,18 @@ def set_argument(text: str) -> dict[str, Any]:
     "--within", type=click.FloatRange(min=0), metavar="LOSS",
     help="Keep layers in floats until no more of the metric is lost; exit 4 where that is not enough.",
 )  # fmt: skip
+@click.option(
+    "--mixed", metavar="NAME|FILE.toml,...", type=names_argument,
+    help="Give each layer one of these recipes, float32 among them or not: as few bits as --within allows, or --bits.",
+)  # fmt: skip
+@click.option(
+    "--bits", type=click.FloatRange(min=0, min_open=True), metavar="N",
+    help="Give layers recipes so that the model is best with at most N bits a weight, scales counted.",
+)  # fmt: skip
+@click.option(
+    "--save-recipe", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.toml",
+    help="Write the recipe, with those of its layers, to edit it and give it to --recipe.",
+)  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The ONNX file.")
 @click.option("--show", is_flag=True, help="Print the recipe, as a file has it, and leave the model as it is.")
 @shapes_option
@@ -73,6 +85,9 @@ def command(
     check: Path | None,
     metric: str | None,
     within: float | None,
+    mixed: tuple[str, ...] | None,
+    bits: float | None,
+    save_recipe: Path | None,
     output: Path | None,
     show: bool,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
@@ -81,8 +96,14 @@ def command(
     import graft
     from graft.core.graph.save import save_model
     from graft.errors import AccuracyError
-    from graft.quantization import compare, left_by, notes_of, recipe_for, recipe_of
+    from graft.quantization import assign, compare, left_by, notes_of, recipe_for, recipe_of
+    from graft.quantization.assignment import MIXED
+    from graft.runtime.system.files import write
 
+    if (mixed or bits is not None) and (recipe or backend or changes or keep or show):
+        raise click.UsageError(
+            "--mixed and --bits choose among recipes: leave out --recipe, --for, --set, --keep, --show"
+        )
     base = recipe or "int8" if backend is None else recipe_for(backend, recipe or "", manager=state.manager())
     wanted = recipe_of({"base": base, **merged(changes)})
     if show:
@@ -93,14 +114,19 @@ def command(
     function = None if metric is None else function_of(metric)
     options: dict[str, Any] = {"shapes": dict(shapes), "threads": state.threads, "manager": state.manager()}
     keep_clear(output)
-    failure = None
+    failure, searched = None, {**options, "within": within, "metric": function}
     with batch_count() as progress:
         try:
-            quantized = graft.quantize(
-                model, wanted, data, keep=keep, within=within, metric=function, progress=progress, **options
-            )
+            if mixed or bits is not None:
+                found = assign(model, mixed or MIXED, data, bits=bits, progress=progress, **searched)
+                quantized, wanted = found.model, found.recipe
+            else:
+                quantized = graft.quantize(model, wanted, data, keep=keep, progress=progress, **searched)
         except AccuracyError as error:
             failure, quantized = error, error.facts["model"]  # type: ignore[assignment]
+            wanted = error.facts.get("recipe", wanted)  # type: ignore[assignment]
+    if save_recipe is not None:
+        write(save_recipe, wanted.to_toml(), "recipe")
     save_model(quantized, output)
     report = compare(model, quantized, check or data, metric=function, **options)
     notes = notes_of(quantized)
@@ -156,7 +182,7 @@ def batch_count() -> Iterator[Callable[[int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    yield lambda number: click.echo(f"\rcalibration: batch {number}", nl=False, err=True)
+    yield lambda number: click.echo(f"\rcalibration: {number}", nl=False, err=True)
     click.echo("\r\033[K", nl=False, err=True)
 
 

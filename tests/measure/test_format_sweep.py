@@ -52,6 +52,14 @@ def test_sizes_count_codes_scales_and_what_stays_in_floats(report):
     assert mixed.activation_bits == pytest.approx(8 + 24 * in_floats / sum(INPUTS.values()))
 
 
+def test_scaled_types_stand_beside_them_with_the_bits_of_their_scales():
+    row = graft.sweep(convolutions(), ["mxfp8e4m3"], {"x": X[:4]}, shapes={"x": (1, 3, 12, 12)}, threads=1).rows[1]
+    assert (row.type, row.output.snr_db > 20) == ("mxfp8e4m3", True)
+    converted = sum(WEIGHTS.values()) - WEIGHTS["c2"]  # which is of several groups
+    assert row.weight_bytes == -(-int(converted * 8.25 + WEIGHTS["c2"] * 32) // 8)
+    assert {layer.layer for layer in row.layers} >= {"c1", "c3", "fc"}
+
+
 def test_other_data_may_calibrate():
     small = {"x": X[:2] / 100}
     found = graft.sweep(convolutions(), [], {"x": X[:2]}, shapes={"x": (1, 3, 12, 12)}, recipes=["int8"],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,14 @@ from graft.cli.common import MODEL, ExitCode, State, common_options, names_argum
 from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graft.errors import GraftError
+    from graft.partition.plan import Placement
+    from graft.quantization.assignment import Assignment
     from graft.quantization.comparison import Comparison
     from graft.quantization.metrics import Metric
+    from graft.quantization.recipe import Recipe
 
 
 def set_argument(text: str) -> dict[str, Any]:
@@ -95,15 +102,12 @@ def command(
     """Write MODEL quantised, and print the errors of its layers against the float model."""
     import graft
     from graft.core.graph.save import save_model
-    from graft.errors import AccuracyError
     from graft.quantization import assign, compare, left_by, notes_of, recipe_for, recipe_of
     from graft.quantization.assignment import MIXED
     from graft.runtime.system.files import write
 
     if (mixed or bits is not None) and (recipe or backend or changes or keep or show):
-        raise click.UsageError(
-            "--mixed and --bits choose among recipes: leave out --recipe, --for, --set, --keep, --show"
-        )
+        raise click.UsageError("--mixed and --bits choose among recipes: no --recipe, --for, --set, --keep, --show")
     base = recipe or "int8" if backend is None else recipe_for(backend, recipe or "", manager=state.manager())
     wanted = recipe_of({"base": base, **merged(changes)})
     if show:
@@ -111,40 +115,48 @@ def command(
         return ExitCode.OK
     if output is None:
         raise click.UsageError("name the file to write with -o")
-    function = None if metric is None else function_of(metric)
     options: dict[str, Any] = {"shapes": dict(shapes), "threads": state.threads, "manager": state.manager()}
+    options["metric"] = None if metric is None else function_of(metric)
     keep_clear(output)
-    failure, searched = None, {**options, "within": within, "metric": function}
     with batch_count() as progress:
-        try:
-            if mixed or bits is not None:
-                found = assign(model, mixed or MIXED, data, bits=bits, progress=progress, **searched)
-                quantized, wanted = found.model, found.recipe
-            else:
-                quantized = graft.quantize(model, wanted, data, keep=keep, progress=progress, **searched)
-        except AccuracyError as error:
-            failure, quantized = error, error.facts["model"]  # type: ignore[assignment]
-            wanted = error.facts.get("recipe", wanted)  # type: ignore[assignment]
+        given = {**options, "within": within, "progress": progress}
+        search: Callable[[], ir.Model | Assignment] = partial(graft.quantize, model, wanted, data, keep=keep, **given)
+        if mixed or bits is not None:
+            search = partial(assign, model, mixed or MIXED, data, bits=bits, **given)
+        quantized, chosen, failure = _best(search)
     if save_recipe is not None:
-        write(save_recipe, wanted.to_toml(), "recipe")
+        write(save_recipe, (chosen or wanted).to_toml(), "recipe")
     save_model(quantized, output)
-    report = compare(model, quantized, check or data, metric=function, **options)
+    report = compare(model, quantized, check or data, **options)
     notes = notes_of(quantized)
     if backend is not None:
-        left = left_by(backend, quantized, manager=state.manager())
-        name = backend.partition(":")[0]
-        notes.append(f"{name} takes all that is quantised" if not left else f"{name} leaves {len(left)} operators:")
-        notes += [f"  {row.op_type} '{row.node}': {row.reasons[name].text}" for row in left]
+        notes += _notes_of_backend(backend.partition(":")[0], left_by(backend, quantized, manager=state.manager()))
     if state.json:
         print_json({"output": str(output), "notes": notes, **report.to_json()})
     else:
         print_comparison(report)
-        for note in notes:
-            click.echo(note)
-        click.echo(f"wrote {output}: {output.stat().st_size} bytes, of {model.stat().st_size}")
+        sizes = f"wrote {output}: {output.stat().st_size} bytes, of {model.stat().st_size}"
+        click.echo("\n".join([*notes, sizes]))
     if failure is not None:
         raise failure
     return ExitCode.OK
+
+
+def _best(search: Callable[[], ir.Model | Assignment]) -> tuple[ir.Model, Recipe | None, GraftError | None]:
+    """Return the model that is found, the recipe if it was chosen, and the error where it is but the best."""
+    from graft.errors import AccuracyError
+
+    try:
+        found: Any = search()
+    except AccuracyError as error:
+        return error.facts["model"], error.facts.get("recipe"), error  # type: ignore[return-value]
+    return getattr(found, "model", found), getattr(found, "recipe", None), None
+
+
+def _notes_of_backend(name: str, left: Sequence[Placement]) -> list[str]:
+    """Return what a backend takes of a quantised model, and why it leaves the rest."""
+    head = f"{name} takes all that is quantised" if not left else f"{name} leaves {len(left)} operators:"
+    return [head, *(f"  {row.op_type} '{row.node}': {row.reasons[name].text}" for row in left)]
 
 
 def merged(changes: tuple[dict[str, Any], ...]) -> dict[str, Any]:

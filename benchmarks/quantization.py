@@ -1,14 +1,15 @@
 """Quantised networks, beside those of ONNX Runtime's quantiser on the same data: `python -m benchmarks.quantization`.
 
 Every model is run by ONNX Runtime, so that nothing but the quantisation differs. ``--time`` instead measures how long
-ResNet-50 takes with 100 images of 224 x 224.
+ResNet-50 takes with 100 images of 224 x 224; ``--mixed`` searches for recipes of layers, at as many bits as uniform
+int4 takes and at 4.5, and prints the time of the processor.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -24,7 +25,10 @@ from benchmarks import zoo
 from examples.digits.data import load_split
 from examples.quantization import shapes
 from graft.core.shapes.sample_inputs import sample_inputs
+from graft.quantization import NAMED, assign
+from graft.quantization.observation import Running
 from graft.quantization.preparation import in_floats
+from graft.quantization.quantizer import Quantizer
 
 CALIBRATION, HELD_OUT = 200, 10000
 RECIPES = ("int8", "int8-channel", "int8-weights", "int4-weights", "float8")
@@ -38,29 +42,34 @@ PEERS = {
 
 @dataclass(frozen=True)
 class Task:
-    """A model with images to calibrate it, and images with labels that it has not seen."""
+    """A model with images to calibrate it, their labels, and images with labels that it has not seen."""
 
     name: str
     model: ir.Model
     images: np.ndarray
+    own_labels: np.ndarray
     held_out: np.ndarray
     labels: np.ndarray
 
 
 def tasks() -> Iterator[Task]:
     """Yield the three networks with their data."""
-    train, held_out, _, labels = load_split()
-    yield Task("digits", in_floats(zoo.path_of("digits")), train[:CALIBRATION], held_out, labels)
+    train, held_out, own, labels = load_split()
+    yield Task("digits", in_floats(zoo.path_of("digits")), train[:CALIBRATION], own[:CALIBRATION], held_out, labels)
     held_out, labels = shapes.images(HELD_OUT, 0)
     for name, path in shapes.MODELS.items():
-        yield Task(name, in_floats(path), shapes.images(CALIBRATION, 1)[0], held_out, labels)
+        yield Task(name, in_floats(path), *shapes.images(CALIBRATION, 1), held_out, labels)
 
 
 def main() -> None:
     """Print accuracy and signal-to-noise ratio of every model by every recipe and peer."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--time", action="store_true", help="Measure how long ResNet-50 takes.")
-    if parser.parse_args().time:
+    parser.add_argument("--mixed", metavar="MODEL,...", help="Search for recipes of layers of these models.")
+    given = parser.parse_args()
+    if given.mixed:
+        return mixed(given.mixed.split(","))
+    if given.time:
         return print(f"ResNet-50, 100 images: {seconds_of_resnet50():.1f} s")
     print(f"{'model':10} {'recipe':32} {'accuracy':>8} {'lost':>7} {'same':>7} {'SNR dB':>7}")
     for task in tasks():
@@ -75,6 +84,36 @@ def main() -> None:
                 f"{task.name:10} {name:32} {right:8.4f} {100 * (base - right):7.2f} {same:7.4f} {snr:7.1f}", flush=True
             )
     return None
+
+
+def mixed(names: Sequence[str]) -> None:
+    """Print what layers with recipes of their own are worth beside int4 for all, on held-out images."""
+    print(f"{'model':10} {'form':16} {'bits':>5} {'accuracy':>8} {'SNR dB':>7} {'CPU s':>7}")
+    for task in tasks():
+        if task.name not in names:
+            continue
+        exact = outputs_of(task.model, task)
+        data = {task.model.graph.inputs[0].name or "": task.images, "labels": task.own_labels}
+        uniform = Quantizer.measured(task.model, [NAMED["int4-weights"]], data, None, Running())
+        model = uniform.written(NAMED["int4-weights"])
+        bits = uniform.size_of(NAMED["int4-weights"]).weight_bits
+        models = {"float32": (32.0, task.model, 0.0), "int4-weights": (bits, model, 0.0)}
+        for most in (bits, 4.5):
+            began = time.process_time()
+            found = assign(task.model, data=data, bits=most)
+            models[f"mixed, {most:.2f}"] = (found.bits, found.model, time.process_time() - began)
+        for form, (own, model, seconds) in models.items():
+            outputs = outputs_of(model, task)
+            snr = 10 * np.log10(np.sum(exact**2) / max(np.sum((outputs - exact) ** 2), 1e-30))
+            right = accuracy(outputs, task.labels)
+            print(f"{task.name:10} {form:16} {own:5.2f} {right:8.4f} {snr:7.1f} {seconds:7.0f}", flush=True)
+
+
+def outputs_of(model: ir.Model, task: Task) -> np.ndarray:
+    """Return the outputs of Graft: ONNX Runtime has no float4e2m1."""
+    name = model.graph.inputs[0].name or ""
+    program = graft.compile(model)
+    return np.concatenate([np.asarray(program(**{name: image[np.newaxis]})) for image in task.held_out])
 
 
 def quantized(task: Task) -> Iterator[tuple[str, onnx.ModelProto]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -211,10 +211,11 @@ class LayerRow:
 
 @dataclass(frozen=True, slots=True)
 class TypeRow:
-    """What one type does to the model.
+    """What one type, or one recipe, does to the model.
 
     ``accuracy`` is the share of labels that the largest output names, None without labels; ``agreement`` the share of
     inputs for which it is float64's. ``milliseconds`` is the best time of one call, ``ratio`` that over float32's.
+    Bits are those of a product's weight and of an activation that a product reads, on average, scales counted.
     """
 
     name: str
@@ -224,6 +225,9 @@ class TypeRow:
     output: LayerRow
     milliseconds: float
     ratio: float
+    weight_bits: float = 32.0
+    activation_bits: float = 32.0
+    weight_bytes: int = 0
     layers: tuple[LayerRow, ...] = field(default=())
 
     @property
@@ -246,6 +250,23 @@ class SweepReport:
     labelled: bool
     accumulate: str
     rows: tuple[TypeRow, ...]
+
+    def front(self, cost: Callable[[TypeRow], float]) -> tuple[TypeRow, ...]:
+        """Return the rows beside which none costs less and is as good, by accuracy if there are labels, then by signal.
+
+        They come by cost.
+        """
+        best: tuple[float, float] | None = None
+        found = []
+        for row in sorted(self.rows, key=lambda row: (cost(row), *(-worth for worth in self.worth(row)))):
+            if best is None or self.worth(row) > best:
+                best = self.worth(row)
+                found.append(row)
+        return tuple(found)
+
+    def worth(self, row: TypeRow) -> tuple[float, float]:
+        """Return what rows are compared by, the larger the better."""
+        return (row.accuracy or 0.0, row.output.snr_db)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON data."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from graft.datatypes.study import LayerRow, SweepReport, TypeRow
@@ -20,15 +20,21 @@ STYLE = (
     ".key svg{width:26px;height:10px;margin-right:.3rem}details{margin:.5rem 0}.wrap{overflow-x:auto}"
 )
 COLUMNS = (
-    "type", "accuracy", "same class as float64", "max abs error", "max rel error", "SNR dB", "saturated",
-    "underflowed", "ms", "time / float32",
+    "form", "accuracy", "same class as float64", "max abs error", "max rel error", "SNR dB", "saturated",
+    "underflowed", "bits a weight", "bits an activation", "kB of weights", "ms", "time / float32",
 )  # fmt: skip
 LAYER_COLUMNS = ("layer", "operator", "max abs error", "max rel error", "SNR dB", "saturated", "underflowed", "NaN")
 
 
+COSTS: Mapping[str, Callable[[TypeRow], float]] = {
+    "bits a weight": lambda row: row.weight_bits, "ms": lambda row: row.milliseconds,
+}  # fmt: skip
+"""What the plots of Pareto fronts set against accuracy, or against signal where there are no labels."""
+
+
 def page(report: SweepReport) -> str:
     """Return the page."""
-    title = f"{escape(report.model)} in {len(report.rows) - 1} number formats"
+    title = f"{escape(report.model)} in {len(report.rows) - 1} forms"
     accuracy = "accuracy on the labels given, " if report.labelled else ""
     measured = _plural(report.inputs, "input", "inputs")
     parts = [
@@ -38,6 +44,7 @@ def page(report: SweepReport) -> str:
         _table(COLUMNS, [_cells(row) for row in report.rows]),
         "<h2>Same class as float64</h2>" if not report.labelled else "<h2>Accuracy</h2>",
         _bars(report.rows),
+        *(f"<h2>Pareto front: {name}</h2>{_front(report, name, cost)}" for name, cost in COSTS.items()),
         "<h2>Signal-to-noise ratio by layer</h2>",
         _lines(report.rows),
         "<h2>Layers</h2>",
@@ -65,7 +72,8 @@ def _cells(row: TypeRow) -> list[str]:
     output = row.output
     return [
         escape(row.name), accuracy, f"{row.agreement:.4f}", number(output.max_abs), number(output.max_rel),
-        number(output.snr_db), str(row.saturated), str(row.underflowed), number(row.milliseconds), number(row.ratio),
+        number(output.snr_db), str(row.saturated), str(row.underflowed), number(row.weight_bits),
+        number(row.activation_bits), number(row.weight_bytes / 1000), number(row.milliseconds), number(row.ratio),
     ]  # fmt: skip
 
 
@@ -127,6 +135,30 @@ def _bars(rows: Sequence[TypeRow]) -> str:
         parts.append(_text(x + step / 2, y - 3, f"{share:.3f}"))
         parts.append(_text(x + step / 2, HEIGHT + 16, row.name, "end", turn=True))
     return _svg(parts, [row.name for row in rows])
+
+
+def _front(report: SweepReport, name: str, cost: Callable[[TypeRow], float]) -> str:
+    """One point per row, to the right the dearer, up the better; a line through those that none beats."""
+    worths = {row.name: report.worth(row)[0 if report.labelled else 1] for row in report.rows}
+    known = [worth for worth in worths.values() if math.isfinite(worth)]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    margin = (high - low) * 0.1 or 1.0
+    low, high, dearest = low - margin, high + margin, max(map(cost, report.rows)) * 1.05 or 1.0
+    parts = _grid([float(f"{low + (high - low) * part / 4:.3g}") for part in range(5)], low, high)
+    places = {
+        row.name: (LEFT + cost(row) / dearest * (WIDTH - LEFT), _height(worths[row.name], low, high))
+        for row in report.rows
+    }
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (places[row.name] for row in report.front(cost)))
+    parts.append(f'<polyline points="{path}" fill="none" stroke="#999"/>')
+    for place, row in enumerate(report.rows):
+        x, y = places[row.name]
+        said = f"{escape(row.name)}: {number(cost(row))} {name}, {number(worths[row.name])}"
+        colour = COLOURS[place % len(COLOURS)]
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{said}</title></circle>')
+        parts.append(_text(x, y - 8, row.name))
+    parts += [_text(LEFT + part / 4 * (WIDTH - LEFT), HEIGHT + 16, number(dearest * part / 4)) for part in range(4)]
+    return _svg(parts, [])
 
 
 def _lines(rows: Sequence[TypeRow]) -> str:

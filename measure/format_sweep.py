@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
-from graft.compiler.api import compile
 from graft.compiler.request import plugins
 from graft.core.graph.view import ValueView
 from graft.core.importer.load import load
@@ -17,8 +18,11 @@ from graft.core.importer.source import SOURCE, Source
 from graft.core.passes.normalize import normalize
 from graft.core.shapes.inference import require_static
 from graft.core.shapes.sample_inputs import sample_inputs
+from graft.core.types import is_custom, parse_custom
 from graft.datatypes.conversion import convert
 from graft.datatypes.prepare import EACH
+from graft.datatypes.scaled.conversion import convert_scaled
+from graft.datatypes.scaled.scaled_type import SCALED_TYPES
 from graft.datatypes.shipped import DATATYPES
 from graft.datatypes.study import (
     Errors,
@@ -33,6 +37,13 @@ from graft.datatypes.study import (
 )
 from graft.errors import DatatypeError
 from graft.plugins.registry.manager import MANAGER
+from graft.quantization.comparison import quantized_layers
+from graft.quantization.data import Given
+from graft.quantization.observation import Running
+from graft.quantization.quantizer import Quantizer
+from graft.quantization.recipe import RECIPES, Recipe, recipe_of
+from graft.quantization.sites import Product
+from graft.quantization.sizes import FLOAT_BITS, Size, size_of
 from graft.runtime.arguments import ARRAY, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, at_least, optional, takes
 
 if TYPE_CHECKING:
@@ -44,16 +55,18 @@ FLOAT32 = "float32"
 
 
 @takes(
-    model=SOURCE, types=TEXTS, data=optional(FEEDS), labels=optional(ARRAY),
+    model=SOURCE, types=TEXTS, data=optional(FEEDS), labels=optional(ARRAY), recipes=RECIPES,
     manager=optional(MANAGER), accumulate=TEXT, keep=TEXTS, shapes=optional(SHAPES),
     threads=optional(WHOLE), limit=optional(at_least(1)),
 )  # fmt: skip
 def sweep(
     model: Source,
-    types: Sequence[str],
+    types: Sequence[str] = (),
     data: Mapping[str, np.ndarray] | None = None,
     labels: np.ndarray | None = None,
     *,
+    recipes: Sequence[str | os.PathLike[str] | Recipe | Mapping[str, Any]] = (),
+    calibration: Given | None = None,
     accumulate: str = EACH,
     keep: Sequence[str] = (),
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -61,27 +74,35 @@ def sweep(
     limit: int | None = None,
     manager: PluginManager | None = None,
 ) -> SweepReport:
-    """Run a model in every type and compare it, layer by layer, with itself in float64.
+    """Run a model in every type, and quantised by every recipe, and compare it, layer by layer, with float64.
 
-    ``types`` are short names (``posit16``) or ``custom[name]bits``; ``data`` has an array per input of the model, with
-    any number of batches stacked along the first dimension (seeded random ones without it), ``labels`` one class per
-    row. ``limit`` uses that many rows only; ``accumulate`` and ``keep`` are those of `graft.datatypes.convert`. Raises
-    DatatypeError for unknown types and for data that do not fit the model.
+    ``types`` are short names (``posit16``), ``custom[name]bits``, or scaled types (``mxfp4``); ``recipes`` are those of
+    `graft.quantize`, calibrated by ``calibration`` (the data without it). ``data`` has an array per input of the model,
+    with any number of batches stacked along the first dimension (seeded random ones without it), ``labels`` one class
+    per row. ``limit`` uses that many rows only; ``accumulate`` is that of `graft.datatypes.convert`, ``keep`` are nodes
+    that stay in float32. Raises DatatypeError for unknown types and for data that do not fit the model, RecipeError for
+    wrong recipes.
     """
     (manager or plugins()).plugins()  # which registers their datatypes
-    named = {name: type_named(name) for name in types}
+    named = {name: name if name in SCALED_TYPES else type_named(name) for name in types}
+    wanted = [recipe_of(one) for one in recipes]
     original = load(model, shapes=shapes).clone()
     normalize(original)
     require_static(original)
     fed = _fed(original, data, labels, limit)
     truth = None if labels is None else np.asarray(labels).reshape(-1)[:limit]
-    study = _Study(original, fed, truth, threads, manager)
-    rows = [study.row(FLOAT32, FLOAT32, original.clone(), np.inf, 0.0)]
+    study = _Study(original, fed, truth, Running(threads, manager))
+    rows = [study.row(_in_type(FLOAT32, FLOAT32, original, original, FLOAT_BITS))]
     for name, dtype in named.items():
-        converted = convert(original, dtype, accumulate=accumulate, keep=keep)
-        format = DATATYPES.format(dtype)
-        largest, smallest = (np.inf, 0.0) if format is None else (format.largest, format.smallest)
-        rows.append(study.row(name, dtype, converted, largest, smallest))
+        if name in SCALED_TYPES:
+            converted, bits = convert_scaled(original, name, keep=keep), SCALED_TYPES[name].bits
+        else:
+            converted = convert(original, dtype, accumulate=accumulate, keep=keep)
+            bits = parse_custom(dtype)[1]
+        rows.append(study.row(_in_type(name, dtype, original, converted, bits)))
+    for one in wanted:
+        kept = replace(one, keep=(*one.keep, *keep))
+        rows.append(study.row(_by_recipe(kept, original, fed if calibration is None else calibration, study.running)))
     title = original.graph.name or "model"
     return SweepReport(title, len(fed), truth is not None, accumulate, tuple(rows))
 
@@ -108,52 +129,94 @@ def _fed(
     return [{name: array.astype(kinds[name], copy=False) for name, array in one.items()} for one in fed]
 
 
-class _Study:
-    """The model in float64, run once: every type is compared with its results."""
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A model in a form of its own, and how it is looked at.
 
-    def __init__(
-        self,
-        model: ir.Model,
-        fed: list[Feeds],
-        labels: np.ndarray | None,
-        threads: int | None,
-        manager: PluginManager | None,
-    ) -> None:
-        self._model, self._fed, self._labels = model, fed, labels
-        self._threads, self._manager = threads, manager
+    ``observed`` has further outputs, named in ``watched``; a layer of ``seen`` is an operator, and what takes in its
+    errors: from all values of a batch and its result in float64.
+    """
+
+    name: str
+    type: str
+    model: ir.Model
+    size: Size
+    observed: ir.Model
+    watched: Sequence[str]
+    seen: Mapping[str, tuple[str, Callable[[Errors, Feeds, np.ndarray], None]]]
+    largest: float = np.inf
+    smallest: float = 0.0
+
+
+def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: float) -> _Form:
+    """Return a model that computes in a type; a layer is what does, and all of float32."""
+    format = DATATYPES.format(dtype) if is_custom(dtype) else None
+    largest, smallest = (np.inf, 0.0) if format is None else (format.largest, format.smallest)
+    layers = dict(layers_of(model)) or {node.name or "": node.op_type for node in model.graph}
+    observed, names = with_layers(model, [layer for layer in layers if layer in _float_layers(original)])
+
+    def taker(output: str) -> Callable[[Errors, Feeds, np.ndarray], None]:
+        return lambda errors, found, exact: errors.add(found[output], exact, largest, smallest)
+
+    same = {(node.name, node.domain, node.op_type) for node in model.graph}
+
+    def bits_of(product: Product) -> tuple[float, float]:
+        node = product.node
+        own = FLOAT_BITS if (node.name, node.domain, node.op_type) in same else bits
+        return own, own
+
+    seen = {layer: (layers[layer], taker(output)) for layer, output in names.items()}
+    return _Form(name, dtype, model, size_of(original, bits_of), observed, (), seen, largest, smallest)
+
+
+def _by_recipe(recipe: Recipe, original: ir.Model, data: Given, running: Running) -> _Form:
+    """Return a model quantised by a recipe; a layer is a node that reads codes."""
+    quantizer = Quantizer.measured(original, [recipe], data, None, running)
+    model = quantizer.written(recipe)
+    layers = quantized_layers(original, model)
+    watched = [name for layer in layers for name in layer.code_names]
+    seen = {layer.name: (layer.operator, layer.add) for layer in layers}
+    return _Form(recipe.name, "recipe", model, quantizer.size_of(recipe), model, watched, seen)
+
+
+def _float_layers(model: ir.Model) -> list[str]:
+    kinds = ("float16", "bfloat16", "float32", "float64")
+    return [node.name or "" for node in model.graph if ValueView(node.outputs[0]).dtype in kinds]
+
+
+class _Study:
+    """The model in float64, run once: every form is compared with its results."""
+
+    def __init__(self, model: ir.Model, fed: list[Feeds], labels: np.ndarray | None, running: Running) -> None:
+        self._fed, self._labels, self.running = fed, labels, running
         self._output = model.graph.outputs[0].name or ""
-        self._layers = [node.name or "" for node in model.graph if self._has_floats(node)]
-        observed, names = with_layers(in_float64(model), self._layers)
-        run = self._runner(observed)
+        observed, names = with_layers(in_float64(model), _float_layers(model))
+        run = running.runner(observed)
         wide = [self._widened(one) for one in fed]
         self._exact = [(results[self._output], {k: results[v] for k, v in names.items()}) for results in map(run, wide)]
         self._float32_ms = 0.0
 
-    def row(self, name: str, dtype: str, model: ir.Model, largest: float, smallest: float) -> TypeRow:
+    def row(self, form: _Form) -> TypeRow:
         """Return the errors, the accuracy and the time of one form of the model."""
-        layers = layers_of(model) if name != FLOAT32 else []
-        operators = dict(layers) or {node.name or "": node.op_type for node in model.graph}
-        observed, names = with_layers(model, [layer for layer in operators if layer in self._layers])
-        run = self._runner(observed)
-        errors = {layer: Errors() for layer in names}
+        run = self.running.runner(form.observed, form.watched)
+        errors = {layer: Errors() for layer in form.seen}
         total, results = Errors(), []
         for feeds, (exact, inner) in zip(self._fed, self._exact, strict=True):
             found = run(feeds)
             results.append(found[self._output])
-            total.add(found[self._output].astype(np.float64), exact, largest, smallest)
-            for layer, output in names.items():
-                errors[layer].add(found[output], inner[layer], largest, smallest)
-        best = self._time(model)
+            total.add(found[self._output].astype(np.float64), exact, form.largest, form.smallest)
+            for layer, (_, take) in form.seen.items():
+                take(errors[layer], found, inner[layer])
+        best = self._time(form.model)
         self._float32_ms = self._float32_ms or best
         classes, wanted = self._classes(results), self._classes([exact for exact, _ in self._exact])
         accuracy = None if self._labels is None else float(np.mean(classes == self._labels))
-        rows = tuple(LayerRow.of(layer, operators[layer], one) for layer, one in errors.items())
+        rows = tuple(LayerRow.of(layer, form.seen[layer][0], one) for layer, one in errors.items())
         whole = LayerRow.of(self._output, "output", total)
-        agreement = float(np.mean(classes == wanted))
-        return TypeRow(name, dtype, accuracy, agreement, whole, best, best / self._float32_ms, rows)
-
-    def _has_floats(self, node: ir.Node) -> bool:
-        return ValueView(node.outputs[0]).dtype in ("float16", "bfloat16", "float32", "float64")
+        return TypeRow(
+            form.name, form.type, accuracy, float(np.mean(classes == wanted)), whole, best, best / self._float32_ms,
+            form.size.weight_bits, form.size.activation_bits, form.size.weight_bytes, rows,
+        )  # fmt: skip
 
     def _widened(self, feeds: Feeds) -> Feeds:
         return {k: array.astype(np.float64) if array.dtype.kind == "f" else array for k, array in feeds.items()}
@@ -162,14 +225,9 @@ class _Study:
         """The largest output of every row."""
         return np.concatenate([np.argmax(np.atleast_2d(one).reshape(-1, one.shape[-1]), axis=1) for one in results])
 
-    def _runner(self, model: ir.Model) -> Callable[[Feeds], Feeds]:
-        manager = self._manager or plugins()
-        program = compile(model, threads=self._threads, manager=manager, backends=manager.fallbacks())
-        return program.run
-
     def _time(self, model: ir.Model) -> float:
         """The best time of one call, in milliseconds."""
-        run, feeds = self._runner(model), self._fed[0]
+        run, feeds = self.running.program(model).run, self._fed[0]
         best, deadline = np.inf, perf_counter() + 1.0
         for _ in range(30):
             started = perf_counter()

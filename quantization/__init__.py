@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graft.quantization.api import notes_of, quantize
+    from graft.quantization.assignment import Assignment, assign
     from graft.quantization.comparison import Comparison, compare
     from graft.quantization.recipe import NAMED, Recipe, Scaling, recipe_of
     from graft.quantization.vendors import left_by, recipe_for
 
 __all__ = [
-    "NAMED", "Comparison", "Recipe", "Scaling", "compare", "left_by", "notes_of", "quantize", "recipe_for", "recipe_of",
+    "NAMED", "Assignment", "Comparison", "Recipe", "Scaling", "assign", "compare", "left_by", "notes_of", "quantize",
+    "recipe_for", "recipe_of",
 ]  # fmt: skip
 
 _HOMES = {
+    "Assignment": "assignment", "assign": "assignment",
     "Comparison": "comparison", "compare": "comparison", "notes_of": "api", "quantize": "api",
     "left_by": "vendors", "recipe_for": "vendors",
     "NAMED": "recipe", "Recipe": "recipe", "Scaling": "recipe", "recipe_of": "recipe",

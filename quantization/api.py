@@ -5,31 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
 from graft.core.importer.source import SOURCE, Source
-from graft.core.passes.eliminate_dead_code import EliminateDeadCode
-from graft.core.passes.pipeline import RECORD, verify_model
 from graft.errors import RecipeError
 from graft.plugins.registry.manager import MANAGER
-from graft.quantization.awq import favour_large_inputs
-from graft.quantization.calibration import calibrated
-from graft.quantization.comparison import compare
-from graft.quantization.data import Batches, Given
-from graft.quantization.equalize import equalize, smooth
-from graft.quantization.facts import Facts
-from graft.quantization.grids import GRIDS
-from graft.quantization.metrics import Metric, score
+from graft.quantization.data import Given
+from graft.quantization.metrics import Metric
 from graft.quantization.observation import Progress, Running
-from graft.quantization.preparation import MOVED, NOTES, in_floats
+from graft.quantization.preparation import NOTES, in_floats
+from graft.quantization.quantizer import Quantizer
 from graft.quantization.recipe import RECIPE, Recipe, recipe_of
-from graft.quantization.rewriting import Point, QdqWriter, bits_of_weights
 from graft.quantization.search import Bound
-from graft.quantization.sites import Sites, sites_of
-from graft.quantization.weights import bias_shift, scaled_weights
 from graft.runtime.arguments import FUNCTION, NUMBER, SHAPES, TEXTS, WHOLE, instance, optional, takes
 
 if TYPE_CHECKING:
@@ -75,82 +64,11 @@ def quantize(
             f"recipe '{wanted.name}' is calibrated with data; give some, or a recipe of weights alone that rounds to "
             "'nearest' and corrects no bias"
         )
-    batches = Batches(data, original)
-    floats, facts = _measured(original, wanted, batches, running, progress)
-    write = partial(written, floats, facts=facts)
+    quantizer = Quantizer.measured(original, [wanted], data, metric, running, progress)
     if within is None:
-        return write(wanted)
-    metric_of = partial(_metric_of, batches, metric, running)
-
-    def worst(one: ir.Model) -> list[str]:
-        rows = compare(original, one, data, threads=threads, manager=manager).layers
-        return [row.layer for row in sorted(rows, key=lambda row: row.snr_db)]
-
-    return Bound(metric_of(original) - within, write, metric_of, worst).best(wanted)
-
-
-def _measured(
-    original: ir.Model, recipe: Recipe, batches: Batches, running: Running, progress: Progress | None
-) -> tuple[ir.Model, Facts]:
-    """Return the float model with factors moved as a recipe says, and what the recipe needs to know of it."""
-    floats = original.clone()
-    moved = equalize(floats) if recipe.equalize else []
-    if recipe.smooth:
-        moved += smooth(floats, recipe.smooth, batches, running)
-    if recipe.awq and recipe.weights is not None:
-        moved += favour_large_inputs(floats, recipe.weights, batches, running)
-    sites = sites_of(floats, recipe)
-    if not sites.products and not sites.groups:
-        raise RecipeError(f"recipe '{recipe.name}' quantises nothing of this model: no node takes what it scales")
-    facts = Facts.wanted(sites, recipe)
-    observers = facts.observers(sites)
-    if observers:
-        running.observe(floats, observers, batches, progress)
-    if moved:
-        floats.metadata_props[MOVED] = "\n".join(dict.fromkeys(moved))
-    return floats, facts
-
-
-def _metric_of(batches: Batches, metric: Metric | None, running: Running, model: ir.Model) -> float:
-    names = [value.name or "" for value in model.graph.outputs]
-    found = score(running.runner(model), names, batches, metric)
-    if found is None:
-        raise RecipeError("a bound on the metric needs labels in the data, or a metric")
-    return found
-
-
-def written(floats: ir.Model, recipe: Recipe, *, facts: Facts) -> ir.Model:
-    """Return a float model quantised by a recipe and the facts of its activations."""
-    model = floats.clone()
-    sites = sites_of(model, recipe)
-    writer = QdqWriter(model)
-    weights = scaled_weights(sites, recipe.weights, facts, writer.notes)
-    _write_activations(writer, sites, recipe, facts)
-    for product in sites.products:
-        one, means = weights[product.weights.name or ""], facts.means.get(product.node.name or "")
-        if means is not None:
-            writer.shift_bias(product, bias_shift(product, one, means.means))
-        writer.bias(product, one, added=recipe.results)
-        writer.weights(product, one)
-    EliminateDeadCode().run(model)
-    verify_model(model, "quantize")
-    summary = f"recipe '{recipe.name}': {len(sites.groups)} scales of activations, {len(sites.products)} products"
-    if weights:
-        summary += f", {bits_of_weights(weights):.2f} bits a weight"
-    if recipe.keep:
-        summary += f", in floats: {', '.join(recipe.keep)}"
-    model.metadata_props[NOTES] = "\n".join((summary, *writer.all_notes()))
-    model.meta.pop(RECORD, None)  # it is as it would be in a file: 4-bit constants are widened when it is loaded
-    return model
-
-
-def _write_activations(writer: QdqWriter, sites: Sites, recipe: Recipe, facts: Facts) -> None:
-    if recipe.activations is None:
-        return
-    grid = GRIDS[recipe.activations.type]
-    for group in sites.groups:
-        point = Point(grid, *calibrated(facts.histogram(group), recipe.activations, grid))
-        writer.activations(group, point, results=recipe.results)
+        return quantizer.written(wanted)
+    least = quantizer.metric_of(original) - within
+    return Bound(least, quantizer.written, quantizer.metric_of, quantizer.worst_layers).best(wanted)
 
 
 @takes(model=instance(ir.Model, wanted="an onnx_ir.Model"))

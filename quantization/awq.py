@@ -20,9 +20,9 @@ from graft.quantization.gptq import Gram
 from graft.quantization.grids import GRIDS
 from graft.quantization.matrices import as_matrices, as_weights
 from graft.quantization.observation import Mean, Running
-from graft.quantization.recipe import Scaling
+from graft.quantization.recipe import Recipe
 from graft.quantization.scales import scaled
-from graft.quantization.sites import Product
+from graft.quantization.sites import Product, scalings_of
 from graft.quantization.weights import layout_of
 
 POWERS = np.linspace(0, 1, 20, endpoint=False)
@@ -37,9 +37,13 @@ class MeanSize(Mean):
         super().add(np.abs(array))
 
 
-def favour_large_inputs(model: ir.Model, scaling: Scaling, data: Iterable[Batch], running: Running) -> list[str]:
-    """Move factors into the weights that a scaling rounds, in place; return the nodes whose results change."""
-    joints = [joint for joint in joints_of(model) if all(map(matrix_shape, joint.readers))]
+def favour_large_inputs(model: ir.Model, recipe: Recipe, data: Iterable[Batch], running: Running) -> list[str]:
+    """Move factors into the weights that a recipe rounds, in place; return the nodes whose results change."""
+    joints = [
+        replace(joint, readers=tuple(replace(one, scaling=scalings_of(one.node, recipe)[0]) for one in joint.readers))
+        for joint in joints_of(model)
+        if all(map(matrix_shape, joint.readers))
+    ]
     sizes = [MeanSize(joint.axis) for joint in joints]
     grams = [[Gram(one, matrix_shape(one) or ()) for one in joint.readers] for joint in joints]
     if joints:
@@ -47,15 +51,15 @@ def favour_large_inputs(model: ir.Model, scaling: Scaling, data: Iterable[Batch]
         seen = zip(names, sizes, grams, strict=True)
         running.observe(model, {name: [size, *own] for name, size, own in seen}, data)
     for joint, size, own in zip(joints, sizes, grams, strict=True):
-        move(model, joint, best_factors(joint, size.means, [one.sums for one in own], scaling))
+        move(model, joint, best_factors(joint, size.means, [one.sums for one in own]))
     return [name for joint in joints for name in joint.between()]
 
 
-def best_factors(joint: Joint, sizes: np.ndarray, grams: Sequence[np.ndarray | None], scaling: Scaling) -> np.ndarray:
+def best_factors(joint: Joint, sizes: np.ndarray, grams: Sequence[np.ndarray | None]) -> np.ndarray:
     """Return the factors of the power with the least error, one for each channel."""
     candidates = [factors_of(sizes, power) for power in POWERS]
     errors = [
-        sum(error_of(reader, factors, gram, scaling) for reader, gram in zip(joint.readers, grams, strict=True))
+        sum(error_of(reader, factors, gram) for reader, gram in zip(joint.readers, grams, strict=True))
         for factors in candidates
     ]
     return candidates[int(np.argmin(errors))]
@@ -69,14 +73,16 @@ def factors_of(sizes: np.ndarray, power: float) -> np.ndarray:
     return factors
 
 
-def error_of(reader: Product, factors: np.ndarray, gram: np.ndarray | None, scaling: Scaling) -> float:
+def error_of(reader: Product, factors: np.ndarray, gram: np.ndarray | None) -> float:
     """Return the square error of a product whose weights are multiplied by factors, rounded to nearest, and divided."""
+    if reader.scaling is None:
+        return 0.0
     weights = constant_of(reader.weights)
     assert weights is not None
     assert gram is not None
     matrices, terms = as_matrices(reader, weights), by_term(reader, factors)
     moved = as_weights(reader, matrices * terms, weights.shape).astype(np.float32)
-    plain = replace(scaling, rounding="nearest")
+    plain = replace(reader.scaling, rounding="nearest")
     one = scaled(moved, layout_of(reader, weights.shape, plain), plain, GRIDS[plain.type], reader.weights.name or "")
     off = as_matrices(reader, one.numbers) / terms - matrices
     return float(np.sum(np.matmul(off, gram) * off))

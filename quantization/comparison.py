@@ -78,7 +78,7 @@ def compare(
     if outputs != [value.name for value in codes.graph.outputs]:
         other = ", ".join(value.name or "" for value in codes.graph.outputs)
         raise RecipeError(f"the models have different outputs: {', '.join(outputs)} and {other}")
-    layers = _layers(floats, codes)
+    layers = quantized_layers(floats, codes)
     running = Running(threads, manager)
     run_floats = running.runner(floats, [layer.float_name for layer in layers])
     run_codes = running.runner(codes, [name for layer in layers for name in layer.code_names])
@@ -94,7 +94,7 @@ def compare(
         for name, errors in whole.items():
             errors.add(found[name], exact[name], np.inf, 0.0)
         for layer, errors in zip(layers, own, strict=True):
-            layer.add(errors, found, exact)
+            layer.add(errors, found, exact[layer.float_name])
         for one, values in ((float_scores, exact), (scores, found)):
             one.add({name: values[name] for name in outputs}, batch.labels)
         batches += 1
@@ -114,7 +114,7 @@ class _Range:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class Layer:
     """A node that both models have, with quantised inputs in one of them."""
 
     name: str
@@ -126,17 +126,20 @@ class _Layer:
 
     @property
     def code_names(self) -> tuple[str, ...]:
+        """The values of the model of codes that errors are counted in."""
         return (self.code_name,) if self.quantized is None else (self.code_name, self.quantized.value)
 
-    def add(self, errors: Errors, found: Mapping[str, np.ndarray], exact: Mapping[str, np.ndarray]) -> None:
-        errors.add(found[self.code_name], exact[self.float_name], np.inf, 0.0)
+    def add(self, errors: Errors, found: Mapping[str, np.ndarray], exact: np.ndarray) -> None:
+        """Add the errors of a batch: the values of the model of codes, and what the result is in floats."""
+        errors.add(found[self.code_name], exact, np.inf, 0.0)
         if self.quantized is not None:
             x = found[self.quantized.value]
             errors.saturated += int(np.count_nonzero((x < self.quantized.low) | (x > self.quantized.high)))
             errors.underflowed += int(np.count_nonzero((x != 0) & (np.abs(x) < self.quantized.half)))
 
 
-def _layers(floats: ir.Model, codes: ir.Model) -> list[_Layer]:
+def quantized_layers(floats: ir.Model, codes: ir.Model) -> list[Layer]:
+    """Return the nodes that both models have, with quantised inputs in one, but those between which factors moved."""
     known = {node.name: node for node in floats.graph}
     moved = codes.metadata_props.get(MOVED, "").splitlines()
     found = []
@@ -145,7 +148,7 @@ def _layers(floats: ir.Model, codes: ir.Model) -> list[_Layer]:
         quantised = any(is_operator(one, "DequantizeLinear") for one in scaled)
         if quantised and node.name in known and node.name not in moved and not hands_on(node):
             names = known[node.name].outputs[0].name or "", node.outputs[0].name or ""
-            found.append(_Layer(node.name or "", node.op_type, *names, _range(node)))
+            found.append(Layer(node.name or "", node.op_type, *names, _range(node)))
     return found
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import onnx_ir as ir
 
 from graft.core.rewriting.node_rewrite import static_shape
 from graft.errors import RecipeError
@@ -10,41 +15,43 @@ from graft.quantization.gptq import Gram
 from graft.quantization.histogram import Histogram
 from graft.quantization.matrices import channel_axis, is_regular
 from graft.quantization.observation import Mean, Observer
-from graft.quantization.recipe import Recipe
+from graft.quantization.recipe import Recipe, Scaling
+from graft.quantization.scales import Scaled
 from graft.quantization.sites import Group, Product, Sites, X
+
+Gathered = TypeVar("Gathered", bound=Observer)
 
 
 @dataclass(slots=True)
 class Facts:
-    """Histograms by the name of the activation, means of input channels and Gram matrices by that of the product."""
+    """Histograms by the name of the activation, means of input channels and Gram matrices by that of the product.
+
+    ``observers`` are all of them by the name of the activation that they are to see; ``rounded`` are weights that have
+    been rounded by them, by name and scaling.
+    """
 
     histograms: dict[str, Histogram] = field(default_factory=dict)
     means: dict[str, Mean] = field(default_factory=dict)
     grams: dict[str, Gram] = field(default_factory=dict)
+    observers: dict[str, list[Observer]] = field(default_factory=dict)
+    rounded: dict[tuple[str, Scaling], Scaled] = field(default_factory=dict)
 
-    @classmethod
-    def wanted(cls, sites: Sites, recipe: Recipe) -> Facts:
-        """Return empty facts of all that a recipe needs."""
-        facts = cls({source.name or "": Histogram() for group in sites.groups for source in group.sources})
-        regular = [product for product in sites.products if is_regular(product)]
-        if recipe.correct_bias:
-            facts.means = {
-                one.node.name or "": Mean(channel_axis(one, rank)) for one in regular if (rank := _rank(one))
-            }
-        if recipe.weights is not None and recipe.weights.rounding == "gptq":
-            facts.grams = {one.node.name or "": Gram(one, shape) for one in regular if (shape := matrix_shape(one))}
-        return facts
+    def want(self, sites: Sites, recipe: Recipe) -> None:
+        """Ask for all that a recipe needs, each once."""
+        for group in sites.groups:
+            for source in group.sources:
+                self._add(self.histograms, source.name or "", source, Histogram)
+        for product in filter(is_regular, sites.products):
+            node, rank, shape = product.node, _rank(product), matrix_shape(product)
+            if recipe.correct_bias and rank:
+                self._add(self.means, node.name or "", node.inputs[X], partial(Mean, channel_axis(product, rank)))
+            if product.scaling is not None and product.scaling.rounding == "gptq" and shape:
+                self._add(self.grams, node.name or "", node.inputs[X], partial(Gram, product, shape))
 
-    def observers(self, sites: Sites) -> dict[str, list[Observer]]:
-        """Return what is to see each activation, by its name."""
-        found: dict[str, list[Observer]] = {name: [one] for name, one in self.histograms.items()}
-        for product in sites.products:
-            x = product.node.inputs[X]
-            for gathered in (self.means, self.grams):
-                one = gathered.get(product.node.name or "")
-                if one is not None and x is not None:
-                    found.setdefault(x.name or "", []).append(one)
-        return found
+    def _add(self, known: dict[str, Gathered], name: str, value: ir.Value | None, make: Callable[[], Gathered]) -> None:
+        if name not in known and value is not None:
+            known[name] = make()
+            self.observers.setdefault(value.name or "", []).append(known[name])
 
     def histogram(self, group: Group) -> Histogram:
         """Return the histogram of all activations that share a scale; raise RecipeError for NaN and infinity."""

@@ -16,6 +16,7 @@ from graft.quantization.metrics import called
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
+    from graft.runtime.program import Program
 
 Progress = Callable[[int], None]
 """Called with the number of batches that are done."""
@@ -84,9 +85,13 @@ class Running:
         for name in dict.fromkeys(names):
             if name in known and name not in outputs:
                 graph.outputs.append(known[name])
-        manager = self.manager or plugins()
-        program = compile(observed, threads=self.threads, manager=manager, backends=manager.fallbacks())
+        program = self.program(observed)
         return lambda feeds: {**feeds, **program.run(feeds)}
+
+    def program(self, model: ir.Model) -> Program:
+        """Return a model compiled."""
+        manager = self.manager or plugins()
+        return compile(model, threads=self.threads, manager=manager, backends=manager.fallbacks())
 
     def observe(
         self,

@@ -8,14 +8,14 @@ import os
 import tomllib
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar
 
 from graft.errors import RecipeError
 from graft.quantization.grids import GRIDS
-from graft.runtime.arguments import instance, takes
+from graft.runtime.arguments import Kind, instance, takes
 from graft.runtime.foreign import shown
 
 Record = TypeVar("Record")
@@ -59,7 +59,8 @@ class Recipe:
     patterns of nodes whose operands and results have one scale. ``equalize`` moves factors between layers until the
     channels of their weights have like ranges; ``smooth`` (0 to 1, 0 for not at all) moves that power of the range of
     activations into the weights; ``awq`` moves the power of the mean size of activations that suits the rounded weights
-    best; ``correct_bias`` takes the mean error of rounded weights out of biases.
+    best; ``correct_bias`` takes the mean error of rounded weights out of biases. ``layers`` are patterns of nodes, each
+    with the recipe whose weights and activations are theirs; the last that fits holds.
     """
 
     name: str = "custom"
@@ -73,26 +74,46 @@ class Recipe:
     smooth: float = 0.0
     awq: bool = False
     correct_bias: bool = False
+    layers: tuple[tuple[str, Recipe], ...] = ()
 
     @property
     def needs_data(self) -> bool:
         """Whether anything in it is measured on inputs."""
-        rounds_by_data = self.weights is not None and (self.weights.rounding == "gptq" or self.awq)
-        return self.activations is not None or self.smooth > 0 or self.correct_bias or rounds_by_data
+        scalings = [(one.weights, one.activations) for one in (self, *(one for _, one in self.layers))]
+        measured = any(
+            (weights is not None and weights.rounding == "gptq") or activations for weights, activations in scalings
+        )
+        return measured or self.smooth > 0 or self.correct_bias or (self.awq and self.weights is not None)
 
     def to_toml(self) -> str:
         """Return the recipe as a file has it."""
-        own = "".join(
-            f"{name} = {_literal(value)}\n" for name, value in _values(self).items() if not is_dataclass(value)
-        )
-        tables = {"weights": self.weights, "activations": self.activations}
-        return own + "".join(
-            f"\n[{name}]\n" + "".join(f"{key} = {_literal(value)}\n" for key, value in _values(table).items())
+        given = {name: value for name, value in _values(self).items() if name not in (*_TABLES, "layers")}
+        tables = {name: getattr(self, name) for name in _TABLES}
+        given |= {name: None for name, table in tables.items() if table is None}
+        tables |= {"layers": {json.dumps(pattern): _of_layer(one) for pattern, one in self.layers} or None}
+        return _lines(given) + "".join(
+            f"\n[{name}]\n{_lines(table if isinstance(table, dict) else _values(table))}"
             for name, table in tables.items()
             if table is not None
         )
 
 
+_TABLES = ("weights", "activations")
+
+
+def _of_layer(recipe: Recipe) -> object:
+    """Return what a file says of a layer: the name of its recipe, or what it has."""
+    if recipe == (FLOATS if recipe.name == FLOATS.name else NAMED.get(recipe.name)):
+        return recipe.name
+    return {name: getattr(recipe, name) for name in ("name", *_TABLES)}
+
+
+def _lines(entries: Mapping[str, Any]) -> str:
+    return "".join(f"{name} = {_literal(value)}\n" for name, value in entries.items())
+
+
+FLOATS = Recipe("float32", None)
+"""The recipe of a layer that stays as it is."""
 _ACTIVATIONS = Scaling(symmetric=False, calibration="mse")
 _CHANNELS = Scaling(granularity="channel")
 _GROUPS = Scaling(type="int4", granularity="group", calibration="mse")
@@ -104,6 +125,7 @@ NAMED = {
         Recipe("int8", Scaling(), _ACTIVATIONS, correct_bias=True),
         Recipe("int8-channel", _CHANNELS, _ACTIVATIONS, correct_bias=True),
         Recipe("int8-weights", _CHANNELS),
+        Recipe("int3-weights", replace(_MX, type="int3"), correct_bias=True),
         Recipe("int4-weights", replace(_GROUPS, rounding="gptq"), correct_bias=True),
         Recipe("mxfp4-weights", replace(_MX, type="float4e2m1"), correct_bias=True),
         Recipe("mxfp6-weights", replace(_MX, type="float6e2m3"), correct_bias=True),
@@ -116,6 +138,7 @@ RECIPE = instance(
     str, os.PathLike, Recipe, Mapping, wanted="the name of a recipe, the path of a TOML file, a mapping or a Recipe"
 )
 """What a recipe may be given as."""
+RECIPES = Kind("a list of recipes", lambda value: isinstance(value, list | tuple) and all(map(RECIPE.fits, value)))
 
 
 @takes(given=RECIPE)
@@ -155,7 +178,10 @@ def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
     for name, value in content.items():
         if name not in kinds:
             raise RecipeError(f"{where} has no field '{name}'; {_near(name, kinds)}", field=name)
-        if isinstance(value, Mapping):
+        if name == "layers" and isinstance(value, Mapping):
+            own = tuple((pattern, FLOATS if one == FLOATS.name else recipe_of(one)) for pattern, one in value.items())
+            value = (*getattr(record, name), *own)
+        elif isinstance(value, Mapping):
             inner = getattr(record, name)
             if Scaling not in typing.get_args(kinds[name]):
                 raise RecipeError(f"{where}: '{name}' is a table; give {_kind(kinds[name])}", field=name)
@@ -169,10 +195,14 @@ def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
 def checked(recipe: Recipe) -> Recipe:
     """Return a recipe whose fields hold what they may hold; raise RecipeError otherwise."""
     _check(recipe, "recipe")
-    for name in ("weights", "activations"):
+    for name in _TABLES:
         scaling = getattr(recipe, name)
         if scaling is not None:
             _check(scaling, f"recipe: table '{name}'")
+    for pattern, one in recipe.layers:
+        if one.layers:
+            raise RecipeError(f"recipe: the layers '{pattern}' have layers of their own", field="layers")
+        checked(one)
     if not 0 <= recipe.smooth <= 1:
         raise RecipeError(f"recipe: smooth is {recipe.smooth}; give a number from 0 to 1", field="smooth")
     activations = recipe.activations
@@ -211,7 +241,8 @@ def _values(record: Any) -> dict[str, Any]:
 
 
 def _kind(kind: object) -> str:
-    names = {str: "a text", int: "a whole number", bool: "true or false", float: "a number", tuple[str, ...]: "texts"}
+    names = {str: "a text", int: "a whole number", bool: "true or false", float: "a number", tuple[str, ...]: "texts",
+             tuple[tuple[str, Recipe], ...]: "a table of recipes by pattern"}  # fmt: skip
     return names.get(kind, "a table, or 'float32'")  # type: ignore[call-overload, no-any-return]
 
 
@@ -220,6 +251,9 @@ def _literal(value: object) -> str:
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict | Scaling):
+        entries = value if isinstance(value, dict) else _values(value)
+        return f"{{{', '.join(f'{name} = {_literal(one)}' for name, one in entries.items())}}}"
     return json.dumps("float32" if value is None else value, ensure_ascii=False)
 
 

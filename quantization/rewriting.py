@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,7 +38,7 @@ class QdqWriter:
     """Products whose bias was to be corrected and that have none."""
     _points: dict[ir.Value, Point] = field(default_factory=dict)
     """What the dequantised activations are scaled by."""
-    _weights: dict[tuple[ir.Value, int], ir.Value] = field(default_factory=dict)
+    _weights: dict[tuple[object, ...], ir.Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._names = Names(self.model)
@@ -82,7 +82,7 @@ class QdqWriter:
 
     def weights(self, product: Product, scaled: Scaled) -> None:
         """Let a product read codes of its weights, dequantised."""
-        value, key = product.weights, (product.weights, product.channels)
+        value, key = product.weights, (product.weights, product.channels, product.scaling)
         if key not in self._weights:
             stem, layout = value.name or product.node.name, scaled.layout
             operands = [
@@ -188,10 +188,6 @@ def _stored_scale(scaled: Scaled) -> np.ndarray:
     return scale.astype(ir.DataType.FLOAT8E8M0.numpy()) if is_mx else scale
 
 
-def bits_of_weights(scaled: Mapping[str, Scaled]) -> float:
+def bits_of_weights(scaled: Collection[Scaled]) -> float:
     """Return the bits of a weight on average, scales and zero points counted."""
-    bits = sum(
-        one.codes.size * one.grid.bits + one.scale.size * (one.bits_of_scale + (one.grid.bits if one.zero.any() else 0))
-        for one in scaled.values()
-    )
-    return bits / max(sum(one.codes.size for one in scaled.values()), 1)
+    return sum(one.stored_bits for one in scaled) / max(sum(one.codes.size for one in scaled), 1)

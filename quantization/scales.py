@@ -110,6 +110,12 @@ class Scaled:
         return 8 if (np.frexp(self.scale)[0] == 0.5).all() else 32
 
     @property
+    def stored_bits(self) -> int:
+        """The bits of all codes, scales and zero points."""
+        of_group = self.bits_of_scale + (self.grid.bits if self.zero.any() else 0)
+        return self.codes.size * self.grid.bits + self.scale.size * of_group
+
+    @property
     def numbers(self) -> np.ndarray:
         """What the codes stand for, as float32."""
         scale, zero = self.layout.per_element(self.scale), self.layout.per_element(self.zero)

@@ -34,7 +34,7 @@ class Bound:
         for kept in _twice(len(layers)):
             if value >= self.least:
                 return best
-            names = (_literal(name) for name in layers[:kept])
+            names = (literal(name) for name in layers[:kept])
             one = self.write(replace(recipe, keep=(*recipe.keep, *names)))
             found = self.metric(one)
             if found > value:
@@ -56,6 +56,6 @@ def _twice(count: int) -> Iterator[int]:
         kept *= 2
 
 
-def _literal(name: str) -> str:
+def literal(name: str) -> str:
     """Return a pattern that fits a name alone."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

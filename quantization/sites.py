@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx
 import onnx_ir as ir
@@ -18,7 +18,7 @@ from graft.core.graph.view import constant_tensor
 from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_rewrite import channels_of_weights, hands_on, has_trait, is_operator, moved_inputs
 from graft.errors import RecipeError
-from graft.quantization.recipe import Recipe
+from graft.quantization.recipe import Recipe, Scaling
 
 X, WEIGHTS, BIAS = 0, 1, 2
 """The inputs of a product."""
@@ -30,11 +30,15 @@ Readers = dict[ir.Value, list[tuple[ir.Node, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A node that multiplies an activation by constant weights: the axes of its channels and of its sums in them."""
+    """A node that multiplies an activation by constant weights: the axes of its channels and of its sums in them.
+
+    ``scaling`` is how a recipe scales its weights; None where none is looked at.
+    """
 
     node: ir.Node
     channels: int
     terms: int
+    scaling: Scaling | None = None
 
     @property
     def weights(self) -> ir.Value:
@@ -59,6 +63,7 @@ class Product:
 class Group:
     """Activations that share a scale, each with the readers that are to get it quantised; observed at its sources."""
 
+    scaling: Scaling
     readers: Readers = field(default_factory=dict)
     sources: list[ir.Value] = field(default_factory=list)
 
@@ -77,23 +82,41 @@ class Sites:
 
 def sites_of(model: ir.Model, recipe: Recipe) -> Sites:
     """Return the tensors of the main graph that a recipe quantises; raise RecipeError for patterns that fit nothing."""
-    nodes = list(chosen(model, recipe))
-    products = [product for node in nodes if (product := product_of(node)) is not None]
-    if recipe.activations is None:
-        return Sites(products if recipe.weights is not None else [], [])
+    products: list[Product] = []
+    reading: dict[Scaling, list[ir.Node]] = {}
+    for node in chosen(model, recipe):
+        weights, activations = scalings_of(node, recipe)
+        product = product_of(node)
+        if product is not None and weights is not None:
+            products.append(replace(product, scaling=weights))
+        if activations is not None:
+            reading.setdefault(activations, []).append(node)
+    groups = [group for scaling, nodes in reading.items() for group in _groups_of(model, nodes, scaling, recipe)]
+    return Sites(products, groups)
+
+
+def scalings_of(node: ir.Node, recipe: Recipe) -> tuple[Scaling | None, Scaling | None]:
+    """Return how a node's weights and activations are scaled: by the last recipe of layers that fits, or the whole."""
+    fitting = (one for pattern, one in reversed(recipe.layers) if matches(node, (pattern,)))
+    found = next(fitting, recipe)
+    return found.weights, found.activations
+
+
+def _groups_of(model: ir.Model, nodes: list[ir.Node], scaling: Scaling, recipe: Recipe) -> list[Group]:
+    """Return the activations that some nodes read, and what they make with ``recipe.results``, by scale."""
     readers: Readers = {}
     for node in nodes:
         for place in _operands(node):
             readers.setdefault(node.inputs[place], []).append((node, place))  # type: ignore[arg-type]
     if recipe.results:
         _add_results(model, [node for node in nodes if _operands(node)], readers, recipe)
-    return Sites(products if recipe.weights is not None else [], _grouped(readers, recipe))
+    return _grouped(readers, scaling, recipe)
 
 
 def chosen(model: ir.Model, recipe: Recipe) -> Iterator[ir.Node]:
     """Yield the nodes of the main graph that a recipe quantises the inputs of; raise RecipeError as `sites_of` does."""
     graph = model.graph
-    for pattern in (*recipe.nodes, *recipe.keep):
+    for pattern in (*recipe.nodes, *recipe.keep, *(pattern for pattern, _ in recipe.layers)):
         fitting = [node for node in graph if matches(node, (pattern,))]
         if not fitting and onnx.defs.has(pattern):
             continue  # an operator that this model has not
@@ -102,7 +125,7 @@ def chosen(model: ir.Model, recipe: Recipe) -> Iterator[ir.Node]:
             near = difflib.get_close_matches(pattern, names, 1)
             hint = f"did you mean '{near[0]}'" if near else "graft plan lists the nodes"
             raise RecipeError(f"no node's name or operator matches '{pattern}'; {hint}", pattern=pattern)
-        if pattern in recipe.nodes and not any(map(_takes_scales, fitting)):
+        if pattern not in recipe.keep and not any(map(_takes_scales, fitting)):
             raise RecipeError(
                 f"'{pattern}' matches {fitting[0].op_type} (node '{fitting[0].name}'), which has no form with scaled "
                 "inputs; name products, Add or average pooling",
@@ -197,7 +220,7 @@ def _result(node: ir.Node) -> ir.Value:
 # ---- Groups that share a scale ------------------------------------------------------------------------------------
 
 
-def _grouped(readers: Readers, recipe: Recipe) -> list[Group]:
+def _grouped(readers: Readers, scaling: Scaling, recipe: Recipe) -> list[Group]:
     """Return the activations by scale, following those that are only handed on back to where they are computed.
 
     What a node of ``recipe.shared`` makes has the scale of its operands, and is seen, as they are.
@@ -237,7 +260,7 @@ def _grouped(readers: Readers, recipe: Recipe) -> list[Group]:
             leader[find(operand)] = find(value)
     groups: dict[ir.Value, Group] = {}
     for value, uses in readers.items():
-        group = groups.setdefault(find(value), Group())
+        group = groups.setdefault(find(value), Group(scaling))
         group.readers[value] = uses
         if value in sources:
             group.sources.append(value)

@@ -13,28 +13,37 @@ from graft.quantization.recipe import Scaling
 from graft.quantization.scales import Layout, Scaled, scaled
 from graft.quantization.sites import Product, Sites
 
+Key = tuple[str, Scaling]
 
-def scaled_weights(sites: Sites, scaling: Scaling | None, facts: Facts, notes: list[str]) -> dict[str, Scaled]:
-    """Return the weights by name, each once, and add a note for what could not be done as the recipe says."""
-    found: dict[str, Scaled] = {}
+
+def scaled_weights(sites: Sites, facts: Facts, notes: list[str]) -> dict[Key, Scaled]:
+    """Return the weights by name and scaling, each once, and add a note for what could not be done as these say."""
+    found: dict[Key, Scaled] = {}
     short: list[str] = []
     for product in sites.products:
-        array, name = constant_of(product.weights), product.weights.name or ""
-        if name in found or array is None or scaling is None:
+        array, (name, scaling) = constant_of(product.weights), key_of(product)
+        if (name, scaling) in found or array is None:
             continue
         layout = layout_of(product, array.shape, scaling)
         if layout.block and array.shape[product.terms] % layout.block:
             short.append(f"'{name}' ({array.shape[product.terms] % layout.block} of {layout.block})")
-        one = scaled(array, layout, scaling, GRIDS[scaling.type], name)
-        gram = facts.grams.get(product.node.name or "")
-        if gram is not None and gram.sums is not None:
-            one = rounded(product, array, one, gram.sums)
-        elif scaling.rounding == "gptq":
+        gram = facts.grams.get(product.node.name or "") if scaling.rounding == "gptq" else None
+        sums = None if gram is None else gram.sums
+        if (name, scaling) not in facts.rounded:
+            one = scaled(array, layout, scaling, GRIDS[scaling.type], name)
+            facts.rounded[name, scaling] = one if sums is None else rounded(product, array, one, sums)
+        if scaling.rounding == "gptq" and sums is None:
             notes.append(f"weights '{name}' of {product.node.op_type} are rounded each by itself")
-        found[name] = one
+        found[name, scaling] = facts.rounded[name, scaling]
     if short:
         notes.append(f"weights whose last group is short: {', '.join(short)}")
     return found
+
+
+def key_of(product: Product) -> Key:
+    """Return what the weights of a product are known by: products that share them may scale them differently."""
+    assert product.scaling is not None
+    return product.weights.name or "", product.scaling
 
 
 def layout_of(product: Product, shape: tuple[int, ...], scaling: Scaling) -> Layout:

@@ -69,14 +69,32 @@ def test_a_plugin_with_a_datatype_that_is_taken_fails_with_both_owners(capsys, t
 def test_sweep_writes_a_table_json_and_a_page(capsys, tmp_path):
     images = np.random.default_rng(0).uniform(0, 1, (4, 1, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "data.npz", image=images, labels=np.array([1, 2, 3, 4]))
-    given = ("datatypes", "sweep", DIGITS, "--types", "posit16,float8e5m2", "--data", tmp_path / "data.npz")
+    given = (
+        "datatypes",
+        "sweep",
+        DIGITS,
+        "--types",
+        "posit16,float8e5m2",
+        "--recipes",
+        "int8-weights",
+        "--data",
+        tmp_path / "data.npz",
+    )
     code, out, _ = run(capsys, *given, "--html", tmp_path / "page.html", "--threads", 1)
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[:4]] == ["TYPE", "float32", "posit16", "float8e5m2"]
-    assert out.splitlines()[4] == "4 inputs; errors of the output against float64; sums rounded: each"
+    assert [line.split()[0] for line in out.splitlines()[:5]] == [
+        "FORM", "float32", "posit16", "float8e5m2", "int8-weights",
+    ]  # fmt: skip
+    assert out.splitlines()[5] == "4 inputs; errors of the output against float64; sums rounded: each"
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     code, out, _ = run(capsys, *given, "--json", "--accumulate", "quire", "--limit", 2)
     assert (code, json.loads(out)["accumulate"], json.loads(out)["inputs"]) == (0, "quire", 2)
+
+
+def test_sweep_wants_something_to_compare(capsys):
+    code, _, err = run(capsys, "datatypes", "sweep", DIGITS)
+    assert code == 2
+    assert "name what to compare with --types or --recipes" in err
 
 
 def test_convert_writes_a_model_that_compiles(capsys, tmp_path):

@@ -74,6 +74,23 @@ def test_a_metric_of_the_users_file_is_taken(graft, tmp_path, data):
     assert json.loads(found.out)["float_metric"] > 1
 
 
+def test_layers_get_recipes_and_a_file_has_them(graft, tmp_path, data):
+    found = graft("quantize", DIGITS, "--mixed", "int8-weights,int3-weights", "--bits", "4.5", "--data", data,
+                  "--save-recipe", tmp_path / "mixed.toml", "-o", tmp_path / "q.onnx", "--json")  # fmt: skip
+    assert found.code == 0, found.err
+    content = tomllib.loads((tmp_path / "mixed.toml").read_text())
+    assert set(content["layers"].values()) == {"int3-weights"}
+    again = graft("quantize", DIGITS, "--recipe", tmp_path / "mixed.toml", "--data", data, "-o", tmp_path / "r.onnx")
+    assert again.code == 0
+    assert (tmp_path / "q.onnx").read_bytes() == (tmp_path / "r.onnx").read_bytes()
+
+
+def test_the_search_for_layers_takes_no_recipe_of_the_whole(graft, tmp_path, data):
+    found = graft("quantize", DIGITS, "--recipe", "int8", "--bits", "5", "--data", data, "-o", tmp_path / "q.onnx")
+    assert found.code == 2
+    assert "--mixed and --bits choose among recipes" in found.err
+
+
 def test_a_bound_that_cannot_be_met_is_exit_code_4_and_the_best_is_written(graft, tmp_path, data):
     (tmp_path / "own.py").write_text(
         "count = [0]\ndef falling(outputs, labels):\n    count[0] -= 1\n    return count[0]\n"

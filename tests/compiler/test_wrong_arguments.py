@@ -81,6 +81,9 @@ def public(place: Path) -> dict[str, Public]:
         "quantization.compare": Public(
             graft.quantization.compare, {"original": MODEL, "quantized": MODEL, "data": {"x": X}, "threads": 1}
         ),
+        "quantization.assign": Public(
+            graft.quantization.assign, {"model": MODEL, "data": {"x": X}, "bits": 8, "threads": 1}
+        ),
         "quantization.recipe_of": Public(graft.quantization.recipe_of, {"given": "int8"}),
         "quantization.recipe_for": Public(graft.quantization.recipe_for, {"backend": "llvm"}),
         "quantization.left_by": Public(graft.quantization.left_by, {"backend": "llvm", "model": graft.load(MODEL)}),
@@ -145,7 +148,7 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
 
 NAMES = (
     "load", "plan", "compile", "bench", "export_wasm", "verify", "bisect", "sweep", "quantize", "grad", "loss",
-    "quantization.compare", "quantization.recipe_for", "quantization.left_by",
+    "quantization.assign", "quantization.compare", "quantization.recipe_for", "quantization.left_by",
     "quantization.notes_of", "quantization.recipe_of", "explain", "supports", "option",
     "Policy", "TuneOptions", "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why",
     "Plan.with_precision",

@@ -16,7 +16,18 @@ import graft
 from graft.core.passes.normalize import normalize
 from graft.datatypes.conversion import convert
 from graft.datatypes.registry import DatatypeRegistry
-from graft.datatypes.study import Errors, SweepReport, batches, in_float64, layers_of, listed, type_named, with_layers
+from graft.datatypes.study import (
+    Errors,
+    LayerRow,
+    SweepReport,
+    TypeRow,
+    batches,
+    in_float64,
+    layers_of,
+    listed,
+    type_named,
+    with_layers,
+)
 from graft.datatypes.study_page import page
 from graft.errors import DatatypeError
 
@@ -139,6 +150,31 @@ def test_a_sweep_measures_accuracy_and_every_layer(report):
     assert posit8.underflowed == 0
 
 
+def row(name: str, bits: float, accuracy: float, snr: float) -> TypeRow:
+    output = LayerRow("y", "output", 0.0, 0.0, snr, 0, 0, 0, 1)
+    return TypeRow(name, name, accuracy, 1.0, output, 1.0, 1.0, weight_bits=bits)
+
+
+def test_the_front_has_what_none_beats_at_its_cost():
+    rows = (
+        row("a", 32, 0.9, 100),
+        row("b", 8, 0.9, 40),
+        row("c", 8, 0.9, 30),
+        row("d", 4, 0.8, 50),
+        row("e", 5, 0.7, 60),
+    )
+    found = SweepReport("m", 1, True, "each", rows).front(lambda one: one.weight_bits)
+    assert [one.name for one in found] == ["d", "b", "a"]
+
+
+def test_bits_of_a_type_are_those_of_what_computes_in_it():
+    data, _ = held_out()
+    found = graft.sweep(DIGITS, ["posit8"], data, limit=2, threads=1, keep=["conv*"]).rows
+    assert (found[0].weight_bits, found[0].weight_bytes) == (32, 47376 * 4)
+    in_posits = 64 * 512 + 64 * 10
+    assert found[1].weight_bytes == in_posits + (47376 - in_posits) * 4
+
+
 def test_the_report_is_json(report):
     assert json.loads(json.dumps(report.to_json()))["rows"][2]["type"] == "custom[posit]16"
 
@@ -152,7 +188,11 @@ def test_the_page_stands_alone_and_shows_every_type_and_layer(report):
         assert f"<td>{row.name}</td>" in text
         for layer in row.layers:
             assert f"<td>{layer.layer}</td>" in text
-    bars, lines = (drawing for drawing in drawings(text) if drawing.get("role") == "img")
+    bars, *fronts, lines = (drawing for drawing in drawings(text) if drawing.get("role") == "img")
+    assert [len(front.findall("circle")) for front in fronts] == [4, 4]
+    by_bits = {row.name: row.weight_bits for row in report.front(lambda row: row.weight_bits)}
+    assert len(fronts[0].find("polyline").get("points").split()) == len(by_bits)
+    assert list(by_bits.values()) == sorted(by_bits.values())
     assert len(bars.findall("rect")) == 4
     assert len(lines.findall("polyline")) == 4
     assert len(lines.findall("circle")) == sum(len(row.layers) for row in report.rows)

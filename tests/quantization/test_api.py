@@ -15,7 +15,7 @@ from tests.quantization.networks import convolutions, images, model, run, snr
 
 X = images(24)
 LEAST = {"int8": 24, "int8-channel": 34, "int8-weights": 40, "int4-weights": 20, "float8": 22, "mxfp4-weights": 18,
-         "mxfp6-weights": 30}  # fmt: skip
+         "mxfp6-weights": 30, "int3-weights": 12}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +138,26 @@ def test_nodes_that_are_kept_compute_as_before(exact):
     kinds = [node.op_type for node in found.graph]
     assert kinds.count("QuantizeLinear") == 2  # of h and i, for the matrix
     assert "in floats: c?, add, mean" in notes_of(found)[0]
+
+
+def test_layers_have_the_types_of_their_recipes():
+    layers = {"c1": "int8-weights", "c2": "float32", "add": "float32", "mean": "float32"}
+    found = quantize(convolutions(), {"base": "int8-channel", "weights": {"type": "int4"}, "layers": layers}, {"x": X})
+    kinds = {node.name: [value.producer().inputs[0].dtype.name for value in node.inputs[:2]
+                         if value.producer() and value.producer().op_type == "DequantizeLinear"]
+             for node in found.graph}  # fmt: skip
+    assert {name: kinds[name] for name in ("c1", "c2", "c3", "fc", "add")} == {
+        "c1": ["INT8"], "c2": [], "c3": ["INT8", "INT4"], "fc": ["INT8", "INT4"], "add": [],
+    }  # fmt: skip
+    assert snr(run(found, x=X), np.asarray(graft.compile(found)(X))) > 30
+
+
+def test_weights_that_two_layers_share_are_scaled_by_each():
+    text = "g (float[n,4] x) => (float[n,4] y) { [a] b = MatMul (x, w) [c] y = MatMul (b, w) }"
+    recipe = {"base": "int8-weights", "layers": {"c": {"base": "int4-weights", "weights": {"rounding": "nearest"}}}}
+    found = quantize(model(text, w=(4, 4)), recipe)
+    kinds = [node.inputs[0].dtype.name for node in found.graph if node.op_type == "DequantizeLinear"]
+    assert kinds == ["INT8", "INT4"]
 
 
 def test_data_may_be_larger_than_memory():

@@ -12,7 +12,7 @@ from graft.quantization.awq import POWERS, factors_of, favour_large_inputs
 from graft.quantization.data import Batches
 from graft.quantization.observation import Running
 from graft.quantization.preparation import in_floats
-from graft.quantization.recipe import Scaling
+from graft.quantization.recipe import Recipe, Scaling
 from tests.quantization.networks import model, run, snr
 
 TEXT = "g (float[n,12] x) => (float[n,10] y) { [a] t = Gemm (x, v, c) [r] u = Relu (t) [b] y = Gemm (u, w) }"
@@ -50,7 +50,7 @@ def test_the_factors_are_the_best_of_all_that_are_tried(seed):
         found = (inner / factors.T) @ rounded(before * factors)
         errors[power] = np.sum((found - inner @ before) ** 2)
     best = min(errors, key=errors.__getitem__)
-    changed = favour_large_inputs(floats, SCALING, Batches({"x": X}, floats), Running())
+    changed = favour_large_inputs(floats, Recipe(weights=SCALING), Batches({"x": X}, floats), Running())
     after = next(array for array in arrays(floats).values() if array.shape == (8, 10))
     assert best > 0
     np.testing.assert_allclose(after / before, np.repeat((after / before)[:, :1], 10, 1), rtol=1e-5)

@@ -12,13 +12,29 @@ from graft.quantization.gptq import Gram
 from graft.quantization.histogram import Histogram
 from graft.quantization.observation import Mean
 from graft.quantization.recipe import NAMED, Recipe, Scaling
-from graft.quantization.sites import sites_of
+from graft.quantization.sites import Sites, sites_of
 from tests.quantization.networks import convolutions
 
 
 def kinds(recipe: Recipe) -> dict[str, list[type]]:
     sites = sites_of(graft.load(convolutions()).clone(), recipe)
-    return {name: [type(one) for one in seen] for name, seen in Facts.wanted(sites, recipe).observers(sites).items()}
+    return {name: [type(one) for one in seen] for name, seen in wanted(sites, recipe).observers.items()}
+
+
+def wanted(sites: Sites, *recipes: Recipe) -> Facts:
+    facts = Facts()
+    for recipe in recipes:
+        facts.want(sites, recipe)
+    return facts
+
+
+def test_what_two_recipes_need_is_observed_once():
+    recipe = Recipe(activations=Scaling(), correct_bias=True)
+    sites = sites_of(graft.load(convolutions()).clone(), recipe)
+    once, twice = wanted(sites, recipe), wanted(sites, recipe, recipe)
+    assert {name: len(seen) for name, seen in once.observers.items()} == {
+        name: len(seen) for name, seen in twice.observers.items()
+    }
 
 
 def test_activations_are_observed_where_they_are_computed():
@@ -34,7 +50,7 @@ def test_products_are_observed_at_their_inputs():
 def test_a_group_has_all_elements_of_its_sources():
     recipe = Recipe(activations=Scaling())
     sites = sites_of(graft.load(convolutions()).clone(), recipe)
-    facts, group = Facts.wanted(sites, recipe), sites.groups[0]
+    facts, group = wanted(sites, recipe), sites.groups[0]
     facts.histograms["x"].add(np.array([1.0, -3.0], np.float32))
     found = facts.histogram(group)
     assert (found.low, found.high, found.counts.sum()) == (-3.0, 1.0, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,32 @@ def test_a_base_is_changed_field_by_field(tmp_path):
     assert found.weights == Scaling(type="int4", granularity="channel")
 
 
+LAYERS = """base = "int4-weights"
+[layers]
+"conv*" = "int8-channel"
+conv_0 = {base = "int8", weights = {type = "int4"}}
+"logits" = "float32"
+"""
+
+
+def test_layers_have_recipes_of_their_own_and_are_read_back(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(LAYERS)
+    found = recipe_of(path)
+    assert [(pattern, one.name) for pattern, one in found.layers] == [
+        ("conv*", "int8-channel"), ("conv_0", "int8"), ("logits", "float32"),
+    ]  # fmt: skip
+    assert found.layers[1][1].weights == Scaling(type="int4")
+    path.write_text(found.to_toml())
+    again = recipe_of(path)
+    assert replace(again, layers=()) == replace(found, layers=())
+    own = [[(one.weights, one.activations) for _, one in recipe.layers] for recipe in (again, found)]
+    assert own[0] == own[1]
+    assert '"conv*" = "int8-channel"\n' in found.to_toml()
+    more = recipe_of({"base": found, "layers": {"conv_3": "int8"}})
+    assert [pattern for pattern, _ in more.layers] == ["conv*", "conv_0", "logits", "conv_3"]
+
+
 def test_float32_stands_for_what_is_not_quantised():
     assert recipe_of({"base": "int8", "activations": "float32"}).activations is None
     assert recipe_of({"activations": {"type": "uint8"}}).activations == Scaling(type="uint8")
@@ -45,6 +72,9 @@ def test_float32_stands_for_what_is_not_quantised():
         ({"weights": 3}, "recipe: weights is 3; give a table, or 'float32'"),
         ({"keep": "Conv"}, "recipe: keep is 'Conv'; give texts"),
         ({"keep": {"a": 1}}, "recipe: 'keep' is a table; give texts"),
+        ({"layers": {"a": "int9"}}, "no recipe is called 'int9'; did you mean 'int8', or give a .toml file"),
+        ({"layers": 3}, "recipe: layers is 3; give a table of recipes by pattern"),
+        ({"layers": {"a": {"layers": {"b": "int8"}}}}, "recipe: the layers 'a' have layers of their own"),
         ({"smooth": 2}, "recipe: smooth is 2; give a number from 0 to 1"),
         (
             {"activations": {"granularity": "channel"}},

@@ -90,8 +90,8 @@ def test_bits_count_scales_and_zero_points():
     layout = Layout(array.shape, 1, 16)
     plain = scaled(array, layout, Scaling(type="int4"), GRIDS["int4"], "w")
     shifted = scaled(array, layout, Scaling(type="uint4", symmetric=False), GRIDS["uint4"], "w")
-    assert bits_of_weights({"w": plain}) == 4 + 32 / 16
-    assert bits_of_weights({"w": shifted}) == 4 + 36 / 16
+    assert bits_of_weights([plain]) == 4 + 32 / 16
+    assert bits_of_weights([shifted]) == 4 + 36 / 16
 
 
 def test_an_added_bias_is_whole_and_an_output_keeps_its_name():

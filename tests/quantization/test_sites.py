@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 import graft
 from graft.errors import RecipeError
-from graft.quantization.recipe import NAMED, Recipe, Scaling
+from graft.quantization.recipe import FLOATS, NAMED, Recipe, Scaling
 from graft.quantization.sites import product_of, sites_of
 from tests.quantization.networks import convolutions, model
 
@@ -115,3 +115,19 @@ def test_operands_and_result_of_a_shared_node_have_one_scale():
     recipe = replace(INT8, shared=("Add",))
     sites = sites_of(graft.load(model(text, w=(4, 8))).clone(), recipe)
     assert [sorted(value.name for value in group.sources) for group in sites.groups] == [["c", "x", "z"]]
+
+
+def test_layers_are_scaled_by_the_last_recipe_that_fits():
+    layers = (("c*", NAMED["int8-weights"]), ("c3", FLOATS), ("add", NAMED["float8"]))
+    sites = sites_of(graft.load(convolutions()).clone(), replace(INT8, layers=layers))
+    assert {one.node.name: one.scaling for one in sites.products} == {
+        "c1": NAMED["int8-weights"].weights, "c2": NAMED["int8-weights"].weights, "fc": INT8.weights,
+    }  # fmt: skip
+    found = {next(iter(group.readers)).name: group.scaling.type for group in sites.groups}
+    assert found == {"g": "int8", "i": "int8", "f": "float8e4m3fn", "c": "float8e4m3fn"}
+
+
+def test_a_pattern_of_layers_fits_something_that_takes_scales():
+    for pattern, message in (("c9", "no node's name or operator matches 'c9'"), ("flat", "has no form with scaled")):
+        with pytest.raises(RecipeError, match=message):
+            sites_of(graft.load(convolutions()).clone(), replace(INT8, layers=((pattern, INT8),)))

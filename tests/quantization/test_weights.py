@@ -40,8 +40,8 @@ def test_the_shift_is_the_mean_of_what_rounding_adds(name):
     proto, product, _, x = case(name)
     axis, means = channel_axis(product, x.ndim), np.float32([1, 2, 3, 4])
     x = np.ascontiguousarray(np.moveaxis(np.broadcast_to(means, (*np.delete(x.shape, axis), 4)), -1, axis))
-    sites = sites_of(graft.load(proto).clone(), Recipe())
-    one = scaled_weights(sites, Scaling(type="int4"), Facts(), [])["w"]
+    sites = sites_of(graft.load(proto).clone(), Recipe(weights=Scaling(type="int4")))
+    (one,) = scaled_weights(sites, Facts(), []).values()
     off = run(model(CASES[name][0], w=one.numbers), x=x) - run(proto, x=x)
     channels = 1 if x.ndim == 4 else off.ndim - 1
     wanted = np.moveaxis(off, channels, 0).reshape(off.shape[channels], -1)[:, 0]
@@ -49,14 +49,16 @@ def test_the_shift_is_the_mean_of_what_rounding_adds(name):
 
 
 def test_a_recipe_without_weights_has_none():
-    sites = sites_of(graft.load(convolutions()).clone(), Recipe())
-    assert scaled_weights(sites, None, Facts(), []) == {}
+    sites = sites_of(graft.load(convolutions()).clone(), Recipe(weights=None))
+    assert scaled_weights(sites, Facts(), []) == {}
 
 
 def test_what_gptq_cannot_round_is_noted():
     text = "g (float[1,4,5,5] x) => (float[n,c,h,w] y) { [t] y = ConvTranspose (x, v) }"
-    sites = sites_of(graft.load(model(text, v=(4, 3, 2, 2))).clone(), Recipe())
+    recipe, facts = Recipe(weights=Scaling(rounding="gptq")), Facts()
+    sites = sites_of(graft.load(model(text, v=(4, 3, 2, 2))).clone(), recipe)
+    facts.want(sites, recipe)
     notes: list[str] = []
-    found = scaled_weights(sites, Scaling(rounding="gptq"), Facts.wanted(sites, Recipe()), notes)
+    (found,) = scaled_weights(sites, facts, notes).values()
     assert notes == ["weights 'v' of ConvTranspose are rounded each by itself"]
-    assert np.abs(found["v"].numbers - constant_of(sites.products[0].weights)).max() <= found["v"].scale[0] / 2 * 1.001
+    assert np.abs(found.numbers - constant_of(sites.products[0].weights)).max() <= found.scale[0] / 2 * 1.001

@@ -121,8 +121,16 @@ def _convert_scaled(
 @command.command("sweep")
 @click.argument("model", type=MODEL)
 @click.option(
-    "--types", metavar="NAME,...", type=names_argument, required=True,
-    help="Types: posit8, float8e4m3, custom[name]16, ...",
+    "--types", metavar="NAME,...", type=names_argument,
+    help="Types: posit8, float8e4m3, custom[name]16, mxfp4, ...",
+)  # fmt: skip
+@click.option(
+    "--recipes", metavar="NAME|FILE.toml,...", type=names_argument,
+    help="Recipes of graft quantize: int8-channel, int4-weights, mine.toml, ...",
+)  # fmt: skip
+@click.option(
+    "--calibration", type=click.Path(exists=True, path_type=Path), metavar="FILE.npz|DIR",
+    help="What recipes are calibrated with; --data if left out.",
 )  # fmt: skip
 @click.option(
     "--data", type=MODEL, metavar="FILE.npz",
@@ -141,7 +149,9 @@ def _convert_scaled(
 def sweep_command(
     state: State,
     model: Path,
-    types: tuple[str, ...],
+    types: tuple[str, ...] | None,
+    recipes: tuple[str, ...] | None,
+    calibration: Path | None,
     data: Path | None,
     accumulate: str,
     keep: tuple[str, ...],
@@ -150,14 +160,16 @@ def sweep_command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     threads: int | None,
 ) -> int:
-    """Run MODEL in every type: accuracy, errors per layer against float64, time."""
+    """Run MODEL in every type and by every recipe: accuracy, errors per layer against float64, size, time."""
     import graft
 
+    if not (types or recipes):
+        raise click.UsageError("name what to compare with --types or --recipes")
     arrays = None if data is None else read_data(data)
     labels = None if arrays is None else arrays.pop(LABELS, None)
     report = graft.sweep(
-        str(model), types, arrays, labels, accumulate=accumulate, keep=keep, limit=limit, shapes=dict(shapes),
-        threads=threads, manager=state.manager(),
+        str(model), types or (), arrays, labels, recipes=recipes or (), calibration=calibration, accumulate=accumulate,
+        keep=keep, limit=limit, shapes=dict(shapes), threads=threads, manager=state.manager(),
     )  # fmt: skip
     if html is not None:
         from graft.datatypes.study_page import page
@@ -191,13 +203,16 @@ def read_data(path: Path) -> dict[str, np.ndarray]:
 
 def _print_report(report: SweepReport) -> None:
     columns = (
-        "TYPE", "ACCURACY", "SAME CLASS", "MAX ABS", "MAX REL", "SNR dB", "SATURATED", "UNDERFLOWED", "MS", "/ FLOAT32",
+        "FORM", "ACCURACY", "SAME CLASS", "MAX ABS", "MAX REL", "SNR dB", "SATURATED", "UNDERFLOWED", "BITS/WEIGHT",
+        "BITS/ACTIVATION", "WEIGHTS kB", "MS", "/ FLOAT32", "FRONT",
     )  # fmt: skip
+    front = {row.name for row in report.front(lambda row: row.weight_bits)}
     rows = [
         (row.name, None if row.accuracy is None else f"{row.accuracy:.4f}", f"{row.agreement:.4f}",
-         row.output.max_abs, row.output.max_rel, row.output.snr_db, row.saturated, row.underflowed, row.milliseconds,
-         row.ratio)
+         row.output.max_abs, row.output.max_rel, row.output.snr_db, row.saturated, row.underflowed, row.weight_bits,
+         row.activation_bits, row.weight_bytes / 1000, row.milliseconds, row.ratio, "*" if row.name in front else "")
         for row in report.rows
     ]  # fmt: skip
     print_table(columns, rows)
     click.echo(f"{report.inputs} inputs; errors of the output against float64; sums rounded: {report.accumulate}")
+    click.echo("* none has fewer bits a weight and is as good")

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from graft.cli.common import MODEL, ExitCode, State, common_options, shapes_option, threads_option
+from graft.cli.common import MODEL, ExitCode, State, common_options, names_argument, shapes_option, threads_option
 from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from graft.errors import GraftError
+    from graft.partition.plan import Placement
+    from graft.quantization.assignment import Assignment
     from graft.quantization.comparison import Comparison
     from graft.quantization.metrics import Metric
+    from graft.quantization.recipe import Recipe
 
 
 def set_argument(text: str) -> dict[str, Any]:
@@ -56,6 +63,18 @@ def set_argument(text: str) -> dict[str, Any]:
     "--within", type=click.FloatRange(min=0), metavar="LOSS",
     help="Keep layers in floats until no more of the metric is lost; exit 4 where that is not enough.",
 )  # fmt: skip
+@click.option(
+    "--mixed", metavar="NAME|FILE.toml,...", type=names_argument,
+    help="Give each layer one of these recipes, float32 among them or not: as few bits as --within allows, or --bits.",
+)  # fmt: skip
+@click.option(
+    "--bits", type=click.FloatRange(min=0, min_open=True), metavar="N",
+    help="Give layers recipes so that the model is best with at most N bits a weight, scales counted.",
+)  # fmt: skip
+@click.option(
+    "--save-recipe", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.toml",
+    help="Write the recipe, with those of its layers, to edit it and give it to --recipe.",
+)  # fmt: skip
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The ONNX file.")
 @click.option("--show", is_flag=True, help="Print the recipe, as a file has it, and leave the model as it is.")
 @shapes_option
@@ -73,6 +92,9 @@ def command(
     check: Path | None,
     metric: str | None,
     within: float | None,
+    mixed: tuple[str, ...] | None,
+    bits: float | None,
+    save_recipe: Path | None,
     output: Path | None,
     show: bool,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
@@ -80,9 +102,12 @@ def command(
     """Write MODEL quantised, and print the errors of its layers against the float model."""
     import graft
     from graft.core.graph.save import save_model
-    from graft.errors import AccuracyError
-    from graft.quantization import compare, left_by, notes_of, recipe_for, recipe_of
+    from graft.quantization import assign, compare, left_by, notes_of, recipe_for, recipe_of
+    from graft.quantization.assignment import MIXED
+    from graft.runtime.system.files import write
 
+    if (mixed or bits is not None) and (recipe or backend or changes or keep or show):
+        raise click.UsageError("--mixed and --bits choose among recipes: no --recipe, --for, --set, --keep, --show")
     base = recipe or "int8" if backend is None else recipe_for(backend, recipe or "", manager=state.manager())
     wanted = recipe_of({"base": base, **merged(changes)})
     if show:
@@ -90,35 +115,48 @@ def command(
         return ExitCode.OK
     if output is None:
         raise click.UsageError("name the file to write with -o")
-    function = None if metric is None else function_of(metric)
     options: dict[str, Any] = {"shapes": dict(shapes), "threads": state.threads, "manager": state.manager()}
+    options["metric"] = None if metric is None else function_of(metric)
     keep_clear(output)
-    failure = None
     with batch_count() as progress:
-        try:
-            quantized = graft.quantize(
-                model, wanted, data, keep=keep, within=within, metric=function, progress=progress, **options
-            )
-        except AccuracyError as error:
-            failure, quantized = error, error.facts["model"]  # type: ignore[assignment]
+        given = {**options, "within": within, "progress": progress}
+        search: Callable[[], ir.Model | Assignment] = partial(graft.quantize, model, wanted, data, keep=keep, **given)
+        if mixed or bits is not None:
+            search = partial(assign, model, mixed or MIXED, data, bits=bits, **given)
+        quantized, chosen, failure = _best(search)
+    if save_recipe is not None:
+        write(save_recipe, (chosen or wanted).to_toml(), "recipe")
     save_model(quantized, output)
-    report = compare(model, quantized, check or data, metric=function, **options)
+    report = compare(model, quantized, check or data, **options)
     notes = notes_of(quantized)
     if backend is not None:
-        left = left_by(backend, quantized, manager=state.manager())
-        name = backend.partition(":")[0]
-        notes.append(f"{name} takes all that is quantised" if not left else f"{name} leaves {len(left)} operators:")
-        notes += [f"  {row.op_type} '{row.node}': {row.reasons[name].text}" for row in left]
+        notes += _notes_of_backend(backend.partition(":")[0], left_by(backend, quantized, manager=state.manager()))
     if state.json:
         print_json({"output": str(output), "notes": notes, **report.to_json()})
     else:
         print_comparison(report)
-        for note in notes:
-            click.echo(note)
-        click.echo(f"wrote {output}: {output.stat().st_size} bytes, of {model.stat().st_size}")
+        sizes = f"wrote {output}: {output.stat().st_size} bytes, of {model.stat().st_size}"
+        click.echo("\n".join([*notes, sizes]))
     if failure is not None:
         raise failure
     return ExitCode.OK
+
+
+def _best(search: Callable[[], ir.Model | Assignment]) -> tuple[ir.Model, Recipe | None, GraftError | None]:
+    """Return the model that is found, the recipe if it was chosen, and the error where it is but the best."""
+    from graft.errors import AccuracyError
+
+    try:
+        found: Any = search()
+    except AccuracyError as error:
+        return error.facts["model"], error.facts.get("recipe"), error  # type: ignore[return-value]
+    return getattr(found, "model", found), getattr(found, "recipe", None), None
+
+
+def _notes_of_backend(name: str, left: Sequence[Placement]) -> list[str]:
+    """Return what a backend takes of a quantised model, and why it leaves the rest."""
+    head = f"{name} takes all that is quantised" if not left else f"{name} leaves {len(left)} operators:"
+    return [head, *(f"  {row.op_type} '{row.node}': {row.reasons[name].text}" for row in left)]
 
 
 def merged(changes: tuple[dict[str, Any], ...]) -> dict[str, Any]:
@@ -156,7 +194,7 @@ def batch_count() -> Iterator[Callable[[int], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    yield lambda number: click.echo(f"\rcalibration: batch {number}", nl=False, err=True)
+    yield lambda number: click.echo(f"\rcalibration: {number}", nl=False, err=True)
     click.echo("\r\033[K", nl=False, err=True)
 
 

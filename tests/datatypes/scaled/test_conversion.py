@@ -105,5 +105,97 @@ def test_what_cannot_be_converted_is_refused() -> None:
         "no node's name or operator matches 'fourth'; graft plan lists the nodes"
     )
     assert refused(model, "mxfp4", keep=["MatMul"]) == (
-        "model 'net' has no MatMul of float32 with a constant matrix to convert"
+        "model 'net' has no MatMul, Gemm or convolution of float32 with constant weights to convert"
     )
+
+
+FORMS = {
+    "3 x 3": ("y = Conv <pads = [1,1,1,1]> (x, w, b)", (6, 40, 3, 3), (2, 40, 5, 6)),
+    "strides, dilations, uneven pads": (
+        "y = Conv <pads = [0,2,1,1], strides = [2,1], dilations = [1,2]> (x, w)", (4, 5, 2, 3), (1, 5, 7, 8),
+    ),
+    "1 x 1": ("y = Conv (x, w, b)", (6, 70, 1, 1), (2, 70, 3, 3)),
+    "same": ('y = Conv <auto_pad = "SAME_UPPER", strides = [2]> (x, w)', (4, 33, 3), (2, 33, 7)),
+}  # fmt: skip
+
+
+def convolved(x: np.ndarray, weights: np.ndarray, node: onnx.NodeProto, type: ScaledType) -> np.ndarray:
+    """A convolution of operands encoded along their channels, from its attributes alone.
+
+    Position after position of the kernel, block after block of channels: the sum of a block is exact in float64, and so
+    is it under its scales, powers of two; it is rounded to float32 and added.
+    """
+    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    rank, kernel, block = x.ndim - 2, weights.shape[2:], type.block or 1
+    strides, dilations = given.get("strides", [1] * rank), given.get("dilations", [1] * rank)
+    pads = given.get("pads", [0] * (2 * rank))
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    if given.get("auto_pad"):
+        wanted = [(-(-n // s) - 1) * s + span - n for n, s, span in zip(x.shape[2:], strides, spans, strict=True)]
+        pads = [one // 2 for one in wanted] + [one - one // 2 for one in wanted]
+    border = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
+    left, right = encode_scaled(x, type, axis=1), encode_scaled(weights, type, axis=1)
+    numbers, own = (type.element_format.to_numbers(one.elements) for one in (left, right))
+    scales, own_scales = (type.scale_format.to_numbers(one.scales) for one in (left, right))
+    numbers, scales = np.pad(numbers, border), np.pad(scales, border)
+    counts = [(n - span) // s + 1 for n, span, s in zip(numbers.shape[2:], spans, strides, strict=True)]
+    y = np.zeros((len(x), len(weights), *counts), np.float32)
+    for k in np.ndindex(*kernel):
+        at = [
+            slice(one * d, one * d + (n - 1) * s + 1, s)
+            for one, d, n, s in zip(k, dilations, counts, strides, strict=True)
+        ]
+        for part in range(scales.shape[1]):
+            inside = slice(part * block, (part + 1) * block)
+            total = np.einsum("nc...,mc->nm...", numbers[:, inside, *at], own[:, inside, *k])
+            factor = scales[:, np.newaxis, part, *at] * own_scales[:, part, *k].reshape(-1, *[1] * rank)
+            y += (total * factor).astype(np.float32)
+    return y
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["mxfp4", "mxfp8e4m3"])
+def test_a_convolution_is_exact_in_blocks_of_channels(form: str, name: str) -> None:
+    text, shape, given = FORMS[form]
+    random = np.random.default_rng(1)
+    weights, x = (random.standard_normal(one).astype(np.float32) for one in (shape, given))
+    bias = random.standard_normal(shape[0]).astype(np.float32)
+    dims = ",".join(map(str, given))
+    header = '<ir_version: 10, opset_import: ["" : 21]> '
+    proto = onnx.parser.parse_model(
+        f"{header} g (float[{dims}] x) => (float[{','.join('nmhw'[: len(given)])}] y) {{ [c] {text} }}"
+    )
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(one, n) for one, n in ((weights, "w"), (bias, "b")))
+    wanted = convolved(x, weights, proto.graph.node[0], SCALED_TYPES[name])
+    if "b)" in text:
+        wanted += bias.reshape(-1, *[1] * (len(given) - 2))
+    converted = convert_scaled(proto, name)
+    onnx.checker.check_model(ir.to_proto(converted))
+    assert [node.name for node in converted.graph][-1] == "c"
+    np.testing.assert_array_equal(graft.compile(converted, ["llvm"])(x), wanted)
+
+
+@pytest.mark.parametrize("attributes", ["", "<transB = 1>", "<transA = 1, alpha = 0.3, beta = 2.0>"])
+def test_a_gemm_is_the_product_of_encoded_operands(attributes: str) -> None:
+    random = np.random.default_rng(2)
+    x, weights, bias = (random.standard_normal(one).astype(np.float32) for one in ((5, 40), (40, 6), (6,)))
+    given, matrix = x.T if "transA" in attributes else x, weights.T if "transB" in attributes else weights
+    header = '<ir_version: 10, opset_import: ["" : 21]> '
+    rows, columns = given.shape
+    text = f"g (float[{rows},{columns}] x) => (float[5,6] y) {{ [fc] y = Gemm {attributes} (x, w, b) }}"
+    proto = onnx.parser.parse_model(header + text)
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(one, n) for one, n in ((matrix, "w"), (bias, "b")))
+    product = matmul_scaled(encode_scaled(x, "mxfp4"), encode_scaled(weights, "mxfp4", axis=0))
+    factors = (np.float32(0.3), np.float32(2)) if "alpha" in attributes else (np.float32(1), np.float32(1))
+    found = graft.compile(convert_scaled(proto, "mxfp4"), ["llvm"])(np.ascontiguousarray(given))
+    np.testing.assert_allclose(found, product * factors[0] + bias * factors[1], rtol=1e-6, atol=1e-6)
+
+
+def test_convolutions_of_groups_stay_as_they_are() -> None:
+    header = '<ir_version: 10, opset_import: ["" : 21]> '
+    text = "g (float[1,4,5,5] x) => (float[1,n,h,w] y) { a = Conv <group = 4> (x, v) y = Conv (a, w) }"
+    proto = onnx.parser.parse_model(header + text)
+    for name, shape in (("v", (4, 1, 3, 3)), ("w", (2, 4, 1, 1))):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+    kinds = [node.op_type for node in convert_scaled(proto, "mxfp4").graph if node.op_type in ("MatMul", "Conv")]
+    assert kinds == ["Conv", "MatMul"]

@@ -1,0 +1,129 @@
+"""A float model with data: measured once, then written by any recipe that needs no more than was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from graft.core.passes.eliminate_dead_code import EliminateDeadCode
+from graft.core.passes.pipeline import RECORD, verify_model
+from graft.errors import RecipeError
+from graft.quantization.awq import favour_large_inputs
+from graft.quantization.calibration import calibrated
+from graft.quantization.comparison import compare
+from graft.quantization.data import Batches, Given
+from graft.quantization.equalize import equalize, smooth
+from graft.quantization.facts import Facts
+from graft.quantization.grids import GRIDS
+from graft.quantization.metrics import Metric, score
+from graft.quantization.observation import Progress, Running
+from graft.quantization.preparation import MOVED, NOTES
+from graft.quantization.recipe import Recipe
+from graft.quantization.rewriting import Point, QdqWriter, bits_of_weights
+from graft.quantization.scales import Scaled
+from graft.quantization.sites import Product, Sites, sites_of
+from graft.quantization.sizes import FLOAT_BITS, Size, size_of
+from graft.quantization.weights import bias_shift, key_of, scaled_weights
+
+
+@dataclass(slots=True)
+class Quantizer:
+    """What is known of a float model: by data, how it is run, and what it is worth by a metric.
+
+    ``floats`` has factors moved between its layers as the recipe that it was measured for says.
+    """
+
+    original: ir.Model
+    data: Given | None
+    metric: Metric | None
+    running: Running
+    floats: ir.Model
+    facts: Facts
+
+    @classmethod
+    def measured(
+        cls, original: ir.Model, recipes: Sequence[Recipe], data: Given | None, metric: Metric | None,
+        running: Running, progress: Progress | None = None,
+    ) -> Quantizer:  # fmt: skip
+        """Return what recipes need to know of a model; raise RecipeError for one that quantises nothing of it.
+
+        Factors move by the first recipe.
+        """
+        floats, facts, batches = original.clone(), Facts(), Batches(data, original)
+        recipe = recipes[0]
+        moved = equalize(floats) if recipe.equalize else []
+        if recipe.smooth:
+            moved += smooth(floats, recipe.smooth, batches, running)
+        if recipe.awq:
+            moved += favour_large_inputs(floats, recipe, batches, running)
+        for one in recipes:
+            sites = sites_of(floats, one)
+            if not sites.products and not sites.groups:
+                raise RecipeError(f"recipe '{one.name}' quantises nothing of this model: no node takes what it scales")
+            facts.want(sites, one)
+        if facts.observers:
+            running.observe(floats, facts.observers, batches, progress)
+        if moved:
+            floats.metadata_props[MOVED] = "\n".join(dict.fromkeys(moved))
+        return cls(original, data, metric, running, floats, facts)
+
+    def written(self, recipe: Recipe) -> ir.Model:
+        """Return the model quantised by a recipe."""
+        model = self.floats.clone()
+        sites = sites_of(model, recipe)
+        writer = QdqWriter(model)
+        weights = scaled_weights(sites, self.facts, writer.notes)
+        for group in sites.groups:
+            grid = GRIDS[group.scaling.type]
+            point = Point(grid, *calibrated(self.facts.histogram(group), group.scaling, grid))
+            writer.activations(group, point, results=recipe.results)
+        for product in sites.products:
+            one, means = weights[key_of(product)], self.facts.means.get(product.node.name or "")
+            if means is not None and recipe.correct_bias:
+                writer.shift_bias(product, bias_shift(product, one, means.means))
+            writer.bias(product, one, added=recipe.results)
+            writer.weights(product, one)
+        EliminateDeadCode().run(model)
+        verify_model(model, "quantize")
+        notes = (_summary(recipe, sites, list(weights.values())), *writer.all_notes())
+        model.metadata_props[NOTES] = "\n".join(notes)
+        model.meta.pop(RECORD, None)  # it is as it would be in a file: 4-bit constants are widened when it is loaded
+        return model
+
+    def size_of(self, recipe: Recipe) -> Size:
+        """Return the size of the model by a recipe that it has been written by."""
+
+        def bits(product: Product) -> tuple[float, float]:
+            one, activation = known.get(product.node.name), readers.get(product.node)
+            rounded = None if one is None else self.facts.rounded[key_of(one)]
+            weight = FLOAT_BITS if rounded is None else rounded.stored_bits / rounded.codes.size
+            return weight, FLOAT_BITS if activation is None else GRIDS[activation.type].bits
+
+        sites = sites_of(self.floats, recipe)
+        known = {one.node.name: one for one in sites.products}
+        readers = {node: group.scaling for group in sites.groups for uses in group.readers.values() for node, _ in uses}
+        return size_of(self.floats, bits)
+
+    def metric_of(self, model: ir.Model) -> float:
+        """Return what a model is worth on the data; raise RecipeError without labels and without a metric."""
+        names = [value.name or "" for value in model.graph.outputs]
+        found = score(self.running.runner(model), names, Batches(self.data, self.original), self.metric)
+        if found is None:
+            raise RecipeError("a bound on the metric needs labels in the data, or a metric")
+        return found
+
+    def worst_layers(self, model: ir.Model) -> list[str]:
+        """Return the names of a quantised model's layers, the one of the largest error first."""
+        running = self.running
+        rows = compare(self.original, model, self.data, threads=running.threads, manager=running.manager).layers
+        return [row.layer for row in sorted(rows, key=lambda row: row.snr_db)]
+
+
+def _summary(recipe: Recipe, sites: Sites, weights: list[Scaled]) -> str:
+    """Return what was done, in a line."""
+    parts = [f"recipe '{recipe.name}': {len(sites.groups)} scales of activations, {len(sites.products)} products"]
+    parts += [f"{bits_of_weights(weights):.2f} bits a weight"] if weights else []
+    parts += [f"in floats: {', '.join(recipe.keep)}"] if recipe.keep else []
+    return ", ".join(parts)

@@ -1,0 +1,73 @@
+"""The sweep with recipes: their rows say what `compare` and the definitions of their sizes say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import graft
+from graft.datatypes.study import SweepReport
+from graft.errors import RecipeError
+from graft.quantization import compare, quantize
+from tests.quantization.networks import convolutions, images
+
+X = images(24)
+WEIGHTS = {"c1": 8 * 27, "c2": 8 * 9, "c3": 64, "fc": 40}
+CHANNELS = {"c1": 8, "c2": 8, "c3": 8, "fc": 5}
+INPUTS = {"c1": 3 * 144, "c2": 8 * 36, "c3": 8 * 36, "fc": 8}
+MIXED = {"base": "int8-channel", "name": "mixed", "layers": {"c1": "int8-weights", "fc": "float32"}}
+
+
+@pytest.fixture(scope="module")
+def report() -> SweepReport:
+    shapes = {"x": (1, 3, 12, 12)}
+    return graft.sweep(
+        convolutions(), ["bfloat16"], {"x": X}, shapes=shapes, recipes=["int8-channel", MIXED], threads=1
+    )
+
+
+def test_recipes_stand_beside_types(report):
+    assert [(row.name, row.type) for row in report.rows] == [
+        ("float32", "float32"), ("bfloat16", "custom[bfloat]16"), ("int8-channel", "recipe"), ("mixed", "recipe"),
+    ]  # fmt: skip
+    assert all(row.milliseconds > 0 and row.agreement > 0.9 for row in report.rows)
+
+
+def test_layers_have_the_errors_of_the_comparison(report):
+    wanted = compare(convolutions(), quantize(convolutions(), "int8-channel", {"x": X}), {"x": X}).layers
+    found = report.rows[2].layers
+    assert [row.layer for row in found] == [row.layer for row in wanted]
+    np.testing.assert_allclose([row.snr_db for row in found], [row.snr_db for row in wanted], atol=0.5)
+    np.testing.assert_allclose([row.underflowed for row in found], [row.underflowed for row in wanted], rtol=0.02)
+
+
+def test_sizes_count_codes_scales_and_what_stays_in_floats(report):
+    row = report.rows[2]
+    bits = sum(8 * count for count in WEIGHTS.values()) + sum(32 * count for count in CHANNELS.values())
+    assert row.weight_bits == pytest.approx(bits / sum(WEIGHTS.values()))
+    assert (row.weight_bytes, row.activation_bits) == (-(-bits // 8), 8)
+    mixed = report.rows[3]
+    assert mixed.weight_bytes == -(-(bits + 40 * 24 - 5 * 32) // 8)
+    in_floats = INPUTS["c1"] + INPUTS["fc"]
+    assert mixed.activation_bits == pytest.approx(8 + 24 * in_floats / sum(INPUTS.values()))
+
+
+def test_scaled_types_stand_beside_them_with_the_bits_of_their_scales():
+    row = graft.sweep(convolutions(), ["mxfp8e4m3"], {"x": X[:4]}, shapes={"x": (1, 3, 12, 12)}, threads=1).rows[1]
+    assert (row.type, row.output.snr_db > 20) == ("mxfp8e4m3", True)
+    converted = sum(WEIGHTS.values()) - WEIGHTS["c2"]  # which is of several groups
+    assert row.weight_bytes == -(-int(converted * 8.25 + WEIGHTS["c2"] * 32) // 8)
+    assert {layer.layer for layer in row.layers} >= {"c1", "c3", "fc"}
+
+
+def test_other_data_may_calibrate():
+    small = {"x": X[:2] / 100}
+    found = graft.sweep(convolutions(), [], {"x": X[:2]}, shapes={"x": (1, 3, 12, 12)}, recipes=["int8"],
+                        calibration=small, threads=1).rows[1]  # fmt: skip
+    assert found.saturated > 100
+    assert found.output.snr_db < 10
+
+
+def test_an_unknown_recipe_is_refused_before_anything_runs():
+    with pytest.raises(RecipeError, match="no recipe is called 'int9'; did you mean 'int8'"):
+        graft.sweep(convolutions(), [], recipes=["int9"])

@@ -95,19 +95,8 @@ class Trainer:
         base = self._with_ties()
         self._whole = loss(base, kind, of=of) if kind in LOSSES else base
         self._loss = "loss" if kind in LOSSES else kind
-        self._buffers: dict[str, str] = {}
-        self._draws, is_scaled = False, precision == "float16"
-
-        def form(proto: onnx.ModelProto) -> None:
-            graph, kind = proto.graph, PRECISIONS[precision]
-            self._draws = drop(graph, seed)
-            if kind is not None:
-                round_products(graph, kind)
-            self._buffers.update(train_statistics(graph))
-            if is_scaled:
-                _scale(graph, self._loss)
-
-        trained = edited(self._whole, form)
+        is_scaled = precision == "float16"
+        trained = self._formed(PRECISIONS[precision], seed, is_scaled)
         wanted = [name for name in weights_of(trained) if name not in self._buffers]
         wanted = _matching(wanted, wrt, trained) if wrt is not None else wanted
         left = set(_matching(wanted, frozen, trained))
@@ -137,6 +126,21 @@ class Trainer:
                     f"'{name}' cannot be '{other}': {tensors[name].shape} is not {tensors[other].shape}", value=name
                 )
         return edited(self._model, lambda proto: tie(proto.graph, self._tied)) if self._tied else self._model
+
+    def _formed(self, narrow: int | None, seed: int, is_scaled: bool) -> ir.Model:
+        """Return the model with its loss in the form in which it is trained."""
+        self._buffers: dict[str, str] = {}
+        self._draws = False
+
+        def form(proto: onnx.ModelProto) -> None:
+            self._draws = drop(proto.graph, seed)
+            if narrow is not None:
+                round_products(proto.graph, narrow)
+            self._buffers.update(train_statistics(proto.graph))
+            if is_scaled:
+                _scale(proto.graph, self._loss)
+
+        return edited(self._whole, form)
 
     def _grouped(self, groups: Mapping[str, Optimizer]) -> list[tuple[Optimizer, list[str]]]:
         """Return optimisers and their weights, the common one first."""

@@ -145,6 +145,8 @@ def _resize(
     same = coordinate_transformation_mode in ("half_pixel", "pytorch_half_pixel") or corners
     if (coordinate_transformation_mode, nearest_mode) != ("asymmetric", "floor") if mode == "nearest" else not same:
         raise GraftError(f"torch has no Resize {mode}, {coordinate_transformation_mode}", peer="torch")
+    if mode == "cubic" and cubic_coeff_a != -0.75:
+        raise GraftError(f"torch has no Resize with the coefficient {cubic_coeff_a}", peer="torch")
     linear = ("linear", "bilinear", "trilinear")[rank - 1]
     name = {"nearest": "nearest", "linear": linear, "cubic": "bicubic"}[mode]
     more = {} if mode == "nearest" else {"align_corners": corners}

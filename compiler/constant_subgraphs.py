@@ -119,7 +119,7 @@ def _flops(node: ir.Node, bounds: Bounds) -> int | None:
 
 
 def _model_of(nodes: list[ir.Node], model: ir.Model) -> ir.Model:
-    """Return a model of copies of the nodes, whose outputs are what others read of theirs."""
+    """Return a model of copies of the nodes, whose outputs are those of nodes that others read."""
     copies: dict[ir.Value, ir.Value] = {}
     constants: list[ir.Value] = []
     made: list[ir.Node] = []
@@ -141,7 +141,8 @@ def _model_of(nodes: list[ir.Node], model: ir.Model) -> ir.Model:
                 name=node.name,
             )
         )
-        outputs += [copies[one] for one in node.outputs if any(use.node not in inside for use in one.uses())]
+        if any(use.node not in inside for one in node.outputs for use in one.uses()):
+            outputs += [copies[one] for one in node.outputs]
     graph = ir.Graph(
         [], outputs, nodes=made, initializers=constants, name="constants", opset_imports=dict(model.opset_imports)
     )

@@ -208,14 +208,16 @@ def _chunks(content: Content) -> Sequence[bytes | memoryview]:
     return (content,) if isinstance(content, bytes) else content
 
 
-def safetensors(constants: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
+def safetensors(
+    constants: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None, alignment: int = ALIGNMENT
+) -> list[bytes | memoryview]:
     """Return the safetensors layout of constants by key, each at a multiple of 64 bytes (``pad.*`` entries between)."""
-    header: dict[str, object] = {}
+    header: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
     chunks: list[bytes | memoryview] = []
     offset = 0
     for key in sorted(constants):
         array = np.ascontiguousarray(constants[key]).reshape(constants[key].shape)
-        gap = -offset % ALIGNMENT
+        gap = -offset % alignment
         if gap:
             header[f"pad.{offset}"] = {"dtype": "U8", "shape": [gap], "data_offsets": [offset, offset + gap]}
             chunks.append(bytes(gap))

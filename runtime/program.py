@@ -158,13 +158,24 @@ class Program:
         inputs: Mapping[str, Any],
         outputs_on: str | None = None,
         *,
+        into: Mapping[str, np.ndarray] | None = None,
         deadline: float | None = None,
         cancel: _native.CancelToken | None = None,
     ) -> dict[str, Any]:
-        """Run the program on arrays by name; return the outputs by name. Options and errors are those of a call."""
+        """Run the program on arrays by name; return the outputs by name. Options and errors are those of a call.
+
+        ``into`` are arrays that outputs are written to, by name; none may be an input of the same call.
+        """
         require("Program.run", "inputs", inputs, ARRAYS)
         arrays = tuple(in_order(self.inputs, (), inputs))
-        if self._is_plain and outputs_on is None and deadline is None and cancel is None:
+        if into is not None:
+            buffers = tuple(into.get(output.name) for output in self.outputs)
+            given = set(map(id, arrays))
+            for output, buffer in zip(self.outputs, buffers, strict=True):
+                if buffer is not None and id(buffer) in given:
+                    raise InputError(f"output '{output.name}' would be written over an input; give another array")
+            results = self._native.run_into(arrays, buffers, end_of("Program.run", deadline, cancel), cancel)
+        elif self._is_plain and outputs_on is None and deadline is None and cancel is None:
             results = self._native(*arrays)
         else:
             results = self._run_on(arrays, outputs_on, end_of("Program.run", deadline, cancel), cancel)

@@ -9,13 +9,18 @@ if TYPE_CHECKING:
     from graft.training.gradients import grad, jvp, notes_of
     from graft.training.losses import LOSSES, loss
     from graft.training.optimizers import SGD, Adam, AdamW, Optimizer
+    from graft.training.schedules import cosine, linear, stepwise
     from graft.training.trainer import Trainer
 
-__all__ = ["LOSSES", "SGD", "Adam", "AdamW", "Optimizer", "Trainer", "grad", "jvp", "loss", "notes_of"]
+__all__ = [
+    "LOSSES", "SGD", "Adam", "AdamW", "Optimizer", "Trainer", "cosine", "grad", "jvp", "linear", "loss", "notes_of",
+    "stepwise",
+]  # fmt: skip
 
 _HOMES = {
     "LOSSES": "losses", "SGD": "optimizers", "Adam": "optimizers", "AdamW": "optimizers", "Optimizer": "optimizers",
-    "Trainer": "trainer", "grad": "gradients", "jvp": "gradients", "loss": "losses", "notes_of": "gradients",
+    "Trainer": "trainer", "cosine": "schedules", "grad": "gradients", "jvp": "gradients", "linear": "schedules",
+    "loss": "losses", "notes_of": "gradients", "stepwise": "schedules",
 }  # fmt: skip
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import helper, numpy_helper
 
 from graft.core.graph.skeleton import is_large, skeleton_of_model
 from graft.core.importer.load import load
@@ -54,3 +58,27 @@ def free(values: Collection[str], name: str) -> str:
     if name in values:
         raise ModelError(f"the model has a value '{name}' already; rename it", value=name)
     return name
+
+
+@dataclass(slots=True)
+class Writer:
+    """Adds nodes of one output to a graph, named after its own name; ``dtype`` is that of its numbers."""
+
+    graph: onnx.GraphProto
+    name: str
+    dtype: int
+
+    def __call__(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node and return its output."""
+        output = f"{self.name}/{len(self.graph.node)}"
+        self.graph.node.append(helper.make_node(op_type, inputs, [output], output, **attributes))
+        return output
+
+    def number(self, value: float, dtype: int | None = None) -> str:
+        """Return a constant of one number, of the writer's type if not of another."""
+        array = np.array(value, helper.tensor_dtype_to_np_dtype(self.dtype if dtype is None else dtype))
+        name = f"{self.name}/{len(self.graph.node)}"
+        self.graph.node.append(
+            helper.make_node("Constant", [], [name], name, value=numpy_helper.from_array(array, name))
+        )
+        return name

@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
 from graft.errors import ModelError
 from graft.runtime.arguments import NUMBER, TEXT, either, optional, takes
-from graft.training.editing import edited, free, named, values_of
+from graft.training.editing import Writer, edited, free, named, values_of
 
 REDUCTIONS = ("mean", "sum")
-
-
-@dataclass(slots=True)
-class Writer:
-    """Adds nodes of one output to a graph."""
-
-    graph: onnx.GraphProto
-    name: str
-    dtype: int
-
-    def __call__(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node and return its output."""
-        output = f"{self.name}/{len(self.graph.node)}"
-        self.graph.node.append(helper.make_node(op_type, inputs, [output], output, **attributes))
-        return output
-
-    def number(self, value: float) -> str:
-        """Return a constant of the type of the predictions."""
-        array = np.array(value, helper.tensor_dtype_to_np_dtype(self.dtype))
-        name = f"{self.name}/{len(self.graph.node)}"
-        self.graph.node.append(
-            helper.make_node("Constant", [], [name], name, value=numpy_helper.from_array(array, name))
-        )
-        return name
 
 
 Each = Callable[[Writer, str, str], str]

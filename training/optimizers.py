@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from graft.core.importer.gradients import DOMAIN
+from graft.training.editing import Writer
 
 RATE, NUMBER = "learning_rate", "step"
 """Inputs of a step: float32, and int64."""
@@ -29,16 +30,19 @@ class Optimizer(Protocol):
     def states(self) -> Sequence[str]:
         """The names of tensors that each weight has beside itself, zeros at first."""
 
-    def write(self, graph: onnx.GraphProto, gradients: Mapping[str, str]) -> None:
-        """Add nodes that make ``<weight>_next``, and ``<weight>_<state>_next`` of ``<weight>_<state>``."""
+    def write(self, graph: onnx.GraphProto, gradients: Mapping[str, str], rate: str = RATE) -> None:
+        """Add nodes that make ``<weight>_next``, and ``<weight>_<state>_next`` of ``<weight>_<state>``.
+
+        ``rate`` is the value that is the learning rate.
+        """
 
 
 def _operator(
-    graph: onnx.GraphProto, name: str, gradients: Mapping[str, str], states: Sequence[str],
+    graph: onnx.GraphProto, name: str, gradients: Mapping[str, str], states: Sequence[str], rate: str,
     weights: Sequence[str] | None = None, **attributes: Any,
 ) -> None:  # fmt: skip
     """Add one node for all weights; ``weights`` are what it takes for them, if not themselves."""
-    inputs = [RATE, NUMBER, *(weights or gradients), *gradients.values()]
+    inputs = [rate, NUMBER, *(weights or gradients), *gradients.values()]
     inputs += [f"{weight}_{state}" for state in states for weight in gradients]
     outputs = [f"{weight}_next" for weight in gradients]
     outputs += [f"{weight}_{state}_next" for state in states for weight in gradients]
@@ -59,11 +63,11 @@ class SGD:
         """The velocity."""
         return ("velocity",)
 
-    def write(self, graph: onnx.GraphProto, gradients: Mapping[str, str]) -> None:
+    def write(self, graph: onnx.GraphProto, gradients: Mapping[str, str], rate: str = RATE) -> None:
         """Add ONNX's Momentum."""
         mode = "nesterov" if self.nesterov else "standard"
         _operator(
-            graph, "Momentum", gradients, self.states, alpha=self.momentum, beta=1.0, mode=mode,
+            graph, "Momentum", gradients, self.states, rate, alpha=self.momentum, beta=1.0, mode=mode,
             norm_coefficient=self.weight_decay,
         )  # fmt: skip
 
@@ -82,15 +86,16 @@ class Adam:
         """The running means of gradients and of their squares."""
         return ("mean", "square")
 
-    def write(self, graph: onnx.GraphProto, gradients: Mapping[str, str]) -> None:
+    def write(self, graph: onnx.GraphProto, gradients: Mapping[str, str], rate: str = RATE) -> None:
         """Add ONNX's Adam."""
-        self._write(graph, gradients, None, self.weight_decay)
+        self._write(graph, gradients, rate, None, self.weight_decay)
 
     def _write(
-        self, graph: onnx.GraphProto, gradients: Mapping[str, str], weights: Sequence[str] | None, decay: float
-    ) -> None:
+        self, graph: onnx.GraphProto, gradients: Mapping[str, str], rate: str, weights: Sequence[str] | None,
+        decay: float,
+    ) -> None:  # fmt: skip
         _operator(
-            graph, "Adam", gradients, self.states, weights, alpha=self.betas[0], beta=self.betas[1],
+            graph, "Adam", gradients, self.states, rate, weights, alpha=self.betas[0], beta=self.betas[1],
             epsilon=self.epsilon, norm_coefficient=decay,
         )  # fmt: skip
 
@@ -101,15 +106,9 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
 
-    def write(self, graph: onnx.GraphProto, gradients: Mapping[str, str]) -> None:
+    def write(self, graph: onnx.GraphProto, gradients: Mapping[str, str], rate: str = RATE) -> None:
         """Add ONNX's Adam over weights that are smaller already."""
-        decay = helper.make_node("Constant", [], ["decay"], "decay", value_float=self.weight_decay)
-        one = helper.make_node("Constant", [], ["decay/one"], "decay/one", value_float=1.0)
-        share = helper.make_node("Mul", [RATE, "decay"], ["decay/share"], "decay/share")
-        rest = helper.make_node("Sub", ["decay/one", "decay/share"], ["decay/kept"], "decay/kept")
-        graph.node.extend([decay, one, share, rest])
-        for weight in gradients:
-            kept = f"{weight}/kept"
-            graph.node.append(helper.make_node("CastLike", ["decay/kept", weight], [kept], kept))
-            graph.node.append(helper.make_node("Mul", [weight, kept], [f"{weight}/decayed"], f"{weight}/decayed"))
-        self._write(graph, gradients, [f"{weight}/decayed" for weight in gradients], 0.0)
+        f = Writer(graph, f"decay/{rate}", onnx.TensorProto.FLOAT)
+        kept = f("Sub", f.number(1.0), f("Mul", rate, f.number(self.weight_decay)))
+        decayed = [f("Mul", weight, f("CastLike", kept, weight)) for weight in gradients]
+        self._write(graph, gradients, rate, decayed, 0.0)

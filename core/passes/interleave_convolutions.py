@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.graph.view import ValueView
+from graft.core.operators.images.derivatives import FINITE
 from graft.core.rewriting import node_rewrite as rewrite
 from graft.core.rewriting.node_pass import Names, NodePass, Rewriter
 from graft.core.rewriting.writer import Writer
@@ -42,7 +43,8 @@ class InterleaveConvolutions(NodePass):
     Left as they are: kernels of many sizes, and pads that follow from an output shape where that is not known. Around
     its input a Conv multiplies weights by zeros, where a ConvTranspose has no product. So where a part reads around it,
     known weights that are not all finite are left, too, and with stride 1 computed ones; with other strides an If asks
-    whether computed weights are finite, for as they are they take a hundred times as long.
+    whether computed weights are finite, for as they are they take a hundred times as long. What a gradient spreads
+    says that they are (`FINITE`).
     """
 
     name: ClassVar[str] = "interleave-convolutions"
@@ -147,6 +149,8 @@ class _Transposed:
     shape: tuple[int, ...]
     groups: int
     axes: tuple[_Axis, ...]
+    is_finite: bool
+    """Whether it says that its weights are finite."""
 
     @property
     def channels(self) -> int:
@@ -171,7 +175,7 @@ class _Transposed:
     @property
     def wants_finite_weights(self) -> bool:
         """Whether only a call can tell that no product with what is around the input is NaN."""
-        return self.reads_around and rewrite.constant_of(self.weights) is None
+        return self.reads_around and not self.is_finite and rewrite.constant_of(self.weights) is None
 
     @property
     def has_gaps(self) -> bool:
@@ -198,9 +202,8 @@ def _transposed(node: ir.Node) -> _Transposed | None:
     ends = (end - extra for end, extra in zip(pads[rank:], more, strict=True))
     rows = zip(shape[2:], strides, dilations, pads, ends, strict=False)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    conv = _Transposed(
-        source, weights, bias, shape, rewrite.attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows)
-    )
+    groups, axes = rewrite.attribute_of(node, "group", 1), tuple(_Axis(*row) for row in rows)
+    conv = _Transposed(source, weights, bias, shape, groups, axes, FINITE in node.metadata_props)
     few = conv.is_even or len(conv.phases) <= MOST_PARTS
     return conv if few and all(axis.fits for axis in conv.axes) and _may_read_around(conv) else None
 
@@ -208,6 +211,8 @@ def _transposed(node: ir.Node) -> _Transposed | None:
 def _may_read_around(conv: _Transposed) -> bool:
     """Whether weights are finite, or a call asks whether they are; or the input has nothing around it."""
     constant = rewrite.constant_of(conv.weights)
+    if conv.is_finite:
+        return True
     if constant is not None:
         return not conv.reads_around or bool(np.isfinite(constant.astype(np.float64)).all())
     return any(axis.stride > 1 for axis in conv.axes) or not conv.reads_around

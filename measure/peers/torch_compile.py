@@ -6,7 +6,7 @@ Frozen weights are constants to inductor: it folds normalisations into convoluti
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,15 @@ def torch_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) ->
     return run
 
 
-def torch_module(model: ir.Model) -> Any:
+def torch_module(
+    model: ir.Model, trained: Sequence[str] = (), operators: Mapping[str, TorchOperator] = TORCH_OPERATORS
+) -> Any:
     """Return a torch.fx.GraphModule of a model: one call per node, constants folded, the rest of them as buffers.
 
-    Raises GraftError for an operator, attribute or computed argument that PyTorch cannot be given here.
+    The weights in ``trained`` are its parameters, in this order; ``operators`` are those that it knows. Raises
+    GraftError for an operator, attribute or computed argument that PyTorch cannot be given here.
     """
-    return _Translation(model).module()
+    return _Translation(model, trained, operators).module()
 
 
 def _free_inputs(model: ir.Model) -> list[ir.Value]:
@@ -51,8 +54,8 @@ def _free_inputs(model: ir.Model) -> list[ir.Value]:
 class _Translation:
     """The values of a model so far: tensors where they are constant, else nodes of the PyTorch graph."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
+    def __init__(self, model: ir.Model, trained: Sequence[str], operators: Mapping[str, TorchOperator]) -> None:
+        self._model, self._trained, self._operators = model, trained, operators
         self._root, self._graph = torch.nn.Module(), torch.fx.Graph()
         self._values: dict[ir.Value, Any] = {}
         self._buffers: dict[ir.Value, Any] = {}
@@ -61,6 +64,11 @@ class _Translation:
         """Translate every node, in order."""
         for index, value in enumerate(_free_inputs(self._model)):
             self._values[value] = self._graph.placeholder(f"input_{index}")
+        for index, name in enumerate(self._trained):
+            value = self._model.graph.initializers[name]
+            array = np.array(ValueView(value).constant)
+            self._root.register_parameter(f"weight_{index}", torch.nn.Parameter(torch.from_numpy(array)))
+            self._values[value] = self._graph.get_attr(f"weight_{index}")
         for node in self._model.graph:
             if node.op_type != "Constant":
                 self._node(NodeView(node))
@@ -74,7 +82,7 @@ class _Translation:
         if shape is not None:
             self._values[outputs[0]] = torch.tensor(shape[node.attribute("start", 0) : node.attribute("end")])
             return
-        translated = _operator(node)
+        translated = _operator(node, self._operators)
         attributes = _attributes(node, translated)
         if any(isinstance(one, torch.fx.Node) for one in map(self._found, node.node.inputs)):
             operands = [
@@ -127,15 +135,15 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, torch.Tensor) else value
 
 
-def _operator(node: NodeView) -> TorchOperator:
+def _operator(node: NodeView, operators: Mapping[str, TorchOperator]) -> TorchOperator:
     """Return how PyTorch computes a node; refuse operators and inputs that it does not know here."""
     name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-    if name not in TORCH_OPERATORS:
+    if name not in operators:
         raise GraftError(f"torch has no '{name}' here (node '{node.name}')", peer="torch", op_type=name)
-    for index in TORCH_OPERATORS[name].absent:
+    for index in operators[name].absent:
         if node.input(index) is not None:
             raise GraftError(f"torch has no input {index} of {node.where} here", peer="torch", op_type=name)
-    return TORCH_OPERATORS[name]
+    return operators[name]
 
 
 def _attributes(node: NodeView, translated: TorchOperator) -> dict[str, Any]:

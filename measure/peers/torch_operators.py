@@ -205,9 +205,11 @@ def _global_average_pool(x: Tensor) -> Tensor:
 
 
 def _batch_norm(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float = 1e-5
-) -> Tensor:
-    return functional.batch_norm(x, mean, variance, scale, bias, eps=epsilon)
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float = 1e-5,
+    momentum: float = 0.9, training_mode: int = 0,
+) -> Tensor:  # fmt: skip
+    """Normalise; in training the statistics, which are buffers, learn in place."""
+    return functional.batch_norm(x, mean, variance, scale, bias, bool(training_mode), 1 - momentum, epsilon)
 
 
 def _layer_norm(
@@ -242,6 +244,19 @@ def _attention(
     return y.transpose(1, 2).flatten(2) if flat else y
 
 
+def _conv_transpose(
+    x: Tensor, w: Tensor, b: Tensor | None = None, *, strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None, output_padding: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None, group: int = 1,
+) -> Tensor:  # fmt: skip
+    rank = x.dim() - 2
+    pads, more = pads or (0,) * (2 * rank), tuple(output_padding or (0,) * rank)
+    spread = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[rank - 1]
+    y = spread(x, w, b, strides or (1,) * rank, 0, more, group, dilations or (1,) * rank)
+    window = [slice(low, y.shape[2 + axis] - pads[rank + axis]) for axis, low in enumerate(pads[:rank])]
+    return y[(..., *window)]
+
+
 def _lstm(
     x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: None = None, h: Tensor | None = None,
     c: Tensor | None = None, *, hidden_size: int = 0,
@@ -268,6 +283,7 @@ TORCH_OPERATORS: Mapping[str, TorchOperator] = {
     "Clip": _one(_clip, 1, 2),
     "Concat": _one(_concat),
     "Conv": _one(_conv),
+    "ConvTranspose": _one(_conv_transpose),
     "Div": _one(_divide),
     "Dropout": TorchOperator(_dropout, frozenset({1}), absent=frozenset({2})),
     "Equal": _one(operator.eq),

@@ -103,3 +103,17 @@ def test_random_numbers_and_quantised_weights_stay() -> None:
         w=np.arange(4, dtype=np.int8), s=np.array(0.5, np.float32),
     )  # fmt: skip
     assert not fold_constant_subgraphs(graft.load(proto).clone(), lambda small: {})
+
+
+def test_a_part_that_only_constants_read_goes_with_the_part_that_others_read() -> None:
+    """Both come from one node, and what reads the first is a constant, too."""
+    proto = model(
+        "(float[64] x) => (float[64] y) { a, b = Split <axis = 0, num_outputs = 2> (w)  c = Sqrt (a)  d = Exp (b)"
+        " e = ReduceSum <keepdims = 0> (c)  y0 = Add (x, e)  y = Add (y0, b) }",
+        w=RNG.uniform(1, 2, 128).astype(np.float32),
+    )  # fmt: skip
+    x = np.zeros(64, np.float32)
+    loaded = graft.load(proto).clone()
+    assert fold_constant_subgraphs(loaded, lambda small: graft.compile(small, ["llvm"], cache=False).run({}))
+    assert [node.op_type for node in loaded.graph] == ["Add", "Add"]
+    np.testing.assert_array_equal(graft.compile(loaded, ["llvm"])(x), without(proto)(x))

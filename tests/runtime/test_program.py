@@ -111,6 +111,24 @@ def test_run_takes_and_returns_names() -> None:
     np.testing.assert_array_equal(results["y"], 11 * X)
 
 
+def test_a_run_writes_into_arrays_that_are_given() -> None:
+    place = np.zeros_like(X)
+    results = double().run({"x": X}, into={"y": place})
+    np.testing.assert_array_equal(place, 2 * X)
+    assert np.shares_memory(results["y"], place)
+
+
+@pytest.mark.parametrize("place", [np.zeros((3, 2), np.float32), np.zeros((2, 3)), np.zeros((3, 2), np.float32).T])
+def test_an_array_that_an_output_does_not_fit_is_refused(place: np.ndarray) -> None:
+    with pytest.raises(InputError, match="the buffer of output 'y' is no writeable contiguous array of its type"):
+        double().run({"x": X}, into={"y": place})
+
+
+def test_an_output_is_not_written_over_an_input() -> None:
+    with pytest.raises(InputError, match="output 'y' would be written over an input; give another array"):
+        double().run({"x": X}, into={"y": X})
+
+
 def test_inputs_by_name_follow_those_by_position() -> None:
     np.testing.assert_array_equal(add()(X, right=2 * X), 3 * X)
     np.testing.assert_array_equal(add()(left=X, right=2 * X), 3 * X)

@@ -100,3 +100,43 @@ def test_a_state_of_another_model_is_refused() -> None:
 def test_batches_that_data_do_not_make_are_refused() -> None:
     with pytest.raises(ModelError, match=r"data of \[60\] rows do not make batches of 61"):
         trainer().fit(data(), batch=61)
+
+
+def test_held_out_data_end_a_training_that_gets_no_better() -> None:
+    found, given = trainer(), data()
+    held_out = {"x": given["x"], "target": (given["target"] + 1) % 3}  # which the training makes worse
+    losses = found.fit(given, epochs=50, batch=20, validation=held_out, patience=3)
+    assert len(losses) == losses.index(min(losses)) + 4 < 50
+    assert found.evaluate(held_out, batch=20) == pytest.approx(0 + min(losses), abs=0.5 * (max(losses) - min(losses)))
+    assert found.counts.epochs == losses.index(min(losses)) + 1
+
+
+def test_the_loss_of_held_out_data_is_that_of_the_model() -> None:
+    found, given = trainer(), data()
+    found.fit(given, epochs=1, batch=20)
+    y = np.asarray(graft.compile(found.model, threads=1, cache=False)(given["x"]), np.float64)
+    likelihood = y - np.log(np.exp(y).sum(1, keepdims=True))
+    wanted = -np.mean(likelihood[np.arange(60), given["target"]])
+    assert found.evaluate(given, batch=30) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_bar_shows_how_far_an_epoch_is(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer().fit(data(), batch=30, progress=True)
+    shown = capsys.readouterr().err
+    assert "epoch 1/1 [############            ] 1/2 loss" in shown
+    assert shown.endswith("/s\n")
+
+
+def test_steps_write_into_two_sets_of_arrays_in_turns() -> None:
+    found, given, places = trainer(), data(20), []
+    for _ in range(5):
+        found.step(given)
+        places.append(found.arrays["w1"].__array_interface__["data"][0])
+    assert places[1::2] == [places[1]] * 2
+    assert places[2::2] == [places[2]] * 2
+    assert places[1] != places[2]
+
+
+def test_patience_without_held_out_data_is_an_error() -> None:
+    with pytest.raises(ModelError, match="patience needs the losses of held-out data; give validation, too"):
+        trainer().fit(data(), patience=2)

@@ -16,6 +16,8 @@ import numpy as np
 from graft.core.operators.definition.adjoint import Adjoint
 from graft.core.operators.definition.function_body import Body
 
+FINITE = "graft.finite-weights"
+"""The key of the metadata of a ConvTranspose whose weights may be taken for finite: that of a gradient."""
 MOST_PLACES = 64
 """The most places of a kernel whose weights have their gradients one after another."""
 
@@ -121,7 +123,9 @@ def _spread(f: Adjoint, windows: str, weights: str, image: str, w: Geometry, gro
     ]
     if all(0 <= one < stride for one, stride in zip(rest, w.strides, strict=True)):
         pads = [*w.begins, *w.ends]
-        return f.typed(f("ConvTranspose", windows, weights, pads=pads, output_padding=rest, **given), image)
+        found = f.typed(f("ConvTranspose", windows, weights, pads=pads, output_padding=rest, **given), image)
+        f.nodes[-1].metadata_props.add(key=FINITE)
+        return found
     whole = f("ConvTranspose", windows, weights, **given)
     behind = f("Add", f("Sub", f("Shape", image, start=2), f("Shape", whole, start=2)), f.ints(*w.begins))
     sides = f.concatenated(f.ints(0, 0, *(-one for one in w.begins), 0, 0), behind, axis=0)

@@ -232,6 +232,17 @@ def reversed_sequence(f: Adjoint) -> list[str]:
     return [f("ReverseSequence", f.gradient, f.input(1), **f.attributes("batch_axis", "time_axis"))]
 
 
+def blocks_back(f: Adjoint) -> list[str]:
+    """DepthToSpace: pixels go back to their channels, which SpaceToDepth has in one order alone before opset 28."""
+    size = f.attribute("blocksize")
+    if f.attribute("mode", "DCR") == "DCR":
+        return [f("SpaceToDepth", f.gradient, blocksize=size)]
+    height, width = (f.extent(f.input(0), axis) for axis in (2, 3))
+    block = f.ints(size)
+    pixels = f("Reshape", f.gradient, f.concatenated(f.ints(0, 0), height, block, width, block, axis=0))
+    return [f.reshaped_like(f.transposed(pixels, 0, 1, 3, 5, 2, 4), f.input(0))]
+
+
 def compressed(f: Adjoint) -> list[str]:
     """Slices go back to the places of what holds."""
     x, axis = f.input(0), f.attribute("axis")

@@ -112,7 +112,7 @@ define(
 define(
     "DepthToSpace", MOVEMENT, _lower_depth_to_space, moved, varies=fixed(1), shapes=shapes.depth_to_space,
     attributes=(check.divides("blocksize", 1, lambda block: block * block), _IMAGE_ORDER),
-    vjp=derivative.by("SpaceToDepth", "blocksize", "mode"),
+    vjp=derivative.blocks_back,
 )  # fmt: skip
 define(
     "SpaceToDepth", MOVEMENT, _lower_space_to_depth, moved, varies=fixed(1), shapes=shapes.space_to_depth,

@@ -14,7 +14,7 @@ static int simply_fits(const Port *port, PyObject *argument) {
     return 0;
   }
   PyArrayObject *array = (PyArrayObject *)argument;
-  if (PyArray_DESCR(array) != port->descr || PyArray_NDIM(array) != port->info.ndim ||
+  if (!PyArray_EquivTypes(PyArray_DESCR(array), port->descr) || PyArray_NDIM(array) != port->info.ndim ||
       !PyArray_CHKFLAGS(array, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED)) {
     return 0;
   }
@@ -51,7 +51,7 @@ static int take_rows(Run *run, int32_t i, PyObject *argument) {
   }
   PyArrayObject *array = (PyArrayObject *)argument;
   int aligned = PyArray_CHKFLAGS(array, NPY_ARRAY_ALIGNED);
-  if (PyArray_DESCR(array) != port->descr || PyArray_NDIM(array) != port->info.ndim || !aligned) {
+  if (!PyArray_EquivTypes(PyArray_DESCR(array), port->descr) || PyArray_NDIM(array) != port->info.ndim || !aligned) {
     return 0;
   }
   DLTensor rows = {.data = PyArray_DATA(array),
@@ -128,12 +128,13 @@ static int fail_buffer(const Port *port) {
   return -1;
 }
 
-/* The first rows of a caller's array as an output of this shape. 0; 1 where it has too few; -1 with an exception. */
+/* A caller's array as an output of this shape, its first rows where rows may grow. 0; 1 where it has too few; -1 with an
+   exception. */
 static int use_buffer(Run *run, int32_t i, const DLTensor *known, PyObject *buffer) {
   const Port *port = run->program->ports + run->program->input_count + i;
   PyArrayObject *array = (PyArrayObject *)buffer;
   int writeable = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | NPY_ARRAY_WRITEABLE;
-  if (!known || port->grows < 0 || !PyArray_CheckExact(buffer) || PyArray_DESCR(array) != port->descr ||
+  if (!known || !PyArray_CheckExact(buffer) || !PyArray_EquivTypes(PyArray_DESCR(array), port->descr) ||
       !PyArray_CHKFLAGS(array, writeable) || PyArray_NDIM(array) != known->ndim) {
     return fail_buffer(port);
   }
@@ -142,7 +143,7 @@ static int use_buffer(Run *run, int32_t i, const DLTensor *known, PyObject *buff
       return fail_buffer(port);
     }
   }
-  if (known->shape[port->grows] > PyArray_DIM(array, port->grows)) {
+  if (port->grows >= 0 && known->shape[port->grows] > PyArray_DIM(array, port->grows)) {
     return 1;
   }
   int64_t *strides = element_strides(run, run->program->input_count + i, array);

@@ -191,3 +191,16 @@ def test_weights_that_reach_no_further_than_a_stride_need_no_question() -> None:
 def test_many_kernels_of_different_sizes_are_left() -> None:
     stride = MOST_PARTS + 1
     assert "ConvTranspose" in operators(simplified(model_of((5,), 2, 2, (stride + 1,), strides=[stride])))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_gradient_of_an_image_is_a_convolution_that_asks_nothing_of_weights(stride: int) -> None:
+    """Weights of a training are computed, and finite as far as its gradients are: no branch, no ConvTranspose."""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 22]> g (float[1,3,8,8] x, float[4,3,3,3] w) => (float loss) {{
+        y = Conv <pads = [1,1,1,1], strides = [{stride},{stride}]> (x, w)
+        loss = ReduceSum <keepdims = 0> (y) }}"""
+    )
+    model = graft.grad(proto, wrt=["x"])
+    normalize(model)
+    assert not {"ConvTranspose", "If"} & set(operators(model))

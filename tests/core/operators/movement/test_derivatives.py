@@ -67,3 +67,9 @@ def test_the_values_for_off_and_on_have_sums() -> None:
         """i = Constant <value_ints = [0, 2, 1]> () d = Constant <value_int = 3> () y = OneHot <axis = 0> (i, d, x)"""
     )
     assert of_text(text, {"x": (2,)}) <= 1
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_blocks_of_pixels_go_back_to_their_channels_in_either_order(mode: str) -> None:
+    """Where no operator but Reshape and Transpose has the second order: ONNX's SpaceToDepth has it from opset 28 on."""
+    assert of_text(f'y = DepthToSpace <blocksize = 2, mode = "{mode}"> (x)', {"x": (2, 8, 2, 3)}) <= 1

@@ -16,6 +16,7 @@ from graft.errors import ArtifactError, CompileError, GraftError
 from graft.plugins.backend import Backend, ConstantOwnership, ModuleReport
 from graft.plugins.options.default_object import OfDefaults
 from graft.plugins.options.values import saved
+from graft.runtime.foreign import kind_of, said
 from graft.runtime.isolation.toolkit import Toolkit, file_of, interpreter_of
 from graft.runtime.procedure import Module
 from graft.runtime.system.printed import printed
@@ -91,6 +92,7 @@ class ToolkitBackend(Backend):
 
     def compile(self, region: Region, options: CompileOptions) -> Module:
         """Return what the toolkit makes of the region; raise CompileError with what it raised."""
+        from graft.plugins.toolkits.compile_cache import remembered
         from graft.plugins.toolkits.older_opsets import older, refusal
         from graft.plugins.toolkits.region_model import whole_model_of
 
@@ -100,13 +102,26 @@ class ToolkitBackend(Backend):
             reason = next(iter(refused.values()))
             raise CompileError(f"{self.name}: {reason.text}", nodes=list(refused), reject=reason)
         model = older(whole_model_of(region), self.opset).SerializeToString(deterministic=True)
+        values = self.option_values()
+        parts = self.version().encode(), json.dumps(values, sort_keys=True).encode(), self._source(), model
+
+        def make() -> bytes:
+            made: object = self.ask("compile", model, values)
+            if not isinstance(made, bytes):
+                raise CompileError(f"compile of {self.toolkit} returned {kind_of(made)}; return bytes")
+            vars(self).setdefault("_printed", {})[region.name] = self._apart().printed
+            return made
+
         try:
-            blob = self.ask("compile", model, self.option_values())
+            blob = remembered(options.cache, parts, make)
         except GraftError as error:
             raise CompileError(f"{self.name} does not compile region '{region.name}': {error.message}") from error
-        vars(self).setdefault("_printed", {})[region.name] = self._apart().printed
         header = {"version": self.version(), "bytes": len(blob)}
         return Module(region.name, self.kind(), (region.name,), packed(header, blob), install=self.install)
+
+    def _source(self) -> bytes:
+        """Return the text of the toolkit's module: another may compile otherwise."""
+        return file_of(self.toolkit).read_bytes()
 
     @classmethod
     def kind(cls) -> str:
@@ -118,9 +133,9 @@ class ToolkitBackend(Backend):
         if module.kind != self.kind():
             return None
         header, _ = opened(module.data, module.name)
-        said = vars(self).get("_printed", {}).get(module.name, "")
-        text = f"{header['version']}, {header['bytes']:,} B\n{said}".rstrip()
-        return ModuleReport(self.name, {**header, "printed": said}, text)
+        text = vars(self).get("_printed", {}).get(module.name, "")
+        whole = f"{header['version']}, {header['bytes']:,} B\n{text}".rstrip()
+        return ModuleReport(self.name, {**header, "printed": text}, whole)
 
     @OfDefaults
     def module_loaders(self) -> list[Loader]:
@@ -131,8 +146,15 @@ class ToolkitBackend(Backend):
         return [PythonLoader(self.kind(), self._load, options, holds_code=False)]
 
     def _load(self, name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[str, Function]:
-        _, blob = opened(data, name)
-        function = self.ask("load", blob, self.option_values())
+        header, blob = opened(data, name)
+        try:
+            function = self.ask("load", blob, self.option_values())
+        except Exception as error:
+            raise ArtifactError(
+                f"module '{name}' is not loaded: {kind_of(error)}: {said(error)}; it was compiled by "
+                f"{header['version']}, and here is {self.version()}",
+                module=name,
+            ) from error
         return {name: lambda inputs: function(list(inputs))}
 
 

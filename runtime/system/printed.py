@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import tempfile
@@ -14,9 +15,11 @@ def printed() -> Iterator[list[str]]:
     """Give a list whose one text is, at the end, what was printed to both outputs meanwhile, by any thread."""
     found = [""]
     streams = (sys.stdout, sys.stderr)
+    in_c = ctypes.CDLL(None).fflush
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
         for stream in streams:
             stream.flush()
+        in_c(None)
         kept = [os.dup(one) for one in (1, 2)]
         try:
             for one in (1, 2):
@@ -26,6 +29,7 @@ def printed() -> Iterator[list[str]]:
         finally:
             for stream in (*streams, file):
                 stream.flush()
+            in_c(None)
             for one, old in zip((1, 2), kept, strict=True):
                 os.dup2(old, one)
                 os.close(old)

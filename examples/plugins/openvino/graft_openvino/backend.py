@@ -1,0 +1,44 @@
+"""The backend `openvino`: what OpenVINO is asked to compute, and its options."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import graft
+
+OPERATORS = (
+    "Abs", "Add", "AveragePool", "BatchNormalization", "Ceil", "Clip", "Concat", "Conv", "ConvTranspose", "Cos", "Div",
+    "Elu", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "Gelu", "Gemm", "GlobalAveragePool", "GlobalMaxPool",
+    "HardSigmoid", "HardSwish", "LayerNormalization", "LeakyRelu", "Log", "MatMul", "MaxPool", "Mul", "Neg", "PRelu",
+    "Pad", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Relu", "Reshape", "Resize", "Sigmoid", "Sin", "Slice",
+    "Softmax", "Softplus", "Split", "Sqrt", "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OpenVinoOptions:
+    """Where a region is computed, and how."""
+
+    device: Literal["CPU", "GPU", "NPU"] = graft.option("CPU", help="the device, as OpenVINO names it")
+    precision: Literal["f32", "bf16", "f16"] = graft.option("f32", help="what float32 may be rounded to inside")
+    threads: int = graft.option(0, help="threads of a processor; 0: as OpenVINO likes")
+
+
+class OpenVino(graft.ToolkitBackend):
+    """Takes float32 networks; OpenVINO fuses what it is given itself, so there are no patterns."""
+
+    name = "openvino"
+    toolkit = "graft_openvino.toolkit"
+    needs = "openvino"
+    opset = 22
+    shapes = "symbolic"
+    install = "pip install graft-openvino"
+    options = OpenVinoOptions
+
+    @graft.supports(*OPERATORS)
+    def float32(self, node):
+        """Take an operator whose tensors are float32, whatever its constants are."""
+        computed = [one for one in (*node.inputs, *node.outputs) if one is not None and not one.is_constant]
+        for value in computed:
+            if value.dtype != "float32":
+                return graft.Reject("dtype", f"float32 only, got {value.dtype}")
+        return True

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graft.runtime.isolation import toolkit_worker
 from graft.runtime.isolation.toolkit import Toolkit, ToolkitError, file_of, interpreter_of
 
 MODULE = Path(__file__).parents[2] / "plugins" / "toolkits" / "made_up_toolkit.py"
@@ -26,33 +25,6 @@ def toolkit() -> Toolkit:
 
 def compiled(toolkit: Toolkit, habit: str, **more: float) -> object:
     return toolkit.call("compile", b"model", {"habit": habit}, **more)
-
-
-def test_the_worker_is_of_python_3_9_and_imports_nothing_that_is_not_of_it() -> None:
-    tree = ast.parse(Path(toolkit_worker.__file__).read_text(), feature_version=(3, 9))
-    names = {
-        alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
-    } | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}  # fmt: skip
-    assert {str(name).partition(".")[0] for name in names} - sys.stdlib_module_names == {"numpy"}
-
-
-VALUES = [
-    None, True, -(1 << 70), 0.1, float("inf"), "ä\n", b"\0bytes", [1, [2.5, None]], {"of": {"bytes": 0}, "x": b"y"},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_a_value_comes_back_as_it_went(toolkit: Toolkit, value: object) -> None:
-    assert toolkit.call("echo", value) == value
-
-
-def test_arrays_come_back_as_they_went(toolkit: Toolkit) -> None:
-    steps = np.arange(24, dtype="int16").reshape(2, 3, 4)
-    for array in (steps, steps.T, steps[:, ::2], steps[:0], np.array(3.5), np.array(7, ">i4"), steps > 3):
-        found = toolkit.call("echo", array)
-        np.testing.assert_array_equal(found, array)
-        assert found.shape == np.shape(array)
-        assert found.dtype == np.asarray(array).dtype.newbyteorder("=")
 
 
 def test_a_function_that_is_returned_is_called_there(toolkit: Toolkit) -> None:
@@ -122,6 +94,37 @@ def test_a_habit_that_is_none_of_ours_does_no_harm(
     begin = time.monotonic()
     toolkit.close()
     assert time.monotonic() - begin < 5
+
+
+HOST = """
+import sys
+from graft.runtime.isolation.toolkit import Toolkit
+toolkit = Toolkit("npu", sys.argv[1], sys.executable)
+toolkit.call("echo", 1)
+print(toolkit._process.pid, toolkit._folder, flush=True)
+toolkit.call("compile", b"model", {"habit": "hang"})
+"""
+
+
+def test_a_program_that_is_killed_in_the_middle_of_a_call_takes_its_toolkit_with_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", HOST, str(MODULE)], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        number, folder = host.stdout.readline().split()
+        assert Path(folder).exists()
+        host.kill()
+    end = time.monotonic() + 20
+    while (Path(folder).exists() or is_running(int(number))) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not Path(folder).exists()
+    assert not is_running(int(number))
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 def test_an_interrupt_ends_the_process(toolkit: Toolkit) -> None:

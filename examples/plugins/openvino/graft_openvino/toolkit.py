@@ -56,7 +56,9 @@ def load(blob, options):
     def run(arrays):
         if not hasattr(own, "request"):
             own.request = compiled.create_infer_request()
-        # Tensors lie where Graft has them; results stay valid until this thread's next call.
+        # Tensors lie where Graft has them, but scalars, which OpenVINO shares only if they may be written. Results stay
+        # valid until this thread's next call.
+        arrays = [one if one.ndim else one.copy() for one in arrays]
         results = own.request.infer(arrays, share_inputs=True, share_outputs=True)
         return [np.asarray(results[one]) for one in outputs]
 

@@ -28,6 +28,7 @@ class OpenVino(graft.ToolkitBackend):
     needs = "openvino"
     opset = 22
     shapes = "symbolic"
+    loses_nan = frozenset({"Relu", "Softmax"})
     install = "pip install graft-openvino"
     options = OpenVinoOptions
 

@@ -132,7 +132,7 @@ def test_a_region_whose_compiler_fails_goes_to_the_next_backend(apart: None, hab
 
 def test_what_the_toolkit_printed_is_in_the_report(apart: None) -> None:
     backend = Npu()
-    program = graft.compile(MODEL, [backend, "llvm"])
+    program = graft.compile(MODEL, [backend, "llvm"], cache=False)
     (module,) = [one for one in program.description.modules if one.kind == "toolkit:npu"]
     report = backend.report(module)
     assert report is not None

@@ -6,6 +6,7 @@ the function, or ONNX; most depend on the types and attributes of a node, so bod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import onnx
@@ -27,18 +28,25 @@ from graft.core.rewriting.node_bodies import Opsets, Types, body_of
 from graft.core.shapes.inference import infer_proto
 
 
-def expand_functions(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
-    """Return a model with bodies in the place of operators that are expanded, and the names of these operators.
+def _is_expanded(node: onnx.NodeProto) -> bool:
+    operator = OPERATORS.get(node.op_type, node.domain)
+    return operator is not None and Trait.EXPANDED in operator.traits
+
+
+def expand_functions(
+    proto: onnx.ModelProto, is_wanted: Callable[[onnx.NodeProto], bool] = _is_expanded
+) -> tuple[onnx.ModelProto, list[str]]:
+    """Return a model with bodies in the place of operators that are ``is_wanted``, and the names of these operators.
 
     What bodies are made of is expanded in turn. An operator stays as it is where the types of its inputs are not known,
     or where ONNX defines it in terms of operators that mean another thing in the opset of the model.
     """
     expanded: dict[str, None] = {}
-    while _is_anywhere(proto.graph):
+    while _is_anywhere(proto.graph, is_wanted):
         inferred = infer_proto(proto)
         opsets = {canonical(entry.domain): entry.version for entry in inferred.opset_import}
         known = len(opsets)
-        names = _expand(inferred.graph, opsets, {})
+        names = _expand(inferred.graph, opsets, {}, is_wanted)
         if not names:
             break
         for domain, version in list(opsets.items())[known:]:
@@ -54,18 +62,17 @@ def has_functions(proto: onnx.ModelProto) -> bool:
     return any(row is not None and row.function is not None for row in rows)
 
 
-def _is_anywhere(graph: onnx.GraphProto) -> bool:
-    return any(_is_expanded(node) or any(map(_is_anywhere, subgraphs(node))) for node in graph.node)
+def _is_anywhere(graph: onnx.GraphProto, is_wanted: Callable[[onnx.NodeProto], bool]) -> bool:
+    return any(
+        is_wanted(node) or any(_is_anywhere(inner, is_wanted) for inner in subgraphs(node)) for node in graph.node
+    )
 
 
-def _is_expanded(node: onnx.NodeProto) -> bool:
-    operator = OPERATORS.get(node.op_type, node.domain)
-    return operator is not None and Trait.EXPANDED in operator.traits
-
-
-def _expand(graph: onnx.GraphProto, opsets: Opsets, outer: Types) -> list[str]:
+def _expand(
+    graph: onnx.GraphProto, opsets: Opsets, outer: Types, is_wanted: Callable[[onnx.NodeProto], bool]
+) -> list[str]:
     """Write bodies in the place of the nodes of a graph and of its subgraphs; return the operators that went."""
-    if not _is_anywhere(graph):
+    if not _is_anywhere(graph, is_wanted):
         return []
     types = {**outer, **types_of(graph)}
     taken = {name for node in every_node(graph.node) for name in (node.name, *node.input, *node.output)} | types.keys()
@@ -75,8 +82,8 @@ def _expand(graph: onnx.GraphProto, opsets: Opsets, outer: Types) -> list[str]:
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         for inner in subgraphs(node):
-            names += _expand(inner, opsets, types)
-        written = body_of(node, opsets, types, data, fresh) if _is_expanded(node) else None
+            names += _expand(inner, opsets, types, is_wanted)
+        written = body_of(node, opsets, types, data, fresh) if is_wanted(node) else None
         if written is None:
             nodes.append(node)
         else:

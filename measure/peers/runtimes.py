@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import chdir, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import chdir
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graft.errors import GraftError
+from graft.runtime.system.printed import printed
 
 if TYPE_CHECKING:
     import onnx
@@ -75,11 +74,11 @@ def mnn_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> R
     """
     import onnx_ir as ir
 
-    with _quiet():
+    with printed():
         import MNN
         from _tools import mnnconvert
     inputs, outputs = ([value.name or "" for value in row] for row in (model.graph.inputs, model.graph.outputs))
-    with TemporaryDirectory() as folder, chdir(folder), _quiet():  # the converter leaves a file where it runs
+    with TemporaryDirectory() as folder, chdir(folder), printed():  # the converter leaves a file where it runs
         manager = MNN.nn.create_runtime_manager(({"backend": "CPU", "precision": "high", "numThread": threads},))
         source, converted = Path(folder, "model.onnx"), Path(folder, "model.mnn")
         source.write_bytes(ir.to_proto(model).SerializeToString())
@@ -99,21 +98,3 @@ def mnn_run(model: ir.Model, feeds: Mapping[str, np.ndarray], threads: int) -> R
         return [np.array(one.read()) for one in (results if isinstance(results, list) else [results])]
 
     return run
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Send what a library prints to nowhere."""
-    flush = ctypes.CDLL(None).fflush
-    kept = os.dup(1), os.dup(2)
-    try:
-        flush(None)
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        flush(None)
-        for number, copy in enumerate(kept, 1):
-            os.dup2(copy, number)
-            os.close(copy)

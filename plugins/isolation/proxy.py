@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from graft.plugins.isolation.messages import Opening, RemoteDeclaration
 from graft.plugins.isolation.pieces import write_nodes, write_region
 from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.isolation.connection import clean_environment
+from graft.runtime.isolation.endings import ending
+from graft.runtime.isolation.environments import with_interpreter
 from graft.runtime.isolation.sandbox import of_file, of_module, require
 from graft.runtime.procedure import Module
 
@@ -91,7 +92,7 @@ class RemotePlugin:
             self._process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", "graft.plugins.registry.remote", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True,
-                env={**clean_environment(), **ONE_THREAD} if self.how.sandbox else None,
+                env={**clean_environment(), **ONE_THREAD} if self.how.sandbox else with_interpreter(self.how),
             )  # fmt: skip
         self._connection = Connection(ours.detach())
         readable = self._readable() if self.how.sandbox else None
@@ -128,12 +129,7 @@ class RemotePlugin:
     def _lost(self, doing: str, late: float = 0.0) -> PluginError:
         """Return what became of the process in what it was doing."""
         status = self._end()
-        if late:
-            text = f"did not answer within {late:g} s and was stopped"
-        elif status is not None and status < 0:
-            text = f"was killed by {signal.Signals(-status).name}"
-        else:
-            text = f"ended with status {status}"
+        text = f"did not answer within {late:g} s and was stopped" if late else ending(status)
         name = self.source.name
         return PluginError(f"plugin '{name}': its process {text} in {doing}", plugin=name, doing=doing)
 

@@ -18,8 +18,8 @@ from graft.core.reject import Reject
 from graft.partition.costs import Work, kernel_cost
 from graft.partition.region import Region
 from graft.plugins.backend import Backend
-from graft.plugins.reference.model import constants_of, model_of
 from graft.plugins.reference.operators import implementation
+from graft.plugins.toolkits.region_model import constants_of, model_of
 from graft.runtime.procedure import Module
 
 CALL_SECONDS = 5e-5

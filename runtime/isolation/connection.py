@@ -21,6 +21,8 @@ import numpy as np
 import graft.runtime._native as _native
 from graft.errors import ArtifactError, RunError
 from graft.runtime.foreign import kind_of, said
+from graft.runtime.isolation.endings import ending, signal_name
+from graft.runtime.isolation.environments import interpreter
 from graft.runtime.isolation.messages import pair, receive, send
 from graft.runtime.isolation.options import Isolation
 from graft.runtime.isolation.package import Package, write
@@ -169,6 +171,7 @@ class Connection:
             "options": dict(origin.options),
             "loader": _pickled(origin),
             "memory": how.memory,
+            "interpreter": interpreter(how),
             "threads": threads,
             "path": sys.path,
             "sandbox": _readable(origin) if how.sandbox else None,
@@ -221,13 +224,13 @@ class Connection:
             return self._ended(self._bury())
 
     def _ended(self, status: int | None, when: str = "") -> WorkerError:
+        text = ending(status, when)
         if status is None:
-            return self._error(f"ended{when}, and nobody knows how")
+            return self._error(text)
         if status < 0:
-            name = _signal_name(-status)
             hint = "; the system may have run out of memory" if -status == signal.SIGKILL else ""
-            return self._error(f"was killed by {name}{when}{hint}", signal=name)
-        return self._error(f"ended with status {status}{when}", status=status)
+            return self._error(f"{text}{hint}", signal=signal_name(-status))
+        return self._error(text, status=status)
 
     def _error(self, text: str, **facts: Any) -> WorkerError:
         return WorkerError(
@@ -310,13 +313,6 @@ def _pickled(origin: Origin) -> str | None:
             f"{said(error)}; give one whose load is a function of a module, or let the plugin's entry point bring it",
             kind=origin.module.kind,
         ) from error
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def isolated(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from graft.runtime.arguments import Kind
 from graft.runtime.foreign import shown
 
 PROCESS, SANDBOX = "process", "sandbox"
+OF_ONE_MACHINE = ("python", "install", "wheels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,11 @@ class Isolation:
 
     With ``sandbox`` the process reads no files but its own and those of installed packages, writes none, has no
     network, starts nothing and reaches no other process; tensors are copied to it and back (Linux, docs/security.md).
+
+    ``python`` is the interpreter that the plugin's toolkit runs in (`graft.ToolkitBackend`), with versions of NumPy and
+    others of its own. ``requirements`` are the lines of a lock file, ``name==version`` each, or its path: of an
+    environment that is made of that Python (default: this one) where the user says ``install``, once for each such
+    list; with ``wheels``, a folder, of nothing else. Artifacts keep the requirements, not the other three.
     """
 
     compile: bool = True
@@ -37,8 +44,17 @@ class Isolation:
     retries: int = 1
     fallback: bool = True
     sandbox: bool = False
+    python: str | None = None
+    requirements: Sequence[str] = ()
+    install: bool = False
+    wheels: str | None = None
 
     def __post_init__(self) -> None:
+        given = self.requirements
+        lines = (given,) if isinstance(given, str | os.PathLike) else tuple(given)
+        object.__setattr__(self, "requirements", tuple(map(os.fspath, lines)))
+        if self.sandbox and (self.python or self.requirements):
+            raise ArgumentError("Isolation: what is in a sandbox starts no other interpreter; leave one of the two out")
         numbers = {"seconds": self.seconds, "load_seconds": self.load_seconds, "retries": self.retries}
         for name, value in (*numbers.items(), ("memory", 1 if self.memory is None else self.memory)):
             least = 1 if name == "memory" else 0
@@ -46,8 +62,8 @@ class Isolation:
                 raise ArgumentError(f"Isolation: {name} is {shown(value)}; give a number from {least} on")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return dataclasses.asdict(self)
+        """Return the fields as JSON values, without those that are of this machine."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in OF_ONE_MACHINE}
 
 
 Isolations = Mapping[str, "str | Isolation"]
@@ -75,6 +91,11 @@ def isolations(wanted: Isolations) -> dict[str, Isolation]:
 def isolations_of(metadata: Mapping[str, Any]) -> dict[str, Isolation]:
     """Return what an artifact says of its plugins, by name; raise ArtifactError if it cannot be read."""
     try:
-        return {str(name): Isolation(**row) for name, row in dict(metadata.get("isolation", {})).items()}
+        return {str(name): Isolation(**_portable(row)) for name, row in dict(metadata.get("isolation", {})).items()}
     except (TypeError, ValueError, ArgumentError) as error:
         raise ArtifactError(f"the artifact's isolation cannot be read: {error}; compile it again") from error
+
+
+def _portable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an artifact may say: it starts no program of its choice, and installs nothing."""
+    return {name: value for name, value in row.items() if name not in OF_ONE_MACHINE}

@@ -16,6 +16,7 @@ from graft.runtime.foreign import kind_of, said
 from graft.runtime.isolation import sandbox
 from graft.runtime.isolation.messages import receive, send
 from graft.runtime.isolation.package import Package, read
+from graft.runtime.isolation.toolkit import VARIABLE
 from graft.runtime.loaders import Given, Loader, LoaderRegistry, NativeLoader
 from graft.runtime.procedure import Module, Procedure, ProgramDescription
 
@@ -41,6 +42,8 @@ def _serve(host: socket.socket, package: Package) -> None:
     functions = tuple(package.facts["functions"])
     sys.path[:] = package.facts["path"]  # what the host imports, this imports
     _limit(package.facts["memory"])
+    if package.facts["interpreter"]:
+        os.environ[VARIABLE] = package.facts["interpreter"]
     try:
         if package.facts["sandbox"] is not None:
             sandbox.enter([*sandbox.installed(), *package.facts["sandbox"]])

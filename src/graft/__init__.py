@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from graft.plugins.options.declared import option
     from graft.plugins.supports import supports
     from graft.plugins.tensor_ir_backend import TensorIrBackend
+    from graft.plugins.toolkits.backend import ToolkitBackend
     from graft.quantization.api import quantize
     from graft.runtime._native import CancelToken
     from graft.runtime.isolation.options import Isolation
@@ -61,6 +62,7 @@ __all__ = [
     "Region",
     "Reject",
     "TensorIrBackend",
+    "ToolkitBackend",
     "TuneOptions",
     "Yield",
     "bench",
@@ -98,6 +100,7 @@ _HOMES = {
     "Region": "graft.partition.region",
     "Reject": "graft.core.reject",
     "TensorIrBackend": "graft.plugins.tensor_ir_backend",
+    "ToolkitBackend": "graft.plugins.toolkits.backend",
     "TuneOptions": "graft.core.tuning.options",
     "Yield": "graft.core.reject",
     "bench": "graft.measure.latency",

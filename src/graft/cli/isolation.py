@@ -16,7 +16,7 @@ EXAMPLES = "write NAME, or NAME:seconds=5,memory=2G,retries=0,fallback=no"
 
 
 def isolation_argument(text: str) -> tuple[str, Isolation]:
-    """Return name and settings of ``npu``, or ``npu:seconds=5,memory=2G,retries=0,fallback=no,compile=no``."""
+    """Return name and settings of ``npu``, or ``npu:seconds=5,memory=2G,fallback=no,python=/opt/npu/bin/python``."""
     from graft.runtime.isolation.options import Isolation
 
     name, _, settings = text.partition(":")
@@ -56,6 +56,10 @@ ISOLATION_SETTINGS: dict[str, Callable[[str], Any]] = {
     "compile": _yes,
     "run": _yes,
     "sandbox": _yes,
+    "python": str,
+    "requirements": str,
+    "install": _yes,
+    "wheels": str,
 }
 
 

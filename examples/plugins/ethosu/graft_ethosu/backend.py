@@ -48,7 +48,8 @@ class EthosU(graft.Backend):
         from graft_ethosu.compilation import refusal
 
         if self._moves(node):
-            return refusal(node, self.options) or True
+            reason = refusal(node, self.options)
+            return True if reason is None else reason
         if node.dtype in ("float32", "float16"):
             text = f"{node.op_type} on {node.dtype}: the NPU computes between DequantizeLinear and QuantizeLinear"
             return graft.Reject("no-pattern", f"{text}; graft quantize --recipe int8 puts these in")

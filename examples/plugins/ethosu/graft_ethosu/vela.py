@@ -1,9 +1,7 @@
 """Vela in process: from a TOSA graph to a command stream, and what it estimates of it."""
 
 import os
-import tempfile
 from configparser import ConfigParser
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -11,6 +9,7 @@ from typing import Literal
 
 import graft
 from graft.errors import CompileError
+from graft.runtime.system.printed import printed
 
 CORES = {"u55-32": 1, "u55-64": 1, "u55-128": 1, "u55-256": 1, "u65-256": 1, "u65-512": 2,
          "u85-128": 1, "u85-256": 1, "u85-512": 1, "u85-1024": 1, "u85-2048": 1}  # fmt: skip
@@ -112,7 +111,7 @@ def compiled(flatbuffer, options, where):
         "cpu_tensor_alignment=16\ntensor_allocator=HillClimb\n"
     )
     family = f"Ethos{options.family.upper()}"
-    with said() as messages:
+    with printed() as messages:
         try:
             made = regor.compile(family, flatbuffer, "TOSA", system, options=settings, verbose=False)
         except (RuntimeError, ValueError) as error:
@@ -136,21 +135,3 @@ def _reason(text, options):
     operator = text.partition("(")[2].partition(")")[0]
     why = WHY.get(operator)
     return f"{text} of {options.accelerator}" + (f": {why}" if why and options.family != "u85" else "")
-
-
-@contextmanager
-def said():
-    """Give a list that holds, at the end, what was printed, by C++ too."""
-    found = [""]
-    with tempfile.TemporaryFile() as file:
-        kept = [os.dup(one) for one in (1, 2)]
-        try:
-            for one in (1, 2):
-                os.dup2(file.fileno(), one)
-            yield found
-        finally:
-            for one, old in zip((1, 2), kept, strict=True):
-                os.dup2(old, one)
-                os.close(old)
-            file.seek(0)
-            found[0] = file.read().decode(errors="replace")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.inliner
 import onnx_ir as ir
 from onnx import numpy_helper
 
 from graft.core.graph.view import NodeView, ValueView
+from graft.core.shapes.inference import infer_proto
 from graft.errors import CompileError
 from graft.partition.region import COMPOSITE_DOMAIN, Region
 
@@ -79,3 +81,15 @@ def _typed(region: Region, value: ValueView) -> onnx.ValueInfoProto:
 
 def _info(value: ValueView) -> onnx.ValueInfoProto:
     return ir.serde.serialize_value(value.value)
+
+
+def whole_model_of(region: Region) -> onnx.ModelProto:
+    """Return the region as a model that needs nothing else: its constants are initialisers, its composites opened.
+
+    The names of its inputs and outputs are those of the region's values. Raises CompileError as `model_of` does.
+    """
+    model = model_of(region)
+    del model.graph.input[len(region.inputs) :]
+    for name, array in constants_of(region).items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return infer_proto(onnx.inliner.inline_local_functions(model)) if model.functions else model

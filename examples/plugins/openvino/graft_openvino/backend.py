@@ -1,0 +1,46 @@
+"""The backend `openvino`: what OpenVINO is asked to compute, and its options."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import graft
+
+OPERATORS = (
+    "Add", "Concat", "Conv", "Flatten", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool", "Mul", "Relu", "Reshape",
+    "Softmax", "Sub", "Transpose",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OpenVinoOptions:
+    """Where a region is computed, and how."""
+
+    device: Literal["CPU", "GPU", "NPU"] = graft.option("CPU", help="the device, as OpenVINO names it")
+    precision: Literal["f32", "bf16", "f16"] = graft.option("f32", help="what float32 may be rounded to inside")
+    threads: int = graft.option(0, help="threads of a processor; 0: as OpenVINO likes")
+
+
+class OpenVino(graft.ToolkitBackend):
+    """Takes float32 networks; OpenVINO fuses what it is given itself, so there are no patterns."""
+
+    name = "openvino"
+    toolkit = "graft_openvino.toolkit"
+    needs = "openvino"
+    opset = 22
+    shapes = "symbolic"
+    loses_nan = frozenset({"Relu", "Softmax"})
+    install = "pip install graft-openvino"
+    options = OpenVinoOptions
+
+    @graft.supports(*OPERATORS)
+    def float32(self, node):
+        """Take an operator whose tensors are float32, whatever its constants are."""
+        computed = [one for one in (*node.inputs, *node.outputs) if one is not None and not one.is_constant]
+        for value in computed:
+            if value.dtype != "float32":
+                return graft.Reject("dtype", f"float32 only, got {value.dtype}")
+        if node.op_type == "Conv" and not node.inputs[1].is_constant:
+            return graft.Reject("constant-required", "OpenVINO has no convolution by weights of unknown extents")
+        if node.attribute("ceil_mode", 0):
+            return graft.Reject("attribute", "OpenVINO counts windows otherwise where extents are rounded up")
+        return True

@@ -1,0 +1,191 @@
+"""A backend around a vendor's toolkit: in this process, in an interpreter of its own, two versions at a time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import graft
+from graft.errors import ArtifactError, GraftError
+from graft.partition.plan import Plan
+from graft.plugins.registry.manager import PluginManager
+
+HERE = Path(__file__).parent
+WHEELS = HERE.parents[2] / "build" / "wheels"
+"""Where `make test` puts the wheel of an older NumPy."""
+MODEL = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["": 25]> g (float[2, 3] x, float[2, 3] y) => (float[2, 3] z) '
+    "{ [sum] sum = Add(x, y) z = Relu(sum) }"
+)
+TWICE = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["": 25]> g (float[2, 3] x, float[2, 3] y) => (float[2, 3] z) '
+    "{ [sum] sum = Add(x, y) part = Relu(sum) [z] z = Add(part, y) }"
+)
+X = np.float32([[1, -2, 3], [4, 5, -6]])
+FILE = """
+from dataclasses import dataclass, replace
+
+import graft
+
+
+@dataclass(frozen=True)
+class Options:
+    habit: str = ""
+    mark: str = ""
+
+
+class {name}(graft.ToolkitBackend):
+    name = "{name}"
+    toolkit = "made_up_toolkit"
+    needs = "made_up_toolkit"
+    options = Options
+
+    @graft.supports("Add")
+    def add(self, node):
+        return True
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    habit: str = ""
+    mark: str = ""
+
+
+class Npu(graft.ToolkitBackend):
+    name = "npu"
+    toolkit = "made_up_toolkit"
+    opset = 17
+    install = "pip install made-up"
+    options = Options
+
+    @graft.supports("Add", "BitwiseNot")
+    def add(self, node):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAFT_NPU_PYTHON", sys.executable)
+
+
+def right(program: graft.Program) -> bool:
+    return bool(np.array_equal(program(X, X), np.maximum(X + X, 0)))
+
+
+def test_a_region_is_compiled_and_runs_in_this_process(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with np.errstate():
+        assert right(graft.compile(MODEL, [Npu(), "llvm"], strict=True))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_in_an_interpreter_of_its_own_nothing_of_this_process_changes(apart: None, tmp_path: Path) -> None:
+    before = os.getcwd(), os.listdir("."), np.geterr()
+    program = graft.compile(MODEL, [Npu(), "llvm"])
+    assert right(program)
+    assert (os.getcwd(), os.listdir("."), np.geterr()) == before
+    program.save(tmp_path / "m.graft")
+    assert right(graft.runtime.load(tmp_path / "m.graft", loaders=[Npu]))
+
+
+def test_the_model_goes_over_in_the_opset_of_the_backend(apart: None, tmp_path: Path, monkeypatch: object) -> None:
+    text = (HERE / "made_up_toolkit.py").read_text()
+    (tmp_path / "kept.py").write_text(f"{text}\nown = compile\ndef compile(model, options):\n"
+                                      f"    open({str(tmp_path / 'seen.onnx')!r}, 'wb').write(model)\n"
+                                      "    return own(model, options)\n")  # fmt: skip
+    sys.path.insert(0, str(tmp_path))
+    try:
+        graft.compile(MODEL, [type("Kept", (Npu,), {"toolkit": "kept"})(), "llvm"])
+    finally:
+        sys.path.remove(str(tmp_path))
+    seen = onnx.load(tmp_path / "seen.onnx")
+    assert [(row.domain, row.version) for row in seen.opset_import] == [("", 17)]
+    assert [node.op_type for node in seen.graph.node] == ["Add"]
+    onnx.checker.check_model(seen, full_check=True)
+
+
+@pytest.mark.parametrize(
+    ("habit", "text"),
+    [("exit", "raised exit in compile: 3"), ("end", "ended with status 4"), ("licence", "no server answers")],
+)
+def test_a_region_whose_compiler_fails_goes_to_the_next_backend(apart: None, habit: str, text: str) -> None:
+    program = graft.compile(MODEL, [Npu(habit=habit), "llvm"])
+    assert right(program)
+    assert text in Plan.of(program)["sum"].reasons["npu"].text
+    with pytest.raises(GraftError, match=text):
+        graft.compile(MODEL, [Npu(habit=habit), "llvm"], strict=True)
+
+
+def test_what_the_toolkit_printed_is_in_the_report(apart: None) -> None:
+    backend = Npu()
+    program = graft.compile(MODEL, [backend, "llvm"], cache=False)
+    (module,) = [one for one in program.description.modules if one.kind == "toolkit:npu"]
+    report = backend.report(module)
+    assert report is not None
+    assert report.text.splitlines()[0] == f"made up 1, NumPy {np.__version__}, {report.facts['bytes']} B"
+    assert "said in C" in report.text
+    assert backend.report(replace(module, kind="other")) is None
+
+
+def test_an_operator_without_an_older_form_is_refused_with_the_reason(apart: None) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 25]> g (int32[8] x) => (int32[8] z) { [not] z = BitwiseNot(x) }'
+    )
+    reason = graft.plan(model, [Npu(), "reference"])["not"].reasons["npu"]
+    assert str(reason) == "no-pattern: opset 17 has no BitwiseNot, and ONNX does not define it by others there"
+
+
+def test_a_damaged_module_is_refused(apart: None, tmp_path: Path) -> None:
+    from graft.plugins.toolkits.backend import opened, packed
+
+    whole = packed({"version": "1"}, b"blob")
+    assert opened(whole, "m") == ({"version": "1"}, b"blob")
+    with pytest.raises(ArtifactError, match="module 'm' is damaged"):
+        opened(whole[:-1] + b"!", "m")
+
+
+def test_a_toolkit_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = type("Missing", (Npu,), {"needs": "a_package_that_is_missing"})()
+    assert backend.available() == (
+        "a_package_that_is_missing is not installed; pip install made-up, or name a python that has it in "
+        "GRAFT_NPU_PYTHON"
+    )
+    monkeypatch.setenv("GRAFT_NPU_PYTHON", sys.executable)
+    assert backend.available() is None
+
+
+@pytest.fixture
+def old_numpy(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    if not list(WHEELS.glob("numpy-1.26.4-*.whl")):
+        pytest.skip(f"no wheel of NumPy 1.26.4 in {WHEELS}; pip download --no-deps -d build/wheels numpy==1.26.4")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    return {"requirements": ["numpy==1.26.4"], "wheels": str(WHEELS), "install": True}
+
+
+def test_two_versions_side_by_side_one_with_a_numpy_of_its_own(old_numpy: dict[str, object], tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.py").write_text(FILE.format(name=name))
+    how = {"old": graft.Isolation(**old_numpy), "new": graft.Isolation(python=sys.executable)}  # type: ignore[arg-type]
+    manager = PluginManager(isolation=how)
+    for name in how:
+        manager.load_file(tmp_path / f"{name}.py")
+    versions = {name: manager.backends([name])[0].version() for name in how}
+    assert versions == {"old": "made up 1, NumPy 1.26.4", "new": f"made up 1, NumPy {np.__version__}"}
+    policy = graft.Policy(exclude_node=["old:z"])  # type: ignore[arg-type]
+    program = graft.compile(TWICE, ["old", "new", "llvm"], isolation=how, manager=manager, policy=policy)
+    assert {one.kind for one in program.description.modules} >= {"toolkit:old", "toolkit:new"}
+    np.testing.assert_array_equal(program(X, X), np.maximum(X + X, 0) + X)

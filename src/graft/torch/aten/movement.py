@@ -86,9 +86,38 @@ def diagonal(b: Builder, out: Any, x: Tensor, offset: int = 0, first: int = 0, s
     (length,) = numbers([out.shape[-1]], "the length of a diagonal")
     rest = [axis for axis in range(x.rank) if axis not in (first, second)]
     flat = b.reshaped(b.transposed(x, [*rest, first, second]), [*(x.extents[axis] for axis in rest), rows * columns])
+    return b.op("Gather", flat, b.integers(_diagonal_places(offset, columns, length)), axis=len(rest))
+
+
+def _diagonal_places(offset: int, columns: int, length: int) -> list[int]:
+    """Return where the elements of a diagonal are in a flattened matrix."""
     start = max(offset, 0) + max(-offset, 0) * columns
-    places = start + np.arange(length) * (columns + 1)
-    return b.op("Gather", flat, b.integers(places.tolist()), axis=len(rest))
+    return [start + place * (columns + 1) for place in range(length)]
+
+
+def windows(b: Builder, out: Any, x: Tensor, axis: int, size: int, step: int) -> Tensor:
+    require(x.rank, "windows of a scalar")
+    axis = axis_of(axis, x.rank)
+    (extent,) = numbers([x.extents[axis]], "the extent of the axis of windows")
+    count = (extent - size) // step + 1
+    places = np.arange(count)[:, None] * step + np.arange(size)
+    found = b.op("Gather", x, b.array(places, torch.int64), axis=axis)
+    order = [*range(axis + 1), *range(axis + 2, x.rank + 1), axis + 1]
+    return b.op("Transpose", found, perm=order)
+
+
+def put_diagonal(
+    b: Builder, out: Any, x: Tensor, source: Tensor, offset: int = 0, first: int = 0, second: int = 1
+) -> Tensor:
+    first, second = axis_of(first, x.rank), axis_of(second, x.rank)
+    rows, columns = numbers((x.extents[first], x.extents[second]), "the extent of a diagonal")
+    rest = [axis for axis in range(x.rank) if axis not in (first, second)]
+    order = [*rest, first, second]
+    moved = b.transposed(x, order)
+    places = _diagonal_places(offset, columns, *numbers(source.extents[-1:], "the length of a diagonal"))
+    flat = b.reshaped(moved, [*moved.extents[:-2], rows * columns])
+    found = _put_rows(b, flat, len(rest), b.integers(places), b.cast(source, x.dtype))
+    return b.transposed(b.reshaped(found, moved.extents), np.argsort(order).tolist())
 
 
 def put_slice(
@@ -197,6 +226,67 @@ def scattered(reduction: str) -> Row:
     return row
 
 
+def scatter_reduced(
+    b: Builder, out: Any, x: Tensor, axis: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """Sums, products, means and extremes at places; what was there counts unless ``include_self`` is False."""
+    require(x.dtype not in (torch.bool, *HALVES), "sums at one place of bools or 16-bit floats")
+    require(x.rank and index.rank and source.rank, "a scalar")
+    add = scattered("add")
+    one = b.constant(1, x.dtype)
+    start = x
+    if not include_self:
+        kind = (torch.finfo if x.is_float else torch.iinfo)(x.dtype)
+        low, high = (-math.inf, math.inf) if x.is_float else (kind.min, kind.max)
+        neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": low, "amin": high}[reduce]
+        start = Tensor(scattered("none")(b, out, x, axis, index, neutral).value, x.dtype, x.shape)
+    how = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}[reduce]
+    found = scattered(how)(b, out, start, axis, index, source)
+    if reduce != "mean":
+        return found  # type: ignore[no-any-return]
+    nothing = Tensor(b.expanded(one if include_self else b.constant(0, x.dtype), x.extents).value, x.dtype, x.shape)
+    count = b.op("Max", add(b, out, nothing, axis, index, 1), one)
+    if x.is_float:
+        return b.op("Div", found, count)
+    return b.op("Div", b.op("Sub", found, b.op("Mod", found, count)), count)  # rounded down
+
+
+def index_reduced(
+    b: Builder, out: Any, x: Tensor, axis: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    require(x.rank and index.rank == 1, "a scalar")
+    axis = axis_of(axis, x.rank)
+    wide = b.unsqueezed(index, [place for place in range(x.rank) if place != axis])
+    places = Tensor(b.expanded(wide, source.extents).value, index.dtype, source.shape)
+    return scatter_reduced(b, out, x, axis, places, source, reduce, include_self=include_self)
+
+
+def _masked_places(b: Builder, mask: Tensor, shape: Sequence[Extent]) -> tuple[Tensor, Tensor]:
+    """Return a mask of a shape, and of the flattened how many elements before each it has."""
+    wide = b.expanded(mask, shape)
+    flat = b.reshaped(b.cast(wide, torch.int64), [-1])
+    return wide, b.op("Sub", b.op("CumSum", flat, b.squeezed(b.integers([0]))), b.constant(1, torch.int64))
+
+
+def put_masked_backward(b: Builder, out: Any, grad: Tensor, mask: Tensor, sizes: Sequence[Extent]) -> Tensor:
+    """The gradients where the mask says so, at the front; one place more takes those where it does not."""
+    require(grad.dtype not in HALVES, "sums at one place of 16-bit floats")
+    (count,) = numbers([math.prod(out.shape)], "how many elements there are")
+    wide, places = _masked_places(b, mask, grad.extents)
+    zero = b.constant(0, grad.dtype)
+    kept = b.reshaped(Tensor(b.where(wide, grad, zero).value, grad.dtype, None), [-1])
+    there = b.where(b.reshaped(wide, [-1]), places, b.constant(count, torch.int64))
+    found = b.op("ScatterElements", b.expanded(zero, [count + 1]), there, kept, axis=0, reduction="add")
+    return b.reshaped(cut(b, found, 0, 0, count), out.shape)
+
+
+def put_masked(b: Builder, out: Any, x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The elements of the source in turn where the mask says so."""
+    wide, places = _masked_places(b, mask, out.shape)
+    found = b.op("Gather", b.reshaped(source, [-1]), b.op("Max", places, b.constant(0, torch.int64)), axis=0)
+    return b.where(wide, b.reshaped(Tensor(found.value, x.dtype, None), out.shape), b.expanded(x, out.shape))
+
+
 def _index_parts(b: Builder, x: Tensor, indices: Sequence[Tensor | None]) -> tuple[list[int], list[int], Tensor]:
     """Return the axes that are indexed, the others, and the indices broadcast and joined along a new last axis."""
     given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
@@ -292,9 +382,13 @@ ROWS: dict[Any, Row] = {
     aten.cat.default: joined,
     aten.constant_pad_nd.default: padded,
     aten.diagonal.default: diagonal,
+    aten.diagonal_scatter.default: put_diagonal,
     aten.embedding.default: embedding,
     aten.empty.memory_format: unwritten,
+    aten._efficientzerotensor.default: unwritten,
     aten.empty_permuted.default: unwritten,
+    aten.empty_strided.default: unwritten,
+    aten.new_empty_strided.default: unwritten,
     aten.expand.default: expanded,
     aten.flip.default: flipped,
     aten.full.default: filled,
@@ -302,7 +396,10 @@ ROWS: dict[Any, Row] = {
     aten.gather.default: gathered,
     aten.index.Tensor: indexed,
     aten.index_put.default: put_indexed,
+    aten.index_reduce.default: index_reduced,
     aten.index_select.default: rows_of,
+    aten.masked_scatter.default: put_masked,
+    aten.masked_scatter_backward.default: put_masked_backward,
     aten.permute.default: permuted,
     aten.permute_copy.default: permuted,
     aten.repeat.default: repeated,
@@ -313,6 +410,7 @@ ROWS: dict[Any, Row] = {
     aten.scatter.value: scattered("none"),
     aten.scatter.value_reduce: scattered("none"),
     aten.scatter_add.default: scattered("add"),
+    aten.scatter_reduce.two: scatter_reduced,
     aten.select.int: selected,
     aten.select_scatter.default: put_selected,
     aten.slice.Tensor: sliced,
@@ -324,6 +422,8 @@ ROWS: dict[Any, Row] = {
     aten.transpose.int: exchanged,
     aten.tril.default: triangle(0),
     aten.triu.default: triangle(1),
+    aten.unfold.default: windows,
+    aten.unfold_copy.default: windows,
     aten.unsqueeze.default: reshaped,
     aten.view.default: reshaped,
     aten.view_copy.default: reshaped,
@@ -333,6 +433,7 @@ ROWS: dict[Any, Row] = {
 VIEWS = frozenset({
     aten._unsafe_view.default, aten.alias.default, aten.detach.default, aten.diagonal.default, aten.expand.default,
     aten.permute.default, aten.select.int, aten.slice.Tensor, aten.squeeze.default, aten.squeeze.dim,
-    aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.unsqueeze.default, aten.view.default,
+    aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.unfold.default, aten.unsqueeze.default,
+    aten.view.default,
 })  # fmt: skip
 """Operators of one result that cost PyTorch nothing but the call: another view of the same memory."""

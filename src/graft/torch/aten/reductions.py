@@ -1,4 +1,4 @@
-"""Rows of ATen operators that reduce axes, normalise or sort along them."""
+"""Rows of ATen operators that reduce axes, or normalise along them."""
 
 from __future__ import annotations
 
@@ -198,17 +198,15 @@ def batch_norm_inference(
     return [found, nothing, nothing]
 
 
-def best(
-    b: Builder, out: Any, x: Tensor, count: Any, axis: int = -1, largest: bool = True, is_sorted: bool = True
-) -> list[Tensor]:
-    require(x.rank and x.dtype != torch.bool, "the best of a scalar, or of bools")
-    return b.many(
-        "TopK", [x, b.extent(count)], [x.dtype, torch.int64], axis=axis_of(axis, x.rank), largest=int(largest),
-        sorted=1,
-    )  # fmt: skip
+def distances(b: Builder, out: Any, x: Tensor, y: Tensor, p: float, *_: Any) -> Tensor:
+    """Norms of the differences of all pairs of rows."""
+    require(p in (1, 2), "distances by a norm that is not the first or the second")
+    difference = b.op("Sub", b.unsqueezed(x, [x.rank - 1]), b.unsqueezed(y, [y.rank - 2]))
+    return b.op("ReduceL1" if p == 1 else "ReduceL2", difference, b.integers([-1]), keepdims=0)
 
 
 ROWS: dict[Any, Row] = {
+    aten._cdist_forward.default: distances,
     aten._log_softmax.default: softmax("LogSoftmax"),
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
     aten._softmax.default: softmax("Softmax"),
@@ -235,7 +233,6 @@ ROWS: dict[Any, Row] = {
     aten.prod.dim_int: product_of_axis,
     aten.sum.default: total,
     aten.sum.dim_IntList: reduction("ReduceSum"),
-    aten.topk.default: best,
     aten.var.correction: variance,
     aten.var_mean.correction: variance_and_mean,
 }

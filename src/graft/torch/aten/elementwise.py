@@ -339,13 +339,12 @@ def hypot(b: Builder, out: Any, x: Tensor, y: Tensor) -> Tensor:
     kind = torch.float32 if out.dtype in HALVES else out.dtype
     x, y = b.op("Abs", b.cast(x, kind)), b.op("Abs", b.cast(y, kind))
     large, small = b.op("Max", x, y), b.op("Min", x, y)
-    one = b.constant(1, kind)
-    is_plain = b.op(
-        "Or", b.compare("Equal", large, b.constant(0, kind)), b.compare("Equal", large, b.constant(math.inf, kind))
-    )
+    one, infinite = b.constant(1, kind), b.constant(math.inf, kind)
+    is_infinite = b.op("Or", b.compare("Equal", x, infinite), b.compare("Equal", y, infinite))
+    is_plain = b.op("Or", b.compare("Equal", large, b.constant(0, kind)), is_infinite)
     ratio = b.op("Div", small, b.where(is_plain, one, large))
     found = b.op("Mul", large, b.op("Sqrt", b.op("Add", one, b.op("Mul", ratio, ratio))))
-    return b.cast(b.where(is_plain, large, found), out.dtype)
+    return b.cast(b.where(is_infinite, infinite, b.where(is_plain, large, found)), out.dtype)
 
 
 def where(b: Builder, out: Any, condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, is_symbolic, numbers, require, wide
+from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, numbers, require, wide
 
 aten = torch.ops.aten
 Row = Callable[..., Any]
 Matrices = list[np.ndarray]
 """One for each axis of an image: [extent of the result, extent of the image]."""
+LARGEST = 256
+"""The extent beyond which a product with a matrix that is mostly zeros costs more than PyTorch's own operator."""
 
 
 def applied(b: Builder, x: Tensor, matrices: Matrices) -> Tensor:
@@ -196,45 +198,88 @@ def adaptive_maximum_pool(axes: int) -> Row:
 # ---- Interpolation ----
 
 
-def nearest(b: Builder, out: Any, x: Tensor, sizes: Any, factors: Any) -> Tensor:
-    """The nearest element below, whose place PyTorch computes in float32."""
-    (height, width), image = numbers(out.shape[2:], "an image"), numbers(x.extents[2:], "an image")
-    if height % image[0] == 0 and width % image[1] == 0:
+def _factors(given: Sequence[Any], axes: int) -> list[Any]:
+    """Return the factors that a user gave for each axis, from one list or from numbers; None where there is none."""
+    found = given[0] if given and isinstance(given[0], list | tuple) else given
+    return list(found) if found else [None] * axes
+
+
+def _nearest_places(extent: int, size: int, factor: float | None) -> np.ndarray:
+    """Return the nearest elements below, whose places PyTorch computes in float32."""
+    scale = np.float32(1 / factor if factor else extent / size)
+    return np.minimum(np.floor(np.arange(size, dtype=np.float32) * scale).astype(np.int64), extent - 1)
+
+
+def nearest(b: Builder, out: Any, x: Tensor, sizes: Any, *given: Any) -> Tensor:
+    results, image = numbers(out.shape[2:], "an image"), numbers(x.extents[2:], "an image")
+    if all(size % extent == 0 for size, extent in zip(results, image, strict=True)):
         return b.op(
-            "Resize", x, None, None, b.integers([height, width]), axes=[2, 3], mode="nearest", nearest_mode="floor",
+            "Resize", x, None, None, b.integers(results), axes=[2, 3], mode="nearest", nearest_mode="floor",
             coordinate_transformation_mode="asymmetric",
         )  # fmt: skip
-    for axis, size, extent, factor in zip((2, 3), (height, width), image, factors or (None, None), strict=True):
-        scale = np.float32(1 / factor if factor else extent / size)
-        places = np.minimum(np.floor(np.arange(size, dtype=np.float32) * scale).astype(np.int64), extent - 1)
-        x = b.op("Gather", x, b.integers(places.tolist()), axis=axis)
+    for axis, factor in enumerate(_factors(given, 2)):
+        places = _nearest_places(image[axis], results[axis], factor)
+        x = b.op("Gather", x, b.integers(places.tolist()), axis=axis + 2)
     return x
 
 
 def linear(axes: int, mode: str) -> Row:
     """Return the row of an interpolation between the neighbours along so many axes."""
 
-    def row(b: Builder, out: Any, x: Tensor, sizes: Any, aligned: bool, factors: Any = None) -> Tensor:
+    def row(b: Builder, out: Any, x: Tensor, sizes: Any, aligned: bool, *given: Any) -> Tensor:
         require(x.is_float, "an interpolation of integers")
         kind = torch.float32 if x.dtype in HALVES else x.dtype
-        places = list(range(2, 2 + axes))
-        scales = None
-        if factors and not is_symbolic(factors):
+        places, factors, scales = list(range(2, 2 + axes)), _factors(given, axes), None
+        if None not in factors and not aligned:
             scales = b.array(np.asarray(factors, np.float32), torch.float32)
         found = b.op(
             "Resize", b.cast(x, kind), None, scales, None if scales else b.extents(out.shape[2:]), axes=places,
-            mode=mode, cubic_coeff_a=-0.75, coordinate_transformation_mode="align_corners" if aligned else "half_pixel",
+            mode=mode, cubic_coeff_a=-0.75,
+            coordinate_transformation_mode="align_corners" if aligned else "half_pixel",
         )  # fmt: skip
         return b.cast(found, x.dtype)
 
     return row
 
 
+def _linear_matrix(extent: int, size: int, aligned: bool, factor: float | None) -> np.ndarray:
+    """Return the matrix of an interpolation between the two neighbours along an axis."""
+    if aligned:
+        places = np.arange(size) * ((extent - 1) / (size - 1) if size > 1 else 0)
+    else:
+        places = np.maximum((np.arange(size) + 0.5) * (1 / factor if factor else extent / size) - 0.5, 0)
+    below = np.minimum(np.floor(places).astype(np.int64), extent - 1)
+    share = places - below
+    matrix = np.zeros((size, extent))
+    np.add.at(matrix, (np.arange(size), below), 1 - share)
+    np.add.at(matrix, (np.arange(size), np.minimum(below + 1, extent - 1)), share)
+    return matrix
+
+
+def interpolation_backward(axes: int, is_linear: bool) -> Row:
+    """Return the row of the gradients of an interpolation: a product with the transposed matrices of small images."""
+
+    def row(b: Builder, out: Any, grad: Tensor, results: Any, image: Any, *given: Any) -> Tensor:
+        extents, sizes = numbers(image[2:], "an image"), numbers(results, "an image")
+        require(grad.is_float and max(*extents, *sizes) <= LARGEST, "gradients of an interpolation of a large image")
+        aligned, factors = (given[0], given[1:]) if is_linear else (False, given)
+        matrices = [
+            _linear_matrix(extent, size, aligned, factor) if is_linear
+            else np.eye(extent)[_nearest_places(extent, size, factor)]
+            for extent, size, factor in zip(extents, sizes, _factors(factors, axes), strict=True)
+        ]  # fmt: skip
+        return applied(b, grad, [one.T for one in matrices])
+
+    return row
+
+
 def grid_sample(b: Builder, out: Any, x: Tensor, grid: Tensor, mode: int, padding: int, aligned: bool) -> Tensor:
-    return b.op(
-        "GridSample", x, grid, mode=("linear", "nearest", "cubic")[mode], align_corners=int(aligned),
-        padding_mode=("zeros", "border", "reflection")[padding],
+    kind = torch.float32 if x.dtype in HALVES else x.dtype
+    found = b.op(
+        "GridSample", b.cast(x, kind), b.cast(grid, kind), mode=("linear", "nearest", "cubic")[mode],
+        align_corners=int(aligned), padding_mode=("zeros", "border", "reflection")[padding],
     )  # fmt: skip
+    return b.cast(found, x.dtype)
 
 
 ROWS: dict[Any, Row] = {
@@ -256,10 +301,19 @@ ROWS: dict[Any, Row] = {
     aten.max_pool2d_with_indices_backward.default: maximum_pool_backward(2),
     aten.max_pool3d_with_indices.default: maximum_pool(3),
     aten.max_pool3d_with_indices_backward.default: maximum_pool_backward(3),
+    aten.upsample_bicubic2d.default: linear(2, "cubic"),
     aten.upsample_bicubic2d.vec: linear(2, "cubic"),
+    aten.upsample_bilinear2d.default: linear(2, "linear"),
     aten.upsample_bilinear2d.vec: linear(2, "linear"),
+    aten.upsample_bilinear2d_backward.default: interpolation_backward(2, True),
+    aten.upsample_linear1d.default: linear(1, "linear"),
     aten.upsample_linear1d.vec: linear(1, "linear"),
+    aten.upsample_linear1d_backward.default: interpolation_backward(1, True),
+    aten.upsample_nearest2d.default: nearest,
     aten.upsample_nearest2d.vec: nearest,
+    aten.upsample_nearest2d_backward.default: interpolation_backward(2, False),
+    aten.upsample_trilinear3d.default: linear(3, "linear"),
     aten.upsample_trilinear3d.vec: linear(3, "linear"),
+    aten.upsample_trilinear3d_backward.default: interpolation_backward(3, True),
 }
 """Operators by overload."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.tools_common import legalize_graph
 
 from graft.compiler.api import compile as compile_model
@@ -198,6 +199,7 @@ Boxed = Callable[[list[Any]], Sequence[Any]]
 
 def boxed(compiled: CompiledGraph) -> Boxed:
     """Return the compiled graph as AOTAutograd calls it: with one list, which it clears."""
+    _LazyGraphModule.force_recompile(compiled.module)  # else a call goes through `Module.__call__` first
     forward = compiled.module.forward
 
     def call(arguments: list[Any]) -> Sequence[Any]:

@@ -119,12 +119,14 @@ def _files(packages: tuple[str, ...]) -> tuple[str, ...]:
     found = []
     for name in packages:
         home = Path(str(sys.modules[name].__file__))
-        roots = (
-            os.walk(home.parent, followlinks=True) if home.name == "__init__.py" else [(home.parent, [], [home.name])]
-        )
-        for folder, folders, files in roots:
+        is_package = home.name == "__init__.py"
+        for folder, folders, files in os.walk(home.parent, followlinks=True) if is_package else ():
             folders[:] = [one for one in folders if one != "__pycache__"]
-            for file in files:
-                facts = os.stat(os.path.join(folder, file))
-                found.append(f"{folder}/{file}:{facts.st_size}:{facts.st_mtime_ns}")
+            found += [_stamp(Path(folder, file)) for file in files]
+        found += [] if is_package else [_stamp(home)]
     return tuple(found)
+
+
+def _stamp(file: Path) -> str:
+    facts = file.stat()
+    return f"{file}:{facts.st_size}:{facts.st_mtime_ns}"

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, numbers, require, wide
+from graft.torch.aten.movement import scattered
 
 aten = torch.ops.aten
 Row = Callable[..., Any]
@@ -150,7 +151,7 @@ def maximum_pool(axes: int) -> Row:
     ) -> list[Tensor]:  # fmt: skip
         require(x.is_float, "windows of integers")
         windows, steps, front, gaps = (wide(one, axes) for one in (kernel, strides or kernel, padding, dilation))
-        image, sizes = (numbers(one.shape[-axes:], "the extent of an image") for one in (x, out[0]))
+        image, sizes = (numbers(one[-axes:], "the extent of an image") for one in (x.extents, out[0].shape))
         back = [  # as many as the windows reach, however they were counted
             max((size - 1) * step + gap * (window - 1) + 1 - extent - pad, 0) if ceil_mode else pad
             for size, step, gap, window, extent, pad in zip(sizes, steps, gaps, windows, image, front, strict=True)
@@ -171,10 +172,9 @@ def maximum_pool_backward(axes: int) -> Row:
 
     def row(b: Builder, out: Any, grad: Tensor, x: Tensor, *given: Any) -> Tensor:
         front, image = list(x.extents[:-axes]), x.extents[-axes:]
-        require(grad.dtype not in HALVES, "sums at one place of 16-bit floats")
         flat = [b.reshaped(one, [*front, math.prod(one.extents[-axes:])]) for one in (grad, given[-1])]
         nothing = b.expanded(b.constant(0, grad.dtype), [*front, math.prod(image)])
-        found = b.op("ScatterElements", nothing, flat[1], flat[0], axis=len(front), reduction="add")
+        found = scattered("add")(b, out, nothing, len(front), flat[1], flat[0])
         return b.reshaped(found, x.extents)
 
     return row
@@ -207,7 +207,8 @@ def _factors(given: Sequence[Any], axes: int) -> list[Any]:
 def _nearest_places(extent: int, size: int, factor: float | None) -> np.ndarray:
     """Return the nearest elements below, whose places PyTorch computes in float32."""
     scale = np.float32(1 / factor if factor else extent / size)
-    return np.minimum(np.floor(np.arange(size, dtype=np.float32) * scale).astype(np.int64), extent - 1)
+    places: np.ndarray = np.floor(np.arange(size, dtype=np.float32) * scale).astype(np.int64)
+    return np.minimum(places, extent - 1)  # type: ignore[no-any-return]
 
 
 def nearest(b: Builder, out: Any, x: Tensor, sizes: Any, *given: Any) -> Tensor:

@@ -14,6 +14,10 @@ from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, axes_of, a
 aten, prims = torch.ops.aten, torch.ops.prims
 Row = Callable[..., Any]
 LAST = 2**63 - 1
+FEW = 64
+"""How many times as many rows a table has as are added to it, from where on a kernel that reads all is slower."""
+WIDE = {torch.bool: torch.uint8, **dict.fromkeys(HALVES, torch.float32)}
+"""What is computed with in place of a type where elements meet at one place."""
 
 # ---- Shapes ----
 
@@ -205,7 +209,12 @@ def scattered(reduction: str) -> Row:
 
     def row(b: Builder, out: Any, x: Tensor, axis: int, index: Tensor, source: Any, **named: Any) -> Tensor:
         how = {None: reduction, "add": "add", "multiply": "mul"}[named.get("reduce")]
-        require(how == "none" or x.dtype not in (torch.bool, *HALVES), "sums at one place of bools or 16-bit floats")
+        if how != "none" and x.dtype in (torch.bool, *HALVES):
+            wide = b.cast(x, WIDE[x.dtype])
+            given = b.cast(source, wide.dtype) if isinstance(source, Tensor) else source
+            if x.dtype == torch.bool:  # a sum is whether any is true, a product whether all are
+                how = {"add": "max", "mul": "min"}.get(how, how)
+            return b.cast(scattered(how)(b, out, wide, axis, index, given), x.dtype)
         if isinstance(source, Tensor):
             require(source.rank == index.rank, "a source of another rank")
             if source.extents != index.extents:
@@ -230,8 +239,13 @@ def scatter_reduced(
     b: Builder, out: Any, x: Tensor, axis: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """Sums, products, means and extremes at places; what was there counts unless ``include_self`` is False."""
-    require(x.dtype not in (torch.bool, *HALVES), "sums at one place of bools or 16-bit floats")
     require(x.rank and index.rank and source.rank, "a scalar")
+    if x.dtype in (torch.bool, *HALVES):
+        wide, given = b.cast(x, WIDE[x.dtype]), b.cast(source, WIDE[x.dtype])
+        if x.dtype == torch.bool:
+            reduce = {"sum": "amax", "prod": "amin"}.get(reduce, reduce)
+            require(reduce != "mean", "means of bools")
+        return b.cast(scatter_reduced(b, out, wide, axis, index, given, reduce, include_self=include_self), x.dtype)
     add = scattered("add")
     one = b.constant(1, x.dtype)
     start = x
@@ -270,13 +284,13 @@ def _masked_places(b: Builder, mask: Tensor, shape: Sequence[Extent]) -> tuple[T
 
 def put_masked_backward(b: Builder, out: Any, grad: Tensor, mask: Tensor, sizes: Sequence[Extent]) -> Tensor:
     """The gradients where the mask says so, at the front; one place more takes those where it does not."""
-    require(grad.dtype not in HALVES, "sums at one place of 16-bit floats")
     (count,) = numbers([math.prod(out.shape)], "how many elements there are")
     wide, places = _masked_places(b, mask, grad.extents)
     zero = b.constant(0, grad.dtype)
-    kept = b.reshaped(Tensor(b.where(wide, grad, zero).value, grad.dtype, None), [-1])
+    kept = b.reshaped(Tensor(b.where(wide, grad, zero).value, grad.dtype, None), [math.prod(grad.extents)])
     there = b.where(b.reshaped(wide, [-1]), places, b.constant(count, torch.int64))
-    found = b.op("ScatterElements", b.expanded(zero, [count + 1]), there, kept, axis=0, reduction="add")
+    nothing = b.expanded(zero, [count + 1])
+    found = scattered("add")(b, out, nothing, 0, Tensor(there.value, torch.int64, kept.shape), kept)
     return b.reshaped(cut(b, found, 0, 0, count), out.shape)
 
 
@@ -321,7 +335,13 @@ def put_indexed(
         require(indices[0] is given[0], "a mask behind other axes")
         mask = b.unsqueezed(given[0], list(range(given[0].rank, x.rank)))
         return b.where(mask, b.cast(values, x.dtype), x)
-    require(not accumulate or x.dtype not in (torch.bool, *HALVES), "sums at one place of bools or 16-bit floats")
+    count = math.prod(one for given_one in given for one in given_one.extents)
+    are_few = isinstance(count, int) and isinstance(x.extents[0], int) and x.extents[0] > FEW * count
+    require(not (accumulate and are_few), "few rows are added to many: PyTorch writes those alone")
+    if accumulate and x.dtype in HALVES:
+        wide, given_values = b.cast(x, torch.float32), b.cast(values, torch.float32)
+        return b.cast(put_indexed(b, out, wide, indices, given_values, True), x.dtype)
+    require(not accumulate or x.dtype != torch.bool, "sums at one place of bools")
     axes, rest, places = _index_parts(b, x, indices)
     common = places.extents[:-1]
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))

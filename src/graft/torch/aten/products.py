@@ -85,9 +85,9 @@ def convolution_backward(
     pads: dict[str, Any] = {"strides": strides, "pads": padding * 2, "dilations": dilation, "group": groups}
     found: list[Tensor | None] = [None, None, None]
     if mask[0] and transposed:
-        given = b.op("Conv", grad, weight, None, kernel_shape=window, **pads)
+        image_grad = b.op("Conv", grad, weight, None, kernel_shape=window, **pads)
         found[0] = b.op(  # an output padding may make room for more
-            "Slice", given, b.integers([0] * count), b.integers(result), b.integers(list(range(2, x.rank)))
+            "Slice", image_grad, b.integers([0] * count), b.integers(result), b.integers(list(range(2, x.rank)))
         )
     elif mask[0]:
         rest = [

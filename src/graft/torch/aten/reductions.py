@@ -103,9 +103,10 @@ def extreme_with_place(op_type: str, place_type: str) -> Row:
     """Return the row of the largest or smallest elements with their places."""
 
     def row(b: Builder, out: Any, x: Tensor, axis: int, keep: bool = False) -> list[Tensor]:
-        require(x.rank and x.dtype != torch.bool, "a scalar, or bools")
+        require(x.rank, "a scalar")
         axis = axis_of(axis, x.rank)
-        where = b.op(place_type, x, dtype=torch.int64, axis=axis, keepdims=int(keep))
+        given = b.cast(x, torch.uint8) if x.dtype == torch.bool else x
+        where = b.op(place_type, given, dtype=torch.int64, axis=axis, keepdims=int(keep))
         return [_extreme(b, op_type, x, [axis], keep), where]
 
     return row
@@ -176,13 +177,16 @@ def softmax(op_type: str) -> Row:
 def layer_norm(
     b: Builder, out: Any, x: Tensor, shape: Sequence[Any], weight: Tensor | None, bias: Tensor | None, epsilon: float
 ) -> list[Tensor]:
-    require(x.dtype == out[1].dtype, "statistics of another type than the elements")
     first = x.rank - len(shape)
     scale = weight or b.expanded(b.constant(1, x.dtype), list(shape))
-    require(scale.dtype == x.dtype, "weights of another type than the elements")
-    kinds = [x.dtype, torch.float32, torch.float32]
-    require(x.dtype == torch.float32, "statistics that are not of float32")
-    return b.many("LayerNormalization", [x, scale, bias], kinds, axis=first, epsilon=float(epsilon))
+    if x.dtype == torch.float64:
+        variance, mean = _moments(b, x.dtype, x, list(range(first, x.rank)), 0, True)
+        deviation = b.op("Reciprocal", b.op("Sqrt", b.op("Add", variance, b.constant(epsilon, x.dtype))))
+        scaled = b.op("Mul", b.op("Mul", b.op("Sub", x, mean), deviation), b.cast(scale, x.dtype))
+        return [b.op("Add", scaled, b.cast(bias, x.dtype)) if bias else scaled, mean, deviation]
+    given = [b.cast(one, torch.float32) if one else None for one in (x, scale, bias)]
+    found = b.many("LayerNormalization", given, [torch.float32] * 3, axis=first, epsilon=float(epsilon))
+    return [b.cast(one, kind.dtype) for one, kind in zip(found, out, strict=True)]
 
 
 def batch_norm_inference(

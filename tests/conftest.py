@@ -37,7 +37,7 @@ SHARES = {
     "core/schedule/strategies/contractions/test_blocked_product.py": 3,
     "core/schedule/strategies/convolutions/test_direct_convolution.py": 3,
     "core/schedule/strategies/nests/test_machines.py": 12,
-    "core/schedule/strategies/nests/test_varying_nest.py": 12,
+    "core/schedule/strategies/nests/test_open_extents.py": 12,
     "core/schedule/strategies/convolutions/test_varying_convolution.py": 4,
     "core/schedule/strategies/convolutions/test_varying_depthwise.py": 3,
     "core/schedule/strategies/convolutions/test_varying_winograd.py": 3,

@@ -68,7 +68,8 @@ class Buffer:
 
     ``strides`` count elements; None means row-major and contiguous. A variable that stands alone in a parameter's shape
     or strides is what the caller's tensor has there (strides of NULL: those of a contiguous one). ``alignment`` (bytes)
-    is a promise about the address of the first element.
+    is a promise about the address of the first element. Of a parameter that is indexed by other extents than its tensor
+    has, as a flat one is, ``tensor`` says what the caller has.
     """
 
     name: str
@@ -77,6 +78,12 @@ class Buffer:
     strides: tuple[Expression, ...] | None = None
     memory: str = "host"
     alignment: int = 1
+    tensor: Buffer | None = None
+
+    @property
+    def outside(self) -> Buffer:
+        """What the caller of a function has: the tensor whose extents and strides are known to the function."""
+        return self.tensor or self
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ class _Parser(TokenReader):
         self.variables: dict[str, ir.Variable] = {}
         self.buffers: dict[str, ir.Buffer] = {}
         self.carried: ir.Variable | None = None
+        self.declares = False
+        """Whether an unknown name is a new symbol."""
 
     # ---- Functions and stages
 
@@ -68,25 +70,33 @@ class _Parser(TokenReader):
         name = self.name()
         self.expect(":")
         dtype = self.take("name")
-        self.expect("[")
-        shape = tuple(self.many(self.extent, "]"))
-        strides, memory, alignment = None, "host", 1
-        if self.accept("strides"):
-            self.expect("[")
-            strides = tuple(self.many(self.extent, "]"))
+        shape, strides = self.extents()
+        memory, alignment, tensor = "host", 1, None
         if self.accept("in"):
             memory = self.name()
         if self.accept("align"):
             alignment = self.integer()
-        buffer = ir.Buffer(name, dtype, shape, strides, memory, alignment)
+        if self.accept("of"):
+            tensor = ir.Buffer(name, dtype, *self.extents())
+        buffer = ir.Buffer(name, dtype, shape, strides, memory, alignment, tensor)
         self.buffers[name] = buffer
         return buffer
 
+    def extents(self) -> tuple[tuple[ir.Expression, ...], tuple[ir.Expression, ...] | None]:
+        """Read a shape, and the strides that may stand behind it."""
+        self.expect("[")
+        shape = tuple(self.many(self.extent, "]"))
+        if not self.accept("strides"):
+            return shape, None
+        self.expect("[")
+        return shape, tuple(self.many(self.extent, "]"))
+
     def extent(self) -> ir.Expression:
         """Read an extent, in which an unknown name is a new symbol."""
-        if self.tokens[self.position][0] == "name" and self.peek(1) not in ("(", "["):
-            self.variables.setdefault(plain(self.peek()), ir.Variable(plain(self.peek())))
-        return self.expression()
+        self.declares, before = True, self.declares
+        extent = self.expression()
+        self.declares = before
+        return extent
 
     def stages(self) -> tuple[ir.Stage, ...]:
         """Read inputs and stages."""
@@ -324,6 +334,8 @@ class _Parser(TokenReader):
     def known(self) -> ir.Variable:
         """Read the name of a variable that is bound here."""
         name = self.name()
+        if name not in self.variables and self.declares:
+            self.variables[name] = ir.Variable(name)
         if name not in self.variables:
             self.position -= 1
             raise self.error(f"no variable '{name}' is bound here")

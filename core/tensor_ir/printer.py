@@ -134,6 +134,9 @@ class _Printer:
             parts.append(f"in {quoted(buffer.memory)}")
         if buffer.alignment != 1:
             parts.append(f"align {buffer.alignment}")
+        if buffer.tensor is not None:
+            parts.append(f"of [{self.joined(buffer.tensor.shape)}]")
+            parts += [] if buffer.tensor.strides is None else [f"strides [{self.joined(buffer.tensor.strides)}]"]
         return " ".join(parts)
 
     def joined(self, expressions: Iterable[ir.Expression]) -> str:

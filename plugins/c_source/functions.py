@@ -80,8 +80,9 @@ class _Program:
         for number, buffer in enumerate(function.parameters):
             name = writer.bind(buffer)
             parameters.append(f"{self.pointer(buffer, is_read=number < inputs)}{name}")
-            strides.append(any(isinstance(stride, ir.Variable) for stride in buffer.strides or ()))
-            shapes.append(strides[-1] or any(isinstance(extent, ir.Variable) for extent in buffer.shape))
+            given = buffer.outside
+            strides.append(any(isinstance(stride, ir.Variable) for stride in given.strides or ()))
+            shapes.append(strides[-1] or any(isinstance(extent, ir.Variable) for extent in given.shape))
             parameters += [f"const int64_t *{writer.reserve(f'{name}_shape')}"] if shapes[-1] else []
             parameters += [f"const int64_t *{writer.reserve(f'{name}_strides')}"] if strides[-1] else []
         for buffer in function.parameters:
@@ -96,12 +97,13 @@ class _Program:
     def _bind_extents(self, writer: _Writer, buffer: ir.Buffer) -> None:
         """Read the extents and strides that vary of a parameter."""
         shape, strides = f"{writer.pointers[buffer]}_shape", f"{writer.pointers[buffer]}_strides"
-        for axis, extent in enumerate(buffer.shape):
+        tensor = buffer.outside
+        for axis, extent in enumerate(tensor.shape):
             if isinstance(extent, ir.Variable) and extent not in writer.variables:
                 writer.first.append(f"const int64_t {writer.bind(extent)} = {shape}[{axis}];")
-        for axis, stride in enumerate(buffer.strides or ()):
+        for axis, stride in enumerate(tensor.strides or ()):
             if isinstance(stride, ir.Variable) and stride not in writer.variables:
-                inner = " * ".join(f"{shape}[{below}]" for below in range(axis + 1, len(buffer.shape))) or "1"
+                inner = " * ".join(f"{shape}[{below}]" for below in range(axis + 1, len(tensor.shape))) or "1"
                 given = f"{strides} ? {strides}[{axis}] : {inner}"
                 writer.first.append(f"const int64_t {writer.bind(stride)} = {given};")
 

@@ -80,4 +80,6 @@ def _nodes(group: Group) -> Iterator[NodeView]:
 
 def _keeps_buffers(kernel: Kernel, scheduled: Scheduled) -> bool:
     """Whether a kernel's inputs with strides are parameters of its function, as they are."""
-    return {buffer for buffer in kernel.inputs if buffer.strides is not None} <= set(scheduled.function.parameters)
+    return {buffer for buffer in kernel.inputs if buffer.strides is not None} <= {
+        one.outside for one in scheduled.function.parameters
+    }

@@ -114,7 +114,7 @@ class Extents:
         self._leaves: dict[Variable, str] = {}
         for letter, buffers in (("i", inputs), ("o", outputs)):
             for number, buffer in enumerate(buffers):
-                for axis, extent in enumerate(buffer.shape):
+                for axis, extent in enumerate(buffer.outside.shape):
                     if isinstance(extent, Variable):
                         self._leaves.setdefault(extent, f"{letter}{number}.{axis}")
 

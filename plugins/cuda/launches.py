@@ -210,7 +210,7 @@ def extents_of(function: ir.Function) -> tuple[ir.Variable, ...]:
     """Return the extents and strides of a function's parameters that vary, each once."""
     found: dict[ir.Variable, None] = {}
     for buffer in function.parameters:
-        for extent in (*buffer.shape, *(buffer.strides or ())):
+        for extent in (*buffer.outside.shape, *(buffer.outside.strides or ())):
             if isinstance(extent, ir.Variable):
                 found[extent] = None
     return tuple(found)

@@ -332,17 +332,18 @@ def emit_function(module: ModuleText, function: ir.Function) -> None:
         emitter.pointers[buffer] = f"%p{number}"
         parameters.append(f"ptr {attributes} %p{number}")
         arguments.append(f"ptr {_data(outer, tensor)}")
-        for axis, extent in enumerate(buffer.shape):
+        given = buffer.outside
+        for axis, extent in enumerate(given.shape):
             if isinstance(extent, ir.Variable) and extent not in emitter.variables:
                 emitter.variables[extent] = Value(f"%{identifier(extent.name)}.{number}.{axis}", INT64)
                 parameters.append(f"i64 {emitter.variables[extent].text}")
                 arguments.append(f"i64 {_extent(outer, tensor, axis)}")
                 passed += taken_extent(number, axis, EXTENT)
-        for axis, stride in enumerate(buffer.strides or ()):
+        for axis, stride in enumerate(given.strides or ()):
             if isinstance(stride, ir.Variable) and stride not in emitter.variables:
                 emitter.variables[stride] = Value(f"%{identifier(stride.name)}.{number}.{axis}.stride", INT64)
                 parameters.append(f"i64 {emitter.variables[stride].text}")
-                arguments.append(f"i64 {_stride(outer, tensor, axis, len(buffer.shape))}")
+                arguments.append(f"i64 {_stride(outer, tensor, axis, len(given.shape))}")
                 passed += taken_extent(number, axis, STRIDE)
     emitter.statement(function.body)
     if module.is_plain:

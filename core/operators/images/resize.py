@@ -84,10 +84,10 @@ def _weight(node: NodeView, d: positions.Dimension, number: int, i: positions.In
 def _repeated(node: NodeView, d: positions.Dimension) -> int | None:
     """Return how often nearest neighbours repeat each element, if all are taken equally often, in order; else None."""
     times = d.scale if isinstance(d.scale, float) else 0.0
-    if node.attribute("mode", "nearest") != "nearest" or not d.is_static or not times.is_integer():
+    if node.attribute("mode", "nearest") != "nearest" or times < 1 or not times.is_integer():
         return None
-    if not isinstance(d.source, int) or times < 1 or d.target != d.source * int(times):
-        return None
+    if isinstance(d.source, int) and d.target != d.source * int(times):
+        return None  # where extents vary, the result's follows from the scale
     match node.attribute("coordinate_transformation_mode", "half_pixel"), node.attribute("nearest_mode"):
         case ("asymmetric", "floor"):
             return int(times)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 from graft.core.machine.machine import Machine
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.loop_frames import nested
 from graft.core.schedule.primitives.step import combine
@@ -35,7 +36,7 @@ def _reduction_loops(stage: FlatStage, body: ir.Statement) -> ir.Statement:
     first = len(axes)
     if stage.value.type.is_custom:
         return nested(axes, body)
-    while first and axes[first - 1].count is None and prod(axis.extent for axis in axes[first - 1 :]) <= UNROLL:
+    while first and axes[first - 1].is_known and prod(axis.extent for axis in axes[first - 1 :]) <= UNROLL:
         first -= 1
     return nested(axes[:first], nested(axes[first:], body, "unrolled"))
 
@@ -59,7 +60,7 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine)
     assert stage.operator is not None, "not a reduction"
     assert stage.initial is not None, "not a reduction"
     operator = stage.operator
-    blocks, rest = divmod(axis.extent, lanes)
+    blocks = axis.extent // lanes
     count = max(1, min(machine.costs.latency, blocks))  # side by side they hide the latency of one addition
     places = (ir.Constant(count, INT64), ir.Constant(lanes, INT64))
     registers = ir.Buffer("accumulator", stage.value.type.dtype, places, memory="register")
@@ -76,33 +77,41 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine)
         return _with_stored(stage, {axis.variable: place}, mask, add)
 
     inside: list[ir.Statement] = []
-    step, rounds = count * lanes, blocks // count
-    block = ir.Variable(f"{axis.variable.name}_block")
-    if rounds:
+    step, block = count * lanes, ir.Variable(f"{axis.variable.name}_block")
+    rounds = b.divide(axis.iterations, step)
+    if rounds != b.index(0):
         first = combine("mul", block, step)
         ramps = (ir.Ramp(combine("add", first, number * lanes), 1, lanes) for number in range(count))
         parts = [accumulate(number, ramp, None) for number, ramp in enumerate(ramps)]
-        kind: ir.LoopKind = "unrolled" if rounds <= 2 else "serial"
-        inside.append(ir.For(block, ir.Constant(rounds, INT64), kind, ir.Block(tuple(parts))))
-    for number in range(blocks % count):
-        start = (rounds * count + number) * lanes
-        inside.append(accumulate(number, ir.Ramp(ir.Constant(start, INT64), 1, lanes), None))
+        kind: ir.LoopKind = "unrolled" if axis.is_known and blocks // count <= 2 else "serial"
+        inside.append(ir.For(block, rounds, kind, ir.Block(tuple(parts))))
+    if axis.is_open:
+        # What is left is fewer vectors than there are accumulators: one after the other.
+        more, done = ir.Variable(f"{axis.variable.name}_vector"), b.multiply(rounds, step)
+        start = b.add(done, b.multiply(more, lanes))
+        vectors = b.divide(b.subtract(axis.iterations, done), lanes)
+        inside.append(ir.For(more, vectors, "serial", accumulate(0, ir.Ramp(start, 1, lanes), None)))
+    for number in range(0 if axis.is_open else blocks % count):
+        start = b.index((blocks // count * count + number) * lanes)
+        inside.append(accumulate(number, ir.Ramp(start, 1, lanes), None))
     scalars: list[ir.Statement] = []
     single = ir.Buffer("rest", stage.value.type.dtype, (ir.Constant(1, INT64),), memory="register")
-    zero = (ir.Constant(0, INT64),)
-    if rest and machine.masks:
-        mask = ir.Binary("lt", ir.Ramp(ir.Constant(0, INT64), 1, lanes), ir.Broadcast(ir.Constant(rest, INT64), lanes))
-        inside.append(accumulate(count - 1, ir.Ramp(ir.Constant(blocks * lanes, INT64), 1, lanes), mask))
-    elif rest:
+    zero, left = (ir.Constant(0, INT64),), b.modulo(axis.iterations, lanes)
+    whole = b.multiply(b.divide(axis.iterations, lanes), lanes)
+    if left != b.index(0) and machine.masks:
+        mask = ir.Binary("lt", ir.Ramp(ir.Constant(0, INT64), 1, lanes), ir.Broadcast(left, lanes))
+        last = accumulate(count - 1, ir.Ramp(whole, 1, lanes), mask)
+        inside.append(ir.If(b.greater(left, 0), last) if axis.is_open else last)
+    elif left != b.index(0):
         position = ir.Variable(axis.variable.name)
-        index = ir.Binary("add", position, ir.Constant(blocks * lanes, INT64))
+        index = ir.Binary("add", position, whole)
 
         def add_one(values: dict[ir.Variable, ir.Expression]) -> ir.Statement:
             value = vectorize_expression(stage.value, values)
             return ir.Store(single, zero, ir.Binary(operator, ir.Load(single, zero), value))
 
         step_one = _with_stored(stage, {axis.variable: index}, None, add_one)
-        inside.append(ir.For(position, ir.Constant(rest, INT64), "serial", step_one))
+        inside.append(ir.For(position, left, "serial", step_one))
         scalars.append(ir.Store(single, zero, identity_of(operator, stage.value.type)))
     before = [ir.Store(registers, _register(registers, number, lanes), neutral) for number in range(count)]
     others = [other for other in stage.reduced if other is not axis]

@@ -28,7 +28,9 @@ CACHED_SHARE = 0.5
 
 def reads_row_by_row(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine) -> bool:
     """Whether a reduction with ``axis`` as vectors is large enough for blocks of totals."""
-    if not stage.reduced or stage.reduced[-1].extent < ROWS or any(axis.count is not None for axis in stage.reduced):
+    if not stage.reduced or stage.reduced[-1].extent < ROWS:
+        return False
+    if not all(one.is_known for one in (*stage.reduced, axis)):
         return False
     size = prod(other.extent for other in (*stage.axes, *stage.reduced)) * _bytes(stage)
     return axis.extent >= 2 * ROWS * lanes and size > CACHED_SHARE * machine.working_set(2)

@@ -17,7 +17,7 @@ from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.numerics import FLOAT_INTRINSICS
 from graft.core.tensor_ir.statements import loops_over
 from graft.core.tensor_ir.visit import walk_expressions
-from graft.core.types import INT64, element_bits
+from graft.core.types import element_bits
 
 TASKS = 32
 """Iterations that a parallel loop should have at least, so that threads share the work evenly."""
@@ -56,7 +56,7 @@ def shared(axes: Sequence[LoopAxis], machine: Machine | None) -> tuple[Step, ...
     """
     levels = () if machine is None else machine.levels
     count = len(axes) if len(levels) > 1 else 1
-    while count < len(axes) and prod(axis.extent for axis in axes[:count]) < TASKS:
+    while count < len(axes) and prod(axis.least for axis in axes[:count]) < TASKS:
         count += 1
     names, task = tuple(axis.variable.name for axis in axes[:count]), "task"
     steps: list[Step] = [Fuse(names, task)] if count > 1 else []
@@ -87,6 +87,16 @@ def in_vectors(name: str, extent: int, lanes: int, machine: Machine) -> tuple[St
     return (*steps, *in_vectors(tail, rest, lanes // 2, machine))
 
 
+def open_vectors(name: str, lanes: int, machine: Machine) -> tuple[Step, ...]:
+    """Return the steps that make a loop of vectors one after the other, where its extent varies: the last is masked.
+
+    Without masks what is left is done one by one.
+    """
+    vector, lane = f"{name}.vector", f"{name}.lane"
+    tail = () if machine.masks else (f"{name}.tail",)
+    return (Split(name, lanes, vector, lane, tail), Vectorize(lane))
+
+
 def blocked(
     axes: Sequence[LoopAxis], step: int, lanes: int, machine: Machine, threads: bool = False
 ) -> tuple[Step, ...]:
@@ -97,15 +107,18 @@ def blocked(
     """
     *outer, axis = axes
     name, (blocks, rest) = axis.variable.name, divmod(axis.extent, step)
-    block, left = LoopAxis(ir.Variable(f"{name}.block"), blocks), f"{name}.rest" if blocks else name
-    tail = (left,) if rest else ()
-    steps: list[Step] = [Split(name, step, block.variable.name, name, tail)] if blocks else []
-    if blocks > 1 and prod(other.extent for other in outer) < TASKS:
-        outer = [block] if rest else [*outer, block]
+    block = LoopAxis(ir.Variable(f"{name}.block"), blocks, is_open=axis.is_open)
+    has_tail, left = rest > 0 or axis.is_open, f"{name}.rest" if blocks else name
+    steps: list[Step] = [Split(name, step, block.variable.name, name, (left,) if has_tail else ())] if blocks else []
+    few = prod(other.extent for other in outer) < TASKS and not any(other.is_open for other in outer)
+    if few and (blocks > 1 or axis.is_open):
+        outer = [block] if has_tail else [*outer, block]
     if threads and outer:
         steps += shared(outer, machine)
     if blocks:
         steps += in_vectors(name, step, lanes, machine)
+    if axis.is_open:
+        return (*steps, *open_vectors(left, lanes, machine))
     return (*steps, *in_vectors(left, rest, lanes, machine)) if rest else tuple(steps)
 
 
@@ -121,12 +134,9 @@ def outer_loops(
 
 def nested(axes: Sequence[LoopAxis], body: ir.Statement, kind: ir.LoopKind = "serial") -> ir.Statement:
     """Return loops of one kind over axes, the first outermost."""
-    return loops_over(((axis.variable, axis.count or ir.Constant(axis.extent, INT64)) for axis in axes), body, kind)
+    return loops_over(((axis.variable, axis.iterations) for axis in axes), body, kind)
 
 
 def loops_around(axes: Sequence[tuple[ir.Variable, b.Count]], body: ir.Statement, is_shared: bool) -> ir.Statement:
     """Return loops over axes whose extents may vary, the first outermost; threads may share their iterations."""
-    known = [LoopAxis(axis, extent) for axis, extent in axes if isinstance(extent, int)]
-    if len(known) == len(axes):
-        return outer_loops(known, body, is_shared)
-    return loops_over(((axis, b.extent(extent)) for axis, extent in axes), body, "parallel" if is_shared else "serial")
+    return outer_loops([LoopAxis.over(axis, b.extent(extent)) for axis, extent in axes], body, is_shared)

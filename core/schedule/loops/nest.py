@@ -23,6 +23,8 @@ from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import children, free_variables, substitute
 
+FEW = 64
+"""Terms of sums that need no others beside them: those of the next vector begin before they end."""
 INTRINSIC_WORK = 15
 """Operations that an intrinsic counts for."""
 CUSTOM_WORK = 15
@@ -59,17 +61,17 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     if stage.operator is not None and reads_row_by_row(stage, axis, lanes, machine):
         return reduce_columns(stage, outer, axis, lanes, machine, threads)
     step = lanes
-    if stage.operator is not None:
+    if stage.operator is not None and not (axis.is_open and _terms(stage) <= FEW):
         step = min(lanes * machine.costs.latency, -(-axis.extent // lanes) * lanes)
 
     def along(stage: FlatStage, axis: LoopAxis, threads: bool) -> ir.Statement:
         loops = (*(other for other in stage.axes if other is not axis), axis)
-        if axis.extent == 1:  # its place is known, so nothing differs from lane to lane
+        if axis.is_known and axis.extent == 1:  # its place is known, so nothing differs from lane to lane
             return outer_loops(loops, _element(stage), threads, machine)
         return taken(nested(loops, _element(stage)), blocked(loops, step, lanes, machine, threads))
 
     whole = axis.extent // step * step
-    if threads and step < whole < axis.extent and prod(other.extent for other in outer) < TASKS:
+    if threads and axis.is_known and step < whole < axis.extent and prod(other.extent for other in outer) < TASKS:
         # Blocks are shared, and what is left of them is computed behind them.
         ends, place = (0, whole, axis.extent), stage.axes.index(axis)
         first, last = (part(stage, axis, *two, simplifier) for two in pairwise(ends))
@@ -84,13 +86,17 @@ def _named(stage: FlatStage, simplifier: Simplifier) -> FlatStage:
         return stage
     fresh = {axis.variable: ir.Variable(f"{axis.variable.name}.{number}") for number, axis in enumerate(axes)}
     for axis in axes:
-        simplifier.with_range(fresh[axis.variable], (0, axis.extent - 1))
+        simplifier.with_range(fresh[axis.variable], axis.range)
     renamed = stage.map(lambda expression: simplifier(substitute(expression, fresh)))
 
     def own(axes: tuple[LoopAxis, ...]) -> tuple[LoopAxis, ...]:
         return tuple(replace(axis, variable=fresh[axis.variable]) for axis in axes)
 
     return replace(renamed, axes=own(stage.axes), reduced=own(renamed.reduced))
+
+
+def _terms(stage: FlatStage) -> int:
+    return prod(axis.extent for axis in stage.reduced)
 
 
 def work(stage: FlatStage) -> int:
@@ -133,10 +139,10 @@ def choose_axis(stage: FlatStage, simplifier: Simplifier, lanes: int, latency: i
     best: tuple[float, LoopAxis | None] = (amount + 1.0, None)
     ordered = stage.operator is not None and ir.is_ordered(stage.operator, stage.value.type)
     regrouped = () if ordered else stage.reduced
-    counts = [axis.count for axis in stage.reduced if axis.count is not None]
+    counts = [axis.count for axis in stage.reduced if axis.count is not None and not axis.is_open]
     of_counts = free_variables(*counts)  # the lanes of a vector take as many turns of a loop
     for axis in (*reversed(stage.axes), *reversed(regrouped)):
-        if axis.count is not None or axis.variable in of_counts:
+        if not axis.is_whole or axis.variable in of_counts:
             continue
         cost = _vector_cost(stage, axis, simplifier, lanes, amount, latency)
         if cost < best[0]:

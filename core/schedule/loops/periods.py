@@ -26,7 +26,7 @@ def split_periods(stage: FlatStage, simplifier: Simplifier) -> FlatStage:
         whole = LoopAxis(Variable(f"{axis.variable.name}_turn"), axis.extent // length)
         own = LoopAxis(Variable(axis.variable.name), length)
         for one in (whole, own):
-            simplifier.with_range(one.variable, (0, one.extent - 1))
+            simplifier.with_range(one.variable, one.range)
         place = Binary("add", Binary("mul", whole.variable, Constant(length, INT64)), own.variable)
         change = substitution({axis.variable: place})
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
 from graft.core.tensor_ir.ir import Binary, Constant, Select, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
@@ -43,7 +44,7 @@ def transposed_rows(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis,
     None where none turns, or where no part is most of the axis.
     """
     axis = next((one for one in stage.axes if stride(stage.place, one.variable, simplifier) == 1), None)
-    if stage.operator is not None or stage.stored is not None or axis is None or axis.count is not None:
+    if stage.operator is not None or stage.stored is not None or axis is None or not axis.is_known:
         return None
     ends = sorted({0, axis.extent, *_turns(stage, axis, simplifier)})
     lengths = [end - begin for begin, end in pairwise(ends)]
@@ -77,19 +78,22 @@ def _turns(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> set[int]
 
 def _ends(stage: FlatStage, axis: LoopAxis) -> list[int]:
     """Where the segments of an axis begin and end."""
+    if not axis.is_known:
+        return []
     found = {0, axis.extent}
     for node in walk_expressions(stage.value):
         match node:
             case Select(Binary("lt", Variable() as variable, Constant(value)), left, right):
-                if variable is axis.variable and axis.count is None and loads(left) and loads(right):
+                if variable is axis.variable and loads(left) and loads(right):
                     found.add(min(max(int(value), 0), axis.extent))
     return sorted(found)
 
 
-def part(stage: FlatStage, axis: LoopAxis, begin: int, end: int, simplifier: Simplifier) -> FlatStage:
-    """Return what a stage does from one position along an axis to another."""
-    own = LoopAxis(Variable(axis.variable.name), end - begin)
-    simplifier.with_range(own.variable, (0, own.extent - 1))
-    change = substitution({axis.variable: Binary("add", own.variable, Constant(begin, INT64))})
+def part(stage: FlatStage, axis: LoopAxis, begin: b.Count, end: b.Count, simplifier: Simplifier) -> FlatStage:
+    """Return what a stage does from one position along an axis to another; what is left behind others is short."""
+    length, usual = simplifier(b.subtract(b.extent(end), b.extent(begin))), axis.extent if begin == 0 else 1
+    own = LoopAxis.over(Variable(axis.variable.name), length, usual)
+    simplifier.with_range(own.variable, own.range)
+    change = substitution({axis.variable: b.add(own.variable, b.extent(begin))})
     moved = stage.map(lambda expression: simplifier(change(expression)))
     return replace(moved, axes=tuple(own if other is axis else other for other in stage.axes))

@@ -47,6 +47,8 @@ def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> 
         return None
     last = by_store[-1]
     for axis in stage.axes:
+        if not axis.is_whole:
+            continue
         found = tuple(
             load
             for load in loads(stage.value)
@@ -56,7 +58,7 @@ def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> 
         )
         if axis is last or axis.extent < SMALLEST_TILE or not found:
             continue
-        again = _may_be_computed_again(stage, found, simplifier)
+        again = axis.is_known and last.is_known and _may_be_computed_again(stage, found, simplifier)
         side = _side((last.extent, axis.extent), lanes) if again else lanes
         if side <= min(last.extent, axis.extent):
             return Transposition(last, axis, found, side, again)
@@ -89,7 +91,7 @@ def transposing_nest(
     """
     outer = [axis for axis in stage.axes if axis not in (found.along_store, found.along_load)]
     stores, load_tiles = _tiles(found.along_store, found), _tiles(found.along_load, found)
-    few = threads and prod(axis.extent for axis in outer) * load_tiles.tasks.extent < TASKS
+    few = threads and prod(axis.least for axis in outer) * load_tiles.tasks.least < TASKS
     shared = [*outer, load_tiles.tasks, *([stores.tasks] if few else [])]
     inside = [load_tiles.within] if load_tiles.within else []
     inside += [] if few else [stores.tasks]
@@ -97,12 +99,14 @@ def transposing_nest(
     corner = {found.along_store.variable: stores.start, found.along_load.variable: load_tiles.start}
     body = outer_loops(shared, nested(inside, _tile(stage, found, corner)), threads, machine)
     rest = []
-    whole, columns = (axis.extent // found.lanes * found.lanes for axis in (found.along_store, found.along_load))
-    if whole < found.along_store.extent and not found.again:
-        rest.append(part(stage, found.along_store, whole, found.along_store.extent, simplifier))
-    if columns < found.along_load.extent and not found.again:
-        before = part(stage, found.along_store, 0, whole, simplifier)
-        rest.append(part(before, found.along_load, columns, found.along_load.extent, simplifier))
+    sides = [(axis, axis.iterations) for axis in (found.along_store, found.along_load)]
+    (store, height), (load, width) = sides
+    rows, columns = (b.multiply(b.divide(extent, found.lanes), found.lanes) for _, extent in sides)
+    if rows != height and not found.again:
+        rest.append(part(stage, store, b.counted(rows), b.counted(height), simplifier))
+    if columns != width and not found.again:
+        before = part(stage, store, 0, b.counted(rows), simplifier)
+        rest.append(part(before, load, b.counted(columns), b.counted(width), simplifier))
     return body, tuple(rest)
 
 
@@ -117,7 +121,7 @@ class _AxisTiling:
 
 def _tiles(axis: LoopAxis, found: Transposition) -> _AxisTiling:
     side, name = found.lanes, f"{axis.variable.name}_tile"
-    tasks = LoopAxis(ir.Variable(name), axis.extent // side)
+    tasks = LoopAxis.over(ir.Variable(name), b.divide(axis.iterations, side), max(1, axis.extent // side))
     if axis.extent % side == 0 or not found.again:
         return _AxisTiling(tasks, None, combine("mul", tasks.variable, side))
     count = b.maximum(b.index(1), combine("add", tasks.variable, 3 - tasks.extent))

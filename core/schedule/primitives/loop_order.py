@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from functools import reduce
 
 from graft.core.schedule.primitives.dependence import Conflict, conflicts, in_order, reads_written
 from graft.core.schedule.primitives.step import (
@@ -12,12 +12,12 @@ from graft.core.schedule.primitives.step import (
     around,
     bounded,
     combine,
-    constant_extent,
     delinearize,
     find,
     fresh,
     index,
     loops,
+    multiplied,
     with_body,
     with_loop,
 )
@@ -154,12 +154,16 @@ class Fuse(Step):
         for loop in chain:
             if loop.kind != "serial":
                 self.fail(f"'{loop.variable.name}' is {loop.kind}; fuse it before")
-        widths = [constant_extent(self, loop) for loop in chain[1:]]
+        varied = {loop.variable for loop in chain}
+        for loop in chain[1:]:
+            if not varied.isdisjoint(free_variables(loop.extent)):
+                self.fail(f"the extent of '{loop.variable.name}' is not the same everywhere")
+        widths = [loop.extent for loop in chain[1:]]
         (variable,) = fresh(self, function.body, self.loop, instead=self.loops)
         new = _sunk(inside, body)
         for loop, place in reversed(list(zip(chain, delinearize(variable, widths), strict=True))):
             new = Let(loop.variable, place, new)
-        extent = Simplifier()(combine("mul", chain[0].extent, prod(widths)))
+        extent = Simplifier()(reduce(multiplied, widths, chain[0].extent))
         fused = For(variable, extent, "serial", new)
         return with_body(function, with_loop(function.body, chain[0].variable, lambda _: fused))
 

@@ -17,6 +17,11 @@ LINE = 64
 # ---- Loops ----
 
 
+def divided(extent: ir.Expression, size: int) -> tuple[ir.Expression, ir.Expression]:
+    """Return how many whole pieces of a size an extent has, and how much is behind them."""
+    return b.divide(extent, size), b.modulo(extent, size)
+
+
 def counter(name: str, count: int) -> ir.Expression:
     """Return the index of a loop of so many iterations: 0 if there is but one."""
     return ir.Variable(name) if count > 1 else b.index(0)

@@ -76,15 +76,24 @@ def combine(operator: ir.BinaryOperator, left: ir.Expression, right: ir.Expressi
     return ir.Binary(operator, left, other)
 
 
-def delinearize(number: ir.Expression, extents: Sequence[int]) -> list[ir.Expression]:
+def multiplied(left: ir.Expression, right: ir.Expression | int) -> ir.Expression:
+    """Return a product of extents: a number where both are."""
+    other = index(right) if isinstance(right, int) else right
+    if isinstance(left, ir.Constant) and isinstance(other, ir.Constant):
+        return index(int(left.value) * int(other.value))
+    return other if left == index(1) else combine("mul", left, other)
+
+
+def delinearize(number: ir.Expression, extents: Sequence[int | ir.Expression]) -> list[ir.Expression]:
     """Return the place along each axis of a number that runs over all of them in row-major order.
 
     ``extents`` are those of the axes behind the first.
     """
-    places, below = list[ir.Expression](), 1
+    places: list[ir.Expression] = []
+    below: ir.Expression = index(1)
     for extent in reversed(extents):
         places.insert(0, combine("mod", combine("div", number, below), extent))
-        below *= extent
+        below = multiplied(below, extent)
     return [combine("div", number, below), *places]
 
 

@@ -24,7 +24,6 @@ LEAST_PIXELS = 16
 LEAST_ROWS = 64
 """Rows of one image for which its own product of integers reads the weights."""
 PRODUCTS = frozenset({Trait.CONTRACTION})
-NESTS = frozenset({Trait.POOLING, Trait.REDUCTION, Trait.ROW_WISE, Trait.ELEMENTWISE, Trait.INJECTIVE})
 
 
 def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
@@ -74,7 +73,6 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
             varies=True,
         ),
         Strategy("product_by_image", PRODUCTS, build, _takes_product, varies=True),
-        Strategy("nest_by_image", NESTS, build, applies, varies=True),
     )
 
 

@@ -27,7 +27,6 @@ from graft.core.schedule.strategies.nests import (
     fused_rows,
     generic_nest,
     split_reduction,
-    varying_nest,
 )
 from graft.core.schedule.strategies.sequential import recurrent_layers, sequential_loops
 from graft.core.schedule.strategies.strategy import StrategyTable
@@ -76,7 +75,6 @@ TABLE = StrategyTable(
         first_convolution.VARYING,
         varying_winograd.STRATEGY,
         varying_convolution.STRATEGY,
-        varying_nest.STRATEGY,
         recurrent_layers.VARYING,
         sequential_loops.VARYING,
         *NUMBERS.rows,

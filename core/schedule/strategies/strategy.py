@@ -106,7 +106,8 @@ class Strategy:
     next row that applies and has a cost takes no more, that goes first. ``prefers`` says of a float32 convolution by
     constant weights which layouts the strategy wants for it; None: it is not for it. ``rounds`` says, without building
     anything, whether float32 factors are rounded to bfloat16; None: the kernel will be refused when it is built. It
-    ``varies`` if it is for kernels with extents that are known only when they run, and for no others. ``switch``, one
+    ``varies`` if it is for kernels with extents that are known only when they run, and for no others; None: it is for
+    all. ``switch``, one
     of `SWITCHES`, leaves it out.
     """
 
@@ -120,7 +121,7 @@ class Strategy:
     cost: Callable[[Anchor, Target], float] | None = None
     prefers: Prefers = no_preference
     rounds: Callable[[Anchor, Target], bool | None] = never
-    varies: bool = False
+    varies: bool | None = False
     switch: str = ""
 
     def takes(self, anchor: Anchor, target: Target) -> Answer:
@@ -131,7 +132,7 @@ class Strategy:
 
     def fits(self, anchor: Anchor) -> bool:
         """Whether the extents of a kernel are of the kind that this strategy is for."""
-        return anchor.varies == self.varies
+        return self.varies in (None, anchor.varies)
 
     def built(self, anchor: Anchor, target: Target) -> Scheduled | Reject:
         """Return the kernel in loops, or why it cannot be."""

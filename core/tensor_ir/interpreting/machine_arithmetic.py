@@ -46,10 +46,12 @@ def run_function(
     """
     machine = _Machine(externs or {})
     assert len(inputs) == len(function.input_buffers), f"{len(inputs)} inputs for {len(function.input_buffers)} buffers"
-    shapes = outputs or [tuple(_fixed(extent) for extent in buffer.shape) for buffer in function.output_buffers]
+    shapes = outputs or [tuple(_fixed(extent) for extent in one.outside.shape) for one in function.output_buffers]
     results = [poisoned(buffer.dtype, shape) for buffer, shape in zip(function.output_buffers, shapes, strict=True)]
     for buffer, array in zip(function.parameters, [*inputs, *results], strict=True):
         machine.bind(buffer, np.asarray(array))
+    for buffer in function.parameters:
+        machine.see(buffer)
     statements = list(walk_statements(function.body))
     if any(isinstance(one, ir.Issue) for one in statements):
         machine.queues.begin()
@@ -134,17 +136,27 @@ class _Machine:
 
     def bind(self, buffer: ir.Buffer, array: Array) -> None:
         """Give a parameter its memory, and symbolic extents and strides their values."""
-        assert array.ndim == len(buffer.shape), f"'{buffer.name}' has rank {len(buffer.shape)}, the array {array.ndim}"
+        tensor = buffer.outside
+        assert array.ndim == len(tensor.shape), f"'{buffer.name}' has rank {len(tensor.shape)}, the array {array.ndim}"
         assert array.dtype == numerics.storage(buffer.dtype), f"'{buffer.name}' is {buffer.dtype}, not {array.dtype}"
-        for extent, size in zip(buffer.shape, array.shape, strict=True):
+        for extent, size in zip(tensor.shape, array.shape, strict=True):
             if isinstance(extent, ir.Variable):
                 self.registers[self.home(extent)] = size
             elif isinstance(extent, ir.Constant):
                 assert extent.value == size, f"'{buffer.name}' has shape {array.shape}, expected {extent.value}"
-        for stride, step in zip(buffer.strides or (), array.strides, strict=False):
+        for stride, step in zip(tensor.strides or (), array.strides, strict=False):
             if isinstance(stride, ir.Variable):
                 self.registers[self.home(stride)] = step // array.itemsize
         self.context.memory[buffer] = array
+
+    def see(self, buffer: ir.Buffer) -> None:
+        """Give a parameter that is indexed by other extents than its tensor has that memory by these extents."""
+        if buffer.tensor is None:
+            return
+        array = self.context.memory[buffer]
+        extents = [self.expression(extent)() for extent in buffer.shape]
+        steps = np.cumprod([array.itemsize, *reversed(extents[1:])])[::-1]
+        self.context.memory[buffer] = np.lib.stride_tricks.as_strided(array, extents, steps)
 
     def register(self, value: Any = None) -> int:
         """Return a fresh register."""

@@ -135,9 +135,9 @@ class _Verifier:
             self.fail("a buffer is two parameters", text)
         symbols: set[ir.Variable] = set()
         for buffer in function.parameters:
-            if (fault := layout_fault(buffer)) is not None:
+            if (fault := layout_fault(buffer) or layout_fault(buffer.outside)) is not None:
                 self.fail(fault, text)
-            symbols |= free_variables(*buffer.shape, *(buffer.strides or ()))
+            symbols |= free_variables(*buffer.outside.shape, *(buffer.outside.strides or ()))
         self.bound |= symbols
         for number in function.in_place:
             known = number in range(len(function.input_buffers)) and function.outputs == 1

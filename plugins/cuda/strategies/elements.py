@@ -44,13 +44,14 @@ def build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     stages = inline_stages(kernel.stages, kernel.outputs, lambda stage: operations(stage.value) <= most)
     if sum(operations(stage.value) for stage in stages) > most:
         return Reject("cost", "its stages read each other at many places")
-    layout, simplifier, machine = flat_stages.Layout(), Simplifier(), target.machine
+    simplifier, machine = Simplifier(), target.machine
+    layout = flat_stages.Layout(simplifier)
     parts: list[ir.Statement] = []
     lanes = []
     wanted = of_family(anchor.parameters, BlockParameters)
     most_lanes = ACCESS if wanted is None or wanted.lanes is None else 1 << wanted.lanes.bit_length() - 1
     for stage in stages:
-        flat = flat_stages.collapse_own(flat_stages.flatten(stage, layout, simplifier), simplifier)
+        flat = flat_stages.collapse_own(flat_stages.flatten(stage, layout), simplifier)
         tiled = transposed(flat, simplifier)
         lanes.append(1 if tiled else min(most_lanes, lanes_of(flat, simplifier, machine.vector_bytes)))
         parts.append(tiled or elements(flat, lanes[-1]))

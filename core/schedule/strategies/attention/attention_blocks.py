@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
+from graft.core.schedule.loops.flat_stages import stride
 from graft.core.schedule.loops.tiled_transpose import transpose
-from graft.core.schedule.primitives.statements import ramp, wide
+from graft.core.schedule.primitives.statements import divided, ramp, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.schedule.strategies.attention.attention_parts import FactoredProduct
-from graft.core.schedule.strategies.nests.varying_nest import divided, moves_by_one
 from graft.core.tensor_ir.ir import Block, Buffer, Constant, Expression, For, If, Statement, Store, Variable
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import bind
 from graft.core.tensor_ir.visit import loads
 
@@ -81,7 +82,7 @@ class Panels:
 
     def key_copies(self, keys: Keys) -> Statement:
         """Return the copy of a block of keys into panels: transposed in registers where they lie along the terms."""
-        along = all(moves_by_one(load.indices[-1], self.scores.term) for load in loads(self.scores.right))
+        along = all(stride(load.indices[-1], self.scores.term, Simplifier()) == 1 for load in loads(self.scores.right))
         masked = any(load.mask is not None for load in loads(self.scores.right))
         if along and not masked and self.lanes >= 4 and self.terms % self.lanes == 0:
             return self._transposed(keys)

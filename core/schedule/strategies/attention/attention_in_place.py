@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
+from graft.core.schedule.loops.flat_stages import stride
 from graft.core.schedule.primitives.statements import multiply_add, ramp, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Rows
 from graft.core.schedule.strategies.attention.attention_parts import FactoredProduct
-from graft.core.schedule.strategies.nests.varying_nest import moves_by_one
 from graft.core.tensor_ir import ir
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.visit import loads
 
 QUERIES = 4
@@ -38,7 +39,9 @@ class InPlace:
         pairs = (scores.left, scores.term), (scores.right, scores.term), (values.right, values.axes[-1])
         found = [(load, variable) for factor, variable in pairs for load in loads(factor)]
         whole = isinstance(scores.terms, ir.Constant) and int(scores.terms.value) % self.lanes == 0
-        return whole and all(load.mask is None and moves_by_one(load.indices[-1], place) for load, place in found)
+        return whole and all(
+            load.mask is None and stride(load.indices[-1], place, Simplifier()) == 1 for load, place in found
+        )
 
     def products(self, scored: ir.Buffer, rows: Rows, keys: Keys) -> ir.Statement:
         """Return the scores of a group of rows against a block of keys, one after another."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.statements import ramp, wide
+from graft.core.schedule.primitives.statements import divided, ramp, wide
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Rows, mask_of
-from graft.core.schedule.strategies.nests.varying_nest import divided
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.arithmetic.exponential import FLOAT32, FLOAT64, exp_nonpositive
 from graft.core.tensor_ir.rewriting.sharing import bind_shared

@@ -18,7 +18,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
-from graft.core.schedule.primitives.statements import ramp, wide
+from graft.core.schedule.primitives.statements import divided, ramp, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.accumulation import Reduced, Span, accumulate, begin_with, clear
 from graft.core.schedule.products.tile_candidates import best_tiles
@@ -34,7 +34,6 @@ from graft.core.schedule.strategies.attention.attention_parts import (
     is_weighted,
 )
 from graft.core.schedule.strategies.attention.running_softmax import RunningSoftmax
-from graft.core.schedule.strategies.nests.varying_nest import divided
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import allocate, loops_over

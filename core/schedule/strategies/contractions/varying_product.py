@@ -16,6 +16,8 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.flat_stages import Layout, flatten, stride
+from graft.core.schedule.loops.nest import nest
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
@@ -23,10 +25,9 @@ from graft.core.schedule.products.packed_rows import packed_rows, rounded_rows
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, lanes_of, ranked_tiles
 from graft.core.schedule.strategies.contractions.varying_product_loops import Loops, Product
-from graft.core.schedule.strategies.nests.varying_nest import Nests, moves_by_one
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy, always
 from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Constant, Expression, Function, Load, Variable
-from graft.core.tensor_ir.rewriting.simplify import simplify_statement
+from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify_statement
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, loads
 from graft.core.types import FLOATS
@@ -56,10 +57,10 @@ def schedule_product(
         tile = adjusted_tile(tile, *_usual_size(product, target), parameters.rows, parameters.vectors)
     loops = Loops(product, tile, target.machine)
     packed = loops.pack(kernel)
-    body = loops.body()
+    body, layout = loops.body(), Layout(Simplifier())
     for stage in () if product.packed is None else product.packed.before:
-        made = lower_loops(simplify_statement(Nests(target.machine).nest(stage, 0)))
-        body = Allocate(stage.buffer, Block((made, body)))
+        made = lower_loops(simplify_statement(nest(flatten(stage, layout), layout.simplifier, target.machine, True)))
+        body = Allocate(layout.flat(stage.buffer), Block((made, body)))
     function = Function(
         kernel.name,
         (*(packed.get(buffer, (buffer,))[0] for buffer in kernel.inputs), *kernel.outputs),
@@ -70,7 +71,9 @@ def schedule_product(
     knobs: dict[str, int | str] = {"rows": tile.rows, "vectors": tile.vectors}
     if product.packed is not None:
         knobs["dot"] = product.packed.multiply.dot
-    return Scheduled(function, {source: contents for source, (_, contents) in packed.items()}, knobs=knobs)
+    return Scheduled(
+        layout.function(function), {source: contents for source, (_, contents) in packed.items()}, knobs=knobs
+    )
 
 
 def _product_of(kernel: Kernel, target: Target) -> Product | None:
@@ -152,7 +155,7 @@ def _with_packed_operands(epilogue: Epilogue, kernel: Kernel, target: Target) ->
 
 def _is_contiguous(load: Load, column: Variable) -> bool:
     inner = not any(column in free_variables(index) for index in load.indices[:-1])
-    return inner and moves_by_one(load.indices[-1], column) and load.buffer.strides is None
+    return inner and stride(load.indices[-1], column, Simplifier()) == 1 and load.buffer.strides is None
 
 
 def _is_matrix(right: Expression, column: Variable, term: Variable, constants: Container[Buffer]) -> bool:

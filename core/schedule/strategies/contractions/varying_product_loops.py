@@ -12,7 +12,7 @@ import numpy as np
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
-from graft.core.schedule.primitives.statements import ramp, scratch, wide
+from graft.core.schedule.primitives.statements import divided, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products import accumulation
 from graft.core.schedule.products.blocking import BLOCK_SHARE, SPAN_SHARE
@@ -20,7 +20,6 @@ from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.products.packed_rows import PackedRows
 from graft.core.schedule.products.tiling import RegisterTile, halves
 from graft.core.schedule.strategies.contractions.varying_panels import Panels, Streams
-from graft.core.schedule.strategies.nests.varying_nest import divided
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import bind, loops_over
 from graft.core.tensor_ir.visit import loads, substitute

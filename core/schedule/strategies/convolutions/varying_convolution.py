@@ -18,6 +18,8 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.flat_stages import Layout, flatten
+from graft.core.schedule.loops.nest import nest
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.primitives.statements import column_mask, ramp, wide
 from graft.core.schedule.primitives.vectorize import lower_loops
@@ -27,10 +29,10 @@ from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.image_elements import ImageElements, elements_of
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, ranked_tiles
-from graft.core.schedule.strategies.nests.varying_nest import Nests
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Preference, Strategy
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import Window, Windows
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import bind
 from graft.core.types import element_bits
 
@@ -71,8 +73,14 @@ def schedule_images(
     panels, tile = direct.panels, direct.tile
     weights, dot = direct.elements.weights, direct.elements.multiply.dot
     knobs: dict[str, int | str] = {"pixels": tile.rows, "vectors": tile.vectors}
+
+    def function() -> ir.Function:
+        layout = Layout(Simplifier())
+        body = lower_loops(direct.loops(target.machine, layout))
+        return layout.function(kernel.function(body, {weights: panels.buffer}))
+
     return Scheduled(
-        lambda: kernel.function(lower_loops(direct.loops(target.machine)), {weights: panels.buffer}),
+        function,
         {weights: panels.packed(direct.elements)},
         knobs={**knobs, "dot": dot} if dot else knobs,
     )
@@ -111,9 +119,9 @@ class DirectSums:
     panels: Panels
     tile: RegisterTile
 
-    def loops(self, machine: Machine) -> ir.Statement:
-        """Return the loops over all tiles."""
-        return _Loops(self.epilogue, self.found, self.elements, self.panels, self.tile, machine).body()
+    def loops(self, machine: Machine, layout: Layout) -> ir.Statement:
+        """Return the loops over all tiles; a copy of the image is flat in the layout."""
+        return _Loops(self.epilogue, self.found, self.elements, self.panels, self.tile, machine).body(layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +209,15 @@ class _Loops:
     def windows(self) -> Windows:
         return self.window.windows
 
-    def body(self) -> ir.Statement:
+    def body(self, layout: Layout) -> ir.Statement:
         """Return the copy of the image, if it needs one, and the loops over tiles of pixels and panels of weights."""
         near = self.panels.groups * self.panels.count * self.panels.size * element_bits(self.kind.dtype) // 8
         is_near = near <= NEAR_SHARE * self.machine.working_set(1)
         body = self._by_tiles() if self.window.is_depthwise or is_near else self._by_panels()
         if self.padded is None:
             return body
-        return ir.Allocate(self.padded, ir.Block((self._copy(self.padded), body)))
+        copy = nest(flatten(self._copy(self.padded), layout), layout.simplifier, self.machine, True)
+        return ir.Allocate(layout.flat(self.padded), ir.Block((copy, body)))
 
     # ---- The image with a border ----
 
@@ -222,7 +231,7 @@ class _Loops:
         channels = b.index(self.channels)
         return ir.Buffer(f"{self.image.name}_padded", self.elements.dtype, (*shape, channels), None, "scratch", 64)
 
-    def _copy(self, padded: ir.Buffer) -> ir.Statement:
+    def _copy(self, padded: ir.Buffer) -> ir.Stage:
         axes = b.variables(len(padded.shape), "p")
         w, extents = self.windows, dict(zip(self.window.layout, self.image.shape, strict=True))
         places: Place = {0: axes[0], 1: axes[-1]}
@@ -236,7 +245,7 @@ class _Loops:
         element, mask = self.elements.element(raw), b.all_of(conditions)
         if mask is not None and self.elements.border is not None:
             element = b.select(mask, element, self.elements.border)
-        return Nests(self.machine).nest(ir.Stage(padded, axes, element), 0)
+        return ir.Stage(padded, axes, element)
 
     # ---- Tiles ----
 

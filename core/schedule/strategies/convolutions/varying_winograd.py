@@ -20,6 +20,7 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import tiles
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.flat_stages import Layout
 from graft.core.schedule.parameters import ContractionParameters, of_family
 from graft.core.schedule.primitives.statements import ramp, scratch
 from graft.core.schedule.primitives.vectorize import lower_loops
@@ -39,7 +40,21 @@ from graft.core.schedule.strategies.convolutions.winograd_nchw import EXACT_TERM
 from graft.core.schedule.strategies.convolutions.winograd_transform import POINTS, WINDOW, Transform
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.anchors import Window
-from graft.core.tensor_ir.ir import Block, Buffer, Expression, For, If, Let, Load, Stage, Statement, Store, Variable
+from graft.core.tensor_ir.ir import (
+    Block,
+    Buffer,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import allocate, bind, bound
 from graft.core.types import FLOAT32
 
@@ -83,8 +98,13 @@ def schedule_winograd(kernel: Kernel, stages: Sequence[Stage], target: Target) -
     loops = _Loops(direct, plan, both, near.size, target)
     knobs = {"pieces": plan.transform.outputs, "from_pixels": plan.least, "rows": plan.tile.rows,
              "vectors": plan.tile.vectors}  # fmt: skip
+
+    def function() -> Function:
+        made = kernel.function(lower_loops(loops.body()), {direct.elements.weights: both})
+        return loops.layout.function(made)
+
     return Scheduled(
-        lambda: kernel.function(lower_loops(loops.body()), {direct.elements.weights: both}),
+        function,
         {direct.elements.weights: contents},
         knobs=knobs,
     )
@@ -151,6 +171,7 @@ class _Loops:
         self.down, self.across, self.pieces = Variable("pieces_down"), Variable("pieces_across"), Variable("pieces")
         self.size, self.begin, self.own = Variable("size"), Variable("begin"), Variable("own")
         self.line = target.machine.cache(2).line
+        self.layout = Layout(Simplifier())
         self.images, self.sums = self._matrices("images", plan.inputs), self._matrices("sums", plan.outputs)
 
     def body(self) -> Statement:
@@ -168,7 +189,7 @@ class _Loops:
             (self.across, b.divide(b.add(self.columns, m - 1), m)),
             (self.pieces, b.multiply(self.count, b.multiply(self.down, self.across))),
         ]
-        return bind(known, If(pays, self._blocks(), self.direct.loops(self.target.machine)))
+        return bind(known, If(pays, self._blocks(), self.direct.loops(self.target.machine, self.layout)))
 
     def _blocks(self) -> Statement:
         """Return the loop over blocks of pieces; several threads get smaller ones of few pieces."""

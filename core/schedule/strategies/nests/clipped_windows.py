@@ -16,7 +16,6 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.accumulate import identity_of
 from graft.core.schedule.loops.flat_stages import constant_extent
-from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.separable import separated
 from graft.core.schedule.strategies.nests.generic_nest import fuse, schedule_stages
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
@@ -51,7 +50,7 @@ def clip_windows(stage: Stage) -> Stage:
     The extents of the reduction axes then depend on the stage's axes. The last axis of the stage, which is likely to
     become vectors, is left alone.
     """
-    cut = None if constant_shape(stage.buffer) is None else cut_windows(stage)
+    cut = cut_windows(stage)
     return stage if cut is None else cut.clipped
 
 
@@ -172,4 +171,4 @@ def _is_axis(number: int, simplifier: Simplifier) -> bool:
     return isinstance(simplifier.atom(number), Variable)
 
 
-STRATEGY = Strategy("clipped_windows", frozenset({Trait.POOLING}), of_kernel(schedule_pooling))
+STRATEGY = Strategy("clipped_windows", frozenset({Trait.POOLING}), of_kernel(schedule_pooling), varies=None)

@@ -79,5 +79,5 @@ def _same_bytes(buffer: Buffer, output: Buffer) -> bool:
 
 
 STRATEGY = Strategy(
-    "fused_elementwise", frozenset({Trait.ELEMENTWISE, Trait.INJECTIVE}), of_kernel(schedule_elementwise)
+    "fused_elementwise", frozenset({Trait.ELEMENTWISE, Trait.INJECTIVE}), of_kernel(schedule_elementwise), varies=None
 )

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import constant_shape, map_stage, stage_expressions
-from graft.core.schedule.strategies.nests.generic_nest import common_rows, fuse, schedule_stages
+from graft.core.schedule.strategies.nests.generic_nest import common_rows, counted, fuse, schedule_stages
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Intrinsic, Load, Stage, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
@@ -49,15 +48,15 @@ def keep_costly(stages: Sequence[Stage]) -> tuple[Stage, ...]:
 def _shared_stage(earlier: Stage, later: Stage, stages: Sequence[Stage]) -> tuple[Stage, Stage, Stage, Stage] | None:
     """Return a new stage for what both compute, the earlier stage, and both as readers of the new one."""
     renamed = _correspondence(earlier, later)
-    shape = constant_shape(later.buffer)
-    if renamed is None or shape is None or prod(shape[common_rows(stages) :]) > LARGEST_ROW:
+    if renamed is None or counted(later.buffer.shape[common_rows(stages) :]) > LARGEST_ROW:
         return None
     same = Simplifier()
     first, second = same(substitute(earlier.value, renamed)), same(later.value)
     known = {id(node) for node in walk_expressions(first)}
     common = next((node for node in _outermost_first(second) if id(node) in known and _is_costly(node)), None)
-    if common is None:
-        return None
+    is_open = constant_shape(later.buffer) is None
+    if common is None or (is_open and common.type.dtype != later.buffer.dtype):
+        return None  # what is kept of rows of any length lies in the result
     axes = tuple(Variable(axis.name) for axis in later.axes)
     value = substitute(common, dict(zip(later.axes, axes, strict=True)))
     extents = later.buffer.shape
@@ -153,4 +152,4 @@ def _as_product(node: Expression, buffer: Buffer) -> Expression:
     return node
 
 
-STRATEGY = Strategy("fused_rows", frozenset({Trait.ROW_WISE}), of_kernel(schedule_row_wise))
+STRATEGY = Strategy("fused_rows", frozenset({Trait.ROW_WISE}), of_kernel(schedule_row_wise), varies=None)

@@ -16,13 +16,13 @@ from graft.core.machine.target import Target
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import (
+    USUAL,
     FlatStage,
     Layout,
     LoopAxis,
     Stored,
     collapse,
     collapse_own,
-    constant_extent,
     flatten,
 )
 from graft.core.schedule.loops.inline import constant_shape, inline_stages, reads_at_own_index, stage_expressions
@@ -48,7 +48,7 @@ SHORT_ROW = 8
 
 
 def schedule_generic(kernel: Kernel, target: Target) -> Scheduled:
-    """Return loops for a kernel of any stages whose shapes are constant."""
+    """Return loops for a kernel of any stages."""
     stages = fuse(kernel.stages, kernel.outputs)
     return schedule_stages(kernel, stages, target)
 
@@ -73,7 +73,12 @@ def leading_tables(stages: Sequence[ir.Stage]) -> tuple[ir.Stage, ...]:
 
 
 def _size(stage: ir.Stage) -> int:
-    return prod(constant_shape(stage.buffer) or ())
+    return counted(stage.buffer.shape)
+
+
+def counted(extents: Sequence[ir.Expression]) -> int:
+    """Return the product of extents, each as choices count it."""
+    return prod(int(one.value) if isinstance(one, ir.Constant) else USUAL for one in extents)
 
 
 def fuse(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> tuple[ir.Stage, ...]:
@@ -139,10 +144,8 @@ def _uses(buffer: ir.Buffer, stages: Sequence[ir.Stage]) -> list[ir.Stage]:
 
 def space(stage: ir.Stage) -> int:
     """Return the number of times a stage evaluates its value."""
-    shape = constant_shape(stage.buffer)
-    assert shape is not None, f"stage of '{stage.buffer.name}' has a symbolic shape"
     axes = () if stage.reduction is None else stage.reduction.axes
-    return prod(shape) * prod(constant_extent(axis.extent) for axis in axes)
+    return counted([*stage.buffer.shape, *(axis.extent for axis in axes)])
 
 
 def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) -> Scheduled:
@@ -151,13 +154,14 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
     machine, simplifier = target.machine, Simplifier()
     tables = leading_tables(stages)
     stages = stages[len(tables) :]
-    between = [stage.buffer for stage in stages if stage.buffer not in kernel.outputs]
-    rows = common_rows(stages)
-    layout = Layout(rows, between)
-    shape = constant_shape(stages[0].buffer) or ()
-    row_axes = [LoopAxis(ir.Variable(f"row{number}"), extent) for number, extent in enumerate(shape[:rows])]
-    made = [flatten(stage, layout, simplifier) for stage in tables]
-    flat = [flatten(stage, layout, simplifier, row_axes) for stage in stages]
+    homes = _homes(stages, kernel.outputs)
+    between = [stage.buffer for stage in stages if stage.buffer not in (*kernel.outputs, *homes)]
+    rows = common_rows(stages, between)
+    layout = Layout(simplifier, rows, between, homes)
+    extents = stages[0].buffer.shape[:rows]
+    row_axes = [LoopAxis.over(ir.Variable(f"row{number}"), extent) for number, extent in enumerate(extents)]
+    made = [flatten(stage, layout) for stage in tables]
+    flat = [flatten(stage, layout, row_axes) for stage in stages]
     memory = [layout.flat(buffer) for buffer in between]
     if rows:
         body = _row_by_row(flat, row_axes, memory, simplifier, machine)
@@ -170,6 +174,21 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
     # Tails repeat the loops inside them: fresh variables, so that each is bound once.
     body = finished(body)
     return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), body, kernel.origin))
+
+
+def _homes(stages: Sequence[ir.Stage], outputs: Sequence[ir.Buffer]) -> dict[ir.Buffer, ir.Buffer]:
+    """Return what lies between stages, of a size that varies, but may lie in a result until that is computed."""
+    found = dict[ir.Buffer, ir.Buffer]()
+    for stage in stages:
+        buffer, readers = stage.buffer, [one for one in stages if _uses(stage.buffer, [one])]
+        if buffer in outputs or constant_shape(buffer) is not None or not readers:
+            continue
+        last = readers[-1]
+        alike = last.buffer.shape == buffer.shape and last.buffer.dtype == buffer.dtype and last.reduction is None
+        is_free = last.buffer in outputs and last.buffer not in found.values() and not _uses(last.buffer, stages)
+        if alike and is_free and reads_at_own_index(last, buffer):
+            found[buffer] = last.buffer
+    return found
 
 
 def _row_by_row(
@@ -222,12 +241,13 @@ def _with_stored(first: FlatStage, second: FlatStage, simplifier: Simplifier, ma
     return joined if choose_axis(joined, simplifier, lanes, machine.costs.latency) is axis else None
 
 
-def common_rows(stages: Sequence[ir.Stage]) -> int:
+def common_rows(stages: Sequence[ir.Stage], between: Sequence[ir.Buffer] = ()) -> int:
     """Return the number of leading axes along which the stages are independent of each other.
 
-    Rows are made long enough for vectors where that is possible.
+    Rows are made long enough for vectors where that is possible; a row of what lies ``between`` stages has a size that
+    is known, since each thread keeps one.
     """
-    shapes = [constant_shape(stage.buffer) or () for stage in stages]
+    shapes = [stage.buffer.shape for stage in stages]
     produced = {stage.buffer for stage in stages}
     if len(stages) == 1:
         return 0
@@ -235,9 +255,10 @@ def common_rows(stages: Sequence[ir.Stage]) -> int:
     best = 0
     for rows in range(min(map(len, shapes)), 0, -1):
         same = all(shape[:rows] == shapes[0][:rows] for shape in shapes)
-        if not same or not all(_stays_in_row(stage, produced, rows) for stage in stages):
+        known = all(isinstance(extent, ir.Constant) for one in between for extent in one.shape[rows:])
+        if not same or not known or not all(_stays_in_row(stage, produced, rows) for stage in stages):
             continue
-        if max(prod(shape[rows:]) for shape in shapes) >= (SHORT_ROW if reduces else ROW):
+        if max(counted(shape[rows:]) for shape in shapes) >= (SHORT_ROW if reduces else ROW):
             return rows
         best = best or rows
     return best if reduces else 0
@@ -252,5 +273,5 @@ def _stays_in_row(stage: ir.Stage, produced: set[ir.Buffer], rows: int) -> bool:
     )
 
 
-STRATEGY = Strategy("generic_nest", frozenset(Trait), of_kernel(schedule_generic))
+STRATEGY = Strategy("generic_nest", frozenset(Trait), of_kernel(schedule_generic), varies=None)
 """The last resort: it takes every kernel."""

@@ -37,6 +37,8 @@ def split(stage: Stage, task: int) -> Sequence[Stage]:
     shape = constant_shape(stage.buffer)
     if stage.reduction is None or stage.reduction.is_ordered:
         return [stage]
+    if not all(isinstance(axis.extent, Constant) for axis in stage.reduction.axes):
+        return [stage]
     if shape is None or prod(shape) * 2 > TASKS or space(stage) < 4 * task:
         return [stage]
     reduction = stage.reduction
@@ -71,4 +73,4 @@ def _split(stage: Stage, reduction: Reduction, position: int, parts: int, length
     return [first, second]
 
 
-STRATEGY = Strategy("split_reduction", frozenset({Trait.REDUCTION}), of_kernel(schedule_reduction))
+STRATEGY = Strategy("split_reduction", frozenset({Trait.REDUCTION}), of_kernel(schedule_reduction), varies=None)

@@ -17,10 +17,10 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import block
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.flat_stages import LoopAxis, constant_extent
+from graft.core.schedule.loops.flat_stages import LoopAxis
 from graft.core.schedule.loops.loop_frames import blocked, loops_around, nested, outer_loops, taken
-from graft.core.schedule.primitives.vectorize import broadcast, finished, vectorize_expression
-from graft.core.schedule.strategies.nests.varying_nest import Nests, divided
+from graft.core.schedule.primitives.statements import divided
+from graft.core.schedule.primitives.vectorize import finished
 from graft.core.schedule.strategies.sequential.selection_loops import selection_loops
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
 from graft.core.tensor_ir import ir
@@ -90,9 +90,7 @@ def _nest(axes: Sequence[ir.Axis], body: ir.Statement) -> ir.Statement:
 
 def stage_nest(stage: ir.Stage, machine: Machine) -> ir.Statement:
     """Return the loops of one stage, without its order: in vectors and on threads where its elements are in rows."""
-    if varies(stage.buffer):
-        return Nests(machine).nest(replace(stage, order=None), 0)
-    axes = [LoopAxis(axis, extent) for axis, extent in zip(stage.axes, b.dims(stage.buffer), strict=True)]
+    axes = [LoopAxis.over(axis, extent) for axis, extent in zip(stage.axes, stage.buffer.shape, strict=True)]
     lanes = 1
     if axes and stage.reduction is None:
         lanes = _lanes(stage.buffer, stage.axes, stage.value, stage.axes[-1], machine)
@@ -321,9 +319,7 @@ def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.State
     indices, update = scatter.indices, scatter.update
     if scatter.operator != "set":
         update = b.binary(scatter.operator, ir.Load(stage.buffer, indices), update)
-    if varies(stage.buffer) or not all(isinstance(axis.extent, ir.Constant) for axis in scatter.axes):
-        return _varying_scatter(stage, scatter, update, machine)
-    axes = [LoopAxis(axis.variable, constant_extent(axis.extent)) for axis in scatter.axes]
+    axes = [LoopAxis.over(axis.variable, axis.extent) for axis in scatter.axes]
     apart = [axis for axis in axes if axis.variable in indices]
     ordered = [axis for axis in axes if axis not in apart]
     if not apart or 0 in (axis.extent for axis in axes):
@@ -336,44 +332,13 @@ def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.State
         updates = taken(loops, blocked(apart, lanes * PIECE, lanes, machine, is_shared))
     else:
         piece, inside = ir.Variable("piece"), ir.Variable(last.variable.name)
-        first = b.multiply(piece, PIECE)
-        inner = LoopAxis(inside, last.extent, b.minimum(b.subtract(last.extent, first), PIECE))
+        first, extent = b.multiply(piece, PIECE), last.iterations
+        inner = LoopAxis(inside, PIECE, b.minimum(b.subtract(extent, first), PIECE))
         here = substitution({last.variable: b.add(first, inside)})
         store = ir.Store(stage.buffer, tuple(map(here, indices)), here(update))
-        updates = outer_loops(
-            [*outer, LoopAxis(piece, -(-last.extent // PIECE))], nested([*ordered, inner], store), is_shared
-        )
+        pieces = LoopAxis.over(piece, b.divide(b.add(extent, PIECE - 1), PIECE))
+        updates = outer_loops([*outer, pieces], nested([*ordered, inner], store), is_shared)
     return block(stage_nest(stage, machine), updates)
-
-
-def _varying_scatter(stage: ir.Stage, scatter: ir.Scatter, update: ir.Expression, machine: Machine) -> ir.Statement:
-    """Return the same loops over extents that are known only when a kernel runs."""
-    indices = scatter.indices
-    apart = [axis for axis in scatter.axes if axis.variable in indices]
-    ordered = [axis for axis in scatter.axes if axis not in apart]
-    fill = stage_nest(stage, machine)
-    if not apart:
-        return block(fill, _nest(ordered, ir.Store(stage.buffer, indices, update)))
-    *outer, last = apart
-    lanes = _lanes(stage.buffer, indices, update, last.variable, machine)
-
-    def stores(place: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
-        values = {last.variable: place}
-        at = tuple(vectorize_expression(index, values) for index in indices)
-        value = vectorize_expression(update, values, mask)
-        return _nest(ordered, ir.Store(stage.buffer, at, broadcast(value, place.type.lanes), mask))
-
-    if lanes > 1:
-        updates = Nests(machine).along(last.variable, last.extent, lanes, stores, "serial")
-    else:
-        piece, inside = ir.Variable("piece"), ir.Variable(last.variable.name)
-        first = b.multiply(piece, PIECE)
-        here = substitution({last.variable: b.add(first, inside)})
-        store: ir.Statement = ir.Store(stage.buffer, tuple(map(here, indices)), here(update))
-        count = b.minimum(b.subtract(last.extent, first), PIECE)
-        store = _nest([*ordered, ir.Axis(inside, count)], store)
-        updates = ir.For(piece, b.divide(b.add(last.extent, PIECE - 1), PIECE), "parallel", store)
-    return block(fill, loops_over(((axis.variable, axis.extent) for axis in outer), updates, "parallel"))
 
 
 def varies(buffer: ir.Buffer) -> bool:

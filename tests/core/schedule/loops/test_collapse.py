@@ -9,7 +9,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.collapse import collapse_rows, with_sources
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
 from graft.core.tensor_ir.ir import Block, Function
-from tests.core.schedule.strategies.nests.test_varying_nest import kernel_of
+from tests.core.schedule.strategies.nests.test_open_extents import kernel_of
 
 TEXT = """
 input x: float32[2, 3, 4]

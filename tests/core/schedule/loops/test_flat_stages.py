@@ -5,6 +5,7 @@ import pytest
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.loops.flat_stages import (
+    FAR,
     FlatStage,
     Layout,
     accesses,
@@ -17,12 +18,12 @@ from graft.core.schedule.loops.flat_stages import (
 from graft.core.tensor_ir.ir import Variable
 from graft.core.tensor_ir.printer import print_expression
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from tests.core.schedule.strategies.nests.test_varying_nest import kernel_of
+from tests.core.schedule.strategies.nests.test_open_extents import kernel_of
 
 
 def flat(text: str) -> tuple[FlatStage, Simplifier]:
     kernel, simplifier = kernel_of(text, Trait.ELEMENTWISE), Simplifier()
-    return flatten(kernel.stages[-1], Layout(), simplifier), simplifier
+    return flatten(kernel.stages[-1], Layout(simplifier)), simplifier
 
 
 def test_every_access_is_one_linear_index() -> None:
@@ -75,11 +76,38 @@ def test_a_variable_that_is_a_value_is_irregular() -> None:
 def test_a_buffer_of_a_row_leaves_the_rows_out() -> None:
     kernel = kernel_of("input x: float32[3, 4]\nstage y: float32[3, 4] at (i, j) = x[i, j]\n", Trait.ELEMENTWISE)
     (x,) = kernel.inputs
-    assert b.dims(Layout().flat(x)) == (12,)
-    assert b.dims(Layout(1, [x]).flat(x)) == (4,)
+    assert b.dims(Layout(Simplifier()).flat(x)) == (12,)
+    assert b.dims(Layout(Simplifier(), 1, [x]).flat(x)) == (4,)
 
 
 def test_a_symbolic_extent_of_a_sum_is_no_number() -> None:
     assert constant_extent(b.index(5)) == 5
     with pytest.raises(AssertionError, match="the extent of a reduction axis is symbolic"):
         constant_extent(Variable("n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("input x: float32[n, m]\nstage y: float32[n, m] at (i, j) = x[i, j]\n", ["m * n"]),
+        ("input x: float32[n, m]\nstage y: float32[m, n] at (i, j) = x[j, i]\n", ["m", "n"]),
+        ("input x: float32[n, 4, m]\nstage y: float32[n, 4, m] at (i, j, k) = x[i, j, k]\n", ["m * n * 4"]),
+        ("input x: float32[n]\nstage y: float32[n, m, 4] at (i, j, k) = x[i]\n", ["n", "m * 4"]),
+        ("input x: float32[n, m] strides [s, 1]\nstage y: float32[n, m] at (i, j) = x[i, j]\n", ["n", "m"]),
+    ],
+)
+def test_axes_of_extents_that_vary_become_one_where_all_accesses_walk_them_so(text: str, counts: list[str]) -> None:
+    stage, simplifier = flat(text)
+    joint = collapse_own(stage, simplifier)
+    assert [print_expression(axis.iterations) for axis in joint.axes] == counts
+
+
+def test_a_stride_that_varies_is_far() -> None:
+    stage, simplifier = flat("input x: float32[n, m]\nstage y: float32[n, m] at (i, j) = x[i, j]\n")
+    assert [stride(stage.place, axis.variable, simplifier) for axis in stage.axes] == [FAR, 1]
+
+
+def test_a_flat_parameter_says_what_tensor_it_is_where_its_size_varies() -> None:
+    kernel = kernel_of("input x: float32[n, 4]\nstage y: float32[n, 4] at (i, j) = x[i, j]\n", Trait.ELEMENTWISE)
+    (x,) = kernel.inputs
+    assert Layout(Simplifier()).flat(x).outside is x

@@ -11,7 +11,7 @@ from graft.core.schedule.loops.one_image import OneImage, one_image
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.verifying.verifier import verify
-from tests.core.schedule.strategies.nests.test_varying_nest import kernel_of
+from tests.core.schedule.strategies.nests.test_open_extents import kernel_of
 
 TEXT = """
 input x: float32[n, 4]

@@ -9,7 +9,7 @@ from graft.core.tensor_ir.ir import Variable
 from graft.core.tensor_ir.printer import print_expression
 from graft.core.tensor_ir.rewriting.simplify import simplify
 from graft.core.types import FLOAT32
-from tests.core.schedule.strategies.nests.test_varying_nest import kernel_of
+from tests.core.schedule.strategies.nests.test_open_extents import kernel_of
 
 HEAD = """
 input x: float32[5, 4]

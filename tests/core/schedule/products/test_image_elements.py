@@ -20,6 +20,7 @@ from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, Variable
 from graft.core.tensor_ir.verifying.verifier import verify
+from tests.core.schedule.arrays import passed
 from tests.core.schedule.strategies.convolutions.varying_images import (
     ACROSS,
     DOWN,
@@ -92,7 +93,7 @@ def check(kernel: Kernel, kind: Kind, machine: str) -> dict[str, int | str]:
         arrays = {image: x, **kernel.constants, extents: np.zeros(result, np.float32)}
         expected = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
         inputs = [scheduled.packed.get(one, x if one is image else kernel.constants.get(one)) for one in kernel.inputs]
-        (found,) = run_function(scheduled.function, inputs, [expected.shape])
+        (found,) = run_function(scheduled.function, passed(scheduled.function, inputs), [expected.shape])
         np.testing.assert_array_equal(found, expected, err_msg=f"{size}")
     return dict(scheduled.knobs)
 

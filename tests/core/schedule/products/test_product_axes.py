@@ -7,7 +7,7 @@ from graft.core.schedule.products.product_axes import Contraction, Multiply, con
 from graft.core.tensor_ir.ir import Constant, Intrinsic, Variable
 from graft.core.tensor_ir.printer import print_expression
 from graft.core.types import FLOAT32, Type
-from tests.core.schedule.strategies.nests.test_varying_nest import kernel_of
+from tests.core.schedule.strategies.nests.test_open_extents import kernel_of
 
 PRODUCT = """
 input x: float32[{x}]

@@ -18,13 +18,13 @@ from graft.core.schedule.selection import by_image
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.strategies.convolutions import varying_convolution
-from graft.core.schedule.strategies.strategy import StrategyTable
+from graft.core.schedule.strategies.strategy import Anchor, StrategyTable
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, For, Variable
 from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tuning.candidates import candidates
 from tests.core.schedule.strategies.convolutions.varying_images import kernel_of as convolution
-from tests.core.schedule.strategies.nests.test_varying_nest import MACHINES, kernel_of
+from tests.core.schedule.strategies.nests.test_open_extents import MACHINES, kernel_of
 
 BATCHES = (0, 1, 3)
 POOL = """
@@ -99,7 +99,8 @@ def check(kernel: Kernel, machine: str, arrays: dict[Buffer, np.ndarray]) -> Non
     """Compare the function with the stages, at several batches, and its schedule with that of one image."""
     target = Target(ROWS[machine])
     scheduled, alone = schedule(kernel, target), schedule(static(kernel), target)
-    assert scheduled.knobs == {"image": alone.strategy, **alone.knobs}
+    whole = {} if scheduled.strategy == alone.strategy else {"image": alone.strategy}
+    assert scheduled.knobs == {**whole, **alone.knobs}
     constants = {one: array for one, array in arrays.items() if one in kernel.constants}
     rng = np.random.default_rng(0)
     for batch in BATCHES:
@@ -112,7 +113,7 @@ def check(kernel: Kernel, machine: str, arrays: dict[Buffer, np.ndarray]) -> Non
         wanted = run_stages(kernel.stages, known | given | constants)[kernel.outputs[0]]
         passed = [scheduled.packed.get(one, (known | given).get(one)) for one in kernel.inputs]
         *inputs, output = (
-            [batch if isinstance(extent, Variable) else extent for extent in b.extents(one)]
+            [batch if isinstance(extent, Variable) else extent for extent in b.extents(one.outside)]
             for one in scheduled.function.parameters
         )
         shaped = [np.asarray(array).reshape(shape) for array, shape in zip(passed, inputs, strict=True)]
@@ -132,7 +133,7 @@ def test_a_nest_computes_every_batch_as_it_computes_one_image(name: str, machine
         if not isinstance(one.shape[0], Variable)
     }
     scheduled = schedule(kernel, Target(ROWS[machine]))
-    assert scheduled.strategy == "nest_by_image"
+    assert scheduled.strategy == schedule(static(kernel), Target(ROWS[machine])).strategy
     verify(scheduled.function, ROWS[machine])
     check(kernel, machine, arrays)
 
@@ -176,8 +177,8 @@ def test_a_convolution_that_one_image_has_no_schedule_for_is_left_to_those_of_an
 def test_what_is_not_each_image_by_itself_is_not_taken(name: str) -> None:
     kernel = kernel_of(OTHERS[name], Trait.ELEMENTWISE)
     assert one_image(kernel) is None
-    refusal = schedule(kernel, Target(ROWS["x86-64-v4"])).refusals["nest_by_image"]
-    assert str(refusal) == "shape: more than the batch varies"
+    answer = by_image.applies(Anchor(kernel), Target(ROWS["x86-64-v4"]))
+    assert str(answer) == "shape: more than the batch varies"
 
 
 def test_knobs_are_those_of_one_image() -> None:
@@ -199,15 +200,6 @@ def loops_of(kernel: Kernel) -> list[str]:
         kinds.append(body.kind)
         body = body.body
     return kinds[:2]
-
-
-def test_images_are_tasks_beside_those_of_each() -> None:
-    large = POOL.replace("[n, 5, 9, 9]", "[n, 256, 9, 9]").replace("[n, 5, 4, 4]", "[n, 256, 4, 4]")
-    assert loops_of(kernel_of(large, Trait.POOLING)) == ["parallel", "parallel"]
-
-
-def test_images_too_small_for_tasks_are_tasks() -> None:
-    assert loops_of(kernel_of(POOL, Trait.POOLING)) == ["parallel", "serial"]
 
 
 def test_images_of_several_loops_are_shared_among_the_threads_one_by_one() -> None:

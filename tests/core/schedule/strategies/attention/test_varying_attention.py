@@ -23,7 +23,7 @@ from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.tuning.candidates import candidates
 from graft.core.types import element_bits
-from tests.core.schedule.strategies.nests.test_varying_nest import MACHINES, arrays_of, kernel_of
+from tests.core.schedule.strategies.nests.test_open_extents import MACHINES, arrays_of, kernel_of
 
 TEXT = """
 input q: float32[h, m, 16]
@@ -118,7 +118,7 @@ def test_few_queries_whatever_the_heads_read_keys_where_they_are() -> None:
 def test_heads_of_an_unknown_size_are_left_to_others() -> None:
     text = TEXT.replace("16]", "o]").replace("k0 < 16", "k0 < o")
     found = schedule(kernel_of(text, Trait.ATTENTION), Target(ROWS["x86-64-v3"]))
-    assert found.strategy == "varying_nest"
+    assert found.strategy == "generic_nest"
 
 
 @pytest.mark.parametrize("text", [TEXT.replace("24", "o"), TEXT[: TEXT.index("stage t")]])

@@ -19,7 +19,7 @@ from graft.core.tensor_ir.ir import CallExtern
 from graft.core.tensor_ir.verifying.verifier import verify
 from graft.core.tensor_ir.visit import walk_statements
 from graft.core.tuning.candidates import candidates
-from tests.core.schedule.strategies.nests.test_varying_nest import kernel_of
+from tests.core.schedule.strategies.nests.test_open_extents import kernel_of
 
 TARGET = Target(ROWS["x86-64-v4"])
 

@@ -48,11 +48,11 @@ def test_convolutions_and_their_gradients(stride, padding, dilation):
 def test_transposed_and_grouped_convolutions_and_their_gradients(groups, stride, padding):
     x, w, g, bias = leaves((2, 4, 6, 5), (4, 8 // groups, 3, 3), (8, 4 // groups, 3, 3), (8,))
     plain = lambda x, g, bias: f.conv2d(x, g, bias, stride, padding, groups=groups)  # noqa: E731
-    turned = lambda x, w, bias: f.conv_transpose2d(x, w, bias, stride, padding, stride - 1, groups)  # noqa: E731
+    transposed = lambda x, w, bias: f.conv_transpose2d(x, w, bias, stride, padding, stride - 1, groups)  # noqa: E731
     check(plain, *(one.detach() for one in (x, g, bias)), tolerance=1e-4)
-    check(turned, *(one.detach() for one in (x, w, bias)), tolerance=1e-4)
+    check(transposed, *(one.detach() for one in (x, w, bias)), tolerance=1e-4)
     check(gradients(plain), x, g, bias, tolerance=1e-4)
-    check(gradients(turned), x, w, bias, tolerance=1e-4)
+    check(gradients(transposed), x, w, bias, tolerance=1e-4)
 
 
 def test_attention_and_its_logarithms():

@@ -34,6 +34,8 @@ from graft.runtime.system.private import NotPrivateError, keep, read_kept, why_n
 log = logging.getLogger("graft.codegen")
 
 LIMIT_BYTES = 512 << 20
+PROGRAM_BYTES = 4 << 30
+"""The limit of a cache of whole programs, with their weights."""
 KEPT = 0.8
 """The share of the limit that is left after the oldest entries were removed."""
 _MAGIC = b"GRAFTKC4"
@@ -169,12 +171,12 @@ def _warn(directory: Path, reason: str) -> None:
 def kernel_key(structure: str, target: Target, version: str, emitter: Path | None = None) -> str:
     """Return the key of a kernel; ``version`` names the compiler behind the ``emitter``, whose source counts."""
     compile_options = (str(target.threads), ",".join(sorted(target.without)), target.precision)
-    parts = (structure, _described(target.machine), *compile_options, version, source_digest(emitter))
+    parts = (structure, described(target.machine), *compile_options, version, source_digest(emitter))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @cache
-def _described(machine: Machine) -> str:
+def described(machine: Machine) -> str:
     """Return everything of a machine as text, for kernels may depend on all of it."""
     return json.dumps(asdict(machine), default=sorted, sort_keys=True)
 

@@ -1,4 +1,4 @@
-"""`graft cache`: what is kept for later compilations: kernels, tuned parameters, measured times."""
+"""`graft cache`: what is kept for later compilations: kernels, PyTorch's programs, tuned parameters, measured times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from graft.partition.times import TimesDatabase
     from graft.plugins.codegen.kernel_cache import KernelCache
 
-KINDS = ("kernels", "tuned", "times")
+KINDS = ("kernels", "programs", "tuned", "times")
 
 
 @click.command("cache")
@@ -38,27 +38,31 @@ def command(state: State, action: str, what: str) -> int:
     return ExitCode.OK
 
 
-def _places() -> tuple[KernelCache, Tunings, TimesDatabase] | None:
+def _places() -> tuple[KernelCache, KernelCache, Tunings, TimesDatabase] | None:
     """What is kept in the cache directory; None where there is no such directory."""
     from graft.compiler.plan_times import default_database
     from graft.core.machine.target import tuned_database
     from graft.core.tuning.tunings import Tunings
     from graft.partition.times import TimesDatabase
-    from graft.plugins.codegen.kernel_cache import KernelCache
+    from graft.plugins.codegen.kernel_cache import PROGRAM_BYTES, KernelCache
     from graft.runtime.system.cache_directory import cache_directory
 
     directory, tuned, times = cache_directory(), tuned_database(), default_database()
     if directory is None or tuned is None or times is None:
         return None
-    return KernelCache(directory / "kernels"), Tunings(tuned), TimesDatabase(times)
+    programs = KernelCache(directory / "programs", PROGRAM_BYTES)
+    return KernelCache(directory / "kernels"), programs, Tunings(tuned), TimesDatabase(times)
 
 
-def _refusals(kernels: KernelCache, tunings: Tunings, times: TimesDatabase) -> dict[str, str | None]:
+def _refusals(
+    kernels: KernelCache, programs: KernelCache, tunings: Tunings, times: TimesDatabase
+) -> dict[str, str | None]:
     """Why something that is kept is not used; None for what is."""
     from graft.core.tuning.database import why_not_usable
 
     return {
         "kernels": kernels.refusal,
+        "programs": programs.refusal,
         "tuned": why_not_usable(tunings.path),
         "times": why_not_usable(times.path),
     }
@@ -70,17 +74,21 @@ def _clear(state: State, kinds: tuple[str, ...]) -> None:
     if state.json:
         print_json({"removed": sum(counts.values())})
         return
-    names = {"kernels": "kernels", "tuned": "tuned parameters", "times": "measured times"}
+    names = {"kernels": "kernels", "programs": "programs", "tuned": "tuned parameters", "times": "measured times"}
     for kind, count in counts.items():
         click.echo(f"{count} {names[kind]} removed")
 
 
-def _cleared(kinds: tuple[str, ...], kernels: KernelCache, tunings: Tunings, times: TimesDatabase) -> dict[str, int]:
+def _cleared(
+    kinds: tuple[str, ...], kernels: KernelCache, programs: KernelCache, tunings: Tunings, times: TimesDatabase
+) -> dict[str, int]:
     """Clear what is of some kinds; raise DatabaseError for a database that others may have made."""
     from graft.errors import DatabaseError
 
-    clears: dict[str, Callable[[], int]] = {"kernels": kernels.clear, "tuned": tunings.clear, "times": times.forget}
-    refusals = _refusals(kernels, tunings, times)
+    clears: dict[str, Callable[[], int]] = {
+        "kernels": kernels.clear, "programs": programs.clear, "tuned": tunings.clear, "times": times.forget,
+    }  # fmt: skip
+    refusals = _refusals(kernels, programs, tunings, times)
     for kind, path in (("tuned", tunings.path), ("times", times.path)):
         if kind in kinds and refusals[kind] is not None:
             raise DatabaseError(
@@ -95,18 +103,26 @@ def _info(state: State) -> None:
     if places is None:
         _nothing(state)
         return
-    kernels, tunings, times = places
+    kernels, programs, tunings, times = places
     refused = _refusals(*places)
     count, total = kernels.size()
+    held, used = programs.size()
     tuned = 0 if refused["tuned"] else len(tunings.everything())
     measured = 0 if refused["times"] else len(times)
     if state.json:
         facts = {"directory": str(kernels.directory), "kernels": count, "bytes": total, "limit": kernels.limit}
-        more = {"tuned": tuned, "tuned_database": str(tunings.path), "times": measured}
+        more = {
+            "programs": programs.size()[0],
+            "program_bytes": programs.size()[1],
+            "tuned": tuned,
+            "tuned_database": str(tunings.path),
+            "times": measured,
+        }
         print_json({**facts, **more, "times_database": str(times.path), "refused": refused})
         return
     lines = {
         "kernels": f"{kernels.directory}: {count} kernels, {size(total)} of at most {size(kernels.limit)}",
+        "programs": f"{programs.directory}: {held} programs, {size(used)} of at most {size(programs.limit)}",
         "tuned": f"{tunings.path}: {tuned} tuned workloads",
         "times": f"{times.path}: {measured} measured times",
     }
@@ -124,6 +140,7 @@ def _nothing(state: State) -> None:
             {
                 "directory": None,
                 "kernels": 0,
+                "programs": 0,
                 "bytes": 0,
                 "tuned": 0,
                 "times": 0,
@@ -138,7 +155,7 @@ def _list(state: State) -> None:
     from graft.core.schedule.parameters import to_json
 
     places = _places()
-    rows = [] if places is None or _refusals(*places)["tuned"] else places[1].everything()
+    rows = [] if places is None or _refusals(*places)["tuned"] else places[2].everything()
     if state.json:
         print_json([_facts(row) for row in rows])
         return

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.passes.tools_common import legalize_graph
 
 from graft.compiler.api import compile as compile_model
@@ -23,6 +24,7 @@ from graft.torch.conversion import Converted, converted, fake, is_getitem, is_nu
 from graft.torch.fallbacks import note
 from graft.torch.options import Options
 from graft.torch.partitioning import Part, parts_of
+from graft.torch.programs import kept
 from graft.torch.region import Region
 
 
@@ -95,15 +97,19 @@ def _compiled(part: Part, options: Options, constants: Mapping[Node, torch.Tenso
     found = converted(part.nodes, part.outputs, constants)
     names = {name for value in found.model.graph.inputs for name in (value.shape or ()) if isinstance(name, str)}
     dims = {name: limits for name, limits in found.dims.items() if name in names} or None
-    model = found.model
-    if options.datatype is not None:
-        model, dims = convert(load(model, dims=dims), options.datatype), None
-    program = compile_model(
-        model, backends_of(options), place=None if options.backends or options.plan else "auto",
-        dims=dims,
-        threads=options.threads or torch.get_num_threads(), precision=options.precision, plan=_plan(options),
-        isolation=options.isolate,
-    )  # fmt: skip
+    backends = backends_of(options)
+
+    def compiled() -> Program:
+        model, ranges = found.model, dims
+        if options.datatype is not None:
+            model, ranges = convert(load(model, dims=dims), options.datatype), None
+        return compile_model(
+            model, backends, place=None if options.backends or options.plan else "auto", dims=ranges,
+            threads=options.threads or torch.get_num_threads(), precision=options.precision, plan=_plan(options),
+            isolation=options.isolate,
+        )  # fmt: skip
+
+    program = kept(found.model, options, backends, dims, compiled)
     return part, found, program
 
 
@@ -193,6 +199,7 @@ Boxed = Callable[[list[Any]], Sequence[Any]]
 
 def boxed(compiled: CompiledGraph) -> Boxed:
     """Return the compiled graph as AOTAutograd calls it: with one list, which it clears."""
+    _LazyGraphModule.force_recompile(compiled.module)  # else a call goes through `Module.__call__` first
     forward = compiled.module.forward
 
     def call(arguments: list[Any]) -> Sequence[Any]:

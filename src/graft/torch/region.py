@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,6 +14,16 @@ from graft.torch.conversion import Converted, fake, is_dense, memory_order
 
 EXCHANGE = torch.Tensor.__dlpack_c_exchange_api__
 """DLPack's table of functions in C: a tensor's address and shape without a capsule."""
+
+
+ALLOCATE = torch._C._dynamo.guards._empty_strided_cpu
+"""What inductor allocates with: a third of the time of `torch.empty`, which looks for modes and devices first."""
+
+
+@lru_cache(maxsize=4096)
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor."""
+    return tuple(math.prod(max(one, 1) for one in shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 class Region:
@@ -75,11 +86,13 @@ def _allocation(
     shapes_of = _shapes(
         inputs, symbols, [[value.shape[axis] for axis in order] for value, order in zip(outputs, orders, strict=True)]
     )
-    empty = torch.empty
+    is_plain = all(back is None for back in backs)
 
     def make(arguments: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
         shapes = shapes_of(arguments)
-        written = tuple(empty(shape, dtype=kind) for shape, kind in zip(shapes, kinds, strict=True))
+        written = tuple(ALLOCATE(shape, dense_strides(shape), kind) for shape, kind in zip(shapes, kinds, strict=True))
+        if is_plain:
+            return written, written
         results = tuple(one if back is None else one.permute(back) for one, back in zip(written, backs, strict=True))
         return results, written
 

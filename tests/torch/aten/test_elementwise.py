@@ -59,3 +59,22 @@ def test_activations():
     for function in (f.gelu, f.silu, f.hardswish, f.hardsigmoid, f.softplus, f.elu, f.leaky_relu, f.mish, f.relu6):
         check(function, x)
     check(lambda x: f.gelu(x, approximate="tanh"), x)
+
+
+def test_angles_and_signs_of_zeros_infinities_and_nan():
+    values = torch.tensor([0.0, -0.0, 1.5, -2.0, 3e38, -1e-38, float("inf"), -float("inf"), float("nan")])
+    y, x = torch.meshgrid(values, values, indexing="ij")
+    check(torch.atan2, y.contiguous(), x.contiguous())
+    check(torch.hypot, y.contiguous(), x.contiguous(), tolerance=1e-6)
+    check(lambda x: (torch.signbit(x[:-1]), torch.angle(x), torch.copysign(x.abs(), x[0])), values)
+
+
+@pytest.mark.parametrize("decimals", [3, 0, -2])
+def test_decimals(decimals):
+    check(lambda x: torch.round(x, decimals=decimals), 100 * torch.randn(50))
+
+
+def test_casts_to_small_integers_and_distances():
+    check(lambda x: (x.to(torch.int8), x.to(torch.uint8), x.to(torch.int16)), 100 * torch.randn(20))
+    check(lambda x: torch.nn.functional.selu(x), torch.randn(20))
+    check(lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, p=1.0)), torch.randn(2, 5, 3), torch.randn(2, 4, 3))

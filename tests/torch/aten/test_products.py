@@ -44,17 +44,15 @@ def test_convolutions_and_their_gradients(stride, padding, dilation):
     check(gradients(lambda x, w, b: f.conv2d(x, w, b, stride, padding, dilation)), x, w, bias, tolerance=1e-4)
 
 
-def test_transposed_and_grouped_convolutions():
-    x, w, g = (one.detach() for one in leaves((2, 4, 5, 5), (4, 2, 3, 3), (4, 2, 3, 3)))
-    check(lambda x, w: f.conv_transpose2d(x, w, None, 2, 1, 1, groups=1), x, w)
-    check(lambda x, g: f.conv2d(x, g, groups=2), x, g)
-
-
-def test_pools_and_the_gradient_of_the_largest():
-    (x,) = leaves((2, 3, 7, 6))
-    check(lambda x: (f.max_pool2d(x, 3, 2, 1), f.avg_pool2d(x, 2), f.adaptive_avg_pool2d(x, 1)), x.detach())
-    check(lambda x: f.avg_pool2d(x, 3, 2, 1, count_include_pad=False), x.detach())
-    check(gradients(lambda x: f.max_pool2d(x, 3, 2, 1)), x)
+@pytest.mark.parametrize(("groups", "stride", "padding"), [(1, 2, 1), (2, 1, 0), (4, 2, 1)])
+def test_transposed_and_grouped_convolutions_and_their_gradients(groups, stride, padding):
+    x, w, g, bias = leaves((2, 4, 6, 5), (4, 8 // groups, 3, 3), (8, 4 // groups, 3, 3), (8,))
+    plain = lambda x, g, bias: f.conv2d(x, g, bias, stride, padding, groups=groups)  # noqa: E731
+    transposed = lambda x, w, bias: f.conv_transpose2d(x, w, bias, stride, padding, stride - 1, groups)  # noqa: E731
+    check(plain, *(one.detach() for one in (x, g, bias)), tolerance=1e-4)
+    check(transposed, *(one.detach() for one in (x, w, bias)), tolerance=1e-4)
+    check(gradients(plain), x, g, bias, tolerance=1e-4)
+    check(gradients(transposed), x, w, bias, tolerance=1e-4)
 
 
 def test_attention_and_its_logarithms():

@@ -269,3 +269,8 @@ def axes_of(axes: int | Sequence[int] | None, rank: int) -> list[int]:
     if axes is None or (not isinstance(axes, int) and not axes):
         return list(range(rank))
     return sorted(axis_of(one, rank) for one in ([axes] if isinstance(axes, int) else axes))
+
+
+def wide(values: Sequence[int], axes: int) -> list[int]:
+    """Return one number for each axis of an image, of one for all of them."""
+    return list(values) * (axes if len(values) == 1 else 1)

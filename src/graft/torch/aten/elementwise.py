@@ -119,8 +119,36 @@ def signum(b: Builder, out: Any, x: Tensor) -> Tensor:
 
 
 def signbit(b: Builder, out: Any, x: Tensor) -> Tensor:
-    require(not x.is_float, "the sign of a zero is asked for")
-    return b.compare("Less", x, b.constant(0, x.dtype)) if x.dtype != torch.bool else _filled(b, out, False)
+    return _is_negative(b, x) if x.dtype != torch.bool else _filled(b, out, False)
+
+
+def _is_negative(b: Builder, x: Tensor) -> Tensor:
+    """Whether a number is below zero, or the zero that is: its reciprocal says which."""
+    zero = b.constant(0, x.dtype)
+    told = b.where(b.compare("Equal", x, zero), b.op("Reciprocal", x), x) if x.is_float else x
+    return b.compare("Less", told, zero)
+
+
+def copysign(b: Builder, out: Any, x: Tensor, y: Tensor) -> Tensor:
+    size = b.op("Abs", b.cast(x, out.dtype))
+    return b.where(_is_negative(b, b.cast(y, out.dtype)), b.op("Neg", size), size)
+
+
+def angle(b: Builder, out: Any, x: Tensor) -> Tensor:
+    given = b.cast(x, out.dtype)
+    found = b.where(
+        b.compare("Less", given, b.constant(0, out.dtype)), b.constant(math.pi, out.dtype), b.constant(0, out.dtype)
+    )
+    return b.where(b.op("IsNaN", given, dtype=torch.bool), given, found)
+
+
+def rounded(b: Builder, out: Any, x: Tensor, *, decimals: int = 0) -> Tensor:
+    """PyTorch's: scaled by a power of ten, which is divided by where it would be a fraction."""
+    require(x.is_float, "decimals of integers")
+    kind = torch.float32 if x.dtype in HALVES else x.dtype
+    factor = b.constant(10.0 ** abs(decimals), kind)
+    there, back = ("Mul", "Div") if decimals >= 0 else ("Div", "Mul")
+    return b.cast(b.op(back, b.op("Round", b.op(there, b.cast(x, kind), factor)), factor), x.dtype)
 
 
 # ---- Two tensors ----
@@ -293,6 +321,32 @@ def clamp(b: Builder, out: Any, x: Tensor, low: Any = None, high: Any = None) ->
     return found
 
 
+def atan2(b: Builder, out: Any, y: Tensor, x: Tensor) -> Tensor:
+    """The angle of (x, y): the arc tangent in the first quadrant, mirrored by the signs."""
+    kind = torch.float32 if out.dtype in HALVES else out.dtype
+    x, y = b.cast(x, kind), b.cast(y, kind)
+    wide, high = b.op("Abs", x), b.op("Abs", y)
+    ratio = b.where(b.compare("Equal", wide, high), b.constant(1, kind), b.op("Div", high, wide))
+    ratio = b.where(b.compare("Equal", high, b.constant(0, kind)), high, ratio)
+    found = b.op("Atan", ratio)
+    found = b.where(_is_negative(b, x), b.op("Sub", b.constant(math.pi, kind), found), found)
+    found = b.where(_is_negative(b, y), b.op("Neg", found), found)
+    return b.cast(b.where(b.op("IsNaN", x, dtype=torch.bool), x, found), out.dtype)
+
+
+def hypot(b: Builder, out: Any, x: Tensor, y: Tensor) -> Tensor:
+    """The square root of the sum of squares, of numbers that are at most one: the larger is factored out."""
+    kind = torch.float32 if out.dtype in HALVES else out.dtype
+    x, y = b.op("Abs", b.cast(x, kind)), b.op("Abs", b.cast(y, kind))
+    large, small = b.op("Max", x, y), b.op("Min", x, y)
+    one, infinite = b.constant(1, kind), b.constant(math.inf, kind)
+    is_infinite = b.op("Or", b.compare("Equal", x, infinite), b.compare("Equal", y, infinite))
+    is_plain = b.op("Or", b.compare("Equal", large, b.constant(0, kind)), is_infinite)
+    ratio = b.op("Div", small, b.where(is_plain, one, large))
+    found = b.op("Mul", large, b.op("Sqrt", b.op("Add", one, b.op("Mul", ratio, ratio))))
+    return b.cast(b.where(is_infinite, infinite, b.where(is_plain, large, found)), out.dtype)
+
+
 def where(b: Builder, out: Any, condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     return b.where(b.cast(condition, torch.bool), b.operand(x, out.dtype), b.operand(y, out.dtype))
 
@@ -325,8 +379,11 @@ def _leaky_relu(b: Builder, x: Tensor, slope: float = 0.01) -> Tensor:
 
 
 def _elu(b: Builder, x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    require(scale == 1 and input_scale == 1 and x.dtype == torch.float32, "an ELU with scales")
-    return b.op("Elu", x, alpha=float(alpha))
+    if scale == 1 and input_scale == 1 and x.dtype == torch.float32:
+        return b.op("Elu", x, alpha=float(alpha))
+    low = _expm1(b, b.op("Mul", x, b.constant(input_scale, x.dtype)))
+    low = b.op("Mul", low, b.constant(alpha * scale, x.dtype))
+    return b.where(b.compare("Greater", x, b.constant(0, x.dtype)), b.op("Mul", x, b.constant(scale, x.dtype)), low)
 
 
 def _silu(b: Builder, x: Tensor) -> Tensor:
@@ -363,8 +420,9 @@ def relu(b: Builder, out: Any, x: Tensor) -> Tensor:
 def converted(b: Builder, out: Any, x: Tensor, *_: Any, **named: Any) -> Tensor:
     require(named.get("device") in (None, torch.device("cpu")), "a tensor of another device")
     require(named.get("layout") in (None, torch.strided), "a tensor that is not strided")
-    require(not (x.is_float and out.dtype in (torch.uint8, torch.int8, torch.int16)), "a cast to small integers")
     onnx_type(out.dtype)
+    if x.is_float and out.dtype in (torch.uint8, torch.int8, torch.int16):  # the last bits, as PyTorch has it
+        x = b.cast(x, torch.int32)
     return b.cast(x, out.dtype) if x.dtype != out.dtype else b.op("Identity", x)
 
 
@@ -384,9 +442,11 @@ ROWS: dict[Any, Row] = {
     aten.add.Tensor: scaled("Add", "Or"),
     aten.addcmul.default: addcmul,
     aten.alias.default: same,
+    aten.angle.default: angle,
     aten.asin.default: unary("Asin"),
     aten.asinh.default: unary("Asinh"),
     aten.atan.default: unary("Atan"),
+    aten.atan2.default: atan2,
     aten.atanh.default: unary("Atanh"),
     aten.bitwise_and.Scalar: logic_or("BitwiseAnd", "And"),
     aten.bitwise_and.Tensor: logic_or("BitwiseAnd", "And"),
@@ -400,6 +460,7 @@ ROWS: dict[Any, Row] = {
     aten.clamp.default: clamp,
     aten.clone.default: same,
     aten.copy.default: copied,
+    aten.copysign.Tensor: copysign,
     aten.cos.default: unary("Cos"),
     aten.cosh.default: unary("Cosh"),
     aten.detach.default: same,
@@ -428,6 +489,7 @@ ROWS: dict[Any, Row] = {
     aten.hardsigmoid.default: in_float32(_hardsigmoid),
     aten.hardswish.default: in_float32(_hardswish),
     aten.hardtanh.default: hardtanh,
+    aten.hypot.default: hypot,
     aten.isinf.default: is_inf,
     aten.isnan.default: is_nan,
     aten.le.Scalar: comparison("LessOrEqual"),
@@ -459,6 +521,7 @@ ROWS: dict[Any, Row] = {
     aten.remainder.Scalar: remainder,
     aten.remainder.Scalar_Tensor: remainder,
     aten.remainder.Tensor: remainder,
+    aten.round.decimals: rounded,
     aten.round.default: rounding("Round"),
     aten.rsqrt.default: formula(lambda b, x: b.op("Reciprocal", b.op("Sqrt", x))),
     aten.sigmoid.default: unary("Sigmoid"),

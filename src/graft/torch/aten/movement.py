@@ -14,6 +14,10 @@ from graft.torch.aten.builder import HALVES, Builder, Extent, Tensor, axes_of, a
 aten, prims = torch.ops.aten, torch.ops.prims
 Row = Callable[..., Any]
 LAST = 2**63 - 1
+FEW = 64
+"""How many times as many rows a table has as are added to it, from where on a kernel that reads all is slower."""
+WIDE = {torch.bool: torch.uint8, **dict.fromkeys(HALVES, torch.float32)}
+"""What is computed with in place of a type where elements meet at one place."""
 
 # ---- Shapes ----
 
@@ -86,9 +90,38 @@ def diagonal(b: Builder, out: Any, x: Tensor, offset: int = 0, first: int = 0, s
     (length,) = numbers([out.shape[-1]], "the length of a diagonal")
     rest = [axis for axis in range(x.rank) if axis not in (first, second)]
     flat = b.reshaped(b.transposed(x, [*rest, first, second]), [*(x.extents[axis] for axis in rest), rows * columns])
+    return b.op("Gather", flat, b.integers(_diagonal_places(offset, columns, length)), axis=len(rest))
+
+
+def _diagonal_places(offset: int, columns: int, length: int) -> list[int]:
+    """Return where the elements of a diagonal are in a flattened matrix."""
     start = max(offset, 0) + max(-offset, 0) * columns
-    places = start + np.arange(length) * (columns + 1)
-    return b.op("Gather", flat, b.integers(places.tolist()), axis=len(rest))
+    return [start + place * (columns + 1) for place in range(length)]
+
+
+def windows(b: Builder, out: Any, x: Tensor, axis: int, size: int, step: int) -> Tensor:
+    require(x.rank, "windows of a scalar")
+    axis = axis_of(axis, x.rank)
+    (extent,) = numbers([x.extents[axis]], "the extent of the axis of windows")
+    count = (extent - size) // step + 1
+    places = np.arange(count)[:, None] * step + np.arange(size)
+    found = b.op("Gather", x, b.array(places, torch.int64), axis=axis)
+    order = [*range(axis + 1), *range(axis + 2, x.rank + 1), axis + 1]
+    return b.op("Transpose", found, perm=order)
+
+
+def put_diagonal(
+    b: Builder, out: Any, x: Tensor, source: Tensor, offset: int = 0, first: int = 0, second: int = 1
+) -> Tensor:
+    first, second = axis_of(first, x.rank), axis_of(second, x.rank)
+    rows, columns = numbers((x.extents[first], x.extents[second]), "the extent of a diagonal")
+    rest = [axis for axis in range(x.rank) if axis not in (first, second)]
+    order = [*rest, first, second]
+    moved = b.transposed(x, order)
+    places = _diagonal_places(offset, columns, *numbers(source.extents[-1:], "the length of a diagonal"))
+    flat = b.reshaped(moved, [*moved.extents[:-2], rows * columns])
+    found = _put_rows(b, flat, len(rest), b.integers(places), b.cast(source, x.dtype))
+    return b.transposed(b.reshaped(found, moved.extents), np.argsort(order).tolist())
 
 
 def put_slice(
@@ -176,7 +209,12 @@ def scattered(reduction: str) -> Row:
 
     def row(b: Builder, out: Any, x: Tensor, axis: int, index: Tensor, source: Any, **named: Any) -> Tensor:
         how = {None: reduction, "add": "add", "multiply": "mul"}[named.get("reduce")]
-        require(how == "none" or x.dtype not in (torch.bool, *HALVES), "sums at one place of bools or 16-bit floats")
+        if how != "none" and x.dtype in (torch.bool, *HALVES):
+            wide = b.cast(x, WIDE[x.dtype])
+            given = b.cast(source, wide.dtype) if isinstance(source, Tensor) else source
+            if x.dtype == torch.bool:  # a sum is whether any is true, a product whether all are
+                how = {"add": "max", "mul": "min"}.get(how, how)
+            return b.cast(scattered(how)(b, out, wide, axis, index, given), x.dtype)
         if isinstance(source, Tensor):
             require(source.rank == index.rank, "a source of another rank")
             if source.extents != index.extents:
@@ -195,6 +233,72 @@ def scattered(reduction: str) -> Row:
         return b.op("ScatterElements", x, index, source, axis=axis_of(axis, x.rank), reduction=how)
 
     return row
+
+
+def scatter_reduced(
+    b: Builder, out: Any, x: Tensor, axis: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """Sums, products, means and extremes at places; what was there counts unless ``include_self`` is False."""
+    require(x.rank and index.rank and source.rank, "a scalar")
+    if x.dtype in (torch.bool, *HALVES):
+        wide, given = b.cast(x, WIDE[x.dtype]), b.cast(source, WIDE[x.dtype])
+        if x.dtype == torch.bool:
+            reduce = {"sum": "amax", "prod": "amin"}.get(reduce, reduce)
+            require(reduce != "mean", "means of bools")
+        return b.cast(scatter_reduced(b, out, wide, axis, index, given, reduce, include_self=include_self), x.dtype)
+    add = scattered("add")
+    one = b.constant(1, x.dtype)
+    start = x
+    if not include_self:
+        kind = (torch.finfo if x.is_float else torch.iinfo)(x.dtype)
+        low, high = (-math.inf, math.inf) if x.is_float else (kind.min, kind.max)
+        neutral = {"sum": 0, "mean": 0, "prod": 1, "amax": low, "amin": high}[reduce]
+        start = Tensor(scattered("none")(b, out, x, axis, index, neutral).value, x.dtype, x.shape)
+    how = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}[reduce]
+    found = scattered(how)(b, out, start, axis, index, source)
+    if reduce != "mean":
+        return found  # type: ignore[no-any-return]
+    nothing = Tensor(b.expanded(one if include_self else b.constant(0, x.dtype), x.extents).value, x.dtype, x.shape)
+    count = b.op("Max", add(b, out, nothing, axis, index, 1), one)
+    if x.is_float:
+        return b.op("Div", found, count)
+    return b.op("Div", b.op("Sub", found, b.op("Mod", found, count)), count)  # rounded down
+
+
+def index_reduced(
+    b: Builder, out: Any, x: Tensor, axis: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    require(x.rank and index.rank == 1, "a scalar")
+    axis = axis_of(axis, x.rank)
+    wide = b.unsqueezed(index, [place for place in range(x.rank) if place != axis])
+    places = Tensor(b.expanded(wide, source.extents).value, index.dtype, source.shape)
+    return scatter_reduced(b, out, x, axis, places, source, reduce, include_self=include_self)
+
+
+def _masked_places(b: Builder, mask: Tensor, shape: Sequence[Extent]) -> tuple[Tensor, Tensor]:
+    """Return a mask of a shape, and of the flattened how many elements before each it has."""
+    wide = b.expanded(mask, shape)
+    flat = b.reshaped(b.cast(wide, torch.int64), [-1])
+    return wide, b.op("Sub", b.op("CumSum", flat, b.squeezed(b.integers([0]))), b.constant(1, torch.int64))
+
+
+def put_masked_backward(b: Builder, out: Any, grad: Tensor, mask: Tensor, sizes: Sequence[Extent]) -> Tensor:
+    """The gradients where the mask says so, at the front; one place more takes those where it does not."""
+    (count,) = numbers([math.prod(out.shape)], "how many elements there are")
+    wide, places = _masked_places(b, mask, grad.extents)
+    zero = b.constant(0, grad.dtype)
+    kept = b.reshaped(Tensor(b.where(wide, grad, zero).value, grad.dtype, None), [math.prod(grad.extents)])
+    there = b.where(b.reshaped(wide, [-1]), places, b.constant(count, torch.int64))
+    nothing = b.expanded(zero, [count + 1])
+    found = scattered("add")(b, out, nothing, 0, Tensor(there.value, torch.int64, kept.shape), kept)
+    return b.reshaped(cut(b, found, 0, 0, count), out.shape)
+
+
+def put_masked(b: Builder, out: Any, x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """The elements of the source in turn where the mask says so."""
+    wide, places = _masked_places(b, mask, out.shape)
+    found = b.op("Gather", b.reshaped(source, [-1]), b.op("Max", places, b.constant(0, torch.int64)), axis=0)
+    return b.where(wide, b.reshaped(Tensor(found.value, x.dtype, None), out.shape), b.expanded(x, out.shape))
 
 
 def _index_parts(b: Builder, x: Tensor, indices: Sequence[Tensor | None]) -> tuple[list[int], list[int], Tensor]:
@@ -231,7 +335,13 @@ def put_indexed(
         require(indices[0] is given[0], "a mask behind other axes")
         mask = b.unsqueezed(given[0], list(range(given[0].rank, x.rank)))
         return b.where(mask, b.cast(values, x.dtype), x)
-    require(not accumulate or x.dtype not in (torch.bool, *HALVES), "sums at one place of bools or 16-bit floats")
+    count = math.prod(one for given_one in given for one in given_one.extents)
+    are_few = isinstance(count, int) and isinstance(x.extents[0], int) and x.extents[0] > FEW * count
+    require(not (accumulate and are_few), "few rows are added to many: PyTorch writes those alone")
+    if accumulate and x.dtype in HALVES:
+        wide, given_values = b.cast(x, torch.float32), b.cast(values, torch.float32)
+        return b.cast(put_indexed(b, out, wide, indices, given_values, True), x.dtype)
+    require(not accumulate or x.dtype != torch.bool, "sums at one place of bools")
     axes, rest, places = _index_parts(b, x, indices)
     common = places.extents[:-1]
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
@@ -292,9 +402,13 @@ ROWS: dict[Any, Row] = {
     aten.cat.default: joined,
     aten.constant_pad_nd.default: padded,
     aten.diagonal.default: diagonal,
+    aten.diagonal_scatter.default: put_diagonal,
     aten.embedding.default: embedding,
     aten.empty.memory_format: unwritten,
+    aten._efficientzerotensor.default: unwritten,
     aten.empty_permuted.default: unwritten,
+    aten.empty_strided.default: unwritten,
+    aten.new_empty_strided.default: unwritten,
     aten.expand.default: expanded,
     aten.flip.default: flipped,
     aten.full.default: filled,
@@ -302,7 +416,10 @@ ROWS: dict[Any, Row] = {
     aten.gather.default: gathered,
     aten.index.Tensor: indexed,
     aten.index_put.default: put_indexed,
+    aten.index_reduce.default: index_reduced,
     aten.index_select.default: rows_of,
+    aten.masked_scatter.default: put_masked,
+    aten.masked_scatter_backward.default: put_masked_backward,
     aten.permute.default: permuted,
     aten.permute_copy.default: permuted,
     aten.repeat.default: repeated,
@@ -313,6 +430,7 @@ ROWS: dict[Any, Row] = {
     aten.scatter.value: scattered("none"),
     aten.scatter.value_reduce: scattered("none"),
     aten.scatter_add.default: scattered("add"),
+    aten.scatter_reduce.two: scatter_reduced,
     aten.select.int: selected,
     aten.select_scatter.default: put_selected,
     aten.slice.Tensor: sliced,
@@ -324,6 +442,8 @@ ROWS: dict[Any, Row] = {
     aten.transpose.int: exchanged,
     aten.tril.default: triangle(0),
     aten.triu.default: triangle(1),
+    aten.unfold.default: windows,
+    aten.unfold_copy.default: windows,
     aten.unsqueeze.default: reshaped,
     aten.view.default: reshaped,
     aten.view_copy.default: reshaped,
@@ -333,6 +453,7 @@ ROWS: dict[Any, Row] = {
 VIEWS = frozenset({
     aten._unsafe_view.default, aten.alias.default, aten.detach.default, aten.diagonal.default, aten.expand.default,
     aten.permute.default, aten.select.int, aten.slice.Tensor, aten.squeeze.default, aten.squeeze.dim,
-    aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.unsqueeze.default, aten.view.default,
+    aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.unfold.default, aten.unsqueeze.default,
+    aten.view.default,
 })  # fmt: skip
 """Operators of one result that cost PyTorch nothing but the call: another view of the same memory."""

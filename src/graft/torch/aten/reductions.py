@@ -1,4 +1,4 @@
-"""Rows of ATen operators that reduce axes, normalise or sort along them."""
+"""Rows of ATen operators that reduce axes, or normalise along them."""
 
 from __future__ import annotations
 
@@ -103,9 +103,10 @@ def extreme_with_place(op_type: str, place_type: str) -> Row:
     """Return the row of the largest or smallest elements with their places."""
 
     def row(b: Builder, out: Any, x: Tensor, axis: int, keep: bool = False) -> list[Tensor]:
-        require(x.rank and x.dtype != torch.bool, "a scalar, or bools")
+        require(x.rank, "a scalar")
         axis = axis_of(axis, x.rank)
-        where = b.op(place_type, x, dtype=torch.int64, axis=axis, keepdims=int(keep))
+        given = b.cast(x, torch.uint8) if x.dtype == torch.bool else x
+        where = b.op(place_type, given, dtype=torch.int64, axis=axis, keepdims=int(keep))
         return [_extreme(b, op_type, x, [axis], keep), where]
 
     return row
@@ -176,13 +177,16 @@ def softmax(op_type: str) -> Row:
 def layer_norm(
     b: Builder, out: Any, x: Tensor, shape: Sequence[Any], weight: Tensor | None, bias: Tensor | None, epsilon: float
 ) -> list[Tensor]:
-    require(x.dtype == out[1].dtype, "statistics of another type than the elements")
     first = x.rank - len(shape)
     scale = weight or b.expanded(b.constant(1, x.dtype), list(shape))
-    require(scale.dtype == x.dtype, "weights of another type than the elements")
-    kinds = [x.dtype, torch.float32, torch.float32]
-    require(x.dtype == torch.float32, "statistics that are not of float32")
-    return b.many("LayerNormalization", [x, scale, bias], kinds, axis=first, epsilon=float(epsilon))
+    if x.dtype == torch.float64:
+        variance, mean = _moments(b, x.dtype, x, list(range(first, x.rank)), 0, True)
+        deviation = b.op("Reciprocal", b.op("Sqrt", b.op("Add", variance, b.constant(epsilon, x.dtype))))
+        scaled = b.op("Mul", b.op("Mul", b.op("Sub", x, mean), deviation), b.cast(scale, x.dtype))
+        return [b.op("Add", scaled, b.cast(bias, x.dtype)) if bias else scaled, mean, deviation]
+    given = [b.cast(one, torch.float32) if one else None for one in (x, scale, bias)]
+    found = b.many("LayerNormalization", given, [torch.float32] * 3, axis=first, epsilon=float(epsilon))
+    return [b.cast(one, kind.dtype) for one, kind in zip(found, out, strict=True)]
 
 
 def batch_norm_inference(
@@ -198,17 +202,15 @@ def batch_norm_inference(
     return [found, nothing, nothing]
 
 
-def best(
-    b: Builder, out: Any, x: Tensor, count: Any, axis: int = -1, largest: bool = True, is_sorted: bool = True
-) -> list[Tensor]:
-    require(x.rank and x.dtype != torch.bool, "the best of a scalar, or of bools")
-    return b.many(
-        "TopK", [x, b.extent(count)], [x.dtype, torch.int64], axis=axis_of(axis, x.rank), largest=int(largest),
-        sorted=1,
-    )  # fmt: skip
+def distances(b: Builder, out: Any, x: Tensor, y: Tensor, p: float, *_: Any) -> Tensor:
+    """Norms of the differences of all pairs of rows."""
+    require(p in (1, 2), "distances by a norm that is not the first or the second")
+    difference = b.op("Sub", b.unsqueezed(x, [x.rank - 1]), b.unsqueezed(y, [y.rank - 2]))
+    return b.op("ReduceL1" if p == 1 else "ReduceL2", difference, b.integers([-1]), keepdims=0)
 
 
 ROWS: dict[Any, Row] = {
+    aten._cdist_forward.default: distances,
     aten._log_softmax.default: softmax("LogSoftmax"),
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
     aten._softmax.default: softmax("Softmax"),
@@ -235,7 +237,6 @@ ROWS: dict[Any, Row] = {
     aten.prod.dim_int: product_of_axis,
     aten.sum.default: total,
     aten.sum.dim_IntList: reduction("ReduceSum"),
-    aten.topk.default: best,
     aten.var.correction: variance,
     aten.var_mean.correction: variance_and_mean,
 }

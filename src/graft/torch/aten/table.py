@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from graft.torch.aten import elementwise, movement, products, reductions
+from graft.torch.aten import elementwise, images, movement, ordering, products, reductions
 from graft.torch.aten.movement import VIEWS
 
 __all__ = ["ROWS", "VIEWS", "decompositions"]
@@ -18,7 +18,9 @@ ROWS: dict[Any, Callable[..., Any]] = {
     **elementwise.ROWS,
     **movement.ROWS,
     **reductions.ROWS,
+    **ordering.ROWS,
     **products.ROWS,
+    **images.ROWS,
 }
 """A row takes a `Builder`, the fake result and the operator's arguments; it returns tensors, or raises `Refused`."""
 
@@ -28,8 +30,9 @@ RANDOM = (aten.bernoulli, aten.native_dropout, aten.rrelu_with_noise, aten.rrelu
 FURTHER = (
     aten.addmv, aten.native_group_norm, aten.native_batch_norm, aten._native_batch_norm_legit,
     aten._native_batch_norm_legit_functional, aten._native_batch_norm_legit.no_stats, aten.linalg_vector_norm,
-    aten._adaptive_avg_pool2d_backward, aten._batch_norm_with_update, aten._batch_norm_with_update_functional,
-    aten.batch_norm_backward, aten.upsample_bilinear2d.vec, aten.dist, aten.tril_indices, aten.triu_indices,
+    aten._batch_norm_with_update, aten._batch_norm_with_update_functional,
+    aten.batch_norm_backward, aten.dist, aten.tril_indices, aten.triu_indices,
+    aten.narrow_copy, aten.unbind_copy, aten.ldexp,
 )  # fmt: skip
 """Decomposed, too, beside what PyTorch's core set leaves out."""
 

@@ -1,0 +1,132 @@
+"""Compiled parts kept on disk, as artifacts, for the next process that compiles the same part in the same way.
+
+An entry is found by the sha256 of everything that it depends on: the model with its weights, the options, the machine,
+the tuned parameters, and every file of Graft and of the backends' packages. Entries are run, so only those are believed
+that nobody else can have made (`graft.runtime.system.private`), and whose bytes are those that were written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from graft.compiler.request import choose
+from graft.core.machine.host import host_machine
+from graft.core.machine.target import tuned_database
+from graft.errors import GraftError
+from graft.plugins.codegen.kernel_cache import PROGRAM_BYTES, KernelCache, described
+from graft.runtime.artifact import check, save
+from graft.runtime.loading import load
+from graft.runtime.program import Program
+from graft.runtime.system.cache_directory import cache_directory
+from graft.runtime.system.private import inner_folder, private_folder, why_not_private
+from graft.torch.options import Options
+
+log = logging.getLogger("graft")
+
+
+def kept(
+    model: ir.Model, options: Options, backends: Any, dims: Mapping[str, Any] | None, compiled: Callable[[], Program]
+) -> Program:
+    """Return the program of a part: the one that is kept, else what ``compiled`` gives, which is kept then.
+
+    Nothing is kept of parts with plugins in processes of their own, or with formats and objects of the user's.
+    """
+    directory = cache_directory()
+    own = isinstance(backends, list | tuple) and all(isinstance(one, str) for one in backends)
+    if directory is None or not own or options.isolate is not None or options.datatype is not None:
+        return compiled()
+    threads = options.threads or torch.get_num_threads()
+    facts = [backends, options.precision, str(options.plan), threads, dims, options.backends is None]
+    key = _key(model, json.dumps([*facts, *sorted(_files(_packages(tuple(backends))))], default=str))
+    folder = directory / "programs"
+    return _loaded(folder, key, threads) or _keep(folder, key, compiled())
+
+
+def _loaded(folder: Path, key: str, threads: int) -> Program | None:
+    """Return the program of a key, None if there is none that is whole and nobody else's."""
+    path = folder / key[:2] / key[2:]
+    if not path.exists() or (why := why_not_private(path)) is not None:
+        if path.exists():
+            log.warning("the kept program '%s' is not used: %s", path, why)
+        return None
+    try:
+        program = load(path, threads=threads, strict=True)
+        check(program.description)
+    except GraftError as error:
+        log.info("a kept program is compiled anew: %s", error)
+        return None
+    os.utime(path)
+    return program
+
+
+def _keep(folder: Path, key: str, program: Program) -> Program:
+    """Keep a program; that it cannot be is no error."""
+    try:
+        with private_folder(folder, make=True) as inner, inner_folder(key[:2], inner, make=True):
+            save(program.description, folder / key[:2] / key[2:])
+        KernelCache(folder, PROGRAM_BYTES).trim()
+    except (OSError, GraftError) as error:
+        log.info("a program is not kept: %s", error)
+    return program
+
+
+def _key(model: ir.Model, facts: str) -> str:
+    """Return the digest of a model and of what else its program depends on."""
+    digest = hashlib.sha256(f"{facts}\0{torch.__version__}\0{sys.version}\0{_machine()}".encode())
+    graph = model.graph
+    for value in (*graph.inputs, *graph.outputs):
+        digest.update(f"{value.name}:{value.dtype}:{value.shape}\n".encode())
+    for node in graph:
+        inputs, outputs = ([one.name if one else "" for one in values] for values in (node.inputs, node.outputs))
+        attributes = sorted((one.name, str(one.type), repr(one.value)) for one in node.attributes.values())
+        digest.update(repr((node.domain, node.op_type, node.name, inputs, outputs, attributes)).encode())
+    for name, value in graph.initializers.items():
+        tensor = value.const_value
+        assert tensor is not None
+        digest.update(f"{name}:{tensor.dtype}:{tensor.shape}\n".encode())
+        digest.update(tensor.numpy().reshape(-1).view("uint8").data)
+    return digest.hexdigest()
+
+
+@cache
+def _machine() -> str:
+    tuned = tuned_database()
+    facts = None if tuned is None or not tuned.exists() else tuned.stat().st_mtime_ns
+    return f"{described(host_machine())} {facts}"
+
+
+@cache
+def _packages(backends: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the packages, or single modules, that Graft and its backends are in."""
+    modules = {"graft"} | {type(one).__module__.partition(".")[0] for one in choose(list(backends))}
+    return tuple(sorted(modules))
+
+
+@cache
+def _files(packages: tuple[str, ...]) -> tuple[str, ...]:
+    """Return each file of packages with its size and time."""
+    found = []
+    for name in packages:
+        home = Path(str(sys.modules[name].__file__))
+        is_package = home.name == "__init__.py"
+        for folder, folders, files in os.walk(home.parent, followlinks=True) if is_package else ():
+            folders[:] = [one for one in folders if one != "__pycache__"]
+            found += [_stamp(Path(folder, file)) for file in files]
+        found += [] if is_package else [_stamp(home)]
+    return tuple(found)
+
+
+def _stamp(file: Path) -> str:
+    facts = file.stat()
+    return f"{file}:{facts.st_size}:{facts.st_mtime_ns}"

@@ -76,24 +76,7 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine)
 
         return _with_stored(stage, {axis.variable: place}, mask, add)
 
-    inside: list[ir.Statement] = []
-    step, block = count * lanes, ir.Variable(f"{axis.variable.name}_block")
-    rounds = b.divide(axis.iterations, step)
-    if rounds != b.index(0):
-        first = combine("mul", block, step)
-        ramps = (ir.Ramp(combine("add", first, number * lanes), 1, lanes) for number in range(count))
-        parts = [accumulate(number, ramp, None) for number, ramp in enumerate(ramps)]
-        kind: ir.LoopKind = "unrolled" if axis.is_known and blocks // count <= 2 else "serial"
-        inside.append(ir.For(block, rounds, kind, ir.Block(tuple(parts))))
-    if axis.is_open:
-        # What is left is fewer vectors than there are accumulators: one after the other.
-        more, done = ir.Variable(f"{axis.variable.name}_vector"), b.multiply(rounds, step)
-        start = b.add(done, b.multiply(more, lanes))
-        vectors = b.divide(b.subtract(axis.iterations, done), lanes)
-        inside.append(ir.For(more, vectors, "serial", accumulate(0, ir.Ramp(start, 1, lanes), None)))
-    for number in range(0 if axis.is_open else blocks % count):
-        start = b.index((blocks // count * count + number) * lanes)
-        inside.append(accumulate(number, ir.Ramp(start, 1, lanes), None))
+    inside = _whole_vectors(axis, lanes, count, accumulate)
     scalars: list[ir.Statement] = []
     single = ir.Buffer("rest", stage.value.type.dtype, (ir.Constant(1, INT64),), memory="register")
     zero, left = (ir.Constant(0, INT64),), b.modulo(axis.iterations, lanes)
@@ -122,6 +105,28 @@ def reduce_inner(stage: FlatStage, axis: LoopAxis, lanes: int, machine: Machine)
     loop = nested(others, ir.Block(tuple(inside)))
     body: ir.Statement = ir.Allocate(registers, ir.Block((*scalars, *before, loop, finish(stage, result))))
     return ir.Allocate(single, body) if scalars else body
+
+
+def _whole_vectors(
+    axis: LoopAxis, lanes: int, count: int, accumulate: Callable[[int, ir.Expression, None], ir.Statement]
+) -> list[ir.Statement]:
+    """Return what adds all whole vectors along an axis to ``count`` accumulators in turns."""
+    step, block = count * lanes, ir.Variable(f"{axis.variable.name}_block")
+    rounds, parts = b.divide(axis.iterations, step), list[ir.Statement]()
+    if rounds != b.index(0):
+        first = combine("mul", block, step)
+        ramps = (ir.Ramp(combine("add", first, number * lanes), 1, lanes) for number in range(count))
+        body = ir.Block(tuple(accumulate(number, ramp, None) for number, ramp in enumerate(ramps)))
+        kind: ir.LoopKind = "unrolled" if axis.is_known and axis.extent // step <= 2 else "serial"
+        parts.append(ir.For(block, rounds, kind, body))
+    done = b.multiply(rounds, step)
+    if axis.is_open:  # what is left is fewer vectors than there are accumulators: one after the other
+        more = ir.Variable(f"{axis.variable.name}_vector")
+        ramp = ir.Ramp(b.add(done, b.multiply(more, lanes)), 1, lanes)
+        vectors = b.divide(b.subtract(axis.iterations, done), lanes)
+        return [*parts, ir.For(more, vectors, "serial", accumulate(0, ramp, None))]
+    left = (ir.Ramp(b.add(done, number * lanes), 1, lanes) for number in range(axis.extent // lanes % count))
+    return [*parts, *(accumulate(number, ramp, None) for number, ramp in enumerate(left))]
 
 
 def _with_stored(

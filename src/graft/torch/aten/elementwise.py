@@ -63,7 +63,7 @@ def _log1p(b: Builder, x: Tensor) -> Tensor:
     return b.where(is_plain, x, found)
 
 
-def _expm1(b: Builder, x: Tensor) -> Tensor:
+def expm1(b: Builder, x: Tensor) -> Tensor:
     """Kahan's: (u - 1) * x / log(u) for u = exp(x), which loses nothing where x is small."""
     one, zero = b.constant(1, x.dtype), b.constant(0, x.dtype)
     u = b.op("Exp", x)
@@ -356,64 +356,6 @@ def addcmul(b: Builder, out: Any, x: Tensor, y: Tensor, z: Tensor, value: Number
     return b.op("Add", b.cast(x, out.dtype), b.op("Mul", product, b.constant(value, out.dtype)))
 
 
-# ---- Activations ----
-
-
-def in_float32(compute: Callable[..., Tensor]) -> Row:
-    """Return a row whose function computes 16-bit floats in float32."""
-
-    def row(b: Builder, out: Any, x: Tensor, *arguments: Any, **named: Any) -> Tensor:
-        require(x.is_float, "an activation of integers")
-        wide = torch.float32 if x.dtype in HALVES else x.dtype
-        return b.cast(compute(b, b.cast(x, wide), *arguments, **named), out.dtype)
-
-    return row
-
-
-def _gelu(b: Builder, x: Tensor, approximate: str = "none") -> Tensor:
-    return b.op("Gelu", x, approximate=approximate)
-
-
-def _leaky_relu(b: Builder, x: Tensor, slope: float = 0.01) -> Tensor:
-    return b.op("LeakyRelu", x, alpha=float(slope))
-
-
-def _elu(b: Builder, x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    if scale == 1 and input_scale == 1 and x.dtype == torch.float32:
-        return b.op("Elu", x, alpha=float(alpha))
-    low = _expm1(b, b.op("Mul", x, b.constant(input_scale, x.dtype)))
-    low = b.op("Mul", low, b.constant(alpha * scale, x.dtype))
-    return b.where(b.compare("Greater", x, b.constant(0, x.dtype)), b.op("Mul", x, b.constant(scale, x.dtype)), low)
-
-
-def _silu(b: Builder, x: Tensor) -> Tensor:
-    return b.op("Mul", x, b.op("Sigmoid", x))
-
-
-def _hardsigmoid(b: Builder, x: Tensor) -> Tensor:
-    shifted = b.op("Add", x, b.constant(3, x.dtype))
-    limited = b.op("Min", b.op("Max", shifted, b.constant(0, x.dtype)), b.constant(6, x.dtype))
-    return b.op("Div", limited, b.constant(6, x.dtype))
-
-
-def _hardswish(b: Builder, x: Tensor) -> Tensor:
-    return b.op("Mul", x, _hardsigmoid(b, x))
-
-
-def _softplus(b: Builder, x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
-    scaled_x = b.op("Mul", x, b.constant(beta, x.dtype))
-    soft = b.op("Div", b.op("Softplus", scaled_x), b.constant(beta, x.dtype))
-    return b.where(b.compare("Greater", scaled_x, b.constant(threshold, x.dtype)), x, soft)
-
-
-def hardtanh(b: Builder, out: Any, x: Tensor, low: Number = -1, high: Number = 1) -> Tensor:
-    return clamp(b, out, x, low, high)
-
-
-def relu(b: Builder, out: Any, x: Tensor) -> Tensor:
-    return b.op("Relu", x) if x.is_float else b.op("Max", x, b.constant(0, x.dtype))
-
-
 # ---- Types and copies ----
 
 
@@ -468,13 +410,12 @@ ROWS: dict[Any, Row] = {
     aten.div.Scalar_mode: divided,
     aten.div.Tensor: divided,
     aten.div.Tensor_mode: divided,
-    aten.elu.default: in_float32(_elu),
     aten.eq.Scalar: comparison("Equal"),
     aten.eq.Tensor: comparison("Equal"),
     aten.erf.default: unary("Erf"),
     aten.exp.default: unary("Exp"),
     aten.exp2.default: formula(lambda b, x: b.op("Pow", b.constant(2, x.dtype), x)),
-    aten.expm1.default: formula(_expm1),
+    aten.expm1.default: formula(expm1),
     aten.floor.default: rounding("Floor"),
     aten.floor_divide.default: floor_divided,
     aten.fmax.default: ignoring_nan("Max"),
@@ -483,18 +424,13 @@ ROWS: dict[Any, Row] = {
     aten.fmod.Tensor: fmod,
     aten.ge.Scalar: comparison("GreaterOrEqual"),
     aten.ge.Tensor: comparison("GreaterOrEqual"),
-    aten.gelu.default: in_float32(_gelu),
     aten.gt.Scalar: comparison("Greater"),
     aten.gt.Tensor: comparison("Greater"),
-    aten.hardsigmoid.default: in_float32(_hardsigmoid),
-    aten.hardswish.default: in_float32(_hardswish),
-    aten.hardtanh.default: hardtanh,
     aten.hypot.default: hypot,
     aten.isinf.default: is_inf,
     aten.isnan.default: is_nan,
     aten.le.Scalar: comparison("LessOrEqual"),
     aten.le.Tensor: comparison("LessOrEqual"),
-    aten.leaky_relu.default: in_float32(_leaky_relu),
     aten.lift_fresh_copy.default: same,
     aten.log.default: unary("Log"),
     aten.log10.default: _scaled_log(10),
@@ -517,7 +453,6 @@ ROWS: dict[Any, Row] = {
     aten.pow.Tensor_Scalar: power,
     aten.pow.Tensor_Tensor: power,
     aten.reciprocal.default: unary("Reciprocal"),
-    aten.relu.default: relu,
     aten.remainder.Scalar: remainder,
     aten.remainder.Scalar_Tensor: remainder,
     aten.remainder.Tensor: remainder,
@@ -527,10 +462,8 @@ ROWS: dict[Any, Row] = {
     aten.sigmoid.default: unary("Sigmoid"),
     aten.sign.default: signum,
     aten.signbit.default: signbit,
-    aten.silu.default: in_float32(_silu),
     aten.sin.default: unary("Sin"),
     aten.sinh.default: unary("Sinh"),
-    aten.softplus.default: in_float32(_softplus),
     aten.sqrt.default: unary("Sqrt"),
     aten.sub.Scalar: scaled("Sub", ""),
     aten.sub.Tensor: scaled("Sub", ""),

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from graft.torch.aten import elementwise, images, movement, ordering, products, reductions
+from graft.torch.aten import activations, elementwise, images, movement, ordering, products, reductions
 from graft.torch.aten.movement import VIEWS
 
 __all__ = ["ROWS", "VIEWS", "decompositions"]
 
 ROWS: dict[Any, Callable[..., Any]] = {
     **elementwise.ROWS,
+    **activations.ROWS,
     **movement.ROWS,
     **reductions.ROWS,
     **ordering.ROWS,

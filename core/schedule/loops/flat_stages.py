@@ -81,8 +81,17 @@ class LoopAxis:
 
     @property
     def least(self) -> int:
-        """The iterations that there are in any case."""
-        return 1 if self.is_open else self.extent
+        """The iterations that there are in any case, where no extent is 0."""
+        if not self.is_open:
+            return self.extent
+        factors, least = [self.iterations], 1
+        while factors:
+            match factors.pop():
+                case Binary("mul", left, right):
+                    factors += [left, right]
+                case Constant(value):
+                    least *= int(value)
+        return least
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from graft.core.types import element_bits
 
 TASKS = 32
 """Iterations that a parallel loop should have at least, so that threads share the work evenly."""
+LONG = 1 << 17
+"""What an axis that varies counts for at least, to be shared in place of those around it that vary."""
 LANES = 32
 """Units of a level that does not say how many it has, where other levels are around it."""
 
@@ -40,12 +42,14 @@ def lanes_of(stage: FlatStage, machine: Machine) -> int:
 # ---- Steps -------------------------------------------------------------------------------------------------------
 
 
-def taken(body: ir.Statement, steps: Sequence[Step]) -> ir.Statement:
+def taken(body: ir.Statement, steps: Sequence[Step], axes: Sequence[LoopAxis] = ()) -> ir.Statement:
     """Return a statement after some steps, unchecked: iterations of a stage's axes never depend on each other.
 
-    What schedules return is verified as a whole, by who asks for it.
+    What schedules return is verified as a whole, by who asks for it. What extents of ``axes`` are made of is no less
+    than 0.
     """
-    return take(ir.Function("nest", (), 0, body), steps).body
+    known = ir.Buffer("extents", "bool", tuple(axis.iterations for axis in axes))
+    return take(ir.Function("nest", (known,), 0, body), steps).body
 
 
 def shared(axes: Sequence[LoopAxis], machine: Machine | None) -> tuple[Step, ...]:
@@ -110,9 +114,11 @@ def blocked(
     block = LoopAxis(ir.Variable(f"{name}.block"), blocks, is_open=axis.is_open)
     has_tail, left = rest > 0 or axis.is_open, f"{name}.rest" if blocks else name
     steps: list[Step] = [Split(name, step, block.variable.name, name, (left,) if has_tail else ())] if blocks else []
-    few = prod(other.extent for other in outer) < TASKS and not any(other.is_open for other in outer)
-    if few and (blocks > 1 or axis.is_open):
-        outer = [block] if has_tail else [*outer, block]
+    if prod(other.least for other in outer) < TASKS and (blocks > 1 or axis.is_open):
+        if any(other.is_open for other in outer):
+            outer = [block] if axis.is_open and axis.extent >= LONG else outer
+        else:
+            outer = [block] if has_tail else [*outer, block]
     if threads and outer:
         steps += shared(outer, machine)
     if blocks:
@@ -129,7 +135,7 @@ def outer_loops(
     axes: Sequence[LoopAxis], body: ir.Statement, parallel: bool, machine: Machine | None = None
 ) -> ir.Statement:
     """Return loops over axes; with ``parallel`` the units of a machine (threads, if none is given) share them."""
-    return taken(nested(axes, body), shared(axes, machine) if parallel and axes else ())
+    return taken(nested(axes, body), shared(axes, machine) if parallel and axes else (), axes)
 
 
 def nested(axes: Sequence[LoopAxis], body: ir.Statement, kind: ir.LoopKind = "serial") -> ir.Statement:

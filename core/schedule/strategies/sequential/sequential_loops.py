@@ -98,7 +98,7 @@ def stage_nest(stage: ir.Stage, machine: Machine) -> ir.Statement:
         return _plain_nest(stage)
     is_shared = prod(axis.extent for axis in axes) >= machine.costs.task
     loops = nested(axes, ir.Store(stage.buffer, stage.axes, stage.value))
-    return taken(loops, blocked(axes, lanes, lanes, machine, is_shared))
+    return taken(loops, blocked(axes, lanes, lanes, machine, is_shared), axes)
 
 
 def _lanes(
@@ -329,7 +329,7 @@ def _scatter(stage: ir.Stage, scatter: ir.Scatter, machine: Machine) -> ir.State
     lanes = _lanes(stage.buffer, indices, update, last.variable, machine)
     if lanes > 1:
         loops = nested([*apart, *ordered], ir.Store(stage.buffer, indices, update))
-        updates = taken(loops, blocked(apart, lanes * PIECE, lanes, machine, is_shared))
+        updates = taken(loops, blocked(apart, lanes * PIECE, lanes, machine, is_shared), apart)
     else:
         piece, inside = ir.Variable("piece"), ir.Variable(last.variable.name)
         first, extent = b.multiply(piece, PIECE), last.iterations

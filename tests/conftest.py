@@ -83,6 +83,7 @@ SLOW_FILES = (
     "docs/test_datatypes.py",
     "docs/test_deploy.py",
     "docs/test_plans.py",
+    "docs/test_quantisation.py",
     "docs/test_readme.py",
     "docs/test_tutorials.py",
     "examples/test_deploy.py",

@@ -15,7 +15,10 @@ WIDTH = 24
 
 
 def batches(data: Mapping[str, np.ndarray], batch: int, random: np.random.Generator | None) -> Iterator[Arrays]:
-    """Give whole batches of arrays that are stacked along the first axis, in a drawn order or as they are."""
+    """Give whole batches of arrays that are stacked along the first axis, in a drawn order or as they are.
+
+    Raise ModelError where the arrays have different numbers of rows, or fewer than a batch.
+    """
     counts = {len(array) for array in data.values()}
     if len(counts) != 1 or not 0 < batch <= min(counts):
         raise ModelError(f"data of {sorted(counts)} rows do not make batches of {batch}")

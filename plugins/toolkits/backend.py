@@ -19,7 +19,7 @@ from graft.plugins.options.values import saved
 from graft.runtime.foreign import kind_of, said
 from graft.runtime.isolation.toolkit import Toolkit, file_of, interpreter_of
 from graft.runtime.procedure import Module
-from graft.runtime.system.printed import printed
+from graft.runtime.system.printed import printed, with_settings_kept
 
 if TYPE_CHECKING:
     from graft.core.graph.view import NodeView
@@ -159,7 +159,7 @@ class ToolkitBackend(Backend):
 
 
 class Here:
-    """A toolkit's module in this process; what it prints is kept, as it is of one in an interpreter of its own."""
+    """A toolkit's module in this process; what it prints is kept, and what it sets for the process is put back."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -167,7 +167,7 @@ class Here:
 
     def call(self, function: str, *arguments: Any) -> Any:
         """Return what a function of the module gives."""
-        with printed() as text:
+        with printed() as text, with_settings_kept():
             found = getattr(importlib.import_module(self._module), function)(*arguments)
         self.printed = text[0]
         return found

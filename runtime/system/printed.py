@@ -1,13 +1,16 @@
-"""What is printed in this process, by libraries in C too, as text instead."""
+"""What libraries do to this process: what they print, in C too, as text instead; settings put back."""
 
 from __future__ import annotations
 
 import ctypes
+import locale
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+
+import numpy as np
 
 
 @contextmanager
@@ -35,3 +38,15 @@ def printed() -> Iterator[list[str]]:
                 os.close(old)
             file.seek(0)
             found[0] = file.read()
+
+
+@contextmanager
+def with_settings_kept() -> Iterator[None]:
+    """Put back at the end what a library may change for the whole process: locale, directory, NumPy's error state."""
+    own, folder, errors = locale.setlocale(locale.LC_ALL), os.getcwd(), np.geterr()
+    try:
+        yield
+    finally:
+        locale.setlocale(locale.LC_ALL, own)
+        os.chdir(folder)
+        np.seterr(**errors)

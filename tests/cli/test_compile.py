@@ -188,8 +188,8 @@ def test_tuning_is_reported_kept_and_listed(graft, model, tmp_path, monkeypatch)
     (row,) = json.loads(graft("cache", "tuned", "--json").out)
     assert (row["label"], row["stage"]) == ("matmul_sigmoid_relu 1x4, 4x2", 3)
     assert graft("cache", "tuned").out.splitlines()[1].startswith("matmul_sigmoid_relu 1x4, 4x2")
-    assert graft("cache").out.splitlines()[1] == f"{tmp_path}/graft/tuned.sqlite3: 1 tuned workloads"
-    assert graft("cache", "clear", "--what", "all").out.splitlines()[1] == "1 tuned parameters removed"
+    assert f"{tmp_path}/graft/tuned.sqlite3: 1 tuned workloads" in graft("cache").out.splitlines()
+    assert "1 tuned parameters removed" in graft("cache", "clear", "--what", "all").out.splitlines()
     assert json.loads(graft("cache", "--json").out)["tuned"] == 0
 
 

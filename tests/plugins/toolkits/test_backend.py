@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -88,9 +89,10 @@ def test_a_region_is_compiled_and_runs_in_this_process(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with np.errstate():
-        assert right(graft.compile(MODEL, [Npu(), "llvm"], strict=True))
+    before = os.getcwd(), locale.setlocale(locale.LC_ALL), np.geterr()
+    assert right(graft.compile(MODEL, [Npu(), "llvm"], strict=True))
     assert capfd.readouterr() == ("", "")
+    assert (os.getcwd(), locale.setlocale(locale.LC_ALL), np.geterr()) == before
 
 
 def test_in_an_interpreter_of_its_own_nothing_of_this_process_changes(apart: None, tmp_path: Path) -> None:

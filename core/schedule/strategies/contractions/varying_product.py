@@ -65,15 +65,15 @@ def schedule_product(
         kernel.name,
         (*(packed.get(buffer, (buffer,))[0] for buffer in kernel.inputs), *kernel.outputs),
         len(kernel.outputs),
-        instantiate(body, {}),
+        body,
         kernel.origin,
     )
+    function = layout.function(function)
+    function = replace(function, body=instantiate(function.body, {}))
     knobs: dict[str, int | str] = {"rows": tile.rows, "vectors": tile.vectors}
     if product.packed is not None:
         knobs["dot"] = product.packed.multiply.dot
-    return Scheduled(
-        layout.function(function), {source: contents for source, (_, contents) in packed.items()}, knobs=knobs
-    )
+    return Scheduled(function, {source: contents for source, (_, contents) in packed.items()}, knobs=knobs)
 
 
 def _product_of(kernel: Kernel, target: Target) -> Product | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +43,7 @@ from graft.runtime.loaders import (
 from graft.runtime.objects import require_runtime
 from graft.runtime.packed_values import pack, packed_of, unpack
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
-from graft.runtime.tensor_info import TensorInfo, in_order
+from graft.runtime.tensor_info import TensorInfo, did_you_mean, in_order
 
 if TYPE_CHECKING:
     from graft.runtime.export.c_project import ExportedProject, Profile
@@ -153,6 +153,16 @@ class Program:
         )
         return whole[0] if len(whole) == 1 else whole
 
+    def _places(self, into: Mapping[str, np.ndarray], arrays: Sequence[Any]) -> tuple[np.ndarray | None, ...]:
+        """Return the array for each output, None where there is none."""
+        names = [output.name for output in self.outputs]
+        for name, place in into.items():
+            if name not in names:
+                raise InputError(f"the program has no output '{name}'{did_you_mean(name, names)}")
+            if any(isinstance(one, np.ndarray) and np.may_share_memory(place, one) for one in arrays):
+                raise InputError(f"output '{name}' would be written over an input; give another array")
+        return tuple(into.get(name) for name in names)
+
     def run(
         self,
         inputs: Mapping[str, Any],
@@ -169,12 +179,10 @@ class Program:
         require("Program.run", "inputs", inputs, ARRAYS)
         arrays = tuple(in_order(self.inputs, (), inputs))
         if into is not None:
-            buffers = tuple(into.get(output.name) for output in self.outputs)
-            given = set(map(id, arrays))
-            for output, buffer in zip(self.outputs, buffers, strict=True):
-                if buffer is not None and id(buffer) in given:
-                    raise InputError(f"output '{output.name}' would be written over an input; give another array")
+            buffers = self._places(into, arrays)
             results = self._native.run_into(arrays, buffers, end_of("Program.run", deadline, cancel), cancel)
+            if isinstance(results, int):
+                raise InputError(f"an array of `into` has too few rows; {results} are needed")
         elif self._is_plain and outputs_on is None and deadline is None and cancel is None:
             results = self._native(*arrays)
         else:

@@ -127,6 +127,13 @@ def test_an_array_that_an_output_does_not_fit_is_refused(place: np.ndarray) -> N
 def test_an_output_is_not_written_over_an_input() -> None:
     with pytest.raises(InputError, match="output 'y' would be written over an input; give another array"):
         double().run({"x": X}, into={"y": X})
+    with pytest.raises(InputError, match="output 'y' would be written over an input; give another array"):
+        double().run({"x": X}, into={"y": X[:]})
+
+
+def test_an_array_for_an_output_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InputError, match="the program has no output 'yy'; did you mean 'y'?"):
+        double().run({"x": X}, into={"yy": np.zeros_like(X)})
 
 
 def test_inputs_by_name_follow_those_by_position() -> None:

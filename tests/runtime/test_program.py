@@ -131,7 +131,7 @@ def test_an_output_is_not_written_over_an_input() -> None:
         double().run({"x": X}, into={"y": X[:]})
 
 
-def test_an_array_for_an_output_that_there_is_not_is_refused() -> None:
+def test_an_array_for_an_unknown_output_is_refused() -> None:
     with pytest.raises(InputError, match="the program has no output 'yy'; did you mean 'y'"):
         double().run({"x": X}, into={"yy": np.zeros_like(X)})
 

@@ -18,6 +18,8 @@ from graft.quantization.sites import Product
 
 POSITIONS = 4096
 """The most positions of one batch that are looked at: others are left out evenly."""
+WINDOWS = 128
+"""The most windows of one image that are looked at, others than in the batch before: near ones overlap."""
 
 
 def is_regular(product: Product) -> bool:
@@ -52,28 +54,33 @@ def channel_axis(product: Product, rank: int) -> int:
     return 0 if attribute_of(product.node, "transA", 0) else rank - 1
 
 
-def inputs_of(product: Product, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the input of a product as ``[group, term, position]``, where weights of a shape are multiplied."""
+def inputs_of(product: Product, x: np.ndarray, shape: tuple[int, ...], turn: int = 0) -> np.ndarray:
+    """Return the input of a product as ``[group, term, position]``, where weights of a shape are multiplied.
+
+    Of many positions a part is returned, another one at each ``turn``.
+    """
     groups = attribute_of(product.node, "group", 1)
     if not has_trait(product.node, Trait.CONVOLUTION):
         rows = np.moveaxis(x, channel_axis(product, x.ndim), 0).reshape(1, shape[product.terms], -1)
-        return _thinned(rows)
+        return rows[..., _chosen(rows.shape[-1], POSITIONS, turn)]
     extents, kernel = x.shape[2:], shape[2:]
     strides = attribute_of(product.node, "strides", [1] * len(extents))
     target = [-(-extent // stride) for extent, stride in zip(extents, strides, strict=True)]
     windows = windows_of(NodeView(product.node), extents, kernel, target)
     padded = np.pad(x, [(0, 0), (0, 0), *zip(windows.begins, windows.ends, strict=True)])
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, windows.dilations, strict=True)]
-    views = sliding_window_view(padded, spans, tuple(range(2, x.ndim)))
-    places = math.prod(len(range(0, extent, by)) for extent, by in zip(views.shape[2:], windows.strides, strict=False))
-    sparse = math.ceil((len(x) * places / POSITIONS) ** (1 / len(kernel)))
-    steps = [slice(None, None, stride * sparse) for stride in windows.strides]
+    steps = [slice(None, None, stride) for stride in windows.strides]
     inner = [slice(None, None, dilation) for dilation in windows.dilations]
-    views, rank = views[(slice(None), slice(None), *steps, *inner)], len(kernel)
-    moved = views.transpose(1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
-    return moved.reshape(groups, math.prod(moved.shape[: 1 + rank]) // groups, -1)
+    views = sliding_window_view(padded, spans, tuple(range(2, x.ndim)))[(slice(None), slice(None), *steps, *inner)]
+    grid = views.shape[2 : 2 + len(kernel)]
+    chosen = _chosen(math.prod(grid), min(WINDOWS, max(POSITIONS // len(x), 1)), turn)
+    picked = views[(slice(None), slice(None), *np.unravel_index(chosen, grid))]  # image, channel, place, kernel
+    moved = picked.transpose(1, *range(3, picked.ndim), 0, 2)
+    return moved.reshape(groups, picked.shape[1] * math.prod(kernel) // groups, -1)
 
 
-def _thinned(rows: np.ndarray) -> np.ndarray:
-    """Return every so many-th position, so that there are about `POSITIONS` of them."""
-    return rows[..., :: max(rows.shape[-1] // POSITIONS, 1)]
+def _chosen(count: int, most: int, turn: int) -> np.ndarray:
+    """Return which of so many positions are looked at: all, or evenly some, which in each turn begin one further on."""
+    taken = min(count, most)
+    chosen: np.ndarray = (np.arange(taken) * count // max(taken, 1) + turn * (taken < count)) % max(count, 1)
+    return chosen

@@ -8,7 +8,15 @@ import pytest
 
 import graft
 from graft.core.rewriting.node_rewrite import constant_of
-from graft.quantization.matrices import POSITIONS, as_matrices, as_weights, inputs_of, is_regular, means_of_terms
+from graft.quantization.matrices import (
+    POSITIONS,
+    WINDOWS,
+    as_matrices,
+    as_weights,
+    inputs_of,
+    is_regular,
+    means_of_terms,
+)
 from graft.quantization.sites import product_of
 from tests.quantization.networks import model, run
 
@@ -63,7 +71,17 @@ def test_means_stand_where_their_channels_are_multiplied():
     np.testing.assert_allclose(found, wanted)
 
 
-def test_of_many_positions_a_part_is_looked_at():
+def test_of_many_positions_some_are_looked_at_and_others_in_the_next_turn():
     _, product, weights, _ = case("conv")
-    found = inputs_of(product, np.zeros((1, 4, 200, 200), np.float32), weights.shape)
-    assert POSITIONS / 2 < found.shape[-1] <= POSITIONS
+    x = np.arange(4 * 50 * 40, dtype=np.float32).reshape(1, 4, 50, 40)
+    turns = [inputs_of(product, x, weights.shape, turn)[0] for turn in range(20)]
+    assert {one.shape[-1] for one in turns} == {WINDOWS}
+    columns = [set(map(tuple, one.T)) for one in turns]
+    assert len(columns[0] & columns[1]) <= 1  # those beyond the border are zeros alone
+    assert len(set.union(*columns)) == 50 * 40 + 1  # every window of the image
+
+
+def test_of_many_images_fewer_windows_of_each_are_looked_at():
+    _, product, weights, _ = case("conv")
+    found = inputs_of(product, np.zeros((64, 4, 30, 30), np.float32), weights.shape)
+    assert found.shape[-1] == POSITIONS

@@ -38,12 +38,12 @@ from graft.datatypes.study import (
 from graft.errors import DatatypeError
 from graft.plugins.registry.manager import MANAGER
 from graft.quantization.comparison import quantized_layers
-from graft.quantization.data import Given
-from graft.quantization.observation import Running
 from graft.quantization.quantizer import Quantizer
 from graft.quantization.recipe import RECIPES, Recipe, recipe_of
 from graft.quantization.sites import Product
 from graft.quantization.sizes import FLOAT_BITS, Size, size_of
+from graft.quantization.statistics.data import Given
+from graft.quantization.statistics.observation import Running
 from graft.runtime.arguments import ARRAY, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, at_least, optional, takes
 
 if TYPE_CHECKING:

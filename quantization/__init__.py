@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from graft.quantization.assignment import Assignment, assign
     from graft.quantization.comparison import Comparison, compare
     from graft.quantization.recipe import NAMED, Recipe, Scaling, recipe_of
+    from graft.quantization.statistics.data import preprocessed
     from graft.quantization.vendors import left_by, recipe_for
 
 __all__ = [
-    "NAMED", "Assignment", "Comparison", "Recipe", "Scaling", "assign", "compare", "left_by", "notes_of", "quantize",
-    "recipe_for", "recipe_of",
+    "NAMED", "Assignment", "Comparison", "Recipe", "Scaling", "assign", "compare", "left_by", "notes_of",
+    "preprocessed", "quantize", "recipe_for", "recipe_of",
 ]  # fmt: skip
 
 _HOMES = {
@@ -22,6 +23,7 @@ _HOMES = {
     "Comparison": "comparison", "compare": "comparison", "notes_of": "api", "quantize": "api",
     "left_by": "vendors", "recipe_for": "vendors",
     "NAMED": "recipe", "Recipe": "recipe", "Scaling": "recipe", "recipe_of": "recipe",
+    "preprocessed": "statistics.data",
 }  # fmt: skip
 
 

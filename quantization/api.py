@@ -12,14 +12,14 @@ import onnx_ir as ir
 from graft.core.importer.source import SOURCE, Source
 from graft.errors import RecipeError
 from graft.plugins.registry.manager import MANAGER
-from graft.quantization.data import Given
 from graft.quantization.metrics import Metric
-from graft.quantization.observation import Progress, Running
 from graft.quantization.preparation import NOTES, in_floats
 from graft.quantization.quantizer import Quantizer
 from graft.quantization.recipe import RECIPE, Recipe, recipe_of
 from graft.quantization.search import Bound
-from graft.runtime.arguments import FUNCTION, NUMBER, SHAPES, TEXTS, WHOLE, instance, optional, takes
+from graft.quantization.statistics.data import Given
+from graft.quantization.statistics.observation import Progress, Running
+from graft.runtime.arguments import FUNCTION, NUMBER, PATH, SHAPES, TEXTS, WHOLE, instance, optional, takes
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @takes(
     model=SOURCE, recipe=RECIPE, keep=TEXTS, within=optional(NUMBER), metric=optional(FUNCTION),
-    shapes=optional(SHAPES), threads=optional(WHOLE), progress=optional(FUNCTION), manager=optional(MANAGER),
+    shapes=optional(SHAPES), threads=optional(WHOLE), progress=optional(FUNCTION), resume=optional(PATH),
+    manager=optional(MANAGER),
 )  # fmt: skip
 def quantize(
     model: Source,
@@ -40,6 +41,7 @@ def quantize(
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
+    resume: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
 ) -> ir.Model:
     """Return a float model in QDQ form: ONNX's QuantizeLinear and DequantizeLinear around what computes in floats.
@@ -53,12 +55,15 @@ def quantize(
     ``within`` is how much of the metric (accuracy by the labels, or ``metric`` as for `compare`) may be lost on the
     data: where more is, the layers of the largest errors stay in floats, as few as will do.
 
+    ``resume`` is a folder for what calibration gathers, in a file by its content: one that was broken off goes on
+    there, with the same data, to the same bits, and what is known is not gathered again.
+
     Raises RecipeError for a wrong recipe, and for data that are missing or do not fit the model; AccuracyError, whose
     ``model`` is the best that was found, if nothing is within the bound.
     """
     wanted = recipe_of(recipe)
     wanted = replace(wanted, keep=(*wanted.keep, *keep))
-    original, running = in_floats(model, shapes), Running(threads, manager)
+    original, running = in_floats(model, shapes), Running(threads, manager, resume)
     if data is None and (wanted.needs_data or within is not None):
         raise RecipeError(
             f"recipe '{wanted.name}' is calibrated with data; give some, or a recipe of weights alone that rounds to "

@@ -21,17 +21,17 @@ from graft.core.graph.view import constant_tensor
 from graft.core.importer.source import SOURCE, Source
 from graft.errors import AccuracyError, RecipeError
 from graft.plugins.registry.manager import MANAGER
-from graft.quantization.data import Batches, Feeds, Given
 from graft.quantization.metrics import Metric, Scores, called
-from graft.quantization.observation import Progress, Running
 from graft.quantization.preparation import in_floats
 from graft.quantization.quantizer import Quantizer
 from graft.quantization.recipe import FLOATS, RECIPES, Recipe, recipe_of
 from graft.quantization.search import literal
 from graft.quantization.sites import Product, sites_of
 from graft.quantization.sizes import FLOAT_BITS
+from graft.quantization.statistics.data import Batches, Feeds, Given
+from graft.quantization.statistics.observation import Progress, Running
 from graft.quantization.weights import key_of
-from graft.runtime.arguments import FUNCTION, NUMBER, SHAPES, WHOLE, optional, takes
+from graft.runtime.arguments import FUNCTION, NUMBER, PATH, SHAPES, WHOLE, optional, takes
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -79,7 +79,8 @@ class Assignment:
 
 @takes(
     model=SOURCE, recipes=RECIPES, within=optional(NUMBER), bits=optional(NUMBER), metric=optional(FUNCTION),
-    shapes=optional(SHAPES), threads=optional(WHOLE), progress=optional(FUNCTION), manager=optional(MANAGER),
+    shapes=optional(SHAPES), threads=optional(WHOLE), progress=optional(FUNCTION), resume=optional(PATH),
+    manager=optional(MANAGER),
 )  # fmt: skip
 def assign(
     model: Source,
@@ -92,13 +93,15 @@ def assign(
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
+    resume: str | os.PathLike[str] | None = None,
     manager: PluginManager | None = None,
 ) -> Assignment:
     """Return the recipe that gives each product one of several, ``"float32"`` among them if it is named.
 
     With ``within`` it is the one of fewest bits a weight that loses no more of the metric, as for `graft.quantize`;
     with ``bits`` the best of at most so many; with both the best of so many must lose no more. Data are read many
-    times. Switches are those of the first recipe; biases are corrected where one recipe does.
+    times. Switches are those of the first recipe; biases are corrected where one recipe does. ``resume`` is as for
+    `graft.quantize`.
 
     Raises RecipeError for no bound, and for bits that are fewer than those of all; AccuracyError, whose ``model`` and
     ``recipe`` are the best that was found, where nothing found is within the bound.
@@ -112,7 +115,7 @@ def assign(
     measured = [replace(one, correct_bias=correct) for one in wanted if one != FLOATS]
     if not measured:
         raise RecipeError("there is no recipe to choose; give at least one beside 'float32'")
-    running = Running(threads, manager)
+    running = Running(threads, manager, resume)
     quantizer = Quantizer.measured(in_floats(model, shapes), measured, data, metric, running)
     search = _Search(quantizer, wanted, correct, _Judge(quantizer), progress)
     least = None if within is None else search.judge.float_metric_needed() - within
@@ -340,7 +343,7 @@ class _Search:
     def _tick(self) -> None:
         self._models += 1
         if self._progress is not None:
-            called("progress function", self._progress, self._models)
+            called("progress function", self._progress, self._models, None)
 
 
 def _size(product: Product) -> int:

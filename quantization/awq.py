@@ -13,16 +13,16 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.core.rewriting.node_rewrite import constant_of
-from graft.quantization.data import Batch
 from graft.quantization.equalize import Joint, by_term, joints_of, move
-from graft.quantization.facts import matrix_shape
 from graft.quantization.gptq import Gram
 from graft.quantization.grids import GRIDS
 from graft.quantization.matrices import as_matrices, as_weights
-from graft.quantization.observation import Mean, Running
 from graft.quantization.recipe import Recipe
 from graft.quantization.scales import scaled
 from graft.quantization.sites import Product, scalings_of
+from graft.quantization.statistics.data import Batch
+from graft.quantization.statistics.facts import matrix_shape
+from graft.quantization.statistics.observation import Mean, Running
 from graft.quantization.weights import layout_of
 
 POWERS = np.linspace(0, 1, 20, endpoint=False)

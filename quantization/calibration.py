@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from graft.quantization.grids import Grid
-from graft.quantization.histogram import BINS, Histogram
 from graft.quantization.recipe import Scaling
 from graft.quantization.scales import SHARES, parameters
+from graft.quantization.statistics.histogram import BINS, Histogram
 
 Range = tuple[float, float]
 

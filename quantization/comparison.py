@@ -16,12 +16,12 @@ from graft.core.shapes.sample_inputs import sample_inputs
 from graft.datatypes.study import Errors, LayerRow
 from graft.errors import RecipeError
 from graft.plugins.registry.manager import MANAGER
-from graft.quantization.data import Batches, Given
 from graft.quantization.grids import GRIDS
 from graft.quantization.metrics import Metric, Scores
-from graft.quantization.observation import Running
 from graft.quantization.preparation import MOVED, in_floats
 from graft.quantization.sites import X
+from graft.quantization.statistics.data import Batches, Given
+from graft.quantization.statistics.observation import Running
 from graft.runtime.arguments import FUNCTION, SHAPES, WHOLE, optional, takes
 
 if TYPE_CHECKING:

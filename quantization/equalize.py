@@ -18,10 +18,10 @@ import onnx_ir as ir
 from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_pass import Names
 from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, has_trait, is_operator
-from graft.quantization.data import Batch
 from graft.quantization.matrices import as_matrices, as_weights, channel_axis, is_regular
-from graft.quantization.observation import Largest, Running
 from graft.quantization.sites import BIAS, WEIGHTS, Product, X, product_of
+from graft.quantization.statistics.data import Batch
+from graft.quantization.statistics.observation import Largest, Running
 
 ROUNDS = 20
 """Rounds over all joints; a chain of layers needs several."""

@@ -25,29 +25,31 @@ DAMPING = 0.01
 class Gram:
     """The products of a product's inputs with each other, ``[group, term, term]``, summed over positions."""
 
+    kept = ("_waiting", "_sums", "_turn")
+
     def __init__(self, product: Product, shape: tuple[int, ...]) -> None:
         self._product, self._shape = product, shape
-        self._waiting: list[np.ndarray] = []
+        self._waiting: np.ndarray | None = None
         self._sums: np.ndarray | None = None
         self._turn = 0
 
     def add(self, array: np.ndarray) -> None:
         """Take in the input of one batch; it is multiplied with others, where they are few positions."""
-        self._waiting.append(inputs_of(self._product, array, self._shape, self._turn).astype(np.float32))
+        x = inputs_of(self._product, array, self._shape, self._turn).astype(np.float32)
+        self._waiting = x if self._waiting is None else np.concatenate([self._waiting, x], axis=2)
         self._turn += 1
-        if sum(one.shape[-1] for one in self._waiting) >= TOGETHER:
-            self._multiply()
+        if self._waiting.shape[-1] >= TOGETHER:
+            self._multiply(self._waiting)
 
     @property
     def sums(self) -> np.ndarray | None:
         """The sums, of float64; None before the first batch."""
-        if self._waiting:
-            self._multiply()
+        if self._waiting is not None:
+            self._multiply(self._waiting)
         return self._sums
 
-    def _multiply(self) -> None:
-        x = np.concatenate(self._waiting, axis=2)
-        self._waiting = []
+    def _multiply(self, x: np.ndarray) -> None:
+        self._waiting = None
         sums = np.matmul(x, x.transpose(0, 2, 1))
         if self._sums is None:
             self._sums = sums.astype(np.float64)
@@ -68,13 +70,13 @@ def rounded(product: Product, weights: np.ndarray, scaled: Scaled, gram: np.ndar
         as_matrices(product, np.broadcast_to(array, shape).astype(np.float32)).transpose(0, 2, 1)[groups, order]
         for array in (weights, layout.per_element(scaled.scale), layout.per_element(scaled.zero))
     )
-    upper = _unit_factor(gram, order).transpose(0, 2, 1)
+    factor = np.stack([_unit_factor(one, own) for one, own in zip(gram, order, strict=True)])
     codes, errors = np.empty_like(w), np.empty_like(w)
     for first in range(0, w.shape[1], BLOCK):
         block = slice(first, min(first + BLOCK, w.shape[1]))
-        wanted = w[:, block] - np.matmul(upper[:, block, :first], errors[:, :first])
+        wanted = w[:, block] - np.matmul(factor[:, block, :first], errors[:, :first])
         for term in range(first, block.stop):
-            before = np.matmul(upper[:, term, np.newaxis, first:term], errors[:, first:term])[:, 0]
+            before = np.matmul(factor[:, term, np.newaxis, first:term], errors[:, first:term])[:, 0]
             places = (wanted[:, term - first] - before) / scale[:, term]
             rounds = scaled.grid.nearest(places if scaled.grid.is_float else np.rint(places) + zero[:, term])
             codes[:, term], errors[:, term] = rounds, (rounds - zero[:, term]) * scale[:, term] - w[:, term]
@@ -84,12 +86,11 @@ def rounded(product: Product, weights: np.ndarray, scaled: Scaled, gram: np.ndar
 
 
 def _unit_factor(gram: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return U of each group, as float32, the terms in an order and the diagonal damped."""
-    last = order[:, ::-1]
-    moved = gram[np.arange(len(gram))[:, np.newaxis, np.newaxis], last[:, :, np.newaxis], last[:, np.newaxis, :]]
-    diagonal = np.einsum("gtt->gt", moved)
-    added = DAMPING * diagonal.mean(axis=1, keepdims=True)
-    diagonal += np.where(added > 0, added, 1)  # a view: the matrix is damped in place
-    lower = np.linalg.cholesky(moved)[:, ::-1, ::-1]
-    upper: np.ndarray = (lower / np.einsum("gtt->gt", lower)[:, np.newaxis, :]).astype(np.float32)
-    return upper
+    """Return the transpose of U of a group, as float32, the terms in an order and the diagonal damped."""
+    last = order[::-1]
+    moved = gram[last][:, last]
+    diagonal = np.einsum("tt->t", moved)  # a view
+    diagonal += DAMPING * diagonal.mean() or 1.0
+    lower = np.linalg.cholesky(moved)
+    lower /= np.diagonal(lower).copy()
+    return lower.astype(np.float32).T[::-1, ::-1]

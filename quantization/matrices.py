@@ -6,6 +6,7 @@ A product of ``groups`` is as many matrices: weights are ``[group, channel, term
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -74,7 +75,8 @@ def inputs_of(product: Product, x: np.ndarray, shape: tuple[int, ...], turn: int
     views = sliding_window_view(padded, spans, tuple(range(2, x.ndim)))[(slice(None), slice(None), *steps, *inner)]
     grid = views.shape[2 : 2 + len(kernel)]
     chosen = _chosen(math.prod(grid), min(WINDOWS, max(POSITIONS // len(x), 1)), turn)
-    picked = views[(slice(None), slice(None), *np.unravel_index(chosen, grid))]  # image, channel, place, kernel
+    index: tuple[Any, ...] = (slice(None), slice(None), *np.unravel_index(chosen, grid))
+    picked: np.ndarray = views[index]  # image, channel, place, kernel
     moved = picked.transpose(1, *range(3, picked.ndim), 0, 2)
     return moved.reshape(groups, picked.shape[1] * math.prod(kernel) // groups, -1)
 

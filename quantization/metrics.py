@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from graft.errors import GraftError, RecipeError
-from graft.quantization.data import Batch, Feeds
+from graft.quantization.statistics.data import Batch, Feeds
 from graft.runtime.foreign import said, shown
 
 Result = TypeVar("Result")

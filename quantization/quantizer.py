@@ -13,18 +13,18 @@ from graft.errors import RecipeError
 from graft.quantization.awq import favour_large_inputs
 from graft.quantization.calibration import calibrated
 from graft.quantization.comparison import compare
-from graft.quantization.data import Batches, Given
 from graft.quantization.equalize import equalize, smooth
-from graft.quantization.facts import Facts
 from graft.quantization.grids import GRIDS
 from graft.quantization.metrics import Metric, score
-from graft.quantization.observation import Progress, Running
 from graft.quantization.preparation import MOVED, NOTES
 from graft.quantization.recipe import Recipe
 from graft.quantization.rewriting import Point, QdqWriter, bits_of_weights
 from graft.quantization.scales import Scaled
 from graft.quantization.sites import Product, Sites, sites_of
 from graft.quantization.sizes import FLOAT_BITS, Size, size_of
+from graft.quantization.statistics.data import Batches, Given
+from graft.quantization.statistics.facts import Facts
+from graft.quantization.statistics.observation import Progress, Running
 from graft.quantization.weights import bias_shift, key_of, scaled_weights
 
 

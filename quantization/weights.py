@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from graft.core.rewriting.node_rewrite import constant_of
-from graft.quantization.facts import Facts
 from graft.quantization.gptq import rounded
 from graft.quantization.grids import GRIDS
 from graft.quantization.matrices import as_matrices, means_of_terms
 from graft.quantization.recipe import Scaling
 from graft.quantization.scales import Layout, Scaled, scaled
 from graft.quantization.sites import Product, Sites
+from graft.quantization.statistics.facts import Facts
 
 Key = tuple[str, Scaling]
 

@@ -67,6 +67,53 @@ def test_a_folder_and_other_data_for_the_check(graft, tmp_path, data):
     assert row["metric"] is not None
 
 
+GIVEN = """
+import numpy as np
+def batches():
+    for seed in range(3):
+        yield np.random.default_rng(seed).uniform(0, 1, (1, 64)), [seed]
+def shaped(batch):
+    rows, labels = batch
+    return rows.reshape(1, 1, 8, 8).astype("float32"), labels
+def read(path):
+    return {"image": np.frombuffer(path.read_bytes(), np.uint8).reshape(1, 1, 8, 8) / np.float32(255), "labels": [3]}
+"""
+
+
+def test_a_function_gives_batches_another_one_prepares_them_and_each_reads_anew(graft, tmp_path):
+    (tmp_path / "own.py").write_text(GIVEN)
+    own = tmp_path / "own.py"
+    given = ("--data", f"{own}:batches", "--preprocess", f"{own}:shaped")
+    found = graft("quantize", DIGITS, "--within", "1", *given, "-o", tmp_path / "q.onnx", "--json")
+    assert found.code == 0, found.err
+    row = json.loads(found.out)
+    assert row["batches"] == 3
+    assert row["metric"] is not None
+    found = graft("quantize", DIGITS, "--data", f"{own}:batches", "-o", tmp_path / "q.onnx")
+    assert "array 'image' of the data has shape [1, 64]" in found.err
+    found = graft("quantize", DIGITS, "--data", f"{own}:none", "-o", tmp_path / "q.onnx")
+    assert f"'{own}' has no function 'none'" in found.err
+
+
+def test_files_of_any_kind_are_read_by_the_users_function(graft, tmp_path):
+    (tmp_path / "own.py").write_text(GIVEN)
+    (tmp_path / "raw").mkdir()
+    for seed in range(3):
+        (tmp_path / "raw" / f"{seed}.grey").write_bytes(bytes(range(seed, 64 + seed)))
+    found = graft("quantize", DIGITS, "--data", tmp_path / "raw", "--preprocess", f"{tmp_path / 'own.py'}:read",
+                  "-o", tmp_path / "q.onnx", "--json")  # fmt: skip
+    assert json.loads(found.out)["batches"] == 3, found.err
+
+
+def test_what_was_gathered_is_taken_from_the_folder_and_damage_is_not(graft, tmp_path, data):
+    kept = tmp_path / "kept"
+    for output in ("a", "b", "c"):
+        assert graft("quantize", DIGITS, "--data", data, "--resume", kept, "-o", tmp_path / output).code == 0
+        (file,) = kept.iterdir()
+        file.write_bytes(file.read_bytes()[: -len(output) if output == "b" else None])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+
+
 def test_a_metric_of_the_users_file_is_taken(graft, tmp_path, data):
     (tmp_path / "own.py").write_text(METRIC)
     found = graft("quantize", DIGITS, "--data", data, "--metric", f"{tmp_path / 'own.py'}:spread", "-o",

@@ -9,10 +9,10 @@ import pytest
 import graft
 from graft.quantization import quantize
 from graft.quantization.awq import POWERS, factors_of, favour_large_inputs
-from graft.quantization.data import Batches
-from graft.quantization.observation import Running
 from graft.quantization.preparation import in_floats
 from graft.quantization.recipe import Recipe, Scaling
+from graft.quantization.statistics.data import Batches
+from graft.quantization.statistics.observation import Running
 from tests.quantization.networks import model, run, snr
 
 TEXT = "g (float[n,12] x) => (float[n,10] y) { [a] t = Gemm (x, v, c) [r] u = Relu (t) [b] y = Gemm (u, w) }"

@@ -7,8 +7,8 @@ import pytest
 
 from graft.quantization.calibration import calibrated, entropy, least_error, min_max, percentile
 from graft.quantization.grids import GRIDS
-from graft.quantization.histogram import Histogram
 from graft.quantization.recipe import CHOICES, Scaling
+from graft.quantization.statistics.histogram import Histogram
 
 INT8 = GRIDS["int8"]
 ASYMMETRIC = Scaling(symmetric=False)

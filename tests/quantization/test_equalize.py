@@ -7,11 +7,11 @@ import pytest
 
 import graft
 from graft.core.rewriting.node_rewrite import constant_of
-from graft.quantization.data import Batch
 from graft.quantization.equalize import equalize, joints_of, smooth
-from graft.quantization.observation import Running
 from graft.quantization.preparation import in_floats
 from graft.quantization.sites import product_of
+from graft.quantization.statistics.data import Batch
+from graft.quantization.statistics.observation import Running
 from tests.quantization.networks import convolutions, images, model, run
 
 NORMALISED = """g (float[2,6,8] x) => (float[2,6,8] y) {

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from graft.errors import RecipeError
-from graft.quantization.data import Batch
 from graft.quantization.metrics import Scores, accuracy, score
+from graft.quantization.statistics.data import Batch
 
 
 def test_accuracy_is_the_share_of_labels_that_are_named():

@@ -7,11 +7,11 @@ import pytest
 
 import graft
 from graft.core.rewriting.node_rewrite import constant_of
-from graft.quantization.facts import Facts
 from graft.quantization.matrices import channel_axis
 from graft.quantization.recipe import Recipe, Scaling
 from graft.quantization.scales import Layout
 from graft.quantization.sites import product_of, sites_of
+from graft.quantization.statistics.facts import Facts
 from graft.quantization.weights import bias_shift, layout_of, scaled_weights
 from tests.quantization.networks import convolutions, model, run
 from tests.quantization.test_matrices import CASES, case

@@ -1,37 +1,29 @@
-"""The progress bar of tuning, on a terminal."""
+"""Progress bars, on a terminal."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from graft.core.tuning.options import Progress as State
     from graft.core.tuning.options import TuneOptions
 
 
 @contextmanager
 def tuning_bar(seconds: float | None) -> Iterator[TuneOptions]:
-    """Give options of tuning for so many seconds, with a bar on standard error if that is a terminal and rich is there.
-
-    The bar goes when the body ends.
-    """
+    """Give options of tuning for so many seconds, with a bar where there can be one."""
     from graft.core.tuning.options import DEFAULT_SECONDS, TuneOptions
 
     budget = DEFAULT_SECONDS if seconds is None else seconds
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    except ImportError:
-        yield TuneOptions(budget)
-        return
-    if not sys.stderr.isatty():
-        yield TuneOptions(budget)
-        return
-    columns = (TextColumn("tuning {task.description}"), BarColumn(), TextColumn("{task.fields[done]}"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+    with _bar("tuning {task.description}") as bar:
+        if bar is None:
+            yield TuneOptions(budget)
+            return
         task = bar.add_task("", total=budget, done="")
 
         def show(state: State) -> None:
@@ -39,3 +31,35 @@ def tuning_bar(seconds: float | None) -> Iterator[TuneOptions]:
             bar.update(task, completed=min(state.spent, budget), description=state.workload[:60], done=done)
 
         yield TuneOptions(budget, show)
+
+
+@contextmanager
+def counting(title: str) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Give what shows how many of how many, None if that is not known, are done, where there can be a bar."""
+    with _bar(title) as bar:
+        if bar is None:
+            yield None
+            return
+        task = bar.add_task("", total=None, done="")
+
+        def show(done: int, total: int | None) -> None:
+            bar.update(task, completed=done, total=total, done=str(done) if total is None else f"{done}/{total}")
+
+        yield show
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Progress | None]:
+    """Give a bar on standard error if that is a terminal and rich is there; it goes when the body ends."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    except ImportError:
+        yield None
+        return
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn(title), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield bar

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ import click
 
 from graft.cli.common import MODEL, ExitCode, State, common_options, names_argument, shapes_option, threads_option
 from graft.cli.output import keep_clear, print_json, print_table
+from graft.cli.progress import counting
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from graft.partition.plan import Placement
     from graft.quantization.assignment import Assignment
     from graft.quantization.comparison import Comparison
-    from graft.quantization.metrics import Metric
     from graft.quantization.recipe import Recipe
 
 
@@ -41,6 +39,30 @@ def set_argument(text: str) -> dict[str, Any]:
             raise click.BadParameter(f"'{text}' is not FIELD=VALUE: {error}") from error
 
 
+class FromFile:
+    """The batches that a function of a file, ``FILE.py:NAME``, returns; it is called each time they are read."""
+
+    def __init__(self, text: str) -> None:
+        self._function = function_of(text, "data")
+
+    def __iter__(self) -> Iterator[Any]:
+        given = self._function()
+        return iter([given] if hasattr(given, "keys") or hasattr(given, "ndim") else given)
+
+
+class Data(click.ParamType[Any]):
+    """A path that there is, or ``FILE.py:FUNCTION``."""
+
+    name = "data"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | FromFile:
+        """Return which of them a text is."""
+        if ".py:" in value and not Path(value).exists():
+            return FromFile(value)
+        found: Path = click.Path(exists=True, path_type=Path).convert(value, param, ctx)
+        return found
+
+
 @click.command("quantize")
 @click.argument("model", type=MODEL)
 @click.option("--recipe", metavar="NAME|FILE.toml", help="How: see --show; int8, or the backend's first, if left out.")
@@ -53,11 +75,21 @@ def set_argument(text: str) -> dict[str, Any]:
 )  # fmt: skip
 @click.option("--keep", metavar="PATTERN", multiple=True, help="Nodes, by name or operator, that stay in floats.")
 @click.option(
-    "--data", type=click.Path(exists=True, path_type=Path), metavar="FILE.npz|DIR",
-    help="Arrays by input name, stacked along the first dimension, and 'labels'; or a folder of such files.",
+    "--data", type=Data(), metavar="FILE.npz|DIR|FILE.py:FUNCTION",
+    help="Arrays by input name, stacked along the first dimension, and 'labels'; a folder of such files; or a function "
+    "that returns batches: a list, an iterator, a DataLoader.",
 )  # fmt: skip
-@click.option("--check", type=click.Path(exists=True, path_type=Path), metavar="FILE.npz|DIR",
+@click.option("--check", type=Data(), metavar="FILE.npz|DIR|FILE.py:FUNCTION",
               help="Other data for the table of errors; --data if left out.")  # fmt: skip
+@click.option(
+    "--preprocess", metavar="FILE.py:FUNCTION",
+    help="What makes a batch (a mapping, an array, or a pair of inputs and labels) of a file's arrays or path, or of "
+    "what a function of --data gives.",
+)  # fmt: skip
+@click.option(
+    "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+    help="Keep what calibration gathers in this folder: one that was broken off goes on there.",
+)  # fmt: skip
 @click.option("--metric", metavar="FILE.py:FUNCTION", help="What outputs and labels are worth; accuracy if left out.")
 @click.option(
     "--within", type=click.FloatRange(min=0), metavar="LOSS",
@@ -88,8 +120,10 @@ def command(
     backend: str | None,
     changes: tuple[dict[str, Any], ...],
     keep: tuple[str, ...],
-    data: Path | None,
-    check: Path | None,
+    data: Path | FromFile | None,
+    check: Path | FromFile | None,
+    preprocess: str | None,
+    resume: Path | None,
     metric: str | None,
     within: float | None,
     mixed: tuple[str, ...] | None,
@@ -116,18 +150,20 @@ def command(
     if output is None:
         raise click.UsageError("name the file to write with -o")
     options: dict[str, Any] = {"shapes": dict(shapes), "threads": state.threads, "manager": state.manager()}
-    options["metric"] = None if metric is None else function_of(metric)
+    options["metric"] = None if metric is None else function_of(metric, "metric")
     keep_clear(output)
-    with batch_count() as progress:
-        given = {**options, "within": within, "progress": progress}
-        search: Callable[[], ir.Model | Assignment] = partial(graft.quantize, model, wanted, data, keep=keep, **given)
+    made = None if preprocess is None else function_of(preprocess, "preprocess")
+    with counting("calibration") as progress:
+        given = {**options, "within": within, "progress": progress, "resume": resume}
+        rows = batches_of(data, made)
+        search: Callable[[], ir.Model | Assignment] = partial(graft.quantize, model, wanted, rows, keep=keep, **given)
         if mixed or bits is not None:
-            search = partial(assign, model, mixed or MIXED, data, bits=bits, **given)
+            search = partial(assign, model, mixed or MIXED, rows, bits=bits, **given)
         quantized, chosen, failure = _best(search)
     if save_recipe is not None:
         write(save_recipe, (chosen or wanted).to_toml(), "recipe")
     save_model(quantized, output)
-    report = compare(model, quantized, check or data, **options)
+    report = compare(model, quantized, batches_of(check or data, made), **options)
     notes = notes_of(quantized)
     if backend is not None:
         notes += _notes_of_backend(backend.partition(":")[0], left_by(backend, quantized, manager=state.manager()))
@@ -168,34 +204,31 @@ def merged(changes: tuple[dict[str, Any], ...]) -> dict[str, Any]:
     return found
 
 
-def function_of(text: str) -> Metric:
-    """Return the function of ``FILE.py:NAME``."""
+def function_of(text: str, option: str) -> Callable[..., Any]:
+    """Return the function of ``FILE.py:NAME``, which an option names."""
     import runpy
 
     from graft.errors import RecipeError
 
     path, separator, name = text.rpartition(":")
     if not (separator and name and path.endswith(".py") and Path(path).is_file()):
-        raise click.BadParameter(f"'{text}' is not FILE.py:FUNCTION of a file that there is", param_hint="--metric")
+        raise click.BadParameter(f"'{text}' is not FILE.py:FUNCTION of a file that there is", param_hint=f"--{option}")
     try:
         names = runpy.run_path(path)
     except Exception as error:  # whatever the user's file does
-        raise RecipeError(f"metric '{path}' cannot be loaded ({type(error).__name__}: {error})") from error
+        raise RecipeError(f"{option} '{path}' cannot be loaded ({type(error).__name__}: {error})") from error
     function = names.get(name)
     if not callable(function):
         raise RecipeError(f"'{path}' has no function '{name}'")
-    found: Metric = function
+    found: Callable[..., Any] = function
     return found
 
 
-@contextmanager
-def batch_count() -> Iterator[Callable[[int], None] | None]:
-    """Give what counts batches in one line of the error output, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    yield lambda number: click.echo(f"\rcalibration: {number}", nl=False, err=True)
-    click.echo("\r\033[K", nl=False, err=True)
+def batches_of(data: Path | FromFile | None, preprocess: Callable[[Any], Any] | None) -> Any:
+    """Return data as `graft.quantize` takes them."""
+    from graft.quantization import preprocessed
+
+    return data if data is None or preprocess is None else preprocessed(data, preprocess)
 
 
 def print_comparison(report: Comparison) -> None:

@@ -25,6 +25,7 @@ from graft.cli.common import (
 from graft.cli.isolation import isolation_option
 from graft.cli.output import print_json, print_table
 from graft.cli.programs import feeds_of, input_option, load_artifact
+from graft.cli.quantize import Data, FromFile, print_comparison
 
 if TYPE_CHECKING:
     from graft.core.graph.dimensions import DimensionSpec
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--model", type=MODEL, help="The model that the artifact FILE was compiled from.")
 @click.option("--original", type=MODEL, help="The float model that FILE is quantised from: compare layer by layer.")
 @click.option(
-    "--data", type=click.Path(exists=True, path_type=Path), metavar="FILE.npz|DIR",
+    "--data", type=Data(), metavar="FILE.npz|DIR|FILE.py:FUNCTION",
     help="With --original: what to run on, as for graft quantize; else random.",
 )  # fmt: skip
 @click.option(
@@ -66,7 +67,7 @@ def command(
     file: Path,
     model: Path | None,
     original: Path | None,
-    data: Path | None,
+    data: Path | FromFile | None,
     snr: float,
     against: str,
     per_region: bool,
@@ -132,9 +133,8 @@ def _print_reports(bindings: Sequence[Mapping[str, int]], reports: Sequence[Veri
         _print_fault(report)
 
 
-def _against_floats(state: State, file: Path, original: Path, data: Path | None, least: float) -> int:
+def _against_floats(state: State, file: Path, original: Path, data: Path | FromFile | None, least: float) -> int:
     """Compare a quantised model with its float model; exit 4 where an output has less signal than wanted."""
-    from graft.cli.quantize import print_comparison
     from graft.quantization import compare
 
     if is_artifact(file):

@@ -12,12 +12,12 @@ import onnx_ir as ir
 from graft.core.rewriting.node_rewrite import static_shape
 from graft.errors import RecipeError
 from graft.quantization.gptq import Gram
-from graft.quantization.histogram import Histogram
 from graft.quantization.matrices import channel_axis, is_regular
-from graft.quantization.observation import Mean, Observer
 from graft.quantization.recipe import Recipe, Scaling
 from graft.quantization.scales import Scaled
 from graft.quantization.sites import Group, Product, Sites, X
+from graft.quantization.statistics.histogram import Histogram
+from graft.quantization.statistics.observation import Mean, Observer
 
 Gathered = TypeVar("Gathered", bound=Observer)
 

@@ -7,12 +7,12 @@ import pytest
 
 import graft
 from graft.errors import RecipeError
-from graft.quantization.facts import Facts
 from graft.quantization.gptq import Gram
-from graft.quantization.histogram import Histogram
-from graft.quantization.observation import Mean
 from graft.quantization.recipe import NAMED, Recipe, Scaling
 from graft.quantization.sites import Sites, sites_of
+from graft.quantization.statistics.facts import Facts
+from graft.quantization.statistics.histogram import Histogram
+from graft.quantization.statistics.observation import Mean
 from tests.quantization.networks import convolutions
 
 

@@ -20,6 +20,8 @@ LEAST = 2.0**-100
 class Histogram:
     """Counts of elements, with the least and the largest of them."""
 
+    kept = ("low", "high", "limit", "counts", "invalid")
+
     def __init__(self) -> None:
         self.low, self.high = math.inf, -math.inf
         self.limit = 0.0

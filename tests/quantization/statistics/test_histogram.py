@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graft.quantization.histogram import BINS, COUNTED, Histogram
+from graft.quantization.statistics.histogram import BINS, COUNTED, Histogram
 
 NUMBERS = st.floats(-1e4, 1e4, width=32).filter(lambda x: x == 0 or abs(x) > 1e-30)
 PIECES = st.lists(st.lists(NUMBERS, min_size=1, max_size=20), min_size=1, max_size=6)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from graft.quantization.data import Batches
-from graft.quantization.observation import Largest, Mean, Running
 from graft.quantization.preparation import in_floats
+from graft.quantization.statistics.data import Batches
+from graft.quantization.statistics.observation import Largest, Mean, Running
 from tests.quantization.networks import convolutions, images, run
 
 
@@ -21,9 +21,11 @@ class Everything:
 def test_values_inputs_and_outputs_are_seen_batch_by_batch():
     one, x = in_floats(convolutions()), images(40)
     seen = {name: Everything() for name in ("x", "d", "y")}
-    counted: list[int] = []
-    Running(threads=1).observe(one, {k: [v] for k, v in seen.items()}, Batches(x, one), counted.append)
-    assert counted == [1, 2]
+    counted: list[tuple[int, int | None]] = []
+    Running(threads=1).observe(
+        one, {k: [v] for k, v in seen.items()}, Batches(x, one), lambda *one: counted.append(one)
+    )
+    assert counted == [(1, 2), (2, 2)]
     assert [len(array) for array in seen["d"].seen] == [32, 8]
     assert np.array_equal(np.concatenate(seen["x"].seen), x)
     np.testing.assert_allclose(np.concatenate(seen["y"].seen), run(one, x=x), rtol=1e-4, atol=1e-5)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,18 +13,19 @@ import onnx_ir as ir
 
 from graft.compiler.api import compile
 from graft.compiler.request import plugins
-from graft.quantization.data import Batch, Feeds
 from graft.quantization.metrics import called
+from graft.quantization.statistics.data import Batch, Batches, Feeds
+from graft.quantization.statistics.kept import Gathering, Kept
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
     from graft.runtime.program import Program
 
-Progress = Callable[[int], None]
-"""Called with the number of batches that are done."""
+Progress = Callable[[int, int | None], None]
+"""Called with the number of batches, or of tried models, that are done, and that of all, None if it is not known."""
 
 
-class Observer(Protocol):
+class Observer(Gathering, Protocol):
     """What gathers facts of one value."""
 
     def add(self, array: np.ndarray) -> None:
@@ -31,6 +34,8 @@ class Observer(Protocol):
 
 class Largest:
     """The largest size of an element in each channel, the axis ``axis``."""
+
+    kept = ("sizes",)
 
     def __init__(self, axis: int) -> None:
         self._axis = axis
@@ -44,6 +49,8 @@ class Largest:
 
 class Mean:
     """The mean of each channel, the axis ``axis``."""
+
+    kept = ("_sums", "_count")
 
     def __init__(self, axis: int) -> None:
         self._axis = axis
@@ -71,10 +78,14 @@ def by_channel(array: np.ndarray, axis: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How models are run: by the built-in compiler, with so many threads and the plugins of a manager."""
+    """How models are run: by the built-in compiler, with so many threads and the plugins of a manager.
+
+    ``resume`` is the folder that keeps what was gathered.
+    """
 
     threads: int | None = None
     manager: PluginManager | None = None
+    resume: str | os.PathLike[str] | None = None
 
     def runner(self, model: ir.Model, names: Iterable[str] = ()) -> Callable[[Feeds], Feeds]:
         """Return what runs a model and gives the values of these names, its inputs and its outputs."""
@@ -100,12 +111,25 @@ class Running:
         data: Iterable[Batch],
         progress: Progress | None = None,
     ) -> None:
-        """Run a model on all data, and show each observer the values of its name, inputs of the model included."""
-        run = self.runner(model, observers)
-        for number, batch in enumerate(data, 1):
-            values = run(batch.feeds)
-            for name, wanted in observers.items():
-                for observer in wanted:
-                    observer.add(values[name])
-            if progress is not None:
-                called("progress function", progress, number)
+        """Run a model on all data, and show each observer the values of its name, inputs of the model included.
+
+        What a file of the folder ``resume`` has gathered before is not gathered again.
+        """
+        kept = None if self.resume is None else Kept(self.resume, model, observers)
+        run, complete = None, False
+        total = data.total if isinstance(data, Batches) else None
+        try:
+            for number, batch in enumerate(data, 1):
+                if kept is None or not kept.has(batch):
+                    run = run or self.runner(model, observers)
+                    values = run(batch.feeds)
+                    with nullcontext() if kept is None else kept.gathering():
+                        for name, wanted in observers.items():
+                            for observer in wanted:
+                                observer.add(values[name])
+                if progress is not None:
+                    called("progress function", progress, number, total)
+            complete = True
+        finally:
+            if kept is not None:
+                kept.close(complete=complete)

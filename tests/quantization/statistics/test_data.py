@@ -7,7 +7,7 @@ import pytest
 
 import graft
 from graft.errors import RecipeError
-from graft.quantization.data import ROWS, Batches
+from graft.quantization.statistics.data import ROWS, Batches, preprocessed
 from tests.quantization.networks import model
 
 FIXED = graft.load(model("g (float[2,3] x) => (float[2,3] y) { y = Relu (x) }"))
@@ -98,3 +98,29 @@ def test_files_that_are_none_are_named(tmp_path):
     (tmp_path / "bad.npz").write_bytes(b"no")
     with pytest.raises(RecipeError, match=r"bad.npz' is not an .npz file"):
         list(Batches(tmp_path, FIXED))
+
+
+def test_pieces_pass_through_the_users_function_each_time(tmp_path):
+    found = Batches(preprocessed([1.0, 2.0], lambda number: np.full((2, 3), number)), FIXED)
+    for _ in range(2):
+        assert rows(found) == [np.full((2, 3), number).tolist() for number in (1.0, 2.0)]
+    once = Batches(preprocessed(iter([1.0]), lambda number: np.full((2, 3), number)), FIXED)
+    assert rows(once) == [np.ones((2, 3)).tolist()]
+    with pytest.raises(RecipeError, match="an iterator that has ended"):
+        next(iter(once))
+    np.savez(tmp_path / "b.npz", picture=X[:2])
+    (tmp_path / "a.txt").write_text("1 2 3 4 5 6")
+    (tmp_path / ".hidden").write_text("no")
+
+    def read(piece):
+        return np.loadtxt(piece).reshape(2, 3) if hasattr(piece, "suffix") else piece["picture"]
+
+    assert rows(Batches(preprocessed(tmp_path, read), FIXED)) == [[[1, 2, 3], [4, 5, 6]], X[:2].tolist()]
+    with pytest.raises(RecipeError, match=r"the data cannot be read \(KeyError: 'other'\)"):
+        list(Batches(preprocessed([{}], lambda piece: piece["other"]), FIXED))
+
+
+def test_how_many_batches_there_are_is_known_of_arrays_and_of_a_file(tmp_path):
+    np.savez(tmp_path / "a.npz", x=X)
+    assert Batches(tmp_path / "a.npz", FIXED).total == Batches(X, FIXED).total == 3
+    assert Batches(iter([X]), FIXED).total is Batches(tmp_path, FIXED).total is None

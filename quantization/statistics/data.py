@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from graft.core.graph.view import ValueView
 from graft.errors import GraftError, RecipeError
+from graft.runtime.arguments import FUNCTION, takes
 from graft.runtime.dtypes import numpy_dtype
 from graft.runtime.foreign import kind_of, said
 
@@ -38,7 +39,7 @@ class Batches:
     """Batches for a model, which are read again each time unless they come from an iterator."""
 
     def __init__(self, given: Given, model: ir.Model) -> None:
-        self._given = given
+        self._given = next(_files(Path(given))) if _is_file(given) else given
         self._inputs = [ValueView(value) for value in model.graph.inputs if value.name not in model.graph.initializers]
         self._spent = False
 
@@ -55,6 +56,12 @@ class Batches:
                 yield batch
         if not count:
             raise RecipeError("the data are empty; give at least one batch of the model's inputs")
+
+    @property
+    def total(self) -> int | None:
+        """The number of batches; None where they are given one by one."""
+        known = isinstance(self._given, Mapping | np.ndarray)
+        return sum(1 for _ in self._cut(self._given)) if known else None
 
     def _cut(self, part: Any) -> Iterator[Batch]:
         """Yield the batches of a part, cut along the first axis as the model takes them."""
@@ -124,6 +131,30 @@ class Batches:
             raise RecipeError(f"array '{view.name}' of the data holds no numbers: {error}", input=view.name) from error
 
 
+class Preprocessed:
+    """Data whose pieces pass through a function before they become batches; read again each time."""
+
+    def __init__(self, given: Given, function: Callable[[Any], Any]) -> None:
+        self.given, self.function = given, function
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.function, _pieces(self.given, any_file=True))
+
+
+@takes(function=FUNCTION)
+def preprocessed(data: Given, function: Callable[[Any], Any]) -> Given:
+    """Return data that pass through a function, piece by piece, when they are read.
+
+    ``function`` gets what ``data`` give (the arrays of an ``.npz`` file by name, the path of any other file of a
+    folder, the items of an iterable) and returns a batch: a mapping, an array, or a pair of inputs and labels.
+    """
+    return map(function, data) if isinstance(data, Iterator) else Preprocessed(data, function)
+
+
+def _is_file(given: Given) -> bool:
+    return isinstance(given, str | os.PathLike) and not Path(given).is_dir()
+
+
 def _parts(given: Given) -> Iterator[Any]:
     """Yield the pieces of data: each is a mapping of stacked arrays, or what an iterable gives.
 
@@ -137,9 +168,9 @@ def _parts(given: Given) -> Iterator[Any]:
         raise RecipeError(f"the data cannot be read ({type(error).__name__}: {said(error)})") from error
 
 
-def _pieces(given: Given) -> Iterable[Any]:
+def _pieces(given: Given, *, any_file: bool = False) -> Iterable[Any]:
     if isinstance(given, str | os.PathLike):
-        return _files(Path(given))
+        return _files(Path(given), any_file=any_file)
     if isinstance(given, Mapping | np.ndarray):
         return [given]
     if isinstance(given, Iterable):
@@ -147,13 +178,18 @@ def _pieces(given: Given) -> Iterable[Any]:
     raise RecipeError(f"data are {kind_of(given)}; give arrays by input name, a path, or an iterable of batches")
 
 
-def _files(path: Path) -> Iterator[dict[str, np.ndarray]]:
-    files: Sequence[Path] = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+def _files(path: Path, *, any_file: bool = False) -> Iterator[Any]:
+    """Yield the arrays of each ``.npz`` file, and with ``any_file`` the paths of others."""
+    pattern = "[!.]*" if any_file else "*.npz"
+    files: Sequence[Path] = sorted(path.glob(pattern)) if path.is_dir() else [path]
     if not files:
         raise RecipeError(
             f"folder '{path}' has no .npz file; write one for each batch with numpy.savez", path=str(path)
         )
     for file in files:
+        if any_file and file.suffix != ".npz":
+            yield file
+            continue
         try:
             with np.load(file, allow_pickle=False) as content:
                 arrays = {name: content[name] for name in content.files}

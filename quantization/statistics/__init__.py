@@ -1,0 +1,1 @@
+"""What a recipe needs to know of activations, gathered by running the float model on data."""

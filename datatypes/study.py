@@ -216,6 +216,7 @@ class TypeRow:
     ``accuracy`` is the share of labels that the largest output names, None without labels; ``agreement`` the share of
     inputs for which it is float64's. ``milliseconds`` is the best time of one call, ``ratio`` that over float32's.
     Bits are those of a product's weight and of an activation that a product reads, on average, scales counted.
+    Microjoules of a run and square micrometres are those of the products, by a table of costs; None without one.
     """
 
     name: str
@@ -228,6 +229,8 @@ class TypeRow:
     weight_bits: float = 32.0
     activation_bits: float = 32.0
     weight_bytes: int = 0
+    energy_uj: float | None = None
+    area_um2: float | None = None
     layers: tuple[LayerRow, ...] = field(default=())
 
     @property

@@ -32,10 +32,12 @@ from graft.datatypes.study import (
     batches,
     in_float64,
     layers_of,
+    short_names,
     type_named,
     with_layers,
 )
 from graft.errors import DatatypeError
+from graft.measure.hardware_cost import CostTable, HardwareCost, cost_of, table_of
 from graft.plugins.registry.manager import MANAGER
 from graft.quantization.comparison import quantized_layers
 from graft.quantization.quantizer import Quantizer
@@ -44,7 +46,7 @@ from graft.quantization.sites import Product
 from graft.quantization.sizes import FLOAT_BITS, Size, size_of
 from graft.quantization.statistics.data import Given
 from graft.quantization.statistics.observation import Running
-from graft.runtime.arguments import ARRAY, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, at_least, optional, takes
+from graft.runtime.arguments import ARRAY, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, at_least, instance, optional, takes
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -58,6 +60,7 @@ FLOAT32 = "float32"
     model=SOURCE, types=TEXTS, data=optional(FEEDS), labels=optional(ARRAY), recipes=RECIPES,
     manager=optional(MANAGER), accumulate=TEXT, keep=TEXTS, shapes=optional(SHAPES),
     threads=optional(WHOLE), limit=optional(at_least(1)),
+    costs=optional(instance(str, os.PathLike, CostTable, wanted="the name or the file of a table of costs")),
 )  # fmt: skip
 def sweep(
     model: Source,
@@ -72,6 +75,7 @@ def sweep(
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
     limit: int | None = None,
+    costs: str | os.PathLike[str] | CostTable | None = None,
     manager: PluginManager | None = None,
 ) -> SweepReport:
     """Run a model in every type, and quantised by every recipe, and compare it, layer by layer, with float64.
@@ -80,7 +84,8 @@ def sweep(
     `graft.quantize`, calibrated by ``calibration`` (the data without it). ``data`` has an array per input of the model,
     with any number of batches stacked along the first dimension (seeded random ones without it), ``labels`` one class
     per row. ``limit`` uses that many rows only; ``accumulate`` is that of `graft.datatypes.convert`, ``keep`` are nodes
-    that stay in float32. Raises DatatypeError for unknown types and for data that do not fit the model, RecipeError for
+    that stay in float32; ``costs`` is a table of what hardware takes (`graft.measure.hardware_cost`), by name, a TOML
+    file, or as it is. Raises DatatypeError for unknown types and for data that do not fit the model, RecipeError for
     wrong recipes.
     """
     (manager or plugins()).plugins()  # which registers their datatypes
@@ -91,7 +96,8 @@ def sweep(
     require_static(original)
     fed = _fed(original, data, labels, limit)
     truth = None if labels is None else np.asarray(labels).reshape(-1)[:limit]
-    study = _Study(original, fed, truth, Running(threads, manager))
+    table = None if costs is None else table_of(costs, manager or plugins())
+    study = _Study(original, fed, truth, Running(threads, manager), table)
     rows = [study.row(_in_type(FLOAT32, FLOAT32, original, original, FLOAT_BITS))]
     for name, dtype in named.items():
         if name in SCALED_TYPES:
@@ -142,6 +148,8 @@ class _Form:
     model: ir.Model
     size: Size
     observed: ir.Model
+    formats: Callable[[Product], tuple[str, str]]
+    """The formats of a product's weights and activations."""
     watched: Sequence[str]
     seen: Mapping[str, tuple[str, Callable[[Errors, Feeds, np.ndarray], None]]]
     largest: float = np.inf
@@ -161,12 +169,20 @@ def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: f
     same = {(node.name, node.domain, node.op_type) for node in model.graph}
 
     def bits_of(product: Product) -> tuple[float, float]:
-        node = product.node
-        own = FLOAT_BITS if (node.name, node.domain, node.op_type) in same else bits
+        own = FLOAT_BITS if is_kept(product) else bits
         return own, own
 
+    def is_kept(product: Product) -> bool:
+        return (product.node.name, product.node.domain, product.node.op_type) in same
+
+    def formats(product: Product) -> tuple[str, str]:
+        own = FLOAT32 if is_kept(product) else elements
+        return own, own
+
+    elements = _short(SCALED_TYPES[name].element) if name in SCALED_TYPES else _short(dtype)
+
     seen = {layer: (layers[layer], taker(output)) for layer, output in names.items()}
-    return _Form(name, dtype, model, size_of(original, bits_of), observed, (), seen, largest, smallest)
+    return _Form(name, dtype, model, size_of(original, bits_of), observed, formats, (), seen, largest, smallest)
 
 
 def _by_recipe(recipe: Recipe, original: ir.Model, data: Given, running: Running) -> _Form:
@@ -176,7 +192,14 @@ def _by_recipe(recipe: Recipe, original: ir.Model, data: Given, running: Running
     layers = quantized_layers(original, model)
     watched = [name for layer in layers for name in layer.code_names]
     seen = {layer.name: (layer.operator, layer.add) for layer in layers}
-    return _Form(recipe.name, "recipe", model, quantizer.size_of(recipe), model, watched, seen)
+    return _Form(
+        recipe.name, "recipe", model, quantizer.size_of(recipe), model, quantizer.formats_of(recipe), watched, seen
+    )
+
+
+def _short(dtype: str) -> str:
+    """Return the short name of a type."""
+    return next((short for short, whole in short_names().items() if whole == dtype), dtype)
 
 
 def _float_layers(model: ir.Model) -> list[str]:
@@ -187,7 +210,10 @@ def _float_layers(model: ir.Model) -> list[str]:
 class _Study:
     """The model in float64, run once: every form is compared with its results."""
 
-    def __init__(self, model: ir.Model, fed: list[Feeds], labels: np.ndarray | None, running: Running) -> None:
+    def __init__(self, model: ir.Model, fed: list[Feeds], labels: np.ndarray | None, running: Running,
+        costs: CostTable | None = None,
+    ) -> None:  # fmt: skip
+        self._original, self._costs = model, costs
         self._fed, self._labels, self.running = fed, labels, running
         self._output = model.graph.outputs[0].name or ""
         observed, names = with_layers(in_float64(model), _float_layers(model))
@@ -213,9 +239,12 @@ class _Study:
         accuracy = None if self._labels is None else float(np.mean(classes == self._labels))
         rows = tuple(LayerRow.of(layer, form.seen[layer][0], one) for layer, one in errors.items())
         whole = LayerRow.of(self._output, "output", total)
+        size, cost = form.size, HardwareCost(None, None)
+        if self._costs is not None:
+            cost = cost_of(self._original, form.formats, size.weight_bytes, self._costs)
         return TypeRow(
             form.name, form.type, accuracy, float(np.mean(classes == wanted)), whole, best, best / self._float32_ms,
-            form.size.weight_bits, form.size.activation_bits, form.size.weight_bytes, rows,
+            size.weight_bits, size.activation_bits, size.weight_bytes, cost.energy_uj, cost.area_um2, rows,
         )  # fmt: skip
 
     def _widened(self, feeds: Feeds) -> Feeds:

@@ -40,6 +40,18 @@ def graft_backends() -> Iterable[Backend | type[Backend]]:  # type: ignore[empty
 
 
 @hookspec
+def graft_cost_tables() -> Iterable[Any]:  # type: ignore[empty-body]
+    """Return tables of what number formats cost in hardware: `CostTable` objects, for `graft datatypes sweep --costs`.
+
+    >>> from graft.plugins.hooks import hookimpl
+    >>> @hookimpl
+    ... def graft_cost_tables():
+    ...     from graft.measure.hardware_cost import CostTable
+    ...     return [CostTable("npu", "our synthesis", {"posit16": (0.9, 1500)}, {"posit16": (0.4, 800)}, read=0.3)]
+    """
+
+
+@hookspec
 def graft_datatypes() -> Iterable[Any]:  # type: ignore[empty-body]
     """Return the custom datatypes of this plugin: `Datatype` objects, which bring formats and lowerings.
 

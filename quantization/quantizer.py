@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -105,6 +105,18 @@ class Quantizer:
         known = {one.node.name: one for one in sites.products}
         readers = {node: group.scaling for group in sites.groups for uses in group.readers.values() for node, _ in uses}
         return size_of(self.floats, bits)
+
+    def formats_of(self, recipe: Recipe) -> Callable[[Product], tuple[str, str]]:
+        """Return what gives the formats of the weights and activations of a product by a recipe."""
+        sites = sites_of(self.floats, recipe)
+        weights = {one.node.name: one.scaling.type for one in sites.products if one.scaling is not None}
+        activations = {
+            node.name: group.scaling.type
+            for group in sites.groups
+            for uses in group.readers.values()
+            for node, _ in uses
+        }
+        return lambda one: (weights.get(one.node.name, "float32"), activations.get(one.node.name, "float32"))
 
     def metric_of(self, model: ir.Model) -> float:
         """Return what a model is worth on the data; raise RecipeError without labels and without a metric."""

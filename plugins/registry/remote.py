@@ -29,7 +29,10 @@ from graft.plugins.registry.manager import Plugin, PluginManager
 from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.isolation import sandbox
 
-OTHER_HOOKS = ("graft_datatypes", "graft_operators", "graft_passes", "graft_region_compiled", "graft_report_sections")
+OTHER_HOOKS = (
+    "graft_cost_tables", "graft_datatypes", "graft_operators", "graft_passes", "graft_region_compiled",
+    "graft_report_sections",
+)  # fmt: skip
 """What a plugin may bring besides backends, machines and loaders; it would run in the host's process."""
 STATUS_CHILD = 70
 """How a child ends that a plugin has forked and let back into the call."""

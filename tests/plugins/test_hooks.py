@@ -16,6 +16,7 @@ def test_every_hook_has_an_example_that_runs(name):
 def test_the_hooks_are_those_of_the_design():
     assert sorted(SPECIFICATIONS) == [
         "graft_backends",
+        "graft_cost_tables",
         "graft_datatypes",
         "graft_machines",
         "graft_module_loaders",

@@ -141,6 +141,7 @@ def _convert_scaled(
 )
 @click.option("--keep", metavar="PATTERN", multiple=True, help="Nodes, by name or operator, that stay as they are.")
 @click.option("--limit", type=click.IntRange(min=1), help="Use that many rows of the data.")
+@click.option("--costs", metavar="45nm|7nm|FILE.toml", help="Add energy and area of products by a table of costs.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with tables and plots.")
 @shapes_option
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the programs; all available by default.")
@@ -156,6 +157,7 @@ def sweep_command(
     accumulate: str,
     keep: tuple[str, ...],
     limit: int | None,
+    costs: str | None,
     html: Path | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     threads: int | None,
@@ -169,7 +171,7 @@ def sweep_command(
     labels = None if arrays is None else arrays.pop(LABELS, None)
     report = graft.sweep(
         str(model), types or (), arrays, labels, recipes=recipes or (), calibration=calibration, accumulate=accumulate,
-        keep=keep, limit=limit, shapes=dict(shapes), threads=threads, manager=state.manager(),
+        keep=keep, limit=limit, costs=costs, shapes=dict(shapes), threads=threads, manager=state.manager(),
     )  # fmt: skip
     if html is not None:
         from graft.datatypes.study_page import page
@@ -206,13 +208,15 @@ def _print_report(report: SweepReport) -> None:
         "FORM", "ACCURACY", "SAME CLASS", "MAX ABS", "MAX REL", "SNR dB", "SATURATED", "UNDERFLOWED", "BITS/WEIGHT",
         "BITS/ACTIVATION", "WEIGHTS kB", "MS", "/ FLOAT32", "FRONT",
     )  # fmt: skip
+    priced = any(row.energy_uj is not None for row in report.rows)
     front = {row.name for row in report.front(lambda row: row.weight_bits)}
     rows = [
         (row.name, None if row.accuracy is None else f"{row.accuracy:.4f}", f"{row.agreement:.4f}",
          row.output.max_abs, row.output.max_rel, row.output.snr_db, row.saturated, row.underflowed, row.weight_bits,
-         row.activation_bits, row.weight_bytes / 1000, row.milliseconds, row.ratio, "*" if row.name in front else "")
+         row.activation_bits, row.weight_bytes / 1000, row.milliseconds, row.ratio, "*" if row.name in front else "",
+         *((row.energy_uj, row.area_um2) if priced else ()))
         for row in report.rows
     ]  # fmt: skip
-    print_table(columns, rows)
+    print_table((*columns, "uJ", "um2") if priced else columns, rows)
     click.echo(f"{report.inputs} inputs; errors of the output against float64; sums rounded: {report.accumulate}")
     click.echo("* none has fewer bits a weight and is as good")

@@ -21,14 +21,14 @@ from graft.core.graph.view import constant_tensor
 from graft.core.importer.source import SOURCE, Source
 from graft.errors import AccuracyError, RecipeError
 from graft.plugins.registry.manager import MANAGER
-from graft.quantization.metrics import Metric, Scores, called
+from graft.quantization.metrics import Metric, Scores
 from graft.quantization.preparation import in_floats
 from graft.quantization.quantizer import Quantizer
 from graft.quantization.recipe import FLOATS, RECIPES, Recipe, recipe_of
 from graft.quantization.search import literal
 from graft.quantization.sites import Product, sites_of
 from graft.quantization.sizes import FLOAT_BITS
-from graft.quantization.statistics.data import Batches, Feeds, Given
+from graft.quantization.statistics.data import Batches, Feeds, Given, called
 from graft.quantization.statistics.observation import Progress, Running
 from graft.quantization.weights import key_of
 from graft.runtime.arguments import FUNCTION, NUMBER, PATH, SHAPES, WHOLE, optional, takes

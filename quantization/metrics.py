@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
 
 import numpy as np
 
-from graft.errors import GraftError, RecipeError
-from graft.quantization.statistics.data import Batch, Feeds
-from graft.runtime.foreign import said, shown
+from graft.errors import RecipeError
+from graft.quantization.statistics.data import Batch, Feeds, called
+from graft.runtime.foreign import shown
 
-Result = TypeVar("Result")
 Metric = Callable[[Mapping[str, np.ndarray], "np.ndarray | None"], float]
 """Gets the outputs of all rows of the data by name, and the labels; gives a number, the larger the better."""
 
@@ -22,16 +20,6 @@ def accuracy(outputs: Mapping[str, np.ndarray], labels: np.ndarray | None) -> fl
     first = next(iter(outputs.values()))
     assert labels is not None
     return float(np.mean(first.reshape(-1, first.shape[-1]).argmax(axis=1) == labels))
-
-
-def called(what: str, function: Callable[..., Result], *arguments: object) -> Result:
-    """Return what a function of the user's gives; raise RecipeError that names it for what it raises."""
-    try:
-        return function(*arguments)
-    except GraftError:
-        raise
-    except Exception as error:  # whatever the user's code raises
-        raise RecipeError(f"the {what} failed ({type(error).__name__}: {said(error)})") from error
 
 
 class Scores:

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -22,6 +22,7 @@ LABELS = "labels"
 ROWS = 32
 """Rows that a model whose batch is open gets at a time."""
 Feeds = dict[str, np.ndarray]
+Result = TypeVar("Result")
 Given = Any
 """A mapping of names to stacked arrays, a path, or an iterable of batches; a batch is a mapping, an array, or a pair of
 inputs and labels."""
@@ -129,6 +130,16 @@ class Batches:
             return array.astype(numpy_dtype(view.dtype), copy=False)
         except (TypeError, ValueError) as error:
             raise RecipeError(f"array '{view.name}' of the data holds no numbers: {error}", input=view.name) from error
+
+
+def called(what: str, function: Callable[..., Result], *arguments: object) -> Result:
+    """Return what a function of the user's gives; raise RecipeError that names it for what it raises."""
+    try:
+        return function(*arguments)
+    except GraftError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise RecipeError(f"the {what} failed ({type(error).__name__}: {said(error)})") from error
 
 
 class Preprocessed:

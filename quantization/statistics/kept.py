@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from time import perf_counter
 from typing import BinaryIO, Protocol, cast
@@ -96,8 +97,8 @@ class Kept:
             hashed = _Hashed(file)
             with ZipFile(cast(BinaryIO, hashed), "w") as members:  # as `numpy.savez`, which wants a file to read, too
                 for name, array in arrays.items():
-                    with members.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
+                    np.lib.format.write_array(member := BytesIO(), array, allow_pickle=False)
+                    members.writestr(f"{name}.npy", member.getbuffer())
             file.write(hashed.digest.digest())
         now = perf_counter()
         self._due = now + max(SECONDS, SHARE * (now - began))

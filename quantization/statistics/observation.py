@@ -13,8 +13,7 @@ import onnx_ir as ir
 
 from graft.compiler.api import compile
 from graft.compiler.request import plugins
-from graft.quantization.metrics import called
-from graft.quantization.statistics.data import Batch, Batches, Feeds
+from graft.quantization.statistics.data import Batch, Batches, Feeds, called
 from graft.quantization.statistics.kept import Gathering, Kept
 
 if TYPE_CHECKING:

@@ -160,7 +160,10 @@ def cost_of(
 
 
 def cheapest(table: CostTable, weight: str, activation: str) -> str:
-    """Return the format of the multiplier of least energy that holds both operands; of integers that of integers."""
+    """Return the format of the multiplier of least energy that holds both operands; of integers that of integers.
+
+    Raises GraftError where the table has none.
+    """
     integers = _integer_bits(weight) is not None and _integer_bits(activation) is not None
     units = [one for one in table.multiply if not integers or _integer_bits(one) is not None]
     able = [one for one in units if _holds(one, weight) and _holds(one, activation)]

@@ -84,6 +84,7 @@ def public(place: Path) -> dict[str, Public]:
         "quantization.assign": Public(
             graft.quantization.assign, {"model": MODEL, "data": {"x": X}, "bits": 8, "threads": 1}
         ),
+        "quantization.preprocessed": Public(graft.quantization.preprocessed, {"data": {"x": X}, "function": dict}),
         "quantization.recipe_of": Public(graft.quantization.recipe_of, {"given": "int8"}),
         "quantization.recipe_for": Public(graft.quantization.recipe_for, {"backend": "llvm"}),
         "quantization.left_by": Public(graft.quantization.left_by, {"backend": "llvm", "model": graft.load(MODEL)}),
@@ -149,7 +150,7 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
 NAMES = (
     "load", "plan", "compile", "bench", "export_wasm", "verify", "bisect", "sweep", "quantize", "grad", "loss",
     "quantization.assign", "quantization.compare", "quantization.recipe_for", "quantization.left_by",
-    "quantization.notes_of", "quantization.recipe_of", "explain", "supports", "option",
+    "quantization.notes_of", "quantization.preprocessed", "quantization.recipe_of", "explain", "supports", "option",
     "Policy", "TuneOptions", "Reject", "Plan.from_json", "Plan.coverage", "Plan.regions", "Plan.reasons", "Plan.why",
     "Plan.with_precision",
     "Plan.__getitem__", "onnx_backend.prepare", "onnx_backend.run_model", "onnx_backend.run_node",

@@ -26,6 +26,7 @@ from graft.torch.options import Options
 from graft.torch.partitioning import Part, parts_of
 from graft.torch.programs import kept
 from graft.torch.region import Region
+from graft.torch.tables import WHY, add_rows_in_place, rows_added
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ def compile_graph(
 
     Raises UnsupportedError for what stays in PyTorch under ``strict``.
     """
+    add_rows_in_place(module)
     refused = {node: why for node in module.graph.nodes if (why := _refusal(node)) is not None}
     known = {node: one for node in module.graph.nodes if (one := _constant(module, node, constants or {})) is not None}
     while True:
@@ -71,6 +73,8 @@ def compile_graph(
 
 
 def _refusal(node: Node) -> str | None:
+    if node.target is rows_added:
+        return WHY
     return refusal(node) if node.op == "call_function" and not is_getitem(node) and not is_number(node) else None
 
 
@@ -140,7 +144,7 @@ def _assembled(
             continue
         reason = "" if node in inside else refused.get(node, "a view, or too little to be worth a call")
         result.rows.append(Row(str(node.target), where(node), inside.get(node, ""), reason))
-        if node in refused:
+        if node in refused and node.target is not rows_added:
             note(str(node.target), reason, where(node), options.strict)
     moved: dict[Node, Node] = {}
     for number, (part, parts, program) in enumerate(compiled):

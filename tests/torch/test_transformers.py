@@ -70,6 +70,9 @@ def made(name):
     kind = getattr(transformers, name)
     config = kind.config_class(**MODELS[name])
     config.use_cache = False
+    for setting, value in vars(config).items():
+        if "drop" in setting and isinstance(value, float):
+            setattr(config, setting, 0.0)
     model = kind(config).eval()
     for one in model.modules():
         if isinstance(one, torch.nn.Dropout):

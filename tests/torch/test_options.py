@@ -40,10 +40,9 @@ def test_a_plan_says_where_a_module_runs(module, tmp_path):
     assert {one.backend for one in plan.placements} == {"reference"}
     path = tmp_path / "plan.json"
     path.write_text(plan.to_json(), encoding="utf-8")
-    for given in (plan, path, str(path)):
-        (found,) = graft.torch.explain(module, (x,), options={"plan": given, "strict": True}).plans
-        assert {one.backend for one in found["part_0"].placements} == {"reference"}
-        torch.testing.assert_close(compiled(module, plan=given)(x), module(x))
+    torch.testing.assert_close(compiled(module, plan=plan)(x), module(x))
+    (found,) = graft.torch.explain(module, (x,), options={"plan": str(path), "strict": True}).plans
+    assert {one.backend for one in found["part_0"].placements} == {"reference"}
 
 
 def test_a_plan_that_is_not_there_is_an_error(module, tmp_path):

@@ -28,7 +28,7 @@ def in_doubles(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with float64 wherever it has float32, but for scales, which ONNX has as float32 alone."""
     graph = proto.graph
     scales = {node.input[2] for node in graph.node if node.op_type == "Resize" and len(node.input) > 2}
-    for tensor in graph.initializer:
+    for tensor in (one for part in every_graph(graph) for one in part.initializer):
         if tensor.data_type == TensorProto.FLOAT and tensor.name not in scales:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
     for value in (one for part in every_graph(graph) for one in (*part.input, *part.output, *part.value_info)):

@@ -23,6 +23,7 @@ from tosa.Op import Op
 from tosa.TosaGraph import TosaGraph
 
 import graft
+from graft_ethosu.backend import EthosU
 
 MAKE = ("--test-type", "positive", "--tensor-dim-range", "1,12", "--max-batch-size", "1", "--no-special-tests")
 NAMES = {number: name for name, number in vars(Op).items() if isinstance(number, int)}
@@ -151,7 +152,7 @@ def outcome(folder, npu):
     """Return what becomes of a case: right, a step apart, wrong, or why the plugin refuses it."""
     case = Case(folder)
     model = model_of(case)
-    program = graft.compile(model, [f"ethosu:accelerator={npu}", "reference"])
+    program = graft.compile(model, [EthosU(accelerator=npu), "reference"])
     left = [row for row in graft.Plan.of(program).placements if row.backend != "ethosu"]
     if left:
         return f"refused: {left[0].reasons['ethosu'].text.rpartition(': ')[2]}"
@@ -162,7 +163,7 @@ def outcome(folder, npu):
 
 def make(folder, name, dtype, seed):
     """Make the cases of an operator, and return their folders."""
-    command = [str(Path(sys.executable).with_name("tosa_verif_build_tests")), "--filter", f"^{name}$", *MAKE]
+    command = [sys.executable, "-W", "ignore", "-m", "generator.tosa_verif_build_tests", "--filter", f"^{name}$", *MAKE]
     target = Path(folder) / f"{dtype}-{seed}"
     command += ["--target-dtype", dtype, "--seed", str(seed), "-o", str(target)]
     subprocess.run(command, check=True, capture_output=True)
@@ -170,7 +171,8 @@ def make(folder, name, dtype, seed):
 
 
 def main(folder, npu="u85-256", *names):
-    """Print a table, of at least `MANY` cases of each operator and type."""
+    """Print a table, of at least `MANY` cases of each operator and type; end with 1 where one is wrong."""
+    wrong = 0
     for name in names or OPERATORS:
         for dtype in OPERATORS[name]:
             counts, seed = Counter(), 0
@@ -178,6 +180,8 @@ def main(folder, npu="u85-256", *names):
                 seed += 1
                 counts.update(outcome(one, npu) for one in make(folder, name, dtype, seed)[:MANY])
             print(f"| {name} | {dtype} | {sum(counts.values())} | {dict(counts)}", flush=True)
+            wrong += counts["wrong"]
+    sys.exit(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``python -m tests.testkit.vendor_environment LOCK``: make the environment of a lock file, and print its interpreter."""
+"""``python -m tests.testkit.vendor_environment LOCK``: make the environment of a lock file, print its interpreter."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from graft.errors import ArtifactError
 from graft.runtime.arena import fullest_moment
-from graft.runtime.c_source import PRELUDE, prelude
+from graft.runtime.c_source import PRELUDE
 from graft.runtime.export.c_arrays import blob_text, weights_blob, weights_text
 from graft.runtime.export.c_build import (
     FLAGS,
@@ -34,7 +34,7 @@ from graft.runtime.export.c_names import model_name
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.c_regions import blob_bytes, region_files
 from graft.runtime.export.c_session import session_files
-from graft.runtime.export.c_text import header_text, kernel_texts, program_text, threads_text
+from graft.runtime.export.c_text import header_text, kernel_texts, prelude_text, program_text, threads_text
 from graft.runtime.export.folder import Parts, write_folder
 from graft.runtime.procedure import ALIGNMENT, ProgramDescription
 
@@ -112,7 +112,7 @@ def export_c_project(
 def _built(program: CProgram, command: Sequence[str]) -> Built:
     """Return what a compiler makes of all but the weights of a project."""
     name = program.name
-    texts = {f"{name}.h": header_text(program), f"{name}.c": program_text(program), PRELUDE: prelude()}
+    texts = {f"{name}.h": header_text(program), f"{name}.c": program_text(program), PRELUDE: prelude_text(program)}
     texts |= kernel_texts(program)
     texts |= {f"{name}_threads.c": threads_text(program)} if program.threads > 1 else {}
     flags = ["-std=c11", *FLAGS, *target_flags(program.targets), *(["-pthread"] if program.threads > 1 else [])]
@@ -141,7 +141,7 @@ def _files(
         f"{name}.h": header_text(program, made),
         f"{name}.c": program_text(program),
         **kernel_texts(program),
-        PRELUDE: prelude(),
+        PRELUDE: prelude_text(program),
         f"{name}_check.h": check_header(name),
         f"{name}_check.c": check_text(program, recorded),
         **regions,

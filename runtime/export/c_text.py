@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 
 from graft.runtime.c_operators import displaced
+from graft.runtime.c_source import prelude
 from graft.runtime.export.c_build import target_check
 from graft.runtime.export.c_built import Built
 from graft.runtime.export.c_calls import procedure_lines
@@ -232,6 +233,13 @@ def kernel_texts(program: CProgram) -> Mapping[str, str]:
 """
     text = f'#include "{name}_kernels.h"\n\n' + "\n".join(source.text for source in sources)
     return {f"{name}_kernels.{end}": wrapped(_renamed(one, program)) for end, one in (("h", header), ("c", text))}
+
+
+def prelude_text(program: CProgram) -> str:
+    """Return the header of kernels; without its part of vectors where no kernel has any."""
+    has_vectors = any(module.source is not None and "GRAFT_VECTORS" in module.source.text for module in program.modules)
+    scalars, mark, vectors = prelude().partition("/* ---- Vectors")
+    return scalars + (mark + vectors if has_vectors else "#endif\n")
 
 
 def _renamed(text: str, program: CProgram) -> str:

@@ -33,8 +33,8 @@ int main() {
 """
 
 
-def exported(text: str, folder: Path, **options: object) -> None:
-    program = graft.compile(onnx.parser.parse_model(text), ["c_source"], target="generic", threads=1)
+def exported(text: str, folder: Path, target: str = "generic", **options: object) -> None:
+    program = graft.compile(onnx.parser.parse_model(text), ["c_source"], target=target, threads=1)
     program.export_c_project(folder, **options)  # type: ignore[arg-type]
 
 
@@ -110,25 +110,28 @@ def test_a_whole_quantised_network_runs_as_a_project_with_threads(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("target", "flags", "said"),
     [
         (
+            "generic",
             "-std=c99",
             "kernels need C11 (_Alignas, _Static_assert): compile with -std=c11, with GCC 4.9, Clang 3.6 or newer",
         ),
         (
-            "-std=c11 -DGRAFT_VECTORS -U__GNUC__ -D__GNUC__=11",
+            "x86-64-v2",
+            "-std=c11 -U__GNUC__ -D__GNUC__=11",
             "vectors need GCC 12 (__builtin_shufflevector) or Clang: export with --target generic",
         ),
         (
+            "generic",
             "-std=c11 -Wno-builtin-macro-redefined -D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__",
             "weights have their lowest byte first: compile for a little-endian processor",
         ),
     ],
 )
-def test_a_compiler_that_will_not_do_is_told_what_it_lacks(tmp_path: Path, flags: str, said: str) -> None:
+def test_a_compiler_that_will_not_do_is_told_what_it_lacks(tmp_path: Path, target: str, flags: str, said: str) -> None:
     need("gcc")
-    exported(FIRST, tmp_path / "m")
+    exported(FIRST, tmp_path / "m", target)
     command = ["gcc", *flags.split(), f"-I{tmp_path / 'm'}", "-c", tmp_path / "m" / "m_kernels.c", "-o", tmp_path / "o"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0

@@ -189,14 +189,17 @@ def _too_large(program: CProgram, ram: int) -> ArtifactError:
     """Return the error for an arena that is larger than the memory, with the largest tensors of its fullest moment."""
     moment = fullest_moment(program.entry)
     live = moment.blocks[:SHOWN_TENSORS] if moment else ()
+    beside = program.arena_bytes - program.entry.arena_bytes
     shown = ", ".join(f"'{one.name}' ({one.bytes})" for one in live)
     of_control = program.scratch_offset - program.entry.arena_bytes
     parts = {"scratch memory of kernels": program.threads * program.scratch_bytes, "of control flow": of_control}
     more = "".join(f", of which {size} are {what}" for what, size in parts.items() if size >= ALIGNMENT)
+    least = beside + moment.bytes if moment else program.arena_bytes
     named = f"; the largest tensors of its fullest moment are {shown}" if shown else ""
     return ArtifactError(
         f"the arena has {program.arena_bytes} bytes{more}, {program.arena_bytes - ram} more than the {ram} that there "
-        f"are{named}: make the model smaller, or its numbers narrower",
+        f"are, and no plan of this program has less than {least}{named}: make the model smaller, or its numbers "
+        "narrower",
         arena_bytes=program.arena_bytes,
         ram=ram,
     )

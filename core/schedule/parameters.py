@@ -65,12 +65,12 @@ class DepthwiseParameters:
 
 @dataclass(frozen=True, slots=True)
 class AttentionParameters:
-    """Attention: the register tile of both products, and the bytes of scores of a block of query rows."""
+    """Attention: the register tile of both products, and the keys of a block."""
 
     family: ClassVar[str] = "attention"
     rows: int | None = None
     vectors: int | None = None
-    score_bytes: int | None = None
+    keys: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

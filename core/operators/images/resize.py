@@ -12,7 +12,7 @@ from functools import partial, reduce
 from typing import TypeAlias
 
 from graft.core.affine.equations import Equation
-from graft.core.affine.expressions import minimum
+from graft.core.affine.expressions import minimum, multiply
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
@@ -81,13 +81,10 @@ def _weight(node: NodeView, d: positions.Dimension, number: int, i: positions.In
     return _taps(node, d, i[0])[number][1]
 
 
-def _repeated(node: NodeView, d: positions.Dimension) -> int | None:
+def _repeated(node: NodeView, times: float) -> int | None:
     """Return how often nearest neighbours repeat each element, if all are taken equally often, in order; else None."""
-    times = d.scale if isinstance(d.scale, float) else 0.0
     if node.attribute("mode", "nearest") != "nearest" or times < 1 or not times.is_integer():
         return None
-    if isinstance(d.source, int) and d.target != d.source * int(times):
-        return None  # where extents vary, the result's follows from the scale
     match node.attribute("coordinate_transformation_mode", "half_pixel"), node.attribute("nearest_mode"):
         case ("asymmetric", "floor"):
             return int(times)
@@ -124,16 +121,23 @@ def _whole_taps(times: int, place: Expression) -> list[tuple[Expression, Express
 
 
 def _resized(
-    node: NodeView, d: positions.Dimension, source: Buffer, target: Buffer, fill: float | None, taps: Taps
+    node: NodeView,
+    d: positions.Dimension,
+    source: Buffer,
+    target: Buffer,
+    fill: float | None,
+    taps: Taps,
+    *,
+    stays_inside: bool,
 ) -> Stage:
     kind = positions.between(source.dtype)
     # an image of no elements may be resized to one that has some: nothing is read then
-    conditions = [] if isinstance(d.source, int) else [b.greater(d.source, 0)]
+    conditions = [] if isinstance(d.source, int) or stays_inside else [b.greater(d.source, 0)]
 
     def value(i: positions.Indices) -> Expression:
         total: Expression | None = None
         for place, weight in taps(i[d.axis]):
-            at = [*i[: d.axis], b.clamp(place, d.source), *i[d.axis + 1 :]]
+            at = [*i[: d.axis], place if stays_inside else b.clamp(place, d.source), *i[d.axis + 1 :]]
             element = b.masked_load(source, at, conditions)
             if node.attribute("mode", "nearest") == "nearest":
                 return positions.filled(node, d, i, element, fill)
@@ -226,8 +230,9 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
             made, summed = smoothed(lowering, dimension, source, into, fill)
             stages += summed
         else:
-            made, taps = _taps_of(lowering, dimension, kind, is_known=known)
-            stages.append(_resized(node, dimension, source, into, fill, taps))
+            times = _times(node, dimension)
+            made, taps = _taps_of(lowering, dimension, kind, times, is_known=known)
+            stages.append(_resized(node, dimension, source, into, fill, taps, stays_inside=times is not None))
         tables += made
         source = into
     if is_rounded:
@@ -235,9 +240,20 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
     return (*tables, *stages)
 
 
-def _taps_of(lowering: Lowering, d: positions.Dimension, kind: str, *, is_known: bool) -> tuple[list[Stage], Taps]:
+def _times(node: NodeView, d: positions.Dimension) -> int | None:
+    """Return how often the elements of a dimension are repeated; None where they are taken in another way.
+
+    Where extents vary, the node demands that the result's is at most what follows from the scale.
+    """
+    times = _repeated(node, d.scale) if isinstance(d.scale, float) else None
+    is_other = isinstance(d.source, int) and times is not None and d.target != d.source * times
+    return None if is_other else times
+
+
+def _taps_of(
+    lowering: Lowering, d: positions.Dimension, kind: str, times: int | None, *, is_known: bool
+) -> tuple[list[Stage], Taps]:
     """Return the taps of a dimension, and stages in front that they read: none where positions are divisions."""
-    times = _repeated(lowering.node, d)
     if times is not None:
         return [], partial(_whole_taps, times)
     return _tabulated(lowering, d, kind) if is_known else ([], partial(_taps, lowering.node, d))
@@ -281,11 +297,18 @@ def _resize_demands(node: NodeView) -> Iterator[Equation]:
 
 
 def _no_more_than_there_is(node: NodeView) -> Iterator[Equation]:
-    """An axis without elements is resized to none."""
-    for axis in range(demand.rank_of(node.input(0)) or 0):
-        result = demand.result(node, 0, axis)
-        if result is not None:
-            yield from demand.equation(minimum(result, 1), demand.operand(node, 0, axis), "at most")
+    """An axis without elements is resized to none; one whose elements are repeated has no more than all of them."""
+    rank = demand.rank_of(node.input(0)) or 0
+    axes = [normal_axis(axis, rank) for axis in node.attribute("axes") or range(rank)]
+    given = node.input(2)
+    scales = None if given is None else given.constant
+    for axis in range(rank):
+        result, operand, times = demand.result(node, 0, axis), demand.operand(node, 0, axis), None
+        if axis in axes and scales is not None and scales.size == len(axes):
+            times = _repeated(node, float(scales.reshape(-1)[axes.index(axis)]))
+        if result is not None and operand is not None:
+            left, right = (minimum(result, 1), operand) if times is None else (result, multiply(operand, times))
+            yield from demand.equation(left, right, "at most")
 
 
 RESIZE = frozenset({Trait.INJECTIVE})

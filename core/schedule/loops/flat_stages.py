@@ -26,14 +26,12 @@ from graft.core.tensor_ir.ir import (
     Stage,
     Variable,
 )
-from graft.core.tensor_ir.rewriting.simplify import Simplifier
+from graft.core.tensor_ir.rewriting.simplify import LARGEST, Simplifier
 from graft.core.tensor_ir.visit import ExpressionMap, children, free_variables, loads, map_accesses, substitution
 from graft.core.types import INT64
 
 USUAL = 256
 """Iterations that are counted for an axis whose extent is known only when a kernel runs."""
-LARGEST = 1 << 40
-"""More than any extent or index is."""
 FAR = 1 << 40
 """The stride of an access whose neighbours lie apart by what is known only when a kernel runs."""
 

@@ -6,7 +6,7 @@ Schedules write scalar loops and mark them; these functions give the vectors. Af
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from graft.core.lazy import Lazy
 from graft.core.schedule.primitives.step import bounded
 from graft.core.tensor_ir import ir, visit
 from graft.core.tensor_ir.rewriting.algebra import splat_value
-from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify, simplify_statement
+from graft.core.tensor_ir.rewriting.simplify import LARGEST, Simplifier, simplify, simplify_statement
 from graft.core.types import INT64, Type
 
 
@@ -218,9 +218,13 @@ def lowered(function: ir.Function) -> ir.Function:
     return replace(function, body=simplify_statement(lower_loops(simplify_statement(function.body))))
 
 
-def finished(body: ir.Statement) -> ir.Statement:
-    """Return `lower_loops` of a statement, simplified, with variables and buffers of its own in each copy."""
-    return instantiate(simplify_statement(lower_loops(body)), {})
+def finished(body: ir.Statement, parameters: Iterable[ir.Buffer] = ()) -> ir.Statement:
+    """Return `lower_loops` of a statement, simplified, with variables and buffers of its own in each copy.
+
+    ``parameters`` are the buffers whose extents occur in it: none is negative.
+    """
+    symbols = visit.free_variables(*(extent for buffer in parameters for extent in buffer.shape))
+    return instantiate(simplify_statement(lower_loops(body), dict.fromkeys(symbols, (0, LARGEST - 1))), {})
 
 
 def instantiate(

@@ -191,7 +191,7 @@ def _grouped(
 
 
 def packed_operand(
-    value: ir.Expression, variable: ir.Variable, group: ir.Variable, extent: int, width: int
+    value: ir.Expression, variable: ir.Variable, group: ir.Expression, extent: int, width: int
 ) -> ir.Expression:
     """Return the int32 that holds elements ``width * group ...`` of a small type, zeros past ``extent``."""
     bits = 32 // width

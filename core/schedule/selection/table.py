@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graft.core.schedule.selection import by_image
-from graft.core.schedule.strategies.attention import fused_attention, varying_attention
+from graft.core.schedule.strategies.attention import fused_attention
 from graft.core.schedule.strategies.contractions import blocked_product, narrow_weights, varying_product
 from graft.core.schedule.strategies.convolutions import (
     depthwise_nchw,
@@ -68,7 +68,6 @@ TABLE = StrategyTable(
     (
         # extents that are known only when a kernel runs
         *by_image.rows(NUMBERS),
-        varying_attention.STRATEGY,
         narrow_weights.VARYING,
         varying_product.STRATEGY,
         depthwise_nhwc.VARYING,

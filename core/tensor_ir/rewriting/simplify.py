@@ -22,6 +22,8 @@ from graft.core.tensor_ir.visit import (
 )
 from graft.core.types import BOOL, INT64, Type
 
+LARGEST = 1 << 40
+"""More than any extent or index is."""
 _LIMITS = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535),
            "int32": (-(1 << 31), (1 << 31) - 1), "uint32": (0, (1 << 32) - 1)}  # fmt: skip
 _EXACT_IN = {"float16": ("float32", "float64"), "bfloat16": ("float32", "float64"), "float32": ("float64",)}
@@ -53,7 +55,7 @@ def _simplify_statement(statement: ir.Statement, simplifier: Simplifier) -> ir.S
             bounds = simplifier.interval(count)
             if bounds is not None and bounds[1] <= 0:
                 return ir.Block(())
-            inner = simplifier.with_range(variable, None if bounds is None else (0, bounds[1] - 1))
+            inner = simplifier.with_range(variable, (0, (LARGEST if bounds is None else bounds[1]) - 1))
             new_body = _simplify_statement(body, inner)
             if new_body == ir.Block(()) or (count == ir.Constant(1, INT64) and not binding):
                 return new_body

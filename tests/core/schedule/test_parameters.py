@@ -55,7 +55,7 @@ winograds = st.builds(
 )
 depthwises = st.builds(DepthwiseParameters, rows=optional(1, 9), sums=optional(1, 30), chains=optional(1, 30))
 attentions = st.builds(
-    AttentionParameters, rows=optional(1, 40), vectors=optional(1, 12), score_bytes=optional(1, 4096)
+    AttentionParameters, rows=optional(1, 40), vectors=optional(1, 12), keys=optional(1, 64)
 )
 anything = st.none() | contractions | winograds | depthwises | attentions
 targets = st.sampled_from([WIDE, NARROW])

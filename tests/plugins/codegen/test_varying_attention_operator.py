@@ -50,7 +50,7 @@ def test_attention_of_any_lengths_is_native_and_what_onnx_says(name: str) -> Non
     model = onnx.parser.parse_model(f'<ir_version: 11, opset_import: ["" : 24]> a {head} {{ {body} }}')
     program = graft.compile(model, ["llvm"], strict=True)
     calls = [call for procedure in program.description.procedures for call in procedure.calls]
-    assert "varying_attention" in [dict(call.schedule).get("strategy") for call in calls]
+    assert "fused_attention" in [dict(call.schedule).get("strategy") for call in calls]
     evaluator = ReferenceEvaluator(model)
     for batch, queries, keys, past in ((1, 3, 5, 4), (2, 1, 70, 33), (2, 70, 300, 0), (0, 2, 2, 1), (1, 0, 3, 2)):
         sizes = {"b": batch, "q": queries, "k": keys, "p": past}

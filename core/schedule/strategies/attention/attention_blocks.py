@@ -1,4 +1,4 @@
-"""Blocks of attention over lengths that vary: their keys and rows, and copies of keys and values in panels."""
+"""Blocks of attention: their keys and rows, and copies of keys and values in panels."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.loops.flat_stages import stride
+from graft.core.schedule.loops.flat_stages import constant_extent, stride
+from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.loops.tiled_transpose import transpose
-from graft.core.schedule.primitives.statements import divided, ramp, wide
+from graft.core.schedule.primitives.statements import divided, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
+from graft.core.schedule.products.dot_grouping import PACKED_DTYPE, packed_operand
 from graft.core.schedule.products.tiling import RegisterTile
 from graft.core.schedule.strategies.attention.attention_parts import FactoredProduct
-from graft.core.tensor_ir.ir import Block, Buffer, Constant, Expression, For, If, Statement, Store, Variable
+from graft.core.tensor_ir.ir import Bitcast, Block, Expression, For, If, Statement, Store, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import bind
-from graft.core.tensor_ir.visit import loads
+from graft.core.tensor_ir.visit import loads, substitute
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,10 @@ def mask_of(count: Expression, lanes: int) -> Expression:
 
 
 class Panels:
-    """Keys and values of one block and one head in scratch memory: panels as wide as a register tile."""
+    """Keys and values of one block and one head in scratch memory: panels as wide as a register tile.
+
+    A row of a panel has what belongs to one term of its product; of factors that are rounded to bfloat16, to two terms.
+    """
 
     def __init__(
         self,
@@ -58,33 +63,44 @@ class Panels:
         outer: Sequence[Expression],
         tile: RegisterTile,
         block: int,
+        *,
+        rounds: bool,
     ) -> None:
         self.scores, self.values, self.outer, self.tile, self.lanes = scores, values, outer, tile, tile.lanes
-        self.block = block
-        self.terms, self.features = _number(scores.terms), _number(values.extents[-1])
+        self.rounds = rounds
+        self.terms, self.features = constant_extent(scores.terms), constant_extent(values.extents[-1])
+        self.depth, self.block = (-(-extent // 2) if rounds else extent for extent in (self.terms, block))
+        """The rows of a panel of keys, and of values."""
         self.across = -(-self.features // tile.columns) * tile.columns
         """The features in whole tiles."""
-        dtype = scores.left.type.dtype
-        self.keys, self.weighted = (
-            Buffer(name, dtype, (b.index(size),), memory="scratch", alignment=64)
-            for name, size in (("keys", block * self.terms), ("values", block * self.across))
-        )
+        dtype = PACKED_DTYPE if rounds else scores.left.type.dtype
+        self.keys = scratch("keys", dtype, block * self.depth)
+        self.weighted = scratch("values", dtype, self.block * self.across)
 
     def _key_place(self, vector: Expression, term: Expression) -> Expression:
         """Return where the keys of a vector stand: panels as wide as a tile, a row for each term."""
         width, per = self.tile.columns, self.tile.vectors
-        panel = b.multiply(b.divide(vector, per), self.terms * width)
+        panel = b.multiply(b.divide(vector, per), self.depth * width)
         return b.add(b.add(panel, b.multiply(term, width)), b.multiply(b.modulo(vector, per), self.lanes))
 
-    def _key(self, column: Expression, term: Expression, mask: Expression | None = None) -> Expression:
-        places = {**self.scores.at_head(self.outer), self.scores.axes[-1]: column, self.scores.term: term}
-        return wide(vectorize_expression(self.scores.right, places, mask), self.lanes)
+    def _key(self, column: Expression, row: Variable, mask: Expression | None) -> Expression:
+        """Return a row of a panel, in vectors of keys."""
+        scores = self.scores
+        element = substitute(scores.right, {scores.term: row})
+        if self.rounds:
+            element = packed_operand(rounded(scores.right), scores.term, row, self.terms, 2)
+        places = {**scores.at_head(self.outer), scores.axes[-1]: column}
+        return wide(vectorize_expression(element, places, mask), self.lanes)
+
+    def rows_of(self, keys: Expression) -> Expression:
+        """Return how many rows of a panel of values so many keys have."""
+        return b.divide(b.add(keys, 1), 2) if self.rounds else keys
 
     def key_copies(self, keys: Keys) -> Statement:
         """Return the copy of a block of keys into panels: transposed in registers where they lie along the terms."""
         along = all(stride(load.indices[-1], self.scores.term, Simplifier()) == 1 for load in loads(self.scores.right))
         masked = any(load.mask is not None for load in loads(self.scores.right))
-        if along and not masked and self.lanes >= 4 and self.terms % self.lanes == 0:
+        if along and not masked and self.lanes >= 4 and self.terms % self._run == 0:
             return self._transposed(keys)
         vector, term = Variable("vector"), Variable("term")
         whole, rest = divided(keys.count, self.lanes)
@@ -92,7 +108,7 @@ class Panels:
         def copied(number: Expression, mask: Expression | None) -> Statement:
             column = ramp(b.add(keys.begin, b.multiply(number, self.lanes)), self.lanes)
             store = Store(self.keys, (ramp(self._key_place(number, term), self.lanes),), self._key(column, term, mask))
-            return For(term, b.index(self.terms), "serial", store)
+            return For(term, b.index(self.depth), "serial", store)
 
         tail = If(b.greater(rest, 0), copied(whole, mask_of(rest, self.lanes)))
         return Block((For(vector, whole, "serial", copied(vector, None)), tail))
@@ -102,10 +118,12 @@ class Panels:
         vector, block = Variable("vector"), Variable("terms")
         last = b.subtract(b.add(keys.begin, keys.count), 1)
         bindings: list[tuple[Variable, Expression]] = []
-        start = b.multiply(block, self.lanes)
+        start, along = b.multiply(block, self.lanes), ramp(b.multiply(block, self._run), self._run)
         for lane in range(self.lanes):
             column = b.minimum(b.add(keys.begin, b.add(b.multiply(vector, self.lanes), lane)), last)
-            value = self._key(column, ramp(start, self.lanes))
+            places = {**self.scores.at_head(self.outer), self.scores.axes[-1]: column, self.scores.term: along}
+            value = wide(vectorize_expression(self.scores.right, places), self._run)
+            value = Bitcast(rounded(value), PACKED_DTYPE) if self.rounds else value
             bindings.append((Variable(f"r{lane}", value.type), value))
         transposed = transpose([variable for variable, _ in bindings], bindings)
         body: Statement = Block(
@@ -115,41 +133,46 @@ class Panels:
             )
         )
         body = bind(bindings, body)
-        return For(vector, keys.vectors, "serial", For(block, b.index(self.terms // self.lanes), "serial", body))
+        return For(vector, keys.vectors, "serial", For(block, b.index(self.terms // self._run), "serial", body))
+
+    @property
+    def _run(self) -> int:
+        """The terms that a vector of a key has, as they are transposed."""
+        return 2 * self.lanes if self.rounds else self.lanes
 
     def value_copies(self, keys: Keys) -> Statement:
-        """Return the copy of a block of values: panels as wide as a tile, a row for each key."""
-        key = Variable("key")
-        stores = []
+        """Return the copy of a block of values."""
+        row = Variable("key")
+        if not self.rounds:
+            return For(row, keys.count, "serial", self._value_row(keys, row, 1))
+        whole, rest = divided(keys.count, 2)
+        pairs = For(row, whole, "serial", self._value_row(keys, row, 2))
+        return Block((pairs, If(b.greater(rest, 0), self._value_row(keys, whole, 1))))
+
+    def _value_row(self, keys: Keys, row: Expression, count: int) -> Statement:
+        """Return the copy of a row of all panels, of so many keys; where it has room for two, zeros for the other."""
+        values, stores, first = self.values, [], b.add(keys.begin, row)
+        element = substitute(values.right, {values.term: first})
+        if self.rounds:
+            first, turn = b.add(keys.begin, b.multiply(row, 2)), Variable("turn")
+            both = rounded(substitute(values.right, {values.term: b.add(first, turn)}))
+            element = packed_operand(both, turn, b.index(0), count, 2)
         vectors = -(-self.features // self.lanes)
         for number in range(vectors):
             panel, vector = divmod(number, self.tile.vectors)
-            column = ramp(b.index(number * self.lanes), self.lanes)
-            places = {
-                **self.values.at_head(self.outer),
-                self.values.axes[-1]: column,
-                self.values.term: b.add(keys.begin, key),
-            }
-            value = vectorize_expression(
-                self.values.right, places, self.last_features if number == vectors - 1 else None
-            )
-            stores.append(
-                Store(self.weighted, (self.value_place(b.index(panel), vector, key),), wide(value, self.lanes))
-            )
-        return For(key, keys.count, "serial", Block(tuple(stores)))
+            places = {**values.at_head(self.outer), values.axes[-1]: ramp(b.index(number * self.lanes), self.lanes)}
+            value = vectorize_expression(element, places, self.last_features if number == vectors - 1 else None)
+            place = self.value_place(b.index(panel), vector, row)
+            stores.append(Store(self.weighted, (place,), wide(value, self.lanes)))
+        return Block(tuple(stores))
 
-    def value_place(self, panel: Expression, vector: int, key: Expression) -> Expression:
-        """Return where a vector of a panel of values stands for a key."""
-        row = b.add(b.multiply(panel, self.block * self.tile.columns), b.multiply(key, self.tile.columns))
-        return ramp(b.add(row, vector * self.lanes), self.lanes)
+    def value_place(self, panel: Expression, vector: int, row: Expression) -> Expression:
+        """Return where a vector of a row of a panel of values stands."""
+        begin = b.add(b.multiply(panel, self.block * self.tile.columns), b.multiply(row, self.tile.columns))
+        return ramp(b.add(begin, vector * self.lanes), self.lanes)
 
     @property
     def last_features(self) -> Expression | None:
         """Which lanes of the last vector are features; None if all are."""
         rest = self.features % self.lanes
         return mask_of(b.index(rest), self.lanes) if rest else None
-
-
-def _number(extent: Expression) -> int:
-    assert isinstance(extent, Constant), extent
-    return int(extent.value)

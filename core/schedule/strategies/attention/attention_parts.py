@@ -9,7 +9,6 @@ from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.loops.inline import inline_into, permuted, stage_expressions
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, indexed_by_axes
-from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.tensor_ir.ir import Binary, Buffer, Constant, Expression, Load, Select, Stage, Variable
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, loads
@@ -20,27 +19,13 @@ OPERATORS = ["add", "max", "add", "add"]
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
-    """Two products with Softmax between them.
+class AttentionStages:
+    """The stages of attention by what they are for: two products with Softmax between them.
 
     ``scores`` is ``[outer..., queries, keys]``, its last follower the input of Softmax; ``values`` is ``[outer...,
     queries, features]``, its left factor the output of Softmax. Axis ``i`` of ``output`` is axis ``order[i]`` of
     ``values``.
     """
-
-    scores: Contraction
-    values: Contraction
-    output: Buffer
-    order: tuple[int, ...]
-    empty_is_zero: bool
-    """Whether a query whose scores are all minus infinity gets a result of 0; else of NaN."""
-    nan_is_zero: bool
-    """Whether all weights of a query are 0 where they would be NaN."""
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionStages:
-    """The stages of attention by what they are for, whatever their extents; fields as in `Attention`."""
 
     scores: Epilogue
     values: Epilogue
@@ -49,18 +34,9 @@ class AttentionStages:
     output: Buffer
     order: tuple[int, ...]
     empty_is_zero: bool
+    """Whether a query whose scores are all minus infinity gets a result of 0; else of NaN."""
     nan_is_zero: bool
-
-
-def analyse_attention(kernel: Kernel) -> Attention | None:
-    """Take a kernel of attention apart, or return None if its stages are not in the order and form of one."""
-    stages = attention_stages(kernel)
-    if stages is None:
-        return None
-    scores, values = _product(stages.scores), _product(stages.values)
-    if scores is None or values is None or not is_weighted(values.left, values.depth[0].variable, stages):
-        return None
-    return Attention(scores, values, stages.output, stages.order, stages.empty_is_zero, stages.nan_is_zero)
+    """Whether all weights of a query are 0 where they would be NaN."""
 
 
 def attention_stages(kernel: Kernel) -> AttentionStages | None:
@@ -158,15 +134,6 @@ def _operator(stage: Stage) -> str:
 
 def _epilogue(stages: Sequence[Stage]) -> Epilogue | None:
     return epilogue_of(stages, (stages[-1].buffer,))
-
-
-def _product(epilogue: Epilogue) -> Contraction | None:
-    """The product of matrices of numbers as extents; its rows and columns are the last two axes."""
-    parts = analyse(epilogue)
-    if parts is None or len(parts.depth) != 1:
-        return None
-    rank = len(parts.shape)
-    return parts if (parts.rows, parts.columns) == (rank - 2, rank - 1) else None
 
 
 def is_weighted(left: Expression, term: Variable, stages: AttentionStages) -> bool:

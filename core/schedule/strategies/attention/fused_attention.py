@@ -1,344 +1,380 @@
-"""The schedule of attention: scores, mask, Softmax and the product with the values in one kernel.
+"""The schedule of attention, over lengths that are numbers or vary: blocks of keys, with a running Softmax.
 
-For each head, keys and values are copied into panels as wide as a register tile. Then blocks of query rows are taken
-one after another: their scores against all keys stay in scratch memory of the first-level cache, rows become weights
-there, and the weights times the values leave as the result. The scores of a whole head are never stored.
+Queries are taken in blocks of constant height, and for each of them keys and values in blocks of constant length. A
+tile of query rows keeps the largest score and the sum of exponentials of each row so far; when a later block has a
+larger score, the sum and the result so far are scaled (Milakov and Gimelshein, "Online normalizer calculation for
+softmax", 2018; Dao et al., "FlashAttention", 2022). All memory between is of constant size. A few queries, as in a
+step of decoding, read keys and values where they are (`attention_in_place`).
+
+In bfloat16 queries, keys, values and exponentials are rounded, the sums of exponentials are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
-from graft.core.operators.definition.control_loops import loop
 from graft.core.operators.definition.table import Trait
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
+from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.loops.narrowing import rounded
-from graft.core.schedule.loops.tiled_transpose import transpose
 from graft.core.schedule.parameters import AttentionParameters, Parameters, of_family
-from graft.core.schedule.primitives.statements import in_vectors, nest, operand_at, ramp, scratch, wide
+from graft.core.schedule.primitives.statements import divided, in_vectors, operand_at, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
-from graft.core.schedule.products.accumulation import Reduced, accumulate, clear, each
-from graft.core.schedule.products.blocking import Columns, Panel
-from graft.core.schedule.products.dot_grouping import packed_operand
-from graft.core.schedule.products.factors import EMULATED_REGISTERS, Outer
-from graft.core.schedule.products.product_axes import Contraction, Multiply
+from graft.core.schedule.products.accumulation import Reduced, Span, accumulate, begin_with, clear
+from graft.core.schedule.products.blocking import wanted_tasks
+from graft.core.schedule.products.factors import EMULATED_REGISTERS
+from graft.core.schedule.products.product_axes import Multiply
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, choose_tile, split_evenly
-from graft.core.schedule.strategies.attention.attention_parts import Attention, analyse_attention
-from graft.core.schedule.strategies.attention.softmax_row import softmax_row
+from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, choose_tile, halves, split_evenly
+from graft.core.schedule.strategies.attention.attention_blocks import Keys, Panels, Rows
+from graft.core.schedule.strategies.attention.attention_in_place import QUERIES as FEW
+from graft.core.schedule.strategies.attention.attention_in_place import InPlace
+from graft.core.schedule.strategies.attention.attention_parts import (
+    AttentionStages,
+    FactoredProduct,
+    attention_stages,
+    factored,
+    is_weighted,
+)
+from graft.core.schedule.strategies.attention.running_softmax import RunningSoftmax
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy
 from graft.core.tensor_ir import ir
-from graft.core.tensor_ir.statements import allocate, bind
-from graft.core.tensor_ir.visit import substitute
+from graft.core.tensor_ir.rewriting.simplify import simplify_statement
+from graft.core.tensor_ir.statements import allocate, loops_over
 from graft.core.types import Type, element_bits
 
-SCORE_SHARE = 1.0
-"""The scores of a block of rows, as a part of the first-level cache."""
-SCORE_SHARES = (1 / 4, 1 / 2, 2, 4, 8)
-"""Such parts that tuning tries."""
-MIN_HEADS = 8
-"""From so many heads on the heads are spread over threads, else the blocks of rows of each head."""
+KEY_SHARE = 1 / 4
+"""The keys and values of a block, as a part of the second-level cache: for no more keys nothing is scaled."""
+QUERY_SHARE = 1 / 10
+"""The results of a block of query rows, as such a part: keys and values are copied once for each block."""
+MOST_KEYS, MOST_QUERIES = 512, 384
+"""The keys and the query rows of a block at the most."""
+LEAST_QUERIES = 32
+"""The query rows of a block at the least, however many threads there are: each block copies keys and values."""
+KEY_COUNTS = (64, 128, 256, 512, 1024)
+"""The keys of a block that tuning tries."""
+USUAL = 128
+"""The query rows that tiles are chosen for where their number varies."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """A block of rows of one head: the tiles from ``first`` on, whose first row is ``start``."""
-
-    outer: Outer
-    start: ir.Expression
-    first: ir.Expression
-    count: ir.Expression
-
-
-def schedule_attention(kernel: Kernel, target: Target, parameters: Parameters | None = None) -> Scheduled | None:
-    """Return attention in blocks of rows, None if the kernel's stages are not those of attention."""
-    parts = analyse_attention(kernel)
-    if parts is None or not Type(parts.scores.left.type.dtype).is_float:
+def schedule_attention(
+    kernel: Kernel, target: Target, parameters: AttentionParameters | None = None
+) -> Scheduled | None:
+    """Return attention in blocks of queries and keys; None for other stages, and for heads of an unknown size."""
+    stages = attention_stages(kernel)
+    scores, values = (None, None) if stages is None else (factored(stages.scores), factored(stages.values))
+    if stages is None or scores is None or values is None or not is_weighted(values.left, values.term, stages):
         return None
-    return AttentionScheduler(kernel, parts, target, of_family(parameters, AttentionParameters)).scheduled()
+    if not isinstance(scores.terms, ir.Constant) or not isinstance(values.extents[-1], ir.Constant):
+        return None
+    if not int(scores.terms.value) or not int(values.extents[-1].value):
+        return None
+    loops = _Loops(stages, scores, values, target, parameters or AttentionParameters())
+    body, few = loops.body(), _Loops(stages, scores, values, target, AttentionParameters(), few=True)
+    if few.in_place.fits:
+        body = simplify_statement(ir.If(b.less_equal(values.extents[-2], FEW), few.body(), body))
+    function = kernel.function(instantiate(body, {}))
+    return Scheduled(function, knobs={"rows": loops.tile.rows, "vectors": loops.tile.vectors, "keys": loops.block})
 
 
-class Panels:
-    """The right factor of one of the products in panels ``[terms, columns]`` in scratch memory, filled at run time."""
-
-    def __init__(self, name: str, parts: Contraction, tile: RegisterTile, *, packs: bool) -> None:
-        self.parts, self.tile, self.packs = parts, tile, packs
-        self.columns = Columns(parts.width, tile)
-        self.terms = -(-parts.terms // 2) if packs else parts.terms
-        """The rows of a panel: a row of packed operands has two terms in bfloat16."""
-        dtype = "int32" if packs else parts.right.type.dtype
-        self.buffer = scratch(name, dtype, self.columns.padded * self.terms)
-
-    def column(self, panel: Panel, vector: int) -> ir.Expression:
-        """Return the first column of a vector of a panel."""
-        return b.add(panel.begin, vector * self.tile.lanes)
-
-    def place(self, panel: Panel, term: ir.Expression, vector: int) -> ir.Expression:
-        """Return where a vector of a panel stands in the buffer."""
-        begin = b.multiply(panel.begin, self.terms)
-        row = b.multiply(term, panel.vectors * self.tile.lanes)
-        return ramp(b.add(b.add(begin, row), vector * self.tile.lanes), self.tile.lanes)
-
-    # ---- Filling ----
-
-    def fill(self, outer: Outer) -> ir.Statement:
-        """Return the loops that copy the factor of one head into the panels."""
-        copy = self._transposed if self._is_transposed() else self._copied
-        return self.columns.over("parallel", lambda panel: copy(outer, panel))
-
-    def _is_transposed(self) -> bool:
-        """Whether the factor is contiguous along the terms, in whole vectors."""
-        right, lanes = self.parts.right, self.tile.lanes
-        return (
-            isinstance(right, ir.Load)
-            and right.mask is None
-            and right.indices[-1] is self.parts.depth[0].variable
-            and lanes >= 4
-            and self.parts.terms % (2 * lanes if self.packs else lanes) == 0
-        )
-
-    def _copied(self, outer: Outer, panel: Panel) -> ir.Statement:
-        term, lanes = self.parts.depth[0].variable, self.tile.lanes
-        fresh = ir.Variable("term")
-        row = substitute(self.parts.right, {term: fresh})
-        if self.packs:
-            row = packed_operand(rounded(self.parts.right), term, fresh, self.parts.terms, 2)
-        stores = []
-        for vector in range(panel.vectors):
-            places = {**self._outer(outer), self.parts.column: ramp(self.column(panel, vector), lanes)}
-            value = vectorize_expression(row, places, self.columns.mask(panel, vector))
-            stores.append(ir.Store(self.buffer, (self.place(panel, fresh, vector),), wide(value, lanes)))
-        return ir.For(fresh, b.index(self.terms), "serial", ir.Block(tuple(stores)))
-
-    def _transposed(self, outer: Outer, panel: Panel) -> ir.Statement:
-        """Square tiles read along the terms and transposed in registers; columns beyond the last repeat the last."""
-        lanes, block = self.tile.lanes, ir.Variable("terms")
-        run = 2 * lanes if self.packs else lanes
-        statements = []
-        for vector in range(panel.vectors):
-            bindings: list[tuple[ir.Variable, ir.Expression]] = []
-            rows = []
-            for lane in range(lanes):
-                column = b.add(self.column(panel, vector), lane)
-                if self.columns.mask(panel, vector) is not None:
-                    column = b.minimum(column, b.index(self.parts.width - 1))
-                along = ramp(b.multiply(block, run), run)
-                places = {**self._outer(outer), self.parts.depth[0].variable: along, self.parts.column: column}
-                value = vectorize_expression(self.parts.right, places)
-                value = ir.Bitcast(rounded(value), "int32") if self.packs else value
-                rows.append(ir.Variable(f"r{lane}", value.type))
-                bindings.append((rows[-1], value))
-            transposed = transpose(rows, bindings)
-            stores = [
-                ir.Store(self.buffer, (self.place(panel, b.add(b.multiply(block, lanes), step), vector),), value)
-                for step, value in enumerate(transposed)
-            ]
-            statements.append(bind(bindings, ir.Block(tuple(stores))))
-        return ir.For(block, b.index(self.parts.terms // run), "serial", ir.Block(tuple(statements)))
-
-    def _outer(self, outer: Outer) -> dict[ir.Variable, ir.Expression]:
-        return {self.parts.axes[axis]: index for axis, index in outer.items()}
+def _rounds_factors(scores: FactoredProduct, target: Target) -> bool:
+    return target.precision == "bf16" and scores.left.type.dtype == "float32"
 
 
-def _packs_factors(parts: Attention, target: Target) -> bool:
-    return target.precision == "bf16" and parts.scores.left.type.dtype == "float32"
+def _usual_rows(values: FactoredProduct) -> int:
+    """Return the query rows that tiles are chosen for."""
+    queries = values.extents[-2]
+    return max(1, int(queries.value)) if isinstance(queries, ir.Constant) else USUAL
 
 
-class AttentionScheduler:
-    """Builds the loops. Heads are given as ``outer``: an index for every outer axis."""
+def _piece(extent: ir.Expression, most: int, whole: int) -> int:
+    """Return the size of pieces of an extent, a multiple of ``whole``, about ``most`` at the most, about even ones."""
+    if isinstance(extent, ir.Constant) and extent.value:
+        most = split_evenly(int(extent.value), max(1, most)).sizes[0][1]
+        return -(-most // whole) * whole
+    return max(1, most // whole) * whole
+
+
+class _Loops:
+    """Writes the loops of one attention."""
 
     def __init__(
-        self, kernel: Kernel, parts: Attention, target: Target, parameters: AttentionParameters | None = None
+        self,
+        stages: AttentionStages,
+        scores: FactoredProduct,
+        values: FactoredProduct,
+        target: Target,
+        own: AttentionParameters,
+        *,
+        few: bool = False,
     ) -> None:
-        self.kernel, self.parts = kernel, parts
-        wanted = parameters or AttentionParameters()
-        scores, values = parts.scores, parts.values
+        self.stages, self.scores, self.values = stages, scores, values
         self.kind = Type(scores.left.type.dtype)
-        self.packs = _packs_factors(parts, target)
+        self.outer = [
+            axis if extent != b.index(1) else b.index(0)
+            for axis, extent in zip(values.axes[:-2], values.extents[:-2], strict=True)
+        ]
+        self.rounds = _rounds_factors(scores, target) and not few
         """Whether factors are rounded to bfloat16, two of them in a packed operand."""
-        self.chains = target.machine.costs.latency
-        busy = EMULATED_REGISTERS if self.packs and not target.machine.has("dot2_bf16") else 0
-        chosen = choose_tile(scores.height, values.width, self.kind.dtype, target, busy)
-        self.tile = adjusted_tile(chosen, scores.height, values.width, wanted.rows, wanted.vectors)
-        self.rows = split_evenly(scores.height, self.tile.rows)
-        wider = replace(self.tile, vectors=min(self.tile.vectors, -(-scores.width // self.tile.lanes)))
-        self.keys = Panels("keys", scores, wider, packs=self.packs)
-        self.features = Panels("values", values, self.tile, packs=self.packs)
-        row_bytes = self.keys.columns.padded * element_bits(self.kind.dtype) // 8
-        highest = self.rows.size + (self.rows.larger > 0)
-        most_bytes = wanted.score_bytes or int(SCORE_SHARE * target.machine.working_set(1))
-        self.blocks = split_evenly(self.rows.count, max(1, most_bytes // (row_bytes * highest)))
-        most = highest * (self.blocks.size + (self.blocks.larger > 0))
-        self.scores = scratch("scores", self.kind.dtype, most, self.keys.columns.padded)
-        self.factors = scratch("factors", self.kind.dtype, most)
-        self.queries = scratch("queries", "bfloat16", most, -(-scores.terms // self.tile.lanes) * self.tile.lanes)
-        self.weights = scratch("weights", "bfloat16", most, self.keys.columns.padded)
-
-    def scheduled(self) -> Scheduled:
-        """Build the function."""
-        knobs = {"rows": self.tile.rows, "vectors": self.tile.vectors, "blocks": self.blocks.count}
-        return Scheduled(self.kernel.function(instantiate(self._heads(), {})), knobs=knobs)
-
-    def _heads(self) -> ir.Statement:
-        extents = {axis: self.parts.scores.shape[axis] for axis in self.parts.scores.outer}
-        return nest("outer", extents, "parallel" if prod(extents.values()) >= MIN_HEADS else "serial", self._head)
-
-    def _head(self, outer: Outer) -> ir.Statement:
-        def block(number: ir.Expression) -> ir.Statement:
-            first = self.blocks.begin(number)
-            rounded_rows = (self.queries, self.weights) if self.packs else ()
-            memory = (*rounded_rows, self.scores, self.factors)
-            return allocate(memory, self._block(outer, first, b.subtract(self.blocks.begin(b.add(number, 1)), first)))
-
-        whole = loop(self.blocks.count, block, "parallel", "block")
-        filled = ir.Block((self.keys.fill(outer), self.features.fill(outer), whole))
-        return allocate((self.keys.buffer, self.features.buffer), filled)
-
-    def _block(self, outer: Outer, first: ir.Expression, count: ir.Expression) -> ir.Statement:
-        """The scores of a block of tiles, Softmax of its rows, and their product with the values."""
-        start = self.rows.begin(first)
-        row = ir.Variable("row")
-        height = b.subtract(self.rows.begin(b.add(first, count)), start)
-        softmax = softmax_row(
-            self.scores, self.factors, row, self.tile.lanes, self.chains,
-            empty_is_zero=self.parts.empty_is_zero, nan_is_zero=self.parts.nan_is_zero,
+        self.few = few
+        self.tile = self._tile(target, own)
+        self.lanes, size = self.tile.lanes, element_bits(self.kind.dtype) // 8
+        first, second = (int(target.machine.working_set(level)) for level in (1, 2))
+        features = constant_extent(values.extents[-1])
+        most = int(KEY_SHARE * second) // ((constant_extent(scores.terms) + features) * size)
+        self.block = _piece(scores.extents[-1], own.keys or min(most, MOST_KEYS), self.tile.columns)
+        self.panels = Panels(scores, values, self.outer, self.tile, self.block, rounds=self.rounds)
+        pitch = self.block + self.lanes  # rows a power of two apart would share sets of the cache
+        self.height = (
+            FEW if few else self._height(int(QUERY_SHARE * second) // ((features + self.lanes) * size), target)
+        )
+        tiles = max(1, min(first // (pitch * size), self.height) // self.tile.rows)
+        self.group = FEW if few else tiles * self.tile.rows
+        self.multiply = Multiply("dot2_bf16") if self.rounds else None
+        self.in_place = InPlace(scores, values, self.outer, self.lanes)
+        self.softmax = RunningSoftmax(
+            scores.epilogue, self.outer, self.lanes, self.group, self.height, pitch,
+            empty_is_zero=stages.empty_is_zero, nan_is_zero=stages.nan_is_zero, rounds=self.rounds,
         )  # fmt: skip
-        before: tuple[ir.Statement, ...] = ()
-        if self.packs:
-            scores, term, query = self.parts.scores, self.parts.scores.depth[0].variable, ir.Variable("query")
-            value = substitute(scores.left, self._point(scores, outer, b.add(start, query)))
-            before = (ir.For(query, height, "serial", self._rounded(self.queries, query, value, term, scores.terms)),)
-            term = ir.Variable("term")
-            value = ir.Load(self.scores, (row, term))
-            softmax = ir.Block((softmax, self._rounded(self.weights, row, value, term, self.keys.columns.padded)))
-        block = _Rows(outer, start, first, count)
-        return ir.Block((*before, self._scores(block), ir.For(row, height, "serial", softmax), self._values(block)))
+        self.results = scratch("results", self.kind.dtype, self.height, self.panels.across)
+        self.queries = scratch("queries", "bfloat16", self.height, -(-self.panels.terms // self.lanes) * self.lanes)
 
-    def _rounded(
-        self, rows: ir.Buffer, row: ir.Expression, value: ir.Expression, term: ir.Variable, terms: int
-    ) -> ir.Statement:
-        """Return what stores a row of ``terms`` values in bfloat16, zeros up to the end of the last vector."""
-        lanes = self.tile.lanes
+    def _tile(self, target: Target, own: AttentionParameters) -> RegisterTile:
+        busy = EMULATED_REGISTERS if self.rounds and not target.machine.has("dot2_bf16") else 0
+        height, width = FEW if self.few else _usual_rows(self.values), constant_extent(self.values.extents[-1])
+        chosen = choose_tile(height, width, self.kind.dtype, target, busy)
+        return adjusted_tile(chosen, height, width, own.rows, own.vectors)
+
+    def _height(self, most: int, target: Target) -> int:
+        """Return the query rows of a block, at most ``most``, so that threads have equally many blocks."""
+        most, queries = max(1, min(most, MOST_QUERIES)), self.values.extents[-2]
+        if isinstance(queries, ir.Constant):
+            heads = prod(int(one.value) for one in self.values.extents[:-2] if isinstance(one, ir.Constant))
+            wanted, blocks = -(-wanted_tasks(target) // max(1, heads)), -(-int(queries.value) // most)
+            even = -(-int(queries.value) // (-(-blocks // wanted) * wanted or 1))
+            most = min(most, max(LEAST_QUERIES, even))
+        return _piece(queries, most, self.tile.rows)
+
+    # ---- Blocks ----
+
+    def body(self) -> ir.Statement:
+        """Return all loops: heads, blocks of queries, blocks of keys."""
+        number = ir.Variable("queries")
+        queries = self.values.extents[-2]
+        first = b.multiply(number, self.height)
+        count = b.minimum(b.subtract(queries, first), self.height)
+        body = self._queries(first, count)
+        copies = () if self.few else (self.panels.keys, self.panels.weighted)
+        rounded_rows = (self.queries,) if self.rounds else ()
+        body = allocate([*reversed((*copies, *rounded_rows, self.results, *self.softmax.buffers))], body)
+        body = ir.For(number, b.divide(b.add(queries, self.height - 1), self.height), "parallel", body)
+        outer = zip(self.outer, self.values.extents, strict=False)
+        heads = ((index, extent) for index, extent in outer if isinstance(index, ir.Variable))
+        return loops_over(heads, body, "parallel")
+
+    def _queries(self, first: ir.Expression, count: ir.Expression) -> ir.Statement:
+        """Return the blocks of keys for one block of queries; without any key one block of none."""
+        number, own, vectors = ir.Variable("block"), ir.Variable("own"), ir.Variable("vectors")
+        group, row, height = ir.Variable("group"), ir.Variable("row"), ir.Variable("height")
+        keys = self.scores.extents[-1]
+        blocks = b.maximum(b.divide(b.add(keys, self.block - 1), self.block), 1)
+        begin = b.multiply(number, self.block)
+        block = Keys(begin, own, vectors, b.equal(number, 0), b.equal(number, b.subtract(blocks, 1)))
+        body: ir.Statement = self._group(Rows(first, row, height), block)
+        body = ir.Let(height, b.minimum(b.subtract(count, row), self.group), body)
+        body = ir.Let(row, b.multiply(group, self.group), body)
+        groups = ir.For(group, b.divide(b.add(count, self.group - 1), self.group), "serial", body)
+        copies = () if self.few else (self.panels.key_copies(block), self.panels.value_copies(block))
+        body = ir.Block((*copies, groups))
+        body = ir.Let(vectors, b.divide(b.add(own, self.lanes - 1), self.lanes), body)
+        body = ir.For(number, blocks, "serial", ir.Let(own, b.minimum(b.subtract(keys, begin), self.block), body))
+        return ir.Block((self._rounded_queries(first, count), body)) if self.rounds else body
+
+    def _rounded_queries(self, first: ir.Expression, count: ir.Expression) -> ir.Statement:
+        """Return what stores the rows of a block in bfloat16, zeros up to the end of the last vector."""
+        scores, lanes, row = self.scores, self.lanes, ir.Variable("row")
+        places = {**scores.at_head(self.outer), scores.axes[-2]: b.add(first, row)}
 
         def vector(begin: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
-            place = ramp(begin, lanes)
-            elements = wide(vectorize_expression(value, {term: place}, mask), lanes)
+            along = ramp(begin, lanes)
+            elements = wide(vectorize_expression(scores.left, {**places, scores.term: along}, mask), lanes)
             if mask is not None:
                 elements = ir.Select(mask, elements, wide(ir.Constant(0.0, self.kind), lanes))
-            return ir.Store(rows, (row, place), rounded(elements))
+            return ir.Store(self.queries, (row, along), rounded(elements))
 
-        return in_vectors("step", terms, lanes, vector)
+        return ir.For(row, count, "serial", in_vectors("step", self.panels.terms, lanes, vector))
 
-    def _scores(self, block: _Rows) -> ir.Statement:
-        """The product of queries and keys: what follows it is Softmax's, minus infinity behind the last key."""
-        parts, lanes = self.parts.scores, self.tile.lanes
+    def _group(self, rows: Rows, keys: Keys) -> ir.Statement:
+        """Return what a group of rows makes of a block of keys."""
+        scores = self.in_place.products(self.softmax.scored, rows, keys) if self.few else self._scores(rows, keys)
+        return ir.Block((scores, *self.softmax.of(rows, keys), *self._weighted(rows, keys)))
 
-        def left(row: ir.Expression, own: ir.Expression) -> ir.Expression:
-            if self.packs:
-                return operand_at(self.queries, own, parts.depth[0].variable)
-            return substitute(parts.left, self._point(parts, block.outer, row))
+    def _in_tiles(self, rows: ir.Expression, tile: Callable[[int, ir.Expression], ir.Statement]) -> ir.Statement:
+        """Return tiles of rows: as many whole ones as there are, and what is left over in halves, quarters, ..."""
+        done: ir.Expression = b.index(0)
+        parts = []
+        for height in halves(self.tile.rows):
+            number = ir.Variable("tile")
+            whole, rest = divided(rows, height)
+            parts.append(ir.For(number, whole, "serial", tile(height, b.add(done, b.multiply(number, height)))))
+            done, rows = b.add(done, b.multiply(whole, height)), rest
+        return ir.Block(tuple(parts))
 
-        def store(
-            point: list[ir.Expression], own: ir.Expression, total: ir.Expression, mask: ir.Expression | None
-        ) -> ir.Statement:
-            score = wide(parts.epilogue.values(point, total, mask)[parts.epilogue.last], lanes)
-            if mask is not None:
-                score = ir.Select(mask, score, wide(ir.Constant(float("-inf"), self.kind), lanes))
-            return ir.Store(self.scores, (own, point[-1]), score)
+    # ---- Scores ----
 
-        return self._product(self.keys, block, left, store)
+    def _scores(self, rows: Rows, keys: Keys) -> ir.Statement:
+        """Return the products of a group of rows: whole panels of keys, then single vectors."""
+        panel, vector, width = ir.Variable("panel"), ir.Variable("vector"), self.tile.vectors
+        whole, rest = divided(keys.vectors, width)
+        panels = ir.For(panel, whole, "serial", self._score_panel(rows, panel, b.index(0), width))
+        single = ir.For(vector, rest, "serial", self._score_panel(rows, whole, b.multiply(vector, self.lanes), 1))
+        return ir.Block((panels, single) if width > 1 else (panels,))
 
-    def _values(self, block: _Rows) -> ir.Statement:
-        """The product of weights and values, over the sum of the weights."""
-        parts, lanes = self.parts.values, self.tile.lanes
-        term = parts.depth[0].variable
+    def _score_panel(self, rows: Rows, panel: ir.Expression, offset: ir.Expression, vectors: int) -> ir.Statement:
+        """Return the products of a group of rows and some vectors of a panel of keys, from column ``offset`` on."""
+        scores, lanes, width = self.scores, self.lanes, self.tile.columns
 
-        def left(row: ir.Expression, own: ir.Expression) -> ir.Expression:
-            return operand_at(self.weights, own, term) if self.packs else ir.Load(self.scores, (own, term))
+        def right(vector: int) -> ir.Expression:
+            row = b.add(b.multiply(panel, width * self.panels.depth), b.multiply(scores.term, width))
+            begin = b.add(row, offset)
+            return ir.Load(self.panels.keys, (ramp(b.add(begin, vector * lanes), lanes),))
 
-        def store(
-            point: list[ir.Expression], own: ir.Expression, total: ir.Expression, mask: ir.Expression | None
-        ) -> ir.Statement:
-            total = b.multiply(total, wide(ir.Load(self.factors, (own,)), lanes))
-            value = parts.epilogue.values(point, total, mask)[parts.epilogue.last]
-            return ir.Store(self.parts.output, tuple(point[axis] for axis in self.parts.order), value, mask)
+        def made(height: int, begin: ir.Expression) -> ir.Statement:
+            tile = replace(self.tile, rows=height, vectors=vectors)
 
-        return self._product(self.features, block, left, store)
+            def left(number: int) -> ir.Expression:
+                if self.rounds:
+                    return operand_at(self.queries, b.add(rows.begin, b.add(begin, number)), scores.term)
+                row = b.add(rows.place, b.add(begin, number))
+                return vectorize_expression(scores.left, {**scores.at_head(self.panels.outer), scores.axes[-2]: row})
 
-    def _product(
+            def finish(totals: ir.Buffer) -> ir.Statement:
+                return ir.Block(
+                    tuple(
+                        ir.Store(
+                            self.softmax.scored,
+                            (b.add(begin, row), ramp(b.add(b.add(b.multiply(panel, width), offset), column), lanes)),
+                            ir.Load(totals, (b.index(row), ramp(b.index(column), lanes))),
+                        )
+                        for row in range(height)
+                        for column in range(0, tile.columns, lanes)
+                    )
+                )
+
+            start, depth = clear(tile, ir.Constant(0.0, self.kind)), [Reduced(scores.term, self.panels.depth)]
+            return accumulate(tile, self.kind, start, depth, left, right, finish, multiply=self.multiply)
+
+        return self._in_tiles(rows.count, made)
+
+    # ---- The product with the values ----
+
+    def _weighted(self, rows: Rows, keys: Keys) -> Iterator[ir.Statement]:
+        """Yield the results of a group of rows: whole panels of features, then the vectors that are left over."""
+        panel, (whole, rest) = ir.Variable("panel"), divmod(self.panels.features, self.tile.columns)
+
+        def made(panel: ir.Expression, vectors: int, cut: ir.Expression | None) -> ir.Statement:
+            def tile(height: int, row: ir.Expression) -> ir.Statement:
+                return self._results_of(RegisterTile(height, vectors, self.lanes, 1), rows, keys, row, panel, cut)
+
+            return self._in_tiles(rows.count, tile)
+
+        if whole:
+            yield ir.For(panel, b.index(whole), "serial", made(panel, self.tile.vectors, None))
+        if rest:
+            yield made(b.index(whole), -(-rest // self.lanes), self.panels.last_features)
+
+    def _results_of(
         self,
-        panels: Panels,
-        block: _Rows,
-        left: Callable[[ir.Expression, ir.Expression], ir.Expression],
-        store: Callable[[list[ir.Expression], ir.Expression, ir.Expression, ir.Expression | None], ir.Statement],
+        tile: RegisterTile,
+        rows: Rows,
+        keys: Keys,
+        row: ir.Expression,
+        panel: ir.Expression,
+        cut: ir.Expression | None,
     ) -> ir.Statement:
-        """Return the loops over panels, then tiles of the rows of a block.
+        """Return a tile of exponentials times values, added to the result so far; ``cut`` masks its last vector."""
+        values, softmax, lanes = self.values, self.softmax, self.lanes
 
-        ``left(row, own)`` is an element of a row, of which ``own`` is the number in the block;
-        ``store(point, own, total, mask)`` stores a vector of sums.
-        """
-        term, lanes = panels.parts.depth[0].variable, self.tile.lanes
-        start, depth = panels.parts.epilogue.initial, [Reduced(term, panels.terms)]
-        multiply = Multiply("dot2_bf16") if self.packs else None
+        def column(vector: int) -> ir.Expression:
+            return ramp(b.add(b.multiply(panel, self.tile.columns), vector * lanes), lanes)
 
-        def tile(begin: ir.Expression, height: int, panel: Panel) -> ir.Statement:
-            shape = replace(panels.tile, rows=height, vectors=panel.vectors)
-            local = b.subtract(begin, block.start)
+        def kept(number: int, vector: int) -> tuple[ir.Expression, ...]:
+            return (b.add(rows.begin, b.add(row, number)), column(vector))
 
-            def right(vector: int) -> ir.Expression:
-                return ir.Load(panels.buffer, (panels.place(panel, term, vector),))
+        def start(totals: ir.Buffer) -> ir.Statement:
+            def scaled(number: int, vector: int) -> ir.Expression:
+                change = wide(ir.Load(softmax.changes, (b.add(row, number),)), lanes)
+                return b.multiply(ir.Load(self.results, kept(number, vector)), change)
 
-            def stored(row: int, vector: int, place: tuple[ir.Expression, ...], totals: ir.Buffer) -> ir.Statement:
-                point = [*block.outer.values(), b.add(begin, row), ramp(panels.column(panel, vector), lanes)]
-                mask = panels.columns.mask(panel, vector)
-                return store(point, b.add(local, row), ir.Load(totals, place), mask)
+            zero = clear(tile, ir.Constant(0.0, self.kind))
+            return ir.If(keys.is_first, zero(totals), begin_with(tile, scaled)(totals))
 
-            return accumulate(
-                shape, self.kind, clear(shape, start), depth,
-                lambda row: left(b.add(begin, row), b.add(local, row)), right,
-                lambda totals: each(shape, lambda row, vector, place: stored(row, vector, place, totals)),
-                multiply=multiply,
-            )  # fmt: skip
+        def finish(totals: ir.Buffer) -> ir.Statement:
+            stores, partial = [], []
+            for number in range(tile.rows):
+                factor = wide(ir.Load(softmax.factors, (b.add(row, number),)), lanes)
+                query = b.add(rows.place, b.add(row, number))
+                for vector in range(tile.vectors):
+                    total = ir.Load(totals, (b.index(number), ramp(b.index(vector * lanes), lanes)))
+                    partial.append(ir.Store(self.results, kept(number, vector), total))
+                    mask = cut if vector == tile.vectors - 1 else None
+                    stores.append(self._stored([*self.outer, query, column(vector)], b.multiply(total, factor), mask))
+            return ir.If(keys.is_last, ir.Block(tuple(stores)), ir.Block(tuple(partial)))
 
-        def rows(panel: Panel) -> ir.Statement:
-            step = ir.Variable("tile")
-            number = b.add(block.first, step)
-            chosen = self.rows.choose(number, lambda height: tile(self.rows.begin(number), height, panel))
-            return ir.For(step, block.count, "serial", chosen)
+        def left(number: int) -> ir.Expression:
+            if self.rounds:
+                return operand_at(softmax.weights, b.add(row, number), values.term)
+            return ir.Load(softmax.weights, (b.add(row, number), values.term))
 
-        return panels.columns.over("parallel", rows)
+        def right(vector: int) -> ir.Expression:
+            if self.few:
+                return self.in_place.value(keys, column(vector), cut if vector == tile.vectors - 1 else None)
+            return ir.Load(self.panels.weighted, (self.panels.value_place(panel, vector, values.term),))
 
-    def _point(self, parts: Contraction, outer: Outer, row: ir.Expression) -> dict[ir.Variable, ir.Expression]:
-        assert parts.rows is not None, "attention with a single row"
-        return {**{parts.axes[axis]: index for axis, index in outer.items()}, parts.axes[parts.rows]: row}
+        span = Span(b.index(0), self.panels.rows_of(keys.count), 0)
+        depth = [Reduced(values.term, 1)]
+        return accumulate(tile, self.kind, start, depth, left, right, finish, span, multiply=self.multiply)
+
+    def _stored(self, point: Sequence[ir.Expression], total: ir.Expression, mask: ir.Expression | None) -> ir.Statement:
+        value = self.values.epilogue.values(point, total, mask)[self.values.epilogue.last]
+        return ir.Store(self.stages.output, tuple(point[axis] for axis in self.stages.order), value, mask)
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
-    return schedule_attention(anchor.kernel, target, anchor.parameters) or OTHER_FORM
+    return schedule_attention(anchor.kernel, target, of_family(anchor.parameters, AttentionParameters)) or OTHER_FORM
 
 
 def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
-    parts = analyse_attention(anchor.kernel)
-    own = of_family(anchor.parameters, AttentionParameters) or AttentionParameters()
-    if parts is None or stage > 1:
+    """Register tiles of query rows and features, then the keys of a block."""
+    stages = attention_stages(anchor.kernel)
+    values = None if stages is None or stage > 1 else factored(stages.values)
+    if values is None or not isinstance(values.extents[-1], ir.Constant) or not values.extents[-1].value:
         return []
+    own = of_family(anchor.parameters, AttentionParameters) or AttentionParameters()
     if stage == 1:
-        first = target.machine.working_set(1)
-        return [replace(own, score_bytes=int(share * first)) for share in SCORE_SHARES]
-    tiles = best_tiles(parts.scores.height, parts.values.width, parts.scores.left.type.dtype, target)
+        return [replace(own, keys=keys) for keys in KEY_COUNTS]
+    tiles = best_tiles(_usual_rows(values), constant_extent(values.extents[-1]), values.left.type.dtype, target)
     return [replace(own, rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:
-    parts = analyse_attention(anchor.kernel)
-    return None if parts is None else _packs_factors(parts, target)
+    stages = attention_stages(anchor.kernel)
+    scores = None if stages is None else factored(stages.scores)
+    return None if scores is None else _rounds_factors(scores, target)
 
 
 STRATEGY = Strategy(
-    "fused_attention", frozenset({Trait.ATTENTION}), _build, candidates=_candidates, rounds=_rounds, switch="attention"
+    "fused_attention",
+    frozenset({Trait.ATTENTION}),
+    _build,
+    candidates=_candidates,
+    rounds=_rounds,
+    varies=None,
+    switch="attention",
 )
+"""Takes attention of floats whose heads have a known size."""

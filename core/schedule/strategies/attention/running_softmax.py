@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.primitives.statements import divided, ramp, wide
+from graft.core.schedule.loops.narrowing import rounded
+from graft.core.schedule.primitives.statements import divided, ramp, scratch, wide
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.strategies.attention.attention_blocks import Keys, Rows, mask_of
 from graft.core.tensor_ir import ir
@@ -33,11 +34,14 @@ class RunningSoftmax:
         *,
         empty_is_zero: bool,
         nan_is_zero: bool,
+        rounds: bool,
     ) -> None:
         self.epilogue, self.outer, self.lanes = epilogue, outer, lanes
         self.empty_is_zero, self.nan_is_zero = empty_is_zero or nan_is_zero, nan_is_zero
         self.kind, self.group = Type(epilogue.anchor.value.type.dtype), group
         self.scored = self._scratch("scores", group, pitch)
+        self.weights = scratch("weights", "bfloat16", group, pitch) if rounds else self.scored
+        """The exponentials: in place of the scores, or rounded beside them."""
         self.tops, self.sums = self._scratch("tops", height), self._scratch("sums", height, lanes)
         whole = -(-group // lanes) * lanes
         self.largest, self.changes, self.factors = (
@@ -45,12 +49,13 @@ class RunningSoftmax:
         )
 
     def _scratch(self, name: str, *shape: int) -> ir.Buffer:
-        return ir.Buffer(name, self.kind.dtype, tuple(map(b.index, shape)), memory="scratch", alignment=64)
+        return scratch(name, self.kind.dtype, *shape)
 
     @property
     def buffers(self) -> tuple[ir.Buffer, ...]:
         """All that must be allocated."""
-        return (self.scored, self.tops, self.sums, self.largest, self.changes, self.factors)
+        weights = () if self.weights is self.scored else (self.weights,)
+        return (self.scored, *weights, self.tops, self.sums, self.largest, self.changes, self.factors)
 
     def of(self, rows: Rows, keys: Keys) -> tuple[ir.Statement, ...]:
         """Return what turns products into exponentials, less the largest score so far.
@@ -131,7 +136,7 @@ class RunningSoftmax:
         score = ir.Load(self.scored, (number, ramp(b.multiply(vector, lanes), lanes)))
         added = ir.Store(sums, home, b.add(ir.Load(sums, home), power))
         value = self._exponential(b.subtract(score, top))
-        step = bind_shared(ir.Let(power, value, ir.Block((ir.Store(self.scored, score.indices, power), added))))
+        step = bind_shared(ir.Let(power, value, ir.Block((self._weight(score, power), added))))
         kept = (b.add(rows.begin, number), home[0])
         scaled = b.multiply(ir.Load(self.sums, kept), wide(ir.Load(self.changes, (number,)), lanes))
         start = ir.If(keys.is_first, ir.Store(sums, home, self._constant(0.0, lanes)), ir.Store(sums, home, scaled))
@@ -140,9 +145,7 @@ class RunningSoftmax:
         one = self._constant(1.0)
         factor: ir.Statement = ir.Store(self.factors, (number,), b.divide(one, b.select(nothing, one, total)))
         if self.nan_is_zero:
-            cleared = ir.For(
-                vector, keys.vectors, "serial", ir.Store(self.scored, score.indices, self._constant(0.0, lanes))
-            )
+            cleared = ir.For(vector, keys.vectors, "serial", self._weight(score, self._constant(0.0, lanes)))
             no_change = ir.Store(self.changes, (number,), self._constant(0.0))
             factor = ir.If(
                 b.is_nan(total), ir.Block((cleared, no_change, ir.Store(self.factors, (number,), one))), factor
@@ -150,3 +153,8 @@ class RunningSoftmax:
         end = ir.Block((ir.Store(self.sums, kept, ir.Load(sums, home)), factor))
         body = ir.Block((start, ir.For(vector, keys.vectors, "serial", step), end))
         return ir.Allocate(sums, ir.Let(top, wide(ir.Load(self.largest, (number,)), lanes), body))
+
+    def _weight(self, score: ir.Load, power: ir.Expression) -> ir.Statement:
+        """Return what stores an exponential of a score."""
+        value = power if self.weights is self.scored else rounded(power)
+        return ir.Store(self.weights, score.indices, value)

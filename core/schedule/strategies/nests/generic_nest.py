@@ -172,7 +172,7 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
         body = allocate([layout.flat(table.buffer) for table in tables], ir.Block((*first, body)))
     parameters = tuple(layout.flat(buffer) for buffer in (*kernel.inputs, *kernel.outputs))
     # Tails repeat the loops inside them: fresh variables, so that each is bound once.
-    body = finished(body)
+    body = finished(body, parameters)
     return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), body, kernel.origin))
 
 

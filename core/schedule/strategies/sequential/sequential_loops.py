@@ -50,8 +50,8 @@ def schedule_sequential(kernel: Kernel, target: Target) -> Scheduled:
     """Return loops for a kernel of any stages, some of which are scans, scatters or selections."""
     body = loops_of(kernel.stages, kernel.outputs, target.machine)
     # What is written twice, with another start or tail, gets fresh variables, so that each is bound once.
-    body = finished(body)
     parameters = (*kernel.inputs, *kernel.outputs)
+    body = finished(body, parameters)
     return Scheduled(ir.Function(kernel.name, parameters, len(kernel.outputs), body, kernel.origin))
 
 

@@ -91,8 +91,11 @@ def rounded(array: np.ndarray) -> np.ndarray:
     return array.astype(numpy_dtype("bfloat16")).astype(np.float32)
 
 
-def check_bfloat16(kernel: Kernel, target: Target) -> None:
-    """Against NumPy with rounded factors: queries, keys, exponentials before they are divided, values."""
+def check_bfloat16(kernel: Kernel, target: Target, blocks: int = 1) -> None:
+    """Against NumPy with rounded factors: queries, keys, exponentials before they are divided, values.
+
+    Of several blocks exponentials are rounded before it is known what the largest score is.
+    """
     random = np.random.default_rng(3)
     arrays = [random.standard_normal(b.dims(item)).astype(np.float32) for item in kernel.inputs]
     q, k, v, mask = arrays
@@ -106,6 +109,8 @@ def check_bfloat16(kernel: Kernel, target: Target) -> None:
     (result,) = run_function(scheduled.function, arrays)
     either = np.abs(rounded(powers * 1.000002) - rounded(powers / 1.000002))  # what lies between two of bfloat16
     doubt = either @ np.abs(rounded(v)) / powers.sum(-1, keepdims=True)
+    if blocks > 1:
+        doubt = 2.0**-8 * powers @ np.abs(rounded(v)) / powers.sum(-1, keepdims=True)
     assert np.all(np.abs(result - expected) <= 1e-3 + doubt)
 
 
@@ -119,19 +124,16 @@ def test_attention_in_bfloat16_rounds_its_factors(
 
 
 def test_keys_are_transposed_in_registers() -> None:
-    check(attention_kernel(1, 3, 37, 16, 5, transposed=True), WIDE)
-    check_bfloat16(attention_kernel(1, 3, 19, 32, 5, transposed=True), WIDE)
+    check(attention_kernel(1, 5, 37, 16, 5, transposed=True), WIDE)
+    check_bfloat16(attention_kernel(1, 5, 19, 32, 5, transposed=True), WIDE)
 
 
-@pytest.mark.parametrize("size", [1, 300, 1200])
-def test_blocks_of_any_size_give_the_same_result(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_attention, "SCORE_SHARE", size / (32 << 10))
-    check(attention_kernel(1, 23, 5, 4, 4), MIDDLE)
-
-
-def test_heads_in_parallel_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_attention, "MIN_HEADS", 1)
-    check(attention_kernel(3, 5, 7, 4, 4), MIDDLE)
+@pytest.mark.parametrize("most", ["MOST_KEYS", "MOST_QUERIES"])
+@pytest.mark.parametrize("size", [1, 9, 17])
+def test_blocks_of_any_size_give_the_same_result(most: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_attention, most, size)
+    check(attention_kernel(1, 23, 35, 4, 4), MIDDLE)
+    check_bfloat16(attention_kernel(1, 23, 35, 4, 4), MIDDLE, blocks=2)
 
 
 def test_a_kernel_of_other_stages_is_left_to_others() -> None:

@@ -143,7 +143,7 @@ def test_attention_reads_caches_with_a_pitch(machine: str) -> None:
     target = Target(ROWS[machine])
     scheduled = schedule(kernel, target)
     verify(scheduled.function, target.machine)
-    assert scheduled.strategy == "varying_attention"
+    assert scheduled.strategy == "fused_attention"
     for sizes in ({"h": 2, "m": 1, "n": 300}, {"h": 1, "m": 4, "n": 7}, {"h": 2, "m": 5, "n": 33}):
         arrays = arrays_of(kernel, sizes)
         for buffer in kernel.inputs[1:]:

@@ -15,7 +15,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.selection.select import schedule
-from graft.core.schedule.strategies.attention import varying_attention
+from graft.core.schedule.strategies.attention import fused_attention
 from graft.core.schedule.strategies.strategy import Anchor
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages, static_value
 from graft.core.tensor_ir.ir import Allocate, Buffer, If, Variable
@@ -44,7 +44,7 @@ SIZES = [{"h": 2, "m": 0, "n": 5}, {"h": 1, "m": 3, "n": 0}, {"h": 1, "m": 1, "n
 def scheduled(text: str, machine: str, parameters: Parameters | None = None) -> Scheduled:
     target = Target(ROWS[machine])
     found = schedule(kernel_of(text, Trait.ATTENTION), target, parameters)
-    assert found.strategy == "varying_attention"
+    assert found.strategy == "fused_attention"
     verify(found.function, target.machine)
     return found
 
@@ -78,14 +78,14 @@ def test_keys_may_lie_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("machine", ["x86-64-v2", "x86-64-v4"])
 def test_several_blocks_of_keys_give_the_same_result(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varying_attention, "KEYS", 1)
+    monkeypatch.setattr(fused_attention, "MOST_KEYS", 1)
     keys = int(scheduled(TEXT, machine).knobs["keys"])
     check(TEXT, machine, [{"h": 1, "m": 2, "n": length} for length in (35, keys, keys + 1)])
 
 
 @pytest.mark.parametrize("machine", ["x86-64-v2", "x86-64-v4"])
 def test_a_block_in_which_all_keys_are_hidden_has_no_weight(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varying_attention, "KEYS", 1)
+    monkeypatch.setattr(fused_attention, "MOST_KEYS", 1)
     check(TEXT, machine, [{"h": 1, "m": 1, "n": 35}], mask=-np.inf)
 
 
@@ -103,8 +103,7 @@ def test_what_blocks_need_beside_the_tensors_is_more_than_the_first_cache_and_at
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_queries_beyond_a_block_are_in_the_next(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varying_attention, "KEYS", 1 << 14)  # so that a block is a tile of rows
-    monkeypatch.setattr(varying_attention, "QUERIES", 1)
+    monkeypatch.setattr(fused_attention, "MOST_QUERIES", 1)
     rows = int(scheduled(TEXT, machine).knobs["rows"])
     check(TEXT, machine, [{"h": 1, "m": more + rows, "n": 2} for more in (0, 1, rows, rows + 1)])
 
@@ -124,7 +123,7 @@ def test_heads_of_an_unknown_size_are_left_to_others() -> None:
 @pytest.mark.parametrize("text", [TEXT.replace("24", "o"), TEXT[: TEXT.index("stage t")]])
 def test_what_is_no_attention_of_known_heads_has_no_tiles_to_try(text: str) -> None:
     anchor = Anchor(kernel_of(text, Trait.ATTENTION))
-    assert varying_attention.STRATEGY.candidates(anchor, Target(ROWS["x86-64-v3"]), 0) == []
+    assert fused_attention.STRATEGY.candidates(anchor, Target(ROWS["x86-64-v3"]), 0) == []
 
 
 def test_every_candidate_of_tuning_gives_the_same_attention() -> None:

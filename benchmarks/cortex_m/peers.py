@@ -36,7 +36,8 @@ WRITERS = {
     "onnx2c": "sh -c 'onnx2c {model} > {text}'",
 }
 """The commands that write C, by what they are called."""
-STACK_BYTES = "3M"
+STACKS = {"emx-onnx-cgen": "3M"}
+"""The room for the stack, 1 MiB for others: all temporaries are on it."""
 OWN = ("peer_main.o", "board.o", "startup.o")
 _STATIC = re.compile(r"^ \.(?:bss|data)\S*\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s+(\S+)$", re.MULTILINE)
 _NUMBERS = re.compile(r"^[\s{}(),;]*(?:[-+]?(?:0x)?[0-9a-f.][0-9a-f.xp+-]*[ful]*[\s{}(),;]*)*$", re.IGNORECASE)
@@ -113,7 +114,9 @@ def writer(tool: str, name: str, precision: str, folder: Path) -> Columns:
     entry = re.findall(r"^void (\w+)\(const float", text.read_text(), re.MULTILINE)[-1]
     sizes = [prod(map(int, value.shape or ())) for value in (source.graph.inputs[0], source.graph.outputs[0])]
     (folder / "peer_main.c").write_text(MAIN.format(entry=entry, inputs=sizes[0], outputs=sizes[1]))
-    ram, flash, instructions = _run(["arm-none-eabi-gcc", *PROCESSOR], [text, folder / "peer_main.c"], [], folder)
+    ram, flash, instructions = _run(
+        ["arm-none-eabi-gcc", *PROCESSOR], [text, folder / "peer_main.c"], [], folder, STACKS.get(tool, "1M")
+    )
     return Columns(ram, flash, instructions, lines(text.read_text()))
 
 
@@ -126,9 +129,11 @@ def interpreted(name: str, folder: Path) -> Columns:
     return Columns(*_run(command, [folder / "peer_main.cc"], given, folder), None)
 
 
-def _run(command: list[str], sources: list[Path], given: list[str], folder: Path) -> tuple[int, int, int]:
+def _run(
+    command: list[str], sources: list[Path], given: list[str], folder: Path, stack: str = "1M"
+) -> tuple[int, int, int]:
     """Build an image and run it; return bytes of RAM and flash, and instructions."""
-    script = (BOARD / "mps2_an386.ld").read_text().replace("_stack_bytes = 16K", f"_stack_bytes = {STACK_BYTES}")
+    script = (BOARD / "mps2_an386.ld").read_text().replace("_stack_bytes = 16K", f"_stack_bytes = {stack}")
     (folder / "board.ld").write_text(script)
     flags = [*command, "-ffunction-sections", "-fdata-sections", f"-I{BOARD}"]
     objects = []

@@ -54,9 +54,7 @@ winograds = st.builds(
     vectors=optional(1, 12),
 )
 depthwises = st.builds(DepthwiseParameters, rows=optional(1, 9), sums=optional(1, 30), chains=optional(1, 30))
-attentions = st.builds(
-    AttentionParameters, rows=optional(1, 40), vectors=optional(1, 12), keys=optional(1, 64)
-)
+attentions = st.builds(AttentionParameters, rows=optional(1, 40), vectors=optional(1, 12), keys=optional(1, 64))
 anything = st.none() | contractions | winograds | depthwises | attentions
 targets = st.sampled_from([WIDE, NARROW])
 

@@ -76,11 +76,11 @@ def export_c_project(
 ) -> ExportedProject:
     """Write a program, all of whose modules have C source, to a folder; ``recorded`` is what its check compares with.
 
-    Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have,
-    ``flash`` how many weights and code, ``stack`` how many the stack: the last two as ``compiler``, a command with
-    flags, makes them, else a usual one of the target. With ``session`` there are the files of one besides. Raises
-    ArtifactError where the program has no C form, a budget does not do, or the folder cannot be written: what was
-    there is then as it was.
+    Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have, with
+    the stack where a compiler is asked; ``flash`` how many weights and code, ``stack`` how many the stack: the last two
+    as ``compiler``, a command with flags, makes them, else a usual one of the target. With ``session`` there are the
+    files of one besides. Raises ArtifactError where the program has no C form, a budget does not do, or the folder
+    cannot be written: what was there is then as it was.
     """
     if threads > 1 and profile != "hosted":
         raise ArtifactError(
@@ -96,6 +96,7 @@ def export_c_project(
     if compiler or flash is not None or stack is not None:
         made = _built(program, shlex.split(compiler) or compiler_for(description.targets))
         check_budgets(made, weights, flash, stack)
+        _check_ram(program, made, ram)
     files = _files(program, recorded, profile, weights, made)
     if session:
         files |= {f"{program.name}.c": program_text(program, [f"{program.name}_timed.h"]), **session_files(program)}
@@ -182,6 +183,18 @@ def check_budgets(made: Built, weights: int, flash: int | None, stack: int | Non
             f"on the path {named}: compile with -Os, or with narrow_indices",
             stack_bytes=made.stack,
             stack=stack,
+        )
+
+
+def _check_ram(program: CProgram, made: Built, ram: int | None) -> None:
+    """Raise ArtifactError where arena and stack together need more than there is."""
+    needed = program.arena_bytes + made.stack
+    if ram is not None and needed > ram:
+        raise ArtifactError(
+            f"the arena ({program.arena_bytes} bytes) and the stack ({made.stack}) are {needed - ram} bytes more than the "
+            f"{ram} that there are: compile with -Os, or make the model smaller",
+            ram_bytes=needed,
+            ram=ram,
         )
 
 

@@ -91,6 +91,14 @@ def test_a_budget_that_does_not_do_fails_with_what_to_change(tmp_path: Path, opt
     assert run(option, 1000000).startswith("0 ")
 
 
+def test_the_stack_is_part_of_the_memory(tmp_path: Path, run: Run) -> None:
+    stack = int(run("--ram", 1000000).partition("stack at most ")[2].split()[0])
+    refused = run("--ram", 12288 + stack - 1)
+    said = f"the arena (12288 bytes) and the stack ({stack}) are 1 bytes more than the {12287 + stack} that there are: "
+    assert refused.startswith(f"1 graft: {said}compile with -Os, or make the model smaller")
+    assert run("--ram", 12288 + stack).startswith("0 ")
+
+
 def test_what_cannot_be_reported_is_refused(tmp_path: Path, run: Run) -> None:
     with pytest.raises(ArtifactError, match=r"^a sign-off report needs a compiler; name one$"):
         sign_off(ProgramDescription((), (), {}), ExportedProject(tmp_path, 0, "m", 0, 0))

@@ -76,8 +76,8 @@ def export_c_project(
 ) -> ExportedProject:
     """Write a program, all of whose modules have C source, to a folder; ``recorded`` is what its check compares with.
 
-    Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have, and
-    the stack where a compiler is asked; ``flash`` how many weights and code, ``stack`` how many the stack: both as
+    Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have,
+    the stack included where a compiler is asked; ``flash`` how many weights and code, ``stack`` how many the stack: both as
     ``compiler``, a command with flags, makes them, else a usual one of the target. With ``session`` there are the files
     of one besides. Raises ArtifactError where the program has no C form, a budget does not do, or the folder cannot be
     written: what was there is then as it was.

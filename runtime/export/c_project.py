@@ -77,10 +77,10 @@ def export_c_project(
     """Write a program, all of whose modules have C source, to a folder; ``recorded`` is what its check compares with.
 
     Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have,
-    the stack included where a compiler is asked; ``flash`` how many weights and code, ``stack`` how many the stack: both as
-    ``compiler``, a command with flags, makes them, else a usual one of the target. With ``session`` there are the files
-    of one besides. Raises ArtifactError where the program has no C form, a budget does not do, or the folder cannot be
-    written: what was there is then as it was.
+    its stack included where a compiler is asked; ``flash`` how many weights and code, ``stack`` how many the stack:
+    both as ``compiler``, a command with flags, makes them, else a usual one of the target. With ``session`` there are
+    the files of one besides. Raises ArtifactError where the program has no C form, a budget does not do, or the
+    folder cannot be written: what was there is then as it was.
     """
     if threads > 1 and profile != "hosted":
         raise ArtifactError(
@@ -191,8 +191,8 @@ def _check_ram(program: CProgram, made: Built, ram: int | None) -> None:
     needed = program.arena_bytes + made.stack
     if ram is not None and needed > ram:
         raise ArtifactError(
-            f"the arena ({program.arena_bytes} bytes) and the stack ({made.stack}) are {needed - ram} bytes more than the "
-            f"{ram} that there are: compile with -Os, or make the model smaller",
+            f"the arena ({program.arena_bytes} bytes) and the stack ({made.stack}) are {needed - ram} bytes more than "
+            f"the {ram} that there are: compile with -Os, or make the model smaller",
             ram_bytes=needed,
             ram=ram,
         )

@@ -68,8 +68,8 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
 )  # fmt: skip
 @click.option(
     "--ram", metavar="BYTES", type=click.IntRange(min=0),
-    help="Of a project: fail if its arena needs more, with its stack where a compiler is asked; says by how much, and for "
-    "which tensors.",
+    help="Of a project: fail if its arena needs more, with its stack where a compiler is asked; says by how much, "
+    "and for which tensors.",
 )  # fmt: skip
 @click.option(
     "--flash", metavar="BYTES", type=click.IntRange(min=0),

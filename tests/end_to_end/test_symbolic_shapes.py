@@ -171,6 +171,21 @@ def test_an_image_of_which_another_axis_varies_is_resized() -> None:
     np.testing.assert_array_equal(program.run({"x": x})["y"], x.repeat(2, 2).repeat(2, 3))
 
 
+@pytest.mark.parametrize("times", [2, 3])
+def test_open_images_are_enlarged_by_whole_numbers(times: int) -> None:
+    model = parser.parse_model(f"""{HEADER} g (float[1,2,h,w] x, float[1,2,a,b] z) => (float[1,2,a,b] y)
+        <float[4] scales = {{1.0, 1.0, {times}.0, {times}.0}}> {{
+            r = Resize <mode = "nearest"> (x, "", scales) y = Add (r, z) }}""")
+    program = graft.compile(model, ["llvm"], threads=1, cache=False, tuned=False)
+    for height, width in ((1, 1), (2, 7), (5, 8), (3, 23), (2, 40), (0, 3)):
+        x = np.arange(2.0 * height * width, dtype=np.float32).reshape(1, 2, height, width)
+        expected = x.repeat(times, 2).repeat(times, 3)
+        np.testing.assert_array_equal(program.run({"x": x, "z": np.zeros_like(expected)})["y"], expected)
+        if height > 1:  # one is broadcast
+            with pytest.raises(GraftError):
+                program.run({"x": x, "z": np.zeros((1, 2, times * height + 1, times * width), np.float32)})
+
+
 def test_a_part_of_a_known_shape_is_read_of_what_has_symbols() -> None:
     model = parser.parse_model(f"""{HEADER} g (float[n,m] x) => (float[1,4] y)
         <int64[3] shape = {{1, 6, 4}}, int64 last = {{5}}> {{

@@ -92,12 +92,13 @@ def _masked_load(emitter: MemoryBuilder, memory: str, address: str, mask: Value,
 def _neighbours(emitter: MemoryBuilder, expression: Load, mask: Value | None) -> str | None:
     """Emit a load of lanes that lie together, in an order that is known now, as one vector and a shuffle.
 
-    An image enlarged by whole numbers reads so. None where lanes are apart, or which are on is not known.
+    An image enlarged by whole numbers reads so. None where lanes are apart, or none is on.
     """
     type, buffer = expression.type, expression.buffer
     lanes = type.lanes
     whole = range(lanes)
-    on = whole if mask is None else _lanes_on(mask)
+    varying = None if mask is None or mask.text.startswith("<") else mask
+    on = whole if mask is None or varying is not None else _lanes_on(mask)
     form, places = Linear[str](), [0] * lanes
     for index, stride in zip(expression.indices, row_major_strides(emitter, buffer), strict=True):
         found = spread(emitter, index, lanes)
@@ -115,13 +116,32 @@ def _neighbours(emitter: MemoryBuilder, expression: Load, mask: Value | None) ->
     wanted = {places[lane] - first for lane in on}
     address, align = pointer(emitter, buffer, form.plus(Linear(first))), _bytes(buffer)
     memory = memory_type(type.with_lanes(room))
-    if room == span:
+    if varying is not None:
+        wanted_places = [[lane for lane in whole if places[lane] == first + place] for place in range(room)]
+        switch = Value(_any_on(emitter, varying, wanted_places), Type("bool", room))
+        loaded = _masked_load(emitter, memory, address, switch, align)
+    elif room == span:
         loaded = emitter.let(f"load {memory}, ptr {address}, align {align}")
     else:
         switches = ", ".join(f"i1 {str(place in wanted).lower()}" for place in range(room))
         loaded = _masked_load(emitter, memory, address, Value(f"<{switches}>", Type("bool", room)), align)
     chosen = ", ".join(f"i32 {places[lane] - first if lane in on else room}" for lane in whole)
-    return emitter.let(f"shufflevector {memory} {loaded}, {memory} zeroinitializer, <{lanes} x i32> <{chosen}>")
+    order = f"<{lanes} x i32> <{chosen}>"
+    result = emitter.let(f"shufflevector {memory} {loaded}, {memory} zeroinitializer, {order}")
+    if varying is None:
+        return result
+    switches, own = f"{register_type(varying.type)} {varying.text}", memory_type(type)
+    return emitter.let(f"select {switches}, {own} {result}, {own} zeroinitializer")
+
+
+def _any_on(emitter: MemoryBuilder, mask: Value, lanes: Sequence[Sequence[int]]) -> str:
+    """Return a mask with a lane for each of ``lanes``: whether any of those lanes of another mask is on."""
+    kind, result = register_type(mask.type), ""
+    for turn in range(max(map(len, lanes))):
+        order = _order(own[turn] if turn < len(own) else mask.type.lanes for own in lanes)
+        found = emitter.let(f"shufflevector {kind} {mask.text}, {kind} zeroinitializer, <{len(lanes)} x i32> {order}")
+        result = emitter.let(f"or <{len(lanes)} x i1> {result}, {found}") if result else found
+    return result
 
 
 def _lanes_on(mask: Value) -> list[int] | None:

@@ -21,10 +21,29 @@ ENCODER = {
     "vocab_size": WORDS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
     "max_position_embeddings": 64,
 }  # fmt: skip
+PAIR = {
+    "vocab_size": WORDS, "d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64,
+    "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": None,
+}  # fmt: skip
 MODELS: dict[str, dict[str, object]] = {
     "AlbertForMaskedLM": {**ENCODER, "embedding_size": 16},
+    "BartForCausalLM": PAIR,
+    "BartForConditionalGeneration": PAIR,
     "BertForMaskedLM": ENCODER,
     "BertForQuestionAnswering": ENCODER,
+    "BlenderbotForCausalLM": PAIR,
+    "BlenderbotForConditionalGeneration": PAIR,
+    "OPTForCausalLM": {**ENCODER, "ffn_dim": 64, "word_embed_proj_dim": 32},
+    "T5ForConditionalGeneration": {
+        "vocab_size": WORDS,
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "decoder_start_token_id": 0,
+    },
 }
 
 

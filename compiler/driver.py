@@ -30,6 +30,7 @@ from graft.compiler.faults import refused_nodes, without_faulty
 from graft.compiler.given_schedules import is_refused
 from graft.compiler.precision import with_precision
 from graft.compiler.preparation import simplified
+from graft.compiler.quantized_values import quantized_values
 from graft.compiler.stitching.most_memory import Memory
 from graft.compiler.stitching.stitch import Stitcher
 from graft.compiler.tuned_dims import check_dims
@@ -54,6 +55,7 @@ from graft.runtime.packed_values import METADATA
 from graft.runtime.procedure import Device, Module, ProgramDescription
 from graft.runtime.system.files import make_folder, write
 from graft.runtime.system.version import version
+from graft.runtime.tensor_info import QUANTIZATION, Quantization
 
 if TYPE_CHECKING:
     from graft.partition.placement.cost_search import PlanTimes
@@ -178,7 +180,7 @@ class Compiler:
             description = stitcher.stitch(partitioned.model.graph)
         with self._timed("describe"):
             caches = cache_facts(partitioned.model, model, compiled, found, description)
-            description = self._with_facts(description, partitioned, stitcher.weights, caches)
+            description = self._with_facts(description, partitioned, stitcher.weights, caches, quantized_values(model))
         return CompiledModel(
             description, partitioned.plan, partitioned.model, model, found, compiled, passed, dict(self.seconds),
             self._report, reuse, self._memory, devices, partial(self._without, model, refusals),
@@ -294,6 +296,7 @@ class Compiler:
         partitioned: Partitioned,
         weights: Mapping[str, str],
         caches: Sequence[Cache],
+        quantized: Mapping[str, Quantization],
     ) -> ProgramDescription:
         """Add what people and tools ask an artifact: target, plan, and the partitioned model without weights."""
         target = self._options.target
@@ -310,6 +313,8 @@ class Compiler:
         }
         if caches:
             metadata["caches"] = caches_to_json(caches)
+        if quantized:
+            metadata[QUANTIZATION] = {name: [one.scale, one.zero_point] for name, one in quantized.items()}
         if self._isolation:
             metadata["isolation"] = {plugin: how.to_json() for plugin, how in self._isolation.items()}
         if packed := packed_types(partitioned.model):

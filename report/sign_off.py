@@ -14,6 +14,7 @@ from graft.runtime.export.c_layout import axis_of, state_count
 from graft.runtime.export.c_project import ExportedProject
 from graft.runtime.procedure import Call, ProgramDescription, TensorSpec
 from graft.runtime.system.files import write
+from graft.runtime.tensor_info import Quantization
 
 DEVIATIONS = (
     (
@@ -34,6 +35,7 @@ SHOWN_CALLS = 3
 _TITLES = {
     "memory": "Memory, in bytes", "work": "Work of one call, at most", "stack": "The deepest calls",
     "kernels": "Kernels", "interface": "Interface", "libraries": "Functions of libraries",
+    "soft float": "Floats that functions compute, for the processor has no unit for them",
     "deviations": "Required rules of MISRA C:2012 that are not kept",
 }  # fmt: skip
 
@@ -116,15 +118,17 @@ def sign_off(
             | ({"instructions": taken.get(one, 0)} if counted else {})
             for one, origin in nodes.items()
         ],
-        "interface": [_tensor(entry.tensors[index]) for index in (*entry.inputs, *entry.outputs)],
+        "interface": [_tensor(entry.tensors[index], description) for index in (*entry.inputs, *entry.outputs)],
         "libraries": list(made.needs),
+        "soft float": list(made.soft_float),
         "deviations": [dict(zip(("rule", "where", "why"), row, strict=True)) for row in DEVIATIONS],
     }  # fmt: skip
 
 
-def _tensor(tensor: TensorSpec) -> dict[str, Any]:
-    shape = [str(extent) for extent in tensor.shape or ()]
-    return {"name": tensor.name, "role": tensor.storage, "type": tensor.dtype, "shape": shape}
+def _tensor(tensor: TensorSpec, description: ProgramDescription) -> dict[str, Any]:
+    shape, quantized = [str(one) for one in tensor.shape or ()], Quantization.of(description.metadata, tensor.name)
+    means = str(quantized or "value")
+    return {"name": tensor.name, "role": tensor.storage, "type": tensor.dtype, "shape": shape, "means": means}
 
 
 def _parts(sizes: Mapping[str, int], function: str) -> Iterator[int]:

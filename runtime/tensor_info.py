@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 
 from graft.errors import InputError
 
+QUANTIZATION = "quantization"
+"""The key of a program's metadata for scales and zero points of inputs and outputs, by name."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
@@ -31,6 +34,23 @@ class TensorInfo:
     def __str__(self) -> str:
         shape = "" if self.shape is None else f"[{','.join(map(str, self.shape))}]"
         return f"{self.dtype}{shape}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """The real number that an integer of an input or output stands for."""
+
+    scale: float
+    zero_point: int
+
+    def __str__(self) -> str:
+        return f"{self.scale:.9g} * (value - {self.zero_point})"
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], name: str) -> Quantization | None:
+        """Return that of an input or output by its name, as the metadata of a program tells it; None if it has none."""
+        row = metadata.get(QUANTIZATION, {}).get(name)
+        return None if row is None else cls(float(row[0]), int(row[1]))
 
 
 def in_order(inputs: Sequence[TensorInfo], arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -26,22 +26,23 @@ STEP = "write-gradients"
 """The step of the import whose note says which gradients are zero."""
 
 
-@takes(model=SOURCE, of=TEXT, wrt=optional(TEXTS), outputs=optional(TEXTS), shapes=optional(SHAPES))
+@takes(model=SOURCE, of=TEXT, wrt=optional(TEXTS), outputs=optional(TEXTS), stop=TEXTS, shapes=optional(SHAPES))
 def grad(
     model: Source,
     of: str = "loss",
     wrt: Sequence[str] | None = None,
     *,
     outputs: Sequence[str] | None = None,
+    stop: Sequence[str] = (),
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> ir.Model:
     """Return a model that computes outputs and the gradients of a loss: ``<name>_grad`` for each value of ``wrt``.
 
     ``of`` is a value of the model with one element. ``wrt`` are inputs, weights or values between; all weights of
-    floating-point type if left out. ``outputs`` are those kept, all by default. Only what ``wrt`` needs is computed. A
-    value that the loss does not depend on has a gradient of zeros: `notes_of` says of which, and why. Raises ModelError
-    for a loss of more elements, for values of whole numbers, and for an operator without a derivative, with the path
-    on which it stands.
+    floating-point type if left out. ``outputs`` are those kept, all by default. No gradient comes through the values in
+    ``stop``, as if they were constants. Only what ``wrt`` needs is computed. A value that the loss does not depend on
+    has a gradient of zeros: `notes_of` says of which, and why. Raises ModelError for a loss of more elements, for
+    values of whole numbers, and for an operator without a derivative, with the path on which it stands.
     """
     loaded = load(model, shapes=shapes)
     values = values_of(loaded)
@@ -52,10 +53,12 @@ def grad(
     kept = [value.name or "" for value in loaded.graph.outputs]
     kept = kept if outputs is None else [named(values, name, "output") for name in outputs]
     names = [free(values, f"{name}_grad") for name in wanted]
+    fixed = [named(values, name, "stop") for name in stop if name not in wanted]
 
     def edit(proto: onnx.ModelProto) -> None:
         graph = proto.graph
-        node = helper.make_node("Gradient", wanted, names, "grad", domain=DOMAIN, xs=wanted, y=of)
+        inputs = [*wanted, *fixed]
+        node = helper.make_node("Gradient", inputs, names, "grad", domain=DOMAIN, xs=wanted, zs=fixed or None, y=of)
         graph.node.append(node)
         infos = _types(graph)
         del graph.output[:]

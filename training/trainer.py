@@ -56,7 +56,8 @@ class Trainer:
 
     ``kind`` is a loss of `graft.loss`, which then has the input ``target``, or the name of a value of the model that is
     one number. ``wrt`` are the weights that are trained, all that are not statistics if left out; ``frozen`` are those
-    of them that are not; both may have patterns, such as ``"encoder.*"``. ``tied`` are weights that are others
+    of them that are not; both may have patterns, such as ``"encoder.*"``. ``stop`` are values that no gradient comes
+    through. ``tied`` are weights that are others
     throughout. ``groups`` has optimisers of their own for weights by pattern, the first that fits; a learning rate
     that is given to a step is that of ``optimizer``, and those of groups change by the same factor.
 
@@ -68,9 +69,10 @@ class Trainer:
     any other; its inputs are those of the model, the target, weights, states, ``learning_rate`` and ``step``.
     """
 
-    @takes(model=SOURCE, kind=TEXT, of=optional(TEXT), wrt=optional(TEXTS), frozen=TEXTS, tied=optional(TEXT_BY_TEXT),
-           clip_norm=optional(A_NUMBER), clip_value=optional(A_NUMBER), accumulate=at_least(1),
-           precision=either(*PRECISIONS), seed=at_least(0), threads=optional(WHOLE))  # fmt: skip
+    @takes(model=SOURCE, kind=TEXT, of=optional(TEXT), wrt=optional(TEXTS), frozen=TEXTS, stop=TEXTS,
+           tied=optional(TEXT_BY_TEXT), clip_norm=optional(A_NUMBER), clip_value=optional(A_NUMBER),
+           accumulate=at_least(1), precision=either(*PRECISIONS), seed=at_least(0),
+           threads=optional(WHOLE))  # fmt: skip
     def __init__(
         self,
         model: Source,
@@ -80,6 +82,7 @@ class Trainer:
         of: str | None = None,
         wrt: Sequence[str] | None = None,
         frozen: Sequence[str] = (),
+        stop: Sequence[str] = (),
         tied: Mapping[str, str] | None = None,
         groups: Mapping[str, Optimizer] | None = None,
         clip_norm: float | None = None,
@@ -107,7 +110,7 @@ class Trainer:
         self._before: Arrays = {}
         self.counts = Counts(scale=FIRST_SCALE if is_scaled else 1.0)
         source = f"{self._loss}_scaled" if is_scaled else self._loss
-        gradients = grad(trained, source, self.weights, outputs=[self._loss, *self._buffers.values()])
+        gradients = grad(trained, source, self.weights, outputs=[self._loss, *self._buffers.values()], stop=stop)
         self.step_model = self._with_step(gradients)
         self.program = self._compile(self.step_model)
         self._evaluation: Program | None = None

@@ -56,20 +56,39 @@ def missing() -> str:
     return f"needs Debian's {' '.join(packages)}" if packages else ""
 
 
-def measured(name: str, folder: Path, *, without: Collection[str] = ()) -> Measured:
-    """Write the project of a model in 8-bit integers to a folder, run it on the board and return what it took.
+def measured(
+    name: str,
+    folder: Path,
+    *,
+    precision: str = "int8_",
+    flags: str = "-O3",
+    without: Collection[str] = (),
+    **options: bool,
+) -> Measured:
+    """Write the project of a model to a folder, run it on the board and return what it took.
+
+    ``precision`` is "int8_", or "" for 32-bit floats; ``flags`` are the compiler's, ``options`` the backend's.
 
     Raise RuntimeError with its output where it does not run.
     """
-    source, short = model(f"int8_{name}"), name.removeprefix("tiny_")
+    source, short = model(precision + name), name.removeprefix("tiny_")
     feeds = sample_inputs(source)
     wanted = graft.compile(source, ["llvm"], threads=1)(**feeds)
-    request = Request([CBackend(compiles=False)], threads=1, target=THUMBV7EM.name, without=without)
+    request = Request([CBackend(compiles=False, **options)], threads=1, target=THUMBV7EM.name, without=without)
     description = compile_model(source, request).description
     recorded = Recorded(list(feeds.values()), [wanted])
     written = export_c_project(description, folder / short, recorded, name=short, profile="bare-metal")
     build = folder / "build"
-    command = ["make", "--silent", "-C", str(HARNESS), f"PROJECT={written.path}", f"MODEL={short}", f"BUILD={build}"]
+    command = [
+        "make",
+        "--silent",
+        "-C",
+        str(HARNESS),
+        f"PROJECT={written.path}",
+        f"MODEL={short}",
+        f"BUILD={build}",
+        f"CFLAGS={flags}",
+    ]
     outcome = subprocess.run([*command, "run"], capture_output=True, text=True, timeout=LIMIT)
     found = dict(line.split() for line in outcome.stdout.splitlines() if line.startswith(("ticks ", "stack ")))
     if not found:

@@ -24,9 +24,8 @@ from benchmarks.training.networks import NETWORKS
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.measure.latency import Run, measure
 from graft.measure.peers.torch_compile import torch_module
+from graft.measure.peers.torch_operators import TORCH_OPERATORS, TorchOperator
 from graft.training import SGD, Trainer
-from graft.training.editing import edited
-from graft.training.training_form import train_statistics
 
 RATE, MOMENTUM = 1e-3, 0.9
 
@@ -45,14 +44,15 @@ def _is_trained(tensor: onnx.TensorProto) -> bool:
     return math.prod(tensor.dims) > 1 and bool(np.isfinite(onnx.numpy_helper.to_array(tensor)).all())
 
 
+def by_batch(x: torch.Tensor, *parameters: torch.Tensor, epsilon: float = 1e-5, momentum: float = 0.9) -> torch.Tensor:
+    """Normalise by the statistics of the batch; those of the model, which are buffers, learn in place."""
+    scale, bias, mean, variance = parameters
+    return functional.batch_norm(x, mean, variance, scale, bias, True, 1 - momentum, epsilon)
+
+
 def torch_step(model: ir.Model, weights: list[str], feeds: Mapping[str, np.ndarray], compiled: bool) -> Run:
     """Return a step of PyTorch on a model of one output."""
-
-    def train(proto: onnx.ModelProto) -> None:
-        train_statistics(proto.graph)
-        del proto.graph.output[1:]
-
-    module = torch_module(edited(model, train), weights)
+    module = torch_module(model, weights, {**TORCH_OPERATORS, "BatchNormalization": TorchOperator(by_batch)})
     optimizer = torch.optim.SGD(module.parameters(), RATE, MOMENTUM)
     given = [value.name or "" for value in model.graph.inputs if value.name not in model.graph.initializers]
     arguments, target = [torch.from_numpy(feeds[name]) for name in given], torch.from_numpy(feeds["target"])

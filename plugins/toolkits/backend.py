@@ -102,8 +102,9 @@ class ToolkitBackend(Backend):
             reason = next(iter(refused.values()))
             raise CompileError(f"{self.name}: {reason.text}", nodes=list(refused), reject=reason)
         model = older(whole_model_of(region), self.opset).SerializeToString(deterministic=True)
-        values = self.option_values()
-        parts = self.version().encode(), json.dumps(values, sort_keys=True).encode(), self._source(), model
+        values = self.settings(region)
+        known = json.dumps(values, sort_keys=True, default=_digest).encode()
+        parts = self.version().encode(), known, self._source(), model
 
         def make() -> bytes:
             made: object = self.ask("compile", model, values)
@@ -118,6 +119,13 @@ class ToolkitBackend(Backend):
             raise CompileError(f"{self.name} does not compile region '{region.name}': {error.message}") from error
         header = {"version": self.version(), "bytes": len(blob)}
         return Module(region.name, self.kind(), (region.name,), packed(header, blob), install=self.install)
+
+    def settings(self, region: Region) -> dict[str, Any]:
+        """Return what the toolkit's `compile` gets as options: the backend's, and what a region needs, arrays too.
+
+        Raises CompileError where the user has not given what is needed.
+        """
+        return self.option_values()
 
     def _source(self) -> bytes:
         """Return the text of the toolkit's module: another may compile otherwise."""
@@ -171,6 +179,11 @@ class Here:
             found = getattr(importlib.import_module(self._module), function)(*arguments)
         self.printed = text[0]
         return found
+
+
+def _digest(array: np.ndarray) -> list[str]:
+    """Return what an array is known by in a key."""
+    return [str(array.dtype), str(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
 
 
 def packed(header: Mapping[str, Any], blob: bytes) -> bytes:

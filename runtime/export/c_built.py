@@ -26,6 +26,10 @@ _NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "([^"]*)"', re.MULTILINE)
 _EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"', re.MULTILINE)
 _FRAME = re.compile(r"\\n(\d+) bytes \(([a-z,]+)\)")
 _SYMBOL = re.compile(r"^[0-9a-f]+ ([0-9a-f]+) ([tTwW]) (\S+)$", re.MULTILINE)
+_SOFT_FLOAT = re.compile(
+    r"^__aeabi_([fd]\w+|[ilu]+2[fd]|cf\w+|cd\w+)$|^__(float|fix|trunc|extend)\w*[sd]f\w*$|^__\w+[sd]f[23]$"
+)
+"""Functions of compilers for operations that a processor does not have: of ARM's ABI, and of the others."""
 _UNKNOWN = re.compile(r"^\s+U (\S+)$", re.MULTILINE)
 
 
@@ -44,6 +48,11 @@ class Built:
     """Code and constants, without the weights."""
     needs: tuple[str, ...]
     """The functions of libraries that it calls."""
+
+    @property
+    def soft_float(self) -> tuple[str, ...]:
+        """Those that compute floats, which the processor does not, or not of this width."""
+        return tuple(one for one in self.needs if _SOFT_FLOAT.match(one))
 
 
 @dataclass

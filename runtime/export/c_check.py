@@ -142,7 +142,7 @@ def main_text(name: str, prints: bool) -> str:
 
 int main(void) {{ return {name}_check() != 0; }}
 """
-    return f"""/* Runs the check of {name} and says how it went. */
+    return wrapped(f"""/* Runs the check of {name} and says how it went. */
 #include <stdio.h>
 
 #include "{name}.h"
@@ -158,4 +158,4 @@ int main(void) {{
   }}
   return wrong != 0;
 }}
-"""
+""")

@@ -17,7 +17,7 @@ from typing import Literal
 
 from graft.errors import ArtifactError
 from graft.runtime.arena import fullest_moment
-from graft.runtime.c_source import PRELUDE, prelude
+from graft.runtime.c_source import PRELUDE
 from graft.runtime.export.c_arrays import blob_text, weights_blob, weights_text
 from graft.runtime.export.c_build import (
     FLAGS,
@@ -34,7 +34,7 @@ from graft.runtime.export.c_names import model_name
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.c_regions import blob_bytes, region_files
 from graft.runtime.export.c_session import session_files
-from graft.runtime.export.c_text import header_text, kernel_texts, program_text, threads_text
+from graft.runtime.export.c_text import header_text, kernel_texts, prelude_text, program_text, threads_text
 from graft.runtime.export.folder import Parts, write_folder
 from graft.runtime.procedure import ALIGNMENT, ProgramDescription
 
@@ -77,10 +77,10 @@ def export_c_project(
     """Write a program, all of whose modules have C source, to a folder; ``recorded`` is what its check compares with.
 
     Several ``threads`` share the loops of kernels, which needs a host. ``ram`` is how many bytes the arena may have,
-    ``flash`` how many weights and code, ``stack`` how many the stack: the last two as ``compiler``, a command with
-    flags, makes them, else a usual one of the target. With ``session`` there are the files of one besides. Raises
-    ArtifactError where the program has no C form, a budget does not do, or the folder cannot be written: what was
-    there is then as it was.
+    its stack included where a compiler is asked; ``flash`` how many weights and code, ``stack`` how many the stack:
+    both as ``compiler``, a command with flags, makes them, else a usual one of the target. With ``session`` there are
+    the files of one besides. Raises ArtifactError where the program has no C form, a budget does not do, or the
+    folder cannot be written: what was there is then as it was.
     """
     if threads > 1 and profile != "hosted":
         raise ArtifactError(
@@ -96,6 +96,7 @@ def export_c_project(
     if compiler or flash is not None or stack is not None:
         made = _built(program, shlex.split(compiler) or compiler_for(description.targets))
         check_budgets(made, weights, flash, stack)
+        _check_ram(program, made, ram)
     files = _files(program, recorded, profile, weights, made)
     if session:
         files |= {f"{program.name}.c": program_text(program, [f"{program.name}_timed.h"]), **session_files(program)}
@@ -112,7 +113,7 @@ def export_c_project(
 def _built(program: CProgram, command: Sequence[str]) -> Built:
     """Return what a compiler makes of all but the weights of a project."""
     name = program.name
-    texts = {f"{name}.h": header_text(program), f"{name}.c": program_text(program), PRELUDE: prelude()}
+    texts = {f"{name}.h": header_text(program), f"{name}.c": program_text(program), PRELUDE: prelude_text(program)}
     texts |= kernel_texts(program)
     texts |= {f"{name}_threads.c": threads_text(program)} if program.threads > 1 else {}
     flags = ["-std=c11", *FLAGS, *target_flags(program.targets), *(["-pthread"] if program.threads > 1 else [])]
@@ -141,7 +142,7 @@ def _files(
         f"{name}.h": header_text(program, made),
         f"{name}.c": program_text(program),
         **kernel_texts(program),
-        PRELUDE: prelude(),
+        PRELUDE: prelude_text(program),
         f"{name}_check.h": check_header(name),
         f"{name}_check.c": check_text(program, recorded),
         **regions,
@@ -185,18 +186,33 @@ def check_budgets(made: Built, weights: int, flash: int | None, stack: int | Non
         )
 
 
+def _check_ram(program: CProgram, made: Built, ram: int | None) -> None:
+    """Raise ArtifactError where arena and stack together need more than there is."""
+    needed = program.arena_bytes + made.stack
+    if ram is not None and needed > ram:
+        raise ArtifactError(
+            f"the arena ({program.arena_bytes} bytes) and the stack ({made.stack}) are {needed - ram} bytes more than "
+            f"the {ram} that there are: compile with -Os, or make the model smaller",
+            ram_bytes=needed,
+            ram=ram,
+        )
+
+
 def _too_large(program: CProgram, ram: int) -> ArtifactError:
     """Return the error for an arena that is larger than the memory, with the largest tensors of its fullest moment."""
     moment = fullest_moment(program.entry)
     live = moment.blocks[:SHOWN_TENSORS] if moment else ()
+    beside = program.arena_bytes - program.entry.arena_bytes
     shown = ", ".join(f"'{one.name}' ({one.bytes})" for one in live)
     of_control = program.scratch_offset - program.entry.arena_bytes
     parts = {"scratch memory of kernels": program.threads * program.scratch_bytes, "of control flow": of_control}
     more = "".join(f", of which {size} are {what}" for what, size in parts.items() if size >= ALIGNMENT)
+    least = beside + moment.bytes if moment else program.arena_bytes
     named = f"; the largest tensors of its fullest moment are {shown}" if shown else ""
     return ArtifactError(
         f"the arena has {program.arena_bytes} bytes{more}, {program.arena_bytes - ram} more than the {ram} that there "
-        f"are{named}: make the model smaller, or its numbers narrower",
+        f"are, and no plan of this program has less than {least}{named}: make the model smaller, or its numbers "
+        "narrower",
         arena_bytes=program.arena_bytes,
         ram=ram,
     )

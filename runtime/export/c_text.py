@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 
 from graft.runtime.c_operators import displaced
+from graft.runtime.c_source import prelude
 from graft.runtime.export.c_build import target_check
 from graft.runtime.export.c_built import Built
 from graft.runtime.export.c_calls import procedure_lines
@@ -20,7 +21,8 @@ from graft.runtime.export.c_names import c_type, comment_text, extent_text
 from graft.runtime.export.c_program import CProgram
 from graft.runtime.export.c_regions import blob_bytes, driven_regions, region_lines
 from graft.runtime.export.c_scope import CScope
-from graft.runtime.procedure import SymbolSpec, TensorSpec
+from graft.runtime.procedure import TensorSpec
+from graft.runtime.tensor_info import Quantization
 
 THREADS = Path(__file__).parents[1] / "native" / "export" / "threads.c"
 _HELPERS = {
@@ -87,7 +89,7 @@ extern "C" {{
 
 #define {big}_ARENA_BYTES {program.arena_bytes} /* memory that is written: intermediate tensors and scratch */
 #define {big}_WEIGHT_BYTES {weights} /* read-only */{threads if program.threads > 1 else ""}
-{bound}{chr(10).join(line for symbol in entry.symbols for line in _range_lines(program, symbol))}
+{bound}{chr(10).join(_number_lines(program))}
 #define {big}_OK 0
 #define {big}_ERROR_MEMORY 1
 #define {big}_ERROR_INPUT 4
@@ -111,17 +113,26 @@ int {name}_run_in(void *arena, {signature(program)});
 """)
 
 
-def _range_lines(program: CProgram, symbol: SymbolSpec) -> Iterator[str]:
-    macro = f"{program.name.upper()}_{program.symbols[symbol.name].upper()}"
-    yield f"#define {macro}_MIN {symbol.low}"
-    if symbol.high is not None:
-        yield f"#define {macro}_MAX {symbol.high}"
+def _number_lines(program: CProgram) -> Iterator[str]:
+    """Yield the ranges of dimensions, and scale and zero point of integer tensors, as macros."""
+    big, entry = program.name.upper(), program.entry
+    for symbol in entry.symbols:
+        macro = f"{big}_{program.symbols[symbol.name].upper()}"
+        yield f"#define {macro}_MIN {symbol.low}"
+        if symbol.high is not None:
+            yield f"#define {macro}_MAX {symbol.high}"
+    for index, own in program.parameters.items():
+        if quantized := Quantization.of(program.description.metadata, entry.tensors[index].name):
+            yield f"#define {big}_{own.upper()}_SCALE {quantized.scale:#.9g}f"
+            yield f"#define {big}_{own.upper()}_ZERO_POINT {quantized.zero_point}"
 
 
 def _shown(tensor: TensorSpec, program: CProgram) -> str:
     shape = ", ".join(extent_text(extent, program.symbols) for extent in tensor.shape or ())
     role = "input" if tensor.storage == "input" else "output"
-    return f"{role} '{tensor.name}', {tensor.dtype}[{shape}]"
+    quantized = Quantization.of(program.description.metadata, tensor.name)
+    meant = f" of the numbers {quantized}" if quantized else ""
+    return f"{role} '{tensor.name}', {tensor.dtype}[{shape}]{meant}"
 
 
 def program_text(program: CProgram, included: Sequence[str] = ()) -> str:
@@ -222,6 +233,13 @@ def kernel_texts(program: CProgram) -> Mapping[str, str]:
 """
     text = f'#include "{name}_kernels.h"\n\n' + "\n".join(source.text for source in sources)
     return {f"{name}_kernels.{end}": wrapped(_renamed(one, program)) for end, one in (("h", header), ("c", text))}
+
+
+def prelude_text(program: CProgram) -> str:
+    """Return the header of kernels; without its part of vectors where no kernel has any."""
+    has_vectors = any(module.source is not None and "GRAFT_VECTORS" in module.source.text for module in program.modules)
+    scalars, mark, vectors = prelude().partition("/* ---- Vectors")
+    return scalars + (mark + vectors if has_vectors else "#endif\n")
 
 
 def _renamed(text: str, program: CProgram) -> str:

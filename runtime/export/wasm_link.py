@@ -10,6 +10,7 @@ must; ``graft_fail_index`` and its like note their numbers in the record.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,15 +26,19 @@ STACK_BYTES = 256 * 1024
 RECORD = STACK_BYTES
 """Where a failure is noted: i32 number of the call; i32 which of `FAILURES`; its numbers as i64."""
 RECORD_BYTES = 64
-ERROR_RUN = 5
+ERROR_RUN, ERROR_SLICES = 5, 6
 SCRATCH = "graft_scratch"
 FAILURES = {"graft_fail_index": 5, "graft_fail_extent": 3}
 """The functions that note why a kernel fails, with how many numbers. Their order is what the record holds."""
 APPEND = "graft_append"
 """A step of this function puts blocks of rows of two tensors one behind the other: addresses of the result and of both,
 how many blocks, and the bytes of a block of each."""
+ROWS = "graft_rows"
+"""A step of this function copies rows: addresses of the first to be written and the first to be read, how many there
+are, the bytes of one, and how far it is to the next of either."""
 _STACK_POINTER, _SCRATCH_POINTER = 0, 1
-_END, _RETURN, _IF = b"\x0b", b"\x0f", b"\x04\x40"
+_END, _RETURN, _IF, _ELSE, _LOOP = b"\x0b", b"\x0f", b"\x04\x40", b"\x05", b"\x03\x40"
+_LOAD_BYTE, _LOAD_LONG = b"\x2d\0\0", b"\x29\3\0"
 _ALIGN = 64
 _MOST_PAGES = 65536
 
@@ -46,18 +51,68 @@ class Word:
     is_long: bool = False
 
 
-Operand = int | Word
-"""An i32 that is known, or a word."""
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """An address that moves by ``step`` bytes with each round of a loop, whose number stands at ``round``, as i64."""
+
+    first: int
+    step: int
+    round: int
+
+
+Operand = int | Word | Moving
+"""An i32 that is known, a word, or an address in a loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the program: a call of function ``function`` (its key, or `APPEND`), or a copy of ``size`` bytes."""
+    """A step of the program: a call of function ``function`` (its key, `APPEND` or `ROWS`), or a copy of some bytes."""
 
     function: str
-    """Empty for a copy from ``operands[0]`` to ``operands[1]``."""
+    """Empty for a copy of ``size`` bytes from ``operands[0]`` to ``operands[1]``."""
     operands: tuple[Operand, ...]
     size: Operand = 0
+    origin: tuple[str, ...] = ()
+    """The nodes of a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The first of two lists of steps where the byte at ``condition`` is not 0, else the second."""
+
+    condition: int
+    branches: tuple[tuple[Item, ...], tuple[Item, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Steps over and over: as often as the i64 at ``trips`` says, but not once the byte at ``go`` is 0.
+
+    The i64 at ``round`` counts. Where the loop makes ``slices`` of something, another number of rounds is an error.
+    """
+
+    trips: int
+    go: int
+    round: int
+    steps: tuple[Item, ...]
+    slices: int | None
+
+
+Item = Step | Choice | Repeat
+
+
+def calls(items: Iterable[Item]) -> Iterator[Step]:
+    """Yield the steps that call a function, in the order of the code."""
+    for item in items:
+        match item:
+            case Step(function=""):
+                pass
+            case Step():
+                yield item
+            case Choice(branches=branches):
+                yield from (step for branch in branches for step in calls(branch))
+            case Repeat(steps=steps):
+                yield from calls(steps)
 
 
 @dataclass(slots=True)
@@ -122,7 +177,7 @@ class Linker:
         """Whether a function checks something, so that it may fail."""
         return any(name in FAILURES for name, _ in self._keys[key][0].object.imported)
 
-    def module(self, steps: Sequence[Step], free: Word | None = None) -> bytes:
+    def module(self, steps: Sequence[Item], free: Word | None = None) -> bytes:
         """Return the module, which exports ``memory`` and ``run``; raise CompileError if it takes more than 4 GiB.
 
         Scratch memory begins behind what is placed, or where the word ``free`` says, for memory that the caller plans.
@@ -174,12 +229,13 @@ class Linker:
             ])),
         ))  # fmt: skip
 
-    def _own(self, steps: Sequence[Step]) -> list[tuple[str, bytes, bytes]]:
+    def _own(self, items: Sequence[Item]) -> list[tuple[str, bytes, bytes]]:
         """Return name, type and body of the functions made here that something calls."""
         shared = self.job is not None
         scratch = (_kind((I32, I64), (I32,)), wasm_threads.scratch()) if shared else _scratch()
         rows = [(SCRATCH, *scratch), *((name, *_failure(which)) for which, name in enumerate(FAILURES))]
-        own = [(APPEND, *_append())] if any(step.function == APPEND for step in steps) else []
+        used = {step.function for step in calls(items)}
+        own = [row for row in ((APPEND, *_append()), (ROWS, *_rows())) if row[0] in used]
         own += [row for row in rows if row[0] in self._imported]
         if self.job is not None:
             first, nothing = len(own), _kind((), ())
@@ -301,29 +357,57 @@ def _begin_step(scratch: Operand) -> bytes:
     return _pushed(scratch) + b"\x24" + unsigned(_SCRATCH_POINTER)
 
 
-def _run(steps: Sequence[Step], numbers: Mapping[str, int], begin: bytes) -> bytes:
+def _run(items: Sequence[Item], numbers: Mapping[str, int], begin: bytes) -> bytes:
     """Return the body of ``run``: the steps, until one fails; its number is noted, its status returned."""
-    code: list[bytes] = [b"\1\1", bytes((I32,))]
-    for number, step in enumerate(steps):
-        if not step.function:
-            source, target = step.operands
-            code += [*map(_pushed, (target, source, step.size)), b"\xfc\x0a\0\0"]
-            continue
-        call = [b"\x10", unsigned(numbers[step.function])]
-        if step.function == APPEND:
-            code += [*map(_pushed, step.operands), *call]
-            continue
-        code.append(begin)
-        code += map(_pushed, (RECORD, *step.operands))  # the record stands for the context
-        code += [*call, b"\x22\0", _IF, address(RECORD), address(number), b"\x36\2\0", b"\x20\0", _RETURN, _END]
-    return b"".join((*code, address(0), _END))
+    counter = itertools.count()
+    code = (_code(item, numbers, begin, counter) for item in items)
+    return b"".join((b"\1\1", bytes((I32,)), *code, address(0), _END))
+
+
+def _code(item: Item, numbers: Mapping[str, int], begin: bytes, counter: Iterator[int]) -> bytes:
+    """Return the code of a step, and of what is inside of one; ``counter`` numbers calls of kernels."""
+    match item:
+        case Step(function="", operands=(source, target), size=size):
+            return b"".join((*map(_pushed, (target, source, size)), b"\xfc\x0a\0\0"))
+        case Step(function=function, operands=operands):
+            call, number = [b"\x10", unsigned(numbers[function])], next(counter)
+            if function in (APPEND, ROWS):
+                return b"".join((*map(_pushed, operands), *call))
+            pushed = map(_pushed, (RECORD, *operands))  # the record stands for the context
+            noted = address(RECORD) + address(number) + b"\x36\2\0"
+            return b"".join((begin, *pushed, *call, b"\x22\0", _IF, noted, b"\x20\0", _RETURN, _END))
+        case Choice(condition, branches):
+            first, second = (b"".join(_code(one, numbers, begin, counter) for one in branch) for branch in branches)
+            return b"".join((address(condition), _LOAD_BYTE, _IF, first, _ELSE, second, _END))
+        case Repeat(trips, go, round, steps, slices):
+            inner = b"".join(_code(one, numbers, begin, counter) for one in steps)
+            rounds = address(round) + _LOAD_LONG
+            goes_on = rounds + address(trips) + _LOAD_LONG + b"\x53" + address(go) + _LOAD_BYTE + b"\x71"
+            if slices is not None:  # a round more than there is room for is refused before it begins
+                inner = _refused_unless(rounds + _long(slices) + b"\x53") + inner
+            counted = address(round) + rounds + _long(1) + b"\x7c\x37\3\0"
+            loop = (_LOOP, goes_on, _IF, inner, counted, b"\x0c\1", _END, _END)
+            made = b"" if slices is None else _refused_unless(rounds + _long(slices) + b"\x51")
+            return b"".join((address(round) + _long(0) + b"\x37\3\0", *loop, made))
+
+
+def _refused_unless(condition: bytes) -> bytes:
+    """Return the code that ends the run unless an i32 is not 0."""
+    return b"".join((condition, b"\x45", _IF, address(ERROR_SLICES), _RETURN, _END))
+
+
+def _long(value: int) -> bytes:
+    return b"\x42" + wasm.signed(value)
 
 
 def _pushed(operand: Operand) -> bytes:
     """Return the code that puts an operand onto the stack."""
-    if isinstance(operand, Word):
-        load = b"\x29\3" if operand.is_long else b"\x28\2"
-        return address(0) + load + unsigned(operand.address)
+    match operand:
+        case Word(place, is_long):
+            return address(0) + (b"\x29\3" if is_long else b"\x28\2") + unsigned(place)
+        case Moving(first, step, round):
+            moved = address(round) + _LOAD_LONG + b"\xa7" + b"\x41" + wasm.signed(step) + b"\x6c"
+            return address(first) + moved + b"\x6a"
     return address(operand)
 
 
@@ -341,6 +425,15 @@ def _append() -> tuple[bytes, bytes]:
     ]  # fmt: skip
     loop = [b"\x03\x40", *copies, blocks, address(1), b"\x6b\x22\3\x0d\0", _END]
     return _kind((I32,) * 6, ()), b"".join((b"\0", blocks, _IF, *loop, _END, _END))
+
+
+def _rows() -> tuple[bytes, bytes]:
+    """Return type and body of ``graft_rows`` (`ROWS`); it has no result."""
+    target, source, rows, size, target_step, source_step = (bytes((0x20, number)) for number in range(6))
+    copy = target + source + size + b"\xfc\x0a\0\0"
+    moves = target + target_step + b"\x6a\x21\0" + source + source_step + b"\x6a\x21\1"
+    loop = (_LOOP, copy, moves, rows, address(1), b"\x6b\x22\2\x0d\0", _END)
+    return _kind((I32,) * 6, ()), b"".join((b"\0", rows, _IF, *loop, _END, _END))
 
 
 def _scratch() -> tuple[bytes, bytes]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NoReturn
 
 import numpy as np
 
 from graft.errors import CompileError
 from graft.runtime.dtypes import element_type
-from graft.runtime.export.wasm_link import APPEND, Linker, Operand, Step
+from graft.runtime.export.c_layout import Layout, axis_of, state_count
+from graft.runtime.export.wasm_link import APPEND, ROWS, Choice, Item, Linker, Moving, Operand, Repeat, Step, calls
 from graft.runtime.export.wasm_shapes import Bindings, product
 from graft.runtime.extents import Extent
 from graft.runtime.objects import KIND, STRIDE, unpack_objects
@@ -77,21 +79,21 @@ class WasmProgram:
 def wasm_program(description: ProgramDescription) -> WasmProgram:
     """Return a program linked into one WebAssembly module.
 
-    Raises CompileError for one that was not compiled for WebAssembly, has shapes that depend on data, or runs control
-    flow.
+    Raises CompileError for one that was not compiled for WebAssembly, has shapes that depend on data, or control flow
+    of shapes that vary.
     """
     _check(description)
     procedure = description.procedures[0]
     linker = Linker(_functions(description))
-    weights, offsets = _weights(procedure, description.constants)
+    reached = [description.procedures[number] for number in reversed(Layout(description.procedures).reached)]
+    weights, offsets = _weights(reached, description.constants)
     begin = linker.place(len(weights))
+    places = {key: begin + offset for key, offset in offsets.items()}
     bindings = Bindings(procedure, linker) if procedure.symbols else None
-    addresses = _addresses(procedure, linker, {key: begin + offset for key, offset in offsets.items()}, bindings)
-    steps = [_Steps(procedure, linker, addresses, bindings).step(call) for call in procedure.calls]
+    addresses = _addresses(procedure, linker, places, bindings, {})
+    steps = _Steps(description, procedure, linker, addresses, bindings, places).items()
     failing = {
-        number: call.origin
-        for number, (call, step) in enumerate(zip(procedure.calls, steps, strict=True))
-        if call.kind == "call" and linker.fails(step.function)
+        number: step.origin for number, step in enumerate(calls(steps)) if step.origin and linker.fails(step.function)
     }
     header = WEIGHTS_MAGIC.ljust(WEIGHTS_HEADER - 32, b"\0") + hashlib.sha256(weights).digest()
     inputs, outputs = (
@@ -117,12 +119,12 @@ def _check(description: ProgramDescription) -> None:
                 module=module.name,
                 kind=module.kind,
             )
-    procedure = description.procedures[0]
-    for call in procedure.calls:
-        if call.kind not in ("call", "copy", "append"):
+    reached = [description.procedures[number] for number in Layout(description.procedures).reached]
+    for call in (call for procedure in reached for call in procedure.calls if call.bodies):
+        if any(procedure.symbols for procedure in reached):
             nodes = ", ".join(f"'{node}'" for node in call.origin) or call.kind
-            _refuse(f"{nodes} is of kind '{call.kind}', and a module runs calls one after another; take it out")
-    for tensor in procedure.tensors:
+            _refuse(f"{nodes} is of kind '{call.kind}', of shapes that vary; give each dimension a number")
+    for tensor in (tensor for procedure in reached for tensor in procedure.tensors):
         if tensor.shape is None or tensor.storage == "dynamic":
             shape = shape_texts(tensor)
             _refuse(
@@ -142,12 +144,12 @@ def _functions(description: ProgramDescription) -> Iterator[tuple[str, str, byte
             yield f"{number}.{function.name}", function.symbol, function.data
 
 
-def _weights(procedure: Procedure, constants: Mapping[str, np.ndarray]) -> tuple[bytes, dict[str, int]]:
-    """Return the constants that the procedure uses one behind another, and where each begins."""
+def _weights(procedures: Sequence[Procedure], constants: Mapping[str, np.ndarray]) -> tuple[bytes, dict[str, int]]:
+    """Return the constants that procedures use one behind another, and where each begins."""
     offsets: dict[str, int] = {}
     parts: list[bytes] = []
     end = 0
-    for tensor in procedure.tensors:
+    for tensor in (tensor for procedure in procedures for tensor in procedure.tensors):
         if tensor.storage == "constant" and tensor.constant not in offsets:
             data = np.ascontiguousarray(constants[tensor.constant]).tobytes()
             offsets[tensor.constant] = end
@@ -157,11 +159,17 @@ def _weights(procedure: Procedure, constants: Mapping[str, np.ndarray]) -> tuple
 
 
 def _addresses(
-    procedure: Procedure, linker: Linker, weights: Mapping[str, int], bindings: Bindings | None
+    procedure: Procedure,
+    linker: Linker,
+    weights: Mapping[str, int],
+    bindings: Bindings | None,
+    places: dict[tuple[str, int], int],
 ) -> list[Operand]:
-    """Return the address of every tensor, or the word with it, and place those that have none yet."""
+    """Return the address of every tensor, or the word with it, and place those that have none yet.
+
+    ``places`` are those of inputs and outputs that have one, by storage and index.
+    """
     arena = linker.place(procedure.arena_bytes)
-    places: dict[tuple[str, int], int] = {}
     addresses: list[Operand] = []
     for number, tensor in enumerate(procedure.tensors):
         if bindings is not None and bindings.has_room(number):
@@ -196,14 +204,116 @@ def _addresses(
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Calls of a procedure as steps of a module."""
+    """Calls of a procedure as steps of a module. A body has fixed places of its own, and stands where it is called."""
 
+    description: ProgramDescription
     procedure: Procedure
     linker: Linker
     addresses: Sequence[Operand]
     bindings: Bindings | None
+    weights: Mapping[str, int]
 
-    def step(self, call: Call) -> Step:
+    def items(self) -> tuple[Item, ...]:
+        """Return the steps of all calls."""
+        return tuple(item for call in self.procedure.calls for item in self._items(call))
+
+    def _items(self, call: Call) -> Iterator[Item]:
+        match call.kind:
+            case "if":
+                yield self._choice(call)
+            case "loop" | "scan":
+                yield from self._repeat(call)
+            case _:
+                yield self._step(call)
+
+    # ---- Control flow ----
+
+    def _fixed(self, number: int) -> int:
+        """Return the address of a tensor; 0 of one that is absent."""
+        place = 0 if number < 0 else self.addresses[number]
+        assert isinstance(place, int), "shapes that vary were refused before"
+        return place
+
+    def _result(self, number: int, size: int) -> int:
+        """Return the address of an output, somewhere for one that nobody wants."""
+        return self._fixed(number) if number >= 0 else self.linker.place(size)
+
+    def _body(self, number: int, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[Item, ...]:
+        body = self.description.procedures[number]
+        places = {("input", index): place for index, place in enumerate(inputs)}
+        places |= {("output", index): place for index, place in enumerate(outputs)}
+        addresses = _addresses(body, self.linker, self.weights, None, places)
+        return _Steps(self.description, body, self.linker, addresses, None, self.weights).items()
+
+    def _choice(self, call: Call) -> Choice:
+        bodies = [self.description.procedures[number] for number in call.bodies]
+        sizes = [
+            max(_bytes(body.tensors[body.outputs[place]]) for body in bodies) for place in range(len(call.outputs))
+        ]
+        outputs = [self._result(number, size) for number, size in zip(call.outputs, sizes, strict=True)]
+        first, second = (
+            self._body(body, [*map(self._fixed, arguments)], outputs)
+            for body, arguments in zip(call.bodies, call.arguments, strict=True)
+        )
+        return Choice(self._fixed(call.inputs[0]), (first, second))
+
+    def _repeat(self, call: Call) -> Iterator[Item]:
+        """Yield a loop or a scan: values that go round are copied behind each round, slices before or behind it."""
+        linker, is_loop, count = self.linker, call.kind == "loop", state_count(call)
+        body, given = self.description.procedures[call.bodies[0]], call.inputs[2 if is_loop else 0 :]
+        made = [_bytes(body.tensors[number]) for number in body.outputs[1 if is_loop else 0 :]]
+        round, go, goes_on = linker.place(8), linker.place(1), linker.place(1)
+        begins = self._fixed(call.inputs[1]) if is_loop and call.inputs[1] >= 0 else linker.add(b"\1")
+        yield Step("", (begins, go), 1)
+        kept = [self._result(number, size) for number, size in zip(call.outputs[:count], made[:count], strict=True)]
+        new = [linker.place(size) for size in made]
+        for number, place, size in zip(given, kept, made, strict=False):
+            yield Step("", (self._fixed(number), place), size)
+        slices = [linker.place(_bytes(body.tensors[number])) for number in body.inputs[count:][: len(given) - count]]
+        before = [self._slice(call, place, slot, round, "input") for place, slot in enumerate(slices)]
+        after = [Step("", (place, own), size) for own, place, size in zip(kept, new, made, strict=False)]
+        after += [Step("", (goes_on, go), 1)] if is_loop else []
+        stacks = [(place, slot) for place, slot in enumerate(new[count:]) if call.outputs[count + place] >= 0]
+        after += [self._slice(call, place, slot, round, "output") for place, slot in stacks]
+        captured = map(self._fixed, call.arguments[0])
+        inside = self._body(
+            call.bodies[0],
+            [*([round, go] if is_loop else []), *kept, *slices, *captured],
+            [*([goes_on] if is_loop else []), *new],
+        )
+        lengths = [(self._static(call.outputs[count + place]) or (0,))[0] for place, _ in stacks] if is_loop else []
+        yield Repeat(self._trips(call, given), go, round, (*before, *inside, *after), lengths[0] if lengths else None)
+
+    def _trips(self, call: Call, given: Sequence[int]) -> int:
+        """Return the address of how often a loop goes round."""
+        if call.kind == "loop":
+            unlimited = np.iinfo(np.int64).max.to_bytes(8, "little")
+            return self._fixed(call.inputs[0]) if call.inputs[0] >= 0 else self.linker.add(unlimited)
+        first = given[state_count(call)]
+        length = self._static(first)[axis_of(call, "input", 0, self.procedure)]
+        return self.linker.add(length.to_bytes(8, "little"))
+
+    def _slice(self, call: Call, place: int, slot: int, round: int, role: str) -> Step:
+        """Return the copy of the slice of this round out of an input, or into an output."""
+        number = (call.inputs if role == "input" else call.outputs)[state_count(call) + place]
+        axis, shape = axis_of(call, role, place, self.procedure), self._static(number)
+        inner = prod(shape[axis + 1 :]) * element_type(self.procedure.tensors[number].dtype).bytes
+        is_backward = call.kind == "scan" and call.attributes[f"{role}_directions"][place]
+        last = (shape[axis] - 1) * inner if is_backward else 0
+        whole = Moving(self._fixed(number) + last, -inner if is_backward else inner, round)
+        rows, step = prod(shape[:axis]), shape[axis] * inner
+        if role == "input":
+            return Step(ROWS, (slot, whole, rows, inner, inner, step))
+        return Step(ROWS, (whole, slot, rows, inner, step, inner))
+
+    def _static(self, number: int) -> tuple[int, ...]:
+        shape = self.procedure.tensors[number].static_shape
+        assert shape is not None, "shapes that vary were refused before"
+        return shape
+
+    # ---- Calls ----
+
+    def _step(self, call: Call) -> Step:
         """Return one call as a step."""
         used = (*call.inputs, *call.outputs)
         operands = tuple(0 if number < 0 else self.addresses[number] for number in used)
@@ -220,7 +330,7 @@ class _Steps:
         for position, axis, kind in self.linker.extents(key):
             taken.setdefault(position, []).append(self._extent(self.procedure.tensors[used[position]], axis, kind))
         rows = ((operand, *taken.get(position, ())) for position, operand in enumerate(operands))
-        return Step(key, tuple(operand for row in rows for operand in row))
+        return Step(key, tuple(operand for row in rows for operand in row), origin=call.origin)
 
     def _extent(self, tensor: TensorSpec, axis: int, kind: int) -> Operand:
         assert self.bindings is not None, f"a kernel takes extents of '{tensor.name}', and none varies"

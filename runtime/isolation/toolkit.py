@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -221,8 +222,9 @@ class Toolkit:
             if self._owner == os.getpid():
                 self._end()
 
-    def __del__(self) -> None:
-        if getattr(self, "_owner", 0) == os.getpid():
+    def __del__(self, at_end: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When the interpreter ends, modules may be gone; the process ends by itself with its socket.
+        if not at_end() and getattr(self, "_owner", 0) == os.getpid():
             self._end()
 
 

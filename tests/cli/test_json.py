@@ -22,6 +22,7 @@ CALLS = (
     "grad MODEL --loss cross-entropy -o g.onnx", "cache", "cache info",
     "cache tuned", "cache clear --what all", "export MODEL -o project", "device MODEL",
     "keys new mine", "keys list --keys KEYS", "sign ARTIFACT --key KEY", "verify-signature SIGNED --keys KEYS",
+    "completion bash",
     "plugin disable xnnpack", "plugin enable onednn",
     "plugin new npu9 -o npu9", "plugin test reference --level 1 --only 1/Relu",
 )  # fmt: skip

@@ -27,6 +27,7 @@ VERBS = [
         "sign",
         "verify-signature",
         "keys",
+        "completion",
     ),
 ]
 HEAVY = (

@@ -94,3 +94,8 @@ def test_the_vendors_first_check_fails_for_float16_and_the_second_passes(
     shell(f"{scorecard.strip()} --only 1/Relu")  # the whole takes minutes
     assert Path("scorecard.html").stat().st_size > 0
     assert Path("badge.svg").stat().st_size > 0
+
+
+def test_the_vendors_compiler_refuses_with_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(tmp_path, monkeypatch)
+    run("compiler", {})

@@ -25,6 +25,7 @@ from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import ArtifactError, CompileError
 from graft.runtime.export.wasm import export_wasm
 from tests.report.webdriver import Browser, browser
+from tests.runtime.export.test_c_control import CHOICE, NESTED, SCAN, TEXT
 
 from .emulators import TEXTS, network_of
 
@@ -46,7 +47,7 @@ try {
   console.log(error.message);
 }
 """
-ARRAYS = {"float32": "Float32Array", "int64": "BigInt64Array", "int32": "Int32Array"}
+ARRAYS = {"float32": "Float32Array", "int64": "BigInt64Array", "int32": "Int32Array", "bool": "Uint8Array"}
 GATHER = """<ir_version: 11, opset_import: ["" : 21]>
 g (float[5, 3] x, int64[2] i) => (float[2, 3] y) { [pick] y = Gather(x, i) }"""
 RING = [(0.5 + 0.2 * np.sin(turn), 0.5 - 0.35 * np.cos(turn)) for turn in np.linspace(0, 2 * np.pi, 17)]
@@ -74,7 +75,12 @@ def run(folder: Path, feeds: dict[str, np.ndarray]) -> str:
 
 
 def check(folder: Path, network: ir.Model, tolerance: float = 1e-4, **options: object) -> None:
-    feeds = sample_inputs(network)
+    compare(folder, network, sample_inputs(network), tolerance, **options)
+
+
+def compare(
+    folder: Path, network: ir.Model, feeds: dict[str, np.ndarray], tolerance: float = 1e-4, **options: object
+) -> None:
     exported(network, folder, **options)
     assert run(folder, feeds) == ""
     data = (folder / "outputs").read_bytes()
@@ -99,6 +105,47 @@ def check(folder: Path, network: ir.Model, tolerance: float = 1e-4, **options: o
 )
 def test_a_module_gives_the_answers_of_this_machine(tmp_path: Path, name: str) -> None:
     check(tmp_path, model(name) if name == "mobilenet_v2" else network_of(name))
+
+
+def parsed(text: str) -> ir.Model:
+    return graft.load(onnx.parser.parse_model(TEXT + text.replace("[n,", "[3,")))
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_branch_is_chosen_when_the_module_runs(tmp_path: Path, chosen: bool) -> None:
+    network = parsed(CHOICE)
+    compare(tmp_path, network, sample_inputs(network) | {"c": np.array(chosen)})
+
+
+def test_a_scan_goes_along_any_axis_both_ways(tmp_path: Path) -> None:
+    check(tmp_path, parsed(SCAN.replace("float[6,4] back) {", "float[6,4] back) <int64[1] axis = {0}> {")))
+
+
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_branches_inside_a_loop_are_chosen_in_each_round(tmp_path: Path, trips: int) -> None:
+    network = parsed(NESTED)
+    compare(tmp_path, network, sample_inputs(network) | {"trip": np.array(trips)})
+
+
+STACKS = """(float[4] x, bool go, int64 most) => (float[4] y, float[3,4] rows) <int64 trips = {3}> {
+  y, rows = Loop (trips, go, x) <body = b (int64 i, bool c, float[4] p) => (bool d, float[4] q, float[4] r) {
+    f = Cast <to = 1> (i) q = Add(p, f) r = Mul(q, q) d = Less(i, most) }> }"""
+
+
+def test_a_loop_stacks_slices_and_one_that_ends_too_early_is_an_error(tmp_path: Path) -> None:
+    network = parsed(STACKS)
+    feeds = {"x": np.arange(4, dtype=np.float32), "go": np.array(True), "most": np.array(9)}
+    compare(tmp_path, network, feeds)
+    assert run(tmp_path, feeds | {"most": np.array(0)}) == "a loop makes another number of slices than its output has\n"
+
+
+def test_control_flow_of_shapes_that_vary_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as caught:
+        exported(graft.load(onnx.parser.parse_model(TEXT + CHOICE)), tmp_path)
+    assert caught.value.message == (
+        "the program cannot be one WebAssembly module: 'choice' is of kind 'if', of shapes that vary; give each "
+        "dimension a number"
+    )
 
 
 @pytest.mark.parametrize("name", ["functions", "products"])

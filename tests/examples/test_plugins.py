@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tomllib
@@ -15,7 +16,9 @@ from tests.testkit.lines import lines_of_code
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
 NEEDS = {"ort": ("onnxruntime",), "ethosu": ("ethosu", "tosa_reference_model"), "openvino": ("openvino",)}
 """By plugin what its vendor's packages are imported as."""
-LEVELS = {"openvino": 1}
+PYTHONS = {"rknn": "GRAFT_RKNN_PYTHON"}
+"""By plugin the variable that names the interpreter with its vendor's packages."""
+LEVELS = {"openvino": 6, "rknn": 4}
 """The level of the kit that a plugin is held to, where that is not 5."""
 NAMES = sorted(path.name for path in PLUGINS.iterdir() if (path / "pyproject.toml").exists())
 
@@ -44,6 +47,8 @@ def test_a_plugin_is_a_distribution_like_those_of_the_scaffold(name: str) -> Non
 def test_a_plugin_conforms_in_a_clean_environment(name: str, tmp_path: Path) -> None:
     for needed in NEEDS.get(name, ()):
         pytest.importorskip(needed, reason=f"{needed} is not installed")
+    if name in PYTHONS and PYTHONS[name] not in os.environ:
+        pytest.skip(f"{PYTHONS[name]} names no python with the packages of {name}'s vendor")
     project = tmp_path / "project"
     shutil.copytree(
         PLUGINS / name, project, ignore=shutil.ignore_patterns("build", "*.egg-info", "*.so", "__pycache__")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.cortex_m.tiny import missing
 from graft.cli.main import main
 from graft.errors import ArtifactError
 from graft.report.sign_off import Counted, operations, page, sign_off, write_sign_off
@@ -74,7 +75,7 @@ def test_a_page_has_every_fact(tmp_path: Path, run: Run) -> None:
     assert {"m_run", "Kernels", "conv_0, relu_2", "restrict"} <= {*cells.texts}
     assert any(one.startswith("Compiled by gcc") and "-Os" in one for one in cells.texts)
     facts = {"name": "<b>", "compiler": "&", "memory": {}, "work": {}, "stack": [], "kernels": [], "interface": [],
-             "libraries": ["memcpy"], "deviations": []}  # fmt: skip
+             "libraries": ["memcpy"], "soft float": [], "deviations": []}  # fmt: skip
     assert "<b>" not in page(facts) and "<p>none</p>" in page(facts) and "<td>memcpy</td>" in page(facts)
 
 
@@ -90,6 +91,14 @@ def test_a_budget_that_does_not_do_fails_with_what_to_change(tmp_path: Path, opt
     assert run(option, 1000000).startswith("0 ")
 
 
+def test_the_stack_is_part_of_the_memory(tmp_path: Path, run: Run) -> None:
+    stack = int(run("--ram", 1000000).partition("stack at most ")[2].split()[0])
+    refused = run("--ram", 12288 + stack - 1)
+    said = f"the arena (12288 bytes) and the stack ({stack}) are 1 bytes more than the {12287 + stack} that there are: "
+    assert refused.startswith(f"1 graft: {said}compile with -Os, or make the model smaller")
+    assert run("--ram", 12288 + stack).startswith("0 ")
+
+
 def test_what_cannot_be_reported_is_refused(tmp_path: Path, run: Run) -> None:
     with pytest.raises(ArtifactError, match=r"^a sign-off report needs a compiler; name one$"):
         sign_off(ProgramDescription((), (), {}), ExportedProject(tmp_path, 0, "m", 0, 0))
@@ -98,6 +107,20 @@ def test_what_cannot_be_reported_is_refused(tmp_path: Path, run: Run) -> None:
     if shutil.which("clang"):
         assert "does not say the frames of functions" in run(compiler="clang")
     assert "the C compiler 'no-such-cc' cannot be run" in run(compiler="no-such-cc")
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_a_processor_without_floats_is_told_and_priced(tmp_path: Path, run: Run) -> None:
+    taken = []
+    for unit in ("hard -mfpu=fpv4-sp-d16", "soft"):
+        compiler = f"arm-none-eabi-gcc -O2 -mcpu=cortex-m4 -mthumb -mfloat-abi={unit}"
+        said = run(
+            "--target", "thumbv7em", "--profile", "bare-metal", "--report", tmp_path / "m.json", compiler=compiler
+        )
+        facts = json.loads((tmp_path / "m.json").read_text())
+        assert ("no FPU" in said) == (unit == "soft") == ("__aeabi_fmul" in facts["soft float"])
+        taken.append(facts["work"]["instructions"])
+    assert 5 < taken[1] / taken[0] < 100
 
 
 def test_operations_are_those_of_the_longest_way_or_unknown() -> None:

@@ -21,7 +21,7 @@ from torch._dynamo.utils import same
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_map
 
-from graft.torch.backend import SEEN
+from graft.torch.backend import SEEN, Seen
 
 OPTIONS = {"backends": ["llvm"]}
 TYPES = {name: getattr(torch, name) for name in ("float32", "float64", "int64", "bool", "bfloat16")}
@@ -82,7 +82,7 @@ def check(operator: Any, sample: Any, dtype: str, number: int, gradients: bool) 
     except Exception:
         return None
     torch._dynamo.reset()
-    seen: list[Any] = []
+    seen = Seen()
     SEEN.append(seen)
     try:
         compiled = torch.compile(operator.op, backend="graft", options=OPTIONS)
@@ -105,7 +105,7 @@ def check(operator: Any, sample: Any, dtype: str, number: int, gradients: bool) 
         outcome.fault = text[0][:300] if text else outcome.fault
     finally:
         SEEN.remove(seen)
-    for graph in seen:
+    for graph in seen.graphs:
         outcome.compiled += sum(bool(row.part) for row in graph.rows)
         outcome.left.update((row.operator, row.reason) for row in graph.rows if not row.part)
     return outcome

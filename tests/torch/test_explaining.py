@@ -37,4 +37,17 @@ def test_graph_breaks_are_listed():
 
     found = explain(function, (torch.ones(2),), options=LLVM)
     assert len(found.breaks) == 1
+    assert found.breaks[0].startswith("Call to `torch._dynamo.graph_break()` (test_explaining.py:")
     assert found.coverage == 1
+
+
+def test_a_branch_on_a_tensor_is_a_break_with_its_line():
+    def function(x):
+        y = x * 2
+        if y.sum() > 0:
+            return y + 1
+        return y - 1
+
+    (found,) = explain(function, (torch.ones(3),), options=LLVM).breaks
+    line = function.__code__.co_firstlineno + 2
+    assert found == f"a branch on what a tensor holds (test_explaining.py:{line})"

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import graft
 from benchmarks.families.all import FAMILIES
-from graft.core.graph.protos import every_node
+from graft.core.graph.protos import every_graph, every_node
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import GraftError
 from graft.training.editing import edited
@@ -28,10 +28,10 @@ def in_doubles(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with float64 wherever it has float32, but for scales, which ONNX has as float32 alone."""
     graph = proto.graph
     scales = {node.input[2] for node in graph.node if node.op_type == "Resize" and len(node.input) > 2}
-    for tensor in graph.initializer:
+    for tensor in (one for part in every_graph(graph) for one in part.initializer):
         if tensor.data_type == TensorProto.FLOAT and tensor.name not in scales:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name))
-    for value in (*graph.input, *graph.output, *graph.value_info):
+    for value in (one for part in every_graph(graph) for one in (*part.input, *part.output, *part.value_info)):
         if value.type.tensor_type.elem_type == TensorProto.FLOAT:
             value.type.tensor_type.elem_type = TensorProto.DOUBLE
     for node in every_node(graph.node):

@@ -71,6 +71,16 @@ def test_a_value_that_the_loss_does_not_depend_on_has_zeros_and_that_is_said() -
     assert notes_of(graft.grad(network())) == ()
 
 
+def test_no_gradient_comes_through_a_value_that_stops_it() -> None:
+    model = network()
+    x, w, b = arrays()
+    found = run(graft.grad(model, wrt=["w", "b"], stop=["t"]), feeds())
+    np.testing.assert_allclose(found["b_grad"], 2 * (np.tanh(x @ w) + b).sum(0))
+    assert not found["w_grad"].any()
+    whole = run(graft.grad(model, wrt=["t", "w"], stop=["t"]), feeds())
+    np.testing.assert_allclose(whole["t_grad"], 2 * (np.tanh(x @ w) + b))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -79,6 +89,7 @@ def test_a_value_that_the_loss_does_not_depend_on_has_zeros_and_that_is_said() -
         ({"of": "i"}, "the loss 'i' is of int64[n], which has no gradient"),
         ({"wrt": ["i"]}, "wrt 'i' is of int64[n], which has no gradient"),
         ({"wrt": ["bb"]}, "wrt 'bb' is no value of the model; did you mean 'b'?"),
+        ({"stop": ["tt"]}, "stop 'tt' is no value of the model; did you mean 't'?"),
         ({"outputs": ["z"]}, "output 'z' is no value of the model"),
     ],
 )

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import TensorProto
 
 from graft.core.operators.definition.function_body import Body, Function
 from graft.core.operators.functions.microsoft import add
+from graft.core.operators.reductions.plain_normalization import trained_batch
 
 LEGACY = "graft.legacy"
 """The domain that the importer puts them in."""
@@ -81,28 +81,10 @@ def _batch_normalization(f: Body) -> None:
         "its saved mean and variance are asked for; export it with opset 14",
     )
     if f.attribute("training_mode", 0) or len([one for one in f.node.output if one]) > 1:
-        _train_batch_normalization(f)
+        trained_batch(f)
         return
     root = f("Sqrt", f.added(variance, f.like(f.attribute("epsilon", 1e-5), variance)))
     f.give(0, f.added(f("Mul", f("Div", f("Sub", x, mean), root), scale), bias))
-
-
-def _train_batch_normalization(f: Body) -> None:
-    """Each channel by its own mean and variance, of the batch; what runs along takes a share of these."""
-    x, scale, bias, *running = f.inputs
-    kind, wide = f.dtype(x), f.dtype(running[0])
-    x = f.cast(x, TensorProto.FLOAT) if kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else x
-    axes = f.ints(0, *range(2, f.rank(x)))
-    mean = f("ReduceMean", x, axes)
-    centred = f("Sub", x, mean)
-    variance = f("ReduceMean", f("Mul", centred, centred), axes)
-    root = f("Sqrt", f("Add", variance, f.like(f.attribute("epsilon", 1e-5), variance)))
-    scale, bias = (f.reshaped(f.cast(one, f.dtype(x)), -1, *[1] * (f.rank(x) - 2)) for one in (scale, bias))
-    f.give(0, f.cast(f("Add", f("Mul", f("Div", centred, root), scale), bias), kind))
-    kept = f.attribute("momentum", 0.9)
-    for number, (old, new) in enumerate(zip(running, (mean, variance), strict=True), 1):
-        share = f.scaled(f.cast(f.reshaped(new, -1), wide), 1 - kept)
-        f.give(number, f("Add", f.scaled(old, kept), share))
 
 
 EXPERIMENTAL: Mapping[str, Function] = {

@@ -101,23 +101,38 @@ def norm(f: Body) -> None:
 
 
 def batch(f: Body) -> None:
-    """Channels over the batch: by statistics that are given or, in training, its own, which join those given."""
+    """Channels over the batch: by statistics that are given or, in training, its own."""
+    if f.attribute("training_mode", 0):
+        return trained_batch(f)
     x, scale, bias, mean, variance = f.inputs
     rank = f.rank(x)
-    if f.attribute("training_mode", 0):
-        axes = [0, *range(2, rank)]
-        own_mean, centred = _centred(f, _wide(f, x), axes)
-        own_variance = _mean(f, f("Mul", centred, centred), axes)
-        momentum = f.attribute("momentum", 0.9)
-        for number, (old, own) in enumerate(((mean, own_mean), (variance, own_variance)), 1):
-            flat = f.cast(f.reshaped(own, -1), f.dtype(old))
-            f.give(number, f("Add", f.scaled(old, momentum), f.scaled(flat, 1 - momentum)))
-    else:
-        own_variance = _per_channel(f, variance, rank)
-        centred = f("Sub", x, _per_channel(f, mean, rank))
-    deviation = f("Sqrt", f("Add", own_variance, f.like(f.attribute("epsilon", 1e-5), own_variance)))
+    variance = _per_channel(f, variance, rank)
+    centred = f("Sub", x, _per_channel(f, mean, rank))
+    deviation = f("Sqrt", f("Add", variance, f.like(f.attribute("epsilon", 1e-5), variance)))
     normal = f("Div", centred, deviation)
-    f.give(0, _scaled_back(f, normal, _per_channel(f, scale, rank), _per_channel(f, bias, rank)))
+    return f.give(0, _scaled_back(f, normal, _per_channel(f, scale, rank), _per_channel(f, bias, rank)))
+
+
+def trained_batch(f: Body) -> None:
+    """Channels by mean and variance of the batch, of which those that run along take a share.
+
+    What is divided by the deviation is the scale, not the image: derivatives of this have fewer passes over the image.
+    """
+    x, scale, bias, *running = f.inputs
+    wide, rank = _wide(f, x), f.rank(x)
+    axes = [0, *range(2, rank)]
+    mean, centred = _centred(f, wide, axes)
+    squares = f("ReduceSumSquare", centred, f.ints(*axes), keepdims=1)
+    sizes = (f.cast(f("Size", one), f.dtype(wide)) for one in (wide, mean))
+    variance = f("Div", squares, f("Div", *sizes))
+    deviation = f("Sqrt", f("Add", variance, f.like(f.attribute("epsilon", 1e-5), variance)))
+    scale, bias = (_per_channel(f, f.cast(one, f.dtype(wide)), rank) for one in (scale, bias))
+    scaled = f("Mul", centred, f("Div", scale, deviation))
+    f.give(0, f.cast(f("Add", scaled, bias), f.dtype(x)))
+    kept = f.attribute("momentum", 0.9)
+    for number, (old, own) in enumerate(zip(running, (mean, variance), strict=True), 1):
+        share = f.scaled(f.cast(f.reshaped(own, -1), f.dtype(old)), 1 - kept)
+        f.give(number, f("Add", f.scaled(old, kept), share))
 
 
 def local_response(f: Body) -> None:

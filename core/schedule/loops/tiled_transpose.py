@@ -168,7 +168,7 @@ def _replaced(value: ir.Expression, taken: dict[int, ir.Variable]) -> ir.Express
 
 
 def _bind(bindings: list[tuple[ir.Variable, ir.Expression]], value: ir.Expression) -> ir.Variable:
-    variable = ir.Variable(f"t{len(bindings)}", value.type)
+    variable = ir.Variable(f"row{len(bindings)}", value.type)
     bindings.append((variable, value))
     return variable
 

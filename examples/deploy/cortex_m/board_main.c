@@ -8,13 +8,17 @@
 #define TIMED_RUN JOINED(__wrap_, JOINED(MODEL, _run))
 
 long CHECK(void);
-int REAL_RUN(const void *first, void *second, void *third, void *fourth);
-int TIMED_RUN(const void *first, void *second, void *third, void *fourth);
 
-/* The linker puts this in the place of the model's entry (--wrap): up to four tensors, which are pointers. */
-int TIMED_RUN(const void *first, void *second, void *third, void *fourth) {
+/* Whatever the model takes, tensors and sizes: so many words pass them on where they lie, in registers and on the stack. */
+#define PARAMETERS \
+  const void *a, const void *b, const void *c, const void *d, const void *e, const void *f, const void *g, const void *h
+int REAL_RUN(PARAMETERS);
+int TIMED_RUN(PARAMETERS);
+
+/* The linker puts this in the place of the model's entry (--wrap). */
+int TIMED_RUN(PARAMETERS) {
   board_clock_start();
-  const int status = REAL_RUN(first, second, third, fourth);
+  const int status = REAL_RUN(a, b, c, d, e, f, g, h);
   board_number("ticks", board_clock_ticks());
   return status;
 }

@@ -6,7 +6,7 @@ const ARRAYS = {
   int64: BigInt64Array, uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
   bool: Uint8Array, float16: Uint16Array, bfloat16: Uint16Array,
 };
-const STATUS = { 1: "memory ran out" };
+const STATUS = { 1: "memory ran out", 6: "a loop makes another number of slices than its output has" };
 
 /** Return the bytes of a file beside this module; in Node, from the disk. */
 async function bytes(url) {
@@ -90,6 +90,7 @@ class Model {
 
   #failure(status, memory) {
     const view = new DataView(memory.buffer, PLAN.record), step = view.getInt32(0, true);
+    if (status === 6) return STATUS[status];
     const nodes = (PLAN.failing[step] ?? []).map((one) => `'${one}'`).join(", ") || `step ${step}`;
     if (status in STATUS) return `${nodes}: ${STATUS[status]}`;
     const [a, b, c, d, e] = [8, 16, 24, 32, 40].map((place) => view.getBigInt64(place, true));

@@ -68,7 +68,8 @@ a project has NAME_run(inputs, outputs) in NAME.h and needs nothing but a C11 co
 )  # fmt: skip
 @click.option(
     "--ram", metavar="BYTES", type=click.IntRange(min=0),
-    help="Of a project: fail if its arena needs more; says by how much, and for which tensors.",
+    help="Of a project: fail if its arena needs more, with its stack where a compiler is asked; says by how much, "
+    "and for which tensors.",
 )  # fmt: skip
 @click.option(
     "--flash", metavar="BYTES", type=click.IntRange(min=0),
@@ -309,11 +310,14 @@ def _tell_project(state: State, done: ExportedProject, profile: str, counted: Co
     if state.json:
         facts: dict[str, Any] = {"arena_bytes": done.arena_bytes, "weight_bytes": done.weight_bytes, "profile": profile}
         facts |= {"stack_bytes": done.built.stack, "code_bytes": done.built.code_bytes} if done.built else {}
+        facts |= {"soft_float": done.built.soft_float} if done.built and done.built.soft_float else {}
         facts |= {"instructions": counted.total} if counted else {}
         print_json({"project": str(done.path), "bytes": done.bytes, "name": done.name, **facts})
         return
     bound = f", code {done.built.code_bytes} bytes, stack at most {done.built.stack} bytes" if done.built else ""
     bound += f", {counted.total} instructions on {counted.board}" if counted else ""
+    if done.built and done.built.soft_float:
+        bound += f"; floats are computed by {', '.join(done.built.soft_float)}, for the compiler was told of no FPU"
     takes = {
         "arduino": f"Arduino takes the folder as a library, whose example is {done.name}_check",
         "zephyr": f"a build of Zephyr takes it by -DZEPHYR_EXTRA_MODULES and CONFIG_{done.name.upper()}=y",

@@ -17,6 +17,7 @@ from graft.cli.output import keep_clear, print_json
 @click.option(
     "--keep", "outputs", metavar="VALUE", multiple=True, help="Other outputs; those of the model if left out."
 )
+@click.option("--stop", metavar="VALUE", multiple=True, help="A value that no gradient comes through.")
 @click.option("--loss", "kind", metavar="KIND", help="Add a loss first, such as cross-entropy: see docs/training.md.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The ONNX file.")
 @shapes_option
@@ -28,6 +29,7 @@ def command(
     of: str,
     wrt: tuple[str, ...],
     outputs: tuple[str, ...],
+    stop: tuple[str, ...],
     kind: str | None,
     output: Path,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
@@ -41,7 +43,7 @@ def command(
     given = graft.load(model, shapes=dict(shapes))
     if kind is not None:
         given = graft.loss(given, kind, name=of)
-    found = graft.grad(given, of, list(wrt) or None, outputs=list(outputs) or None)
+    found = graft.grad(given, of, list(wrt) or None, outputs=list(outputs) or None, stop=stop)
     save_model(found, output)
     names, notes = [value.name for value in found.graph.outputs], notes_of(found)
     if state.json:

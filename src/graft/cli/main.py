@@ -23,9 +23,14 @@ from graft.runtime.foreign import one_line
 
 VERBS = (
     "backends", "plan", "compile", "run", "verify", "bisect", "bench", "inspect", "profile", "report", "export",
-    "device", "datatypes", "quantize", "grad", "cache", "plugin", "sign", "verify-signature", "keys",
+    "device", "datatypes", "quantize", "grad", "cache", "plugin", "sign", "verify-signature", "keys", "completion",
 )  # fmt: skip
-HOMES = {"sign": "trust.sign", "verify-signature": "trust.verify_signature", "keys": "trust.keys"}
+HOMES = {
+    "completion": "shell.completion",
+    "sign": "trust.sign",
+    "verify-signature": "trust.verify_signature",
+    "keys": "trust.keys",
+}
 """The modules of verbs that do not have their names."""
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,8 +22,19 @@ TESTED = "2.13"
 """The version of PyTorch that this is tested with."""
 if not torch.__version__.startswith(TESTED):
     log.warning("PyTorch %s is another version than %s, which Graft is tested with", torch.__version__, TESTED)
-SEEN: list[list[CompiledGraph]] = []
-"""Who wants to know what is compiled: `explain` puts a list here while it compiles."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was compiled while somebody looked."""
+
+    graphs: list[CompiledGraph] = field(default_factory=list)
+    breaks: list[str] = field(default_factory=list)
+    """Why Dynamo ended a graph, and at which line of Python."""
+
+
+SEEN: list[Seen] = []
+"""Who wants to know what is compiled: `explain` puts itself here while it compiles."""
 
 
 def graft(
@@ -32,6 +45,13 @@ def graft(
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     chosen = options_of(options)
+    reason = getattr(module, "compile_subgraph_reason", None)
+    if reason is not None and reason.graph_break:
+        text = reason.reason.partition("\n")[0]
+        text = "a branch on what a tensor holds" if text.startswith("generic_jump") else text
+        line = reason.user_stack[-1]
+        for seen in SEEN:
+            seen.breaks.append(f"{text} ({os.path.basename(line.filename)}:{line.lineno})")
     frozen = _frozen(module) if chosen.freeze and not torch.is_grad_enabled() else {}
     compiler = partial(_compiler, options=chosen)
     return aot_autograd(  # type: ignore[no-any-return]
@@ -54,7 +74,7 @@ def _compiler(
     with _disable_current_modes():
         compiled = compile_graph(module, options, constants)
     for seen in SEEN:
-        seen.append(compiled)
+        seen.graphs.append(compiled)
     return boxed(compiled)
 
 

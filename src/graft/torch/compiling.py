@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
-from torch.fx.passes.tools_common import legalize_graph
 
 from graft.compiler.api import compile as compile_model
 from graft.compiler.request import plugins
@@ -23,9 +22,10 @@ from graft.torch.aten.builder import Refused
 from graft.torch.conversion import Converted, converted, fake, is_getitem, is_number, refusal, symbols_of, where
 from graft.torch.fallbacks import note
 from graft.torch.options import Options
-from graft.torch.partitioning import Part, parts_of
+from graft.torch.partitioning import Part, before_drawing, parts_of, put_in_order
 from graft.torch.programs import kept
 from graft.torch.region import Region
+from graft.torch.tables import WHY, add_rows_in_place, rows_added
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ def compile_graph(
 
     Raises UnsupportedError for what stays in PyTorch under ``strict``.
     """
+    add_rows_in_place(module)
     refused = {node: why for node in module.graph.nodes if (why := _refusal(node)) is not None}
     known = {node: one for node in module.graph.nodes if (one := _constant(module, node, constants or {})) is not None}
     while True:
@@ -71,6 +72,8 @@ def compile_graph(
 
 
 def _refusal(node: Node) -> str | None:
+    if node.target is rows_added:
+        return WHY
     return refusal(node) if node.op == "call_function" and not is_getitem(node) and not is_number(node) else None
 
 
@@ -139,14 +142,16 @@ def _assembled(
         if node.op != "call_function" or is_getitem(node) or is_number(node):
             continue
         reason = "" if node in inside else refused.get(node, "a view, or too little to be worth a call")
-        result.rows.append(Row(str(node.target), where(node), inside.get(node, ""), reason))
-        if node in refused:
-            note(str(node.target), reason, where(node), options.strict)
+        name = "aten.index_put.default" if node.target is rows_added else str(node.target)
+        result.rows.append(Row(name, where(node), inside.get(node, ""), reason))
+        if node in refused and node.target is not rows_added:
+            note(name, reason, where(node), options.strict)
     moved: dict[Node, Node] = {}
+    drawn = before_drawing(module.graph)
     for number, (part, parts, program) in enumerate(compiled):
         _replace(module, part, Region(program, parts), f"part_{number}", moved)
         result.programs[f"part_{number}"] = program
-    legalize_graph(module)
+    put_in_order(module.graph, drawn)
     module.graph.eliminate_dead_code()
     module.graph.lint()
     module.graph.set_codegen(torch.fx.graph._BoxedCodeGen())

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from graft.partition.plan import Plan
-from graft.torch.backend import SEEN
-from graft.torch.compiling import CompiledGraph, Row
+from graft.torch.backend import SEEN, Seen
+from graft.torch.compiling import Row
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def explain(
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
-    seen: list[CompiledGraph] = []
+    seen = Seen()
     SEEN.append(seen)
     before = Counter(counters["graph_break"])
     try:
@@ -71,6 +71,7 @@ def explain(
             torch.autograd.backward([one.sum() for one in results if one.requires_grad])
     finally:
         SEEN.remove(seen)
-    breaks = tuple((Counter(counters["graph_break"]) - before).elements())
-    plans = tuple({name: Plan.of(one) for name, one in graph.programs.items()} for graph in seen)
-    return Explanation(tuple(tuple(graph.rows) for graph in seen), plans, breaks)
+    counted = [one.partition("\n")[0] for one in (Counter(counters["graph_break"]) - before).elements()]
+    breaks = (*seen.breaks, *(one for one in counted if not any(other.startswith(one) for other in seen.breaks)))
+    plans = tuple({name: Plan.of(one) for name, one in graph.programs.items()} for graph in seen.graphs)
+    return Explanation(tuple(tuple(graph.rows) for graph in seen.graphs), plans, breaks)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from graft.torch.aten.table import VIEWS
 from graft.torch.conversion import fake, is_getitem, is_number
@@ -30,6 +31,31 @@ class Part:
 
     nodes: tuple[Node, ...]
     outputs: tuple[Node, ...]
+
+
+def before_drawing(graph: Graph) -> dict[Node, tuple[Node, ...]]:
+    """Return, for each node that draws random numbers but the first, the node that draws before it."""
+    drawing = [
+        node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    ]  # fmt: skip
+    return {node: (before,) for before, node in pairwise(drawing)}
+
+
+def put_in_order(graph: Graph, drawn: Mapping[Node, tuple[Node, ...]]) -> None:
+    """Move nodes behind what they read, and random draws behind each other; all else stays in its order."""
+    done: set[Node] = set()
+    output = graph.output_node()
+    for first in [node for node in graph.nodes if node is not output]:
+        waiting = [first]
+        while waiting:
+            node = waiting[-1]
+            missing = [one for one in (*node.all_input_nodes, *drawn.get(node, ())) if one not in done]
+            waiting += reversed(missing)
+            if not missing:
+                waiting.pop()
+                if node not in done:
+                    done.add(node)
+                    output.prepend(node)
 
 
 def parts_of(graph: GraphModule, refused: Mapping[Node, str]) -> list[Part]:
@@ -78,14 +104,16 @@ def _is_worth_it(part: Part, is_mixed: bool) -> bool:
 def _levels(graph: GraphModule, refused: Mapping[Node, str]) -> dict[Node, int]:
     """Return the levels of the nodes that are compiled: even ones; odd ones are PyTorch's.
 
-    A view is where its source is, and outside where only what is outside reads it.
+    A view is where its source is, and outside where only what is outside reads it. What draws random numbers waits for
+    what drew before it.
     """
     level: dict[Node, int] = {}
+    drawn = before_drawing(graph.graph)
     for node in graph.graph.nodes:
         if node.op != "call_function":
             level[node] = 0
             continue
-        before = max((level[one] for one in node.all_input_nodes), default=0)
+        before = max((level[one] for one in (*node.all_input_nodes, *drawn.get(node, ()))), default=0)
         stays = node in refused
         follows = (node.target in VIEWS and not stays) or is_getitem(node) or is_number(node)
         level[node] = before if follows else before + int(before % 2 != int(stays))

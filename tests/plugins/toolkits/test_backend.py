@@ -15,6 +15,7 @@ import pytest
 import graft
 from graft.errors import ArtifactError, GraftError
 from graft.partition.plan import Plan
+from graft.partition.region import Region
 from graft.plugins.registry.manager import PluginManager
 
 HERE = Path(__file__).parent
@@ -130,6 +131,28 @@ def test_a_region_whose_compiler_fails_goes_to_the_next_backend(apart: None, hab
     assert text in Plan.of(program)["sum"].reasons["npu"].text
     with pytest.raises(GraftError, match=text):
         graft.compile(MODEL, [Npu(habit=habit), "llvm"], strict=True)
+
+
+def test_what_a_region_needs_besides_the_options_goes_over_and_is_part_of_the_key(
+    apart: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (HERE / "made_up_toolkit.py").read_text()
+    (tmp_path / "scaled.py").write_text(f"""{source}
+def compile(model, options):
+    return json.dumps({{"factor": float(options["samples"][0].max())}}).encode()
+""")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    class Scaled(Npu):
+        toolkit = "scaled"
+        largest = 1.0
+
+        def settings(self, region: Region) -> dict[str, object]:
+            return {**super().settings(region), "samples": [np.full(3, self.largest)]}
+
+    for largest in (2.0, 0.5):
+        backend = type("Scaled", (Scaled,), {"largest": largest})()
+        np.testing.assert_array_equal(graft.compile(MODEL, [backend, "llvm"])(X, X), np.maximum(largest * (X + X), 0))
 
 
 def test_what_the_toolkit_printed_is_in_the_report(apart: None) -> None:

@@ -77,7 +77,7 @@ SLOW = ("tiny_resnet8", "tiny_ds_cnn", "tiny_mobilenet_v1", "tiny_autoencoder", 
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
-@pytest.mark.parametrize("name", ["digits", *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)])
+@pytest.mark.parametrize("name", ["digits", "scan", *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)])
 def test_the_bound_is_no_less_than_what_a_board_uses(tmp_path: Path, name: str) -> None:
     short = name.removeprefix("light_")
     project = written(name, "thumbv7em", tmp_path / short)

@@ -7,6 +7,7 @@ import re
 import resource
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from graft.compiler.api import compile_model
 from graft.compiler.request import Request
 from graft.errors import ArtifactError
 from graft.plugins.c_source.backend import CBackend
+from graft.runtime.c_source import VARIES
 from graft.runtime.export.c_check import Recorded
 from graft.runtime.export.c_project import export_c_project
 from graft.runtime.inputs import inputs_of
@@ -201,8 +203,27 @@ def test_an_arena_that_is_too_large_is_told_with_its_tensors(tmp_path: Path) -> 
     program = compiled(DENSE)
     message = refused(tmp_path, program, ram=10)
     assert message.startswith("the arena has ")
-    assert " more than the 10 that there are; the largest tensors of its fullest moment are '" in message
+    assert " more than the 10 that there are, and no plan of this program has less than " in message
+    assert "; the largest tensors of its fullest moment are '" in message
+    arena, least = (int(message.split(before)[1].split()[0].rstrip(";,")) for before in ("arena has ", "less than "))
+    assert program.export_c_project(tmp_path / "whole").arena_bytes == arena == least, "the plan is at its lower bound"
     program.export_c_project(tmp_path / "m", ram=1 << 20)
+
+
+def test_a_kernel_that_needs_an_allocator_is_refused(tmp_path: Path) -> None:
+    program = compiled(DENSE)
+    (module,) = program.description.modules
+    assert module.source is not None
+    functions = {name: replace(one, scratch=VARIES) for name, one in module.source.functions.items()}
+    varying = replace(module, source=replace(module.source, functions=functions))
+    recorded = Recorded.of(program, inputs_of(program, (), 0))
+    with pytest.raises(ArtifactError) as caught:
+        export_c_project(replace(program.description, modules=(varying,)), tmp_path / "m", recorded)
+    assert caught.value.message.endswith(
+        "cannot be exported as a C project: its scratch memory depends on shapes, and a C project has a fixed arena; "
+        "export it as a library"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
@@ -269,6 +290,6 @@ def test_the_memory_of_control_flow_is_told_apart(tmp_path: Path) -> None:
         d = Identity(c) t = Tanh(p) }> }"""
     )
     assert refused(tmp_path, compiled(text), ram=100) == (
-        "the arena has 256 bytes, of which 256 are of control flow, 156 more than the 100 that there are: make the "
-        "model smaller, or its numbers narrower"
+        "the arena has 256 bytes, of which 256 are of control flow, 156 more than the 100 that there are, and no plan "
+        "of this program has less than 256: make the model smaller, or its numbers narrower"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -32,8 +33,8 @@ int main() {
 """
 
 
-def exported(text: str, folder: Path, **options: object) -> None:
-    program = graft.compile(onnx.parser.parse_model(text), ["c_source"], target="generic", threads=1)
+def exported(text: str, folder: Path, target: str = "generic", **options: object) -> None:
+    program = graft.compile(onnx.parser.parse_model(text), ["c_source"], target=target, threads=1)
     program.export_c_project(folder, **options)  # type: ignore[arg-type]
 
 
@@ -109,22 +110,103 @@ def test_a_whole_quantised_network_runs_as_a_project_with_threads(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("target", "flags", "said"),
     [
         (
+            "generic",
             "-std=c99",
             "kernels need C11 (_Alignas, _Static_assert): compile with -std=c11, with GCC 4.9, Clang 3.6 or newer",
         ),
         (
-            "-std=c11 -DGRAFT_VECTORS -U__GNUC__ -D__GNUC__=11",
+            "x86-64-v2",
+            "-std=c11 -U__GNUC__ -D__GNUC__=11",
             "vectors need GCC 12 (__builtin_shufflevector) or Clang: export with --target generic",
+        ),
+        (
+            "generic",
+            "-std=c11 -Wno-builtin-macro-redefined -D__BYTE_ORDER__=__ORDER_BIG_ENDIAN__",
+            "weights have their lowest byte first: compile for a little-endian processor",
         ),
     ],
 )
-def test_a_compiler_that_is_too_old_is_told_what_it_lacks(tmp_path: Path, flags: str, said: str) -> None:
+def test_a_compiler_that_will_not_do_is_told_what_it_lacks(tmp_path: Path, target: str, flags: str, said: str) -> None:
     need("gcc")
-    exported(FIRST, tmp_path / "m")
+    exported(FIRST, tmp_path / "m", target)
     command = ["gcc", *flags.split(), f"-I{tmp_path / 'm'}", "-c", tmp_path / "m" / "m_kernels.c", "-o", tmp_path / "o"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert f'#error "{said}"' in done.stderr
+
+
+WEIGHTED = TEXT + "(float[2,8] x) => (float[2,6] y) <float[8,6] w = {WEIGHTS}> { y = MatMul(x, w) }".replace(
+    "WEIGHTS", ", ".join(str(number / 7) for number in range(48))
+)
+INSTANCES = """
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include "m.h"
+static _Alignas(64) unsigned char arenas[2][M_ARENA_BYTES + 1];
+static float results[2][12];
+static void *work(void *own) {
+  const int number = *(const int *)own;
+  float x[16];
+  for (int i = 0; i < 16; i++) x[i] = (float)(i + number);
+  for (int i = 0; i < 500; i++)
+    if (m_run_in(arenas[number], x, results[number]) != M_OK) return own;
+  return NULL;
+}
+int main(void) {
+  pthread_t threads[2];
+  int numbers[2] = {0, 1}, failed = 0;
+  for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, &numbers[i]);
+  for (int i = 0; i < 2; i++) {
+    void *wrong;
+    pthread_join(threads[i], &wrong);
+    failed |= wrong != NULL;
+  }
+  for (int i = 0; i < 24; i++) printf("%.9g ", (double)results[i / 12][i % 12]);
+  for (int i = -1; i < 7; i++) puts(m_error_text(i));
+  return failed;
+}
+"""
+
+
+def test_instances_compute_at_the_same_time_and_errors_have_texts(tmp_path: Path) -> None:
+    need("make", "cc")
+    exported(WEIGHTED, tmp_path / "m")
+    (tmp_path / "m" / "main.c").write_text(INSTANCES, encoding="utf-8")
+    flags = ["CFLAGS=-g -O1 -fsanitize=thread", "LDFLAGS=-pthread"]
+    ran("make", "-C", tmp_path / "m", *flags, "build/m_test")
+    said = ran(tmp_path / "m" / "build" / "m_test")
+    weights = (np.arange(48) / 7).reshape(8, 6)
+    wanted = [(np.arange(16) + number).reshape(2, 8) @ weights for number in (0, 1)]
+    np.testing.assert_allclose([float(one) for one in said.split()[:24]], np.ravel(wanted), rtol=1e-5)
+    other = "an error of a driver, or of a vendor's function"
+    assert said.partition(other)[2].split("\n")[1:-1] == [
+        "no error", "more slices than the caller has room for, or no scratch memory", other, other,
+        "a dimension is out of its range, or dimensions contradict each other", "a kernel met what it cannot compute",
+        other,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("limit", "section"), [(1 << 20, "'\".model\"'"), (1, ".model")])
+def test_weights_lie_in_a_section_of_the_users_name(
+    tmp_path: Path, limit: int, section: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("make", "cc", "readelf")
+    monkeypatch.setattr("graft.runtime.export.c_project.BLOB_BYTES", limit)
+    exported(WEIGHTED, tmp_path / "m")
+    ran("make", "-C", tmp_path / "m", "check", f"CFLAGS=-O1 -DM_WEIGHTS_SECTION={section}")
+    listed = ran("readelf", "-SW", tmp_path / "m" / "build" / "m_weights.o")
+    found = re.search(r" \.model +PROGBITS +0+ [0-9a-f]+ ([0-9a-f]+)", listed)
+    assert found is not None and int(found[1], 16) >= 4 * 48, listed
+
+
+def test_a_project_is_linked_statically_and_at_any_address(tmp_path: Path) -> None:
+    need("make", "cc")
+    exported(WEIGHTED, tmp_path / "m", threads=2)
+    for flags in (["CFLAGS=-O1", "LDFLAGS=-static"], ["CFLAGS=-O1 -fPIC", "LDFLAGS=-pie"]):
+        ran("make", "-C", tmp_path / "m", "clean", "check", *flags)
+    objects = [*(tmp_path / "m" / "build").glob("m*.o")]
+    ran("cc", "-shared", "-Wl,-z,text,-z,defs", *objects, "-pthread", "-lm", "-o", tmp_path / "m.so")

@@ -108,7 +108,7 @@ def test_a_failing_step_ends_the_run_and_is_noted(tmp_path: Path) -> None:
     y = linker.place(4)
     module = linker.module([Step("", (y, y), 4), Step("f", ()), Step("g", (y,))])
     status, _, *noted = run(module, tmp_path, RECORD, RECORD + 8, RECORD + 24, y)
-    assert (status, noted) == (5, [1, -7, 5, 0])
+    assert (status, noted) == (5, [0, -7, 5, 0])
 
 
 def test_a_function_that_a_module_does_not_have_is_named() -> None:

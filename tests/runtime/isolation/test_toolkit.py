@@ -161,3 +161,17 @@ def test_the_interpreter_is_that_of_the_process_or_of_the_backend(monkeypatch: p
 def test_a_toolkit_that_is_no_module_is_an_error() -> None:
     with pytest.raises(Exception, match="the toolkit 'no_such_toolkit' is no module that is installed"):
         file_of("no_such_toolkit")
+
+
+def test_a_program_that_ends_with_a_toolkit_says_nothing() -> None:
+    text = (
+        "from graft.runtime.isolation.toolkit import Toolkit\n"
+        f"kept = [Toolkit('npu', {str(MODULE)!r}, {sys.executable!r})]\n"
+        "kept += [kept, print(kept[0].call('state')['directory'])]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    end = time.monotonic() + 5
+    while os.path.exists(done.stdout.strip()) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not os.path.exists(done.stdout.strip())

@@ -60,3 +60,19 @@ def test_attention_and_its_logarithms():
     mask = torch.randn(1, 1, 5, 6)
     check(f.scaled_dot_product_attention, q, k, v)
     check(lambda q, k, v, m: f.scaled_dot_product_attention(q, k, v, m, scale=0.3), q, k, v, mask)
+
+
+@pytest.mark.parametrize("heads", [4, 2])
+@pytest.mark.parametrize("form", ["plain", "causal", "masked"])
+def test_attention_and_its_gradients_of_own_and_shared_heads(form, heads):
+    q, k, v = leaves((2, 4, 5, 8), (2, heads, 6, 8), (2, heads, 6, 8))
+    mask = torch.randn(1, 1, 5, 6, generator=torch.Generator().manual_seed(1))
+    how = {"is_causal": True} if form == "causal" else {"scale": 0.3} if form == "masked" else {}
+
+    def function(q, k, v, mask=None):
+        return f.scaled_dot_product_attention(q, k, v, mask, enable_gqa=heads < 4, **how)
+
+    if form == "masked":
+        check(lambda q, k, v, m: gradients(lambda *given: function(*given, m))(q, k, v), q, k, v, mask, tolerance=1e-4)
+    else:
+        check(gradients(function), q, k, v, tolerance=1e-4)

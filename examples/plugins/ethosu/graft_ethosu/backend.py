@@ -18,6 +18,7 @@ class EthosU(graft.Backend):
     constants = "embedded"
     quantized = True
     unwanted_passes = frozenset({"interleave-convolutions"})  # the NPU transposes convolutions itself
+    recipes = ({"name": "ethosu-int8", "base": "int8-channel", "results": True},)
     install = "pip install graft-ethosu"
     options = EthosUOptions
 
@@ -52,7 +53,7 @@ class EthosU(graft.Backend):
             return True if reason is None else reason
         if node.dtype in ("float32", "float16"):
             text = f"{node.op_type} on {node.dtype}: the NPU computes between DequantizeLinear and QuantizeLinear"
-            return graft.Reject("no-pattern", f"{text}; graft quantize --recipe int8 puts these in")
+            return graft.Reject("no-pattern", f"{text}; graft quantize --for ethosu puts these in")
         return graft.Reject("no-pattern", f"nothing in the plugin computes {node.op_type} on {node.dtype}")
 
     def yields(self, node):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from graft_ethosu.building import STORED, plain
+from graft_ethosu.building import RANGES, STORED, plain
 from graft_ethosu.lowering import finish, finish_images, images_of, lowers, rows_of, scale_of
 from graft_ethosu.products import convolved
 from graft_ethosu.reading import Refused
@@ -95,7 +95,7 @@ def padding(layer, builder):
     scale, zero = scale_of(layer.operand(0), "operand")
     filled = layer.numbers(2)
     number = 0.0 if filled is None or not filled.size else float(filled.reshape(-1)[0])
-    fill = int(np.clip(np.rint(number / scale) + zero, -128, 127))
+    fill = int(np.clip(np.rint(number / scale) + zero, *RANGES[value.tensor.dtype]))
     made = builder.pad(value.tensor, [pads[axis] for axis in value.order], fill)
     finish(layer, builder, made, scale, value.order, zero)
 

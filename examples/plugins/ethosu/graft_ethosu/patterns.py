@@ -53,7 +53,8 @@ COUNTS = range(MOST_CONCATENATED, 0, -1)
 PATTERNS = (
     Composite("ethosu.convolution", quantised(weighted("Conv", "ConvTranspose"))),
     Composite("ethosu.gemm", quantised(weighted("Gemm"))),
-    Composite("ethosu.product_bias", quantised(is_op("Add")(is_op("MatMul")(integers(), weights()), wildcard()))),
+    Composite("ethosu.product_bias", quantised(is_op("Add")(
+        is_op("MatMul")(integers(), weights()), weights() | is_constant()))),
     Composite("ethosu.product", quantised(is_op("MatMul")(integers(), integers()))),
     Composite("ethosu.window", quantised(is_op(*WITH_CONSTANTS)(integers(), ...))),
     Composite("ethosu.table", is_op("QuantizeLinear")(elementwise(), ...)),

@@ -150,8 +150,8 @@ def position(layer, builder):
     axis = int(layer.node.attribute("axis", 0)) % len(value.order)
     order = [*(one for one in value.order if one != axis), axis]  # U55 and U65 look along the last axis alone
     tensor = builder.ordered(value, order)
-    last = len(order) - 1
-    shape = tensor.shape[:last] or (1,)
-    made = builder.graph.add("ARGMAX", (tensor,), shape, "INT32", axis=last, nan_mode="PROPAGATE")
-    made = builder.reshape(made, (*tensor.shape[:last], 1))
+    rows = builder.reshape(tensor, (1, *tensor.shape)) if len(order) == 1 else tensor  # no result is a scalar
+    shape = rows.shape[:-1]
+    made = builder.graph.add("ARGMAX", (rows,), shape, "INT32", axis=len(shape), nan_mode="PROPAGATE")
+    made = builder.reshape(made, (*tensor.shape[:-1], 1))
     _write(layer, builder, made, (order, [axis], bool(layer.node.attribute("keepdims", 1))))

@@ -40,7 +40,7 @@ REFUSALS = [
      ("shape", "products of (2, 3, 8) and (8, 5); as many matrices are needed on both sides")),
     (layer("c = Conv (x0, w) y = Sqrt(c)", IMAGE, weights=normal(4, 4, 1, 1)),
      ("no-pattern", "Conv on float32: the NPU computes between DequantizeLinear and QuantizeLinear; "
-                    "graft quantize --recipe int8 puts these in")),
+                    "graft quantize --for ethosu puts these in")),
 ]  # fmt: skip
 
 

@@ -48,6 +48,16 @@ def compile(model, options):
     return compiled.export_model().getvalue()
 
 
+class Memory:
+    """The memory of an array, without keeping the array.
+
+    A request keeps its last inputs; these keep the program that they belong to, and that would keep the request.
+    """
+
+    def __init__(self, array):
+        self.__array_interface__ = array.__array_interface__
+
+
 def load(blob, options):
     """Return the function of a compiled model; each thread that calls it has a request of its own."""
     compiled = core().import_model(io.BytesIO(blob), options["device"], settings(options))
@@ -58,7 +68,7 @@ def load(blob, options):
             own.request = compiled.create_infer_request()
         # Tensors lie where Graft has them, but scalars, which OpenVINO shares only if they may be written. Results stay
         # valid until this thread's next call.
-        arrays = [one if one.ndim else one.copy() for one in arrays]
+        arrays = [np.asarray(Memory(one)) if one.ndim else one.copy() for one in arrays]
         results = own.request.infer(arrays, share_inputs=True, share_outputs=True)
         return [np.asarray(results[one]) for one in outputs]
 

@@ -1,3 +1,3 @@
 from graft.testkit import conformance
 
-TestOpenVino = conformance("openvino", level=1, xfail="ledger.txt")
+TestOpenVino = conformance("openvino", level=6, xfail="ledger.txt")

@@ -13,6 +13,9 @@
 #if !defined(__STDC_VERSION__) || __STDC_VERSION__ < 201112L
 #error "kernels need C11 (_Alignas, _Static_assert): compile with -std=c11, with GCC 4.9, Clang 3.6 or newer"
 #endif
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#error "weights have their lowest byte first: compile for a little-endian processor"
+#endif
 
 #include <limits.h>
 #include <math.h>

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from graft.torch.aten.builder import FLOATS, Builder, Tensor, numbers, require, wide
@@ -30,20 +31,71 @@ def product_plus(b: Builder, out: Any, bias: Tensor, x: Tensor, y: Tensor, *, be
     return b.op("Add", found, b.op("Mul", bias, b.constant(beta, x.dtype)) if beta != 1 else bias)
 
 
+def _scores(
+    b: Builder, query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None
+) -> tuple[Tensor, Tensor]:
+    """Return the scaled and masked products of queries with keys, and the scale."""
+    (depth,) = numbers([query.extents[-1]], "the depth of heads")
+    require(query.dtype == torch.float32, "attention that is not of float32")
+    factor = b.constant(scale if scale is not None else depth**-0.5, query.dtype)
+    scores = b.op("Mul", b.op("MatMul", query, b.transposed(key, [0, 1, 3, 2])), factor)
+    if is_causal:
+        rows, columns = numbers([query.extents[2], key.extents[2]], "the length of a causal mask")
+        hidden = np.triu(np.full((rows, columns), -np.inf), 1)
+        scores = b.op("Add", scores, b.array(hidden, query.dtype))
+    if mask is not None:
+        scores = b.op("Add", scores, b.cast(mask, query.dtype))
+    return scores, factor
+
+
+def _by_query(b: Builder, x: Tensor, query: Tensor) -> Tensor:
+    """Return keys or values once for each head of queries; several heads in a row may share one."""
+    heads, given = numbers([query.extents[1], x.extents[1]], "the number of heads")
+    if heads == given:
+        return x
+    images, _, *rest = x.extents
+    groups = b.expanded(b.unsqueezed(x, [2]), [images, given, heads // given, *rest])
+    return b.reshaped(groups, [images, heads, *rest])
+
+
+def _of_shared(b: Builder, grad: Tensor, x: Tensor, query: Tensor) -> Tensor:
+    """Return the gradient of keys or values from those of their heads."""
+    heads, given = query.extents[1], x.extents[1]
+    if heads == given:
+        return grad
+    images, _, *rest = x.extents
+    return b.op("ReduceSum", b.reshaped(grad, [images, given, heads // given, *rest]), b.integers([2]), keepdims=0)
+
+
 def attention(
     b: Builder, out: Any, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
     *, attn_mask: Tensor | None = None, scale: float | None = None,
 ) -> list[Tensor]:  # fmt: skip
     """Attention with the logarithms of its sums beside it, which the backward pass reads."""
-    require(dropout_p == 0 and not is_causal, "attention with dropout or a causal mask")
-    (depth,) = numbers([query.extents[-1]], "the depth of heads")
-    require(query.dtype == torch.float32, "attention that is not of float32")
-    factor = b.constant(scale if scale is not None else depth**-0.5, query.dtype)
-    scores = b.op("Mul", b.op("MatMul", query, b.transposed(key, [0, 1, 3, 2])), factor)
-    if attn_mask is not None:
-        scores = b.op("Add", scores, b.cast(attn_mask, query.dtype))
+    require(dropout_p == 0, "attention with dropout")
+    key, value = _by_query(b, key, query), _by_query(b, value, query)
+    scores, _ = _scores(b, query, key, attn_mask, is_causal, scale)
     found = b.op("MatMul", b.op("Softmax", scores, axis=-1), value)
     return [found, b.op("ReduceLogSumExp", scores, b.integers([3]), keepdims=0)]
+
+
+def attention_backward(
+    b: Builder, out: Any, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, result: Tensor, logarithms: Tensor,
+    dropout_p: float, is_causal: bool, *, attn_mask: Tensor | None = None, scale: float | None = None,
+) -> list[Tensor]:  # fmt: skip
+    """The weights computed again from the logarithms; their gradient needs only grad * result of a row of them."""
+    require(dropout_p == 0, "attention with dropout")
+    keys, values = _by_query(b, key, query), _by_query(b, value, query)
+    scores, factor = _scores(b, query, keys, attn_mask, is_causal, scale)
+    weights = b.op("Exp", b.op("Sub", scores, b.unsqueezed(logarithms, [3])))
+    of_weights = b.op("MatMul", grad, b.transposed(values, [0, 1, 3, 2]))
+    of_rows = b.op("ReduceSum", b.op("Mul", grad, result), b.integers([3]), keepdims=1)
+    of_scores = b.op("Mul", b.op("Mul", weights, b.op("Sub", of_weights, of_rows)), factor)
+    of_keys = b.op("MatMul", b.op("Transpose", of_scores, perm=[0, 1, 3, 2]), query)
+    of_values = b.op("MatMul", b.op("Transpose", weights, perm=[0, 1, 3, 2]), grad)
+    return [
+        b.op("MatMul", of_scores, keys), _of_shared(b, of_keys, key, query), _of_shared(b, of_values, value, query)
+    ]  # fmt: skip
 
 
 def convolution(
@@ -123,6 +175,7 @@ def _by_channel(b: Builder, x: Tensor, groups: int, as_weights: bool = False) ->
 
 ROWS: dict[Any, Row] = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
     aten.addmm.default: product_plus,
     aten.baddbmm.default: product_plus,
     aten.bmm.default: product,

@@ -1,0 +1,1 @@
+"""What `graft` gives to shells."""

@@ -1,0 +1,94 @@
+"""The options of the backend, each by what it changes: a plan, isolation, another datatype, strictness."""
+
+import logging
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
+
+import graft  # noqa: E402
+import graft.torch  # noqa: E402
+from graft.core.importer.load import load  # noqa: E402
+from graft.datatypes.conversion import convert  # noqa: E402
+from graft.errors import ArgumentError, OptionError  # noqa: E402
+from graft.torch.options import options_of  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+nn = torch.nn
+
+
+@pytest.fixture
+def module():
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).eval().requires_grad_(False)
+
+
+def compiled(module, **options):
+    torch._dynamo.reset()
+    return torch.compile(module, backend="graft", options=options)
+
+
+def plan_of(module, x, *backends):
+    (plans,) = graft.torch.explain(module, (x,), options={"backends": list(backends)}).plans
+    (plan,) = plans.values()
+    return plan
+
+
+def test_a_plan_says_where_a_module_runs(module, tmp_path):
+    x = torch.randn(3, 4)
+    plan = plan_of(module, x, "reference")
+    assert {one.backend for one in plan.placements} == {"reference"}
+    path = tmp_path / "plan.json"
+    path.write_text(plan.to_json(), encoding="utf-8")
+    torch.testing.assert_close(compiled(module, plan=plan)(x), module(x))
+    (found,) = graft.torch.explain(module, (x,), options={"plan": str(path), "strict": True}).plans
+    assert {one.backend for one in found["part_0"].placements} == {"reference"}
+
+
+def test_a_plan_that_is_not_there_is_an_error(module, tmp_path):
+    with pytest.raises(Exception, match="No such file") as caught:
+        compiled(module, plan=str(tmp_path / "none.json"))(torch.randn(3, 4))
+    assert "none.json" in str(caught.value)
+
+
+def test_a_backend_in_a_process_of_its_own_answers_the_same(module):
+    x = torch.randn(3, 4)
+    run = compiled(module, backends=["llvm"], isolate={"llvm": graft.Isolation(compile=False)}, strict=True)
+    torch.testing.assert_close(run(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_module_in_posits_answers_as_its_model_in_posits_does(module):
+    x = torch.randn(3, 4)
+    found = compiled(module, backends=["llvm"], datatype="custom[posit]16", strict=True)(x)
+    model = convert(load(graft.torch.export(module, (x,))), "custom[posit]16")
+    expected = graft.compile(model, ["llvm"])(x.numpy())
+    np.testing.assert_array_equal(found.numpy(), expected)
+    assert not np.array_equal(found.numpy(), module(x).numpy())  # 16 bits are fewer
+    torch.testing.assert_close(found, module(x), rtol=1e-2, atol=1e-2)
+
+
+def test_a_backend_that_fails_leaves_its_part_to_pytorch_with_a_warning_and_strict_raises(module, caplog):
+    class Failing(graft.Backend):
+        name = "failing"
+
+        def supports(self, node):
+            return True
+
+        def compile(self, region, context):
+            raise RuntimeError("the tool is out of licences")
+
+    x = torch.randn(3, 4)
+    with caplog.at_level(logging.WARNING, logger="graft"):
+        torch.testing.assert_close(compiled(module, backends=[Failing()])(x), module(x))
+    assert any("out of licences" in one.message for one in caplog.records)
+    with pytest.raises(Exception, match="out of licences"):
+        compiled(module, backends=[Failing()], strict=True)(x)
+
+
+def test_options_are_checked_by_name_and_kind():
+    assert options_of(None) == options_of({})
+    with pytest.raises(OptionError, match="has no option 'back_ends'; did you mean 'backends'"):
+        options_of({"back_ends": ["llvm"]})
+    for name, value in {"plan": 3, "datatype": 16, "freeze": 1, "isolate": ["llvm"], "strict": "yes"}.items():
+        with pytest.raises(ArgumentError, match=f"option '{name}' is"):
+            options_of({name: value})

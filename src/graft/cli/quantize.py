@@ -147,15 +147,13 @@ def command(
     if show:
         click.echo(wanted.to_toml(), nl=False)
         return ExitCode.OK
-    if output is None:
-        raise click.UsageError("name the file to write with -o")
+    output = output_of(output)
     options: dict[str, Any] = {"shapes": dict(shapes), "threads": state.threads, "manager": state.manager()}
     options["metric"] = None if metric is None else function_of(metric, "metric")
     keep_clear(output)
     made = None if preprocess is None else function_of(preprocess, "preprocess")
     with counting("calibration") as progress:
-        given = {**options, "within": within, "progress": progress, "resume": resume}
-        rows = batches_of(data, made)
+        given, rows = {**options, "within": within, "progress": progress, "resume": resume}, batches_of(data, made)
         search: Callable[[], ir.Model | Assignment] = partial(graft.quantize, model, wanted, rows, keep=keep, **given)
         if mixed or bits is not None:
             search = partial(assign, model, mixed or MIXED, rows, bits=bits, **given)
@@ -222,6 +220,13 @@ def function_of(text: str, option: str) -> Callable[..., Any]:
         raise RecipeError(f"'{path}' has no function '{name}'")
     found: Callable[..., Any] = function
     return found
+
+
+def output_of(output: Path | None) -> Path:
+    """Return the file to write; raise UsageError if there is none."""
+    if output is None:
+        raise click.UsageError("name the file to write with -o")
+    return output
 
 
 def batches_of(data: Path | FromFile | None, preprocess: Callable[[Any], Any] | None) -> Any:

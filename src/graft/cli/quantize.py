@@ -161,8 +161,7 @@ def command(
     if save_recipe is not None:
         write(save_recipe, (chosen or wanted).to_toml(), "recipe")
     save_model(quantized, output)
-    report = compare(model, quantized, batches_of(check or data, made), **options)
-    notes = notes_of(quantized)
+    report, notes = compare(model, quantized, batches_of(check or data, made), **options), notes_of(quantized)
     if backend is not None:
         notes += _notes_of_backend(backend.partition(":")[0], left_by(backend, quantized, manager=state.manager()))
     if state.json:

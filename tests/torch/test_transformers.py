@@ -1,4 +1,4 @@
-"""Models of `transformers` by small configurations of their own: the first of PyTorch's `dynamo/huggingface.py`.
+"""Models of `transformers` by small configurations: those of PyTorch's `dynamo/huggingface.py`, and others.
 
 Random weights, no network; answers, gradients and graph breaks beside eager PyTorch, and `generate` by both caches.
 """
@@ -26,6 +26,15 @@ PAIR = {
     "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64,
     "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": None,
 }  # fmt: skip
+GPT = {"vocab_size": WORDS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+DISTILLED = {
+    "vocab_size": WORDS, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 64,
+}  # fmt: skip
+DECODER = {
+    "vocab_size": WORDS, "d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+SHARED = {**ENCODER, "num_key_value_heads": 2}
 MODELS: dict[str, dict[str, object]] = {
     "AlbertForMaskedLM": {**ENCODER, "embedding_size": 16},
     "BartForCausalLM": PAIR,
@@ -34,17 +43,51 @@ MODELS: dict[str, dict[str, object]] = {
     "BertForQuestionAnswering": ENCODER,
     "BlenderbotForCausalLM": PAIR,
     "BlenderbotForConditionalGeneration": PAIR,
+    "BloomForCausalLM": {"vocab_size": WORDS, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "DebertaV2ForMaskedLM": {
+        **ENCODER, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 16,
+    },
+    "DistilBertForMaskedLM": DISTILLED,
+    "DistilBertForQuestionAnswering": DISTILLED,
+    "ElectraForCausalLM": {**ENCODER, "embedding_size": 16, "is_decoder": True},
+    "ElectraForQuestionAnswering": {**ENCODER, "embedding_size": 16},
+    "FalconForCausalLM": ENCODER,
+    "GPT2LMHeadModel": GPT,
+    "GPTJForCausalLM": {**GPT, "rotary_dim": 4},
+    "GPTNeoForCausalLM": {
+        **ENCODER, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]],
+    },
+    "GPTNeoXForCausalLM": ENCODER,
+    "GemmaForCausalLM": {**SHARED, "head_dim": 8},
+    "LayoutLMForMaskedLM": ENCODER,
+    "LlamaForCausalLM": SHARED,
+    "M2M100ForConditionalGeneration": PAIR,
+    "MBartForCausalLM": PAIR,
+    "MBartForConditionalGeneration": PAIR,
+    "MPNetForMaskedLM": ENCODER,
+    "MegatronBertForCausalLM": {**ENCODER, "is_decoder": True},
+    "MegatronBertForQuestionAnswering": ENCODER,
+    "MistralForCausalLM": SHARED,
+    "MobileBertForMaskedLM": {
+        **ENCODER, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16,
+    },
     "OPTForCausalLM": {**ENCODER, "ffn_dim": 64, "word_embed_proj_dim": 32},
+    "PLBartForCausalLM": PAIR,
+    "PLBartForConditionalGeneration": PAIR,
+    "PegasusForCausalLM": PAIR,
+    "PegasusForConditionalGeneration": PAIR,
+    "PhiForCausalLM": ENCODER,
+    "Qwen2ForCausalLM": SHARED,
+    "RobertaForCausalLM": {**ENCODER, "is_decoder": True, "pad_token_id": 1},
+    "RobertaForQuestionAnswering": {**ENCODER, "pad_token_id": 1},
     "T5ForConditionalGeneration": {
-        "vocab_size": WORDS,
-        "d_model": 32,
-        "d_kv": 8,
-        "d_ff": 64,
-        "num_layers": 2,
-        "num_heads": 4,
+        "vocab_size": WORDS, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
         "decoder_start_token_id": 0,
     },
-}
+    "TrOCRForCausalLM": DECODER,
+    "XGLMForCausalLM": {**ENCODER, "d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64},
+    "XLNetLMHeadModel": {"vocab_size": WORDS, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64},
+}  # fmt: skip
 
 
 def made(name):
@@ -56,6 +99,7 @@ def made(name):
         if "drop" in setting and isinstance(value, float):
             setattr(config, setting, 0.0)
     model = kind(config).eval()
+    model.loss_type = model.loss_type or "ForCausalLM"  # what it would warn of, in the middle of a graph
     for one in model.modules():
         if isinstance(one, torch.nn.Dropout):
             one.p = 0.0

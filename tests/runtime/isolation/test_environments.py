@@ -66,6 +66,7 @@ def test_one_that_cannot_be_made_leaves_nothing(wheels: Path, tmp_path: Path) ->
     assert made(tmp_path / "cache") == []
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_one_that_is_interrupted_leaves_nothing(wheels: Path, tmp_path: Path) -> None:
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):

@@ -127,6 +127,7 @@ def is_running(process: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_process(toolkit: Toolkit) -> None:
     toolkit.call("echo", 1)
     folder = toolkit._folder

@@ -86,6 +86,7 @@ SLOW_FILES = (
     "docs/test_quantisation.py",
     "docs/test_readme.py",
     "docs/test_tutorials.py",
+    "docs/test_tuning.py",
     "examples/test_deploy.py",
     "end_to_end/test_deployed_forms.py",
     "plugins/accelerator/test_random_layers.py",

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.core.backend_spec import OptionValue, backend_text
 from graft.core.lazy import Lazy
 from graft.core.reject import Reject
 from graft.errors import PlanError, UnsupportedError
-from graft.runtime.arguments import TEXT, TEXTS, optional, takes
+from graft.runtime.arguments import PATH, TEXT, TEXTS, optional, takes
 
 if TYPE_CHECKING:
     from graft.runtime.program import Program
@@ -246,6 +248,17 @@ class Plan:
                         Lazy.of(str(content.get("faster", ""))), _options(content.get("options", {})))  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"the plan is damaged: {type(error).__name__} {error}") from error
+
+    @staticmethod
+    @takes(path=PATH)
+    def load(path: str | os.PathLike[str]) -> Plan:
+        """Read the plan in a file; raise PlanError, naming the file, if it cannot be read or holds none."""
+        try:
+            return Plan.from_json(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise PlanError(f"plan '{path}' cannot be read: {error.strerror}", path=str(path)) from error
+        except (PlanError, UnicodeDecodeError) as error:
+            raise PlanError(f"'{path}': {error}", path=str(path)) from error
 
 
 def _options(content: object) -> dict[str, dict[str, OptionValue]]:

@@ -29,7 +29,7 @@ from graft.cli.common import (
 )
 from graft.cli.isolation import isolation_option
 from graft.cli.output import keep_clear, print_json, print_table
-from graft.cli.plan import gate_code, gate_failures, gate_options, read_plan
+from graft.cli.plan import gate_code, gate_failures, gate_options
 from graft.cli.sources import give_back
 from graft.report.quantities import size
 
@@ -145,6 +145,7 @@ def command(
     from graft.compiler.api import compile_model
     from graft.compiler.given_schedules import schedules_of
     from graft.compiler.request import Request
+    from graft.partition.plan import Plan
 
     if sources:
         return give_back(state, model, sources, output)
@@ -165,7 +166,7 @@ def command(
             tuned=not no_tuned,
             without=state.switched_off,
             policy=policy_of(requested),
-            plan=None if plan_file is None else read_plan(plan_file),
+            plan=None if plan_file is None else Plan.load(plan_file),
             keep_intermediates=keep,
             manager=state.manager(),
             isolation=dict(state.isolation) or None,

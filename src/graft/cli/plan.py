@@ -142,9 +142,10 @@ def plan_model(
 @click.pass_obj
 def plan_diff(state: State, before: Path, after: Path, exit_code: bool) -> int:
     """Show what differs from plan BEFORE to plan AFTER, both saved with `graft plan -o`."""
+    from graft.partition.plan import Plan
     from graft.partition.plan_diff import plan_diff
 
-    old, new = read_plan(before), read_plan(after)
+    old, new = Plan.load(before), Plan.load(after)
     changes = plan_diff(old, new)
     if state.json:
         print_json({"before": old.summary(), "after": new.summary(), "changes": [asdict(one) for one in changes]})
@@ -163,17 +164,6 @@ def partitioned_as(state: State, model: Path, requested: dict[str, Any]) -> Part
         tuned=False, manager=state.manager(), dims=dict(state.dims),
     )  # fmt: skip
     return partitioned(str(model), request)
-
-
-def read_plan(path: Path) -> Plan:
-    """Return the plan in a file; raise PlanError, naming the file, if it holds none."""
-    from graft.errors import PlanError
-    from graft.partition.plan import Plan
-
-    try:
-        return Plan.from_json(path.read_text(encoding="utf-8"))
-    except (PlanError, UnicodeDecodeError) as error:
-        raise PlanError(f"'{path}': {error}", path=str(path)) from error
 
 
 def _print_changes(old: Plan, new: Plan, changes: tuple[PlanChange, ...]) -> None:

@@ -16,7 +16,6 @@ from graft.compiler.request import plugins
 from graft.core.importer.load import load
 from graft.datatypes.conversion import convert
 from graft.errors import GraftError
-from graft.partition.plan import Plan
 from graft.runtime.program import Program
 from graft.torch.aten.builder import Refused
 from graft.torch.conversion import Converted, converted, fake, is_getitem, is_number, refusal, symbols_of, where
@@ -108,7 +107,7 @@ def _compiled(part: Part, options: Options, constants: Mapping[Node, torch.Tenso
             model, ranges = convert(load(model, dims=dims), options.datatype), None
         return compile_model(
             model, backends, place=None if options.backends or options.plan else "auto", dims=ranges,
-            threads=options.threads or torch.get_num_threads(), precision=options.precision, plan=_plan(options),
+            threads=options.threads or torch.get_num_threads(), precision=options.precision, plan=options.plan,
             isolation=options.isolate,
         )  # fmt: skip
 
@@ -121,14 +120,6 @@ def backends_of(options: Options) -> Any:
     if options.backends is not None or options.plan is not None:
         return options.backends
     return [one.name for one in plugins().backends(None) if one.name not in plugins().fallbacks()[-1:]]
-
-
-def _plan(options: Options) -> Plan | None:
-    if options.plan is None or isinstance(options.plan, Plan):
-        return options.plan
-    from pathlib import Path
-
-    return Plan.from_json(Path(options.plan).read_text(encoding="utf-8"))
 
 
 def _assembled(

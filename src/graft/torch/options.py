@@ -20,8 +20,8 @@ class Options:
 
     backends: Any = None
     """Names or objects in order of preference; None for all that compile, placed by cost."""
-    plan: Any = None
-    """A `graft.Plan`, or the file of one, for a module that becomes one part."""
+    plan: Plan | None = None
+    """For a module that becomes one part; a user may give the file of one."""
     datatype: str | None = None
     """What float32 is computed as, such as ``custom[posit]16``."""
     precision: str = "float32"
@@ -47,7 +47,11 @@ KINDS: dict[str, Kind] = {
 
 
 def options_of(given: Mapping[str, Any] | None) -> Options:
-    """Return the options; raise OptionError for a name that is none, ArgumentError for a value of another kind."""
+    """Return the options.
+
+    Raises OptionError for a name that is none, ArgumentError for a value of another kind, and PlanError for a file that
+    cannot be read or holds no plan.
+    """
     names = [one.name for one in fields(Options)]
     for name, value in (given or {}).items():
         if name not in names:
@@ -59,4 +63,7 @@ def options_of(given: Mapping[str, Any] | None) -> Options:
             )
         if name in KINDS:
             require("torch.compile", f"option '{name}'", value, KINDS[name])
-    return Options(**dict(given or {}))
+    values = dict(given or {})
+    if isinstance(values.get("plan"), str | os.PathLike):
+        values["plan"] = Plan.load(values["plan"])
+    return Options(**values)

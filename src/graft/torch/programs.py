@@ -47,7 +47,8 @@ def kept(
     if directory is None or not own or options.isolate is not None or options.datatype is not None:
         return compiled()
     threads = options.threads or torch.get_num_threads()
-    facts = [backends, options.precision, str(options.plan), threads, dims, options.backends is None]
+    plan = None if options.plan is None else options.plan.to_json()
+    facts = [backends, options.precision, plan, threads, dims, options.backends is None]
     key = _key(model, json.dumps([*facts, *sorted(_files(_packages(tuple(backends))))], default=str))
     folder = directory / "programs"
     return _loaded(folder, key, threads) or _keep(folder, key, compiled())

@@ -4,6 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
 
+from graft.torch.fallbacks import COUNTS  # noqa: E402
 from graft.torch.tables import add_rows_in_place, rows_added  # noqa: E402
 from tests.torch.whole import STRICT, check, compiled, graph_of  # noqa: E402
 
@@ -24,7 +25,9 @@ def targets(graph):
 
 
 def test_few_rows_are_added_to_zeros_in_place():
+    COUNTS.clear()
     graph = compiled(lambda grad, ids: gradient(1000)(grad * 2, ids), GRAD, IDS, options=STRICT)
+    assert [operator for operator, _ in COUNTS] == ["aten.index_put.default"]
     assert rows_added in targets(graph.module)
     assert aten.full.default not in targets(graph.module)
     (found,) = graph.module.forward([GRAD, IDS])

@@ -135,8 +135,9 @@ def _assembled(
         reason = "" if node in inside else refused.get(node, "a view, or too little to be worth a call")
         name = "aten.index_put.default" if node.target is rows_added else str(node.target)
         result.rows.append(Row(name, where(node), inside.get(node, ""), reason))
-        if node in refused and node.target is not rows_added:
-            note(name, reason, where(node), options.strict)
+        if node in refused:
+            is_chosen = node.target is rows_added  # for speed: there is a kernel for it, too
+            note(name, reason, where(node), options.strict and not is_chosen)
     moved: dict[Node, Node] = {}
     drawn = before_drawing(module.graph)
     for number, (part, parts, program) in enumerate(compiled):

@@ -28,7 +28,7 @@ from graft.runtime.export.c_build import (
     target_flags,
     zephyr_files,
 )
-from graft.runtime.export.c_built import Built, built
+from graft.runtime.export.c_built import Built, built, least_text
 from graft.runtime.export.c_check import Recorded, check_header, check_text, main_text
 from graft.runtime.export.c_names import model_name
 from graft.runtime.export.c_program import CProgram
@@ -43,8 +43,6 @@ PROFILES: tuple[Profile, ...] = ("hosted", "bare-metal", "arduino", "zephyr")
 BLOB_BYTES = 1 << 20
 """From so many bytes of weights on they are a file of their own: C arrays take compilers a second per megabyte."""
 SHOWN_TENSORS = 3
-OPTIMISATIONS = ("-Os", "-O2", "-O3")
-"""What a compiler is tried with where a budget does not do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +182,11 @@ class Budgets:
             return
         largest = sorted(self.made.code.items(), key=lambda one: -one[1])[:SHOWN_TENSORS]
         named = ", ".join(f"'{one}' ({size})" for one, size in largest)
+        otherwise = "quantise the model" if weights > code else "narrow its indices (narrow_indices)"
         raise ArtifactError(
-            f"weights ({weights} bytes) and code ({code}) are {weights + code - flash} bytes more than the {flash} that "
-            f"there are; the largest functions are {named}; "
-            f"{self._least(lambda one: weights + one.code_bytes, flash, 'quantise the model')}",
+            f"weights ({weights} bytes) and code ({code}) are {weights + code - flash} bytes more than the {flash} "
+            f"that there are; the largest functions are {named}; "
+            f"{self._least(lambda one: weights + one.code_bytes, flash, otherwise)}",
             flash_bytes=weights + code,
             flash=flash,
         )
@@ -198,9 +197,9 @@ class Budgets:
             return
         named = " -> ".join(f"'{one}' ({frame})" for one, frame in self.made.path)
         raise ArtifactError(
-            f"the stack needs at most {self.made.stack} bytes, {self.made.stack - stack} more than the {stack} that there "
-            f"are, on the path {named}; "
-            f"{self._least(lambda one: one.stack, stack, 'compile the model with narrow_indices')}",
+            f"the stack needs at most {self.made.stack} bytes, {self.made.stack - stack} more than the {stack} that "
+            f"there are, on the path {named}; "
+            f"{self._least(lambda one: one.stack, stack, 'narrow its indices (narrow_indices)')}",
             stack_bytes=self.made.stack,
             stack=stack,
         )
@@ -219,13 +218,10 @@ class Budgets:
         )
 
     def _least(self, size: Callable[[Built], int], most: int, otherwise: str) -> str:
-        """Return the least that the compiler makes of the same text by any of its usual flags, and what to change."""
-        tried = {flag: size(_built(self.program, (*self.command, flag))) for flag in OPTIMISATIONS}
-        flag = min(tried, key=lambda one: tried[one])
-        if size(self.made) <= tried[flag]:
-            return f"no flag of {', '.join(OPTIMISATIONS)} makes less of it: {otherwise}"
-        remedy = f"compile with {flag}" if tried[flag] <= most else f"compile so, and {otherwise}"
-        return f"the least possible is {tried[flag]} bytes, with {flag}: {remedy}"
+        def with_flag(flag: str) -> int:
+            return size(_built(self.program, (*self.command, flag)))
+
+        return least_text(size(self.made), with_flag, most, otherwise)
 
 
 def _too_large(program: CProgram, ram: int) -> ArtifactError:

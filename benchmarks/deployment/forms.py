@@ -1,7 +1,7 @@
 """The forms of one program beside its artifact: which have the same bits, and what a C project takes.
 
-    python -m benchmarks.forms [MODEL ...]
-    python -m benchmarks.forms --seconds 20      a layer of BERT-base as a C project and `c_source` in process, by turns
+    python -m benchmarks.deployment.forms [MODEL ...]
+    python -m benchmarks.deployment.forms --seconds 20      a layer of BERT-base as a C project, and in process
 
 Artifact, library and two threads are those of `llvm`; the check of a C project compares with `c_source` in process.
 WebAssembly needs Node.
@@ -23,7 +23,7 @@ import numpy as np
 import onnx_ir as ir
 
 import graft
-from benchmarks.web import transformer_block
+from benchmarks.deployment.web import transformer_block
 from benchmarks.zoo import model
 from graft.core.shapes.sample_inputs import sample_inputs
 

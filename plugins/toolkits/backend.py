@@ -110,13 +110,13 @@ class ToolkitBackend(Backend):
             made: object = self.ask("compile", model, values)
             if not isinstance(made, bytes):
                 raise CompileError(f"compile of {self.toolkit} returned {kind_of(made)}; return bytes")
-            vars(self).setdefault("_printed", {})[region.name] = self._apart().printed
-            return made
+            return packed({"printed": self._apart().printed}, made)
 
         try:
-            blob = remembered(options.cache, parts, make)
+            kept, blob = opened(remembered(options.cache, parts, make), region.name)
         except GraftError as error:
             raise CompileError(f"{self.name} does not compile region '{region.name}': {error.message}") from error
+        vars(self).setdefault("_printed", {})[region.name] = kept["printed"]
         header = {"version": self.version(), "bytes": len(blob)}
         return Module(region.name, self.kind(), (region.name,), packed(header, blob), install=self.install)
 

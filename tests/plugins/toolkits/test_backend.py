@@ -155,14 +155,22 @@ def compile(model, options):
         np.testing.assert_array_equal(graft.compile(MODEL, [backend, "llvm"])(X, X), np.maximum(largest * (X + X), 0))
 
 
-def test_what_the_toolkit_printed_is_in_the_report(apart: None) -> None:
-    backend = Npu()
-    program = graft.compile(MODEL, [backend, "llvm"], cache=False)
-    (module,) = [one for one in program.description.modules if one.kind == "toolkit:npu"]
-    report = backend.report(module)
-    assert report is not None
-    assert report.text.splitlines()[0] == f"made up 1, NumPy {np.__version__}, {report.facts['bytes']} B"
-    assert "said in C" in report.text
+def test_what_the_toolkit_printed_is_in_the_report_of_what_was_compiled_before_too(
+    apart: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    blobs = []
+    for _ in range(2):
+        backend = Npu()
+        program = graft.compile(MODEL, [backend, "llvm"])
+        (module,) = [one for one in program.description.modules if one.kind == "toolkit:npu"]
+        report = backend.report(module)
+        assert report is not None
+        assert report.text.splitlines()[0] == f"made up 1, NumPy {np.__version__}, {report.facts['bytes']} B"
+        assert "said in C" in report.text
+        blobs.append(module.data)
+    assert blobs[0] == blobs[1]
+    assert b"said in C" not in blobs[0]
     assert backend.report(replace(module, kind="other")) is None
 
 

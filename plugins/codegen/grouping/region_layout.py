@@ -25,8 +25,8 @@ from graft.core.tensor_ir.anchors import RowReduction, Window
 from graft.core.tensor_ir.verifying.anchor_rules import element_of, image_and_weights
 from graft.plugins.codegen.grouping.lowerings import Lowerings
 
-CHANNELS_LAST = (0, 2, 3, 1)
-"""The order of an image's axes that puts channels last."""
+CHANNELS_LAST, CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+"""The order of an image's axes that puts channels last, and the one that puts them first again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
         return _Needs(images)
     return (
         _Needs()
-        if _is_pool(node, graph) or _reduces_pixels(node, lowerings)
+        if _is_pool(node, graph) or _reduces_pixels(node, lowerings) or node.permutation == CHANNELS_LAST
         else _Needs(first=tuple(one.value for one in inputs))
     )
 

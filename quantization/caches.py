@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from graft.core.rewriting.node_rewrite import is_operator
+from graft.core.operators.definition.table import Trait
+from graft.core.rewriting.node_rewrite import has_trait, is_operator
 
-PAST: Mapping[str, Mapping[int, int]] = {"Concat": {0: 0}, "TensorScatter": {0: 0}, "Attention": {1: 4, 2: 5}}
-"""By operator: the outputs that are caches, each with the input that it was before."""
+PAST: Mapping[str, Mapping[int, int]] = {"TensorScatter": {0: 0}, "Attention": {1: 4, 2: 5}}
+"""By operator: the outputs that are caches, each with the input that it was before; one that joins has its first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Cache:
 
 def caches_made(node: ir.Node) -> Iterator[Cache]:
     """Yield the caches of a model that a node adds rows to."""
-    for output, place in PAST.get(node.op_type, {}).items() if is_operator(node, *PAST) else ():
+    known = PAST[node.op_type] if is_operator(node, *PAST) else {0: 0} if has_trait(node, Trait.JOINING) else {}
+    for output, place in known.items():
         past = node.inputs[place] if place < len(node.inputs) else None
         present = node.outputs[output] if output < len(node.outputs) else None
         if past is None or present is None or past.dtype is not ir.DataType.FLOAT:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_pass import Names
-from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, is_operator
+from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, has_trait
 from graft.quantization.caches import Cache
 from graft.quantization.grids import Grid
 from graft.quantization.scales import Scaled
@@ -79,7 +80,7 @@ class QdqWriter:
         past.name = self._names.fresh(f"{codes.name}_exact")
         old = self._numbers(codes, operands, codes.name)
         graph.insert_before(graph[0], old)
-        if is_operator(maker, "Concat") and point.grid.bits >= 8 and not point.grid.is_float:
+        if has_trait(maker, Trait.JOINING) and point.grid.bits >= 8 and not point.grid.is_float:
             for place, value in enumerate(maker.inputs):
                 if value is not past and value is not None:
                     rows = self._codes(value, operands, point)

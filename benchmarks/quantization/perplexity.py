@@ -1,4 +1,4 @@
-"""Perplexity beside bits of the models of `examples/quantization/text.py`: `python -m benchmarks.perplexity`.
+"""Perplexity beside bits of small language models: `python -m benchmarks.quantization.perplexity`.
 
 Held-out text is read eight characters at a time, so that all but the first come through the caches. Calibration has 128
 windows of the text that was trained on.

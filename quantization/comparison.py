@@ -16,6 +16,7 @@ from graft.core.shapes.sample_inputs import sample_inputs
 from graft.datatypes.study import Errors, LayerRow
 from graft.errors import RecipeError
 from graft.plugins.registry.manager import MANAGER
+from graft.quantization.caches import with_inputs_of
 from graft.quantization.grids import GRIDS
 from graft.quantization.metrics import Metric, Scores
 from graft.quantization.preparation import MOVED, in_floats
@@ -78,7 +79,7 @@ def compare(
     if outputs != [value.name for value in codes.graph.outputs]:
         other = ", ".join(value.name or "" for value in codes.graph.outputs)
         raise RecipeError(f"the models have different outputs: {', '.join(outputs)} and {other}")
-    layers = quantized_layers(floats, codes)
+    layers, codes = quantized_layers(floats, codes), with_inputs_of(codes, floats)
     running = Running(threads, manager)
     run_floats = running.runner(floats, [layer.float_name for layer in layers])
     run_codes = running.runner(codes, [name for layer in layers for name in layer.code_names])

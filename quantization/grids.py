@@ -101,5 +101,6 @@ GRIDS = {
     "float8e5m2": Grid(ir.DataType.FLOAT8E5M2, -57344.0, 57344.0, 8),
     "float4e2m1": Grid(ir.DataType.FLOAT4E2M1, -6.0, 6.0, 4),
     "float6e2m3": Grid(ir.DataType.INT8, -7.5, 7.5, 6, np.dtype(ml_dtypes.float6_e2m3fn), 1 / 8),
+    "float6e3m2": Grid(ir.DataType.INT16, -28.0, 28.0, 6, np.dtype(ml_dtypes.float6_e3m2fn), 1 / 16),
 }
 """The element types that a tensor may be scaled to, by name."""

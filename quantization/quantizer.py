@@ -11,6 +11,7 @@ from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.pipeline import RECORD, verify_model
 from graft.errors import RecipeError
 from graft.quantization.awq import favour_large_inputs
+from graft.quantization.caches import with_inputs_of
 from graft.quantization.calibration import calibrated
 from graft.quantization.comparison import compare
 from graft.quantization.equalize import equalize, smooth
@@ -20,7 +21,7 @@ from graft.quantization.preparation import MOVED, NOTES
 from graft.quantization.recipe import Recipe
 from graft.quantization.rewriting import Point, QdqWriter, bits_of_weights
 from graft.quantization.scales import Scaled
-from graft.quantization.sites import Product, Sites, sites_of
+from graft.quantization.sites import Group, Product, Sites, sites_of
 from graft.quantization.sizes import FLOAT_BITS, Size, size_of
 from graft.quantization.statistics.data import Batches, Given
 from graft.quantization.statistics.facts import Facts
@@ -60,7 +61,7 @@ class Quantizer:
             moved += favour_large_inputs(floats, recipe, batches, running)
         for one in recipes:
             sites = sites_of(floats, one)
-            if not sites.products and not sites.groups:
+            if not sites.products and not sites.groups and not sites.caches:
                 raise RecipeError(f"recipe '{one.name}' quantises nothing of this model: no node takes what it scales")
             facts.want(sites, one)
         if facts.observers:
@@ -76,9 +77,9 @@ class Quantizer:
         writer = QdqWriter(model)
         weights = scaled_weights(sites, self.facts, writer.notes)
         for group in sites.groups:
-            grid = GRIDS[group.scaling.type]
-            point = Point(grid, *calibrated(self.facts.histogram(group), group.scaling, grid))
-            writer.activations(group, point, results=recipe.results)
+            writer.activations(group, self._point(group), results=recipe.results)
+        for cache, group in sites.caches:
+            writer.cache(cache, self._point(group))
         for product in sites.products:
             one, means = weights[key_of(product)], self.facts.means.get(product.node.name or "")
             if means is not None and recipe.correct_bias:
@@ -91,6 +92,10 @@ class Quantizer:
         model.metadata_props[NOTES] = "\n".join(notes)
         model.meta.pop(RECORD, None)  # it is as it would be in a file: 4-bit constants are widened when it is loaded
         return model
+
+    def _point(self, group: Group) -> Point:
+        grid = GRIDS[group.scaling.type]
+        return Point(grid, *calibrated(self.facts.histogram(group), group.scaling, grid))
 
     def size_of(self, recipe: Recipe) -> Size:
         """Return the size of the model by a recipe that it has been written by."""
@@ -121,7 +126,8 @@ class Quantizer:
     def metric_of(self, model: ir.Model) -> float:
         """Return what a model is worth on the data; raise RecipeError without labels and without a metric."""
         names = [value.name or "" for value in model.graph.outputs]
-        found = score(self.running.runner(model), names, Batches(self.data, self.original), self.metric)
+        runner = self.running.runner(with_inputs_of(model, self.original))
+        found = score(runner, names, Batches(self.data, self.original), self.metric)
         if found is None:
             raise RecipeError("a bound on the metric needs labels in the data, or a metric")
         return found
@@ -136,6 +142,7 @@ class Quantizer:
 def _summary(recipe: Recipe, sites: Sites, weights: list[Scaled]) -> str:
     """Return what was done, in a line."""
     parts = [f"recipe '{recipe.name}': {len(sites.groups)} scales of activations, {len(sites.products)} products"]
+    parts += [f"{len(sites.caches)} caches of {recipe.caches.type}"] if recipe.caches is not None else []
     parts += [f"{bits_of_weights(weights):.2f} bits a weight"] if weights else []
     parts += [f"in floats: {', '.join(recipe.keep)}"] if recipe.keep else []
     return ", ".join(parts)

@@ -53,7 +53,8 @@ class Scaling:
 class Recipe:
     """What is quantised and how; None for weights or activations that stay as they are.
 
-    ``nodes`` are patterns of names or operators of the nodes that are quantised (all that can be if there are none),
+    ``caches`` are the keys and values that a decoder takes and gives. ``nodes`` are patterns of names or operators of
+    the nodes that are quantised (all that can be if there are none),
     ``keep`` of those that are not. With ``results`` what a quantised node makes is quantised, too, where no quantised
     node reads it, and so is a bias that is added behind a product: such a node computes on codes alone. ``shared`` are
     patterns of nodes whose operands and results have one scale. ``equalize`` moves factors between layers until the
@@ -66,6 +67,7 @@ class Recipe:
     name: str = "custom"
     weights: Scaling | None = field(default_factory=Scaling)
     activations: Scaling | None = None
+    caches: Scaling | None = None
     nodes: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     results: bool = False
@@ -83,7 +85,13 @@ class Recipe:
         measured = any(
             (weights is not None and weights.rounding == "gptq") or activations for weights, activations in scalings
         )
-        return measured or self.smooth > 0 or self.correct_bias or (self.awq and self.weights is not None)
+        return (
+            measured
+            or self.caches is not None
+            or self.smooth > 0
+            or self.correct_bias
+            or (self.awq and self.weights is not None)
+        )
 
     def to_toml(self) -> str:
         """Return the recipe as a file has it."""
@@ -98,14 +106,15 @@ class Recipe:
         )
 
 
-_TABLES = ("weights", "activations")
+_OF_LAYER = ("weights", "activations")
+_TABLES = (*_OF_LAYER, "caches")
 
 
 def _of_layer(recipe: Recipe) -> object:
     """Return what a file says of a layer: the name of its recipe, or what it has."""
     if recipe == (FLOATS if recipe.name == FLOATS.name else NAMED.get(recipe.name)):
         return recipe.name
-    return {name: getattr(recipe, name) for name in ("name", *_TABLES)}
+    return {name: getattr(recipe, name) for name in ("name", *_OF_LAYER)}
 
 
 def _lines(entries: Mapping[str, Any]) -> str:
@@ -205,18 +214,21 @@ def checked(recipe: Recipe) -> Recipe:
         checked(one)
     if not 0 <= recipe.smooth <= 1:
         raise RecipeError(f"recipe: smooth is {recipe.smooth}; give a number from 0 to 1", field="smooth")
-    activations = recipe.activations
-    if activations is not None and activations.granularity != "tensor":
-        raise RecipeError(
-            f"recipe: activations are of granularity '{activations.granularity}'; ONNX scales them as a 'tensor'"
-        )
-    if activations is not None and GRIDS[activations.type].floats is not None:
-        raise RecipeError(
-            f"recipe: activations are of '{activations.type}', which ONNX has no type for; weights may be"
-        )
-    if activations is not None and activations.rounding != "nearest":
-        raise RecipeError(f"recipe: activations are rounded '{activations.rounding}'; ONNX rounds them to 'nearest'")
+    for name in ("activations", "caches"):
+        scaling = getattr(recipe, name)
+        if scaling is not None:
+            _check_codes(scaling, name)
     return recipe
+
+
+def _check_codes(scaling: Scaling, name: str) -> None:
+    """Raise RecipeError for a scaling that QuantizeLinear cannot do at run time."""
+    if scaling.granularity != "tensor":
+        raise RecipeError(f"recipe: {name} are of granularity '{scaling.granularity}'; ONNX scales them as a 'tensor'")
+    if GRIDS[scaling.type].floats is not None:
+        raise RecipeError(f"recipe: {name} are of '{scaling.type}', which ONNX has no type for; weights may be")
+    if scaling.rounding != "nearest":
+        raise RecipeError(f"recipe: {name} are rounded '{scaling.rounding}'; ONNX rounds them to 'nearest'")
 
 
 def _check(record: Recipe | Scaling, where: str) -> None:

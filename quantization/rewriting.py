@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_pass import Names
-from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of
+from graft.core.rewriting.node_rewrite import add_constant, attribute_of, constant_of, has_trait
+from graft.quantization.caches import Cache
 from graft.quantization.grids import Grid
 from graft.quantization.scales import Scaled
 from graft.quantization.sites import BIAS, WEIGHTS, Group, Product, X, added_bias, is_row
@@ -49,18 +51,10 @@ class QdqWriter:
         With ``results`` outputs of the model among them are what their codes stand for.
         """
         graph = self.model.graph
-        named = next(iter(group.readers)).name
-        scale = self._constant(f"{named}_scale", point.scale)
-        kind, operands, attributes = point.grid.dtype, [scale], {}
-        if point.grid.is_float:
-            attributes["output_dtype"] = int(kind)
-        else:
-            operands.append(self._constant(f"{named}_zero", point.grid.stored(np.asarray(point.zero))))
+        operands = self._operands(next(iter(group.readers)).name, point)
         for value, readers in group.readers.items():
-            stem, shape = value.name, value.shape
-            codes = self._node("QuantizeLinear", [value, *operands], f"{stem}_quantized", kind, shape, **attributes)
-            inputs = [codes.outputs[0], *operands]
-            back = self._node("DequantizeLinear", inputs, f"{stem}_dequantized", ir.DataType.FLOAT, shape)
+            codes = self._codes(value, operands, point)
+            back = self._numbers(codes.outputs[0], operands, value.name)
             producer = value.producer()
             if producer is None:
                 graph.insert_before(graph[0], [codes, back])
@@ -71,6 +65,56 @@ class QdqWriter:
             if results and value.is_graph_output():
                 self._replace_output(value, back.outputs[0])
             self._points[back.outputs[0]] = point
+
+    def cache(self, cache: Cache, point: Point) -> None:
+        """Let a model take and give codes of a cache, whose readers get what they stand for.
+
+        A Concat joins the codes of the new rows to those of the old, where ONNX lets it: integers of whole bytes.
+        All else is quantised whole, which gives old rows the codes that they had.
+        """
+        graph, (past, present), kind = self.model.graph, (cache.past, cache.present), point.grid.dtype
+        maker, operands = present.producer(), self._operands(past.name, point)
+        assert maker is not None, present.name
+        codes = ir.Value(name=past.name, type=ir.TensorType(kind), shape=past.shape)
+        graph.inputs[graph.inputs.index(past)] = codes
+        past.name = self._names.fresh(f"{codes.name}_exact")
+        old = self._numbers(codes, operands, codes.name)
+        graph.insert_before(graph[0], old)
+        if has_trait(maker, Trait.JOINING) and point.grid.bits >= 8 and not point.grid.is_float:
+            for place, value in enumerate(maker.inputs):
+                if value is not past and value is not None:
+                    rows = self._codes(value, operands, point)
+                    graph.insert_before(maker, rows)
+                    maker.replace_input_with(place, rows.outputs[0])
+            maker.replace_input_with(maker.inputs.index(past), codes)
+            present.type, whole, behind = ir.TensorType(kind), present, maker
+        else:
+            behind = self._codes(present, operands, point)
+            graph.insert_after(maker, behind)
+            whole = behind.outputs[0]
+            self._replace_output(present, whole)
+        back = self._numbers(whole, operands, present.name)
+        graph.insert_after(behind, back)
+        for before, after in ((past, old), (present, back)):
+            for use in tuple(before.uses()):
+                if use.node not in (behind, back):
+                    use.node.replace_input_with(use.idx, after.outputs[0])
+
+    def _operands(self, name: str | None, point: Point) -> list[ir.Value]:
+        """Return scale and, where the grid has one, zero point as constants."""
+        operands = [self._constant(f"{name}_scale", point.scale)]
+        if not point.grid.is_float:
+            operands.append(self._constant(f"{name}_zero", point.grid.stored(np.asarray(point.zero))))
+        return operands
+
+    def _codes(self, value: ir.Value, operands: list[ir.Value], point: Point) -> ir.Node:
+        kind = point.grid.dtype
+        given = {"output_dtype": int(kind)} if point.grid.is_float else {}
+        return self._node("QuantizeLinear", [value, *operands], f"{value.name}_quantized", kind, value.shape, **given)
+
+    def _numbers(self, codes: ir.Value, operands: list[ir.Value], name: str | None) -> ir.Node:
+        inputs = [codes, *operands]
+        return self._node("DequantizeLinear", inputs, f"{name}_dequantized", ir.DataType.FLOAT, codes.shape)
 
     def _replace_output(self, old: ir.Value, new: ir.Value) -> None:
         """Let a value take the place, and the name, of an output of the model."""

@@ -18,6 +18,7 @@ from graft.core.graph.view import constant_tensor
 from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_rewrite import channels_of_weights, hands_on, has_trait, is_operator, moved_inputs
 from graft.errors import RecipeError
+from graft.quantization.caches import Cache, caches_made, caches_of
 from graft.quantization.recipe import Recipe, Scaling
 
 X, WEIGHTS, BIAS = 0, 1, 2
@@ -70,10 +71,11 @@ class Group:
 
 @dataclass(slots=True)
 class Sites:
-    """What of a model is quantised."""
+    """What of a model is quantised; ``caches`` has a group, seen as a whole, for each cache."""
 
     products: list[Product]
     groups: list[Group]
+    caches: list[tuple[Cache, Group]] = field(default_factory=list)
 
     def group_of(self, value: ir.Value | None) -> Group | None:
         """Return the group that an activation is in."""
@@ -92,7 +94,17 @@ def sites_of(model: ir.Model, recipe: Recipe) -> Sites:
         if activations is not None:
             reading.setdefault(activations, []).append(node)
     groups = [group for scaling, nodes in reading.items() for group in _groups_of(model, nodes, scaling, recipe)]
-    return Sites(products, groups)
+    return Sites(products, groups, _caches(model, recipe.caches))
+
+
+def _caches(model: ir.Model, scaling: Scaling | None) -> list[tuple[Cache, Group]]:
+    found = [] if scaling is None else list(caches_of(model.graph))
+    if scaling is not None and not found:
+        raise RecipeError(
+            "the recipe quantises caches, but no output of this model is a float32 input with new rows behind it (by "
+            "Concat, TensorScatter or Attention)"
+        )
+    return [(one, Group(scaling, sources=[one.present])) for one in found if scaling is not None]
 
 
 def scalings_of(node: ir.Node, recipe: Recipe) -> tuple[Scaling | None, Scaling | None]:
@@ -197,10 +209,17 @@ def _add_results(model: ir.Model, nodes: list[ir.Node], readers: Readers, recipe
         value = _result(node)
         readers[value] = [(use.node, use.idx) for use in value.uses()]
     for node in model.graph:
-        moved = list(moved_inputs(node)) if hands_on(node) and not matches(node, recipe.keep) else []
+        moved = _handed_on(node, recipe)
         if moved and all(value in readers for value in moved):
             value = node.outputs[0]
             readers[value] = [(use.node, use.idx) for use in value.uses()]
+
+
+def _handed_on(node: ir.Node, recipe: Recipe) -> list[ir.Value | None]:
+    """Return the operands whose codes a node gives as they are; none for one that is kept, or that makes a cache."""
+    if not hands_on(node) or matches(node, recipe.keep) or (recipe.caches is not None and any(caches_made(node))):
+        return []
+    return list(moved_inputs(node))
 
 
 def _result(node: ir.Node) -> ir.Value:
@@ -244,8 +263,8 @@ def _grouped(readers: Readers, scaling: Scaling, recipe: Recipe) -> list[Group]:
     while waiting:
         value = waiting.pop()
         origin = value.producer()
-        moved = list(moved_inputs(origin)) if origin is not None and hands_on(origin) else []
-        if origin is None or not moved or any(map(_is_constant, moved)) or matches(origin, recipe.keep):
+        moved = [] if origin is None else _handed_on(origin, recipe)
+        if origin is None or not moved or any(map(_is_constant, moved)):
             sources[value] = None
             continue
         for place, operand in enumerate(moved):

@@ -38,7 +38,7 @@ class Facts:
 
     def want(self, sites: Sites, recipe: Recipe) -> None:
         """Ask for all that a recipe needs, each once."""
-        for group in sites.groups:
+        for group in (*sites.groups, *(group for _, group in sites.caches)):
             for source in group.sources:
                 self._add(self.histograms, source.name or "", source, Histogram)
         for product in filter(is_regular, sites.products):

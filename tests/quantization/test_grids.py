@@ -15,6 +15,7 @@ from graft.quantization.grids import GRIDS
 FLOATS = {
     "float8e4m3fn": ml_dtypes.float8_e4m3fn, "float8e5m2": ml_dtypes.float8_e5m2,
     "float4e2m1": ml_dtypes.float4_e2m1fn, "float6e2m3": ml_dtypes.float6_e2m3fn,
+    "float6e3m2": ml_dtypes.float6_e3m2fn,
 }  # fmt: skip
 
 
@@ -96,9 +97,9 @@ def test_a_number_of_the_grid_is_never_drawn_away():
         assert np.array_equal(GRIDS[name].stochastic(own, 3, "w"), own)
 
 
-def test_floats_that_onnx_has_not_are_stored_as_multiples_of_the_smallest():
-    grid = GRIDS["float6e2m3"]
-    every = np.array([float(one) for one in numbers("float6e2m3")], np.float32)
+@pytest.mark.parametrize(("name", "kind", "largest"), [("float6e2m3", np.int8, 60), ("float6e3m2", np.int16, 448)])
+def test_floats_that_onnx_has_not_are_stored_as_multiples_of_the_smallest(name, kind, largest):
+    grid, every = GRIDS[name], np.array([float(one) for one in numbers(name)], np.float32)
     stored = grid.stored(every)
-    assert (stored.dtype, int(stored.max())) == (np.int8, 60)
+    assert (stored.dtype, int(stored.max())) == (kind, largest)
     assert np.array_equal(stored * np.float32(grid.unit), every)

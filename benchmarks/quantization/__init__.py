@@ -1,0 +1,1 @@
+"""Quantised networks: accuracy beside ONNX Runtime's quantiser, perplexity beside bits."""

@@ -22,6 +22,7 @@ from graft.errors import CompileError, TuningError
 from graft.partition.region import Region
 from graft.plugins.backend import Backend, CompiledRegion
 from graft.plugins.codegen.choices import CodegenChoices
+from graft.plugins.codegen.moved_images import with_images_moved
 from graft.plugins.codegen.quantized_regions import in_integers
 from graft.plugins.codegen.region_code import CollectedFunctions, RegionCode
 from graft.plugins.codegen.region_cost import region_costs
@@ -118,7 +119,8 @@ class TensorIrBackend(CodegenChoices, Backend):
         target = self._machine(target, target.threads)
         if target.precision == "float32":
             return ()
-        return RegionGroups(in_integers(region, target.without), self._table, target, self).rounded()
+        region = with_images_moved(in_integers(region, target.without), self._table, target, self)
+        return RegionGroups(region, self._table, target, self).rounded()
 
     def compile(self, region: Region, options: CompileOptions) -> CompiledRegion:
         """Compile a region into one module with a function per kernel, and the calls of them.
@@ -176,7 +178,8 @@ class TensorIrBackend(CodegenChoices, Backend):
         if target.machine.is_device:  # whose products take 16-bit floats as they are
             return region, target
         own = precision_of(region, target, self._table) if "bf16" in self.precisions else target
-        return in_float32(region, target, self._table), own
+        region = in_float32(region, target, self._table)
+        return with_images_moved(region, self._table, own, self), own
 
     @property
     def _table(self) -> OperatorTable:

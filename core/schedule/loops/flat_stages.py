@@ -14,6 +14,7 @@ from math import prod
 from types import MappingProxyType
 
 from graft.core.schedule.loops.inline import stage_expressions
+from graft.core.schedule.primitives.statements import wide
 from graft.core.tensor_ir.ir import (
     Axis,
     Binary,
@@ -168,8 +169,15 @@ class Layout:
     def place(self, buffer: Buffer, indices: Sequence[Expression]) -> Expression:
         """Return the linear index of an element."""
         result: Expression = Constant(0, INT64)
+        apart: list[Expression] = []
+        """Vectors of elements that lie apart by what is known only when a kernel runs."""
         for index, step in zip(indices, self._entry(buffer)[1], strict=True):
-            result = Binary("add", result, self._moved(index, step))
+            if index.type.lanes > 1 and not isinstance(step, Constant):
+                apart.append(Binary("mul", index, wide(step, index.type.lanes)))
+            else:
+                result = Binary("add", result, self._moved(index, step))
+        for vector in apart:
+            result = Binary("add", wide(self.simplifier(result), vector.type.lanes), vector)
         return result
 
     def _moved(self, index: Expression, step: Expression) -> Expression:

@@ -343,5 +343,6 @@ def _moved(value: ir.Value, trait: Trait, uses: Uses, table: OperatorTable) -> l
     ):
         return []
     before, after = ValueView(value).static_shape, node.outputs[0].static_shape
-    grows = before is None or after is None or math.prod(after) > math.prod(before)
+    varies = before is None or after is None
+    grows = node.permutation is None if varies else math.prod(after or ()) > math.prod(before or ())
     return [] if grows or len(uses.used_outputs(node)) != 1 else [node]

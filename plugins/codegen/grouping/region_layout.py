@@ -25,8 +25,8 @@ from graft.core.tensor_ir.anchors import RowReduction, Window
 from graft.core.tensor_ir.verifying.anchor_rules import element_of, image_and_weights
 from graft.plugins.codegen.grouping.lowerings import Lowerings
 
-CHANNELS_LAST = (0, 2, 3, 1)
-"""The order of an image's axes that puts channels last."""
+CHANNELS_LAST, CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+"""The order of an image's axes that puts channels last, and the one that puts them first again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ class RegionGraph:
     lowerings: Lowerings
     target: Target
     strategies: StrategyTable = TABLE
+    moved: Collection[ir.Value] = ()
+    """Images that may be moved for nodes that read them with channels first."""
 
 
 def region_layouts(graph: RegionGraph) -> Layouts:
@@ -108,7 +110,7 @@ class _Needs:
 def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
     rows = [(node, _needs(node, graph)) for node in graph.nodes]
     found = {value for _, needs in rows for value in needs.alike if value not in graph.outputs}
-    found -= {value for _, needs in rows for value in needs.first}
+    found -= {value for _, needs in rows for value in needs.first if value not in graph.moved}
     moved = [node for node in graph.nodes if not graph.lowerings.table.has(node, Trait.VIEW)]
     found &= {value for node in moved for value in node.node.outputs}
     linked = [needs.alike for _, needs in rows if needs.alike]
@@ -128,6 +130,15 @@ def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
                 layouts |= dict.fromkeys(waiting, layout)
                 waiting = {more for value in waiting for more in neighbours[value]} & found - layouts.keys()
     return layouts
+
+
+def read_with_channels_first(graph: RegionGraph) -> dict[ir.Value, list[ir.Node]]:
+    """Return the images that some nodes read with channels first, and these nodes."""
+    found: dict[ir.Value, list[ir.Node]] = {}
+    for node in graph.nodes:
+        for value in dict.fromkeys(_needs(node, graph).first):
+            found.setdefault(value, []).append(node.node)
+    return found
 
 
 def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
@@ -151,7 +162,7 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
         return _Needs(images)
     return (
         _Needs()
-        if _is_pool(node, graph) or _reduces_pixels(node, lowerings)
+        if _is_pool(node, graph) or _reduces_pixels(node, lowerings) or node.permutation == CHANNELS_LAST
         else _Needs(first=tuple(one.value for one in inputs))
     )
 

@@ -1,0 +1,77 @@
+"""Networks whose results are images: one that leaves does not keep the others from having channels last."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import graft
+
+
+def network(outputs: int, size: int | None, *, inside: bool = False) -> onnx.ModelProto:
+    """Three convolutions of 3x3 with a residual sum; the last image leaves, with ``inside`` the second one, too."""
+    rng = np.random.default_rng(0)
+    channels = [3, 32, 32, outputs]
+    weights = [
+        numpy_helper.from_array((rng.standard_normal((after, before, 3, 3)) / 8).astype(np.float32), f"w{number}")
+        for number, (before, after) in enumerate(pairwise(channels))
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["a"], name="first", pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["b"], name="relu"),
+        helper.make_node("Conv", ["b", "w1"], ["c"], name="second", pads=[1] * 4),
+        helper.make_node("Add", ["b", "c"], ["d"], name="sum"),
+        helper.make_node("Conv", ["d", "w2"], ["e"], name="third", pads=[1] * 4),
+        helper.make_node("Sigmoid", ["e"], ["y"], name="sigmoid"),
+    ]
+    extents = [size or "n", 3, size or "h", size or "w"]
+    results = [helper.make_tensor_value_info(name, 1, None) for name in (["y", "d"] if inside else ["y"])]
+    graph = helper.make_graph(nodes, "image", [helper.make_tensor_value_info("x", 1, extents)], results, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("outputs", [1, 3, 20, 32])
+@pytest.mark.parametrize(("size", "precision"), [(None, "float32"), (None, "bf16"), (9, "bf16")])
+def test_the_results_are_those_of_the_model(outputs: int, size: int | None, precision: str, inside: bool) -> None:
+    model = network(outputs, size, inside=inside)
+    program = graft.compile(model, ["llvm"], threads=1, precision=precision)
+    for shape in [(size, 3, size, size)] if size else [(1, 3, 9, 11), (2, 3, 20, 16), (1, 3, 1, 1)]:
+        x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        expected = ReferenceEvaluator(model).run(None, {"x": x})
+        for found, wanted in zip(program.run({"x": x}).values(), expected, strict=True):
+            tolerance = 2e-5 if precision == "float32" else 0.05
+            np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def strategies(model: onnx.ModelProto, without: list[str] | None = None) -> list[str]:
+    program = graft.compile(model, ["llvm"], threads=1, without=without or [], tuned=False)
+    calls = [call for procedure in program.description.procedures for call in procedure.calls]
+    return [str(found) for call in calls if (found := dict(call.schedule).get("strategy"))]
+
+
+def test_convolutions_have_channels_last_though_their_image_leaves() -> None:
+    found = strategies(network(32, None))
+    assert found.count("varying_winograd") == 2
+    assert "varying_winograd" not in strategies(network(32, None), ["channels-last"])
+
+
+def test_a_residual_of_an_open_image_with_channels_first_has_a_kernel() -> None:
+    model = network(32, None)
+    program = graft.compile(model, ["llvm"], threads=1, without=["channels-last"])
+    x = np.random.default_rng(1).standard_normal((2, 3, 10, 13)).astype(np.float32)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(program.run({"x": x})["y"], expected, rtol=2e-5, atol=2e-5)
+
+
+def test_few_channels_are_computed_in_the_order_in_which_they_leave() -> None:
+    assert strategies(network(1, None)).count("varying_winograd") == 1
+
+
+def test_images_of_numbers_stay_as_they_are_in_float32() -> None:
+    assert strategies(network(32, 9)) == strategies(network(32, 9), ["channels-last"])

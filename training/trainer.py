@@ -195,9 +195,10 @@ class Trainer:
     def _updated_early(self, model: ir.Model) -> ir.Model:
         """Let each weight be updated as soon as its gradient is there, in place: its memory is free from then on."""
         graph, ends = model.graph, {self._loss, *(f"{name}_grad" for name in self.weights)}
+        last = {node for node in graph if any(one.name in ends for one in node.outputs)}
         before, places = set[ir.Node](), dict[ir.Node, int]()
         for node in reversed(list(graph)):
-            if any(one.name in ends or any(use.node in before for use in one.uses()) for one in node.outputs):
+            if any(use.node in before or use.node in last for one in node.outputs for use in one.uses()):
                 before.add(node)
         for place, node in enumerate(graph):
             producers = [one.producer() for one in node.inputs if one is not None]

@@ -66,12 +66,16 @@ class Choice:
 
 @dataclass(slots=True)
 class Priced:
-    """A plan with its price; ``trusted`` says that it is one of the fallback backends as far as they go."""
+    """A plan with its price; ``trusted`` says that it is one of the fallback backends as far as they go.
+
+    ``whole`` says that the search began with it: it is that of greed, or of one backend as far as that goes.
+    """
 
     choice: Choice
     result: Partitioned
     seconds: float
     trusted: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,8 @@ class _Search:
             for choice in _single_backends(self.problem, plan):
                 if choice not in pool:
                     pool[choice] = self.priced(choice)
+        for entry in pool.values():
+            entry.whole = True
         first, seen = set(pool), set(pool)
         most = max(BEAM, OPERATORS_KEPT // max(1, len(plan.placements)))
         beam = self._sorted(pool.values())[:BEAM]
@@ -273,7 +279,8 @@ def _memory(call: ir.Node | None, memories: Mapping[str, str]) -> str:
 
 
 def _baseline_first(pool: Sequence[Priced]) -> list[Priced]:
-    return sorted(pool, key=lambda entry: not entry.trusted)
+    """Return plans in the order in which they are measured: whole ones are, whatever the model says of their price."""
+    return sorted(pool, key=lambda entry: (not entry.trusted, not entry.whole))
 
 
 def _recorded(pool: Sequence[Priced], times: PlanTimes) -> list[tuple[Priced, float]]:

@@ -26,6 +26,7 @@ from graft.plugins.codegen.grouping.region_layout import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     RegionGraph,
+    made_with_channels_first,
     read_with_channels_first,
 )
 
@@ -36,7 +37,8 @@ def with_images_moved(region: Region, table: OperatorTable, target: Target, choi
     Its body is changed. That is worth a move in bfloat16, and where extents vary: elsewhere both orders are as fast.
     """
     outputs = [one.value for one in region.outputs]
-    found = {value for node in region.nodes() for value in (*node.node.inputs, *node.node.outputs) if value is not None}
+    every = [value for node in region.nodes() for value in (*node.node.inputs, *node.node.outputs)]
+    found = dict.fromkeys(value for value in every if value is not None)
     images = {one for one in found if _may_move(ValueView(one), region, target)}
     if not images or target.machine.is_device or "channels-last" in target.without:
         return region
@@ -45,7 +47,11 @@ def with_images_moved(region: Region, table: OperatorTable, target: Target, choi
     )
     last = {value for value, layout in choices.layouts(graph).items() if layout.order == CHANNELS_LAST} & images
     mover = _Mover(region, table, last, lanes_of("float32", target))
-    for value, readers in read_with_channels_first(graph).items():
+    first = read_with_channels_first(graph)
+    for value in [one for one in found if one in last and made_with_channels_first(one, graph)]:
+        last.remove(value)
+        mover.enter(value, [use.node for use in value.uses() if use.node not in first.get(value, ())])
+    for value, readers in first.items():
         if value in last:
             mover.move(value, readers)
     return replace(region, outputs=tuple(mover.leaving(one) if one in last else ValueView(one) for one in outputs))
@@ -65,6 +71,10 @@ class _Mover:
     table: OperatorTable
     last: Collection[ir.Value]
     lanes: int
+
+    def enter(self, value: ir.Value, readers: Sequence[ir.Node]) -> None:
+        """Let some nodes read an image with channels last."""
+        self._replace(value, readers, self._around(value))
 
     def move(self, value: ir.Value, readers: Sequence[ir.Node]) -> None:
         """Let some nodes read an image with channels first."""

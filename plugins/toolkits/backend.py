@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from graft.runtime.loaders import Loader
 
 Function = Callable[[Sequence[np.ndarray | None]], Sequence[np.ndarray]]
+listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
+"""Who hears what toolkits print while they compile: from an interpreter of their own as it comes, else at the end."""
 
 
 class ToolkitBackend(Backend):
@@ -49,6 +52,8 @@ class ToolkitBackend(Backend):
     toolkit: ClassVar[str] = ""
     opset: ClassVar[int | None] = None
     needs: ClassVar[str] = ""
+    threaded: ClassVar[bool] = False
+    """Whether what is compiled depends on the program's number of threads: an option more, ``program_threads``."""
     constants: ClassVar[ConstantOwnership] = "embedded"
 
     def ask(self, function: str, *arguments: Any) -> Any:
@@ -77,8 +82,8 @@ class ToolkitBackend(Backend):
         return str(self.ask("version"))
 
     def fingerprint(self) -> str:
-        """Return the version of the toolkit."""
-        return self.version()
+        """Return the version of the toolkit, and what its module is known by: measured times hold for these."""
+        return f"{self.version()}, {hashlib.sha256(self._source()).hexdigest()[:12]}"
 
     def supports(self, node: NodeView) -> bool | Reject:
         """Return what the methods marked with `supports` say, and whether the toolkit's opset has the node."""
@@ -102,21 +107,21 @@ class ToolkitBackend(Backend):
             reason = next(iter(refused.values()))
             raise CompileError(f"{self.name}: {reason.text}", nodes=list(refused), reject=reason)
         model = older(whole_model_of(region), self.opset).SerializeToString(deterministic=True)
-        values = self.settings(region)
+        values = self.settings(region) | ({"program_threads": options.threads} if self.threaded else {})
         known = json.dumps(values, sort_keys=True, default=_digest).encode()
         parts = self.version().encode(), known, self._source(), model
 
         def make() -> bytes:
-            made: object = self.ask("compile", model, values)
+            made: object = self._apart().call("compile", model, values, heard=listener.get())
             if not isinstance(made, bytes):
                 raise CompileError(f"compile of {self.toolkit} returned {kind_of(made)}; return bytes")
-            vars(self).setdefault("_printed", {})[region.name] = self._apart().printed
-            return made
+            return packed({"printed": self._apart().printed}, made)
 
         try:
-            blob = remembered(options.cache, parts, make)
+            kept, blob = opened(remembered(options.cache, parts, make), region.name)
         except GraftError as error:
             raise CompileError(f"{self.name} does not compile region '{region.name}': {error.message}") from error
+        vars(self).setdefault("_printed", {})[region.name] = kept["printed"]
         header = {"version": self.version(), "bytes": len(blob)}
         return Module(region.name, self.kind(), (region.name,), packed(header, blob), install=self.install)
 
@@ -173,11 +178,13 @@ class Here:
         self._module = module
         self.printed = ""
 
-    def call(self, function: str, *arguments: Any) -> Any:
-        """Return what a function of the module gives."""
+    def call(self, function: str, *arguments: Any, heard: Callable[[str], None] | None = None) -> Any:
+        """Return what a function of the module gives; ``heard`` gets what it printed."""
         with printed() as text, with_settings_kept():
             found = getattr(importlib.import_module(self._module), function)(*arguments)
         self.printed = text[0]
+        if heard is not None and self.printed:
+            heard(self.printed)
         return found
 
 

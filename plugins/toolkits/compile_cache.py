@@ -26,7 +26,7 @@ def remembered(directory: Path | None, parts: Iterable[bytes], make: Callable[[]
     """
     if directory is None:
         return make()
-    folder, digest = directory / "kernels", hashlib.sha256(b"graft-vendor-1")
+    folder, digest = directory / "kernels", hashlib.sha256(b"graft-vendor-2")
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)
     key = digest.hexdigest()

@@ -72,6 +72,7 @@ TABLE = StrategyTable(
         depthwise_nhwc.VARYING,
         first_convolution.VARYING,
         winograd_nhwc.VARYING,
+        register_tiles.VARYING,
         varying_convolution.STRATEGY,
         recurrent_layers.VARYING,
         sequential_loops.VARYING,

@@ -141,6 +141,13 @@ def read_with_channels_first(graph: RegionGraph) -> dict[ir.Value, list[ir.Node]
     return found
 
 
+def made_with_channels_first(value: ir.Value, graph: RegionGraph) -> bool:
+    """Whether an image comes from an operator that reads its own with channels first: it is as slow to write others."""
+    node = value.producer()
+    needs = _Needs() if node is None else _needs(NodeView(node), graph)
+    return bool(needs.first) and not needs.alike
+
+
 def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
     lowerings = graph.lowerings
     convolution = _convolution(node, lowerings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -141,7 +140,7 @@ def command(
     **requested: Any,
 ) -> int:
     """Compile MODEL to one artifact."""
-    from graft.cli.progress import tuning_bar
+    from graft.cli.progress import toolkit_messages, tuning_bar
     from graft.compiler.api import compile_model
     from graft.compiler.given_schedules import schedules_of
     from graft.compiler.request import Request
@@ -150,7 +149,7 @@ def command(
     if sources:
         return give_back(state, model, sources, output)
     _check_tuning(bool(tune or tune_seconds), no_tuned, bool(tune_dims))
-    with tuning_bar(tune_seconds) if tune or tune_seconds else nullcontext(False) as tuning_options:
+    with tuning_bar(tune_seconds) if tune or tune_seconds else toolkit_messages() as tuning_options:
         request = Request(
             state.backends,
             shapes=dict(state.shapes),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -31,6 +31,29 @@ def tuning_bar(seconds: float | None) -> Iterator[TuneOptions]:
             bar.update(task, completed=min(state.spent, budget), description=state.workload[:60], done=done)
 
         yield TuneOptions(budget, show)
+
+
+@contextmanager
+def toolkit_messages() -> Iterator[Literal[False]]:
+    """Show the last line that a vendor's toolkit printed while it compiles, where there can be a bar; give False."""
+    with _bar("{task.description}") as bar:
+        if bar is None:
+            yield False
+            return
+        from graft.plugins.toolkits.backend import listener
+
+        def show(text: str) -> None:
+            if not (lines := text.replace("\r", "\n").strip().splitlines()):
+                return
+            if not bar.task_ids:  # nothing is shown of what is quick, and prints nothing
+                bar.add_task("", total=None, done="")
+            bar.update(bar.task_ids[0], description=lines[-1][:60])
+
+        token = listener.set(show)
+        try:
+            yield False
+        finally:
+            listener.reset(token)
 
 
 @contextmanager

@@ -202,6 +202,18 @@ def test_measuring_begins_with_the_fallback_alone_and_believes_what_it_finds() -
     assert clock.measured[0] == ("rest",)
 
 
+def test_a_single_backend_is_measured_before_its_variants_though_the_model_thinks_little_of_it() -> None:
+    class Slow(Costly):
+        def cost(self, region: Region) -> Cost:
+            return Cost(10**12 * len(list(region.nodes())), 0)
+
+    clock, rest = Clock({}), Costly("rest", Cost(10**9, 0), fallback=True)
+    model = small("a = Relu(x) b = Exp(a) y = Tanh(b)")
+    partition(model, (Slow("npu", []), rest), policy=Policy(placement="measured"), times=clock)
+    assert clock.measured[:2] == [("rest",), ("npu",)]
+    assert len(clock.measured) > 2
+
+
 def test_greedy_placement_says_what_was_measured_where_it_was() -> None:
     estimator = Roofline(RIVALS, OPERATORS)
     clock = Clock({("npu",): 3.0, ("rest",): 2.0})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import locale
 import os
+import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from graft.errors import ArtifactError, GraftError
 from graft.partition.plan import Plan
 from graft.partition.region import Region
 from graft.plugins.registry.manager import PluginManager
+from graft.plugins.toolkits.backend import listener
 
 HERE = Path(__file__).parent
 WHEELS = HERE.parents[2] / "build" / "wheels"
@@ -123,14 +125,62 @@ def test_the_model_goes_over_in_the_opset_of_the_backend(apart: None, tmp_path: 
 
 @pytest.mark.parametrize(
     ("habit", "text"),
-    [("exit", "raised exit in compile: 3"), ("end", "ended with status 4"), ("licence", "no server answers")],
-)
-def test_a_region_whose_compiler_fails_goes_to_the_next_backend(apart: None, habit: str, text: str) -> None:
+    [("exit", "raised exit in compile: 3"), ("end", "ended with status 4"), ("licence", "no server answers"),
+     ("crash", "was killed by SIGABRT")],
+)  # fmt: skip
+def test_a_region_whose_compiler_fails_goes_to_the_next_backend_and_nothing_of_it_is_kept(
+    apart: None, habit: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("graft.plugins.toolkits.compile_cache.keep", lambda *given: pytest.fail("it was kept"))
     program = graft.compile(MODEL, [Npu(habit=habit), "llvm"])
     assert right(program)
     assert text in Plan.of(program)["sum"].reasons["npu"].text
     with pytest.raises(GraftError, match=text):
         graft.compile(MODEL, [Npu(habit=habit), "llvm"], strict=True)
+
+
+@pytest.mark.parametrize("habit", ["fork", "daemon", "display"])
+def test_a_toolkit_that_forks_leaves_processes_or_wants_a_display_is_used_all_the_same(apart: None, habit: str) -> None:
+    assert right(graft.compile(MODEL, [Npu(habit=habit), "llvm"], strict=True, cache=False))
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        ("version()", "made up 0 is too old; pip install 'made-up>=1'"),
+        ("version()", "made up 9 is newer than what this plugin was written for; pip install 'made-up<2'"),
+        ("load(blob, options)", "the blob is of a board of another configuration"),
+    ],
+)
+def test_a_toolkit_of_another_version_or_blob_is_refused_by_its_own_words(
+    apart: None, function: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (HERE / "made_up_toolkit.py").read_text()
+    (tmp_path / "refusing.py").write_text(f"{source}\ndef {function}:\n    raise RuntimeError({text!r})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    backend = type("Refusing", (Npu,), {"toolkit": "refusing"})
+    program = graft.compile(MODEL, [backend(), "llvm"], cache=False)
+    assert right(program)
+    assert text in Plan.of(program)["sum"].reasons["npu"].text
+    with pytest.raises(GraftError, match=re.escape(text)):
+        graft.compile(MODEL, [backend(), "llvm"], strict=True, cache=False)
+
+
+@pytest.mark.parametrize("where", ["here", "apart"])
+def test_what_the_toolkit_prints_is_heard_while_it_compiles(
+    where: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if where == "apart":
+        request.getfixturevalue("apart")
+    heard: list[str] = []
+    token = listener.set(heard.append)
+    try:
+        graft.compile(MODEL, [Npu(), "llvm"], cache=False)
+    finally:
+        listener.reset(token)
+    assert "said in C" in "".join(heard)
 
 
 def test_what_a_region_needs_besides_the_options_goes_over_and_is_part_of_the_key(
@@ -155,15 +205,47 @@ def compile(model, options):
         np.testing.assert_array_equal(graft.compile(MODEL, [backend, "llvm"])(X, X), np.maximum(largest * (X + X), 0))
 
 
-def test_what_the_toolkit_printed_is_in_the_report(apart: None) -> None:
-    backend = Npu()
-    program = graft.compile(MODEL, [backend, "llvm"], cache=False)
-    (module,) = [one for one in program.description.modules if one.kind == "toolkit:npu"]
-    report = backend.report(module)
-    assert report is not None
-    assert report.text.splitlines()[0] == f"made up 1, NumPy {np.__version__}, {report.facts['bytes']} B"
-    assert "said in C" in report.text
+def test_what_the_toolkit_printed_is_in_the_report_of_what_was_compiled_before_too(
+    apart: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    blobs = []
+    for _ in range(2):
+        backend = Npu()
+        program = graft.compile(MODEL, [backend, "llvm"])
+        (module,) = [one for one in program.description.modules if one.kind == "toolkit:npu"]
+        report = backend.report(module)
+        assert report is not None
+        assert report.text.splitlines()[0] == f"made up 1, NumPy {np.__version__}, {report.facts['bytes']} B"
+        assert "said in C" in report.text
+        blobs.append(module.data)
+    assert blobs[0] == blobs[1]
+    assert b"said in C" not in blobs[0]
     assert backend.report(replace(module, kind="other")) is None
+
+
+def test_another_text_of_the_toolkit_s_module_has_another_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    prints = []
+    for name, text in (("one", ""), ("same", ""), ("other", "# another\n")):
+        (tmp_path / f"{name}.py").write_text((HERE / "made_up_toolkit.py").read_text() + text)
+        prints.append(type("Printed", (Npu,), {"toolkit": name})().fingerprint())
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_a_threaded_toolkit_is_told_the_threads_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = (HERE / "made_up_toolkit.py").read_text()
+    text = (
+        'def compile(model, options):\n    return json.dumps({"factor": options.get("program_threads", 0)}).encode()\n'
+    )
+    (tmp_path / "threaded.py").write_text(f"{source}\n{text}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for threaded, factor in ((True, 3), (False, 0)):
+        backend = type("Threaded", (Npu,), {"toolkit": "threaded", "threaded": threaded})()
+        program = graft.compile(MODEL, [backend, "llvm"], threads=3, cache=False)
+        np.testing.assert_array_equal(program(X, X), np.maximum(factor * (X + X), 0))
 
 
 def test_an_operator_without_an_older_form_is_refused_with_the_reason(apart: None) -> None:

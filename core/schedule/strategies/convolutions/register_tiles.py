@@ -7,10 +7,12 @@ them; here they are not copied, but vectors end where a row does (`graft.core.sc
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from graft.core.machine.target import Target
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.convolutions.depthwise_nchw import is_direct
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.schedule.templates.space import first
@@ -25,7 +27,7 @@ in groups, which it was not fitted to, it gives 18 tiles, which take 0.59 to 0.8
 """
 
 
-def _tiled(anchor: Anchor, target: Target) -> TiledSum | Reject:
+def _tiled(anchor: Anchor, target: Target, *, any_window: bool = False) -> TiledSum | Reject:
     found, machine = anchor.convolution, target.machine
     if anchor.parameters is not None:
         return Reject("user-excluded", "its tiles are tuned as schedules, and other parameters are given")
@@ -33,7 +35,7 @@ def _tiled(anchor: Anchor, target: Target) -> TiledSum | Reject:
         return Reject("layout", "channels do not come first")
     if target.precision != "float32":
         return Reject("dtype", "products are rounded, which pays where patches are copied")
-    if is_direct(anchor) or found.window.is_pointwise:
+    if not any_window and (is_direct(anchor) or found.window.is_pointwise):
         return Reject("shape", "its windows are single pixels, or its groups have few channels")
     if found.weights(anchor.kernel, anchor.stages or (), found.weight.type.dtype) is None:
         return Reject("shape", "the weights are no constant")
@@ -55,9 +57,24 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True
 
 
+def _applies_to_few(anchor: Anchor, target: Target) -> Answer:
+    """Whether channels of an open image are so few that vectors of them would be empty for the most part."""
+    found = anchor.convolution
+    if found is None or found.window.groups > 1 or found.window.outputs > lanes_of("float32", target) // 2:
+        return Reject("shape", "no convolution without groups of which few channels come out")
+    tiled = _tiled(replace(anchor, parameters=None), replace(target, precision="float32"), any_window=True)
+    return tiled if isinstance(tiled, Reject) else True
+
+
+def _build_few(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    tiled = tiled_sum(anchor.kernel, target)
+    return OTHER_FORM if tiled is None else tiled.scheduled(anchor.kernel, first(tiled, target)[0])
+
+
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
     tiled = _tiled(anchor, target)
     return tiled if isinstance(tiled, Reject) else tiled.scheduled(anchor.kernel, first(tiled, target)[0])
 
 
 STRATEGY = Strategy("register_tiles", CONVOLUTIONS, _build, _applies)
+VARYING = replace(STRATEGY, name="varying_register_tiles", build=_build_few, applies=_applies_to_few, varies=True)

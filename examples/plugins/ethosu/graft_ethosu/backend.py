@@ -69,14 +69,14 @@ class EthosU(graft.Backend):
         """Return the region's commands, weights and graph as a module."""
         from graft_ethosu.compilation import module_of
 
-        return module_of(region, self.options)
+        return module_of(region, self.options, options.cache, self.version())
 
     def cost(self, region):
         """Return the time that Vela estimates."""
         from graft.core.operators.definition.table import Cost
-        from graft_ethosu.compilation import made_of
+        from graft_ethosu.compilation import seconds_of
 
-        return Cost(0, 0, made_of(region, self.options)[1].seconds)
+        return Cost(0, 0, seconds_of(region, self.options))
 
     def report(self, module):
         """Return where the cycles of a module go, as Vela estimates."""
@@ -84,7 +84,7 @@ class EthosU(graft.Backend):
         from graft_ethosu.blob import described, opened
 
         header, _ = opened(module.data)
-        facts = {name: header[name] for name in ("accelerator", "cycles", "clock", "macs", "scratch", "messages")}
+        facts = {name: fact for name, fact in header.items() if isinstance(fact, int | float | str)}
         return ModuleReport("Ethos-U", facts, described(header))
 
     def fingerprint(self):

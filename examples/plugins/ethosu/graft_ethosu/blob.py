@@ -47,9 +47,10 @@ def described(header):
         f"{header['accelerator']}: {header['cycles']:,} cycles, {header['cycles'] / header['clock'] * 1e3:.3f} ms at "
         f"{header['clock'] / 1e6:.0f} MHz, {header['macs']:,} multiplications, commands "
         f"{header['sections']['commands']:,} B, weights {header['sections']['weights']:,} B, scratch "
-        f"{header['scratch']:,} B",
+        f"{header['scratch']:,} B, {header['transposed']:,} B transposed where the region begins and ends",
         *(f"{name}: peak {one['peak']:,} B, {one['cycles']:,} cycles" for name, one in header["memories"].items()),
     ]
     for name, operator, cycles, macs in sorted(header["layers"], key=lambda row: -row[2])[:20]:
         lines.append(f"{cycles:>12,} {100 * cycles / total:5.1f} % {operator:<16} {macs:>12,} {name}")
+    lines += header["messages"].splitlines()
     return "\n".join(lines)

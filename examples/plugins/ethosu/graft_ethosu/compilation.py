@@ -1,5 +1,6 @@
 """From a region to a module: its layers in one TOSA graph, that graph by Vela, both in the module's bytes."""
 
+import json
 from functools import lru_cache
 
 import numpy as np
@@ -8,18 +9,21 @@ import graft
 from graft.core.graph.view import NodeView
 from graft.errors import CompileError
 from graft.plugins.c_driver import driven
+from graft.plugins.toolkits.compile_cache import remembered
 from graft.runtime.c_source import Driver
 from graft_ethosu import elementwise, moves, pooling, products, softmax
-from graft_ethosu.blob import KIND, packed, parts_of
+from graft_ethosu.blob import KIND, NAMES, opened, packed, parts_of
 from graft_ethosu.building import Builder
 from graft_ethosu.lowering import lower
 from graft_ethosu.reading import Refused, read, table_of
-from graft_ethosu.vela import compiled
+from graft_ethosu.vela import compiled, configuration
 
 TABLE = "ethosu.table"
 FAMILIES = (elementwise, moves, pooling, products, softmax)
 """Where lowerings stand: what is imported adds its rows."""
 known = lru_cache(maxsize=256)(compiled)
+ESTIMATES = {}
+"""The seconds of graphs that were compiled, by hash and options: of those from the cache Vela is not asked."""
 
 
 def add(root, builder, is_table):
@@ -77,36 +81,38 @@ def _bind(builder, names, values):
             builder.values[name.name] = builder.values[value.name]
 
 
-def made_of(region, options):
-    """Return the graph of a region and what Vela makes of it."""
+def seconds_of(region, options):
+    """Return the time that Vela estimates of a region."""
+    data = graph_of(region).flatbuffer()
+    return ESTIMATES.get((hash(data), options)) or known(data, options, f"region '{region.name}'").seconds
+
+
+def module_of(region, options, cache, version):
+    """Return the module of a region; Vela is not asked where any process had the same graph compiled into ``cache``."""
     graph = graph_of(region)
-    return graph, known(graph.flatbuffer(), options, f"region '{region.name}'")
-
-
-def module_of(region, options):
-    """Return the module of a region."""
-    from graft_ethosu.tosa_graph import SIMULATED
-
-    graph, made = made_of(region, options)
-    places = np.array([*made.inputs, *made.outputs, -(-made.scratch // 16) * 16], "<u4").tobytes()
-    graph = graph.flatbuffer(SIMULATED)
-    sections = {"commands": made.commands, "weights": made.weights, "places": places, "graph": graph}
-    header = {
-        "accelerator": options.accelerator,
-        "sections": {name: len(data) for name, data in sections.items()},
-        "inputs": [_argument(*pair) for pair in zip(region.inputs, made.inputs, strict=True)],
-        "outputs": [_argument(*pair) for pair in zip(region.outputs, made.outputs, strict=True)],
-        "scratch": made.scratch, "fast_scratch": made.fast_scratch, "cycles": made.cycles, "clock": made.clock,
-        "macs": made.macs, "memories": made.memories, "layers": _layers(made), "messages": made.messages,
-    }  # fmt: skip
-    data = packed(header, sections)
+    header = {name: [{"dtype": one.dtype, "shape": one.static_shape} for one in views]
+              for name, views in (("inputs", region.inputs), ("outputs", region.outputs))}  # fmt: skip
+    known_by = [KIND, 1, version, options.accelerator, options.optimise, *configuration(options), header]
+    parts = json.dumps(known_by).encode(), graph.flatbuffer()
+    data = remembered(cache, parts, lambda: _bytes_of(graph, options, header, f"region '{region.name}'"))
+    header, _ = opened(data)
+    ESTIMATES[hash(parts[-1]), options] = header["cycles"] / header["clock"]
     driver = Driver("ethosu", {name: at for name, at in parts_of(data).items() if name != "graph"}, 16)
-    source = driven(region, driver, -(-made.scratch // 16) * 16 + made.fast_scratch)
+    source = driven(region, driver, -(-header["scratch"] // 16) * 16 + header["fast_scratch"])
     return graft.Module(region.name, KIND, (region.name,), data, install="pip install graft-ethosu", source=source)
 
 
-def _argument(view, address):
-    return {"dtype": view.dtype, "shape": list(view.static_shape), "address": address}
+def _bytes_of(graph, options, header, where):
+    """Return a module's bytes, by Vela."""
+    from graft_ethosu.tosa_graph import SIMULATED
+
+    made = known(graph.flatbuffer(), options, where)
+    places = np.array([*made.inputs, *made.outputs, -(-made.scratch // 16) * 16], "<u4").tobytes()
+    sections = (made.commands, made.weights, places, graph.flatbuffer(SIMULATED))
+    named = ("scratch", "fast_scratch", "cycles", "clock", "macs", "memories", "messages")
+    header |= {name: getattr(made, name) for name in named}
+    header |= {"accelerator": options.accelerator, "layers": _layers(made), "transposed": graph.transposed_at_edges()}
+    return packed(header, dict(zip(NAMES, sections, strict=True)))
 
 
 def _layers(made):

@@ -1,5 +1,6 @@
 """A TOSA graph as data: tensors, operators and constants, and the flatbuffer that TOSA's tools read."""
 
+import math
 from dataclasses import dataclass, field
 from importlib import import_module
 
@@ -65,6 +66,16 @@ class TosaGraph:
         output = Tensor(f"{name.lower()}{len(self.operators)}", tuple(map(int, shape)), dtype)
         self.operators.append(Operator(name, tuple(inputs), output, attributes, self.origin))
         return output
+
+    def transposed_at_edges(self):
+        """Return how many bytes are transposed between the model's order of axes and the NPU's."""
+        ends = {one.name for one in (*self.inputs, *self.outputs)}
+        for one in self.operators:
+            if one.attributes.get("input_unsigned") or one.attributes.get("output_unsigned"):
+                ends |= {one.inputs[0].name, one.output.name}
+        moved = [one.output for one in self.operators
+                 if one.name == "TRANSPOSE" and ends & {one.inputs[0].name, one.output.name}]  # fmt: skip
+        return sum(math.prod(one.shape) * np.dtype(STORED[one.dtype]).itemsize for one in moved)
 
     def flatbuffer(self, version=VELA):
         """Return the graph as TOSA's tools read it."""

@@ -11,9 +11,6 @@ import graft
 from graft.errors import CompileError
 from graft.runtime.system.printed import printed
 
-CORES = {"u55-32": 1, "u55-64": 1, "u55-128": 1, "u55-256": 1, "u65-256": 1, "u65-512": 2,
-         "u85-128": 1, "u85-256": 1, "u85-512": 1, "u85-1024": 1, "u85-2048": 1}  # fmt: skip
-"""By accelerator, named after its multiplications in a cycle, the cores that share these."""
 SYSTEMS = {"u55": "Ethos_U55_High_End_Embedded", "u65": "Ethos_U65_High_End", "u85": "Ethos_U85_SYS_DRAM_Mid"}
 MODES = {"u55": "Shared_Sram", "u65": "Dedicated_Sram_384KB", "u85": "Dedicated_Sram_384KB"}
 """The system and the memory mode that Vela takes by itself."""
@@ -34,7 +31,7 @@ class EthosUOptions:
     accelerator: Literal[
         "u55-32", "u55-64", "u55-128", "u55-256", "u65-256", "u65-512",
         "u85-128", "u85-256", "u85-512", "u85-1024", "u85-2048",
-    ] = graft.option("u55-128", help="the NPU and its multiplications in a cycle")  # fmt: skip
+    ] = graft.option("u55-128", help="the NPU and its multiplications in a cycle, on all its cores")  # fmt: skip
     optimise: Literal["performance", "size"] = graft.option("performance", help="what a schedule is good at")
     system: str | None = graft.option(None, help="a System_Config of the configuration file; none: Vela's default")
     memory: str | None = graft.option(None, help="a Memory_Mode of the configuration file; none: Vela's default")
@@ -91,10 +88,11 @@ def configuration(options):
         if not parser.has_section(f"{kind}.{name}"):
             known = ", ".join(one.partition(".")[2] for one in parser.sections() if one.startswith(kind))
             raise ValueError(f"no {kind} '{name}' in {path}; it has {known}")
-    macs = int(options.accelerator.partition("-")[2]) // CORES[options.accelerator]
+    cores = 2 if options.accelerator == "u65-512" else 1
+    macs = int(options.accelerator.partition("-")[2]) // cores
     with open(path) as file:
         text = file.read()
-    head = f"[architecture]\nmacs={macs}\ncores={CORES[options.accelerator]}\n[vela]\n"
+    head = f"[architecture]\nmacs={macs}\ncores={cores}\n[vela]\n"
     head += f"system_config_name={system}\nmemory_mode_name={mode}\n"
     limit = options.arena or parser.getint(f"Memory_Mode.{mode}", "arena_cache_size", fallback=1 << 40)
     return head + text, limit, parser.getfloat(f"System_Config.{system}", "core_clock")

@@ -1,5 +1,8 @@
 """The backend: what it refuses and why, options, costs, modules, networks."""
 
+import math
+from contextlib import nullcontext
+
 import numpy as np
 import onnx
 import pytest
@@ -9,9 +12,10 @@ from quantised_models import IMAGE, MODELS, layer, normal
 
 import graft
 from graft.errors import GraftError
+from graft_ethosu import compilation, vela
 from graft_ethosu.backend import EthosU
-from graft_ethosu.blob import opened
-from graft_ethosu.vela import SYSTEMS, EthosUOptions, configuration
+from graft_ethosu.blob import described, opened
+from graft_ethosu.vela import SYSTEMS, EthosUOptions, compiled, configuration
 
 
 def reasons(model, npu="u55-128", core="core"):
@@ -20,8 +24,8 @@ def reasons(model, npu="u55-128", core="core"):
             if row.backend != "ethosu" and row.node.startswith(core)]  # fmt: skip
 
 
-def header_of(model, options=""):
-    program = graft.compile(model, [f"ethosu{options}", "llvm"])
+def header_of(model, options="", cache=True):
+    program = graft.compile(model, [f"ethosu{options}", "llvm"], cache=cache)
     (module,) = [one for one in program.description.modules if one.kind == "ethosu"]
     return opened(module.data)[0]
 
@@ -128,3 +132,30 @@ def test_what_graft_quantises_is_taken():
     assert work > 0.99
     assert {why.code for why in left.values()} <= {"no-pattern", "cost"}  # the last layers have float results
     assert operators > 0.8
+
+
+def test_vela_is_not_asked_again_for_a_region_that_any_process_had_compiled(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model, asked = MODELS["conv"], []
+    first = header_of(model)
+
+    def counted(flatbuffer, options, where):
+        asked.append(where)
+        return compiled(flatbuffer, options, where)
+
+    monkeypatch.setattr(compilation, "known", counted)
+    assert header_of(model) == first
+    assert not [where for where in asked if where.startswith("region")]
+    assert header_of(model, ":accelerator=u55-32") != first
+    assert [where for where in asked if where.startswith("region")]
+
+
+def test_the_report_counts_what_is_transposed_at_the_edges_and_says_what_vela_printed(monkeypatch):
+    monkeypatch.setattr(vela, "printed", lambda: nullcontext(["said by Vela"]))
+    monkeypatch.setattr(compilation, "known", compiled)
+    header = header_of(MODELS["conv"], cache=False)
+    shapes = [one["shape"] for one in (*header["inputs"], *header["outputs"])]
+    assert header["transposed"] == sum(map(math.prod, shapes))
+    text = described(header | {"sections": {"commands": 0, "weights": 0}})
+    assert f"{header['transposed']:,} B transposed where the region begins and ends" in text
+    assert text.splitlines()[-1] == "said by Vela"

@@ -6,9 +6,11 @@ from typing import Literal
 import graft
 
 OPERATORS = (
-    "Add", "Concat", "Conv", "Flatten", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool", "Mul", "Relu", "Reshape",
-    "Softmax", "Sub", "Transpose",
+    "Add", "Clip", "Concat", "Conv", "Flatten", "Gemm", "GlobalAveragePool", "MatMul", "MaxPool", "Mul", "Relu",
+    "Reshape", "Softmax", "Sub", "Transpose",
 )  # fmt: skip
+LIMITED = ("Clip", "Relu", "Softmax")
+"""What is a maximum in OpenVINO, and a maximum of a NaN and a number is the number there."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,10 @@ class OpenVinoOptions:
 
     device: Literal["CPU", "GPU", "NPU"] = graft.option("CPU", help="the device, as OpenVINO names it")
     precision: Literal["f32", "bf16", "f16"] = graft.option("f32", help="what float32 may be rounded to inside")
-    threads: int = graft.option(0, help="threads of a processor; 0: as OpenVINO likes")
+    threads: int = graft.option(0, help="threads of a processor; 0: as many as the program's")
+    nan: Literal["keep", "drop"] = graft.option(
+        "keep", help="what comes of a NaN in Relu, Clip and Softmax: NaN, as ONNX has it, or a number, which is faster"
+    )
 
 
 class OpenVino(graft.ToolkitBackend):
@@ -28,9 +33,14 @@ class OpenVino(graft.ToolkitBackend):
     needs = "openvino"
     opset = 22
     shapes = "symbolic"
-    loses_nan = frozenset({"Relu", "Softmax"})
+    threaded = True
     install = "pip install graft-openvino"
     options = OpenVinoOptions
+
+    @property
+    def loses_nan(self):
+        """The operators that the user lets lose NaN."""
+        return frozenset(LIMITED if self.options.nan == "drop" else ())
 
     @graft.supports(*OPERATORS)
     def float32(self, node):
@@ -41,6 +51,8 @@ class OpenVino(graft.ToolkitBackend):
                 return graft.Reject("dtype", f"float32 only, got {value.dtype}")
         if node.op_type == "Conv" and not node.inputs[1].is_constant:
             return graft.Reject("constant-required", "OpenVINO has no convolution by weights of unknown extents")
+        if node.op_type == "Clip" and None in (*node.inputs, *[None] * (3 - len(node.inputs))):
+            return graft.Reject("attribute", "OpenVINO limits infinity where a bound is left out")
         if node.attribute("ceil_mode", 0):
             return graft.Reject("attribute", "OpenVINO counts windows otherwise where extents are rounded up")
         return True

@@ -20,13 +20,16 @@ from graft.core.passes.pipeline import record_of
 from graft.errors import ModelError
 from graft.runtime.arguments import SHAPES, TEXT, TEXTS, optional, takes
 from graft.training.editing import edited, free, named, values_of
+from graft.training.recomputation import RECOMPUTE, recomputed
+from graft.training.recomputation import STEP as RECOMPUTED_STEP
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 STEP = "write-gradients"
 """The step of the import whose note says which gradients are zero."""
 
 
-@takes(model=SOURCE, of=TEXT, wrt=optional(TEXTS), outputs=optional(TEXTS), stop=TEXTS, shapes=optional(SHAPES))
+@takes(model=SOURCE, of=TEXT, wrt=optional(TEXTS), outputs=optional(TEXTS), stop=TEXTS, recompute=RECOMPUTE,
+       shapes=optional(SHAPES))  # fmt: skip
 def grad(
     model: Source,
     of: str = "loss",
@@ -34,6 +37,7 @@ def grad(
     *,
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
+    recompute: str | int = "none",
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> ir.Model:
     """Return a model that computes outputs and the gradients of a loss: ``<name>_grad`` for each value of ``wrt``.
@@ -41,8 +45,14 @@ def grad(
     ``of`` is a value of the model with one element. ``wrt`` are inputs, weights or values between; all weights of
     floating-point type if left out. ``outputs`` are those kept, all by default. No gradient comes through the values in
     ``stop``, as if they were constants. Only what ``wrt`` needs is computed. A value that the loss does not depend on
-    has a gradient of zeros: `notes_of` says of which, and why. Raises ModelError for a loss of more elements, for
-    values of whole numbers, and for an operator without a derivative, with the path on which it stands.
+    has a gradient of zeros: `notes_of` says of which, and why.
+
+    With ``recompute`` the backward pass computes again what would take memory from the forward pass on: all but the
+    ends of segments (``"sqrt"``), all but the fewest bytes from which no product comes again (``"min-cut"``), or the
+    cheapest that keeps values between kernels within a number of bytes.
+
+    Raises ModelError for a loss of more elements, for values of whole numbers, for an operator without a derivative,
+    with the path on which it stands, and for a number of bytes that cannot be met, with the least that can.
     """
     loaded = load(model, shapes=shapes)
     values = values_of(loaded)
@@ -66,7 +76,7 @@ def grad(
         graph.output.extend(helper.make_value_info(new, infos[name]) for new, name in zip(names, wanted, strict=True))
         proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
 
-    return edited(loaded, edit)
+    return recomputed(edited(loaded, edit), of, recompute)
 
 
 @takes(model=SOURCE, of=TEXT, wrt=TEXTS, shapes=optional(SHAPES))
@@ -119,9 +129,10 @@ def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
 
 
 def notes_of(model: ir.Model) -> tuple[str, ...]:
-    """Return what is to be said of gradients: those that are zero, and why."""
-    notes = (step.note for step in record_of(model) if step.name == STEP)
-    return tuple(part for note in notes for part in note.removeprefix("grad").strip(" ()").split("; ") if part)
+    """Return what is to be said of gradients: those that are zero, and why, and what is computed again."""
+    notes = [step.note for step in record_of(model) if step.name == STEP]
+    found = tuple(part for note in notes for part in note.removeprefix("grad").strip(" ()").split("; ") if part)
+    return found + tuple(f"recompute: {step.note}" for step in record_of(model) if step.name == RECOMPUTED_STEP)
 
 
 def weights_of(model: ir.Model) -> list[str]:

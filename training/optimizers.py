@@ -41,12 +41,14 @@ def _operator(
     graph: onnx.GraphProto, name: str, gradients: Mapping[str, str], states: Sequence[str], rate: str,
     weights: Sequence[str] | None = None, **attributes: Any,
 ) -> None:  # fmt: skip
-    """Add one node for all weights; ``weights`` are what it takes for them, if not themselves."""
-    inputs = [rate, NUMBER, *(weights or gradients), *gradients.values()]
-    inputs += [f"{weight}_{state}" for state in states for weight in gradients]
-    outputs = [f"{weight}_next" for weight in gradients]
-    outputs += [f"{weight}_{state}_next" for state in states for weight in gradients]
-    graph.node.append(helper.make_node(name, inputs, outputs, "optimizer", domain=DOMAIN, **attributes))
+    """Add a node for each weight; ``weights`` are what it takes for them, if not themselves.
+
+    Apart from others a weight is updated as soon as its gradient is there.
+    """
+    for (weight, gradient), taken in zip(gradients.items(), weights or gradients, strict=True):
+        inputs = [rate, NUMBER, taken, gradient, *(f"{weight}_{state}" for state in states)]
+        outputs = [f"{weight}_next", *(f"{weight}_{state}_next" for state in states)]
+        graph.node.append(helper.make_node(name, inputs, outputs, f"{weight}/optimizer", domain=DOMAIN, **attributes))
 
 
 @dataclass(frozen=True, slots=True)

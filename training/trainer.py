@@ -29,6 +29,7 @@ from graft.training.editing import edited, free, values_of
 from graft.training.gradients import grad, weights_of
 from graft.training.losses import LOSSES, loss
 from graft.training.optimizers import NUMBER, RATE, Adam, Optimizer
+from graft.training.recomputation import RECOMPUTE, recomputed
 from graft.training.rounds import Arrays, Progress, batches
 from graft.training.training_form import DRAW, drop, round_products, tie, train_statistics
 from graft.training.update import LAST, SCALE, Update
@@ -64,6 +65,7 @@ class Trainer:
     Gradients of ``accumulate`` batches make a step, by their mean, cut to the norm ``clip_norm`` and the magnitude
     ``clip_value``. With a ``precision`` of float16 or bfloat16 products are of that type, all else stays float32; the
     loss is scaled for float16, and a step whose gradients are not finite is left out. Dropout draws by ``seed``.
+    ``recompute`` is that of `graft.grad`, for the step as a whole.
 
     The gradient, the optimiser and what BatchNormalization learns are one program (`program`), which may be saved as
     any other; its inputs are those of the model, the target, weights, states, ``learning_rate`` and ``step``.
@@ -72,7 +74,7 @@ class Trainer:
     @takes(model=SOURCE, kind=TEXT, of=optional(TEXT), wrt=optional(TEXTS), frozen=TEXTS, stop=TEXTS,
            tied=optional(TEXT_BY_TEXT), clip_norm=optional(A_NUMBER), clip_value=optional(A_NUMBER),
            accumulate=at_least(1), precision=either(*PRECISIONS), seed=at_least(0),
-           threads=optional(WHOLE))  # fmt: skip
+           recompute=RECOMPUTE, threads=optional(WHOLE))  # fmt: skip
     def __init__(
         self,
         model: Source,
@@ -90,6 +92,7 @@ class Trainer:
         accumulate: int = 1,
         precision: str = "float32",
         seed: int = 0,
+        recompute: str | int = "none",
         backends: Sequence[str] | None = None,
         threads: int | None = None,
     ) -> None:
@@ -111,7 +114,7 @@ class Trainer:
         self.counts = Counts(scale=FIRST_SCALE if is_scaled else 1.0)
         source = f"{self._loss}_scaled" if is_scaled else self._loss
         gradients = grad(trained, source, self.weights, outputs=[self._loss, *self._buffers.values()], stop=stop)
-        self.step_model = self._with_step(gradients)
+        self.step_model = recomputed(self._updated_early(self._with_step(gradients)), source, recompute)
         self.program = self._compile(self.step_model)
         self._evaluation: Program | None = None
 
@@ -188,6 +191,23 @@ class Trainer:
             graph.output.extend(self._typed(name, "_next") for name in self.arrays)
 
         return edited(model, edit, without=frozenset(self.arrays))
+
+    def _updated_early(self, model: ir.Model) -> ir.Model:
+        """Let each weight be updated as soon as its gradient is there, in place: its memory is free from then on."""
+        graph, ends = model.graph, {self._loss, *(f"{name}_grad" for name in self.weights)}
+        last = {node for node in graph if any(one.name in ends for one in node.outputs)}
+        before, places = set[ir.Node](), dict[ir.Node, int]()
+        for node in reversed(list(graph)):
+            if any(use.node in before or use.node in last for one in node.outputs for use in one.uses()):
+                before.add(node)
+        for place, node in enumerate(graph):
+            producers = [one.producer() for one in node.inputs if one is not None]
+            read = [places[one] for one in producers if one is not None]
+            places[node] = place if node in before or not read else max(read)
+        for node in sorted(graph, key=lambda node: places[node]):
+            graph.remove(node)
+            graph.append(node)
+        return model
 
     def _take(self, graph: onnx.GraphProto, names: Sequence[str]) -> None:
         """Let arrays be inputs of a graph, in place."""

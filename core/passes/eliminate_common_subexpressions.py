@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from graft.core.graph.traversal import all_graphs
 from graft.core.operators.definition.table import Trait
-from graft.core.rewriting.node_rewrite import has_trait, is_operator, origin_of
+from graft.core.rewriting.node_rewrite import has_trait, is_operator, is_recomputed, origin_of
 
 SMALL_ELEMENTS = 64
 """Initialisers up to this size are compared by contents."""
@@ -20,8 +20,8 @@ SMALL_ELEMENTS = 64
 class EliminateCommonSubexpressions:
     """Merge equal nodes and equal small initialisers of one graph.
 
-    Kept apart: nodes with subgraphs, operators that draw random numbers (and Dropout in training), and a node all of
-    whose outputs are outputs of the graph.
+    Kept apart: nodes with subgraphs, operators that draw random numbers (and Dropout in training), a node all of
+    whose outputs are outputs of the graph, and one that computes again, to save memory, what another has computed.
     """
 
     name: ClassVar[str] = "eliminate-common-subexpressions"
@@ -79,7 +79,8 @@ def _key(node: ir.Node) -> Hashable:
             return None
         attributes.append((name, attribute.type, contents))
     used = tuple(bool(value.name) for value in node.outputs)
-    return (node.domain, node.op_type, node.overload, used, tuple(map(id, node.inputs)), tuple(attributes))
+    what = (node.domain, node.op_type, node.overload, is_recomputed(node))
+    return (*what, used, tuple(map(id, node.inputs)), tuple(attributes))
 
 
 def _contents(attribute: ir.Attr) -> Hashable:

@@ -15,6 +15,9 @@ from graft.core.operators.definition.table import Trait
 ORIGIN = "graft.origin"
 """The key of `ir.Node.metadata_props` for the names of the model's nodes that a node stands for, joined by ``,``."""
 
+RECOMPUTED = "/recomputed"
+"""How the names of nodes end that compute again, to save memory, what others have computed: they stay apart."""
+
 
 def origin_of(*nodes: ir.Node) -> dict[str, str]:
     """Return the metadata of a node that takes the place of ``nodes``: the names they stand for."""
@@ -23,6 +26,11 @@ def origin_of(*nodes: ir.Node) -> dict[str, str]:
         origin = node.metadata_props.get(ORIGIN)
         names.update(dict.fromkeys(origin.split(",") if origin else [node.name or ""]))
     return {ORIGIN: ",".join(names)}
+
+
+def is_recomputed(node: ir.Node) -> bool:
+    """Whether a node computes again what another has computed."""
+    return any(name.endswith(RECOMPUTED) for name in origin_of(node)[ORIGIN].split(","))
 
 
 def is_operator(node: ir.Node | None, *names: str) -> bool:

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import onnx
+import pytest
 from click.testing import CliRunner
 
 from graft.cli.common import State
 from graft.cli.main import cli
+from graft.errors import ModelError
 
 TEXT = """<ir_version: 10, opset_import: ["" : 22]> net (float[n,2] x) => (float[n,3] y)
     <float[2,3] w = {1, 2, 3, 4, 5, 6}, float[3] b = {0, 0, 0}> { h = MatMul (x, w) y = Add (h, b) }"""
@@ -42,3 +44,11 @@ def test_what_is_kept_and_what_is_zero_is_said_in_json(tmp_path: Path) -> None:
     ))  # fmt: skip
     assert found["outputs"] == ["loss", "w_grad", "target_grad"]
     assert found["notes"] == []
+
+
+def test_what_is_computed_again_is_said_and_a_budget_that_cannot_be_met_fails(tmp_path: Path) -> None:
+    output = tmp_path / "o.onnx"
+    said = run(written(tmp_path), "--loss", "mse", "--shape", "x=512,2", "--recompute", "min-cut", "-o", output)
+    assert said.startswith("recompute: ") and "bytes between kernels" in said
+    with pytest.raises(ModelError, match=r"a budget of 7 bytes cannot be met: .* take 256 bytes at least"):
+        run(tmp_path / "net.onnx", "--loss", "mse", "--recompute", "7", "-o", output)

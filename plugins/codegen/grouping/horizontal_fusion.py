@@ -18,6 +18,7 @@ import onnx_ir as ir
 from graft.core.graph.view import NodeView
 from graft.core.machine.target import Target
 from graft.core.operators.definition.table import Trait
+from graft.core.rewriting.node_rewrite import is_recomputed
 from graft.core.schedule.products.joined_products import beside_pays, fits, stacking_pays
 from graft.plugins.codegen.grouping.fusion import Group
 from graft.plugins.codegen.grouping.stacked_convolutions import family_of_convolution, stacked
@@ -30,12 +31,13 @@ def join_horizontally(groups: Sequence[Group], target: Target, apart: Collection
     """Return the groups of a region, in execution order, with those that share an input together where that pays.
 
     The values in ``apart`` are no parts of others: they leave the region, or are not stored as the model has them.
+    What computes again, to save memory, stays where it is.
     """
     place = {node.node: number for number, group in enumerate(groups) for node in group.nodes}
     families: dict[Hashable, list[int]] = {}
     for number, group in enumerate(groups):
         key = _family_of_product(group, target) or family_of_convolution(group, apart)
-        if key is not None:
+        if key is not None and not is_recomputed(group.anchor.node):
             families.setdefault(key, []).append(number)
     result: dict[int, Group] = dict(enumerate(groups))
     for numbers in families.values():

@@ -19,6 +19,13 @@ from graft.cli.output import keep_clear, print_json
 )
 @click.option("--stop", metavar="VALUE", multiple=True, help="A value that no gradient comes through.")
 @click.option("--loss", "kind", metavar="KIND", help="Add a loss first, such as cross-entropy: see docs/training.md.")
+@click.option(
+    "--recompute",
+    metavar="WAY",
+    default="none",
+    show_default=True,
+    help="What the backward pass computes again to save memory: none, sqrt, min-cut, or a number of bytes to fit.",
+)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The ONNX file.")
 @shapes_option
 @common_options
@@ -31,6 +38,7 @@ def command(
     outputs: tuple[str, ...],
     stop: tuple[str, ...],
     kind: str | None,
+    recompute: str,
     output: Path,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> int:
@@ -40,10 +48,11 @@ def command(
     from graft.training.gradients import notes_of
 
     keep_clear(output)
+    way = int(recompute) if recompute.isdecimal() else recompute
     given = graft.load(model, shapes=dict(shapes))
     if kind is not None:
         given = graft.loss(given, kind, name=of)
-    found = graft.grad(given, of, list(wrt) or None, outputs=list(outputs) or None, stop=stop)
+    found = graft.grad(given, of, list(wrt) or None, outputs=list(outputs) or None, stop=stop, recompute=way)
     save_model(found, output)
     names, notes = [value.name for value in found.graph.outputs], notes_of(found)
     if state.json:

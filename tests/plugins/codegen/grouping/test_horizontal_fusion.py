@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from graft.core.machine.target import CompileOptions, host_target, target_named
 from graft.core.operators.all import OPERATORS
+from graft.core.rewriting.node_rewrite import RECOMPUTED
 from graft.plugins.codegen.grouping.fusion import fuse
 from graft.plugins.codegen.grouping.horizontal_fusion import join_horizontally
 from graft.plugins.llvm.backend import LlvmBackend
@@ -52,6 +53,14 @@ def groups(inputs: str, body: str, *outputs: str) -> list[str]:
     leaving = {value.value for value in region.outputs}
     found = join_horizontally(fuse(region.nodes(), leaving, OPERATORS, COPIED), TARGET, leaving)
     return [str(group) for group in found]
+
+
+def test_what_is_computed_again_stays_where_it_is() -> None:
+    region = region_of(*written(X, "a = MatMul (x, w) y = Relu (a) b = MatMul (x, w2) z = Relu (b)", "y", "z"))
+    nodes, leaving = region.nodes(), {value.value for value in region.outputs}
+    assert len(join_horizontally(fuse(nodes, leaving, OPERATORS), TARGET, leaving)) == 1
+    nodes[2].node.name = f"a{RECOMPUTED}"
+    assert len(join_horizontally(fuse(nodes, leaving, OPERATORS), TARGET, leaving)) == 2
 
 
 def compare(load_image: Any, feeds: dict[str, np.ndarray], calls: int, *graph: str) -> None:

@@ -1,0 +1,136 @@
+"""Recomputation: values of the forward pass computed once more for the backward pass, so that less memory is taken.
+
+Copies of nodes stand right before what first reads them, under names of their own (`RECOMPUTED`), by which no pass
+takes them for the nodes that they are copies of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from graft.core.graph.traversal import count_nodes
+from graft.core.operators.definition.table import Trait
+from graft.core.passes.pipeline import PassResult, record_of
+from graft.core.rewriting.node_rewrite import RECOMPUTED, has_trait
+from graft.errors import ModelError
+from graft.runtime.arguments import Kind
+from graft.training.kept_values import ForwardPass
+from graft.training.kernel_memory import kernel_memory
+
+WAYS = ("none", "sqrt", "min-cut")
+RECOMPUTE = Kind(
+    f"one of {', '.join(map(repr, WAYS))}, or a number of bytes",
+    lambda value: value in WAYS or (isinstance(value, int) and not isinstance(value, bool) and value > 0),
+)
+STEP = "recompute"
+"""The step of the record whose note says what it came to."""
+ROUNDS, CLOSE = 8, 0.97
+"""Choices that are tried for a budget, and the share of it that is near enough."""
+
+
+def recomputed(model: ir.Model, loss: str, how: str | int) -> ir.Model:
+    """Return a model of gradients in which values are computed again, in one of `WAYS` or to fit a number of bytes.
+
+    Raises ModelError for a budget that cannot be met, with the least that can.
+    """
+    if how == "none":
+        return model
+    before = kernel_memory(model)
+    forward = ForwardPass.of(model, next(one for node in model.graph for one in node.outputs if one.name == loss))
+    if isinstance(how, int):
+        kept = _within(model, forward, how, before)
+    else:
+        kept = forward.by_root() if how == "sqrt" else forward.by_min_cut()
+    found = _with_copies(model, forward, kept)
+    share = forward.seconds_again(kept) / max(sum(forward.seconds.values()), 1e-12)
+    nodes, more = count_nodes(model), count_nodes(found)
+    note = (
+        f"{kernel_memory(found)} bytes between kernels, {before} without; {more - nodes} nodes again, "
+        f"{share:.0%} of the time of the forward pass"
+    )
+    record_of(found)[:] = [*record_of(model), PassResult(STEP, more > nodes, nodes, more, note)]
+    return found
+
+
+def _within(model: ir.Model, forward: ForwardPass, budget: int, before: int) -> frozenset[ir.Value]:
+    """Return what the cheapest choice found keeps whose memory is within a budget.
+
+    Choices count what is kept; gradients and what is between come on top, so the bytes for what is kept are halved in.
+    """
+    if before <= budget:
+        return frozenset(forward.read)
+    low, high, least, best = 0, forward.bytes_read, before, None
+    for _ in range(ROUNDS):
+        middle = (low + high) // 2
+        kept = forward.cheapest(middle)
+        peak = None if kept is None else kernel_memory(_with_copies(model, forward, kept))
+        least = least if peak is None else min(least, peak)
+        if peak is None:
+            low = middle
+        elif peak > budget:
+            high = middle
+        else:
+            low, best = middle, kept
+            if peak > CLOSE * budget:
+                break
+    if best is None:
+        raise ModelError(
+            f"a budget of {budget} bytes cannot be met: values between kernels take {least} bytes at least, "
+            f"and {before} where nothing is computed again",
+            budget=budget,
+            least=least,
+        )
+    return best
+
+
+def _with_copies(model: ir.Model, forward: ForwardPass, kept: frozenset[ir.Value]) -> ir.Model:
+    """Return a copy of a model whose backward pass reads copies of what is not kept."""
+    found = model.clone()
+    again = {node.name for node in forward.computed_again(kept, forward.read)}
+    forward_nodes = {node.name for node in forward.nodes}
+    wanted = {value.name for value in forward.read - kept}
+    copies: dict[ir.Value, ir.Value] = {}
+
+    def copy_of(value: ir.Value, before: ir.Node) -> ir.Value:
+        """Return the copy of a value, made with what it needs before a node where there is none yet."""
+        stack = [value]
+        while stack:
+            node = stack[-1].producer()
+            if stack[-1] in copies or node is None or node.name not in again or stack[-1].name not in computed:
+                stack.pop()
+                continue
+            missing = [one for one in node.inputs if one is not None and one.name in computed and one not in copies]
+            if missing:
+                stack += missing
+                continue
+            copies.update(_copied(node, copies, before))
+        return copies.get(value, value)
+
+    computed = {one.name for node in forward.nodes if node.name in again for one in node.outputs} - {
+        one.name for one in kept | forward.free
+    }
+    for node in list(found.graph):
+        if node.name in forward_nodes or has_trait(node, Trait.SHAPE_ONLY):
+            continue
+        for place, value in enumerate(node.inputs):
+            if value is not None and value.name in wanted:
+                node.replace_input_with(place, copy_of(value, node))
+    return found
+
+
+def _copied(node: ir.Node, copies: Mapping[ir.Value, ir.Value], before: ir.Node) -> dict[ir.Value, ir.Value]:
+    """Put a copy of a node before another; return the copies of its outputs by these."""
+    outputs = [
+        ir.Value(name=f"{one.name}{RECOMPUTED}" if one.name else one.name, type=one.type, shape=one.shape)
+        for one in node.outputs
+    ]
+    inputs = [copies.get(one, one) if one is not None else None for one in node.inputs]
+    name = f"{node.name}{RECOMPUTED}"
+    graph = before.graph
+    assert graph is not None, before
+    graph.insert_before(
+        before, ir.Node(node.domain, node.op_type, inputs, node.attributes.values(), outputs=outputs, name=name)
+    )
+    return dict(zip(node.outputs, outputs, strict=True))

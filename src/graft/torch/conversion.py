@@ -12,10 +12,11 @@ import sympy
 import torch
 from torch.fx import Node
 
-from graft.torch.aten.builder import Builder, Extent, Refused, Tensor, onnx_type, require
+from graft.torch.aten.builder import EIGHTHS, Builder, Extent, Refused, Tensor, onnx_type, require
 from graft.torch.aten.table import ROWS, VIEWS
 
 OPSET = 26
+BITS = {torch.bfloat16: torch.int16, **dict.fromkeys(EIGHTHS, torch.uint8)}
 
 
 @dataclass(frozen=True)
@@ -256,8 +257,8 @@ def _constant(builder: Builder, node: Node, tensor: torch.Tensor) -> Tensor:
     tensor = tensor.detach()
     order = _order(tensor, False)
     dense = tensor.permute(order).contiguous()
-    bits = dense.view(torch.int16) if tensor.dtype == torch.bfloat16 else dense
-    array = bits.numpy().view(kind.numpy()) if tensor.dtype == torch.bfloat16 else bits.numpy()
+    bits = BITS.get(tensor.dtype, tensor.dtype)  # of types that NumPy does not have
+    array = dense.view(bits).numpy().view(kind.numpy())
     value = ir.Value(name=node.name, shape=ir.Shape(array.shape), type=ir.TensorType(kind))
     value.const_value = ir.Tensor(array, dtype=kind, name=node.name)
     builder.constants[node.name] = value

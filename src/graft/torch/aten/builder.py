@@ -22,9 +22,13 @@ ONNX_TYPES = {
     torch.int8: ir.DataType.INT8,
     torch.uint8: ir.DataType.UINT8,
     torch.bool: ir.DataType.BOOL,
+    torch.float8_e4m3fn: ir.DataType.FLOAT8E4M3FN,
+    torch.float8_e5m2: ir.DataType.FLOAT8E5M2,
 }
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 HALVES = (torch.float16, torch.bfloat16)
+EIGHTHS = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""Types that numbers are stored as: ONNX computes with none of them."""
 
 Extent = Any
 """A number, or a SymInt."""
@@ -214,7 +218,8 @@ class Builder:
         """Return a tensor with another element type."""
         if x.dtype == dtype:
             return x
-        return self.op("Cast", x, dtype=dtype, to=onnx_type(dtype).value, shape=x.shape)
+        saturate = 0 if dtype in EIGHTHS else None  # what is too large becomes no number, as in PyTorch
+        return self.op("Cast", x, dtype=dtype, to=onnx_type(dtype).value, saturate=saturate, shape=x.shape)
 
     def operand(self, x: Tensor | Any, dtype: torch.dtype) -> Tensor:
         """Return a tensor or number as a tensor of ``dtype``."""

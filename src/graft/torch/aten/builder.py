@@ -106,16 +106,22 @@ class Builder:
         *inputs: Tensor | None,
         dtype: torch.dtype | None = None,
         shape: Sequence[Extent] | None = None,
+        domain: str = "",
         **attributes: Any,
     ) -> Tensor:
         """Append a node of one output, of the type of its first input unless told otherwise."""
         first = next((one for one in inputs if one is not None), None)
         assert dtype is not None or first is not None
-        (found,) = self.many(op_type, inputs, [dtype or first.dtype], **attributes)  # type: ignore[union-attr]
+        (found,) = self.many(op_type, inputs, [dtype or first.dtype], domain, **attributes)  # type: ignore[union-attr]
         return found if shape is None else Tensor(found.value, found.dtype, tuple(shape))
 
     def many(
-        self, op_type: str, inputs: Sequence[Tensor | None], dtypes: Sequence[torch.dtype], **attributes: Any
+        self,
+        op_type: str,
+        inputs: Sequence[Tensor | None],
+        dtypes: Sequence[torch.dtype],
+        domain: str = "",
+        **attributes: Any,
     ) -> list[Tensor]:
         """Append a node of several outputs."""
         name = self.origin
@@ -126,7 +132,7 @@ class Builder:
         while values and values[-1] is None:
             values.pop()
         given = {key: value for key, value in attributes.items() if value is not None}
-        node = ir.node(op_type, values, given, num_outputs=len(dtypes), name=name)
+        node = ir.node(op_type, values, given, domain=domain, num_outputs=len(dtypes), name=name)
         self.nodes.append(node)
         for number, (output, dtype) in enumerate(zip(node.outputs, dtypes, strict=True)):
             output.name = f"{name}:{number}"

@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 SIMULATORS = [f"plugins/accelerator/native/{name}.c" for name in ("machine", "execute", "functional", "cycles")]
 RUNTIME = "runtime/native/src"
 """One folder per layer, `base` the lowest; sources name a header with its folder."""
-JSON = glob(f"{RUNTIME}/base/json*.c")
+JSON = [*glob(f"{RUNTIME}/base/json*.c"), f"{RUNTIME}/base/sort.c"]
 CUDA_SHARES = [*JSON, *(f"{RUNTIME}/base/{name}.c" for name in ("error", "store", "platform_linux"))]
 LIMITED = sys.version_info >= (3, 12) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 """Whether the stable ABI has all that a call needs (vectorcall, since 3.12): such a wheel serves each later Python."""

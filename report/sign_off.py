@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from graft.errors import ArtifactError
+from graft.runtime.export.c_built import least_text
 from graft.runtime.export.c_layout import axis_of, state_count
 from graft.runtime.export.c_project import ExportedProject
 from graft.runtime.procedure import Call, ProgramDescription, TensorSpec
@@ -48,15 +49,19 @@ class Counted:
     total: int
     calls: tuple[tuple[Call, int], ...]
 
-    def check(self, most: int) -> None:
-        """Raise ArtifactError where a run takes more than there are, with the calls that take most."""
+    def check(self, most: int, with_flag: Callable[[str], int]) -> None:
+        """Raise ArtifactError where a run takes more than there are, with the calls that take most.
+
+        ``with_flag`` counts a run of the same text, compiled with another flag.
+        """
         if self.total <= most:
             return
         largest = sorted(self.calls, key=lambda one: -one[1])[:SHOWN_CALLS]
         named = ", ".join(f"'{', '.join(call.origin[:2])}' ({count})" for call, count in largest)
+        otherwise = "measure schedules there (graft device --tune), or quantise the model"
         raise ArtifactError(
             f"a run takes {self.total} instructions on {self.board}, {self.total - most} more than the {most} that "
-            f"there are; most are of {named}: measure schedules there (graft device --tune), or quantise the model",
+            f"there are; most are of {named}; {least_text(self.total, with_flag, most, otherwise)}",
             instructions=self.total,
             most=most,
         )

@@ -134,6 +134,17 @@ def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
     return result
 
 
+def replaced(extent: Extent, values: Mapping[str, Extent]) -> Extent:
+    """Return an extent with symbols replaced, as it is written: the compiler's algebra makes it canonical."""
+    match extent:
+        case Symbol(name):
+            return values.get(name, extent)
+        case Operation(operator, left, right):
+            return Operation(operator, replaced(left, values), replaced(right, values))
+        case _:
+            return extent
+
+
 def limits(extent: Extent, ranges: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
     """Return bounds of an extent for symbols within their ranges, from those of its operands: infinite if it has none.
 

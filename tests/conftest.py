@@ -40,7 +40,7 @@ SHARES = {
     "core/schedule/strategies/nests/test_open_extents.py": 12,
     "core/schedule/strategies/convolutions/test_varying_convolution.py": 4,
     "core/schedule/strategies/convolutions/test_varying_depthwise.py": 3,
-    "core/schedule/strategies/convolutions/test_varying_winograd.py": 3,
+    "core/schedule/strategies/convolutions/test_winograd_open_images.py": 3,
     "datatypes/proofs/test_casts.py": 5,
     "datatypes/proofs/test_posit8.py": 10,
     "datatypes/proofs/test_posit16.py": 10,

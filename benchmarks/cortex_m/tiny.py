@@ -1,6 +1,7 @@
 """The models of MLPerf Tiny in 8-bit integers on an emulated Cortex-M4: instructions, memory and code.
 
     python -m benchmarks.cortex_m.tiny [model ...]
+    python -m benchmarks.cortex_m.tiny --indices [model ...]     with indices of 64 bits and of 32, at -O3 and at -Os
 
 Each is written as a bare-metal C project, compiled with arm-none-eabi-gcc, and run in QEMU's mps2-an386 with the
 harness in examples/deploy/cortex_m, which compares its output with that of the built-in compiler on this machine.
@@ -8,12 +9,14 @@ harness in examples/deploy/cortex_m, which compares its output with that of the 
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -112,20 +115,25 @@ def code_sizes(linker_map: str) -> dict[str, int]:
     return sizes
 
 
-def main(names: Collection[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table of the models."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=TINY)
+    parser.add_argument("--indices", action="store_true")
+    options = parser.parse_args(arguments)
     if reason := missing():
         sys.exit(reason)
-    print("| Model | Instructions | Arena | Stack | Weights | Kernels | Other code | Output |")
-    print("|---|---:|---:|---:|---:|---:|---:|---|")
-    for name in names or TINY:
+    heads = ["Instructions", "Arena", "Stack", "Weights", "Kernels", "Other code", "Output"]
+    narrow, flags = ((False, True), ("-O3", "-Os")) if options.indices else ((False,), ("-O3",))
+    print("| Model | Flag | Indices |", *(f"{head} |" for head in heads))
+    print("|---|---|---:|" + "---:|" * (len(heads) - 1) + "---|")
+    for name, flag, is_narrow in product(options.models, flags, narrow):
         with TemporaryDirectory() as folder:
-            one = measured(name, Path(folder))
+            one = measured(name, Path(folder), flags=flag, narrow_indices=is_narrow)
         numbers = [one.instructions, one.arena, one.stack, one.weights, one.kernels, one.rest]
-        print(
-            f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} | {'equal' if one.passed else 'differs'} |"
-        )
+        shown = " | ".join(f"{number:,}" for number in numbers)
+        print(f"| {name} | {flag} | {32 if is_narrow else 64} | {shown} | {'equal' if one.passed else 'differs'} |")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

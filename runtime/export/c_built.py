@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +20,8 @@ from graft.runtime.system.files import make_folder, write
 
 LIBRARY_FRAME = 64
 """What a function of libc, libm or the compiler's own library has at most: memcpy, division of 64 bits, roots."""
+OPTIMISATIONS = ("-Os", "-O2", "-O3")
+"""What a compiler is tried with where a budget does not do."""
 INDIRECT = "__indirect_call"
 TASKS = re.compile(r"_task\d+_run\b")
 _NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "([^"]*)"', re.MULTILINE)
@@ -91,6 +93,16 @@ class CallGraph:
             return known[name]
 
         return visit(entry, ())
+
+
+def least_text(size: int, with_flag: Callable[[str], int], most: int, otherwise: str) -> str:
+    """Return the least that a compiler makes of a text with its usual flags, and what to change so that ``most`` do."""
+    tried = {flag: with_flag(flag) for flag in OPTIMISATIONS}
+    flag = min(tried, key=lambda one: tried[one])
+    if size <= tried[flag]:
+        return f"{size} is the least possible with {', '.join(OPTIMISATIONS)}: {otherwise}"
+    remedy = f"compile with {flag}" if tried[flag] <= most else f"compile with {flag} and {otherwise}"
+    return f"the least possible is {tried[flag]}, with {flag}: {remedy}"
 
 
 def depth(path: Sequence[tuple[str, int]]) -> int:

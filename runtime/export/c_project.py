@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -28,7 +28,7 @@ from graft.runtime.export.c_build import (
     target_flags,
     zephyr_files,
 )
-from graft.runtime.export.c_built import Built, built
+from graft.runtime.export.c_built import Built, built, least_text
 from graft.runtime.export.c_check import Recorded, check_header, check_text, main_text
 from graft.runtime.export.c_names import model_name
 from graft.runtime.export.c_program import CProgram
@@ -94,9 +94,12 @@ def export_c_project(
         raise _too_large(program, ram)
     made = None
     if compiler or flash is not None or stack is not None:
-        made = _built(program, shlex.split(compiler) or compiler_for(description.targets))
-        check_budgets(made, weights, flash, stack)
-        _check_ram(program, made, ram)
+        command = shlex.split(compiler) or compiler_for(description.targets)
+        made = _built(program, command)
+        budgets = Budgets(program, command, made)
+        budgets.check_flash(weights, flash)
+        budgets.check_stack(stack)
+        budgets.check_ram(ram)
     files = _files(program, recorded, profile, weights, made)
     if session:
         files |= {f"{program.name}.c": program_text(program, [f"{program.name}_timed.h"]), **session_files(program)}
@@ -164,38 +167,61 @@ def _files(
     return files
 
 
-def check_budgets(made: Built, weights: int, flash: int | None, stack: int | None) -> None:
-    """Raise ArtifactError where weights and code, or the stack, need more than there is, with what to change."""
-    if flash is not None and weights + made.code_bytes > flash:
-        largest = sorted(made.code.items(), key=lambda one: -one[1])[:SHOWN_TENSORS]
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What a project may need, held against what a command makes of it; what is too much is told with the least."""
+
+    program: CProgram
+    command: Sequence[str]
+    made: Built
+
+    def check_flash(self, weights: int, flash: int | None) -> None:
+        """Raise ArtifactError where weights and code need more than there is."""
+        code = self.made.code_bytes
+        if flash is None or weights + code <= flash:
+            return
+        largest = sorted(self.made.code.items(), key=lambda one: -one[1])[:SHOWN_TENSORS]
         named = ", ".join(f"'{one}' ({size})" for one, size in largest)
-        remedy = "quantise the model" if weights > made.code_bytes else "compile with -Os, or with narrow_indices"
+        otherwise = "quantise the model" if weights > code else "narrow its indices (narrow_indices)"
         raise ArtifactError(
-            f"weights ({weights} bytes) and code ({made.code_bytes}) are {weights + made.code_bytes - flash} bytes "
-            f"more than the {flash} that there are; the largest functions are {named}: {remedy}",
-            flash_bytes=weights + made.code_bytes,
+            f"weights ({weights} bytes) and code ({code}) are {weights + code - flash} bytes more than the {flash} "
+            f"that there are; the largest functions are {named}; "
+            f"{self._least(lambda one: weights + one.code_bytes, flash, otherwise)}",
+            flash_bytes=weights + code,
             flash=flash,
         )
-    if stack is not None and made.stack > stack:
-        named = " -> ".join(f"'{one}' ({frame})" for one, frame in made.path)
+
+    def check_stack(self, stack: int | None) -> None:
+        """Raise ArtifactError where the bound of the stack is larger than what there is."""
+        if stack is None or self.made.stack <= stack:
+            return
+        named = " -> ".join(f"'{one}' ({frame})" for one, frame in self.made.path)
         raise ArtifactError(
-            f"the stack needs at most {made.stack} bytes, {made.stack - stack} more than the {stack} that there are, "
-            f"on the path {named}: compile with -Os, or with narrow_indices",
-            stack_bytes=made.stack,
+            f"the stack needs at most {self.made.stack} bytes, {self.made.stack - stack} more than the {stack} that "
+            f"there are, on the path {named}; "
+            f"{self._least(lambda one: one.stack, stack, 'narrow its indices (narrow_indices)')}",
+            stack_bytes=self.made.stack,
             stack=stack,
         )
 
-
-def _check_ram(program: CProgram, made: Built, ram: int | None) -> None:
-    """Raise ArtifactError where arena and stack together need more than there is."""
-    needed = program.arena_bytes + made.stack
-    if ram is not None and needed > ram:
+    def check_ram(self, ram: int | None) -> None:
+        """Raise ArtifactError where arena and stack together need more than there is."""
+        arena = self.program.arena_bytes
+        needed = arena + self.made.stack
+        if ram is None or needed <= ram:
+            return
         raise ArtifactError(
-            f"the arena ({program.arena_bytes} bytes) and the stack ({made.stack}) are {needed - ram} bytes more than "
-            f"the {ram} that there are: compile with -Os, or make the model smaller",
+            f"the arena ({arena} bytes) and the stack ({self.made.stack}) are {needed - ram} bytes more than the {ram} "
+            f"that there are; {self._least(lambda one: arena + one.stack, ram, 'make the model smaller')}",
             ram_bytes=needed,
             ram=ram,
         )
+
+    def _least(self, size: Callable[[Built], int], most: int, otherwise: str) -> str:
+        def with_flag(flag: str) -> int:
+            return size(_built(self.program, (*self.command, flag)))
+
+        return least_text(size(self.made), with_flag, most, otherwise)
 
 
 def _too_large(program: CProgram, ram: int) -> ArtifactError:

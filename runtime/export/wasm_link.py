@@ -53,11 +53,15 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """An address that moves by ``step`` bytes with each round of a loop, whose number stands at ``round``, as i64."""
+    """An address that moves by ``step`` bytes with each round of a loop, whose number stands at ``round``, as i64.
 
-    first: int
-    step: int
+    With ``last`` it begins so many steps behind ``first`` and moves back.
+    """
+
+    first: int | Word
+    step: int | Word
     round: int
+    last: int | Word | None = None
 
 
 Operand = int | Word | Moving
@@ -80,7 +84,7 @@ class Step:
 class Choice:
     """The first of two lists of steps where the byte at ``condition`` is not 0, else the second."""
 
-    condition: int
+    condition: Operand
     branches: tuple[tuple[Item, ...], tuple[Item, ...]]
 
 
@@ -91,11 +95,11 @@ class Repeat:
     The i64 at ``round`` counts. Where the loop makes ``slices`` of something, another number of rounds is an error.
     """
 
-    trips: int
+    trips: Operand
     go: int
     round: int
     steps: tuple[Item, ...]
-    slices: int | None
+    slices: int | Word | None
 
 
 Item = Step | Choice | Repeat
@@ -378,16 +382,16 @@ def _code(item: Item, numbers: Mapping[str, int], begin: bytes, counter: Iterato
             return b"".join((begin, *pushed, *call, b"\x22\0", _IF, noted, b"\x20\0", _RETURN, _END))
         case Choice(condition, branches):
             first, second = (b"".join(_code(one, numbers, begin, counter) for one in branch) for branch in branches)
-            return b"".join((address(condition), _LOAD_BYTE, _IF, first, _ELSE, second, _END))
+            return b"".join((_pushed(condition), _LOAD_BYTE, _IF, first, _ELSE, second, _END))
         case Repeat(trips, go, round, steps, slices):
             inner = b"".join(_code(one, numbers, begin, counter) for one in steps)
             rounds = address(round) + _LOAD_LONG
-            goes_on = rounds + address(trips) + _LOAD_LONG + b"\x53" + address(go) + _LOAD_BYTE + b"\x71"
+            goes_on = rounds + _pushed(trips) + _LOAD_LONG + b"\x53" + address(go) + _LOAD_BYTE + b"\x71"
             if slices is not None:  # a round more than there is room for is refused before it begins
-                inner = _refused_unless(rounds + _long(slices) + b"\x53") + inner
+                inner = _refused_unless(rounds + _pushed_long(slices) + b"\x53") + inner
             counted = address(round) + rounds + _long(1) + b"\x7c\x37\3\0"
             loop = (_LOOP, goes_on, _IF, inner, counted, b"\x0c\1", _END, _END)
-            made = b"" if slices is None else _refused_unless(rounds + _long(slices) + b"\x51")
+            made = b"" if slices is None else _refused_unless(rounds + _pushed_long(slices) + b"\x51")
             return b"".join((address(round) + _long(0) + b"\x37\3\0", *loop, made))
 
 
@@ -405,10 +409,15 @@ def _pushed(operand: Operand) -> bytes:
     match operand:
         case Word(place, is_long):
             return address(0) + (b"\x29\3" if is_long else b"\x28\2") + unsigned(place)
-        case Moving(first, step, round):
-            moved = address(round) + _LOAD_LONG + b"\xa7" + b"\x41" + wasm.signed(step) + b"\x6c"
-            return address(first) + moved + b"\x6a"
+        case Moving(first, step, round, last):
+            rounds = address(round) + _LOAD_LONG + b"\xa7"
+            steps = rounds if last is None else _pushed(last) + rounds + b"\x6b"
+            return b"".join((_pushed(first), steps, _pushed(step), b"\x6c\x6a"))
     return address(operand)
+
+
+def _pushed_long(operand: int | Word) -> bytes:
+    return _pushed(operand) if isinstance(operand, Word) else _long(operand)
 
 
 def _append() -> tuple[bytes, bytes]:

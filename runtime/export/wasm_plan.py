@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import numpy as np
@@ -17,9 +16,21 @@ import numpy as np
 from graft.errors import CompileError
 from graft.runtime.dtypes import element_type
 from graft.runtime.export.c_layout import Layout, axis_of, state_count
-from graft.runtime.export.wasm_link import APPEND, ROWS, Choice, Item, Linker, Moving, Operand, Repeat, Step, calls
+from graft.runtime.export.wasm_link import (
+    APPEND,
+    ROWS,
+    Choice,
+    Item,
+    Linker,
+    Moving,
+    Operand,
+    Repeat,
+    Step,
+    Word,
+    calls,
+)
 from graft.runtime.export.wasm_shapes import Bindings, product
-from graft.runtime.extents import Extent
+from graft.runtime.extents import Extent, Operation, replaced
 from graft.runtime.objects import KIND, STRIDE, unpack_objects
 from graft.runtime.procedure import ALIGNMENT, Call, Procedure, ProgramDescription, TensorSpec, shape_texts
 
@@ -79,8 +90,7 @@ class WasmProgram:
 def wasm_program(description: ProgramDescription) -> WasmProgram:
     """Return a program linked into one WebAssembly module.
 
-    Raises CompileError for one that was not compiled for WebAssembly, has shapes that depend on data, or control flow
-    of shapes that vary.
+    Raises CompileError for one that was not compiled for WebAssembly, or has shapes that depend on data.
     """
     _check(description)
     procedure = description.procedures[0]
@@ -89,8 +99,8 @@ def wasm_program(description: ProgramDescription) -> WasmProgram:
     weights, offsets = _weights(reached, description.constants)
     begin = linker.place(len(weights))
     places = {key: begin + offset for key, offset in offsets.items()}
-    bindings = Bindings(procedure, linker) if procedure.symbols else None
-    addresses = _addresses(procedure, linker, places, bindings, {})
+    bindings = Bindings(procedure, linker) if any(one.symbols for one in reached) else None
+    addresses = _entry_addresses(procedure, linker, places, bindings)
     steps = _Steps(description, procedure, linker, addresses, bindings, places).items()
     failing = {
         number: step.origin for number, step in enumerate(calls(steps)) if step.origin and linker.fails(step.function)
@@ -120,10 +130,6 @@ def _check(description: ProgramDescription) -> None:
                 kind=module.kind,
             )
     reached = [description.procedures[number] for number in Layout(description.procedures).reached]
-    for call in (call for procedure in reached for call in procedure.calls if call.bodies):
-        if any(procedure.symbols for procedure in reached):
-            nodes = ", ".join(f"'{node}'" for node in call.origin) or call.kind
-            _refuse(f"{nodes} is of kind '{call.kind}', of shapes that vary; give each dimension a number")
     for tensor in (tensor for procedure in reached for tensor in procedure.tensors):
         if tensor.shape is None or tensor.storage == "dynamic":
             shape = shape_texts(tensor)
@@ -158,48 +164,91 @@ def _weights(procedures: Sequence[Procedure], constants: Mapping[str, np.ndarray
     return b"".join(parts), offsets
 
 
+def _entry_addresses(
+    procedure: Procedure, linker: Linker, weights: Mapping[str, int], bindings: Bindings | None
+) -> list[Operand]:
+    """Return the address of every tensor of the entry, or the word with it, and place those that have none yet."""
+    places: dict[int, Operand] = {}
+    inputs_and_outputs: dict[tuple[str, int], int] = {}
+    for number, tensor in enumerate(procedure.tensors):
+        if bindings is not None and bindings.has_room(number):
+            places[number] = bindings.address(number)
+        elif tensor.storage in ("input", "output"):
+            key = (tensor.storage, tensor.index)
+            if key not in inputs_and_outputs:
+                inputs_and_outputs[key] = linker.place(_bytes(tensor))
+            places[number] = inputs_and_outputs[key]
+    return _addresses(procedure, linker, weights, bindings, places)
+
+
 def _addresses(
     procedure: Procedure,
     linker: Linker,
     weights: Mapping[str, int],
     bindings: Bindings | None,
-    places: dict[tuple[str, int], int],
+    places: Mapping[int, Operand],
+    step: int = 0,
 ) -> list[Operand]:
-    """Return the address of every tensor, or the word with it, and place those that have none yet.
+    """Return the address of every tensor, or the word with it; ``places`` are those that have one, by number.
 
-    ``places`` are those of inputs and outputs that have one, by storage and index.
+    Of a body whose memory is not planned, what varies has memory of its own while its ``step`` of the entry runs.
     """
     arena = linker.place(procedure.arena_bytes)
     addresses: list[Operand] = []
     for number, tensor in enumerate(procedure.tensors):
-        if bindings is not None and bindings.has_room(number):
-            addresses.append(bindings.address(number))
+        if number in places:
+            addresses.append(places[number])
             continue
         match tensor.storage:
             case "constant":
                 addresses.append(weights[tensor.constant])
-            case "arena":
+            case "arena" if procedure.arena_bytes:
                 addresses.append(arena + tensor.offset)
+            case "arena":
+                addresses.append(_somewhere(tensor, linker, bindings, step))
             case "view":
                 root = addresses[tensor.of]
                 if isinstance(root, int):
                     addresses.append(root + tensor.offset)
                 else:
-                    assert bindings is not None, "words are of shapes that vary"
-                    addresses.append(bindings.address(tensor.of, tensor.offset))
+                    assert bindings is not None and isinstance(root, Word), "words are of shapes that vary"
+                    addresses.append(bindings.displaced(root, tensor.offset))
             case "extents" if bindings is not None:
                 addresses.append(bindings.values(tensor))
             case "extents":
                 values = np.array([int(str(value)) for value in tensor.values], tensor.dtype)
                 addresses.append(linker.add(values.tobytes()))
-            case "input" | "output":
-                key = (tensor.storage, tensor.index)
-                if key not in places:
-                    places[key] = linker.place(_bytes(tensor))
-                addresses.append(places[key])
-            case "dynamic":
-                raise AssertionError("was refused before")
+            case storage:
+                raise AssertionError(f"{storage}: was refused before, or has a place")
     return addresses
+
+
+def _somewhere(tensor: TensorSpec, linker: Linker, bindings: Bindings | None, step: int) -> Operand:
+    """Return the address of memory for a tensor while a step of the entry runs."""
+    size = product(tensor.shape or (), element_type(tensor.dtype).bytes)
+    if isinstance(size, int):
+        return linker.place(size)
+    assert bindings is not None, "no symbol without bindings"
+    return bindings.local(size, step)
+
+
+def _called(body: Procedure, shapes: Sequence[Sequence[Extent]], origin: Sequence[str]) -> Procedure:
+    """Return a body with the shapes that it has where its inputs have these: its symbols are those of the caller."""
+    values: dict[str, Extent] = {}
+    for symbol in body.symbols:
+        if symbol.tensor not in body.inputs:
+            _refuse(
+                f"a dimension inside of '{', '.join(origin)}' is known only when "
+                f"'{body.tensors[symbol.tensor].name}' is computed; only shapes that follow from those of inputs have "
+                "a place"
+            )
+        values[symbol.name] = shapes[body.inputs.index(symbol.tensor)][symbol.axis]
+
+    def here(extents: Sequence[Extent] | None) -> tuple[Extent, ...] | None:
+        return None if extents is None else tuple(replaced(one, values) for one in extents)
+
+    tensors = (replace(one, shape=here(one.shape), values=here(one.values) or ()) for one in body.tensors)
+    return replace(body, tensors=tuple(tensors), symbols=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,104 +261,43 @@ class _Steps:
     addresses: Sequence[Operand]
     bindings: Bindings | None
     weights: Mapping[str, int]
+    step: int | None = None
+    """Of the entry, in which a body runs; None for the entry itself."""
 
     def items(self) -> tuple[Item, ...]:
         """Return the steps of all calls."""
-        return tuple(item for call in self.procedure.calls for item in self._items(call))
+        return tuple(item for number, call in enumerate(self.procedure.calls) for item in self._items(number, call))
 
-    def _items(self, call: Call) -> Iterator[Item]:
+    def _items(self, number: int, call: Call) -> Iterator[Item]:
+        control = _Control(replace(self, step=number if self.step is None else self.step), call)
         match call.kind:
             case "if":
-                yield self._choice(call)
+                yield control.choice()
             case "loop" | "scan":
-                yield from self._repeat(call)
+                yield from control.repeat()
             case _:
                 yield self._step(call)
 
-    # ---- Control flow ----
+    def shape(self, number: int) -> tuple[Extent, ...]:
+        """Return the shape of a tensor."""
+        return tuple(self.procedure.tensors[number].shape or ()) if number >= 0 else ()
 
-    def _fixed(self, number: int) -> int:
+    def place(self, number: int) -> Operand:
         """Return the address of a tensor; 0 of one that is absent."""
-        place = 0 if number < 0 else self.addresses[number]
-        assert isinstance(place, int), "shapes that vary were refused before"
-        return place
+        return 0 if number < 0 else self.addresses[number]
 
-    def _result(self, number: int, size: int) -> int:
-        """Return the address of an output, somewhere for one that nobody wants."""
-        return self._fixed(number) if number >= 0 else self.linker.place(size)
+    def somewhere(self, tensor: TensorSpec) -> Operand:
+        """Return the address of memory for a tensor of a body."""
+        return _somewhere(tensor, self.linker, self.bindings, self.step or 0)
 
-    def _body(self, number: int, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[Item, ...]:
-        body = self.description.procedures[number]
-        places = {("input", index): place for index, place in enumerate(inputs)}
-        places |= {("output", index): place for index, place in enumerate(outputs)}
-        addresses = _addresses(body, self.linker, self.weights, None, places)
-        return _Steps(self.description, body, self.linker, addresses, None, self.weights).items()
-
-    def _choice(self, call: Call) -> Choice:
-        bodies = [self.description.procedures[number] for number in call.bodies]
-        sizes = [
-            max(_bytes(body.tensors[body.outputs[place]]) for body in bodies) for place in range(len(call.outputs))
-        ]
-        outputs = [self._result(number, size) for number, size in zip(call.outputs, sizes, strict=True)]
-        first, second = (
-            self._body(body, [*map(self._fixed, arguments)], outputs)
-            for body, arguments in zip(call.bodies, call.arguments, strict=True)
-        )
-        return Choice(self._fixed(call.inputs[0]), (first, second))
-
-    def _repeat(self, call: Call) -> Iterator[Item]:
-        """Yield a loop or a scan: values that go round are copied behind each round, slices before or behind it."""
-        linker, is_loop, count = self.linker, call.kind == "loop", state_count(call)
-        body, given = self.description.procedures[call.bodies[0]], call.inputs[2 if is_loop else 0 :]
-        made = [_bytes(body.tensors[number]) for number in body.outputs[1 if is_loop else 0 :]]
-        round, go, goes_on = linker.place(8), linker.place(1), linker.place(1)
-        begins = self._fixed(call.inputs[1]) if is_loop and call.inputs[1] >= 0 else linker.add(b"\1")
-        yield Step("", (begins, go), 1)
-        kept = [self._result(number, size) for number, size in zip(call.outputs[:count], made[:count], strict=True)]
-        new = [linker.place(size) for size in made]
-        for number, place, size in zip(given, kept, made, strict=False):
-            yield Step("", (self._fixed(number), place), size)
-        slices = [linker.place(_bytes(body.tensors[number])) for number in body.inputs[count:][: len(given) - count]]
-        before = [self._slice(call, place, slot, round, "input") for place, slot in enumerate(slices)]
-        after = [Step("", (place, own), size) for own, place, size in zip(kept, new, made, strict=False)]
-        after += [Step("", (goes_on, go), 1)] if is_loop else []
-        stacks = [(place, slot) for place, slot in enumerate(new[count:]) if call.outputs[count + place] >= 0]
-        after += [self._slice(call, place, slot, round, "output") for place, slot in stacks]
-        captured = map(self._fixed, call.arguments[0])
-        inside = self._body(
-            call.bodies[0],
-            [*([round, go] if is_loop else []), *kept, *slices, *captured],
-            [*([goes_on] if is_loop else []), *new],
-        )
-        lengths = [(self._static(call.outputs[count + place]) or (0,))[0] for place, _ in stacks] if is_loop else []
-        yield Repeat(self._trips(call, given), go, round, (*before, *inside, *after), lengths[0] if lengths else None)
-
-    def _trips(self, call: Call, given: Sequence[int]) -> int:
-        """Return the address of how often a loop goes round."""
-        if call.kind == "loop":
-            unlimited = np.iinfo(np.int64).max.to_bytes(8, "little")
-            return self._fixed(call.inputs[0]) if call.inputs[0] >= 0 else self.linker.add(unlimited)
-        first = given[state_count(call)]
-        length = self._static(first)[axis_of(call, "input", 0, self.procedure)]
-        return self.linker.add(length.to_bytes(8, "little"))
-
-    def _slice(self, call: Call, place: int, slot: int, round: int, role: str) -> Step:
-        """Return the copy of the slice of this round out of an input, or into an output."""
-        number = (call.inputs if role == "input" else call.outputs)[state_count(call) + place]
-        axis, shape = axis_of(call, role, place, self.procedure), self._static(number)
-        inner = prod(shape[axis + 1 :]) * element_type(self.procedure.tensors[number].dtype).bytes
-        is_backward = call.kind == "scan" and call.attributes[f"{role}_directions"][place]
-        last = (shape[axis] - 1) * inner if is_backward else 0
-        whole = Moving(self._fixed(number) + last, -inner if is_backward else inner, round)
-        rows, step = prod(shape[:axis]), shape[axis] * inner
-        if role == "input":
-            return Step(ROWS, (slot, whole, rows, inner, inner, step))
-        return Step(ROWS, (whole, slot, rows, inner, step, inner))
-
-    def _static(self, number: int) -> tuple[int, ...]:
-        shape = self.procedure.tensors[number].static_shape
-        assert shape is not None, "shapes that vary were refused before"
-        return shape
+    def body(self, body: Procedure, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> tuple[Item, ...]:
+        """Return the steps of a body with its inputs and outputs at these addresses."""
+        given = {("input", index): place for index, place in enumerate(inputs)}
+        given |= {("output", index): place for index, place in enumerate(outputs)}
+        keys = {number: (one.storage, one.index) for number, one in enumerate(body.tensors)}
+        places = {number: given[key] for number, key in keys.items() if key in given}
+        addresses = _addresses(body, self.linker, self.weights, self.bindings, places, self.step or 0)
+        return replace(self, procedure=body, addresses=addresses).items()
 
     # ---- Calls ----
 
@@ -319,11 +307,11 @@ class _Steps:
         operands = tuple(0 if number < 0 else self.addresses[number] for number in used)
         match call.kind:
             case "copy":
-                return Step("", operands, self._size(self.procedure.tensors[call.outputs[0]]))
+                return Step("", operands, self.size(self.procedure.tensors[call.outputs[0]]))
             case "append":
                 old, new = (self.procedure.tensors[number] for number in call.inputs)
-                blocks = self._product((old.shape or ())[: call.axis])
-                sizes = (self._size(one, call.axis) for one in (old, new))
+                blocks = self.product((old.shape or ())[: call.axis])
+                sizes = (self.size(one, call.axis) for one in (old, new))
                 return Step(APPEND, (operands[2], *operands[:2], blocks, *sizes))
         key = f"{call.module}.{call.function}"
         taken: dict[int, list[Operand]] = {}
@@ -338,15 +326,123 @@ class _Steps:
             return self.bindings.stride(tensor, axis)
         return self.bindings.number((tensor.shape or ())[axis], is_long=True)
 
-    def _size(self, tensor: TensorSpec, axis: int = 0) -> Operand:
-        return self._product((tensor.shape or ())[axis:], element_type(tensor.dtype).bytes)
+    def size(self, tensor: TensorSpec, axis: int = 0) -> int | Word:
+        """Return the bytes of a tensor, of its axes from ``axis`` on."""
+        return self.product((tensor.shape or ())[axis:], element_type(tensor.dtype).bytes)
 
-    def _product(self, shape: Sequence[Extent], factor: int = 1) -> Operand:
-        if self.bindings is not None:
-            return self.bindings.size(shape, factor)
+    def product(self, shape: Sequence[Extent], factor: int = 1) -> int | Word:
+        """Return the product of extents and a number, as i32."""
         total = product(shape, factor)
-        assert isinstance(total, int), "no symbol without bindings"
-        return total
+        if isinstance(total, int):
+            return total
+        assert self.bindings is not None, "no symbol without bindings"
+        return self.bindings.number(total, is_long=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Control:
+    """A call of control flow as steps: its bodies stand where they are called."""
+
+    steps: _Steps
+    call: Call
+
+    def choice(self) -> Choice:
+        """Return the branches of an If."""
+        branches = []
+        for number, arguments in zip(self.call.bodies, self.call.arguments, strict=True):
+            body = self._body(number, [*map(self.steps.shape, arguments)])
+            made = [body.tensors[one] for one in body.outputs]
+            outputs = [self._result(index, of) for index, of in zip(self.call.outputs, made, strict=True)]
+            branches.append(self.steps.body(body, [*map(self.steps.place, arguments)], outputs))
+        first, second = branches
+        return Choice(self.steps.place(self.call.inputs[0]), (first, second))
+
+    def _body(self, number: int, shapes: Sequence[Sequence[Extent]]) -> Procedure:
+        return _called(self.steps.description.procedures[number], shapes, self.call.origin)
+
+    def _result(self, number: int, tensor: TensorSpec) -> Operand:
+        """Return the address of an output, somewhere for one that nobody wants."""
+        return self.steps.place(number) if number >= 0 else self.steps.somewhere(tensor)
+
+    def repeat(self) -> Iterator[Item]:
+        """Yield a loop or a scan: values that go round are copied behind each round, slices before or behind it."""
+        steps, call, linker = self.steps, self.call, self.steps.linker
+        is_loop, count = call.kind == "loop", state_count(call)
+        given = call.inputs[2 if is_loop else 0 :]
+        body = self._body(call.bodies[0], self._shapes(given))
+        made = [body.tensors[number] for number in body.outputs[1 if is_loop else 0 :]]
+        self._check_states(given, made)
+        round, go, goes_on = linker.place(8), linker.place(1), linker.place(1)
+        begins = steps.place(call.inputs[1]) if is_loop and call.inputs[1] >= 0 else linker.add(b"\1")
+        yield Step("", (begins, go), 1)
+        kept = [self._result(number, of) for number, of in zip(call.outputs[:count], made[:count], strict=True)]
+        new = [steps.somewhere(of) for of in made]
+        for number, place, of in zip(given, kept, made, strict=False):
+            yield Step("", (steps.place(number), place), steps.size(of))
+        slices = [steps.somewhere(body.tensors[number]) for number in body.inputs[count:][: len(given) - count]]
+        before = [self._slice(place, slot, round, "input") for place, slot in enumerate(slices)]
+        after = [Step("", (place, own), steps.size(of)) for own, place, of in zip(kept, new, made, strict=False)]
+        after += [Step("", (goes_on, go), 1)] if is_loop else []
+        stacks = [(place, slot) for place, slot in enumerate(new[count:]) if call.outputs[count + place] >= 0]
+        after += [self._slice(place, slot, round, "output") for place, slot in stacks]
+        inputs = [*([round, go] if is_loop else []), *kept, *slices, *map(steps.place, call.arguments[0])]
+        inside = steps.body(body, inputs, [*([goes_on] if is_loop else []), *new])
+        lengths = [self._long((steps.shape(call.outputs[count + one]) or (0,))[0]) for one, _ in stacks if is_loop]
+        yield Repeat(self._trips(given), go, round, (*before, *inside, *after), lengths[0] if lengths else None)
+
+    def _shapes(self, given: Sequence[int]) -> list[Sequence[Extent]]:
+        """Return the shapes of the inputs of the body: slices lack the axis along which they are taken."""
+        count, is_loop = state_count(self.call), self.call.kind == "loop"
+        shapes = [list(self.steps.shape(number)) for number in given]
+        for place, shape in enumerate(shapes[count:]):
+            del shape[axis_of(self.call, "input", place, self.steps.procedure)]
+        return [*([(), ()] if is_loop else []), *shapes, *map(self.steps.shape, self.call.arguments[0])]
+
+    def _check_states(self, given: Sequence[int], made: Sequence[TensorSpec]) -> None:
+        for number, after in zip(given[: state_count(self.call)], made, strict=False):
+            if self.steps.shape(number) != tuple(after.shape or ()):
+                before = self.steps.procedure.tensors[number].name
+                _refuse(f"'{after.name}' has another shape after a round than '{before}' before it")
+        lengths = {self._length(number, place) for place, number in enumerate(given[state_count(self.call) :])}
+        if len(lengths) > 1:
+            _refuse(f"'{', '.join(self.call.origin)}' takes apart {' and '.join(map(str, lengths))} slices")
+
+    def _length(self, number: int, place: int) -> Extent:
+        return self.steps.shape(number)[axis_of(self.call, "input", place, self.steps.procedure)]
+
+    def _long(self, extent: Extent) -> int | Word:
+        if isinstance(extent, int):
+            return extent
+        assert self.steps.bindings is not None, "no symbol without bindings"
+        return self.steps.bindings.number(extent, is_long=True)
+
+    def _trips(self, given: Sequence[int]) -> Operand:
+        """Return the address of how often a loop goes round."""
+        if self.call.kind == "loop" and self.call.inputs[0] >= 0:
+            return self.steps.place(self.call.inputs[0])
+        unlimited = int(np.iinfo(np.int64).max)
+        times = unlimited if self.call.kind == "loop" else self._long(self._length(given[state_count(self.call)], 0))
+        return times.address if isinstance(times, Word) else self.steps.linker.add(times.to_bytes(8, "little"))
+
+    def _slice(self, place: int, slot: Operand, round: int, role: str) -> Step:
+        """Return the copy of the slice of this round out of an input, or into an output."""
+        steps, call = self.steps, self.call
+        number = (call.inputs if role == "input" else call.outputs)[state_count(call) + place]
+        axis, tensor = axis_of(call, role, place, steps.procedure), steps.procedure.tensors[number]
+        length = steps.shape(number)[axis]
+        inner, step, rows = (
+            steps.size(tensor, axis + 1),
+            steps.size(tensor, axis),
+            steps.product(steps.shape(number)[:axis]),
+        )
+        is_backward = call.kind == "scan" and call.attributes[f"{role}_directions"][place]
+        last = steps.product((length - 1 if isinstance(length, int) else Operation("sub", length, 1),))
+        first = steps.place(number)
+        assert not isinstance(first, Moving), "of a tensor"
+        whole = Moving(first, inner, round, last if is_backward else None)
+        if role == "input":
+            return Step(ROWS, (slot, whole, rows, inner, inner, step))
+        return Step(ROWS, (whole, slot, rows, inner, step, inner))
 
 
 def _place(tensor: TensorSpec, address: Operand) -> Place:

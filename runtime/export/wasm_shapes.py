@@ -60,7 +60,19 @@ class Bindings:
 
     def address(self, tensor: int, offset: int = 0) -> Word:
         """Return the word with the address of a tensor that has a room, or of a place in it."""
-        room = self._room_of[tensor]
+        return self._address(self._room_of[tensor], offset)
+
+    def local(self, size: Extent, step: int) -> Word:
+        """Return the word with the address of so many bytes that one step of the program has."""
+        self.rooms.append(Room(self.writer.dimension(size), step, step))
+        return self._address(len(self.rooms) - 1, 0)
+
+    def displaced(self, word: Word, offset: int) -> Word:
+        """Return the word with the address so far behind that of another."""
+        room, first = next((room, first) for at, room, first in self.addresses if at == word.address)
+        return self._address(room, first + offset)
+
+    def _address(self, room: int, offset: int) -> Word:
         key = ("address", room, offset)
         if key not in self._words:
             self._words[key] = Word(self.linker.place(4, 4))
@@ -118,7 +130,7 @@ class Bindings:
     def _share_arena(self) -> None:
         last = {number: len(self.procedure.calls) for number in map(self._root, self.procedure.outputs)}
         for step, call in enumerate(self.procedure.calls):
-            for number in (*call.inputs, *call.outputs):
+            for number in (*call.inputs, *call.outputs, *(one for row in call.arguments for one in row)):
                 last[self._root(number)] = max(step, last.get(self._root(number), 0))
         for step, call in enumerate(self.procedure.calls):
             written = [(number, self._root(number)) for number in call.outputs if number >= 0]

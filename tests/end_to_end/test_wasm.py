@@ -25,7 +25,7 @@ from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import ArtifactError, CompileError
 from graft.runtime.export.wasm import export_wasm
 from tests.report.webdriver import Browser, browser
-from tests.runtime.export.test_c_control import CHOICE, NESTED, SCAN, TEXT
+from tests.runtime.export.test_c_control import CHOICE, GROWS, NESTED, SCAN, TEXT
 
 from .emulators import TEXTS, network_of
 
@@ -139,12 +139,12 @@ def test_a_loop_stacks_slices_and_one_that_ends_too_early_is_an_error(tmp_path: 
     assert run(tmp_path, feeds | {"most": np.array(0)}) == "a loop makes another number of slices than its output has\n"
 
 
-def test_control_flow_of_shapes_that_vary_is_refused(tmp_path: Path) -> None:
+def test_shapes_that_a_loop_finds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CompileError) as caught:
-        exported(graft.load(onnx.parser.parse_model(TEXT + CHOICE)), tmp_path)
+        exported(graft.load(onnx.parser.parse_model(TEXT + GROWS)), tmp_path)
     assert caught.value.message == (
-        "the program cannot be one WebAssembly module: 'choice' is of kind 'if', of shapes that vary; give each "
-        "dimension a number"
+        "the program cannot be one WebAssembly module: dimension 'k' is known only when 'rows' is computed; only "
+        "shapes that follow from those of inputs have a place"
     )
 
 

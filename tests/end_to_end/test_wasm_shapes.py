@@ -15,6 +15,7 @@ import pytest
 
 import graft
 from examples.decoders.models import Config, llama
+from tests.runtime.export.test_c_control import CHOICE, NESTED, TEXT
 
 RUN = """
 import { readFileSync, writeFileSync } from "node:fs";
@@ -40,7 +41,7 @@ for (const rows of JSON.parse(readFileSync("feeds.json"))) {
 writeFileSync("outputs", Buffer.concat(parts));
 console.log(JSON.stringify(said));
 """
-ARRAYS = {"float32": "Float32Array", "int64": "BigInt64Array", "int32": "Int32Array"}
+ARRAYS = {"float32": "Float32Array", "int64": "BigInt64Array", "int32": "Int32Array", "bool": "Uint8Array"}
 BLOCK = """<ir_version: 10, opset_import: ["" : 20]>
 g (float[batch, seq, 8] x, float[8, 8] w) => (float[batch, seq, 8] y, float[batch, 8] m) <int64[1] middle = {1}> {
   a = MatMul(x, w)
@@ -104,6 +105,36 @@ def block_feeds(*sizes: tuple[int, int]) -> list[Feeds]:
 def test_one_module_computes_small_large_and_small_shapes_again(tmp_path: Path, options: dict[str, object]) -> None:
     feeds = block_feeds((1, 3), (4, 64), (4, 64), (2, 17), (1, 3))
     check(tmp_path, onnx.parser.parse_model(BLOCK), feeds, **options)
+
+
+SCAN_OPEN = """(float[n,4] x, float[n,t,4] xs) => (float[n,4] y, float[n,t,4] rows, float[t,n,4] back)
+    <int64[1] axis = {1}> {
+  y, rows, back = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
+      scan_output_axes = [1, 0], scan_output_directions = [0, 1],
+      body = b (float[n,4] s, float[n,4] v) => (float[n,4] u, float[n,4] r, float[n,4] m) {
+        m = Mul(s, v) e = Add(v, m) r = Softmax(e) k = ReduceSum(r, axis) u = Add(k, m) }> (x, xs) }"""
+"""Slices backwards, one output along another axis, one written backwards."""
+
+
+@pytest.mark.parametrize("options", [{}, {"dims": {"n": (1, 40), "t": (0, 9)}, "memory": "maximum"}])
+def test_a_scan_goes_over_any_number_of_slices_of_any_rows(tmp_path: Path, options: dict[str, object]) -> None:
+    rng = np.random.default_rng(3)
+
+    def feeds(n: int, t: int) -> Feeds:
+        return {"x": rng.standard_normal((n, 4), np.float32), "xs": rng.standard_normal((n, t, 4), np.float32)}
+
+    check(tmp_path, onnx.parser.parse_model(TEXT + SCAN_OPEN), [feeds(2, 3), feeds(33, 8), feeds(1, 1)], **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"dims": {"n": (1, 40)}, "memory": "maximum"}])
+@pytest.mark.parametrize("text", [CHOICE, NESTED])
+def test_branches_and_loops_take_any_rows(tmp_path: Path, text: str, options: dict[str, object]) -> None:
+    rng, feeds = np.random.default_rng(4), list[Feeds]()
+    for n, other in ((2, 0), (33, 1), (1, 4), (5, 2)):
+        scalar = {"c": np.array(other % 2 == 0)} if text == CHOICE else {"trip": np.array(other)}
+        shapes = {"x": (n, 4), "w": (4, 4)}
+        feeds.append({name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()} | scalar)
+    check(tmp_path, onnx.parser.parse_model(TEXT + text), feeds, **options)
 
 
 def test_memory_grows_with_the_shapes(tmp_path: Path) -> None:

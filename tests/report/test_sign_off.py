@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -87,15 +88,26 @@ def test_a_page_has_every_fact(tmp_path: Path, run: Run) -> None:
 def test_a_budget_that_does_not_do_fails_with_what_to_change(tmp_path: Path, option: str, said: str, run: Run) -> None:
     refused = run(option, 100)
     assert refused.startswith(f"1 graft: {said}") and ": " in refused and not (tmp_path / "m").exists()
-    assert any(change in refused for change in ("compile with -Os", "quantise the model", "make the model smaller"))
+    assert any(change in refused for change in ("narrow_indices", "quantise the model", "make the model smaller"))
     assert run(option, 1000000).startswith("0 ")
+
+
+@pytest.mark.slow
+def test_the_least_possible_does_where_it_is_made(tmp_path: Path, run: Run) -> None:
+    for option, other in (("--flash", "-O3"), ("--stack", "-O0"), ("--ram", "-O0")):
+        refused = run(option, 12500 if option == "--ram" else 100, compiler=f"gcc {other}")
+        least, flag = re.findall(r"the least possible is (\d+), with (-O\w): compile with ", refused)[0]
+        assert f"with {flag}: compile with {flag}\n" in run(option, least, compiler=f"gcc {other}")
+        assert run(option, least, compiler=f"gcc {flag}").startswith("0 ")
+        refused = run(option, int(least) - 1, compiler=f"gcc {flag}")
+        assert refused.startswith("1 ") and f"{least} is the least possible with -Os, -O2, -O3: " in refused
 
 
 def test_the_stack_is_part_of_the_memory(tmp_path: Path, run: Run) -> None:
     stack = int(run("--ram", 1000000).partition("stack at most ")[2].split()[0])
     refused = run("--ram", 12288 + stack - 1)
-    said = f"the arena (12288 bytes) and the stack ({stack}) are 1 bytes more than the {12287 + stack} that there are: "
-    assert refused.startswith(f"1 graft: {said}compile with -Os, or make the model smaller")
+    said = f"the arena (12288 bytes) and the stack ({stack}) are 1 bytes more than the {12287 + stack} that there are; "
+    assert refused.startswith(f"1 graft: {said}")
     assert run("--ram", 12288 + stack).startswith("0 ")
 
 
@@ -142,13 +154,17 @@ def test_operations_are_those_of_the_longest_way_or_unknown() -> None:
 def test_instructions_beyond_a_budget_are_refused_with_what_takes_most() -> None:
     calls = [Call("call", (), (), module=0, function="f", origin=(name,)) for name in "abcd"]
     counted = Counted("board", 100, tuple(zip(calls, (10, 40, 30, 20), strict=True)))
-    counted.check(100)
+    counted.check(100, int)
     with pytest.raises(
         ArtifactError,
         match=r"^a run takes 100 instructions on board, 1 more than the 99 that there are; most are of 'b' \(40\), 'c' "
-        r"\(30\), 'd' \(20\): measure schedules there \(graft device --tune\), or quantise the model$",
+        r"\(30\), 'd' \(20\); the least possible is 90, with -O2: compile with -O2$",
     ):
-        counted.check(99)
+        counted.check(99, {"-Os": 300, "-O2": 90, "-O3": 95}.__getitem__)
+    with pytest.raises(
+        ArtifactError, match=r"100 is the least possible with .*: measure schedules there \(graft device"
+    ):
+        counted.check(99, lambda flag: 100)
 
 
 def test_instructions_are_counted_on_the_core_of_the_target(tmp_path: Path, run: Run) -> None:

@@ -19,6 +19,7 @@ from graft.runtime.extents import (
     agree,
     evaluate,
     limits,
+    replaced,
     symbols_of,
 )
 
@@ -119,3 +120,12 @@ def test_limits_hold_every_value(seed: int) -> None:
 )
 def test_limits_of_each_operation(extent: Extent, wanted: tuple[float, float]) -> None:
     assert limits(extent, {"a": (0, math.inf), "b": (1, 3)}) == wanted
+
+
+def test_symbols_are_replaced_and_the_rest_is_as_written() -> None:
+    extent = Operation("add", Operation("mul", Symbol("a"), 2), Symbol("b"))
+    other = Operation("max", Symbol("b"), 1)
+    assert replaced(extent, {"a": other}) == Operation("add", Operation("mul", other, 2), Symbol("b"))
+    assert replaced(7, {"a": 1}) == 7
+    for a in range(4):
+        assert evaluate(replaced(extent, {"a": other}), {"b": a}) == evaluate(extent, {"a": max(a, 1), "b": a})

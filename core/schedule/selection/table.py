@@ -17,7 +17,6 @@ from graft.core.schedule.strategies.convolutions import (
     pointwise_nhwc,
     register_tiles,
     varying_convolution,
-    varying_winograd,
     winograd_nchw,
     winograd_nhwc,
 )
@@ -72,7 +71,7 @@ TABLE = StrategyTable(
         varying_product.STRATEGY,
         depthwise_nhwc.VARYING,
         first_convolution.VARYING,
-        varying_winograd.STRATEGY,
+        winograd_nhwc.VARYING,
         varying_convolution.STRATEGY,
         recurrent_layers.VARYING,
         sequential_loops.VARYING,

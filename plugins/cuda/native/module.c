@@ -194,7 +194,7 @@ const char *graft_cuda_read(CudaModule *module, const char *bytes, size_t size) 
   if (size < 16 || memcmp(bytes, MAGIC, sizeof MAGIC) != 0) return "its bytes are none of kind 'cuda'";
   for (int i = 7; i >= 0; i--) length = length << 8 | (unsigned char)bytes[8 + i];
   if (length > size - 16) return DAMAGED;
-  module->document = graft_json_parse(bytes + 16, (size_t)length, message, sizeof message);
+  module->document = graft_json_parse(bytes + 16, (size_t)length, NULL, message, sizeof message);
   if (!module->document) return DAMAGED;
   const JsonValue *root = graft_json_root(module->document);
   if (graft_json_integer(graft_json_member(root, "format"), 0) != 1) {

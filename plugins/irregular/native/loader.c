@@ -238,7 +238,7 @@ static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSo
     return host->fail(host, "module '%s': memory ran out", source->name);
   }
   atomic_init(&module->draws, 0);
-  module->document = graft_json_parse(source->data, source->size, message, sizeof message);
+  module->document = graft_json_parse(source->data, source->size, NULL, message, sizeof message);
   const JsonValue *root = module->document ? graft_json_root(module->document) : NULL;
   module->name = graft_json_string(graft_json_member(root, "name"), "");
   if (!root || !read_values(module, root, source) || !read_nodes(module, root, &unknown)) {

@@ -149,7 +149,7 @@ static int32_t read_nodes(const Reader *reader, const JsonValue *root) {
 int32_t onednn_graph_parse(Graph *graph, const GraftLoaderHost *host, const GraftModuleSource *source) {
   Reader reader = {graph, host, source->name};
   char message[256] = "";
-  graph->document = graft_json_parse(source->data, source->size, message, sizeof message);
+  graph->document = graft_json_parse(source->data, source->size, NULL, message, sizeof message);
   if (graph->document == NULL) {
     return broken(&reader, message);
   }

@@ -68,7 +68,7 @@ PyObject *graft_open_artifact(PyObject *module, PyObject *arguments) {
   GraftError error = {0};
   int32_t code;
   Py_BEGIN_ALLOW_THREADS;
-  code = graft_artifact_open(PyBytes_AS_STRING(path), callable == Py_None ? NULL : &trust, &artifact, &error);
+  code = graft_artifact_open(PyBytes_AS_STRING(path), callable == Py_None ? NULL : &trust, NULL, &artifact, &error);
   Py_END_ALLOW_THREADS;
   Py_DECREF(path);
   if (code != GRAFT_OK) {

@@ -71,7 +71,7 @@ static int32_t connect_channel(FencedFunction *self, Context *context, int end) 
 }
 
 static int32_t open_channel(FencedFunction *self, Context *context, uint64_t generation, Channel **opened) {
-  Channel *channel = graft_calloc(1, sizeof *channel);
+  Channel *channel = graft_allocate_zeroed(NULL, 1, sizeof *channel);
   int ends[2] = {-1, -1};
   if (!channel) {
     return graft_context_fail(context, GRAFT_ERROR_MEMORY, "out of memory for a call in another process");

@@ -280,7 +280,7 @@ static int look_up(Service *service, PyObject *names) {
   const LoadedModule *loaded = service->program->program->modules;
   ServiceHost host = {{GRAFT_ABI_VERSION, host_fail, -1, -1}, ""};
   service->function_count = (int32_t)PyTuple_GET_SIZE(names);
-  service->functions = graft_calloc((size_t)service->function_count, sizeof(Served));
+  service->functions = graft_allocate_zeroed(NULL, (size_t)service->function_count, sizeof(Served));
   if (!service->functions) {
     PyErr_NoMemory();
     return -1;
@@ -321,7 +321,7 @@ PyObject *graft_serve(PyObject *module, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "O!O!i", graft_program_type, &program, &PyTuple_Type, &names, &socket)) {
     return NULL;
   }
-  Service *service = graft_calloc(1, sizeof *service);
+  Service *service = graft_allocate_zeroed(NULL, 1, sizeof *service);
   if (!service) {
     return PyErr_NoMemory();
   }

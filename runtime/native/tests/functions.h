@@ -133,13 +133,24 @@ static const struct {
     {"present", function_present},
 };
 
+/* A missing unload shows as a leak. */
+typedef struct TestModule {
+  const GraftAllocator *memory;
+} TestModule;
+
 static int32_t test_load(void *user, const GraftLoaderHost *host, const GraftModuleSource *source, void **module) {
   (void)user;
   if (source->size && memcmp(source->data, "refuse", 6) == 0) {
     return host->fail(host, "I was told to");
   }
-  *module = graft_malloc(8); /* so that a missing unload shows as a leak */
-  return *module ? GRAFT_OK : host->fail(host, "out of memory");
+  const GraftAllocator *memory = ((const LoadingHost *)host)->memory;
+  TestModule *made = graft_allocate(memory, sizeof *made);
+  if (!made) {
+    return host->fail(host, "out of memory");
+  }
+  made->memory = memory;
+  *module = made;
+  return GRAFT_OK;
 }
 
 static int32_t test_lookup(void *user, const GraftLoaderHost *host, void *module, const char *function,
@@ -157,7 +168,7 @@ static int32_t test_lookup(void *user, const GraftLoaderHost *host, void *module
 
 static void test_unload(void *user, void *module) {
   (void)user;
-  free(module);
+  graft_release(((TestModule *)module)->memory, module);
 }
 
 static const GraftLoader test_loader = {

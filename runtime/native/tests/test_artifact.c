@@ -2,6 +2,7 @@
  * dispatch, and the hash of constants; and artifacts inside shared libraries, and in memory.
  */
 #include "artifact_writer.h"
+#include "meter.h"
 
 static int later_count;
 static char path[] = "test_artifact_XXXXXX";
@@ -151,6 +152,44 @@ static void test_every_failing_allocation_is_survived(void) {
   graft_program_destroy(program);
 }
 
+/* Loads and runs with memory of the host alone; returns whether there were more than n allocations. */
+static int load_with_failure(int n) {
+  Meter meter = {.left = n};
+  GraftAllocator allocator = {meter_allocate, meter_release, &meter};
+  const GraftLoader *loaders[] = {&test_loader};
+  GraftLoadOptions options = {
+      .size = sizeof options, .threads = 2, .loaders = loaders, .loader_count = 1, .allocator = &allocator};
+  GraftProgram *program;
+  GraftError error = {0};
+  fail_allocation(0); /* of the heap */
+  int32_t status = graft_program_load(path, &options, &program, &error);
+  if (status == GRAFT_OK) {
+    float x[] = {1.0f, 2.0f};
+    int64_t shape[] = {2};
+    DLTensor input = floats(x, shape, 1), output = {0};
+    status = graft_program_run(program, &input, &output, &error);
+    if (status == GRAFT_OK) {
+      check_floats(&output, (const float[]){2.0f, 3.0f}, 2);
+      graft_free_output(&output);
+    }
+  }
+  CHECK(status == GRAFT_OK || strstr(error.message, "out of memory"));
+  graft_program_destroy(program);
+  CHECK(graft_test_allocation_fails()); /* nobody had asked the heap */
+  fail_allocation(-1);
+  CHECK(atomic_load(&meter.held) == 0);
+  return n >= 0 && atomic_load(&meter.left) < 0;
+}
+
+static void test_loading_asks_the_allocator_alone_and_may_be_refused(void) {
+  int n = 0;
+  CHECK(!load_with_failure(-1));
+  while (load_with_failure(n)) {
+    n++;
+  }
+  CHECK(n > 20);
+}
+
 static void test_a_missing_file_is_told(void) {
   GraftProgram *program;
   GraftError error = {0};
@@ -246,6 +285,7 @@ int main(void) {
     store(writer.bytes, writer.size);
     test_an_artifact_runs();
     test_every_failing_allocation_is_survived();
+    test_loading_asks_the_allocator_alone_and_may_be_refused();
     test_every_truncation_is_refused(&writer);
     test_every_flipped_bit_is_refused(&writer, named);
     test_an_artifact_in_memory_runs(&writer);
@@ -253,6 +293,7 @@ int main(void) {
     store(library.bytes, library.size);
     test_an_artifact_runs();
     test_every_failing_allocation_is_survived();
+    test_loading_asks_the_allocator_alone_and_may_be_refused();
     test_every_truncated_library_is_refused(&library);
     test_every_flipped_bit_of_a_librarys_headers_is_survived(&library, &writer);
     test_a_library_without_a_program_is_told(&library);

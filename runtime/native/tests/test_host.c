@@ -1,5 +1,6 @@
 /* What a host gives: memory of its own, threads that programs share or that are the host's, and who is told of times. */
 #include "functions.h"
+#include "meter.h"
 
 /* x float32[64]: sum = x + 1; grown = sum and one more element, asked for; a loop that adds 1 to the state `trips` times. */
 static const char manifest[] = MANIFEST(PROCEDURE(
@@ -49,41 +50,17 @@ static void check_run(GraftProgram *program) {
 
 /* ---- Memory --------------------------------------------------------------------------------------------------- */
 
-/* Counts what is not given back; the n-th allocation from now on (from 0) fails, once; -1: none. */
-typedef struct Meter {
-  atomic_int held, total, left;
-} Meter;
-
-static void *meter_allocate(void *user, size_t bytes) {
-  Meter *meter = user;
-  if (atomic_load(&meter->left) >= 0 && atomic_fetch_sub(&meter->left, 1) == 0) {
-    return NULL;
-  }
-  void *block = aligned_alloc(64, (bytes + 63) / 64 * 64);
-  CHECK(block && bytes > 0);
-  memset(block, 0xAA, bytes); /* nobody may count on zeros */
-  atomic_fetch_add(&meter->held, 1);
-  atomic_fetch_add(&meter->total, 1);
-  return block;
-}
-
-static void meter_release(void *user, void *block) {
-  CHECK(block);
-  atomic_fetch_sub(&((Meter *)user)->held, 1);
-  free(block);
-}
-
-static void test_runs_ask_the_allocator_alone(void) {
+static void test_programs_ask_the_allocator_alone(void) {
   for (int32_t threads = 1; threads < 4; threads++) {
     Meter meter = {.left = -1};
     GraftAllocator allocator = {meter_allocate, meter_release, &meter};
     GraftProgram *program;
     GraftError error = {0};
+    fail_allocation(0); /* of the heap */
     CHECK(create_with(manifest, (GraftLoadOptions){.threads = threads, .allocator = &allocator}, &program, &error) ==
           GRAFT_OK);
     allocator = (GraftAllocator){0}; /* it was copied */
     int created = atomic_load(&meter.total);
-    fail_allocation(0); /* of the heap */
     for (int i = 0; i < 20; i++) {
       check_run(program);
     }
@@ -299,7 +276,7 @@ static void test_options_of_other_versions_count_as_far_as_they_go(void) {
 }
 
 int main(void) {
-  test_runs_ask_the_allocator_alone();
+  test_programs_ask_the_allocator_alone();
   test_every_refused_allocation_is_an_error();
   test_programs_share_threads();
   test_a_host_brings_threads_of_its_own();

@@ -7,7 +7,7 @@
 
 static void check_error(const char *text, const char *expected) {
   char message[128] = "";
-  JsonDocument *document = graft_json_parse(text, strlen(text), message, sizeof message);
+  JsonDocument *document = graft_json_parse(text, strlen(text), NULL, message, sizeof message);
   CHECK(document == NULL);
   CHECK_TEXT(message, expected);
 }
@@ -15,7 +15,7 @@ static void check_error(const char *text, const char *expected) {
 static void test_values(void) {
   static const char text[] = " {\"a\": [1, -9223372036854775808, 9223372036854775807, 1.5e1, true, false, null],"
                              "\"\\u00e9\\ud83d\\ude00\\n\": \"x\\\\\", \"n\": {}, \"big\": 9223372036854775808} ";
-  JsonDocument *document = graft_json_parse(text, sizeof text - 1, NULL, 0);
+  JsonDocument *document = graft_json_parse(text, sizeof text - 1, NULL, NULL, 0);
   CHECK(document != NULL);
   const JsonValue *root = graft_json_root(document), *a = graft_json_member(root, "a");
   CHECK(graft_json_count(root) == 4 && graft_json_count(a) == 7);
@@ -62,10 +62,10 @@ static void test_many_keys_are_checked(void) {
     used += (size_t)snprintf(text + used, sizeof text - used, "\"k%d\":%d,", i, i);
   }
   snprintf(text + used, sizeof text - used, "\"k77\":0}");
-  JsonDocument *document = graft_json_parse(text, strlen(text), NULL, 0);
+  JsonDocument *document = graft_json_parse(text, strlen(text), NULL, NULL, 0);
   CHECK(document == NULL);
   text[used - 1] = '}';
-  document = graft_json_parse(text, used, NULL, 0);
+  document = graft_json_parse(text, used, NULL, NULL, 0);
   CHECK(graft_json_integer(graft_json_member(graft_json_root(document), "k9999"), 0) == 9999);
   graft_json_free(document);
 }
@@ -77,7 +77,7 @@ static void test_every_truncation_is_an_error(void) {
     char *copy = malloc(length + 1); /* exactly sized: the sanitizer sees a read past the end */
     memcpy(copy, sample, length);
     char *tight = realloc(copy, length ? length : 1);
-    CHECK(graft_json_parse(tight, length, NULL, 0) == NULL);
+    CHECK(graft_json_parse(tight, length, NULL, NULL, 0) == NULL);
     free(tight);
   }
 }
@@ -88,7 +88,7 @@ static void test_every_changed_byte_is_survived(void) {
     for (int byte = 0; byte < 256; byte++) {
       memcpy(copy, sample, sizeof sample);
       copy[at] = (char)byte;
-      graft_json_free(graft_json_parse(copy, sizeof sample - 1, NULL, 0));
+      graft_json_free(graft_json_parse(copy, sizeof sample - 1, NULL, NULL, 0));
     }
   }
 }
@@ -98,7 +98,7 @@ static void test_every_failing_allocation_is_an_error(void) {
   for (int n = 0; !document; n++) {
     char message[128] = "";
     fail_allocation(n);
-    document = graft_json_parse(sample, sizeof sample - 1, message, sizeof message);
+    document = graft_json_parse(sample, sizeof sample - 1, NULL, message, sizeof message);
     fail_allocation(-1);
     CHECK(document || strstr(message, "out of memory"));
   }

@@ -259,21 +259,25 @@ def _counted(
     from graft.measure.device.boards import counting_board
     from graft.measure.device.session import Session
     from graft.report.sign_off import Counted
+    from graft.runtime.export.c_build import compiler_for
+
+    def count(*flags: str) -> Counted:
+        board = counting_board(target, [*(shlex.split(compiler) or compiler_for(description.targets)), *flags])
+        with Session.open(description, board) as session:
+            session.run(*recorded.inputs)
+            calls = tuple((one.call, int(one.ticks * board.unit[1])) for one in session.times)
+            return Counted(board.name, int(session.cost), calls)
 
     if most is None and report is None:
         return None
     try:
-        board = counting_board(target, shlex.split(compiler))
-        with Session.open(description, board) as session:
-            session.run(*recorded.inputs)
-            calls = tuple((one.call, int(one.ticks * board.unit[1])) for one in session.times)
-            counted = Counted(board.name, int(session.cost), calls)
+        counted = count()
     except (ArtifactError, DeviceError):
         if most is None:
             return None
         raise
     if most is not None:
-        counted.check(most)
+        counted.check(most, lambda flag: count(flag).total)
     return counted
 
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.cortex_m.tiny import HARNESS, missing
 from graft.errors import ArtifactError
 from graft.runtime.export.c_build import BOARD_COMPILERS
-from graft.runtime.export.c_built import LIBRARY_FRAME, CallGraph, built, depth
+from graft.runtime.export.c_built import LIBRARY_FRAME, CallGraph, built, depth, least_text
 from tests.end_to_end.test_strict_warnings import written
 
 BOARD = Path(__file__).parents[3] / "measure" / "device" / "mps2_an386"
@@ -48,6 +48,14 @@ def test_what_has_no_bound_is_refused() -> None:
     graph.add(node("a", "16 bytes (static)") + edges("a>m.c:b", "m.c:b>a"))
     with pytest.raises(ArtifactError, match=r"^the stack has no bound, for functions call themselves: a -> b -> a$"):
         graph.deepest("a")
+
+
+def test_the_least_is_told_with_what_to_change() -> None:
+    sizes = {"-Os": 70, "-O2": 60, "-O3": 90}
+    assert least_text(80, sizes.__getitem__, 65, "quantise") == "the least possible is 60, with -O2: compile with -O2"
+    both = "the least possible is 60, with -O2: compile with -O2 and quantise"
+    assert least_text(80, sizes.__getitem__, 59, "quantise") == both
+    assert least_text(60, sizes.__getitem__, 59, "quantise") == "60 is the least possible with -Os, -O2, -O3: quantise"
 
 
 def bound_of_image(project: Path, name: str) -> int:

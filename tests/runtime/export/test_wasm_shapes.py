@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from graft.errors import CompileError
@@ -35,6 +37,22 @@ def test_a_result_that_may_be_written_over_what_dies_shares_its_room() -> None:
     bindings = Bindings(chain(0), Linker([]))
     assert bindings.rooms[2:] == [Room("e0", 0, 2)]
     assert bindings.address(1) == bindings.address(2) != bindings.address(0)
+
+
+def test_what_a_body_needs_has_a_room_while_its_step_runs() -> None:
+    bindings = Bindings(chain(), Linker([]))
+    word = bindings.local(product((N,), 4), 2)
+    assert bindings.rooms[-1] == Room("e0", 2, 2)
+    behind = bindings.displaced(word, 64)
+    assert behind == bindings.displaced(word, 64) != word
+    assert bindings.addresses[-2:] == [(word.address, 4, 0), (behind.address, 4, 64)]
+
+
+def test_what_a_body_reads_is_kept_until_its_step() -> None:
+    made = chain()
+    choice = Call("if", (0,), (3,), bodies=(1, 1), arguments=((1,), (-1,)))
+    bindings = Bindings(replace(made, calls=(*made.calls[:2], choice)), Linker([]))
+    assert bindings.rooms[2] == Room("e0", 0, 2)
 
 
 def test_equal_extents_are_one_word() -> None:

@@ -56,6 +56,11 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True if is_first else Reject("layout", "channels do not come first and leave last")
 
 
+def _applies_to_few(anchor: Anchor, target: Target) -> Answer:
+    is_first = anchor.convolution is not None and anchor.convolution.window.is_first
+    return _applies(anchor, target) if is_first else Reject("cost", "many channels are copied to be last")
+
+
 def cost(anchor: Anchor, target: Target) -> float:
     """Return the cycles of one image: a multiply-add for each vector of channels, pixel and weight."""
     assert anchor.convolution is not None, anchor.kernel.name
@@ -71,4 +76,4 @@ def _prefers(window: Window, target: Target) -> Preference | None:
 STRATEGY = Strategy(
     "first_convolution", CONVOLUTIONS, of_stages(schedule_few_channels), _applies, prefers=_prefers, cost=cost
 )
-VARYING = replace(STRATEGY, name="varying_first_convolution", cost=None, varies=True)
+VARYING = replace(STRATEGY, name="varying_first_convolution", applies=_applies_to_few, cost=None, varies=True)

@@ -1,14 +1,16 @@
-"""Winograd's algorithm F(2 x 2, 3 x 3) in bfloat16 for images with channels last.
+"""3x3 convolutions by Winograd's algorithm with channels last, of images of any extents, known or not.
 
-The vectors of both transforms are of channels, so no element changes its lane. Transformed pieces and weights are
-rounded to bfloat16 for sixteen products of matrices, whose sums are float32; rounding there costs half a bit more than
-rounding the factors of the convolution itself. Rows of pieces form blocks that stay in the second-level cache.
+Pieces of all images are counted through, and blocks of them are transformed, multiplied and transformed back while they
+lie in the second-level cache; vectors are of channels, so that no element changes its lane. In bfloat16, by
+F(2 x 2, 3 x 3) alone, transformed pieces and weights are rounded for products of pairs, whose sums are float32:
+rounding there costs half a bit more than rounding the factors of the convolution itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import ceil
 
 import numpy as np
 
@@ -17,282 +19,367 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import tiles
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
-from graft.core.schedule.loops.narrowing import rounded, widened
+from graft.core.schedule.loops.flat_stages import Layout
+from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.parameters import ContractionParameters, of_family
-from graft.core.schedule.primitives.statements import ramp, scratch, wide
-from graft.core.schedule.products.accumulation import Reduced, accumulate, clear, store_into
-from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
+from graft.core.schedule.primitives.statements import ramp, scratch
+from graft.core.schedule.primitives.vectorize import lower_loops
+from graft.core.schedule.products.accumulation import Ahead, Begin, Reduced, accumulate, clear, store_into
+from graft.core.schedule.products.borders import bordered
 from graft.core.schedule.products.product_axes import Multiply
-from graft.core.schedule.products.tiling import RegisterTile, choose_tile, lanes_of, split_evenly
-from graft.core.schedule.strategies.convolutions.im2col_bf16 import Window, product_cycles, rounds, window_of
-from graft.core.schedule.strategies.convolutions.winograd_transform import (
-    WINDOW,
-    Transform,
-    in_columns,
-    in_rows,
-    over_blocks,
+from graft.core.schedule.products.tiling import RegisterTile, lanes_of
+from graft.core.schedule.strategies.convolutions.im2col_bf16 import product_cycles, rounds, window_of
+from graft.core.schedule.strategies.convolutions.winograd_blocks import (
+    DOT,
+    IN_PAIRS,
+    ImageInPieces,
+    Plan,
+    chosen_plan,
+    taken_apart,
 )
-from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Strategy, of_stages
-from graft.core.tensor_ir.ir import Bitcast, Block, Buffer, Expression, For, If, Load, Stage, Statement, Store, Variable
+from graft.core.schedule.strategies.convolutions.winograd_cost import (
+    INPUT_CYCLES,
+    MIN_CHANNELS,
+    MIN_LANES,
+    MIN_PARALLEL_BLOCKS,
+    OUTPUT_CYCLES,
+)
+from graft.core.schedule.strategies.convolutions.winograd_nchw import EXACT_TERMS
+from graft.core.schedule.strategies.convolutions.winograd_transform import WINDOW, Transform
+from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy, never, of_stages
+from graft.core.tensor_ir.ir import (
+    Bitcast,
+    Block,
+    Buffer,
+    Constant,
+    Expression,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Stage,
+    Statement,
+    Store,
+    Variable,
+)
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import allocate, bind, bound
-from graft.core.types import FLOAT32
-from graft.runtime.dtypes import numpy_dtype
+from graft.core.types import FLOAT32, element_bits
 
-TRANSFORM = Transform(2)
-PIECE, INPUTS, PRODUCTS = TRANSFORM.outputs, TRANSFORM.inputs, TRANSFORM.products
-CACHE_SHARE = 5 / 8
-"""What a block takes of the second-level cache."""
-MIN_PARALLEL_BLOCKS = 8
-"""At least so many blocks are shared out among threads; of fewer, each is worked on by all threads together."""
-INPUT_CYCLES, OUTPUT_CYCLES = 60, 50
-"""Cycles to transform a vector of channels of a piece."""
+TASKS = 4
+"""Blocks that there should be for several threads, where it is not known how many there are."""
+
+_Element = Callable[[Expression, Expression], Expression]
+_Sums = Callable[[Sequence[Expression]], list[Expression]]
+_Stored = Callable[[Expression, list[Expression]], Statement]
 
 
 def schedule_winograd_last(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Scheduled | None:
-    """Return a bfloat16 convolution by Winograd's algorithm; None if it is none of 3 x 3, or would not gain."""
-    window, epilogue = window_of(kernel, stages), epilogue_of(stages, kernel.outputs)
-    if window is None or epilogue is None or _refusal(window, target) is not None:
+    """Return a kernel by Winograd's algorithm, with both bodies where extents vary; None if that never pays."""
+    own = taken_apart(kernel, stages, target)
+    plan = None if own is None else chosen_plan(own, target)
+    if own is None or plan is None:
         return None
-    return _Scheduler(kernel, epilogue, window, _plan(window, target), target.machine.cache(1).line).scheduled()
+    name, near = own.weights.name, np.empty(0, np.float32 if plan.width == 1 else np.int32)
+    if own.direct is not None:
+        name, near = own.direct.panels.buffer.name, own.direct.panels.packed(own.direct.elements)
+    contents = np.concatenate([near, plan.packed(kernel.constants[own.weights])])
+    packed = Buffer(name, str(contents.dtype), (b.index(contents.size),), None, "host", 64)
+    if own.direct is not None:
+        own = replace(own, direct=replace(own.direct, panels=replace(own.direct.panels, buffer=packed)))
+    loops = _Loops(own, plan, packed, near.size, target)
+    knobs = {"pieces": plan.transform.outputs, "block": plan.most, "rows": plan.tile.rows,
+             "vectors": plan.tile.vectors, **({"from_pixels": plan.least} if own.direct else {})}  # fmt: skip
+
+    def function() -> Function:
+        return loops.layout.function(kernel.function(lower_loops(loops.body()), {own.weights: packed}))
+
+    return Scheduled(function, {own.weights: contents}, knobs=knobs)
 
 
-def _refusal(window: Window, target: Target) -> Reject | None:
-    """Return why the algorithm is not for a convolution; None if it is."""
-    w, lanes = window.windows, lanes_of("float32", target)
-    if w.kernel != (WINDOW, WINDOW) or w.strides != (1, 1) or w.dilations != (1, 1):
-        return Reject("shape", "no windows of 3 x 3 that move by one pixel")
-    if lanes == 1 or window.channels % lanes or window.shape[3] % lanes:
-        return Reject("shape", "channels do not fill whole vectors")
-    return None
+class _Loops:
+    """Builds the loops: images ``[product, piece, input channel]`` and sums ``[product, piece, output channel]``."""
+
+    def __init__(self, own: ImageInPieces, plan: Plan, weights: Buffer, first: int, target: Target) -> None:
+        self.convolution, self.plan, self.weights, self.first, self.target = own, plan, weights, first, target
+        self.transform, self.lanes, self.windows = plan.transform, plan.tile.lanes, own.found.windows
+        self.count, self.rows, self.columns, _ = own.epilogue.anchor.buffer.shape
+        self.down, self.across, self.pieces = Variable("pieces_down"), Variable("pieces_across"), Variable("pieces")
+        self.size, self.begin, self.own = Variable("size"), Variable("begin"), Variable("own")
+        self.line = target.machine.cache(2).line
+        self.layout = Layout(Simplifier())
+        self.images = self._matrices("images", "float32" if plan.width == 1 else "bfloat16", plan.inputs)
+
+    def body(self) -> Statement:
+        """Return the loops; where extents vary both bodies, and the question which of them is to run."""
+        plan, m, direct = self.plan, self.transform.outputs, self.convolution.direct
+        known = [
+            (self.down, b.divide(b.add(self.rows, m - 1), m)),
+            (self.across, b.divide(b.add(self.columns, m - 1), m)),
+            (self.pieces, b.multiply(self.count, b.multiply(self.down, self.across))),
+        ]
+        if direct is None:
+            return bind(known, self._blocks())
+        pixels = b.multiply(self.count, b.multiply(self.rows, self.columns))
+        half, image = plan.tile.rows // 2, self.convolution.image
+        filled = b.multiply(b.divide(b.add(self.pieces, half - 1), half), half)
+        cost = b.add(b.multiply(filled, ceil(plan.by_piece)), ceil(plan.once))
+        pays = b.less(cost, b.multiply(pixels, int(plan.by_pixel)))
+        if not self.target.machine.masks:  # there must be an element to read in place of what is beyond a side
+            pays = b.both(pays, b.greater(b.multiply(image.shape[1], image.shape[2]), 0))
+        return bind(known, If(pays, self._blocks(), direct.loops(self.target.machine, self.layout)))
+
+    def _blocks(self) -> Statement:
+        """Return the loop over blocks of pieces, each one thread's; of few, all threads work on one after the other.
+
+        Where extents vary, several threads get smaller blocks of few pieces instead.
+        """
+        plan, block, number, rows = self.plan, Variable("block"), b.subtract(self.size, 1), self.plan.tile.rows
+        size: Expression = b.index(plan.most)
+        is_apart = self.convolution.direct is not None
+        if is_apart:
+            tasks = 1 if self.target.threads == 1 else TASKS
+            share = b.divide(b.add(self.pieces, tasks * rows - 1), tasks * rows)
+            size = b.minimum(b.multiply(share, rows), size)
+        else:
+            is_apart = self.convolution.pieces(self.transform) > (MIN_PARALLEL_BLOCKS - 1) * plan.most
+        known = [
+            (self.begin, b.multiply(block, self.size)),
+            (self.own, b.minimum(b.subtract(self.pieces, self.begin), self.size)),
+        ]
+        phases: Statement = bind(known, Block((self._transform_input(), self._over_groups())))
+        phases = allocate((self.images,), phases) if is_apart else phases
+        count = b.divide(b.add(self.pieces, number), self.size)
+        loop = Let(self.size, size, For(block, count, "parallel" if is_apart else "serial", phases))
+        return loop if is_apart else allocate((self.images,), loop)
+
+    def _matrices(self, name: str, dtype: str, columns: int) -> Buffer:
+        """Return memory for a matrix of each product: rows of pieces, an odd number of lines apart."""
+        line = self._pad(dtype)
+        lines = -(-self.plan.most * (columns + line) // line) | 1
+        return scratch(name, dtype, self.transform.products, lines * line)
+
+    def _pad(self, dtype: str) -> int:
+        """Return the elements between rows of a matrix: a line of the cache."""
+        return self.line * 8 // element_bits(dtype)
+
+    def _in_images(self, piece: Expression, channel: Expression) -> Expression:
+        """Return the place of a channel of a piece in a matrix of images."""
+        return b.add(b.multiply(piece, self.plan.inputs + self._pad(self.images.dtype)), channel)
+
+    def _in_sums(self, piece: Expression, columns: int, column: Expression) -> Expression:
+        """Return the place of a column of a piece in a matrix of the sums of a group."""
+        return b.add(b.multiply(piece, columns + self._pad("float32")), column)
+
+    def _halves(self) -> Expression:
+        """Return the number of half register tiles of a block; the last one repeats the last of all pieces."""
+        half = self.plan.tile.rows // 2
+        return b.divide(b.add(self.own, half - 1), half)
+
+    def _at_piece(self, piece: Expression, at: Sequence[Variable], body: Statement) -> Statement:
+        """Return ``body`` with the image and the first pixel of a piece in ``at``."""
+        number, line = Variable("number"), Variable("line")
+        known = [
+            (number, b.minimum(b.add(self.begin, piece), b.subtract(self.pieces, 1))),
+            (line, b.divide(number, self.across)),
+            (at[0], b.divide(line, self.down)),
+            (at[1], b.multiply(b.modulo(line, self.down), self.transform.outputs)),
+            (at[2], b.multiply(b.modulo(number, self.across), self.transform.outputs)),
+        ]
+        return bind(known, body)
+
+    # ---- Input ----
+
+    def _transform_input(self) -> Statement:
+        """Return the loop over pieces; one that lies inside of the image is read without masks."""
+        w, piece, inputs = self.windows, Variable("piece"), self.transform.inputs
+        image, y, x, top, left = (Variable(name) for name in ("image", "y", "x", "top", "left"))
+        limits: list[Expression] = []
+        for place, axis in ((top, 1), (left, 2)):
+            extent = self.convolution.image.shape[axis]
+            limits += [b.greater_equal(place, 0), b.less_equal(b.add(place, inputs), extent)]
+        inside = b.all_of(limits)
+        assert inside is not None, "no limits"
+        whole, cut = (self._transformed(piece, (image, top, left), checked) for checked in ((), (1, 2)))
+        begins = zip((top, left), (y, x), w.strides, w.begins, strict=True)
+        known = [(own, b.subtract(b.multiply(pixel, stride), begin)) for own, pixel, stride, begin in begins]
+        body = self._at_piece(piece, (image, y, x), bind(known, If(inside, whole, cut)))
+        return For(piece, b.multiply(self._halves(), self.plan.tile.rows // 2), "parallel", body)
+
+    def _transformed(self, piece: Expression, at: tuple[Expression, ...], checked: tuple[int, ...]) -> Statement:
+        """Return the loop over vectors of channels of one piece: its columns are combined, then the rows of these."""
+        (image, top, left), step, lanes, size = at, Variable("step"), self.lanes, self.transform.inputs
+        channels = ramp(b.multiply(step, lanes), lanes)
+        own = ramp(self._in_images(piece, b.multiply(step, lanes)), lanes)
+
+        def pixel(row: Expression, column: Expression) -> Expression:
+            place = (image, b.add(top, row), b.add(left, column), channels)
+            loaded = bordered(self.convolution.image, place, checked, None, masks=self.target.machine.masks)
+            return b.cast(loaded, "float32")
+
+        def stored(row: Expression, sums: list[Expression]) -> Statement:
+            first, values = b.multiply(row, size), sums if self.plan.width == 1 else map(rounded, sums)
+            return Block(tuple(Store(self.images, (b.add(first, j), own), value) for j, value in enumerate(values)))
+
+        body = self._both_ways(pixel, self.transform.input_sums, size, stored)
+        return For(step, b.index(self.plan.inputs // lanes), "serial", body)
+
+    def _both_ways(self, element: _Element, sums: _Sums, results: int, stored: _Stored) -> Statement:
+        """Return the loop over columns of a square, which are combined, and that over the ``results`` rows of these."""
+        size, lane = self.transform.inputs, ramp(0, self.lanes)
+        half, row, column = scratch("half", "float32", results, size, self.lanes), Variable("i"), Variable("j")
+
+        def down(values: list[Expression]) -> Statement:
+            return Block(tuple(Store(half, (b.index(i), column, lane), one) for i, one in enumerate(sums(values))))
+
+        def across(values: list[Expression]) -> Statement:
+            return bound("r", sums(values), lambda values: stored(row, values))
+
+        columns = bound("d", [element(b.index(i), column) for i in range(size)], down)
+        rows = bound("c", [Load(half, (row, b.index(j), lane)) for j in range(size)], across)
+        first, second = For(column, b.index(size), "serial", columns), For(row, b.index(results), "serial", rows)
+        return allocate((half,), Block((first, second)))
+
+    # ---- Products and output ----
+
+    def _over_groups(self) -> Statement:
+        """Return the loop over groups of output channels: the products of one, then back to pixels."""
+
+        def group(begin: Expression, columns: int) -> Statement:
+            sums = self._matrices("sums", "float32", columns)
+            phases = Block((self._multiply(sums, begin, columns), self._transform_output(sums, begin, columns)))
+            return allocate((sums,), phases)
+
+        return tiles(self.plan.outputs, self.plan.group, group, "parallel", "group")
+
+    def _multiply(self, sums: Buffer, group: Expression, columns: int) -> Statement:
+        """Return ``sums[p] = images[p] x weights[p]`` for each of the products p, in the order of the weights."""
+        product, depth = Variable("product"), self.plan.depth
+        begin = b.add(b.multiply(group, self.transform.products * depth), b.multiply(product, columns * depth))
+
+        def panel(column: Expression, width: int) -> Statement:
+            base = b.add(b.add(begin, b.multiply(column, depth)), self.first)
+            return self._product(sums, product, base, columns, column, width // self.lanes)
+
+        panels = tiles(columns, self.plan.tile.columns, panel, name="panel")
+        return For(product, b.index(self.transform.products), "serial", panels)
+
+    def _product(
+        self, sums: Buffer, product: Expression, base: Expression, columns: int, column: Expression, vectors: int
+    ) -> Statement:
+        """Return the tiles of one product and one panel, whose weights begin at ``base``."""
+        number, rows, lanes = Variable("tile"), self.plan.tile.rows, self.lanes
+
+        def tile(height: int, row: Expression) -> Statement:
+            def sum_at(offset: int, vector: int) -> tuple[Expression, ...]:
+                place = self._in_sums(b.add(row, offset), columns, b.add(column, vector * lanes))
+                return product, ramp(place, lanes)
+
+            shape = replace(self.plan.tile, rows=height, vectors=vectors)
+            return self._tile(shape, product, base, row, store_into(shape, sums, sum_at))
+
+        whole, rest = b.divide(self._halves(), 2), b.modulo(self._halves(), 2)
+        loop = For(number, whole, "serial", tile(rows, b.multiply(number, rows)))
+        return Block((loop, If(b.greater(rest, 0), tile(rows // 2, b.multiply(whole, rows)))))
+
+    def _tile(
+        self, shape: RegisterTile, product: Expression, base: Expression, row: Expression, finish: Begin
+    ) -> Statement:
+        """Return the sums of a tile of pieces from ``row`` on."""
+        width, lanes, depth = self.plan.width, self.lanes, Reduced(Variable("term"), self.plan.depth)
+
+        def left(offset: int) -> Expression:
+            place = self._in_images(b.add(row, offset), b.multiply(depth.variable, width))
+            if width == 1:
+                return Load(self.images, (product, place))
+            return Bitcast(Load(self.images, (product, ramp(place, width))), self.weights.dtype)
+
+        def right(vector: int) -> Expression:
+            place = b.add(base, b.add(b.multiply(depth.variable, shape.columns), vector * lanes))
+            return Load(self.weights, (ramp(place, lanes),))
+
+        following = b.add(base, depth.extent * shape.columns)
+        ahead = Ahead(self.weights, following, shape.columns * shape.unroll, self.line)
+        multiply = None if width == 1 else Multiply(DOT)
+        start = clear(shape, b.constant(0, "float32"))
+        return accumulate(
+            shape, FLOAT32, start, [depth], left, right, finish, ahead=ahead, multiply=multiply, exact=EXACT_TERMS
+        )
+
+    def _transform_output(self, sums: Buffer, group: Expression, columns: int) -> Statement:
+        """Return the loop over pieces: back to pixels, through the epilogue into the output."""
+        piece, vector, lanes, size = Variable("piece"), Variable("vector"), self.lanes, self.transform.inputs
+        image, y, x = (Variable(name) for name in ("image", "y", "x"))
+        column = b.multiply(vector, lanes)
+        own = ramp(self._in_sums(piece, columns, column), lanes)
+        epilogue = self.convolution.epilogue
+
+        def element(row: Expression, number: Expression) -> Expression:
+            return Load(sums, (b.add(b.multiply(row, size), number), own))
+
+        def inside(place: Expression, extent: Expression, body: Statement) -> Statement:
+            is_whole = isinstance(extent, Constant) and int(extent.value) % self.transform.outputs == 0
+            return body if is_whole else If(b.less(place, extent), body)
+
+        def stored(row: Expression, pixels: list[Expression]) -> Statement:
+            stores: list[Statement] = []
+            for number, value in enumerate(pixels):
+                place = b.add(x, number)
+                point = [image, b.add(y, row), place, ramp(b.add(group, column), lanes)]
+                one = Block(tuple(epilogue.stores(point, value, None)))
+                stores.append(inside(place, self.columns, one) if number else one)
+            return inside(b.add(y, row), self.rows, Block(tuple(stores)))
+
+        body = self._both_ways(element, self.transform.output_sums, self.transform.outputs, stored)
+        vectors = For(vector, b.index(columns // lanes), "serial", body)
+        return For(piece, self.own, "serial", self._at_piece(piece, (image, y, x), vectors))
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    if of_family(anchor.parameters, ContractionParameters) is not None or target.precision not in ("float32", "bf16"):
+        return Reject("accuracy", "sums of products are wanted")
+    found, in_pairs = anchor.convolution, target.precision == "bf16"
+    if found is None:
+        return OTHER_FORM
+    window, lanes = found.window, lanes_of("float32", target)
+    w, strides = window.windows, [(1, 1)] if in_pairs else [(1, 1), (2, 2)]
+    if window.groups != 1 or w.kernel != (WINDOW, WINDOW) or w.strides not in strides or max(w.dilations) > 1:
+        pixels = "one pixel" if in_pairs else "one or two pixels"
+        return Reject("shape", f"no convolution of 3 x 3 windows that move by {pixels}, without groups")
+    if not window.reads_channels_last or not window.stores_channels_last:
+        return Reject("layout", "channels are not last")
+    if window.inputs < MIN_CHANNELS or lanes < MIN_LANES or window.inputs % lanes or window.outputs % lanes:
+        return Reject("shape", "channels are few, or do not fill whole vectors")
+    return True
+
+
+def _applies_to_numbers(anchor: Anchor, target: Target) -> Answer:
+    if target.precision != "bf16":
+        return Reject("accuracy", "bfloat16 is not wanted")
+    if anchor.stages is None or window_of(anchor.kernel, anchor.stages) is None:
+        return Reject("layout", "no bfloat16 image with channels last")
+    return _applies(anchor, target)
 
 
 def _cost(anchor: Anchor, target: Target) -> float:
     window = window_of(anchor.kernel, anchor.stages or ())
     assert window is not None, anchor.kernel.name
-    lanes, outputs = lanes_of("float32", target), window.shape[3]
-    pieces = -(-window.shape[1] // PIECE) * -(-window.shape[2] // PIECE)
-    moved = pieces * (window.channels * INPUT_CYCLES + outputs * OUTPUT_CYCLES) / lanes
-    return product_cycles(window, pieces, PRODUCTS, target) + moved
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """``rows`` rows of ``across`` pieces form one of ``blocks`` blocks."""
-
-    rows: int
-    across: int
-    blocks: int
-    tile: RegisterTile
-
-    @property
-    def pieces(self) -> int:
-        """The pieces of a block."""
-        return self.rows * self.across
-
-
-def _plan(window: Window, target: Target) -> _Plan:
-    """Return blocks that fit the cache and of which the last is as full as possible."""
-    _, height, width, outputs = window.shape
-    down, across = -(-height // PIECE), -(-width // PIECE)
-    tile = choose_tile(down * across, outputs, "int32", target)
-    row_bytes = across * PRODUCTS * (2 * window.channels + 4 * tile.columns)
-    most = max(1, min(down, int(CACHE_SHARE * target.machine.working_set(2)) // row_bytes))
-    rows = min(range(most, most // 2, -1), key=lambda rows: -(-down // rows) * rows)
-    tile = choose_tile(rows * across, outputs, "int32", target)
-    return _Plan(rows, across, -(-down // rows), tile)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scheduler:
-    """Builds the loops: images ``[product, piece, channel]`` and sums ``[product, piece, column of a panel]``."""
-
-    kernel: Kernel
-    epilogue: Epilogue
-    window: Window
-    plan: _Plan
-    line: int
-    """The bytes of a cache line."""
-
-    @property
-    def _lanes(self) -> int:
-        return self.plan.tile.lanes
-
-    def scheduled(self) -> Scheduled:
-        """Return the function, still to be built, and the transformed weights."""
-        packed = self._packed_weights()
-        weights = Buffer("transformed", "int32", (b.index(packed.size),))
-        tile = self.plan.tile
-        knobs = {"pieces": PIECE, "lines": self.plan.rows, "rows": tile.rows, "vectors": tile.vectors}
-        own = self.window.weights
-        return Scheduled(lambda: self.kernel.function(self._loops(weights), {own: weights}), {own: packed}, knobs=knobs)
-
-    def _packed_weights(self) -> np.ndarray:
-        """Return words of two channels: for each panel and product, ``[pairs of channels, columns]``."""
-        weights, matrix = self.kernel.constants[self.window.weights], TRANSFORM.weight_matrix()
-        square = np.kron(matrix, matrix).astype(np.float32)
-        outputs, channels = weights.shape[:2]
-        moved = weights.transpose(2, 3, 1, 0).reshape(WINDOW * WINDOW, -1)
-        small = (square @ moved).astype(numpy_dtype("bfloat16")).view(np.uint16)
-        pairs = small.reshape(PRODUCTS, channels // 2, 2, outputs).astype(np.uint32)
-        words = (pairs[:, :, 0] | pairs[:, :, 1] << 16).view(np.int32)
-        columns = self.plan.tile.columns
-        panels = [words[:, :, begin : begin + columns].reshape(-1) for begin in range(0, outputs, columns)]
-        return np.concatenate(panels)
-
-    def _loops(self, weights: Buffer) -> Statement:
-        """Return the loops over images and blocks."""
-        images, count = self._matrices("images", "bfloat16", self.window.channels), self.window.shape[0]
-
-        def phases(image: Expression, block: Expression) -> Statement:
-            first = b.multiply(block, self.plan.rows)
-            moved = self._transform_input(images, image, first)
-            return Block((moved, self._over_panels(images, weights, image, first)))
-
-        apart = self.plan.blocks * count >= MIN_PARALLEL_BLOCKS
-        return over_blocks(count, self.plan.blocks, phases, (images,), apart)
-
-    def _matrices(self, name: str, dtype: str, columns: int) -> Buffer:
-        """Return memory for a matrix of each product; an odd number of cache lines lies between them."""
-        line = self.line // (2 if dtype == "bfloat16" else 4)
-        lines = -(-self.plan.pieces * columns // line) | 1
-        return scratch(name, dtype, PRODUCTS, lines * line)
-
-    def _at_piece(self, first: Expression, body: Statement, piece: Variable, at: Sequence[Variable]) -> Statement:
-        """Return ``body`` with the first pixel of a piece of a block in ``at``."""
-        line, column = b.divide(piece, self.plan.across), b.modulo(piece, self.plan.across)
-        pixel = (b.multiply(b.add(first, line), PIECE), b.multiply(column, PIECE))
-        return bind(zip(at, pixel, strict=True), body)
-
-    # ---- Input ----
-
-    def _transform_input(self, images: Buffer, image: Expression, first: Expression) -> Statement:
-        """Return the loop over pieces; one that lies inside of the image is read without masks."""
-        w, piece = self.window.windows, Variable("piece")
-        y, x = Variable("y"), Variable("x")
-        top, left = b.subtract(y, w.begins[0]), b.subtract(x, w.begins[1])
-        limits: list[Expression] = []
-        for place, extent in ((top, w.source[0]), (left, w.source[1])):
-            limits += [b.less_equal(b.index(0), place), b.less_equal(b.add(place, INPUTS), extent)]
-        inside = b.all_of(limits)
-        assert inside is not None, "no limits"
-        whole = self._transformed(images, piece, (image, top, left), masked=False)
-        body = If(inside, whole, self._transformed(images, piece, (image, top, left), masked=True))
-        return For(piece, b.index(self.plan.pieces), "parallel", self._at_piece(first, body, piece, (y, x)))
-
-    def _transformed(self, images: Buffer, piece: Expression, at: tuple[Expression, ...], *, masked: bool) -> Statement:
-        """Return the loop over vectors of channels of one piece."""
-        (image, top, left), step, lanes = at, Variable("step"), self._lanes
-        channels = ramp(b.multiply(step, lanes), lanes)
-        pixels: list[Expression] = []
-        for place in range(PRODUCTS):
-            row, column = b.add(top, place // INPUTS), b.add(left, place % INPUTS)
-            mask = None
-            if masked:
-                source = self.window.windows.source
-                mask = b.all_of([*b.inside(row, source[0]), *b.inside(column, source[1])])
-            switch = None if mask is None else wide(mask, lanes)
-            pixels.append(widened(Load(self.window.source, (image, row, column, channels), switch)))
-        own = ramp(b.add(b.multiply(piece, self.window.channels), b.multiply(step, lanes)), lanes)
-
-        def stored(sums: list[Expression]) -> Statement:
-            places = enumerate(sums)
-            return Block(tuple(Store(images, (b.index(number), own), rounded(value)) for number, value in places))
-
-        down, across = in_columns(TRANSFORM.input_sums, INPUTS), in_rows(TRANSFORM.input_sums, INPUTS)
-        body = bound("d", pixels, lambda d: bound("c", down(d), lambda c: bound("r", across(c), stored)))
-        return For(step, b.index(self.window.channels // lanes), "serial", body)
-
-    # ---- Products and output ----
-
-    def _over_panels(self, images: Buffer, weights: Buffer, image: Expression, first: Expression) -> Statement:
-        """Return the loop over panels of output channels: products of one, then back to pixels."""
-
-        def panel(begin: Expression, columns: int) -> Statement:
-            sums, vectors = self._matrices("sums", "float32", columns), columns // self._lanes
-            products = self._products(images, weights, sums, begin, vectors)
-            return allocate((sums,), Block((products, self._transform_output(sums, image, first, begin, vectors))))
-
-        return tiles(self.window.shape[3], self.plan.tile.columns, panel, "parallel", "panel")
-
-    def _products(self, images: Buffer, weights: Buffer, sums: Buffer, begin: Expression, vectors: int) -> Statement:
-        """Return ``sums[p] = images[p] x weights[p]`` for each of the products p."""
-        product, number, lanes = Variable("product"), Variable("tile"), self._lanes
-        channels, columns = self.window.channels, vectors * self._lanes
-        depth = Reduced(Variable("pair"), channels // 2)
-        split = split_evenly(self.plan.pieces, self.plan.tile.rows)
-        base = b.add(b.multiply(begin, PRODUCTS * depth.extent), b.multiply(product, depth.extent * columns))
-        row = split.begin(number)
-
-        def left(offset: int) -> Expression:
-            place = b.add(b.multiply(b.add(row, offset), channels), b.multiply(depth.variable, 2))
-            return Bitcast(Load(images, (product, ramp(place, 2))), "int32")
-
-        def right(vector: int) -> Expression:
-            place = b.add(base, b.add(b.multiply(depth.variable, columns), vector * lanes))
-            return Load(weights, (ramp(place, lanes),))
-
-        def tile(height: int) -> Statement:
-            shape = RegisterTile(height, vectors, lanes, self.plan.tile.unroll)
-
-            def sum_at(offset: int, vector: int) -> tuple[Expression, ...]:
-                place = b.add(b.multiply(b.add(row, offset), columns), vector * lanes)
-                return product, ramp(place, lanes)
-
-            start = clear(shape, b.constant(0, "float32"))
-            finish = store_into(shape, sums, sum_at)
-            return accumulate(shape, FLOAT32, start, [depth], left, right, finish, multiply=Multiply("dot2_bf16"))
-
-        tiles = For(number, b.index(split.count), "serial", split.choose(number, tile))
-        return For(product, b.index(PRODUCTS), "serial", tiles)
-
-    def _transform_output(
-        self, sums: Buffer, image: Expression, first: Expression, begin: Expression, vectors: int
-    ) -> Statement:
-        """Return the loop over pieces of one panel: back to pixels, through the epilogue into the output."""
-        piece, vector, lanes = Variable("piece"), Variable("vector"), self._lanes
-        y, x = Variable("y"), Variable("x")
-        height, width = self.window.windows.target
-        column = b.multiply(vector, lanes)
-        own = ramp(b.add(b.multiply(piece, vectors * lanes), column), lanes)
-        values: list[Expression] = [Load(sums, (b.index(number), own)) for number in range(PRODUCTS)]
-
-        def stored(pixels: list[Expression]) -> Statement:
-            statements: list[Statement] = []
-            for number, value in enumerate(pixels):
-                down, right = divmod(number, PIECE)
-                point = [image, b.add(y, down), b.add(x, right), ramp(b.add(begin, column), lanes)]
-                body: Statement = Block(tuple(self.epilogue.stores(point, value, None)))
-                conditions = []
-                if self.plan.blocks * self.plan.rows * PIECE > height:
-                    conditions.append(b.less(point[1], height))
-                if self.plan.across * PIECE > width and right:
-                    conditions.append(b.less(point[2], width))
-                inside = b.all_of(conditions)
-                statements.append(body if inside is None else If(inside, body))
-            return Block(tuple(statements))
-
-        back_down, back = in_columns(TRANSFORM.output_sums, INPUTS), in_rows(TRANSFORM.output_sums, INPUTS)
-        body = bound("s", values, lambda s: bound("t", back_down(s), lambda t: bound("o", back(t), stored)))
-        body = self._at_piece(first, For(vector, b.index(vectors), "serial", body), piece, (y, x))
-        return For(piece, b.index(self.plan.pieces), "serial", body)
-
-
-def _applies(anchor: Anchor, target: Target) -> Answer:
-    if target.precision != "bf16":
-        return Reject("accuracy", "bfloat16 is not wanted")
-    if of_family(anchor.parameters, ContractionParameters) is not None:
-        return Reject("cost", "sums of products are wanted")
-    window = anchor.stages and window_of(anchor.kernel, anchor.stages)
-    refusal = _refusal(window, target) if window else Reject("layout", "no bfloat16 image with channels last")
-    return True if refusal is None else refusal
+    (size,), stride = IN_PAIRS, window.windows.strides[0]
+    transform, lanes = Transform(size, stride), lanes_of("float32", target)
+    pieces = -(-window.shape[1] // size) * -(-window.shape[2] // size)
+    moved = window.channels * INPUT_CYCLES[stride][size] + window.shape[3] * OUTPUT_CYCLES[stride][size]
+    return product_cycles(window, pieces, transform.products, target) + pieces * moved / lanes
 
 
 STRATEGY = Strategy(
     "winograd_nhwc",
     CONVOLUTIONS,
     of_stages(schedule_winograd_last),
-    _applies,
+    _applies_to_numbers,
     rounds=rounds,
     cost=_cost,
     switch="winograd",
 )
+VARYING = replace(STRATEGY, name="varying_winograd", applies=_applies, rounds=never, cost=None, varies=True)
+"""Takes convolutions that `varying_convolution` takes, too, and sums those of few pixels as it does."""

@@ -138,23 +138,6 @@ class Transform:
         return results
 
 
-Sums = Callable[[Sequence[Expression]], list[Expression]]
-
-
-def in_columns(sums: Sums, length: int) -> Sums:
-    """Return what combines each column of a matrix, given row by row in rows of ``length``."""
-
-    def columns(values: Sequence[Expression]) -> list[list[Expression]]:
-        return [sums(values[n::length]) for n in range(length)]
-
-    return lambda values: [value for row in zip(*columns(values), strict=True) for value in row]
-
-
-def in_rows(sums: Sums, length: int) -> Sums:
-    """Return what combines each row of a matrix, given row by row in rows of ``length``."""
-    return lambda values: [value for n in range(0, len(values), length) for value in sums(values[n : n + length])]
-
-
 def _combination(factors: np.ndarray, values: Sequence[Expression]) -> Expression:
     """Return the sum of ``factor * value`` over factors other than 0; those with factor 1 come first."""
     terms = [(float(factor), value) for factor, value in zip(factors, values, strict=True) if factor]

@@ -79,7 +79,7 @@ static int read_product(Module *module, const JsonValue *row, Product *product) 
 
 static const char *read_module(Module *module, const GraftModuleSource *source) {
   char message[128];
-  module->document = graft_json_parse(source->data, source->size, message, sizeof message);
+  module->document = graft_json_parse(source->data, source->size, NULL, message, sizeof message);
   const JsonValue *root = module->document ? graft_json_root(module->document) : NULL;
   const JsonValue *rows = graft_json_member(root, "products");
   if (!root || graft_json_integer(graft_json_member(root, "format"), 0) != 1) return "its products are damaged";

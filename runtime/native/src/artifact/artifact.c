@@ -30,6 +30,8 @@ struct GraftArtifact {
   GraftModuleSource *modules;
   GraftNamedTensor *module_constants;
   GraftProgramSource source;
+  GraftAllocator host;
+  const GraftAllocator *memory; /* `host`; NULL: the heap */
 };
 
 static int32_t refuse(GraftError *error, const char *format, ...) {
@@ -54,7 +56,7 @@ static int32_t read_manifest(GraftArtifact *artifact, GraftError *error) {
     return refuse(error, "artifact is damaged: manifest.json does not have its checksum; compile it again");
   }
   char message[256];
-  artifact->manifest = graft_json_parse((const char *)member->data, member->size, message, sizeof message);
+  artifact->manifest = graft_json_parse((const char *)member->data, member->size, artifact->memory, message, sizeof message);
   if (artifact->manifest == NULL) {
     return refuse(error, "artifact is damaged: manifest.json: %s; compile it again", message);
   }
@@ -127,7 +129,7 @@ static int32_t check_members(const GraftArtifact *artifact, GraftError *error) {
     return refuse(error, "artifact is damaged: manifest.json lists no members; compile it again");
   }
   const ZipArchive *archive = &artifact->archive;
-  uint8_t *found = graft_calloc(archive->count, 1);
+  uint8_t *found = graft_allocate_zeroed(artifact->memory, archive->count, 1);
   if (found == NULL) return out_of_memory(error);
   int32_t code = GRAFT_OK;
   for (size_t i = 0; code == GRAFT_OK && i < listed->as.list.count; i++) {
@@ -146,7 +148,7 @@ static int32_t check_members(const GraftArtifact *artifact, GraftError *error) {
       code = refuse(error, "artifact is damaged: member '%.256s' is not listed in manifest.json; compile it again", name);
     }
   }
-  free(found);
+  graft_release(artifact->memory, found);
   return code;
 }
 
@@ -163,7 +165,7 @@ static int32_t read_constants(GraftArtifact *artifact, GraftError *error) {
   if (!has_size(entry, member) || !has_hash(entry, field, member->data, later ? header : member->size)) {
     return refuse_hash(member->name, error);
   }
-  int32_t code = graft_tensor_store_read(member->data, member->size, &artifact->store, error);
+  int32_t code = graft_tensor_store_read(member->data, member->size, artifact->memory, &artifact->store, error);
   if (code != GRAFT_OK) return code;
   if (later && !graft_constants_name_content(&artifact->store)) {
     later = 0;
@@ -211,8 +213,8 @@ static int32_t read_modules(GraftArtifact *artifact, GraftError *error) {
   for (size_t i = 0; i < count; i++) {
     handed += graft_json_count(graft_json_member(&listed->as.list.items[i], "constants"));
   }
-  artifact->modules = graft_calloc(count, sizeof *artifact->modules);
-  artifact->module_constants = graft_calloc(handed, sizeof *artifact->module_constants);
+  artifact->modules = graft_allocate_zeroed(artifact->memory, count, sizeof *artifact->modules);
+  artifact->module_constants = graft_allocate_zeroed(artifact->memory, handed, sizeof *artifact->module_constants);
   if (artifact->modules == NULL || artifact->module_constants == NULL) return out_of_memory(error);
   GraftNamedTensor *constants = artifact->module_constants;
   for (size_t i = 0; i < count; i++) {
@@ -241,7 +243,7 @@ static int32_t read_archive(GraftArtifact *artifact, const uint8_t *bytes, size_
     int32_t code = graft_elf_artifact(bytes, size, &bytes, &size, error);
     if (code != GRAFT_OK) return code;
   }
-  return graft_zip_read(bytes, size, &artifact->archive, error);
+  return graft_zip_read(bytes, size, artifact->memory, &artifact->archive, error);
 }
 
 /* Reads what lies in memory into an artifact, which is closed if that fails. */
@@ -264,9 +266,19 @@ static int32_t open_bytes(GraftArtifact *artifact, const char *path, const uint8
   return GRAFT_OK;
 }
 
-int32_t graft_artifact_open(const char *path, const ArtifactTrust *trust, GraftArtifact **opened, GraftError *error) {
+static GraftArtifact *create(const GraftAllocator *allocator) {
+  GraftArtifact *artifact = graft_allocate_zeroed(allocator, 1, sizeof *artifact);
+  if (artifact && allocator) {
+    artifact->host = *allocator;
+    artifact->memory = &artifact->host;
+  }
+  return artifact;
+}
+
+int32_t graft_artifact_open(const char *path, const ArtifactTrust *trust, const GraftAllocator *allocator,
+                            GraftArtifact **opened, GraftError *error) {
   *opened = NULL;
-  GraftArtifact *artifact = graft_calloc(1, sizeof *artifact);
+  GraftArtifact *artifact = create(allocator);
   if (artifact == NULL) return out_of_memory(error);
   artifact->trust = trust;
   int32_t code = trust ? graft_file_copy(path, &artifact->map, error) : graft_file_map(path, &artifact->map, error);
@@ -279,9 +291,10 @@ int32_t graft_artifact_open(const char *path, const ArtifactTrust *trust, GraftA
   return code;
 }
 
-int32_t graft_artifact_open_memory(const void *bytes, size_t size, GraftArtifact **opened, GraftError *error) {
+int32_t graft_artifact_open_memory(const void *bytes, size_t size, const GraftAllocator *allocator,
+                                   GraftArtifact **opened, GraftError *error) {
   *opened = NULL;
-  GraftArtifact *artifact = graft_calloc(1, sizeof *artifact);
+  GraftArtifact *artifact = create(allocator);
   if (artifact == NULL) return out_of_memory(error);
   int32_t code = open_bytes(artifact, NULL, bytes, size, error);
   if (code == GRAFT_OK) *opened = artifact;
@@ -290,15 +303,16 @@ int32_t graft_artifact_open_memory(const void *bytes, size_t size, GraftArtifact
 
 void graft_artifact_close(GraftArtifact *artifact) {
   if (artifact == NULL) return;
-  free(artifact->modules);
-  free(artifact->module_constants);
+  graft_release(artifact->memory, artifact->modules);
+  graft_release(artifact->memory, artifact->module_constants);
   graft_json_free(artifact->manifest);
   graft_constant_check_destroy(&artifact->check);
   graft_tensor_store_free(&artifact->store);
   graft_zip_free(&artifact->archive);
   graft_file_unmap(&artifact->map);
   graft_file_unmap(&artifact->sidecar);
-  free(artifact);
+  const GraftAllocator host = artifact->host;
+  graft_release(artifact->memory ? &host : NULL, artifact);
 }
 
 const GraftProgramSource *graft_artifact_source(const GraftArtifact *artifact) { return &artifact->source; }
@@ -314,6 +328,8 @@ int32_t graft_program_load_memory(const void *bytes, size_t size, const GraftLoa
   if ((uintptr_t)bytes % 64 != 0) {
     return graft_set_error(error, GRAFT_ERROR_INPUT, "the artifact in memory is not aligned to 64 bytes; move it");
   }
-  int32_t code = graft_artifact_open_memory(bytes, size, &artifact, error);
+  GraftLoadOptions taken = {0};
+  int32_t code = graft_take_options("GraftLoadOptions", options, &taken, sizeof taken, error);
+  if (code == GRAFT_OK) code = graft_artifact_open_memory(bytes, size, taken.allocator, &artifact, error);
   return code == GRAFT_OK ? graft_program_create(&artifact->source, options, program, error) : code;
 }

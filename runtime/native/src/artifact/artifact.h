@@ -20,15 +20,17 @@ typedef struct ArtifactTrust {
 /* Maps the file, checks its structure and the SHA-256 of every member; of constants that are named by their content only
  * the header, so that their bytes need not be read yet: graft_artifact_check does it, which every program calls before
  * anything sees a constant. The artifact is independent of its file's name and stays valid until closed; a file that
- * another process shortens meanwhile is outside this promise.
+ * another process shortens meanwhile is outside this promise. The allocator is copied; NULL: the heap.
  *
  * With `trust` (which may be NULL) the file is copied to memory of this process first, nothing but the manifest is read
  * before it is accepted, and then the SHA-256 of all members is checked at once. What is signed is the manifest; of a
  * shared library the file, whose signatures are in `path`.sig. */
-int32_t graft_artifact_open(const char *path, const ArtifactTrust *trust, GraftArtifact **artifact, GraftError *error);
+int32_t graft_artifact_open(const char *path, const ArtifactTrust *trust, const GraftAllocator *allocator,
+                            GraftArtifact **artifact, GraftError *error);
 
 /* The same for the bytes of a file, which stay where they are until the artifact is closed. */
-int32_t graft_artifact_open_memory(const void *bytes, size_t size, GraftArtifact **artifact, GraftError *error);
+int32_t graft_artifact_open_memory(const void *bytes, size_t size, const GraftAllocator *allocator,
+                                   GraftArtifact **artifact, GraftError *error);
 
 void graft_artifact_close(GraftArtifact *artifact);
 

@@ -82,12 +82,12 @@ static int32_t fail_damaged(const char *name, GraftError *error) {
 
 static int32_t hash_all(ConstantCheck *check, GraftContext *context, GraftError *error) {
   const TensorStore *store = check->store;
-  Chunks chunks = {store, graft_calloc(store->count + 1, sizeof *chunks.first), NULL};
+  Chunks chunks = {store, graft_allocate_zeroed(store->memory, store->count + 1, sizeof *chunks.first), NULL};
   for (size_t i = 0; chunks.first && i < store->count; i++) {
     chunks.first[i + 1] = chunks.first[i] + graft_content_chunks(bytes_of(store->tensors[i].tensor));
   }
   size_t count = chunks.first ? chunks.first[store->count] : 0, damaged = store->count;
-  chunks.hashes = chunks.first ? graft_calloc(count, sizeof *chunks.hashes) : NULL;
+  chunks.hashes = chunks.first ? graft_allocate_zeroed(store->memory, count, sizeof *chunks.hashes) : NULL;
   int32_t status = GRAFT_OK;
   if (!chunks.hashes) {
     status = graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while checking the artifact's constants");
@@ -101,8 +101,8 @@ static int32_t hash_all(ConstantCheck *check, GraftContext *context, GraftError 
     atomic_store_explicit(&check->done, damaged == store->count, memory_order_release);
     status = damaged < store->count ? fail_damaged(store->tensors[damaged].name, error) : GRAFT_OK;
   }
-  free(chunks.first);
-  free(chunks.hashes);
+  graft_release(store->memory, chunks.first);
+  graft_release(store->memory, chunks.hashes);
   return status;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sort.h"
 
 enum { MAX_RANK = 64, MAX_HEADER = 100 << 20, ALIGNMENT = 64 };
 
@@ -107,9 +108,9 @@ static int32_t read_entries(const JsonValue *root, const uint8_t *data, uint64_t
   for (size_t i = 0; i < entries; i++) {
     rank_sum += graft_json_count(graft_json_member(&root->as.list.items[i], "shape"));
   }
-  store->tensors = graft_calloc(entries, sizeof *store->tensors);
-  store->descriptors = graft_calloc(entries, sizeof *store->descriptors);
-  store->shapes = graft_calloc(rank_sum, sizeof *store->shapes);
+  store->tensors = graft_allocate_zeroed(store->memory, entries, sizeof *store->tensors);
+  store->descriptors = graft_allocate_zeroed(store->memory, entries, sizeof *store->descriptors);
+  store->shapes = graft_allocate_zeroed(store->memory, rank_sum, sizeof *store->shapes);
   if (store->tensors == NULL || store->descriptors == NULL || store->shapes == NULL) return out_of_memory(error);
   int64_t *shape = store->shapes;
   uint64_t begin = 0, end = 0;
@@ -129,7 +130,7 @@ static int32_t read_entries(const JsonValue *root, const uint8_t *data, uint64_t
     store->tensors[store->count++] = (GraftNamedTensor){name, tensor};
   }
   if (begin != size) return damaged(error, "there are bytes that belong to no tensor", "");
-  qsort(store->tensors, store->count, sizeof *store->tensors, by_name);
+  graft_sort(store->tensors, store->count, sizeof *store->tensors, by_name);
   return GRAFT_OK;
 }
 
@@ -140,20 +141,21 @@ size_t graft_tensor_store_header(const uint8_t *bytes, size_t size) {
   return length > size - 8 || length > MAX_HEADER || length == 0 || bytes[8] != '{' ? 0 : 8 + (size_t)length;
 }
 
-int32_t graft_tensor_store_read(const uint8_t *bytes, size_t size, TensorStore *store, GraftError *error) {
-  memset(store, 0, sizeof *store);
+int32_t graft_tensor_store_read(const uint8_t *bytes, size_t size, const GraftAllocator *memory, TensorStore *store,
+                                GraftError *error) {
+  *store = (TensorStore){.memory = memory};
   size_t begin = graft_tensor_store_header(bytes, size);
   if (begin == 0) return damaged(error, "the header is cut off", "");
   char message[256];
-  store->header = graft_json_parse((const char *)bytes + 8, begin - 8, message, sizeof message);
+  store->header = graft_json_parse((const char *)bytes + 8, begin - 8, memory, message, sizeof message);
   if (store->header == NULL) return damaged(error, message, "");
   return read_entries(graft_json_root(store->header), bytes + begin, size - begin, store, error);
 }
 
 void graft_tensor_store_free(TensorStore *store) {
-  free(store->tensors);
-  free(store->descriptors);
-  free(store->shapes);
+  graft_release(store->memory, store->tensors);
+  graft_release(store->memory, store->descriptors);
+  graft_release(store->memory, store->shapes);
   graft_json_free(store->header);
   memset(store, 0, sizeof *store);
 }

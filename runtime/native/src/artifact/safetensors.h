@@ -11,13 +11,16 @@ typedef struct TensorStore {
   DLTensor *descriptors;
   int64_t *shapes;
   JsonDocument *header; /* owns the names */
+  const GraftAllocator *memory; /* NULL: the heap */
 } TensorStore;
 
 /* The number of bytes before the tensors' data: the header and its length. 0 if `bytes` do not begin with one. */
 size_t graft_tensor_store_header(const uint8_t *bytes, size_t size);
 
-/* Reads `bytes`, of which it looks at the header and at the padding between tensors; the tensors point into them. Free with graft_tensor_store_free, also after an error. */
-int32_t graft_tensor_store_read(const uint8_t *bytes, size_t size, TensorStore *store, GraftError *error);
+/* Reads `bytes`, of which it looks at the header and at the padding between tensors; the tensors point into them. Free
+ * with graft_tensor_store_free, also after an error. */
+int32_t graft_tensor_store_read(const uint8_t *bytes, size_t size, const GraftAllocator *memory, TensorStore *store,
+                                GraftError *error);
 void graft_tensor_store_free(TensorStore *store);
 
 /* NULL if there is no such tensor. */

@@ -40,18 +40,24 @@ static int has_signature(const GraftTrust *trust, const char *message, const Jso
          trust->verify(trust->user, signature, (const uint8_t *)message, strlen(message), key);
 }
 
+/* Whom the host trusts, and where its memory is from. */
+typedef struct Judge {
+  const GraftTrust *trust;
+  const GraftAllocator *memory;
+} Judge;
+
 static int32_t accept_signed(void *user, const char *message, const uint8_t *signatures, size_t size, GraftError *error) {
-  const GraftTrust *trust = user;
+  const Judge *judge = user;
   char text[256];
   if (signatures == NULL) {
     return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "the artifact is not signed, and only signed ones may be loaded");
   }
-  JsonDocument *document = graft_json_parse((const char *)signatures, size, text, sizeof text);
+  JsonDocument *document = graft_json_parse((const char *)signatures, size, judge->memory, text, sizeof text);
   const JsonValue *rows = document ? graft_json_member(graft_json_root(document), "signatures") : NULL;
   size_t count = rows && rows->kind == JSON_ARRAY ? rows->as.list.count : 0;
   int is_trusted = 0;
   for (size_t i = 0; !is_trusted && i < count && i < MOST_SIGNATURES; i++) {
-    is_trusted = has_signature(trust, message, &rows->as.list.items[i]);
+    is_trusted = has_signature(judge->trust, message, &rows->as.list.items[i]);
   }
   graft_json_free(document);
   return is_trusted ? GRAFT_OK
@@ -85,14 +91,18 @@ int32_t graft_program_load_trusted(const char *path, const GraftTrust *trust, co
   if (error == NULL) error = &ignored;
   GraftArtifact *artifact;
   *program = NULL;
-  ArtifactTrust consent = {accept_signed, (void *)(uintptr_t)trust};
+  GraftLoadOptions taken = {0};
+  int32_t code = graft_take_options("GraftLoadOptions", options, &taken, sizeof taken, error);
+  if (code != GRAFT_OK) return code;
+  Judge judge = {trust, taken.allocator};
+  ArtifactTrust consent = {accept_signed, &judge};
   int32_t native = trust ? trust->native : GRAFT_NATIVE_RUN, is_signed = native == GRAFT_NATIVE_SIGNED;
   if (native < GRAFT_NATIVE_RUN || native > GRAFT_NATIVE_REFUSE || (is_signed && trust->verify == NULL)) {
     return graft_set_error(error, GRAFT_ERROR_INPUT,
                            "GraftTrust.native is %" PRId32 " and verify is %s; give a GraftNative, and a function that "
                            "verifies signatures with GRAFT_NATIVE_SIGNED", native, trust->verify ? "there" : "NULL");
   }
-  int32_t code = graft_artifact_open(path, is_signed ? &consent : NULL, &artifact, error);
+  code = graft_artifact_open(path, is_signed ? &consent : NULL, taken.allocator, &artifact, error);
   if (code == GRAFT_OK && native == GRAFT_NATIVE_REFUSE) {
     code = refuse_code(artifact, trust, error);
     if (code != GRAFT_OK) graft_artifact_close(artifact);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sort.h"
 
 enum {
   LOCAL_SIZE = 30,
@@ -184,7 +185,7 @@ static int by_name(const void *left, const void *right) {
 
 /* Members may not share a name; leaves them sorted by name. */
 static int32_t sort_members(const uint8_t *bytes, ZipArchive *archive, GraftError *error) {
-  qsort(archive->members, archive->count, sizeof *archive->members, by_name);
+  graft_sort(archive->members, archive->count, sizeof *archive->members, by_name);
   for (size_t i = 1; i < archive->count; i++) {
     if (by_name(&archive->members[i - 1], &archive->members[i]) == 0) {
       return damaged(error, "two members have one name", (uint64_t)(archive->members[i].data - bytes));
@@ -193,13 +194,15 @@ static int32_t sort_members(const uint8_t *bytes, ZipArchive *archive, GraftErro
   return GRAFT_OK;
 }
 
-int32_t graft_zip_read(const uint8_t *bytes, size_t size, ZipArchive *archive, GraftError *error) {
-  memset(archive, 0, sizeof *archive);
+int32_t graft_zip_read(const uint8_t *bytes, size_t size, const GraftAllocator *memory, ZipArchive *archive,
+                       GraftError *error) {
+  *archive = (ZipArchive){.memory = memory};
   Directory directory = {0};
   int32_t code = find_directory(bytes, size, &directory, error);
   if (code != GRAFT_OK) return code;
-  archive->members = graft_calloc(directory.count, sizeof *archive->members);
-  archive->names = graft_malloc(directory.end - directory.offset); /* an entry is longer than its name and a zero */
+  archive->members = graft_allocate_zeroed(memory, directory.count, sizeof *archive->members);
+  /* An entry is longer than its name and a zero. */
+  archive->names = graft_allocate(memory, directory.end - directory.offset);
   if (archive->members == NULL || archive->names == NULL) {
     error->code = GRAFT_ERROR_MEMORY;
     snprintf(error->message, sizeof error->message, "out of memory while reading the artifact's directory");
@@ -211,8 +214,8 @@ int32_t graft_zip_read(const uint8_t *bytes, size_t size, ZipArchive *archive, G
 }
 
 void graft_zip_free(ZipArchive *archive) {
-  free(archive->members);
-  free(archive->names);
+  graft_release(archive->memory, archive->members);
+  graft_release(archive->memory, archive->names);
   memset(archive, 0, sizeof *archive);
 }
 

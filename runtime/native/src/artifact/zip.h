@@ -22,10 +22,12 @@ typedef struct ZipArchive {
   ZipMember *members; /* sorted by name */
   size_t count;
   char *names;
+  const GraftAllocator *memory; /* NULL: the heap */
 } ZipArchive;
 
 /* Reads the directory of `bytes`; the members point into them. Free with graft_zip_free, also after an error. */
-int32_t graft_zip_read(const uint8_t *bytes, size_t size, ZipArchive *archive, GraftError *error);
+int32_t graft_zip_read(const uint8_t *bytes, size_t size, const GraftAllocator *memory, ZipArchive *archive,
+                       GraftError *error);
 void graft_zip_free(ZipArchive *archive);
 
 /* NULL if there is no such member. */

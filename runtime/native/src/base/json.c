@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sort.h"
 
 enum { MAXIMUM_DEPTH = 128, SORT_THRESHOLD = 16 };
 
@@ -15,7 +16,8 @@ static int fail_memory(JsonParser *parser) { return fail(parser, "out of memory"
 static int push(JsonParser *parser, Pending *pending, JsonValue value) {
   if (pending->count == pending->capacity) {
     size_t capacity = pending->capacity ? 2 * pending->capacity : 64;
-    JsonValue *values = graft_realloc(pending->values, capacity, sizeof(JsonValue));
+    JsonValue *values = graft_grow(parser->document->allocator, pending->values, pending->count, capacity,
+                                   sizeof(JsonValue));
     if (!values) {
       return fail_memory(parser);
     }
@@ -57,7 +59,7 @@ static int parse_double(JsonParser *parser, size_t start, JsonValue *value) {
   if (sample_length < 3 || sample_length >= (int)sizeof sample) {
     return graft_json_fail_at(parser, start, "this locale cannot print a number");
   }
-  char *copy = graft_malloc(length + sizeof sample);
+  char *copy = graft_json_allocate(parser->document, length + sizeof sample);
   if (!copy) {
     return fail_memory(parser);
   }
@@ -71,7 +73,6 @@ static int parse_double(JsonParser *parser, size_t start, JsonValue *value) {
   }
   copy[used] = 0;
   double number = strtod(copy, NULL);
-  free(copy);
   if (isinf(number)) {
     return graft_json_fail_at(parser, start, "number is too large");
   }
@@ -154,7 +155,7 @@ static int compare_keys(const void *left, const void *right) {
 static int check_keys(JsonParser *parser, const JsonValue *keys, size_t count) {
   const JsonValue *few[SORT_THRESHOLD], **sorted = few;
   if (count > SORT_THRESHOLD) {
-    sorted = graft_realloc(NULL, count, sizeof *sorted);
+    sorted = graft_grow(parser->document->allocator, NULL, 0, count, sizeof *sorted);
     if (!sorted) {
       return fail_memory(parser);
     }
@@ -162,13 +163,13 @@ static int check_keys(JsonParser *parser, const JsonValue *keys, size_t count) {
   for (size_t i = 0; i < count; i++) {
     sorted[i] = keys + i;
   }
-  qsort(sorted, count, sizeof *sorted, compare_keys);
+  graft_sort(sorted, count, sizeof *sorted, compare_keys);
   int unique = 1;
   for (size_t i = 1; i < count && unique; i++) {
     unique = compare_keys(sorted + i - 1, sorted + i) != 0;
   }
   if (sorted != few) {
-    free(sorted);
+    graft_release(parser->document->allocator, sorted);
   }
   return unique ? 1 : fail(parser, "duplicate key in the object that ends here");
 }
@@ -266,21 +267,23 @@ static int parse_value(JsonParser *parser, JsonValue *value) {
   }
 }
 
-JsonDocument *graft_json_parse(const char *text, size_t length, char *message, size_t message_size) {
+JsonDocument *graft_json_parse(const char *text, size_t length, const GraftAllocator *allocator, char *message,
+                               size_t message_size) {
   JsonParser parser = {.text = text, .length = length, .message = message, .message_size = message_size};
-  parser.document = graft_calloc(1, sizeof(JsonDocument));
+  parser.document = graft_allocate_zeroed(allocator, 1, sizeof(JsonDocument));
   if (!parser.document) {
     fail_memory(&parser);
     return NULL;
   }
+  parser.document->allocator = allocator;
   skip_space(&parser);
   int parsed = parse_value(&parser, &parser.document->root);
   skip_space(&parser);
   if (parsed && parser.at != length) {
     parsed = fail(&parser, "expected the end");
   }
-  free(parser.items.values);
-  free(parser.keys.values);
+  graft_release(allocator, parser.items.values);
+  graft_release(allocator, parser.keys.values);
   if (!parsed) {
     graft_json_free(parser.document);
     return NULL;

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "graft/runtime.h"
+
 typedef enum { JSON_NULL, JSON_BOOL, JSON_INTEGER, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT } JsonKind;
 
 /* An integer is a number without fraction or exponent that fits int64; other numbers are doubles. */
@@ -27,8 +29,10 @@ typedef struct JsonValue {
 
 typedef struct JsonDocument JsonDocument;
 
-/* Returns NULL on error, with a text in `message` that names the byte offset. Duplicate keys are an error. */
-JsonDocument *graft_json_parse(const char *text, size_t length, char *message, size_t message_size);
+/* Returns NULL on error, with a text in `message` that names the byte offset. Duplicate keys are an error. The allocator
+ * (NULL: the heap) lives as long as the document. */
+JsonDocument *graft_json_parse(const char *text, size_t length, const GraftAllocator *allocator, char *message,
+                               size_t message_size);
 const JsonValue *graft_json_root(const JsonDocument *document);
 void graft_json_free(JsonDocument *document);
 

@@ -23,7 +23,7 @@ void *graft_json_allocate(JsonDocument *document, size_t bytes) {
   Chunk *chunk = document->chunks;
   if (!chunk || chunk->size - chunk->used < bytes) {
     size_t size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-    chunk = graft_malloc(sizeof(Chunk) + size);
+    chunk = graft_allocate(document->allocator, sizeof(Chunk) + size);
     if (!chunk) {
       return NULL;
     }
@@ -43,10 +43,10 @@ void graft_json_free(JsonDocument *document) {
   }
   for (Chunk *chunk = document->chunks; chunk;) {
     Chunk *next = chunk->next;
-    free(chunk);
+    graft_release(document->allocator, chunk);
     chunk = next;
   }
-  free(document);
+  graft_release(document->allocator, document);
 }
 
 const JsonValue *graft_json_member(const JsonValue *object, const char *key) {

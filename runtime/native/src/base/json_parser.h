@@ -13,6 +13,7 @@ typedef struct Chunk {
 } Chunk;
 
 struct JsonDocument {
+  const GraftAllocator *allocator;
   Chunk *chunks;
   JsonValue root;
 };

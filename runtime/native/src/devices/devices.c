@@ -156,7 +156,7 @@ int32_t graft_upload_constants(GraftProgram *program, GraftError *error) {
   if (program->device_count == 0) {
     return GRAFT_OK;
   }
-  int64_t *places = graft_calloc(program->source.constant_count, sizeof *places);
+  int64_t *places = graft_allocate_zeroed(program->memory, program->source.constant_count, sizeof *places);
   if (!places) {
     return graft_set_error(error, GRAFT_ERROR_MEMORY, "out of memory while creating a program");
   }
@@ -164,7 +164,7 @@ int32_t graft_upload_constants(GraftProgram *program, GraftError *error) {
   for (int32_t i = 1; !status && i <= program->device_count; i++) {
     status = upload(program, i, places, error);
   }
-  free(places);
+  graft_release(program->memory, places);
   return status;
 }
 

@@ -1,6 +1,6 @@
 #include "instance/plan.h"
 
-#include <stdlib.h>
+#include "base/sort.h"
 
 #define MAXIMUM_ARENA ((uint64_t)1 << 62)
 
@@ -92,7 +92,7 @@ static void collect(Planner *planner, const Group *group, size_t node, size_t lo
 
 static void sort_rivals(Planner *planner) {
   if (planner->rival_count > FEW) {
-    qsort(planner->rivals, planner->rival_count, sizeof(Extent), compare_extents);
+    graft_sort(planner->rivals, planner->rival_count, sizeof(Extent), compare_extents);
     return;
   }
   for (size_t i = 1; i < planner->rival_count; i++) {
@@ -137,7 +137,7 @@ uint64_t graft_plan_memory(PlanItem *items, size_t count, void *workspace) {
     planner.latest[i] = -1;
   }
   make_groups(&planner, items, count);
-  qsort(planner.ranks, planner.count, sizeof(Rank), compare_ranks);
+  graft_sort(planner.ranks, planner.count, sizeof(Rank), compare_ranks);
   uint64_t arena = ALIGNMENT;
   for (size_t i = 0; i < planner.count; i++) {
     Group *group = planner.groups + planner.ranks[i].group;

@@ -96,12 +96,12 @@ static int32_t check_procedure(Reader *reader, int32_t number) {
 
 int32_t graft_check_procedures(Manifest *manifest, Store *store, GraftError *error) {
   Reader reader = {.manifest = manifest, .store = store, .error = error, .call = -1};
-  int32_t *heights = graft_calloc((size_t)manifest->procedure_count, sizeof(int32_t));
+  int32_t *heights = graft_allocate_zeroed(store->allocator, (size_t)manifest->procedure_count, sizeof(int32_t));
   int32_t status = graft_allocated(&reader, heights);
   for (int32_t i = 0; !status && i < manifest->procedure_count; i++) {
     status = check_nesting(&reader, heights, i, 1);
   }
-  free(heights);
+  graft_release(store->allocator, heights);
   for (int32_t i = 0; !status && i < manifest->procedure_count; i++) {
     status = check_procedure(&reader, i);
   }

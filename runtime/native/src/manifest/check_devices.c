@@ -193,10 +193,10 @@ int32_t graft_check_devices(Reader *reader, Procedure *procedure) {
     GRAFT_TRY(check_call(&checker, procedure->calls + reader->call));
   }
   reader->call = -1;
-  checker.pending = graft_calloc((size_t)procedure->tensor_count, sizeof(int32_t));
+  checker.pending = graft_allocate_zeroed(reader->store->allocator, (size_t)procedure->tensor_count, sizeof(int32_t));
   GRAFT_TRY(graft_allocated(reader, checker.pending));
   find_series(procedure);
   int32_t status = find_waits(&checker);
-  free(checker.pending);
+  graft_release(reader->store->allocator, checker.pending);
   return status;
 }

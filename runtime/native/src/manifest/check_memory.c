@@ -107,7 +107,8 @@ static int32_t check_reads(const Checker *checker, const IndexList *list, int32_
 
 static int32_t insert_part(const Checker *checker, Life *life, int32_t place, Interval added) {
   if ((life->part_count & (life->part_count - 1)) == 0) { /* it may be full, for it grows at powers of two */
-    Interval *parts = graft_realloc(life->parts, (size_t)life->part_count * 2 + 1, sizeof(Interval));
+    Interval *parts = graft_grow(checker->reader->store->allocator, life->parts, (size_t)life->part_count,
+                                 (size_t)life->part_count * 2 + 1, sizeof(Interval));
     GRAFT_TRY(graft_allocated(checker->reader, parts));
     life->parts = parts;
   }
@@ -260,7 +261,8 @@ static int32_t check_result(const Checker *checker, Interval *live, int32_t *cou
  * take the place of an input whose last use its call is, if the call says so. Each device has an arena of its own. */
 static int32_t check_arena(const Checker *checker, int32_t device) {
   const Procedure *procedure = checker->procedure;
-  Interval *live = graft_calloc((size_t)procedure->tensor_count + 1, sizeof(Interval));
+  const GraftAllocator *memory = checker->reader->store->allocator;
+  Interval *live = graft_allocate_zeroed(memory, (size_t)procedure->tensor_count + 1, sizeof(Interval));
   GRAFT_TRY(graft_allocated(checker->reader, live));
   int32_t count = 0, status = GRAFT_OK;
   for (int32_t i = 0; !status && i < procedure->call_count; i++) {
@@ -274,7 +276,7 @@ static int32_t check_arena(const Checker *checker, int32_t device) {
       }
     }
   }
-  free(live);
+  graft_release(memory, live);
   return status;
 }
 
@@ -287,7 +289,8 @@ static void note_lives(const Checker *checker) {
 
 int32_t graft_check_memory(Reader *reader, Procedure *procedure) {
   Checker checker = {.procedure = procedure, .reader = reader};
-  checker.lives = graft_calloc((size_t)procedure->tensor_count, sizeof(Life));
+  const GraftAllocator *memory = reader->store->allocator;
+  checker.lives = graft_allocate_zeroed(memory, (size_t)procedure->tensor_count, sizeof(Life));
   GRAFT_TRY(graft_allocated(reader, checker.lives));
   int32_t status = check_order(&checker);
   for (int32_t i = 0; !status && graft_is_planned(procedure) && i <= reader->manifest->device_count; i++) {
@@ -295,8 +298,8 @@ int32_t graft_check_memory(Reader *reader, Procedure *procedure) {
   }
   note_lives(&checker);
   for (int32_t i = 0; i < procedure->tensor_count; i++) {
-    free(checker.lives[i].parts);
+    graft_release(memory, checker.lives[i].parts);
   }
-  free(checker.lives);
+  graft_release(memory, checker.lives);
   return status;
 }

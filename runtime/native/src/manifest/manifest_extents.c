@@ -1,8 +1,8 @@
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
 #include "manifest/manifest_reader.h"
 
 /* What an extent may be, written out: beyond that a table could hide more than anyone can print. */
@@ -90,7 +90,7 @@ static int32_t check_names(Reader *reader, const Procedure *procedure) {
   for (size_t i = 0; i < count; i++) {
     names[i] = procedure->symbols[i].name;
   }
-  qsort(names, count, sizeof *names, by_text);
+  graft_sort(names, count, sizeof *names, by_text);
   for (size_t i = 1; i < count; i++) {
     if (strcmp(names[i - 1], names[i]) == 0) {
       return graft_damaged(reader, "two symbols are named '%s'", names[i]);

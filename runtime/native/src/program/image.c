@@ -38,6 +38,7 @@ typedef struct Image {
   Symbol *symbols;
   size_t symbol_count;
   Keeper *keepers;
+  const GraftAllocator *memory; /* the program's, which outlives it */
 } Image;
 
 static uint64_t read_little_endian(const unsigned char *bytes, int count) {
@@ -126,8 +127,8 @@ static int32_t read_rows(const GraftLoaderHost *host, const GraftModuleSource *s
   if (count > (source->size - HEADER_BYTES) / SYMBOL_BYTES) {
     return host->fail(host, "its symbol table leaves the file");
   }
-  Libraries libraries = {.handles = graft_calloc((size_t)count, sizeof(void *))};
-  image->symbols = graft_calloc((size_t)count, sizeof(Symbol));
+  Libraries libraries = {.handles = graft_allocate_zeroed(image->memory, (size_t)count, sizeof(void *))};
+  image->symbols = graft_allocate_zeroed(image->memory, (size_t)count, sizeof(Symbol));
   int32_t status = GRAFT_OK;
   if (!image->symbols || !libraries.handles) {
     status = host->fail(host, "out of memory");
@@ -135,7 +136,7 @@ static int32_t read_rows(const GraftLoaderHost *host, const GraftModuleSource *s
   for (size_t i = 0; !status && i < count; i++) {
     status = read_row(host, source, i, text_size, version == IMPORTS_VERSION ? &libraries : NULL, image);
   }
-  free(libraries.handles);
+  graft_release(image->memory, libraries.handles);
   return status;
 }
 
@@ -177,13 +178,13 @@ static void unload(void *user, void *module) {
         keeper->kept.destroy(keeper->kept.objects[i]);
       }
     }
-    free(keeper);
+    graft_release(image->memory, keeper);
   }
   if (image->address) {
     graft_unmap_image(image->address, image->size);
   }
-  free(image->symbols);
-  free(image);
+  graft_release(image->memory, image->symbols);
+  graft_release(image->memory, image);
 }
 
 static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSource *source, void **module) {
@@ -197,10 +198,12 @@ static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSo
     return host->fail(host, "it is a native image of version %" PRIu64 ", this runtime reads version %d", version,
                       wanted);
   }
-  Image *image = graft_calloc(1, sizeof(Image));
+  const GraftAllocator *memory = ((const LoadingHost *)host)->memory;
+  Image *image = graft_allocate_zeroed(memory, 1, sizeof(Image));
   if (!image) {
     return host->fail(host, "out of memory");
   }
+  image->memory = memory;
   int32_t status = map_image(host, source, wanted, image);
   if (status) {
     unload(user, image);
@@ -232,7 +235,7 @@ static int32_t lookup_keeping(void *user, const GraftLoaderHost *host, void *mod
                               GraftFunction *entry, void **state) {
   Image *image = module;
   GRAFT_TRY(lookup(user, host, module, function, entry, state));
-  Keeper *keeper = graft_calloc(1, sizeof(Keeper));
+  Keeper *keeper = graft_allocate_zeroed(image->memory, 1, sizeof(Keeper));
   if (!keeper) {
     return host->fail(host, "out of memory");
   }

@@ -6,15 +6,8 @@
 #include "base/memory.h"
 #include "program/program.h"
 
-/* What loaders report to; `base` is what they see. */
-typedef struct Host {
-  GraftLoaderHost base;
-  char *message;
-  size_t size;
-} Host;
-
 GRAFT_FORMAT(2, 3) static int32_t host_fail(const GraftLoaderHost *base, const char *format, ...) {
-  const Host *host = (const Host *)base;
+  const LoadingHost *host = (const LoadingHost *)base;
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(host->message, host->size, format, arguments);
@@ -118,7 +111,7 @@ static int32_t load_module(GraftProgram *program, const GraftLoadOptions *option
   GraftModuleSource source = program->source.modules[number];
   LoadedModule *loaded = program->modules + number;
   char message[768] = "";
-  Host host = {{GRAFT_ABI_VERSION, host_fail, -1, -1}, message, sizeof message};
+  LoadingHost host = {{GRAFT_ABI_VERSION, host_fail, -1, -1}, message, sizeof message, program->memory};
   loaded->loader = find_loader(options, module->kind);
   if (!loaded->loader) {
     return fail_missing(module, error);
@@ -147,8 +140,8 @@ static int32_t resolve_call(GraftProgram *program, Call *call, GraftError *error
   }
   const LoadedModule *loaded = program->modules + call->module;
   char message[768] = "";
-  Host host = {
-      {GRAFT_ABI_VERSION, host_fail, call->inputs.count, call->outputs.count}, message, sizeof message};
+  LoadingHost host = {{GRAFT_ABI_VERSION, host_fail, call->inputs.count, call->outputs.count}, message, sizeof message,
+                      program->memory};
   int32_t status = loaded->loader->lookup(loaded->loader->user, &host.base, loaded->module, call->function,
                                           &call->entry, &call->state);
   if (status) {

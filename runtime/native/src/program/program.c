@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/platform.h"
+#include "base/sort.h"
 #include "devices/devices.h"
 #include "instance/instance.h"
 
@@ -26,7 +27,8 @@ static int32_t read_manifest(GraftProgram *program, GraftError *error) {
     return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "damaged manifest: %zu bytes are too many",
                            source->manifest_size);
   }
-  program->document = graft_json_parse(source->manifest, source->manifest_size, message, sizeof message);
+  program->document = graft_json_parse(source->manifest, source->manifest_size, program->memory, message,
+                                       sizeof message);
   if (!program->document) {
     return graft_set_error(error, GRAFT_ERROR_ARTIFACT, "damaged manifest: %s", message);
   }
@@ -129,14 +131,14 @@ static int32_t attach_constant(const GraftNamedTensor *sorted, size_t count, Ten
 
 static int32_t attach_constants(GraftProgram *program, GraftError *error) {
   size_t count = program->source.constant_count;
-  GraftNamedTensor *sorted = graft_calloc(count, sizeof *sorted);
+  GraftNamedTensor *sorted = graft_allocate_zeroed(program->memory, count, sizeof *sorted);
   if (!sorted) {
     return out_of_memory(error);
   }
   for (size_t i = 0; i < count; i++) {
     sorted[i] = (GraftNamedTensor){program->source.constants[i].name, program->constants + i};
   }
-  qsort(sorted, count, sizeof *sorted, compare_names);
+  graft_sort(sorted, count, sizeof *sorted, compare_names);
   int32_t status = GRAFT_OK;
   for (int32_t i = 0; !status && i < program->manifest.procedure_count; i++) {
     const Procedure *procedure = program->manifest.procedures + i;
@@ -146,7 +148,7 @@ static int32_t attach_constants(GraftProgram *program, GraftError *error) {
       }
     }
   }
-  free(sorted);
+  graft_release(program->memory, sorted);
   return status;
 }
 

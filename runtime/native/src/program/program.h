@@ -15,6 +15,14 @@ int32_t graft_take_options(const char *type, const void *given, void *taken, uin
 /* Module loading (module.c). */
 int32_t graft_load_modules(GraftProgram *program, const GraftLoadOptions *options, GraftError *error);
 void graft_unload_modules(GraftProgram *program);
+/* What loaders report to while a module is loaded: others see `base`, the built-in ones also whose memory to take. */
+typedef struct LoadingHost {
+  GraftLoaderHost base;
+  char *message;
+  size_t size;
+  const GraftAllocator *memory;
+} LoadingHost;
+
 extern const GraftLoader graft_native_loader;
 extern const GraftLoader graft_c_source_loader;
 

@@ -14,6 +14,7 @@ from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.strategies.convolutions.first_convolution import schedule_few_channels
 from graft.core.tensor_ir.ir import Buffer
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution, outputs_of
+from tests.core.schedule.strategies.convolutions.varying_images import computed, kernel_of
 
 LAST = (0, 2, 3, 1)
 
@@ -24,7 +25,7 @@ def stored_last(kernel: Kernel, arrays: list[np.ndarray], *inputs: str) -> tuple
     moved: dict[Buffer, Buffer] = {one: replace(one, shape=tuple(one.shape[axis] for axis in LAST)) for one in old}
     given = [
         np.ascontiguousarray(array.transpose(LAST)) if one in moved else array
-        for one, array in zip(kernel.inputs, arrays, strict=True)
+        for one, array in zip(kernel.inputs, arrays, strict=False)
     ]
     changed = replace(
         kernel,
@@ -94,3 +95,11 @@ def test_a_pointwise_convolution_with_channels_last_is_a_product_of_rows(
     if 1 in (channels, outputs):  # no product, or one by a column, whose rows are read where they lie
         return
     assert scheduled.strategy == "pointwise_nhwc"
+
+
+@pytest.mark.parametrize(("channels", "strategy"), [(3, "varying_first_convolution"), (16, "varying_convolution")])
+def test_an_open_image_of_many_channels_is_copied_to_have_them_last(channels: int, strategy: str) -> None:
+    kind = ((16, channels, 3, 3), {"pads": [1, 1, 1, 1]})
+    kernel, constants = kernel_of(*kind)
+    kernel, _ = stored_last(kernel, [])
+    assert computed(kernel, constants, kind, "x86-64-v4", [(2, 5, 7), (1, 1, 1)]) == strategy

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.core.operators.definition import build as b
+from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.ir import For
 from graft.core.tensor_ir.visit import walk_statements
@@ -55,11 +56,17 @@ def test_winograd_is_for_windows_of_3x3_with_whole_vectors_of_channels() -> None
     assert schedule(kernel, DIRECT).strategy == "im2col_bf16"
 
 
+def of_one_image() -> Kernel:
+    return with_channels_last(*convolution((1, 64, 8, 8), (64, 64, 3, 3), **SAME))[0]
+
+
 def test_many_blocks_of_pieces_are_shared_out_whole() -> None:
-    scheduled = check(convolution((8, 32, 4, 6), (32, 32, 3, 3), **SAME), replace(WIDE, threads=2))
-    assert scheduled.strategy == "winograd_nhwc"
-    outer = next(walk_statements(scheduled.function.body))
-    assert isinstance(outer, For) and outer.kind == "parallel"
+    kernel, _ = with_channels_last(*convolution((64, 64, 8, 8), (64, 64, 3, 3), **SAME))
+    for images, kind in ((kernel, "parallel"), (of_one_image(), "serial")):
+        scheduled = schedule(images, replace(WIDE, threads=2))
+        assert scheduled.strategy == "winograd_nhwc"
+        outer = next(one for one in walk_statements(scheduled.function.body) if isinstance(one, For))
+        assert outer.kind == kind
 
 
 def test_winograd_rounds_little_more_than_the_direct_sum() -> None:

@@ -1,7 +1,7 @@
 """Models as WebAssembly modules beside onnxruntime-web, in turns in one process of Node: SIMD and one thread for both.
 
 onnxruntime-web is installed from npm into a temporary folder, or found in the ``node_modules`` of ``--peer``. Run:
-python -m benchmarks.web [MODEL ...]
+python -m benchmarks.deployment.web [MODEL ...]
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from graft.core.machine.rows import ROWS
-from graft.core.machine.target import Target
+from graft.core.machine.target import Target, target_named
 from graft.core.schedule.selection.select import schedule
 from tests.core.schedule.strategies.convolutions.varying_images import Kind, computed, kernel_of, with_channels_last
 
@@ -23,6 +25,25 @@ def test_large_and_small_images_have_the_same_sums(kind: str, machine: str) -> N
     kernel, constants = kernel_of(*KINDS[kind])
     kernel = with_channels_last(kernel)
     assert computed(kernel, constants, KINDS[kind], machine, SIZES, tolerance=2e-4) == "varying_winograd"
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v4+avx512bf16", "x86-64-v3"])
+def test_images_of_any_extent_are_summed_in_pairs_in_bfloat16(machine: str) -> None:
+    kind = ((48, 32, 3, 3), {"pads": [1, 1, 1, 1]})
+    kernel, constants = kernel_of(*kind)
+    target = replace(target_named(machine), precision="bf16")
+    kernel, sizes = with_channels_last(kernel), [(2, 9, 11), (1, 2, 1), (3, 14, 14), (0, 8, 8)]
+    scheduled = schedule(kernel, target)
+    assert scheduled.knobs["pieces"] == 2
+    # Small integers, and quarters of them, are exact in bfloat16.
+    assert computed(kernel, constants, kind, target, sizes) == "varying_winograd"
+
+
+def test_windows_that_move_by_two_are_summed_directly_in_bfloat16() -> None:
+    kernel, _ = kernel_of((32, 32, 3, 3), {"strides": [2, 2]})
+    scheduled = schedule(with_channels_last(kernel), replace(target_named("x86-64-v4"), precision="bf16"))
+    assert scheduled.strategy == "varying_convolution"
+    assert "windows that move by one pixel" in str(scheduled.refusals["varying_winograd"])
 
 
 def test_the_knobs_say_from_how_many_pixels_on() -> None:

@@ -24,7 +24,10 @@ def row_of(target: Any) -> Callable[..., Any] | None:
 
 
 def rows_of_plugins() -> dict[str, Callable[..., Any]]:
-    """Return the rows of all plugins by the operators' names, such as ``acme::gate`` or ``acme::gate.out``."""
+    """Return the rows of all plugins by the operators' names, such as ``acme::gate`` or ``acme::gate.out``.
+
+    Raises PluginError as `row_of` does.
+    """
     found: dict[str, tuple[str, Callable[..., Any]]] = {}
     for plugin, pairs in plugins().call("graft_torch_operators"):
         for pair in pairs:

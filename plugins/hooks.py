@@ -153,3 +153,18 @@ def graft_report_sections(report: Any) -> Sequence[tuple[str, str]]:  # type: ig
     ... def graft_report_sections(report):
     ...     return [("NPU occupancy", "<p>87 %</p>")]
     """
+
+
+@hookspec
+def graft_torch_operators() -> Iterable[tuple[str, Any]]:  # type: ignore[empty-body]
+    """Return rows of operators of PyTorch's: pairs of a qualified name and the function that writes it as ONNX.
+
+    A row takes a `graft.torch.aten.builder.Builder`, the fake result, which has its type and shape, and the operator's
+    arguments, of which tensors are the builder's; it returns a tensor, or a list of them. What it refuses
+    (`graft.torch.aten.builder.require`) stays in PyTorch. Nodes may be of the plugin's own domain (`graft_operators`).
+
+    >>> from graft.plugins.hooks import hookimpl
+    >>> @hookimpl
+    ... def graft_torch_operators():
+    ...     return [("acme::gate", lambda b, out, x, gate: b.op("Mul", x, b.op("Sigmoid", gate)))]
+    """

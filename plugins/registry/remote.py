@@ -31,7 +31,7 @@ from graft.runtime.isolation import sandbox
 
 OTHER_HOOKS = (
     "graft_cost_tables", "graft_datatypes", "graft_operators", "graft_passes", "graft_region_compiled",
-    "graft_report_sections",
+    "graft_report_sections", "graft_torch_operators",
 )  # fmt: skip
 """What a plugin may bring besides backends, machines and loaders; it would run in the host's process."""
 STATUS_CHILD = 70

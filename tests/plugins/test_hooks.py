@@ -24,4 +24,5 @@ def test_the_hooks_are_those_of_the_design():
         "graft_passes",
         "graft_region_compiled",
         "graft_report_sections",
+        "graft_torch_operators",
     ]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from graft.torch.aten.table import decompositions
 from graft.torch.compiling import Boxed, CompiledGraph, boxed, compile_graph
@@ -84,18 +84,31 @@ def _is_same(value: Any, tensor: torch.Tensor) -> bool:
 
 
 def _frozen(module: GraphModule) -> dict[int, torch.Tensor]:
-    """Return the parameters and buffers among a graph's inputs, by their places; none where it writes to one."""
+    """Return the parameters and buffers among a graph's inputs, by their places; none where it writes to one.
+
+    AOTAutograd passes a subclass as the tensors that it is made of, so that each has a place.
+    """
     found: dict[int, torch.Tensor] = {}
-    for place, node in enumerate(module.graph.find_nodes(op="placeholder")):
+    place = 0
+    for node in module.graph.find_nodes(op="placeholder"):
         argument = node.meta.get("grapharg")
+        first, parts = place, _parts(getattr(argument, "example", None))
+        place += len(parts)
         source = getattr(argument, "source", None)
         if source is None or not source.guard_source.is_unspecialized_nn_module():
             continue
-        example = argument.example
         is_written = any(_name(user).endswith("_") and not _name(user).endswith("__") for user in node.users)
-        if isinstance(example, torch.Tensor) and example.device.type == "cpu" and not is_written:
-            found[place] = example
+        for number, part in enumerate(parts):
+            if isinstance(part, torch.Tensor) and part.device.type == "cpu" and not is_written:
+                found[first + number] = part
     return found
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the plain tensors that a subclass is made of, in AOTAutograd's order; of anything else only itself."""
+    if not is_traceable_wrapper_subclass(value):
+        return [value]
+    return [part for name in value.__tensor_flatten__()[0] for part in _parts(getattr(value, name))]
 
 
 def _name(node: torch.fx.Node) -> str:

@@ -18,13 +18,18 @@ from graft.datatypes.conversion import convert
 from graft.errors import GraftError
 from graft.runtime.program import Program
 from graft.torch.aten.builder import Refused
+from graft.torch.aten.quantized import dequantized
 from graft.torch.conversion import Converted, converted, fake, is_getitem, is_number, refusal, symbols_of, where
 from graft.torch.fallbacks import note
 from graft.torch.options import Options
 from graft.torch.partitioning import Part, before_drawing, parts_of, put_in_order
 from graft.torch.programs import kept
+from graft.torch.quantized import name_dequantisation
 from graft.torch.region import Region
 from graft.torch.tables import WHY, add_rows_in_place, rows_added
+
+NAMES: dict[Any, str] = {rows_added: "aten.index_put.default", dequantized: "dequantized"}
+"""What functions of ours that stand in graphs are called."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ def compile_graph(
     Raises UnsupportedError for what stays in PyTorch under ``strict``.
     """
     add_rows_in_place(module)
+    name_dequantisation(module)
     refused = {node: why for node in module.graph.nodes if (why := _refusal(node)) is not None}
     known = {node: one for node in module.graph.nodes if (one := _constant(module, node, constants or {})) is not None}
     while True:
@@ -133,7 +139,7 @@ def _assembled(
         if node.op != "call_function" or is_getitem(node) or is_number(node):
             continue
         reason = "" if node in inside else refused.get(node, "a view, or too little to be worth a call")
-        name = "aten.index_put.default" if node.target is rows_added else str(node.target)
+        name = NAMES.get(node.target, str(node.target))
         result.rows.append(Row(name, where(node), inside.get(node, ""), reason))
         if node in refused:
             is_chosen = node.target is rows_added  # for speed: there is a kernel for it, too

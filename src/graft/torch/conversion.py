@@ -12,10 +12,13 @@ import sympy
 import torch
 from torch.fx import Node
 
-from graft.torch.aten.builder import Builder, Extent, Refused, Tensor, onnx_type, require
-from graft.torch.aten.table import ROWS, VIEWS
+from graft.patterns.definitions import import_domains
+from graft.torch.aten.builder import EIGHTHS, Builder, Extent, Refused, Tensor, onnx_type, require
+from graft.torch.aten.plugin_rows import row_of
+from graft.torch.aten.table import VIEWS
 
 OPSET = 26
+BITS = {torch.bfloat16: torch.int16, **dict.fromkeys(EIGHTHS, torch.uint8)}
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,6 @@ def where(node: Node) -> str:
 
 def refusal(node: Node) -> str | None:
     """Return why a node stays in PyTorch, None where it has a row that takes it."""
-    if node.op != "call_function" or node.target not in ROWS:
-        return f"{node.target} has no row in the table"
     builder = Builder()
     inputs: dict[Node, Any] = {}
     if node.target not in VIEWS and any(
@@ -79,6 +80,7 @@ def refusal(node: Node) -> str | None:
     ):
         return "its result has gaps in memory"
     try:
+        require(node.op == "call_function" and row_of(node.target), f"{node.target} has no row in the table")
         for one in node.all_input_nodes:
             inputs[one] = _stand_in(builder, one)
         _written(builder, node, inputs)
@@ -131,7 +133,9 @@ def _written(builder: Builder, node: Node, values: Mapping[Node, Any]) -> Any:
     arguments = torch.fx.node.map_arg(node.args, lambda one: values[one])
     named = torch.fx.node.map_arg(node.kwargs, lambda one: values[one])
     builder.origin = where(node)
-    found = ROWS[node.target](builder, out, *_plain(arguments), **dict(named))
+    row = row_of(node.target)
+    assert row is not None, f"{node.target} is converted without a row"
+    found = row(builder, out, *_plain(arguments), **dict(named))
     if isinstance(out, list | tuple):
         return [_shaped(one, kind) for one, kind in zip(found, out, strict=True)]
     return _shaped(found, out)
@@ -195,6 +199,7 @@ def converted(
         model_inputs, results, nodes=builder.nodes, initializers=list(builder.constants.values()),
         opset_imports={"": OPSET}, name="torch",
     )  # fmt: skip
+    import_domains(graph, builder.nodes, {})
     return Converted(
         ir.Model(graph, ir_version=13), tuple(tensors), tuple(left), tuple(outputs), _ranges(names, given, nodes),
         builder.names,
@@ -256,8 +261,8 @@ def _constant(builder: Builder, node: Node, tensor: torch.Tensor) -> Tensor:
     tensor = tensor.detach()
     order = _order(tensor, False)
     dense = tensor.permute(order).contiguous()
-    bits = dense.view(torch.int16) if tensor.dtype == torch.bfloat16 else dense
-    array = bits.numpy().view(kind.numpy()) if tensor.dtype == torch.bfloat16 else bits.numpy()
+    bits = BITS.get(tensor.dtype, tensor.dtype)  # of types that NumPy does not have
+    array = dense.view(bits).numpy().view(kind.numpy())
     value = ir.Value(name=node.name, shape=ir.Shape(array.shape), type=ir.TensorType(kind))
     value.const_value = ir.Tensor(array, dtype=kind, name=node.name)
     builder.constants[node.name] = value

@@ -15,7 +15,10 @@ from graft.errors import ModelError, UnsupportedError
 from graft.torch.aten.builder import Refused
 from graft.torch.aten.table import decompositions
 from graft.torch.conversion import converted, is_getitem, is_number, refusal, where
+from graft.torch.quantized import name_dequantisation
 
+METADATA = torch.ops.aten._assert_tensor_metadata.default
+"""What it asserts of types holds of every call of the model: its inputs have their types."""
 WRITTEN = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
@@ -52,7 +55,11 @@ def model_of(program: torch.export.ExportedProgram) -> ir.Model:
     """Return a decomposed program as an ONNX model; raise UnsupportedError for what cannot be a part of one."""
     signature, graph = program.graph_signature, program.graph_module.graph
     names = {one.arg.name: one for one in signature.input_specs}
-    nodes = [one for one in graph.nodes if one.op == "call_function" and not is_number(one)]
+    name_dequantisation(program.graph_module)
+    nodes = [
+        one for one in graph.nodes
+        if one.op == "call_function" and not is_number(one) and one.target is not METADATA
+    ]  # fmt: skip
     written = [one for one in signature.output_specs if one.kind in WRITTEN]
     if written:
         raise UnsupportedError(f"the module writes to '{written[0].target}' when it is called; export it with .eval()")

@@ -40,10 +40,12 @@ def kept(
 ) -> Program:
     """Return the program of a part: the one that is kept, else what ``compiled`` gives, which is kept then.
 
-    Nothing is kept of parts with plugins in processes of their own, or with formats and objects of the user's.
+    Nothing is kept of parts with plugins in processes of their own, with formats and objects of the user's, or with
+    operators of a domain of somebody's, whose lowering may be any plugin's.
     """
     directory = cache_directory()
     own = isinstance(backends, list | tuple) and all(isinstance(one, str) for one in backends)
+    own = own and not any(node.domain for node in model.graph)
     if directory is None or not own or options.isolate is not None or options.datatype is not None:
         return compiled()
     threads = options.threads or torch.get_num_threads()

@@ -221,7 +221,7 @@ HOOK = "from graft.plugins.hooks import hookimpl\n"
             "plugin 'bad' names module 'graft_plugin_bad', which is neither a graft.Backend nor a module with hook "
             "implementations or a Backend class; mark functions (graft_backends, graft_cost_tables, graft_datatypes, "
             "graft_machines, graft_module_loaders, graft_operators, graft_passes, graft_region_compiled, "
-            "graft_report_sections) with @hookimpl, or define a class",
+            "graft_report_sections, graft_torch_operators) with @hookimpl, or define a class",
         ),
         (
             HOOK + "@hookimpl\ndef graft_backends(): return [42]",

@@ -22,9 +22,13 @@ ONNX_TYPES = {
     torch.int8: ir.DataType.INT8,
     torch.uint8: ir.DataType.UINT8,
     torch.bool: ir.DataType.BOOL,
+    torch.float8_e4m3fn: ir.DataType.FLOAT8E4M3FN,
+    torch.float8_e5m2: ir.DataType.FLOAT8E5M2,
 }
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 HALVES = (torch.float16, torch.bfloat16)
+EIGHTHS = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""Types that numbers are stored as: ONNX computes with none of them."""
 
 Extent = Any
 """A number, or a SymInt."""
@@ -102,16 +106,22 @@ class Builder:
         *inputs: Tensor | None,
         dtype: torch.dtype | None = None,
         shape: Sequence[Extent] | None = None,
+        domain: str = "",
         **attributes: Any,
     ) -> Tensor:
         """Append a node of one output, of the type of its first input unless told otherwise."""
         first = next((one for one in inputs if one is not None), None)
         assert dtype is not None or first is not None
-        (found,) = self.many(op_type, inputs, [dtype or first.dtype], **attributes)  # type: ignore[union-attr]
+        (found,) = self.many(op_type, inputs, [dtype or first.dtype], domain, **attributes)  # type: ignore[union-attr]
         return found if shape is None else Tensor(found.value, found.dtype, tuple(shape))
 
     def many(
-        self, op_type: str, inputs: Sequence[Tensor | None], dtypes: Sequence[torch.dtype], **attributes: Any
+        self,
+        op_type: str,
+        inputs: Sequence[Tensor | None],
+        dtypes: Sequence[torch.dtype],
+        domain: str = "",
+        **attributes: Any,
     ) -> list[Tensor]:
         """Append a node of several outputs."""
         name = self.origin
@@ -122,7 +132,7 @@ class Builder:
         while values and values[-1] is None:
             values.pop()
         given = {key: value for key, value in attributes.items() if value is not None}
-        node = ir.node(op_type, values, given, num_outputs=len(dtypes), name=name)
+        node = ir.node(op_type, values, given, domain=domain, num_outputs=len(dtypes), name=name)
         self.nodes.append(node)
         for number, (output, dtype) in enumerate(zip(node.outputs, dtypes, strict=True)):
             output.name = f"{name}:{number}"
@@ -214,7 +224,8 @@ class Builder:
         """Return a tensor with another element type."""
         if x.dtype == dtype:
             return x
-        return self.op("Cast", x, dtype=dtype, to=onnx_type(dtype).value, shape=x.shape)
+        saturate = 0 if dtype in EIGHTHS else None  # what is too large becomes no number, as in PyTorch
+        return self.op("Cast", x, dtype=dtype, to=onnx_type(dtype).value, saturate=saturate, shape=x.shape)
 
     def operand(self, x: Tensor | Any, dtype: torch.dtype) -> Tensor:
         """Return a tensor or number as a tensor of ``dtype``."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from graft.torch.aten import activations, elementwise, images, movement, ordering, products, reductions
+from graft.torch.aten import activations, elementwise, images, movement, ordering, products, quantized, reductions
 from graft.torch.aten.movement import VIEWS
 
 __all__ = ["ROWS", "VIEWS", "decompositions"]
@@ -21,6 +21,7 @@ ROWS: dict[Any, Callable[..., Any]] = {
     **reductions.ROWS,
     **ordering.ROWS,
     **products.ROWS,
+    **quantized.ROWS,
     **images.ROWS,
 }
 """A row takes a `Builder`, the fake result and the operator's arguments; it returns tensors, or raises `Refused`."""

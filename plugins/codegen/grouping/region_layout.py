@@ -58,7 +58,7 @@ def region_layouts(graph: RegionGraph) -> Layouts:
     """Return the layouts inside a region; none if the target is to do without."""
     if "channels-last" in graph.target.without:
         return {}
-    return {**between_transposes(graph), **_with_channels_last(graph)}
+    return {**_with_channels_last(graph), **between_transposes(graph)}
 
 
 # ---- Between Transposes (case 1) ----

@@ -15,7 +15,8 @@ from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target, host_target
 from graft.core.operators.all import OPERATORS
 from graft.partition.placement.partitioner import partition
-from graft.partition.region import regions
+from graft.partition.region import Region, regions
+from graft.plugins.codegen.moved_images import with_images_moved
 from graft.plugins.codegen.region_groups import PRODUCTS
 from graft.plugins.codegen.region_kernels import RegionKernels
 from graft.plugins.llvm.backend import LlvmBackend
@@ -55,13 +56,16 @@ GRAPHS = {
 )
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 def test_a_plan_names_the_nodes_whose_products_are_rounded(graph: str, target: Target) -> None:
-    region = region_of(graph.format(PARAMETERS), WEIGHTS)
-    for node in region.function:
-        node.name = node.outputs[0].name
-    kernels = RegionKernels(region, OPERATORS, target)
+    def region() -> Region:
+        found = region_of(graph.format(PARAMETERS), WEIGHTS)
+        for node in found.function:
+            node.name = node.outputs[0].name
+        return found
+
+    kernels = RegionKernels(with_images_moved(region(), OPERATORS, target, LlvmBackend()), OPERATORS, target)
     done = {name for function in kernels.functions if "dot2_bf16" in str(function) for name in function.origin}
-    named = LlvmBackend().rounded(region, target)
-    products = {node.name for node in region.function if node.op_type in ("Conv", "MatMul")}
+    named = LlvmBackend().rounded(region(), target)
+    products = {node.name for node in region().function if node.op_type in ("Conv", "MatMul")}
     assert set(named) == done & products
 
 

@@ -17,6 +17,7 @@ from graft.core.schedule.strategies.convolutions.depthwise_nchw import is_direct
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.schedule.templates.space import first
 from graft.core.schedule.templates.tiled_sum import TiledSum, tiled_sum
+from graft.core.tensor_ir.anchors import VARIES
 
 TILE_CYCLES, PRODUCT_CYCLES, COPY_CYCLES = 1.33, 1.0, 2.2
 """What the model's cycles of a tile, a multiply-add of a product and a copied vector of a patch take of each other.
@@ -59,9 +60,11 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
 
 def _applies_to_few(anchor: Anchor, target: Target) -> Answer:
     """Whether channels of an open image are so few that vectors of them would be empty for the most part."""
-    found = anchor.convolution
-    if found is None or found.window.groups > 1 or found.window.outputs > lanes_of("float32", target) // 2:
+    found, lanes = anchor.convolution, lanes_of("float32", target)
+    if found is None or found.window.groups > 1 or found.window.outputs > lanes // 2:
         return Reject("shape", "no convolution without groups of which few channels come out")
+    if found.shape[-1] != VARIES and found.shape[-1] < lanes:
+        return Reject("size", "a row has few pixels")
     tiled = _tiled(replace(anchor, parameters=None), replace(target, precision="float32"), any_window=True)
     return tiled if isinstance(tiled, Reject) else True
 

@@ -14,6 +14,7 @@ from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.verifying.verifier import verify
 from tests.core.schedule.convolutions import NARROW, WIDE, convolution
+from tests.core.schedule.strategies.convolutions.varying_images import Kind, computed, kernel_of
 
 TILED = {
     "5x1, few channels": convolution((3, 3, 12, 32), (6, 3, 5, 1), pads=[2, 0, 2, 0]),
@@ -60,3 +61,21 @@ def test_without_masks_and_with_parameters_patches_are_copied() -> None:
     assert schedule(kernel, WIDE, ContractionParameters()).strategy == "direct_convolution"
     rounded = schedule(kernel, replace(WIDE, precision="bf16"))
     assert rounded.strategy != "register_tiles"
+
+
+FEW = {"window": ((3, 16, 3, 3), {"pads": [1] * 4}), "point": ((8, 5, 1, 1), {}),
+       "stride": ((1, 4, 5, 3), {"strides": [2, 1], "pads": [2, 0, 1, 1]})}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FEW.values(), ids=FEW)
+def test_open_images_of_few_channels_have_pixels_in_their_vectors(kind: Kind) -> None:
+    kernel, constants = kernel_of(*kind)
+    assert computed(kernel, constants, kind, WIDE, [(1, 5, 37), (2, 9, 16), (1, 3, 2), (0, 4, 4)], 1e-4) == (
+        "varying_register_tiles"
+    )
+
+
+def test_rows_of_few_pixels_are_left_to_vectors_of_channels() -> None:
+    kernel, _ = kernel_of((8, 20, 1, 1), {}, (1, 1))
+    scheduled = schedule(kernel, WIDE)
+    assert str(scheduled.refusals["varying_register_tiles"]) == "size: a row has few pixels"

@@ -169,8 +169,7 @@ class Layout:
     def place(self, buffer: Buffer, indices: Sequence[Expression]) -> Expression:
         """Return the linear index of an element."""
         result: Expression = Constant(0, INT64)
-        apart: list[Expression] = []
-        """Vectors of elements that lie apart by what is known only when a kernel runs."""
+        apart: list[Expression] = []  # vectors of elements that lie apart by what is known only when a kernel runs
         for index, step in zip(indices, self._entry(buffer)[1], strict=True):
             if index.type.lanes > 1 and not isinstance(step, Constant):
                 apart.append(Binary("mul", index, wide(step, index.type.lanes)))

@@ -357,8 +357,11 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
 def _applies_to_numbers(anchor: Anchor, target: Target) -> Answer:
     if target.precision != "bf16":
         return Reject("accuracy", "bfloat16 is not wanted")
-    if anchor.stages is None or window_of(anchor.kernel, anchor.stages) is None:
+    window = None if anchor.stages is None else window_of(anchor.kernel, anchor.stages)
+    if window is None:
         return Reject("layout", "no bfloat16 image with channels last")
+    if 0 in window.windows.source:  # there must be an element to read in place of what is beyond a side
+        return Reject("shape", "the image is empty")
     return _applies(anchor, target)
 
 

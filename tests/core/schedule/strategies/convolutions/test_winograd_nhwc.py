@@ -56,6 +56,11 @@ def test_winograd_is_for_windows_of_3x3_with_whole_vectors_of_channels() -> None
     assert schedule(kernel, DIRECT).strategy == "im2col_bf16"
 
 
+def test_an_image_without_pixels_is_left_to_others() -> None:
+    kernel, _ = with_channels_last(*convolution((1, 32, 0, 6), (48, 32, 3, 3), pads=[2, 1, 2, 1]))
+    assert str(schedule(kernel, WIDE).refusals["winograd_nhwc"]) == "shape: the image is empty"
+
+
 def of_one_image() -> Kernel:
     return with_channels_last(*convolution((1, 64, 8, 8), (64, 64, 3, 3), **SAME))[0]
 

@@ -32,6 +32,7 @@ class Dot(NamedTuple):
 
 DOTS = {
     "dot4_u8s8": Dot("int32", "uint8", "int8", 4),
+    "dot2_s16": Dot("int32", "int16", "int16", 2),
     "dot2_bf16": Dot("float32", "bfloat16", "bfloat16", 2),
 }
 """The dot products: ``name(c, a, b)`` adds to each lane of ``c`` the products of neighbouring lanes of ``a`` and ``b``.
@@ -81,7 +82,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
     _dot("dot4_u8s8", "aarch64.neon.usdot.v4i32.v16i8", "neon i8mm", "aarch64", (4,)),
     # Processors with tiles (Sapphire Rapids on) start one in two cycles: 73 Gflop/s where multiply-adds reach 136.
     _dot("dot2_bf16", "x86.avx512bf16.dpbf16ps.{bits}", "avx512bf16 avx512vl", "x86_64", (4, 8, 16), "amx-bf16"),
-    # Products of neighbouring int16, which are added to nothing: what products of bytes are made of without the above.
+    # Products of neighbouring int16, which are added to nothing: `dot2_s16` is that and an addition.
     _row("pairs_s16", _PAIRS, "x86.sse2.pmadd.wd", "sse2", "x86_64", (4,)),
     _row("pairs_s16", _PAIRS, "x86.avx2.pmadd.wd", "avx2", "x86_64", (8,)),
     _row("pairs_s16", _PAIRS, "x86.avx512.pmaddw.d.512", "avx512bw", "x86_64", (16,)),

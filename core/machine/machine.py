@@ -102,7 +102,8 @@ class Machine:
 
     ``arch`` is the instruction set, ``cpu`` how compilers call the processor in it; ``vectors`` are the widths of
     vector registers in bits, () for a machine without; ``registers`` the number of those a kernel may hold, scalar ones
-    on a machine without vectors. With ``masks``, single lanes are switched off at no cost.
+    on a machine without vectors. With ``masks``, single lanes are switched off at no cost, with ``masked_loads`` alone
+    those of loads are.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Machine:
     vectors: tuple[int, ...] = ()
     registers: int = 16
     masks: bool = False
+    masked_loads: bool = False
     memories: tuple[Memory, ...] = ()
     levels: tuple[Level, ...] = (Level("thread"),)
     instructions: tuple[Instruction, ...] = ()
@@ -186,7 +188,7 @@ def _faults(machine: Machine) -> Iterator[str]:
             yield f"vectors of {width} bits; widths are powers of two, at least 8"
     if machine.registers < 1:
         yield f"{machine.registers} registers; a kernel needs at least one"
-    if machine.masks and not machine.vectors:
+    if (machine.masks or machine.masked_loads) and not machine.vectors:
         yield "it switches lanes off but has no vectors; leave masks False or give it vectors"
     yield from _name_faults(machine)
     yield from _memory_faults(machine)

@@ -52,7 +52,7 @@ X86_64_V2 = Machine(
     memories=caches(32 * KIB, 256 * KIB, 8 * MIB), instructions=instructions_of("x86_64", _X86_2),
 )  # fmt: skip
 X86_64_V3 = Machine(
-    "x86-64-v3", "x86_64", "x86-64-v3", _X86_3, vectors=(128, 256), registers=16, levels=THREADS,
+    "x86-64-v3", "x86_64", "x86-64-v3", _X86_3, vectors=(128, 256), registers=16, masked_loads=True, levels=THREADS,
     memories=caches(32 * KIB, 512 * KIB, 16 * MIB), instructions=instructions_of("x86_64", _X86_3),
 )  # fmt: skip
 X86_64_V4 = Machine(

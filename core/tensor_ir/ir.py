@@ -222,9 +222,9 @@ class Intrinsic:
     On floats: ``fma exp exp2 log log2 log1p expm1 tanh sigmoid erf sin cos tan asin acos atan sinh cosh asinh acosh
     atanh pow rsqrt``; ``muladd`` is ``fma`` where the product is exact, so that any machine computes it as it can;
     ``round_bf16`` makes float32 bfloat16 as a `Cast` does, but subnormal numbers may become zero.
-    Tensor instructions with declared semantics: ``dot4_u8s8``, ``dot2_bf16``, whose operands are the only vectors in a
-    stage (`Bitcast` of a word that holds a group). Unknown names are an error of `verify`, unless ``extern:`` prefixes
-    a C symbol.
+    Tensor instructions with declared semantics: ``dot4_u8s8``, ``dot2_s16``, ``dot2_bf16``, whose operands are the
+    only vectors in a stage (`Bitcast` of a word that holds a group). Unknown names are an error of `verify`, unless
+    ``extern:`` prefixes a C symbol.
     """
 
     name: str

@@ -219,6 +219,7 @@ def intrinsic(name: str, arguments: tuple[Array, ...], dtype: str) -> Array:
     """Apply an intrinsic; ``dtype`` is the element type of the result.
 
     ``dot4_u8s8(sum, a, b)`` adds to each int32 lane the products of four neighbouring uint8 and int8 lanes;
+    ``dot2_s16(sum, a, b)`` the products of two neighbouring int16 lanes;
     ``dot2_bf16(sum, a, b)`` adds to each float32 lane the products of two neighbouring bfloat16 lanes.
 
     Raise GraftError for an unknown intrinsic.

@@ -241,7 +241,7 @@ class VectorWriter(StatementWriter[tuple[str, int]]):
         if node.type.lanes > 1:
             called = f"fma_{vector_type(node.type)}" if node.name in _FMA else f"{node.name}_x{node.type.lanes}"
             return f"{called}({', '.join(texts)})"
-        if node.name == "dot4_u8s8":  # of vectors of four bytes, which the prelude's function takes as a word
+        if node.name in ("dot4_u8s8", "dot2_s16"):  # of vectors that the prelude's function takes as a word
             texts = [texts[0], *(cast("int32_t", one) for one in texts[1:])]
         return super().intrinsic(node, texts)
 

@@ -252,8 +252,8 @@ class ExpressionWriter:
                 return f"fma_{kind.dtype}({given})"
             case "word_at", (ir.Load(buffer, indices),):
                 return f"word_at(&{self.place(buffer, indices)})"
-            case "dot4_u8s8", (_, _, _) if kind.lanes == 1:
-                return f"dot4_u8s8({given})"
+            case "dot4_u8s8" | "dot2_s16", (_, _, _) if kind.lanes == 1:
+                return f"{name}({given})"
             case _, arguments if name.startswith("extern:") and "@" in name:
                 taken = ", ".join(TYPES[argument.type.dtype] for argument in arguments) or "void"
                 symbol = name.removeprefix("extern:").partition("@")[0]

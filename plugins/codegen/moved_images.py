@@ -95,7 +95,7 @@ class _Mover:
         """Move what the convolution behind an image of few channels reads, if it is one; return whether it is."""
         channels, convolution = (value.shape or (0, 0))[1], self._convolution(value)
         source = None if convolution is None else convolution.inputs[0]
-        if not isinstance(channels, int) or channels >= self.lanes // 2 or convolution is None or source is None:
+        if not isinstance(channels, int) or channels > self.lanes // 2 or convolution is None or source is None:
             return False
         if source in self.last and source.producer() is not None:
             self._replace(source, [convolution], self._around(source))

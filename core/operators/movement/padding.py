@@ -31,11 +31,12 @@ def _lower_pad(lowering: Lowering) -> tuple[Stage, ...]:
     axes_in = integers(lowering.constant(3))
     chosen = [normal_axis(axis, len(shape)) for axis in (range(len(shape)) if axes_in is None else axes_in)]
     begins = {axis: element_of(lowering, 1, number, 0) for number, axis in enumerate(chosen)}
-    mode = lowering.node.attribute("mode", "constant")
-    return (_padded(lowering, begins, mode),)
+    mode, is_known = lowering.node.attribute("mode", "constant"), lowering.constant(1) is not None
+    return (_padded(lowering, begins, mode, is_once=mode == "reflect" and is_known),)
 
 
-def _padded(lowering: Lowering, begins: Mapping[int, b.Count], mode: str) -> Stage:
+def _padded(lowering: Lowering, begins: Mapping[int, b.Count], mode: str, *, is_once: bool = False) -> Stage:
+    """Return what pads; ``is_once``: the node demands that an index is reflected at most once at each end."""
     source, target = lowering.input(0), lowering.output()
     shape, full = b.extents(source), b.extents(target)
     fill = bound(lowering, 2) if lowering.optional(2) is not None else b.constant(0, source.dtype)
@@ -50,6 +51,8 @@ def _padded(lowering: Lowering, begins: Mapping[int, b.Count], mode: str) -> Sta
                     places.append(position)
                 elif isinstance(begin, int) and isinstance(extent, int) and isinstance(padded, int):
                     places.append(mirrored(position, extent, padded, mode, begin))
+                elif is_once:
+                    places.append(_reflected(position, extent))
                 else:
                     places.append(_mirrored_anywhere(position, extent, mode))
             varying = [extent for extent in shape if not isinstance(extent, int)]
@@ -74,14 +77,19 @@ def mirrored(position: Expression, extent: int, padded: int, mode: str, begin: i
     if mode == "edge":
         return b.clamp(position, extent)
     if mode == "reflect" and begin is not None and max(begin, padded - extent - begin) < extent:  # at most once
-        reflected = b.maximum(position, b.subtract(b.index(0), position))
-        return b.minimum(reflected, b.subtract(b.index(2 * (extent - 1)), reflected))
+        return _reflected(position, extent)
     period = extent if mode == "wrap" else max(2 * (extent - 1), 1)
     lift = -(-padded // period) * period
     rest = b.modulo(b.add(position, lift), period)
     if mode == "wrap":
         return rest
     return b.minimum(rest, b.subtract(b.index(period), rest)) if extent > 1 else b.index(0)
+
+
+def _reflected(position: Expression, extent: b.Extent) -> Expression:
+    """The position that is reflected at most once at each end."""
+    reflected = b.maximum(position, b.subtract(b.index(0), position))
+    return b.minimum(reflected, b.subtract(b.multiply(b.subtract(b.extent(extent), 1), 2), reflected))
 
 
 def _mirrored_anywhere(position: Expression, extent: b.Extent, mode: str) -> Expression:

@@ -25,6 +25,8 @@ from graft.core.tensor_ir.visit import free_variables, loads, substitute
 from graft.core.types import Type
 
 PACKED_DTYPE = "int32"
+PAIRS = "pairs_s16"
+"""The instruction that multiplies 16-bit numbers and adds neighbouring products."""
 BYTES = {"uint8": 128, "int8": -128}
 """By type: what an element grows by when its highest bit is flipped and it is read as this type, not the other."""
 
@@ -69,11 +71,22 @@ class Grouped:
 
 def group(stage: ir.Stage, constants: Mapping[ir.Buffer, np.ndarray], target: Target) -> Grouped | None:
     """Return a sum over packed operands where the factors, or the target's precision, allow it, else None."""
-    return group_bytes(stage, constants) or (group_bfloat16(stage) if target.precision == "bf16" else None)
+    widens = not target.machine.has("dot4_u8s8") and target.machine.has(PAIRS)
+    bytes_grouped = group_bytes(stage, constants, widens=widens)
+    return bytes_grouped or (group_bfloat16(stage) if target.precision == "bf16" else None)
 
 
-def group_bytes(stage: ir.Stage, constants: Mapping[ir.Buffer, np.ndarray]) -> Grouped | None:
-    """Return an int32 sum of products of bytes as a sum of ``dot4_u8s8``; None if it is not one."""
+def is_emulated(dot: str, target: Target) -> bool:
+    """Whether a dot product takes several instructions for each of its operands."""
+    return bool(dot) and not target.machine.has(PAIRS if dot == "dot2_s16" else dot)
+
+
+def group_bytes(stage: ir.Stage, constants: Mapping[ir.Buffer, np.ndarray], *, widens: bool = False) -> Grouped | None:
+    """Return an int32 sum of products of bytes as a sum of ``dot4_u8s8``; None if it is not one.
+
+    With ``widens`` bytes become 16-bit numbers when they are packed, and it is a sum of ``dot2_s16``: a processor that
+    multiplies no bytes then has nothing to take apart.
+    """
     factors = _product(stage)
     if factors is None or stage.value.type.dtype != "int32" or stage.reduction is None:
         return None
@@ -83,6 +96,12 @@ def group_bytes(stage: ir.Stage, constants: Mapping[ir.Buffer, np.ndarray]) -> G
     if len(found) != 2:
         return None
     unsigned, signed = found
+    if widens:
+        wide = (
+            replace(unsigned, value=b.cast(unsigned.value, "int16")),
+            replace(signed, value=b.cast(signed.value, "int16")),
+        )
+        return _grouped(stage, "dot2_s16", wide, constants)
     if unsigned.value.type.dtype == "int8" and signed.value.type.dtype == "uint8":
         unsigned, signed = signed, unsigned
     elif unsigned.value.type == signed.value.type:

@@ -15,7 +15,7 @@ from graft.core.schedule.parameters import ContractionParameters, Packing
 from graft.core.schedule.primitives.statements import ramp, wide
 from graft.core.schedule.primitives.vectorize import instantiate, vectorize_expression
 from graft.core.schedule.products.blocking import Blocking, Columns, Panel, Range, choose_blocking, wanted_tasks
-from graft.core.schedule.products.dot_grouping import Sum
+from graft.core.schedule.products.dot_grouping import Sum, is_emulated
 from graft.core.schedule.products.factor_packing import PackedFactor, pack_left, pack_right
 from graft.core.schedule.products.packed_dot import CopiedRows, SmallRows, Starts, copy_elements, copy_packed
 from graft.core.schedule.products.product_axes import Contraction
@@ -67,7 +67,7 @@ class Factors:
         self.parameters = wanted = parameters or ContractionParameters()
         self.kind = Type(parts.left.type.dtype)
         self.bytes = element_bits(self.kind.dtype) // 8
-        busy = EMULATED_REGISTERS if parts.multiply.dot and not target.machine.has(parts.multiply.dot) else 0
+        busy = EMULATED_REGISTERS if is_emulated(parts.multiply.dot, target) else 0
         shaped = emulating(target) if busy and parts.multiply.dot == "dot4_u8s8" else target
         busy += parts.held_vectors(USUAL_VECTORS)
         chosen = choose_tile(parts.height, parts.width, self.kind.dtype, shaped, busy)

@@ -90,6 +90,8 @@ class TiledSum:
     """Whether a factor is zero beside its image."""
     skewed: tuple[str, int, int] | None
     """Of windows with one channel: the axis along which they slide, the stride and the dilation."""
+    overlaps: bool = False
+    """Whether the last tile of vectors ends where the last axis does, on a machine that switches no lanes off."""
 
     @property
     def last(self) -> str:
@@ -133,8 +135,16 @@ class TiledSum:
         return count * (MASKED if self.is_masked and self.last in factor.axes else 1)
 
     def fits(self, tile: Tile, machine: Machine) -> bool:
-        """Whether the sums of a tile stay in registers, beside what a step loads."""
+        """Whether the sums of a tile stay in registers, beside what a step loads, and its vectors in the last axis."""
+        columns, extent = tile.vectors * self.lanes, self.axes[self.last]
+        if self._overlaps(tile) and (0 < extent < columns or self._has_panels(self.last, columns)):
+            return False
         return tile.vectors * tile.count + tile.vectors + 1 <= max(machine.registers, 3)
+
+    def _overlaps(self, tile: Tile) -> bool:
+        """Whether tiles of vectors share elements of the last axis."""
+        extent = self.axes[self.last]
+        return self.overlaps and not (extent and extent % (tile.vectors * self.lanes) == 0)
 
     def steps(self, tile: Tile) -> Iterator[Step]:
         """Yield the schedule."""
@@ -143,12 +153,12 @@ class TiledSum:
         nests = (".zero", ".sum", "", *([".copy"] if heavy else []))
         outer = self._outer(tile)
         shared = list(self._shared(outer, tile))
-        yield Split(last, columns, f"{last}0", last)
+        yield (Overlap if self._overlaps(tile) else Split)(last, columns, f"{last}0", last)
         is_cut = bool(rows) and self.axes[rows] != tile.count
         if is_cut:
             repeats = self.axes[rows] % tile.count or not self.axes[rows]
             # Tiles that overlap would be computed by two threads, or begin within a panel.
-            apart = f"{rows}0" in shared or any(axis == rows for axis, _, _ in self._packed(tile).values())
+            apart = f"{rows}0" in shared or self._has_panels(rows, tile.count)
             cut = Split if repeats and apart else Overlap
             yield cut(rows, tile.count, f"{rows}0", rows)
         yield Reorder((*outer, *([rows] if rows else []), last))
@@ -185,7 +195,7 @@ class TiledSum:
             extent = -(-extent // count.get(name, 1))
             if extent == 1:
                 continue
-            if iterations >= TASKS or many == PARALLEL:
+            if iterations >= TASKS or many == PARALLEL or (name == f"{self.last}0" and self._overlaps(tile)):
                 return
             yield name
             iterations, many = iterations * max(extent, 1), many + 1
@@ -209,6 +219,10 @@ class TiledSum:
         elif tile.unroll > 1 and self.reduced[inner] > tile.unroll and self.reduced[inner] % tile.unroll == 0:
             yield Split(inner, tile.unroll, inner, f"{inner}.part")
             yield Unroll(f"{inner}.part")
+
+    def _has_panels(self, axis: str, width: int) -> bool:
+        """Whether tiles of so many iterations of an axis read constants that are laid out for them."""
+        return width > 1 and any(own == axis for factor in self.factors for _, own, _ in factor.constants)
 
     def _packed(self, tile: Tile) -> dict[str, tuple[str, int, int]]:
         """Return the constants that are laid out in the order in which tiles read them: axis, its number, width."""
@@ -255,6 +269,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
         lanes_of(total.dtype, target),
         any(one.mask is not None for side in read for one in side),
         skewed,
+        not target.machine.masks,
     )
 
 

@@ -19,10 +19,15 @@ import onnx_ir as ir
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.target import Target
 from graft.core.operators.definition.table import Trait
+from graft.core.schedule.loops.flat_stages import stride
+from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.selection.table import TABLE
 from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.core.tensor_ir.anchors import RowReduction, Window
+from graft.core.tensor_ir.ir import Expression, Variable
+from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.verifying.anchor_rules import element_of, image_and_weights
+from graft.core.tensor_ir.visit import free_variables, loads
 from graft.plugins.codegen.grouping.lowerings import Lowerings
 
 CHANNELS_LAST, CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -109,14 +114,15 @@ class _Needs:
 
 def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
     rows = [(node, _needs(node, graph)) for node in graph.nodes]
-    found = {value for _, needs in rows for value in needs.alike if value not in graph.outputs}
+    kept = [_images([*node.inputs, *node.outputs]) for node in graph.nodes if _keeps_channels(node, graph)]
+    found = {value for values in (*(needs.alike for _, needs in rows), *kept) for value in values} - set(graph.outputs)
     found -= {value for _, needs in rows for value in needs.first if value not in graph.moved}
     moved = [node for node in graph.nodes if not graph.lowerings.table.has(node, Trait.VIEW)]
     found &= {value for node in moved for value in node.node.outputs}
     linked = [needs.alike for _, needs in rows if needs.alike]
     while bad := [values for values in linked if not found.issuperset(values) and found.intersection(values)]:
         found -= {value for values in bad for value in values}
-    linked += [_images([node.input(0), *node.outputs]) for node in graph.nodes if _is_pool(node, graph)]
+    linked += kept
     neighbours: dict[ir.Value, list[ir.Value]] = {}
     for values in linked:
         for value in values:
@@ -169,7 +175,7 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
         return _Needs(images)
     return (
         _Needs()
-        if _is_pool(node, graph) or _reduces_pixels(node, lowerings) or node.permutation == CHANNELS_LAST
+        if _keeps_channels(node, graph) or _reduces_pixels(node, lowerings) or node.permutation == CHANNELS_LAST
         else _Needs(first=tuple(one.value for one in inputs))
     )
 
@@ -182,10 +188,32 @@ def _is_per_channel(value: ValueView) -> bool:
     return all(extent == 1 or place == -3 for place, extent in zip(range(-len(shape), 0), shape, strict=True))
 
 
-def _is_pool(node: NodeView, graph: RegionGraph) -> bool:
-    """Whether a node is a pool whose schedule takes any order of axes."""
-    takes = graph.target.precision == "bf16" or _varies(node, graph)
-    return takes and graph.lowerings.table.has(node, Trait.POOLING) and len(node.node.outputs) == 1
+def _keeps_channels(node: NodeView, graph: RegionGraph) -> bool:
+    """Whether a node computes each channel from one channel, by loops that take any order of axes.
+
+    So do pools, Pad, Resize, Concat.
+    """
+    varies, is_narrow = _varies(node, graph), graph.target.precision == "bf16"
+    if len(node.node.outputs) != 1 or not _is_image(node.outputs[0]):
+        return False
+    if graph.lowerings.table.has(node, Trait.POOLING):
+        return varies or is_narrow
+    if not varies:
+        return False
+    images = {graph.lowerings.buffer(one) for one in node.inputs if one is not None and _is_image(one)}
+    stages = graph.lowerings.stages(node) if graph.lowerings.table.has(node, Trait.INJECTIVE) else ()
+    made = {stage.buffer for stage in stages}
+    return bool(stages) and all(
+        _moves_with(load.indices[1], stage.axes[1])
+        for stage in stages
+        for load in loads(*stage_expressions(stage))
+        if load.buffer in images or (load.buffer in made and len(load.indices) == len(CHANNELS_LAST))
+    )
+
+
+def _moves_with(index: Expression, axis: Variable) -> bool:
+    """Whether an index is an axis, or moves by one with it."""
+    return free_variables(index) == {axis} and stride(index, axis, Simplifier()) == 1
 
 
 def _reduces_pixels(node: NodeView, lowerings: Lowerings) -> bool:

@@ -26,6 +26,8 @@ def dot(builder: Builder, name: str, operands: Sequence[Value], fma: Fused) -> V
     pairs = builder.module.instruction("pairs_s16", lanes)
     if pairs is not None and (kinds.left, kinds.right) == ("uint8", "int8"):
         return _byte_pairs(builder, pairs, total, left, right)
+    if pairs is not None and (kinds.left, kinds.right) == ("int16", "int16"):
+        return _added_pairs(builder, pairs, total, left, right)
     a, b = _words(builder, left), _words(builder, right)
     for number in range(kinds.width):
         factors = _element(builder, a, kinds.left, number), _element(builder, b, kinds.right, number)
@@ -60,15 +62,17 @@ def _call(builder: Builder, text: str, total: Value, *operands: Value) -> Value:
 
 def _byte_pairs(builder: Builder, name: str, total: Value, left: Value, right: Value) -> Value:
     halves = Type("int16", 2 * total.type.lanes)
-    kind, wide = register_type(halves), register_type(total.type)
     a, b = builder.convert("bitcast", left, halves), builder.convert("bitcast", right, halves)
     even, odd = builder.operate("and", a, 255), builder.operate("lshr", a, 8)
     even_signed = builder.operate("ashr", builder.operate("shl", b, 8), 8)
     odd_signed = builder.operate("ashr", b, 8)
-    for unsigned, signed in ((even, even_signed), (odd, odd_signed)):
-        products = builder.intrinsic(name, wide, [(kind, unsigned.text), (kind, signed.text)], [])
-        total = builder.operate("add", total, Value(products, total.type))
-    return total
+    return _added_pairs(builder, name, _added_pairs(builder, name, total, even, even_signed), odd, odd_signed)
+
+
+def _added_pairs(builder: Builder, name: str, total: Value, left: Value, right: Value) -> Value:
+    kind = register_type(left.type)
+    products = builder.intrinsic(name, register_type(total.type), [(kind, left.text), (kind, right.text)], [])
+    return builder.operate("add", total, Value(products, total.type))
 
 
 def _element(builder: Builder, words: Value, dtype: str, number: int) -> Value:

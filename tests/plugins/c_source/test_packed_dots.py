@@ -18,6 +18,7 @@ int main(void) {
   const uint8_t bytes[] = {9, 255, 1, 0, 128, 7};
   const float floats[] = {-3.0f, 254.9f, 256.0f, 1e30f, NAN, -INFINITY};
   printf("%ld %ld", (long)word_at(bytes + 1), (long)dot4_u8s8(INT32_MAX, -1, 0x80ff017f));
+  printf(" %ld", (long)dot2_s16(5, (int32_t)0xfffe0003u, 0x7fff8000));
   for (int i = 0; i < 6; i++) printf(" %d:%d", uint8_of_float(floats[i]), int8_of_float(floats[i]));
   return 0;
 }
@@ -47,4 +48,5 @@ def test_the_arithmetic_of_words_and_of_floats_in_bytes(flags: tuple[str, ...], 
     word = int.from_bytes(bytes([255, 1, 0, 128]), "little", signed=True)
     total = (2**31 - 1 + 255 * (127 + 1 - 1 - 128) + 2**31) % 2**32 - 2**31
     floats = "0:-3 254:127 255:127 255:127 0:0 0:-128"
-    assert done.stdout == f"{word} {total} {floats}"
+    pairs = 5 + 3 * -(2**15) + -2 * (2**15 - 1)
+    assert done.stdout == f"{word} {total} {pairs} {floats}"

@@ -16,7 +16,11 @@ from graft.core.types import Type
 from graft.plugins.llvm.emit import assembly, compile_functions
 from graft.runtime.dtypes import numpy_dtype
 
-KINDS = {"dot4_u8s8": ("int32", "uint8", "int8", 4), "dot2_bf16": ("float32", "bfloat16", "bfloat16", 2)}
+KINDS = {
+    "dot4_u8s8": ("int32", "uint8", "int8", 4),
+    "dot2_s16": ("int32", "int16", "int16", 2),
+    "dot2_bf16": ("float32", "bfloat16", "bfloat16", 2),
+}
 VNNI = target_named("x86-64-v4+avx512vnni+avx512bf16")
 ARM = target_named("armv8-a")
 MATRICES = {"x": (64, 64), "y": (64, 64), "out": (64, 64)}
@@ -79,6 +83,11 @@ def test_an_instruction_that_is_slower_than_multiply_adds_is_left_out() -> None:
     assert "vpdpbusd" in assembly(dot_function("dot4_u8s8", 16), tiles)
 
 
+def test_pairs_of_16_bits_are_multiplied_and_added_by_one_instruction() -> None:
+    for name, lanes in (("x86-64", 4), ("x86-64-v3", 8), ("x86-64-v4", 16)):
+        assert "pmaddwd" in assembly(dot_function("dot2_s16", lanes), target_named(name))
+
+
 def test_bytes_are_never_multiplied_with_saturation() -> None:
     for target in ROWED:
         assert "pmaddubsw" not in assembly(dot_function("dot4_u8s8", 8), target)
@@ -86,7 +95,7 @@ def test_bytes_are_never_multiplied_with_saturation() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_another_architecture_has_them_as_arithmetic(name: str) -> None:
-    assert {"dot4_u8s8": "mla", "dot2_bf16": "fmla"}[name] in assembly(dot_function(name, 4), ARM)
+    assert {"dot4_u8s8": "mla", "dot2_s16": "mla", "dot2_bf16": "fmla"}[name] in assembly(dot_function(name, 4), ARM)
 
 
 def test_the_float32_kernel_multiplies_and_adds_in_vectors_on_aarch64() -> None:

@@ -206,7 +206,8 @@ class Loops:
     def _tail(self, panel: ir.Expression, begin: ir.Expression, rest: ir.Expression) -> ir.Statement:
         """Return the columns that are left over: in as few vectors as they fill, the last of them masked."""
         lanes = self.tile.lanes
-        if not self.machine.masks and lanes > 1:
+        reads_part = self.panels is not None or self.machine.masks or self.machine.masked_loads
+        if not reads_part and lanes > 1:
             column, single = ir.Variable("column"), self._of_width(1, 1)
             return ir.For(column, rest, "serial", single._rows(_Place(panel, b.add(begin, column), None, column)))
         if isinstance(rest, ir.Constant):

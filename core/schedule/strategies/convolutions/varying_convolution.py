@@ -346,39 +346,21 @@ class _Loops:
 
     def _panel(self, pixels: _Pixels, group: ir.Expression, panel: ir.Expression, rest: int | None) -> ir.Statement:
         """Return the sums of some pixels for one panel of weights, of whose channels ``rest`` exist (None: all)."""
-        lanes = self.tile.lanes
-        if rest is not None and lanes > 1 and not self.machine.masks and rest % lanes:
-            return self._one_by_one(pixels, group, panel, rest)
-        vectors = self.tile.vectors if rest is None else -(-rest // lanes)
+        vectors = self.tile.vectors if rest is None else -(-rest // self.tile.lanes)
         tile = replace(self.tile, rows=len(pixels.places), vectors=vectors)
-        return self._sums(tile, pixels, (group, panel), b.index(0), rest)
-
-    def _one_by_one(self, pixels: _Pixels, group: ir.Expression, panel: ir.Expression, rest: int) -> ir.Statement:
-        """Return the channels of a panel that are left over on a machine without masks."""
-        whole = rest // self.tile.lanes
-        column, single = ir.Variable("column"), RegisterTile(len(pixels.places), 1, 1, self.tile.unroll)
-        parts: list[ir.Statement] = []
-        if whole:
-            tile = replace(self.tile, rows=len(pixels.places), vectors=whole)
-            parts.append(self._sums(tile, pixels, (group, panel), b.index(0), None))
-        begin = b.add(column, whole * self.tile.lanes)
-        left = rest - whole * self.tile.lanes
-        parts.append(ir.For(column, b.index(left), "serial", self._sums(single, pixels, (group, panel), begin, None)))
-        return ir.Block(tuple(parts))
+        return self._sums(tile, pixels, (group, panel), rest)
 
     def _sums(
         self,
         tile: RegisterTile,
         pixels: _Pixels,
         of: tuple[ir.Expression, ir.Expression],
-        first: ir.Expression,
         rest: int | None,
     ) -> ir.Statement:
-        """Return one tile of sums for the channels of a panel from ``first`` on."""
+        """Return one tile of sums for the channels of a panel."""
         (group, panel), w, panels, lanes = of, self.windows, self.panels, tile.lanes
-        offset = b.add(b.multiply(panel, panels.width), first)
-        column = b.add(b.multiply(group, panels.outputs), offset)
-        start = b.add(b.multiply(b.add(b.multiply(group, panels.count), panel), panels.size), first)
+        column = b.add(b.multiply(group, panels.outputs), b.multiply(panel, panels.width))
+        start = b.multiply(b.add(b.multiply(group, panels.count), panel), panels.size)
         taps = [Reduced(ir.Variable(f"k{d}"), w.kernel[d]) for d in range(w.rank)]
         term = Reduced(ir.Variable("c"), panels.inputs)
 
@@ -398,7 +380,7 @@ class _Loops:
             return ir.Load(panels.buffer, (ramp(begin, lanes),))
 
         def begin(row: int, vector: int) -> ir.Expression:
-            sums = b.add(b.multiply(b.add(b.multiply(group, panels.count), panel), panels.width), first)
+            sums = b.multiply(b.add(b.multiply(group, panels.count), panel), panels.width)
             place = b.add(sums, panels.tail + vector * lanes)
             return self._start(ir.Load(panels.buffer, (ramp(place, lanes),)))
 

@@ -202,6 +202,13 @@ GRAFT_INLINE int32_t word_at(const void *place) {
 #endif
 }
 
+/* c plus the products of the 16-bit numbers of a and b. */
+GRAFT_INLINE int32_t dot2_s16(int32_t c, int32_t a, int32_t b) {
+  const int32_t low = (int16_t)((uint32_t)a & 65535) * (int16_t)((uint32_t)b & 65535);
+  const int32_t high = (int16_t)((uint32_t)a >> 16) * (int16_t)((uint32_t)b >> 16);
+  return (int32_t)((uint32_t)c + (uint32_t)low + (uint32_t)high);
+}
+
 /* c plus the products of the unsigned bytes of a and the signed ones of b. */
 GRAFT_INLINE int32_t dot4_u8s8(int32_t c, int32_t a, int32_t b) {
 #if defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)
@@ -336,6 +343,8 @@ GRAFT_INLINE float fmod_float32(float x, float y) { return (float)fmod_float64((
 #define graft_mm_dpbusd_epi32(c, a, b) __builtin_ia32_vpdpbusd_v4si(c, a, b)
 #define graft_mm256_dpbusd_epi32(c, a, b) __builtin_ia32_vpdpbusd_v8si(c, a, b)
 #define graft_mm512_dpbusd_epi32(c, a, b) __builtin_ia32_vpdpbusd_v16si(c, a, b)
+#define graft_mm_madd_epi16(a, b) __builtin_ia32_pmaddwd128((int16x8)(a), (int16x8)(b))
+#define graft_mm256_madd_epi16(a, b) __builtin_ia32_pmaddwd256((int16x16)(a), (int16x16)(b))
 #define graft_mm_dpbusd_avx_epi32(c, a, b) __builtin_ia32_vpdpbusd_v4si(c, a, b)
 #define graft_mm256_dpbusd_avx_epi32(c, a, b) __builtin_ia32_vpdpbusd_v8si(c, a, b)
 #endif
@@ -453,7 +462,7 @@ GRAFT_VECTORS_OF(16)
 GRAFT_VECTORS_OF(32)
 GRAFT_VECTORS_OF(64)
 
-/* The bytes of `b`, four to a word, times those of `a`, added to `c`; and pairs of bfloat16. */
+/* The bytes of `b`, four to a word, times those of `a`, added to `c`; and pairs of int16, of bfloat16. */
 #define GRAFT_VECTOR_DOT(LANES, WIDE, PAIRS)                                                                           \
   GRAFT_LANES int32x##LANES dot4_u8s8_x##LANES(int32x##LANES c, uint8x##WIDE a, int8x##WIDE b) {                       \
     const uint32x##LANES u = (uint32x##LANES)a, s = (uint32x##LANES)b;                                                 \
@@ -462,6 +471,11 @@ GRAFT_VECTORS_OF(64)
     const uint32x##LANES third = (u >> 16 & 255) * (uint32x##LANES)((int32x##LANES)(s << 8) >> 24);                    \
     const uint32x##LANES high = (u >> 24) * (uint32x##LANES)((int32x##LANES)s >> 24);                                  \
     return (int32x##LANES)((uint32x##LANES)c + low + second + third + high);                                           \
+  }                                                                                                                    \
+  GRAFT_LANES int32x##LANES dot2_s16_x##LANES(int32x##LANES c, int16x##PAIRS a, int16x##PAIRS b) {                     \
+    const uint32x##LANES u = (uint32x##LANES)a, v = (uint32x##LANES)b;                                                 \
+    const uint32x##LANES low = (uint32x##LANES)(((int32x##LANES)(u << 16) >> 16) * ((int32x##LANES)(v << 16) >> 16));  \
+    return (int32x##LANES)((uint32x##LANES)c + low + (uint32x##LANES)(((int32x##LANES)u >> 16) * ((int32x##LANES)v >> 16))); \
   }                                                                                                                    \
   GRAFT_LANES float32x##LANES dot2_bf16_x##LANES(float32x##LANES c, uint16x##PAIRS a, uint16x##PAIRS b) {              \
     const uint32x##LANES u = (uint32x##LANES)a, v = (uint32x##LANES)b;                                                 \
@@ -642,6 +656,14 @@ GRAFT_VECTOR_DOT(16, 64, 32)
 #define dot4_u8s8_x8(c, a, b) \
   ((int32x8)GRAFT_X86(_mm256_dpbusd_avx_epi32)((GRAFT_X86(__m256i))(c), (GRAFT_X86(__m256i))(a), \
       (GRAFT_X86(__m256i))(b)))
+#endif
+#if defined(__SSE2__)
+#define dot2_s16_x4(c, a, b) \
+  ((int32x4)((uint32x4)(c) + (uint32x4)GRAFT_X86(_mm_madd_epi16)((GRAFT_X86(__m128i))(a), (GRAFT_X86(__m128i))(b))))
+#endif
+#if defined(__AVX2__)
+#define dot2_s16_x8(c, a, b) \
+  ((int32x8)((uint32x8)(c) + (uint32x8)GRAFT_X86(_mm256_madd_epi16)((GRAFT_X86(__m256i))(a), (GRAFT_X86(__m256i))(b))))
 #endif
 #ifdef __AVX512BF16__
 #if defined(__clang__) || __GNUC__ > 14

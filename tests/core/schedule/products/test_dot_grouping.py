@@ -79,7 +79,7 @@ def check(
     scheduled = schedule(kernel, target)
     function = scheduled.function
     verify(replace(function, body=instantiate(function.body, {})))
-    assert "dot4_u8s8" in str(function)
+    assert ("dot4_u8s8" if target.machine.has("dot4_u8s8") else "dot2_s16") in str(function)
     contents = dict(zip(kernel.inputs, arrays, strict=True))
     expected = run_stages(kernel.stages, contents)[kernel.outputs[0]]
     inputs = [
@@ -109,13 +109,13 @@ def test_products_of_bytes_of_any_shape_sign_and_zero_point_are_exact(
 @settings(max_examples=20, deadline=None)
 @given(
     m=extents, k=st.integers(1, 9), n=extents, dtypes=st.tuples(kinds, kinds),
-    points=st.tuples(zero_points, zero_points),
+    points=st.tuples(zero_points, zero_points), widens=st.booleans(),
 )  # fmt: skip
 def test_a_grouped_stage_means_the_same(
-    m: int, k: int, n: int, dtypes: tuple[str, str], points: tuple[str, str]
+    m: int, k: int, n: int, dtypes: tuple[str, str], points: tuple[str, str], widens: bool
 ) -> None:
     kernel, arrays = matmul_integer((m, k), (k, n), dtypes, points, "")
-    grouped = group_bytes(kernel.stages[0], kernel.constants)
+    grouped = group_bytes(kernel.stages[0], kernel.constants, widens=widens)
     assert grouped is not None
     stages = [stage for one in grouped.sums for stage in one.stages]
     verify_stages([*stages, grouped.anchor, kernel.stages[1]])

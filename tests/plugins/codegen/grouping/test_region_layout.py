@@ -133,6 +133,18 @@ def test_in_bfloat16_a_pool_passes_channels_last_on_and_may_change_the_order() -
     assert last_values(alone, precision="bf16") == []
 
 
+@pytest.mark.parametrize(("extents", "found"), [("h,w", list("abcde")), ("20,20", [])], ids=["open", "numbers"])
+def test_what_moves_pixels_of_open_images_passes_channels_last_on(extents: str, found: list[str]) -> None:
+    text = (
+        f"g (float[2,3,{extents}] x, float[4] scales, int64[8] pads, {PARAMETERS}) => (float[2,40,1,1] y) {{"
+        ' a = Conv <pads = [1, 1, 1, 1]> (x, w0)  b = Resize <mode = "linear"> (a, none, scales)'
+        ' c = Pad <mode = "reflect"> (b, pads)  d = Conv (c, w6)  e = Concat <axis = 1> (d, d)'
+        " y = GlobalAveragePool (e) }"
+    ).replace("none", "")
+    constants = {"scales": np.float32([1, 1, 2, 2]), "pads": np.int64([0, 0, 1, 1] * 2)}
+    assert last_values(text, {**WEIGHTS, **constants}) == found
+
+
 def test_a_plugins_convolution_says_by_its_stages_what_it_is() -> None:
     region = region_of(network(), WEIGHTS)
     node = next(node for node in region.function if node.outputs[0].name == "c")

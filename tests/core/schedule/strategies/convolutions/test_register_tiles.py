@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from graft.core.machine.target import Target, target_named
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import ContractionParameters
@@ -22,14 +23,19 @@ TILED = {
     "wide windows": convolution((1, 2, 16, 32), (4, 2, 7, 7), pads=[3] * 4),
     "one axis": convolution((1, 8, 100), (6, 8, 3), pads=[2, 2], dilations=[2]),
     "three axes": convolution((1, 3, 4, 6, 32), (8, 3, 3, 1, 3), pads=[1, 0, 1] * 2),
+    "rows that vectors do not divide": convolution((1, 8, 9, 37), (2, 8, 3, 5), pads=[1, 2] * 2),
 }
+OVERLAPPING = target_named("x86-64-v3")
 
 
+@pytest.mark.parametrize("target", [WIDE, OVERLAPPING], ids=["masks", "overlapping"])
 @pytest.mark.parametrize(("kernel", "arrays"), TILED.values(), ids=TILED)
-def test_convolutions_of_few_outputs_are_not_copied_first(kernel: Kernel, arrays: list[np.ndarray]) -> None:
-    made = schedule(kernel, WIDE)
+def test_convolutions_of_few_outputs_are_not_copied_first(
+    kernel: Kernel, arrays: list[np.ndarray], target: Target
+) -> None:
+    made = schedule(kernel, target)
     assert made.strategy == "register_tiles"
-    verify(made.function, WIDE.machine)
+    verify(made.function, target.machine)
     inputs = dict(zip(kernel.inputs, arrays, strict=True))
     expected = run_stages(kernel.stages, inputs)[kernel.outputs[0]]
     given = [made.packed.get(one, inputs[one]) for one in kernel.inputs]
@@ -57,20 +63,24 @@ def test_why_a_convolution_gets_none_is_said(kernel: Kernel, why: str) -> None:
 
 def test_without_masks_and_with_parameters_patches_are_copied() -> None:
     kernel, _ = TILED["wide windows"]
-    assert schedule(kernel, NARROW).refusals["register_tiles"].code == "layout"
+    assert schedule(kernel, NARROW).refusals["register_tiles"].code == "unavailable"
+    narrow, _ = convolution((1, 8, 9, 7), (2, 8, 3, 3), pads=[1] * 4)
+    without = replace(OVERLAPPING, without=frozenset({"winograd"}))
+    assert str(schedule(narrow, without).refusals["register_tiles"]) == "size: a row has fewer pixels than a vector"
     assert schedule(kernel, WIDE, ContractionParameters()).strategy == "direct_convolution"
     rounded = schedule(kernel, replace(WIDE, precision="bf16"))
     assert rounded.strategy != "register_tiles"
 
 
-FEW = {"window": ((3, 16, 3, 3), {"pads": [1] * 4}), "point": ((8, 5, 1, 1), {}),
+FEW = {"window": ((3, 16, 3, 3), {"pads": [1] * 4}), "point": ((4, 5, 1, 1), {}),
        "stride": ((1, 4, 5, 3), {"strides": [2, 1], "pads": [2, 0, 1, 1]})}  # fmt: skip
 
 
+@pytest.mark.parametrize("target", [WIDE, OVERLAPPING], ids=["masks", "overlapping"])
 @pytest.mark.parametrize("kind", FEW.values(), ids=FEW)
-def test_open_images_of_few_channels_have_pixels_in_their_vectors(kind: Kind) -> None:
+def test_open_images_of_few_channels_have_pixels_in_their_vectors(kind: Kind, target: Target) -> None:
     kernel, constants = kernel_of(*kind)
-    assert computed(kernel, constants, kind, WIDE, [(1, 5, 37), (2, 9, 16), (1, 3, 2), (0, 4, 4)], 1e-4) == (
+    assert computed(kernel, constants, kind, target, [(1, 5, 37), (2, 9, 16), (1, 3, 2), (0, 4, 4)], 1e-4) == (
         "varying_register_tiles"
     )
 

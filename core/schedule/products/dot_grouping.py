@@ -71,9 +71,13 @@ class Grouped:
 
 def group(stage: ir.Stage, constants: Mapping[ir.Buffer, np.ndarray], target: Target) -> Grouped | None:
     """Return a sum over packed operands where the factors, or the target's precision, allow it, else None."""
-    widens = not target.machine.has("dot4_u8s8") and target.machine.has(PAIRS)
-    bytes_grouped = group_bytes(stage, constants, widens=widens)
-    return bytes_grouped or (group_bfloat16(stage) if target.precision == "bf16" else None)
+    grouped = group_bytes(stage, constants, widens=multiplies_pairs(target))
+    return grouped or (group_bfloat16(stage) if target.precision == "bf16" else None)
+
+
+def multiplies_pairs(target: Target) -> bool:
+    """Whether bytes are best multiplied as 16-bit numbers, two by two."""
+    return not target.machine.has("dot4_u8s8") and target.machine.has(PAIRS)
 
 
 def is_emulated(dot: str, target: Target) -> bool:

@@ -8,11 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graft.core.machine.instructions import DOTS
+from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import constant_extent
 from graft.core.schedule.primitives.statements import wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
-from graft.core.schedule.products.dot_grouping import PACKED_DTYPE, Sum, group_bfloat16, group_bytes
+from graft.core.schedule.products.dot_grouping import (
+    PACKED_DTYPE,
+    Sum,
+    group_bfloat16,
+    group_bytes,
+    multiplies_pairs,
+)
 from graft.core.schedule.products.packed_dot import SmallRows
 from graft.core.schedule.products.product_axes import Multiply
 from graft.core.tensor_ir.interpreting.interpreter import run_stages
@@ -34,7 +41,7 @@ class PackedRows:
     run_time_sums: Mapping[Buffer, Stage]
     """The sums that each call makes, by the buffers that the start reads; theirs are the memory for them."""
     rows: Stage | None = None
-    """What rounds the rows, before all else."""
+    """What makes the rows numbers of 16 bits, before all else."""
 
     @property
     def before(self) -> tuple[Stage, ...]:
@@ -78,13 +85,13 @@ class PackedRows:
 
 
 def packed_rows(
-    stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequence[Expression]
+    stage: Stage, constants: Mapping[Buffer, np.ndarray], others: Sequence[Expression], target: Target
 ) -> PackedRows | None:
     """Return a sum of products of bytes over packed operands; None unless its columns are those of one constant matrix.
 
     ``others`` are what else is computed from the kernel's inputs: the matrix is replaced and must not be among it.
     """
-    grouped = group_bytes(stage, constants)
+    grouped = group_bytes(stage, constants, widens=multiplies_pairs(target))
     factors = None if grouped is None else factors_of(grouped.anchor)
     if grouped is None or factors is None or grouped.anchor.reduction is None or not stage.axes:
         return None
@@ -104,11 +111,14 @@ def packed_rows(
     if any(one.axes != (len(stage.axes) - 1,) for one in own):
         return None
     (axis,) = stage.reduction.axes
-    small = SmallRows(grouped.factors[int(swapped)].value, grouped.variable, constant_extent(axis.extent))
-    width = DOTS[dot].width
-    left = small.packed_operand(term, width) if small.can_be_packed(width) else left
+    value, width, rows = grouped.factors[int(swapped)].value, DOTS[dot].width, None
+    small = SmallRows(value, grouped.variable, constant_extent(axis.extent))
+    if small.can_be_packed(width):
+        left = small.packed_operand(term, width)
+    elif dot == "dot2_s16":
+        rows, left = _narrow_rows(stage, value, grouped.variable, term, width)
     made = {one.buffer: _in_memory(one) for one in grouped.sums if one.constants is None}
-    return PackedRows(grouped.anchor, left, right, Multiply(dot, swapped), sources.pop(), grouped.sums, made)
+    return PackedRows(grouped.anchor, left, right, Multiply(dot, swapped), sources.pop(), grouped.sums, made, rows)
 
 
 def rounded_rows(
@@ -126,25 +136,35 @@ def rounded_rows(
     swapped = column in free_variables(left)
     right = left if swapped else right
     small = grouped.factors[int(swapped)].value
-    own = free_variables(small)
-    if column in own or free_variables(right) != {column, term}:
+    if column in free_variables(small) or free_variables(right) != {column, term}:
         return None
     sources = {load.buffer for load in loads(right)}
     if len(sources) != 1 or not sources <= constants.keys() or sources & {one.buffer for one in loads(small, *others)}:
         return None
-    width, extent = DOTS[dot].width, constant_extent(stage.reduction.axes[0].extent)
+    made, read = _narrow_rows(stage, small, grouped.variable, term, DOTS[dot].width)
+    return PackedRows(grouped.anchor, read, right, Multiply(dot, swapped), sources.pop(), (), {}, made)
+
+
+def _narrow_rows(
+    stage: Stage, small: Expression, variable: Variable, term: Variable, width: int
+) -> tuple[Stage, Expression]:
+    """Return what stores the 16-bit elements of all rows, and the group ``term`` of a row as a packed operand.
+
+    ``small`` speaks of ``variable``, the number of a term; behind the last stand zeros.
+    """
+    assert stage.reduction is not None, stage.buffer.name
+    extent, own = constant_extent(stage.reduction.axes[0].extent), free_variables(small)
     axes = tuple(axis for axis in stage.axes if axis in own)
-    fresh = {axis: Variable(axis.name) for axis in (*axes, grouped.variable)}
+    fresh = {axis: Variable(axis.name) for axis in (*axes, variable)}
     shape = [size for axis, size in zip(stage.axes, stage.buffer.shape, strict=True) if axis in own]
     count = -(-extent // width)
-    buffer = Buffer("rounded", "bfloat16", (*shape, b.index(count * width)), None, "scratch", 64)
-    place = fresh[grouped.variable]
-    value = substitute(small, {**fresh, grouped.variable: b.minimum(place, extent - 1)} if extent % width else fresh)
+    buffer = Buffer("narrow", small.type.dtype, (*shape, b.index(count * width)), None, "scratch", 64)
+    place = fresh[variable]
+    value = substitute(small, {**fresh, variable: b.minimum(place, extent - 1)} if extent % width else fresh)
     if extent % width:
-        value = b.select(b.less(place, extent), value, b.constant(0, "bfloat16"))
-    made = Stage(buffer, tuple(fresh.values()), value)
+        value = b.select(b.less(place, extent), value, b.constant(0, small.type.dtype))
     read = Bitcast(Load(buffer, (*axes, Ramp(b.multiply(term, width), 1, width))), PACKED_DTYPE)
-    return PackedRows(grouped.anchor, read, right, Multiply(dot, swapped), sources.pop(), (), {}, made)
+    return Stage(buffer, tuple(fresh.values()), value), read
 
 
 def _in_memory(made: Sum) -> Stage:

@@ -142,7 +142,7 @@ def _with_packed_operands(epilogue: Epilogue, kernel: Kernel, target: Target) ->
         return None
     stage = epilogue.anchor
     others = [stage.value for stage in epilogue.every if stage is not epilogue.anchor]
-    packed = packed_rows(stage, kernel.constants, others)
+    packed = packed_rows(stage, kernel.constants, others, target)
     if packed is None and target.precision == "bf16" and lanes_of("float32", target) > 1:
         packed = rounded_rows(stage, kernel.constants, others)
     if packed is None:

@@ -17,6 +17,7 @@ from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.arithmetic.fused import unfused
 from graft.core.tensor_ir.arithmetic.small_floats import widening
 from graft.core.tensor_ir.arithmetic.vector_math import expansion
+from graft.core.tensor_ir.rewriting.rolling import rolled
 from graft.core.tensor_ir.rewriting.scalar_lanes import without_vectors
 from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_expressions, walk_statements
 from graft.core.types import element_bits
@@ -55,6 +56,7 @@ def function_source(
         function = replace(function, body=map_statement(function.body, rule))
     if not (vectors and has_vector_types(function)):
         function = without_vectors(function, packed=True)
+        function = replace(function, body=rolled(function.body))
     return _Program(function, narrow, threads).source()
 
 

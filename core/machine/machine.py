@@ -119,7 +119,9 @@ class Machine:
     instructions: tuple[Instruction, ...] = ()
     costs: Costs = Costs()
     unroll: int = 2
-    """Terms of a sum that one pass of an innermost loop adds: 1 where an engine compiles it again, as it stands."""
+    """Terms of a sum that one pass of an innermost loop adds: 1 where an engine compiles it again, as it stands ..."""
+    float_unroll: int = 0
+    """... and of floats, where these are in registers of their own that are few: as ``unroll`` if 0."""
 
     def __post_init__(self) -> None:
         for fault in _faults(self):
@@ -132,6 +134,11 @@ class Machine:
     def vector_bytes(self) -> int:
         """The width of the widest vector register, in bytes; 0 on a machine without."""
         return max(self.vectors, default=0) // 8
+
+    @property
+    def threads(self) -> int:
+        """How many threads run at a time, 0 where the system decides."""
+        return next((level.count for level in self.levels if level.name == "thread"), 0)
 
     @property
     def is_device(self) -> bool:

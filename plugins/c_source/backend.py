@@ -116,8 +116,8 @@ class CBackend(TensorIrBackend):
 
     def _writer(self, target: Target) -> Callable[[Function], KernelSource]:
         """Return what writes a function for a target."""
-        narrow = self.options.narrow_indices
-        return partial(function_source, vectors=bool(target.machine.vectors), narrow=narrow)
+        narrow, machine = self.options.narrow_indices, target.machine
+        return partial(function_source, vectors=bool(machine.vectors), narrow=narrow, threads=machine.threads != 1)
 
     def region_code(self, target: Target, options: CompileOptions) -> RegionCode:
         """Compile each function by itself, several at once, and keep what comes of it."""

@@ -17,6 +17,7 @@ from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.arithmetic.fused import unfused
 from graft.core.tensor_ir.arithmetic.small_floats import widening
 from graft.core.tensor_ir.arithmetic.vector_math import expansion
+from graft.core.tensor_ir.rewriting.rolling import rolled
 from graft.core.tensor_ir.rewriting.scalar_lanes import without_vectors
 from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_expressions, walk_statements
 from graft.core.types import element_bits
@@ -34,16 +35,19 @@ FILLED_BYTES = 256
 STACK_BYTES = 16 * 1024
 """Scratch buffers of a function live on the stack up to this sum; larger ones come from the runtime."""
 ALIGNMENT = 64
-"""Bytes that such a buffer is aligned to: a widest vector."""
+"""Bytes that such a buffer is aligned to where there are vectors: a widest one."""
 
 _WORD, _NOT_A_WORD = re.compile(r"\w+"), re.compile(r"\W")
 _VARIABLE = re.compile(r"\s*const \w+ (\w+) = .*;$")
 
 
-def function_source(function: ir.Function, *, vectors: bool = False, narrow: bool = False) -> KernelSource:
+def function_source(
+    function: ir.Function, *, vectors: bool = False, narrow: bool = False, threads: bool = True
+) -> KernelSource:
     """Return the C functions of a tensor IR function: its tasks, then itself; with vector types where they suffice.
 
-    Indices are ``narrow``, of 32 bits, where that is wanted and extents allow.
+    Indices are ``narrow``, of 32 bits, where that is wanted and extents allow. Without ``threads`` there are no tasks:
+    parallel loops stand where they are.
 
     Raises CompileError for a node that C cannot say, naming it.
     """
@@ -52,14 +56,15 @@ def function_source(function: ir.Function, *, vectors: bool = False, narrow: boo
         function = replace(function, body=map_statement(function.body, rule))
     if not (vectors and has_vector_types(function)):
         function = without_vectors(function, packed=True)
-    return _Program(function, narrow).source()
+        function = replace(function, body=rolled(function.body))
+    return _Program(function, narrow, threads).source()
 
 
 class _Program:
     """The C functions that one function becomes."""
 
-    def __init__(self, function: ir.Function, narrow: bool) -> None:
-        self.function = function
+    def __init__(self, function: ir.Function, narrow: bool, threads: bool) -> None:
+        self.function, self.threads = function, threads
         self.ranges = IndexRanges(function)
         self.narrow = narrow
         self.work = emit_analysis.Work()
@@ -142,7 +147,8 @@ class _Writer(VectorWriter):
         """Write a loop, a parallel one with work for several threads as a task."""
         if loop.binding:
             raise self.refused(f"a loop bound to '{loop.binding}'")
-        if loop.kind == "parallel" and not self.in_parallel and self.program.work(loop) >= emit_analysis.SERIAL_WORK:
+        is_shared = self.program.threads and loop.kind == "parallel" and not self.in_parallel
+        if is_shared and self.program.work(loop) >= emit_analysis.SERIAL_WORK:
             self._parallel(loop)
         else:
             super().loop(loop)
@@ -176,7 +182,8 @@ class _Writer(VectorWriter):
             self._stack += room * element
             is_small = room * element <= FILLED_BYTES
             filled = " = {0}" if is_small and _is_read_first(buffer, body) else ""
-            self.first.append(f"_Alignas({ALIGNMENT}) {kind} {name}[{room}]{filled};")
+            aligned = f"_Alignas({ALIGNMENT}) " if self.has_vectors else ""
+            self.first.append(f"{aligned}{kind} {name}[{room}]{filled};")
             return
         total = " * ".join(["sizeof *" + name, *(cast("uint64_t", self.index(extent)) for extent in buffer.shape)])
         lines = [

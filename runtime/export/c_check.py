@@ -16,10 +16,11 @@ from graft.runtime.export.c_regions import driven_regions
 from graft.runtime.extents import Symbol
 from graft.runtime.tensor_info import TensorInfo, in_order
 
-_FAR = "!(fabs((double)got - (double)wanted) <= 1e-4 + 1e-4 * fabs((double)wanted))"
+_FAR = "!(fabs{0}(got - wanted) <= 1e-4{0} + 1e-4{0} * fabs{0}(wanted))"
 _FLOATS = f"got != wanted && !(got != got && wanted != wanted) && {_FAR}"
 """NaN is as good as another NaN; what was computed with or without fused operations differs in the last digits."""
-_DIFFERS = {"float": _FLOATS, "double": _FLOATS}
+_DIFFERS = {"float": _FLOATS.format("f"), "double": _FLOATS.format("")}
+"""Each in its own width: many a processor has floats of 32 bits alone."""
 _BITS = "labs((long)got - (long)wanted) > 16"
 """Of floats of 16 bits, which are their bits: neighbours have neighbouring bits."""
 

@@ -7,7 +7,7 @@ are functions of their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
@@ -32,7 +32,16 @@ _HELPERS = {
     "graft_most": "{ return a > b ? a : b; }",
 }
 """What extents may need, of two of them."""
-
+SECTIONS = {
+    "Objects that calls keep": r"\bGraftKept\b",
+    "Integers": r"_u?int(8|16|32|64)\b|\bu?int(8|16|32|64)_of_",
+    "Words of four bytes": r"\bword_at\b|\bdot4_",
+    "Floats": r"_float(32|64)\b|\bfloat(32|64)_of_",
+    "Remainders of floats": r"\bfmod_",
+    "Vectors": r"\bGRAFT_VECTORS\b",
+}
+"""By the beginning of a title, what a text has that needs this section of the header for kernels; others need none."""
+_SECTION = re.compile(r"^(/\* -{4} .* -+ \*/\n)", re.MULTILINE)
 
 _ERROR_TEXTS = """  if (status == {big}_OK) return "no error";
   if (status == {big}_ERROR_MEMORY) return "more slices than the caller has room for, or no scratch memory";
@@ -236,10 +245,33 @@ def kernel_texts(program: CProgram) -> Mapping[str, str]:
 
 
 def prelude_text(program: CProgram) -> str:
-    """Return the header of kernels; without its part of vectors where no kernel has any."""
-    has_vectors = any(module.source is not None and "GRAFT_VECTORS" in module.source.text for module in program.modules)
-    scalars, mark, vectors = prelude().partition("/* ---- Vectors")
-    return scalars + (mark + vectors if has_vectors else "#endif\n")
+    """Return the header of kernels: of its sections those that a kernel needs, or another that is there."""
+    known = {"GRAFT_PROJECT": True, "GRAFT_PROJECT_THREADS": program.threads > 1}
+    head, *sections = _SECTION.split("\n".join(_decided(prelude().splitlines(), known)))
+    text = "\n".join(module.source.text for module in program.modules if module.source is not None)
+    has_vectors = "GRAFT_VECTORS" in text
+    kept = "" if has_vectors else "#endif"
+    for title, body in reversed([*zip(sections[::2], sections[1::2], strict=True)]):
+        needed = next((one for start, one in SECTIONS.items() if title.startswith(f"/* ---- {start}")), "")
+        if has_vectors or re.search(needed, text + kept):
+            kept = title + body + kept
+    return head + kept + "\n"
+
+
+def _decided(lines: Iterable[str], known: Mapping[str, bool]) -> Iterator[str]:
+    """Yield lines of C without the branches that depend on macros of which it is known whether they are defined."""
+    holds: list[bool | None] = []
+    for line in lines:
+        if line.startswith("#if"):
+            holds.append(known.get(line.split()[1]) if line.startswith("#ifdef") else None)
+        elif line.startswith("#else") and holds[-1] is not None:
+            holds[-1] = not holds[-1]
+            continue
+        is_decided = line.startswith(("#if", "#endif")) and holds[-1] is not None
+        if False not in holds and not is_decided:
+            yield line
+        if line.startswith("#endif"):
+            holds.pop()
 
 
 def _renamed(text: str, program: CProgram) -> str:

@@ -29,7 +29,7 @@ from graft.runtime.export.wasm_link import (
     Word,
     calls,
 )
-from graft.runtime.export.wasm_shapes import Bindings, product
+from graft.runtime.export.wasm_shapes import OTHERWISE, Bindings, product
 from graft.runtime.extents import Extent, Operation, replaced
 from graft.runtime.objects import KIND, STRIDE, unpack_objects
 from graft.runtime.procedure import ALIGNMENT, Call, Procedure, ProgramDescription, TensorSpec, shape_texts
@@ -240,7 +240,7 @@ def _called(body: Procedure, shapes: Sequence[Sequence[Extent]], origin: Sequenc
             _refuse(
                 f"a dimension inside of '{', '.join(origin)}' is known only when "
                 f"'{body.tensors[symbol.tensor].name}' is computed; only shapes that follow from those of inputs have "
-                "a place"
+                f"a place; {OTHERWISE}"
             )
         values[symbol.name] = shapes[body.inputs.index(symbol.tensor)][symbol.axis]
 

@@ -16,6 +16,9 @@ from graft.runtime.extent_table import Dimension, ExtentWriter
 from graft.runtime.extents import Extent, Operation
 from graft.runtime.procedure import Procedure, TensorSpec
 
+OTHERWISE = "export a C project, whose caller has room for slices that a loop counts, or a library"
+"""What takes dimensions that depend on data."""
+
 
 @dataclass(slots=True)
 class Room:
@@ -49,7 +52,8 @@ class Bindings:
             if bound_by.storage != "input":
                 raise CompileError(
                     f"the program cannot be one WebAssembly module: dimension '{symbol.name}' is known only when "
-                    f"'{bound_by.name}' is computed; only shapes that follow from those of inputs have a place",
+                    f"'{bound_by.name}' is computed; only shapes that follow from those of inputs have a place; "
+                    f"{OTHERWISE}",
                     dimension=symbol.name,
                 )
         self.writer = ExtentWriter(symbol.name for symbol in self.procedure.symbols)

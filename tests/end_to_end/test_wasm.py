@@ -144,7 +144,8 @@ def test_shapes_that_a_loop_finds_are_refused(tmp_path: Path) -> None:
         exported(graft.load(onnx.parser.parse_model(TEXT + GROWS)), tmp_path)
     assert caught.value.message == (
         "the program cannot be one WebAssembly module: dimension 'k' is known only when 'rows' is computed; only "
-        "shapes that follow from those of inputs have a place"
+        "shapes that follow from those of inputs have a place; export a C project, whose caller has room for "
+        "slices that a loop counts, or a library"
     )
 
 

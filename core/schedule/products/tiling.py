@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from graft.core.machine.machine import Costs
+from graft.core.machine.machine import Costs, Machine
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.tensor_ir import ir
-from graft.core.types import element_bits, is_custom
+from graft.core.types import FLOATS, element_bits, is_custom
 
 MAX_VECTORS, MAX_ROWS, MAX_UNROLL = 8, 32, 16
 CUSTOM_REGISTERS = 11
@@ -116,7 +116,7 @@ def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int 
     lanes, costs = lanes_of(dtype, target), target.machine.costs
     registers = CUSTOM_REGISTERS if is_custom(dtype) else target.machine.registers - busy
     total = -(-columns // lanes)
-    unroll = 1 if is_custom(dtype) else target.machine.unroll
+    unroll = 1 if is_custom(dtype) else _unroll(dtype, target.machine)
     found: list[Ranked] = []
     for vectors in range(1, min(MAX_VECTORS, total) + 1):
         # One register is left for the broadcast scalar, and one so that the next can be loaded ahead.
@@ -129,6 +129,10 @@ def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int 
             found.append((across, RegisterTile(height, vectors, lanes, unroll)))
     assert found, (rows, columns, dtype)
     return sorted(found, key=lambda row: (row[0], -row[1].vectors, -row[1].rows))
+
+
+def _unroll(dtype: str, machine: Machine) -> int:
+    return machine.float_unroll or machine.unroll if dtype in FLOATS else machine.unroll
 
 
 def adjusted_tile(

@@ -19,9 +19,10 @@ from graft.compiler.api import compile_model
 from graft.compiler.request import Request
 from graft.errors import ArtifactError
 from graft.plugins.c_source.backend import CBackend
-from graft.runtime.c_source import VARIES
+from graft.runtime.c_source import VARIES, prelude
 from graft.runtime.export.c_check import Recorded
 from graft.runtime.export.c_project import export_c_project
+from graft.runtime.export.c_text import SECTIONS
 from graft.runtime.inputs import inputs_of
 
 TEXT = '<ir_version: 10, opset_import: ["" : 21]> g '
@@ -293,3 +294,28 @@ def test_the_memory_of_control_flow_is_told_apart(tmp_path: Path) -> None:
         "the arena has 256 bytes, of which 256 are of control flow, 156 more than the 100 that there are, and no plan "
         "of this program has less than 256: make the model smaller, or its numbers narrower"
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "test"), [("float", "fabsf(got - wanted) <= 1e-4f"), ("double", "fabs(got - wanted)")]
+)
+def test_a_check_compares_floats_in_their_own_width(tmp_path: Path, dtype: str, test: str) -> None:
+    model = onnx.parser.parse_model(TEXT + f"({dtype}[4] x) => ({dtype}[4] y) {{ y = Exp(x) }}")
+    description = compile_model(model, Request([CBackend(compiles=False)], threads=1, target="generic")).description
+    array = np.zeros(4, np.float32 if dtype == "float" else np.float64)
+    recorded = Recorded([array], [np.ones_like(array)])
+    export_c_project(description, tmp_path / "m", recorded, name="m")
+    assert test in (tmp_path / "m" / "m_check.c").read_text(encoding="utf-8")
+
+
+def test_the_header_of_kernels_has_what_they_use(tmp_path: Path) -> None:
+    titles = re.findall(r"^/\* ---- (.*?) -* \*/$", prelude(), re.MULTILINE)
+    assert {one for one in SECTIONS if not any(title.startswith(one) for title in titles)} == set()
+    compiled(TEXT + "(float[4] x) => (float[4] y) { y = Relu(x) }").export_c_project(tmp_path / "relu")
+    compiled(TEXT + "(float[4] x, float[4] z) => (float[4] y) { y = Mod <fmod = 1> (x, z) }").export_c_project(
+        tmp_path / "mod"
+    )
+    relu, mod = ((tmp_path / one / "graft" / "kernel.h").read_text(encoding="utf-8") for one in ("relu", "mod"))
+    assert "GRAFT_FLOAT(float32" in relu and "GRAFT_INTEGER" not in relu and "GraftKept" not in relu
+    assert "fmod_float64" in mod and "fmod_float64" not in relu
+    assert "graft/runtime.h" not in relu and "GRAFT_PROJECT_THREADS" not in relu

@@ -78,5 +78,6 @@ def test_a_shape_that_depends_on_data_is_refused() -> None:
         Bindings(procedure, Linker([]))
     assert str(error.value) == (
         "the program cannot be one WebAssembly module: dimension 'n' is known only when 'y' is computed; only shapes "
-        "that follow from those of inputs have a place"
+        "that follow from those of inputs have a place; export a C project, whose caller has room for "
+        "slices that a loop counts, or a library"
     )

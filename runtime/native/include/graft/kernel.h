@@ -54,13 +54,6 @@ typedef struct GraftContext {
 
 typedef int32_t (*GraftTask)(GraftContext *context, void *closure, int64_t begin, int64_t end);
 
-/* What one call of the model keeps from run to run: objects of a vendor's library, for as many threads. */
-#define GRAFT_KEPT 8
-typedef struct GraftKept {
-  void *objects[GRAFT_KEPT];
-  void (*destroy)(void *object);
-} GraftKept;
-
 /* Returns 64-byte aligned memory that lives until the function or task ends, NULL if there is none left. */
 GRAFT_INLINE void *graft_scratch(GraftContext *context, uint64_t bytes) {
   const uint64_t begin = context->used, left = context->scratch_bytes - begin;
@@ -109,6 +102,17 @@ GRAFT_INLINE int32_t graft_parallel_for(GraftContext *context, int64_t count, in
 #define GRAFT_SHAPE(TENSOR) ((TENSOR) == NULL ? NULL : (TENSOR)->shape)
 #define GRAFT_STRIDES(TENSOR) ((TENSOR) == NULL ? NULL : (TENSOR)->strides)
 
+#endif
+
+/* ---- Objects that calls keep ------------------------------------------------------------------------------------- */
+
+#ifdef GRAFT_PROJECT
+/* What one call of the model keeps from run to run: objects of a vendor's library, for as many threads. */
+#define GRAFT_KEPT 8
+typedef struct GraftKept {
+  void *objects[GRAFT_KEPT];
+  void (*destroy)(void *object);
+} GraftKept;
 #endif
 
 /* Takes what an earlier run has kept, so that nobody else has it: NULL in a first run. */
@@ -260,6 +264,8 @@ GRAFT_INLINE int32_t dot4_u8s8(int32_t c, int32_t a, int32_t b) {
 #endif
 GRAFT_FLOAT(float32, float, uint32_t, f, 8388608.0f)
 GRAFT_FLOAT(float64, double, uint64_t, , 4503599627370496.0)
+
+/* ---- Remainders of floats ---------------------------------------------------------------------------------------- */
 
 /* C's fmod: long division of the significands, exact for every quotient. */
 GRAFT_INLINE double fmod_float64(double x, double y) {

@@ -79,12 +79,15 @@ class Layout:
 
     def per_element(self, scales: np.ndarray) -> np.ndarray:
         """Return what a scale per row is for each element, in a shape that broadcasts with the tensor's."""
+        return self.spread(self.as_onnx(scales))
+
+    def spread(self, scales: np.ndarray) -> np.ndarray:
+        """Return what scales in ONNX's shape are for each element, in a shape that broadcasts with the tensor's."""
         if self.axis is None:
             return scales.reshape(())
         if not self.block:
             return scales.reshape([-1 if axis == self.axis else 1 for axis in range(len(self.shape))])
-        shaped = self.as_onnx(scales)
-        return np.take(np.repeat(shaped, self.block, self.axis), range(self.shape[self.axis]), self.axis)
+        return np.take(np.repeat(scales, self.block, self.axis), range(self.shape[self.axis]), self.axis)
 
     def as_onnx(self, scales: np.ndarray) -> np.ndarray:
         """Return a scale per row in the shape that ONNX gives them."""

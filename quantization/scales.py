@@ -24,7 +24,7 @@ def parameters(low: np.ndarray, high: np.ndarray, grid: Grid, scaling: Scaling) 
     powers of two are rounded up.
     """
     symmetric = scaling.symmetric
-    low, high = np.minimum(np.float64(low), 0), np.maximum(np.float64(high), 0)
+    low, high = np.minimum(low, 0, dtype=np.float64), np.maximum(high, 0, dtype=np.float64)
     if symmetric or grid.is_float:
         scale = np.maximum(-low, high) / (grid.high - grid.middle)
     else:

@@ -33,6 +33,16 @@ class Grid:
         return self.floats is not None or self.dtype.is_floating_point()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all numbers of the type in which it is stored are on the grid."""
+        return self.floats is None and self.bits == self.dtype.itemsize * 8
+
+    @property
+    def mantissa(self) -> int:
+        """The bits behind the point of a float."""
+        return int(ml_dtypes.finfo(self._type).nmant)  # type: ignore[no-untyped-call]
+
+    @property
     def smallest(self) -> float:
         """The smallest number above 0."""
         return float(self._numbers(np.ones(1, np.uint8))[0]) if self.is_float else 1.0

@@ -16,6 +16,8 @@ from graft.quantization.grids import Grid
 from graft.quantization.scales import Scaled
 from graft.quantization.sites import BIAS, WEIGHTS, Group, Product, X, added_bias, is_row
 
+GRID = "graft.grid"
+"""The key of a DequantizeLinear's metadata for the grid of its codes, where their type has more numbers."""
 SUM_LIMIT = 2**31 - 1
 """The largest bias in integers, which are of 32 bits."""
 
@@ -144,6 +146,9 @@ class QdqWriter:
                 "DequantizeLinear", operands, f"{stem}_dequantized", ir.DataType.FLOAT, ir.Shape(layout.shape),
                 **attributes,
             )  # fmt: skip
+            if not scaled.grid.is_whole:
+                assert product.scaling is not None
+                node.metadata_props[GRID] = product.scaling.type
             self.model.graph.insert_before(product.node, node)
             self._weights[key] = node.outputs[0]
         product.node.replace_input_with(WEIGHTS, self._weights[key])

@@ -24,7 +24,7 @@ def parameters(low: np.ndarray, high: np.ndarray, grid: Grid, scaling: Scaling) 
     powers of two are rounded up.
     """
     symmetric = scaling.symmetric
-    low, high = np.minimum(np.float64(low), 0), np.maximum(np.float64(high), 0)
+    low, high = np.minimum(low, 0, dtype=np.float64), np.maximum(high, 0, dtype=np.float64)
     if symmetric or grid.is_float:
         scale = np.maximum(-low, high) / (grid.high - grid.middle)
     else:
@@ -79,12 +79,15 @@ class Layout:
 
     def per_element(self, scales: np.ndarray) -> np.ndarray:
         """Return what a scale per row is for each element, in a shape that broadcasts with the tensor's."""
+        return self.spread(self.as_onnx(scales))
+
+    def spread(self, scales: np.ndarray) -> np.ndarray:
+        """Return what scales in ONNX's shape are for each element, in a shape that broadcasts with the tensor's."""
         if self.axis is None:
             return scales.reshape(())
         if not self.block:
             return scales.reshape([-1 if axis == self.axis else 1 for axis in range(len(self.shape))])
-        shaped = self.as_onnx(scales)
-        return np.take(np.repeat(shaped, self.block, self.axis), range(self.shape[self.axis]), self.axis)
+        return np.take(np.repeat(scales, self.block, self.axis), range(self.shape[self.axis]), self.axis)
 
     def as_onnx(self, scales: np.ndarray) -> np.ndarray:
         """Return a scale per row in the shape that ONNX gives them."""

@@ -29,6 +29,7 @@ from graft.training.editing import edited, free, values_of
 from graft.training.gradients import grad, weights_of
 from graft.training.losses import LOSSES, loss
 from graft.training.optimizers import NUMBER, RATE, Adam, Optimizer
+from graft.training.quantized_form import QuantizedForm
 from graft.training.recomputation import RECOMPUTE, recomputed
 from graft.training.rounds import Arrays, Progress, batches
 from graft.training.training_form import DRAW, drop, round_products, tie, train_statistics
@@ -96,7 +97,9 @@ class Trainer:
         backends: Sequence[str] | None = None,
         threads: int | None = None,
     ) -> None:
-        self._model, self.optimizer, self._tied = load(model), optimizer or Adam(), dict(tied or {})
+        self._quantized = QuantizedForm.of(model)
+        self._model = load(model) if self._quantized is None else self._quantized.model
+        self.optimizer, self._tied = optimizer or Adam(), dict(tied or {})
         self._compile = partial(api.compile, backends=backends, threads=threads)
         base = self._with_ties()
         self._whole = loss(base, kind, of=of) if kind in LOSSES else base
@@ -335,10 +338,12 @@ class Trainer:
 
     @property
     def model(self) -> ir.Model:
-        """The model with the weights and statistics of now, without loss."""
-        copy = self._model.clone()
+        """The model with the weights and statistics of now, without loss; a quantised one in codes, as it came."""
         sources = {name: name for name in (*self.weights, *self._buffers)}
         sources |= {name: other for name, other in self._tied.items() if other in sources}
+        if self._quantized is not None:
+            return self._quantized.written({name: self.arrays[source] for name, source in sources.items()})
+        copy = self._model.clone()
         for name, source in sources.items():
             copy.graph.initializers[name].const_value = ir.tensor(self.arrays[source].copy(), name=name)
         return load(ir.to_proto(copy))

@@ -2,7 +2,8 @@
 
 A product of activations and constants becomes an Encode of the activations, along the axis that is summed over, and a
 MatMul of `graft.datatypes.scaled.matmul`. Blocks of a convolution run along its channels, each position of the kernel
-beginning a new one: activations are encoded once, and codes are gathered by window, its positions in row-major order.
+and each group of channels beginning a new one: activations are encoded once, and codes are gathered by window, its
+positions in row-major order. A group of fewer channels than a block has makes a block of these alone.
 Everything else stays in float32, biases among it.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from graft.core.rewriting.node_rewrite import (
     has_trait,
     image_shape,
     is_operator,
+    static_shape,
 )
 from graft.core.shapes.inference import infer_shapes
 from graft.core.tensor_ir.anchors import Windows
@@ -53,16 +56,18 @@ def convert_scaled(
     *,
     weights: ScaledType | str | None = None,
     keep: Sequence[str] = (),
+    depthwise: bool = False,
     rounding: Rounding = "nearest",
     seed: int = 0,
 ) -> ir.Model:
     """Return the model with products of activations and constants computed in scaled types: MatMul, Gemm and Conv.
 
-    Convolutions of several groups, whose sums are short, stay as they are. ``type`` is that of activations, and of
+    ``type`` is that of activations, and of
     ``weights`` unless these have their own, with blocks of the same size. ``keep`` are patterns of names or operators
-    of nodes that stay. ``rounding`` and ``seed`` are those of activations; weights are rounded to nearest. A type whose
-    tensors have a scale takes it from the data for weights; activations have 1. Raises DatatypeError for blocks of
-    different sizes or of none, and where no product is found.
+    of nodes that stay. So do convolutions of one channel a group unless ``depthwise``: their blocks are of one number,
+    which the rule of the specification clips. ``rounding`` and ``seed`` are those of activations; weights are rounded
+    to nearest. A type whose tensors have a scale takes it from the data for weights; activations have 1. Raises
+    DatatypeError for blocks of different sizes or of none, and where no product is found.
     """
     own = [scaled_type(one) if isinstance(one, str) else one for one in (type, weights or type)]
     if own[0].block != own[1].block or own[0].block is None:
@@ -73,7 +78,7 @@ def convert_scaled(
     require_patterns(keep, converted)
     writer = _Writer(converted, own[0], own[1], {"rounding": rounding, "seed": seed})
     found = [node for node in converted.graph if not any(matches(node, pattern) for pattern in keep)]
-    found = [node for node in found if _is_product(node)]
+    found = [node for node in found if _is_product(node) and (depthwise or not _is_depthwise(node))]
     for node in found:
         writer.convert(node)
     if not found:
@@ -87,7 +92,7 @@ def convert_scaled(
 
 
 def _is_product(node: ir.Node) -> bool:
-    """Whether a node multiplies activations in float32 by a constant matrix, or convolves them in one group."""
+    """Whether a node multiplies activations in float32 by a constant matrix, or convolves them."""
     if _form_of(node) is None:
         return False
     x, weights = node.inputs[:2]
@@ -95,8 +100,19 @@ def _is_product(node: ir.Node) -> bool:
     if x is None or tensor is None or tensor.dtype != ir.DataType.FLOAT or constant_tensor(x) is not None:
         return False
     if has_trait(node, Trait.CONVOLUTION):
-        return attribute_of(node, "group", 1) == 1 and image_shape(x) is not None
+        return image_shape(x) is not None
     return len(tensor.shape) == 2 and (ValueView(x).rank or 0) > 0
+
+
+def _is_depthwise(node: ir.Node) -> bool:
+    """Whether a convolution has groups of one channel each."""
+    shape = static_shape(node.inputs[1])
+    return (
+        has_trait(node, Trait.CONVOLUTION)
+        and attribute_of(node, "group", 1) > 1
+        and shape is not None
+        and shape[1] == 1
+    )
 
 
 class _Writer:
@@ -124,7 +140,7 @@ class _Writer:
         """Return the product by a constant matrix."""
         x, weights = self._operands()
         shape = None if x.shape is None else list(x.shape)
-        return self._product(*self._encoded(x, shape), encode_scaled(weights, self._weights, axis=0), shape)
+        return self._product(*self._encoded(x, shape, self._type), encode_scaled(weights, self._weights, axis=0), shape)
 
     def gemm(self) -> ir.Value:
         """Return the product, times alpha, with what is added, times beta."""
@@ -133,7 +149,7 @@ class _Writer:
         if attribute_of(self._node, "transA", 0):
             x, shape = self._add("Transpose", x, perm=[1, 0]), shape and shape[::-1]
         weights = weights.T if attribute_of(self._node, "transB", 0) else weights
-        made = self._product(*self._encoded(x, shape), encode_scaled(weights, self._weights, axis=0), shape)
+        made = self._product(*self._encoded(x, shape, self._type), encode_scaled(weights, self._weights, axis=0), shape)
         made = self._times(made, attribute_of(self._node, "alpha", 1.0))
         bias = self._node.inputs[2] if len(self._node.inputs) > 2 else None
         return (
@@ -145,22 +161,29 @@ class _Writer:
         x, weights = self._operands()
         shape, rank = image_shape(x), weights.ndim - 2
         assert shape is not None and self._type.block is not None, self._node.name
-        kernel, channels = weights.shape[2:], weights.shape[1]
+        kernel, channels, groups = weights.shape[2:], weights.shape[1], int(attribute_of(self._node, "group", 1))
         spatial = shape[1][1:]
         strides = attribute_of(self._node, "strides", [1] * rank)
         target = [-(-extent // stride) for extent, stride in zip(spatial, strides, strict=True)]
         windows = windows_of(NodeView(self._node), spatial, kernel, target)
         last = self._add("Transpose", x, perm=[0, *range(2, 2 + rank), 1])
-        blocks = -(-channels // self._type.block)
-        filling = blocks * self._type.block - channels if math.prod(kernel) > 1 else 0
+        own = [groups, channels] if groups > 1 else [channels]
+        if groups > 1:
+            last = self._add("Reshape", last, self._constant("shape", np.array([0, *spatial, *own], np.int64)))
+        types = [replace(one, block=min(channels, self._type.block)) for one in (self._type, self._weights)]
+        filling = -channels % types[0].block if math.prod(kernel) > 1 else 0
         codes = [
-            self._windows(one, windows, spatial, behind)
-            for one, behind in zip(self._encoded(last, [shape[0], *spatial, channels]), (filling, 0), strict=True)
+            self._windows(one, windows, spatial, len(own), behind)
+            for one, behind in zip(self._encoded(last, [shape[0], *spatial, *own], types[0]), (filling, 0), strict=True)
         ]
-        matrix = np.pad(np.moveaxis(weights, (0, 1), (-1, -2)), [(0, 0)] * rank + [(0, filling), (0, 0)])
-        encoded = encode_scaled(matrix.reshape(-1, len(weights)), self._weights, axis=0)
+        matrix = weights.reshape(groups, -1, *weights.shape[1:])
+        matrix = np.pad(np.moveaxis(matrix, (1, 2), (-1, -2)), [(0, 0)] * (1 + rank) + [(0, filling), (0, 0)])
+        matrix = matrix.reshape(*own[:-1], -1, len(weights) // groups)
         counts = [len(_starts(windows, d, spatial[d])) for d in range(rank)]
-        made = self._product(codes[0], codes[1], encoded, [shape[0], *counts, len(matrix)])
+        whole = [shape[0], *counts, *own[:-1], matrix.shape[-2]]
+        made = self._product(codes[0], codes[1], encode_scaled(matrix, types[1], axis=-2), whole)
+        if groups > 1:
+            made = self._add("Reshape", made, self._constant("shape", np.array([0, *counts, len(weights)], np.int64)))
         made = self._add("Transpose", made, perm=[0, rank + 1, *range(1, rank + 1)])
         bias = self._node.inputs[2] if len(self._node.inputs) > 2 else None
         if bias is None:
@@ -168,12 +191,14 @@ class _Writer:
         rows = self._constant("shape", np.array([-1, *[1] * rank], np.int64))
         return self._add("Add", made, self._add("Reshape", bias, rows))
 
-    def _windows(self, codes: ir.Value, windows: Windows, spatial: Sequence[int], filling: int) -> ir.Value:
+    def _windows(self, codes: ir.Value, windows: Windows, spatial: Sequence[int], own: int, filling: int) -> ir.Value:
         """Return codes ``[batch, spatial, channels]`` by window: for each position of the kernel, its channels.
+
+        ``own`` is 2 for channels by group: ``[batch, spatial, groups, channels]``, of which each has windows.
 
         A border is of zeros under the scale of code 0, and so are ``filling`` channels behind.
         """
-        pads = [0, *windows.begins, 0, 0, *windows.ends, filling]
+        pads = [0, *windows.begins, *[0] * own, 0, *windows.ends, *[0] * (own - 1), filling]
         if any(pads):
             codes = self._add("Pad", codes, self._constant("pads", np.array(pads, np.int64)))
         rank, counts = windows.rank, []
@@ -182,9 +207,12 @@ class _Writer:
             counts.append(len(first))
             places = first[:, np.newaxis] + np.arange(windows.kernel[d]) * windows.dilations[d]
             codes = self._add("Gather", codes, self._constant("places", places), axis=1 + 2 * d)
-        order = [0, *range(1, 1 + 2 * rank, 2), *range(2, 2 + 2 * rank, 2), 1 + 2 * rank]
+        groups = range(1 + 2 * rank, own + 2 * rank)
+        order = [0, *range(1, 1 + 2 * rank, 2), *groups, *range(2, 2 + 2 * rank, 2), own + 2 * rank]
         codes = self._add("Transpose", codes, perm=order)
-        return self._add("Reshape", codes, self._constant("shape", np.array([0, *counts, -1], np.int64)))
+        return self._add(
+            "Reshape", codes, self._constant("shape", np.array([0, *counts, *[0] * (own - 1), -1], np.int64))
+        )
 
     def _operands(self) -> tuple[ir.Value, np.ndarray]:
         x, weights = self._node.inputs[0], constant_of(self._node.inputs[1])
@@ -194,16 +222,16 @@ class _Writer:
     def _times(self, value: ir.Value, factor: float) -> ir.Value:
         return value if factor == 1.0 else self._add("Mul", value, self._constant("factor", np.float32(factor)))
 
-    def _encoded(self, x: ir.Value, shape: Dimensions) -> tuple[ir.Value, ir.Value]:
+    def _encoded(self, x: ir.Value, shape: Dimensions, type: ScaledType) -> tuple[ir.Value, ir.Value]:
         """Return elements and scales of activations of a shape, blocks along their last axis."""
-        given = [x, self._constant("scale", np.float32(1))] if self._type.tensor_scale else [x]
-        own = {**attributes_of(self._type), "axis": -1, **self._options}
+        given = [x, self._constant("scale", np.float32(1))] if type.tensor_scale else [x]
+        own = {**attributes_of(type), "axis": -1, **self._options}
         elements, scales = self._made("Encode", given, own, ("elements", "scales"), DOMAIN)
-        for value, kind in ((elements, self._type.element), (scales, self._type.scale)):
+        for value, kind in ((elements, type.element), (scales, type.scale)):
             value.type = ir.TensorType(data_type(storage_dtype(kind)))
-        if shape is not None and isinstance(shape[-1], int) and self._type.block is not None:
+        if shape is not None and isinstance(shape[-1], int) and type.block is not None:
             elements.shape = ir.Shape(shape)
-            scales.shape = ir.Shape([*shape[:-1], -(-shape[-1] // self._type.block)])
+            scales.shape = ir.Shape([*shape[:-1], -(-shape[-1] // type.block)])
         return elements, scales
 
     def _product(self, elements: ir.Value, scales: ir.Value, weights: ScaledArray, shape: Dimensions) -> ir.Value:
@@ -216,9 +244,9 @@ class _Writer:
             inputs += [self._constant(name, np.float32(one)) for name, one in zip(names, both, strict=True)]
         sides = (("left", self._type), ("right", weights.type))
         own = {f"{side}_{field}": getattr(one, field) for side, one in sides for field in ("element", "scale")}
-        (made,) = self._made("MatMul", inputs, {**own, "block": self._type.block}, ("product",), DOMAIN)
+        (made,) = self._made("MatMul", inputs, {**own, "block": weights.type.block}, ("product",), DOMAIN)
         made.type = ir.TensorType(ir.DataType.FLOAT)
-        made.shape = None if shape is None else ir.Shape([*shape[:-1], weights.elements.shape[1]])
+        made.shape = None if shape is None else ir.Shape([*shape[:-1], weights.elements.shape[-1]])
         return made
 
     def _add(self, operator: str, *inputs: ir.Value, **attributes: Any) -> ir.Value:

@@ -2,7 +2,8 @@
 
 The products of a block's elements are summed in the narrowest float in which that is exact, so schedules may split and
 fuse these sums as they like: float32 for E2M1, E2M3, E3M2 and MXINT8 in blocks of 32, float64 for E4M3. Blocks are
-then scaled and added one after the other, in an expression that nothing regroups.
+then scaled and added one after the other, in an expression that nothing regroups. A right side of three dimensions is a
+matrix for each place of the left side's last axis but one: groups of a convolution.
 """
 
 from __future__ import annotations
@@ -70,27 +71,35 @@ def _lower(lowering: Lowering) -> tuple[Stage, ...]:
     types = types_of(lowering.node)
     formats = types[0].element_format, types[1].element_format
     left, right = lowering.input(0), lowering.input(2)
-    (depth,), block = b.numbers(right, 0, 1), types[0].block or 1
+    along = len(right.shape) - 2
+    (depth,), block = b.numbers(right, along, along + 1), types[0].block or 1
     blocks = -(-depth // block)
     kind = _exact_kind(formats, block)
     target = lowering.output()
-    columns = b.extents(right)[1]
+    *groups, _, columns = b.extents(right)
     rows = b.extents(left)[:-1]
     decoded = [
         _decoded(lowering, left, formats[0], kind, (*rows, blocks * block), depth, len(rows)),
-        _decoded(lowering, right, formats[1], kind, (blocks * block, columns), depth, 0),
+        _decoded(lowering, right, formats[1], kind, (*groups, blocks * block, columns), depth, along),
     ]
     scales = [_scales(lowering, 1, types[0]), _scales(lowering, 3, types[1])]
     sums = lowering.temporary(kind, (blocks, *b.extents(target)))
 
+    def group(i: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        return i[len(i) - 1 - along : -1]
+
     def product(i: tuple[Expression, ...], k: tuple[Expression, ...]) -> Expression:
         place = b.add(b.multiply(i[0], block), k[0])
-        return b.multiply(b.load(decoded[0].buffer, *i[1:-1], place), b.load(decoded[1].buffer, place, i[-1]))
+        return b.multiply(
+            b.load(decoded[0].buffer, *i[1:-1], place), b.load(decoded[1].buffer, *group(i), place, i[-1])
+        )
 
     def total(i: tuple[Expression, ...]) -> Expression:
         parts = []
         for number in map(b.index, range(blocks)):
-            factor = Value(b.load(scales[0].buffer, *i[:-1], number)) * Value(b.load(scales[1].buffer, number, i[-1]))
+            factor = Value(b.load(scales[0].buffer, *i[:-1], number)) * Value(
+                b.load(scales[1].buffer, *group(i), number, i[-1])
+            )
             part = Value(b.load(sums, number, *i)).cast("float64") * factor
             parts.append(part.cast("float32"))
         found = reduce(lambda one, other: one + other, parts)
@@ -154,24 +163,27 @@ def _varies(node: NodeView) -> Reject | None:
 
 def _demands(node: NodeView) -> Iterator[Equation]:
     block = node.attribute("block", DEFAULT.block)
-    yield from demand.ranked({2: 2, 3: 2, 4: 0, 5: 0})(node)
-    yield from demand.same(0, -1, 2, 0)(node)
+    rank = 3 if demand.rank_of(node.input(2)) == 3 else 2
+    yield from demand.ranked({2: rank, 3: rank, 4: 0, 5: 0})(node)
+    yield from demand.same(0, -1, 2, -2)(node)
+    if rank == 3:
+        yield from demand.same(0, -2, 2, 0)(node)
     yield from demand.alike(1, 0, but=-1)(node)
-    yield from demand.alike(3, 2, but=0)(node)
-    for scales, elements_of, axis in ((1, 0, -1), (3, 2, 0)):
+    yield from demand.alike(3, 2, but=rank - 2)(node)
+    for scales, elements_of, axis in ((1, 0, -1), (3, 2, rank - 2)):
         blocks = demand.divided_up(demand.operand(node, elements_of, axis), block)
         yield from demand.equation(demand.operand(node, scales, axis), blocks)
 
 
 def _shapes(facts: Facts) -> list[Shape | None]:
-    return [(*facts.known(0)[:-1], *facts.known(2)[1:])]
+    return [(*facts.known(0)[:-1], facts.known(2)[-1])]
 
 
 def _cost(node: NodeView) -> Cost:
     right = node.input(2)
     shape = None if right is None else right.static_shape
     assert shape is not None, node.where
-    return Cost(2 * elements(node.outputs[0]) * shape[0], traffic(node))
+    return Cost(2 * elements(node.outputs[0]) * shape[-2], traffic(node))
 
 
 def _fault_of_types(node: NodeView) -> str | None:

@@ -156,4 +156,4 @@ def test_convert_writes_a_model_whose_products_are_of_a_scaled_type(capsys, tmp_
     expected = x @ onnx.numpy_helper.to_array(model.graph.initializer[0])
     np.testing.assert_array_equal(graft.compile(tmp_path / "scaled.onnx", ["llvm"])(x), expected)
     code, _, err = run(capsys, *given, "--accumulate", "quire")
-    assert code == 2 and "'mxfp4' is a scaled type, of which --keep is the only option" in err
+    assert code == 2 and "'mxfp4' is a scaled type, of which --keep and --depthwise are the only options" in err

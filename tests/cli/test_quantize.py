@@ -132,6 +132,27 @@ def test_layers_get_recipes_and_a_file_has_them(graft, tmp_path, data):
     assert (tmp_path / "q.onnx").read_bytes() == (tmp_path / "r.onnx").read_bytes()
 
 
+def test_a_group_that_does_not_divide_is_told(graft, tmp_path, data):
+    own = ("--recipe", "int4-weights", "--set", "weights.group=24", "--set", "weights.rounding=nearest")
+    found = graft("quantize", DIGITS, *own, "--data", data, "-o", tmp_path / "q.onnx")
+    assert found.code == 0
+    assert "weights whose last group is short: '6.weight_folded' (8 of 24), '10.weight' (8 of 24)" in found.out
+
+
+def test_weights_that_are_no_numbers_are_refused_by_name(graft, tmp_path, data):
+    model = onnx.load(DIGITS)
+    weights = next(one for one in model.graph.initializer if one.name == "10.weight")
+    weights.CopyFrom(
+        onnx.numpy_helper.from_array(np.full_like(onnx.numpy_helper.to_array(weights), np.nan), "10.weight")
+    )
+    onnx.save(model, tmp_path / "nan.onnx")
+    found = graft(
+        "quantize", tmp_path / "nan.onnx", "--recipe", "int8-weights", "--data", data, "-o", tmp_path / "q.onnx"
+    )
+    assert found.code == 1
+    assert "weights '10.weight' hold NaN or infinity, which no scale maps to numbers; keep their node" in found.err
+
+
 def test_the_search_for_layers_takes_no_recipe_of_the_whole(graft, tmp_path, data):
     found = graft("quantize", DIGITS, "--recipe", "int8", "--bits", "5", "--data", data, "-o", tmp_path / "q.onnx")
     assert found.code == 2
@@ -161,6 +182,11 @@ def test_a_bound_that_cannot_be_met_is_exit_code_4_and_the_best_is_written(graft
         ),
         (("--set", "weights", "-o", "q"), 2, "'weights' is not FIELD=VALUE, as in weights.group=64"),
         (("-o", "q"), 1, "recipe 'int8' is calibrated with data; give some"),
+        (
+            ("--recipe", "int8-weights", "--set", 'nodes=["Relu"]', "-o", "q"),
+            1,
+            "'Relu' matches Relu (node 'relu_2'), which has no form with scaled inputs; name products, Add or average",
+        ),
         ((), 2, "name the file to write with -o"),
         (("--metric", "none.py:f", "-o", "q"), 2, "'none.py:f' is not FILE.py:FUNCTION of a file that there is"),
     ],

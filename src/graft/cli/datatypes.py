@@ -59,6 +59,7 @@ def list_command(state: State) -> int:
 @click.option(
     "--mixed", metavar="PATTERN=NAME", multiple=True, help="Nodes, by name or operator, that get another type."
 )
+@click.option("--depthwise", is_flag=True, help="Of scaled types: convert depthwise convolutions, too.")
 @shapes_option
 @common_options
 @click.pass_obj
@@ -70,6 +71,7 @@ def convert_command(
     accumulate: str,
     keep: tuple[str, ...],
     mixed: tuple[str, ...],
+    depthwise: bool,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> int:
     """Write MODEL computing in a number format: an ONNX model that every other verb takes."""
@@ -80,7 +82,14 @@ def convert_command(
 
     state.manager().plugins()  # which registers their datatypes
     if name in SCALED_TYPES:
-        return _convert_scaled(state, model, name, output, keep, accumulate != "each" or bool(mixed or shapes))
+        if accumulate != "each" or mixed or shapes:
+            only = "--keep and --depthwise are the only options"
+            raise click.BadParameter(f"'{name}' is a scaled type, of which {only}", param_hint="--type")
+        return _convert_scaled(state, model, name, output, keep, depthwise)
+    if depthwise:
+        raise click.BadParameter(
+            f"'{name}' is no scaled type, of which alone it is an option", param_hint="--depthwise"
+        )
     pairs = [text.rpartition("=") for text in mixed]
     wrong = next((text for text, (pattern, _, _) in zip(mixed, pairs, strict=True) if not pattern), None)
     if wrong is not None:
@@ -97,17 +106,13 @@ def convert_command(
     return ExitCode.OK
 
 
-def _convert_scaled(
-    state: State, model: Path, name: str, output: Path, keep: tuple[str, ...], has_other_options: bool
-) -> int:
+def _convert_scaled(state: State, model: Path, name: str, output: Path, keep: tuple[str, ...], depthwise: bool) -> int:
     """Write MODEL with products of constant weights computed in a scaled type."""
     from graft.core.graph.save import save_model
     from graft.datatypes.scaled.conversion import convert_scaled
     from graft.datatypes.scaled.operators import DOMAIN
 
-    if has_other_options:
-        raise click.BadParameter(f"'{name}' is a scaled type, of which --keep is the only option", param_hint="--type")
-    converted = convert_scaled(str(model), name, keep=keep)
+    converted = convert_scaled(str(model), name, keep=keep, depthwise=depthwise)
     keep_clear(output)
     save_model(converted, output)
     layers = [node.name for node in converted.graph if node.domain == DOMAIN and node.op_type == "MatMul"]

@@ -115,17 +115,26 @@ FORMS = {
         "y = Conv <pads = [0,2,1,1], strides = [2,1], dilations = [1,2]> (x, w)", (4, 5, 2, 3), (1, 5, 7, 8),
     ),
     "1 x 1": ("y = Conv (x, w, b)", (6, 70, 1, 1), (2, 70, 3, 3)),
+    "groups": ("y = Conv <group = 3, pads = [1,0,0,1]> (x, w, b)", (6, 40, 2, 3), (2, 120, 4, 5)),
+    "few channels in a group": ("y = Conv <group = 2, strides = [2,2]> (x, w)", (4, 5, 3, 3), (1, 10, 7, 7)),
+    "depthwise": ("y = Conv <group = 7, pads = [1,1,1,1]> (x, w, b)", (7, 1, 3, 3), (2, 7, 5, 6)),
+    "depthwise, several results each": ("y = Conv <group = 3> (x, w, b)", (6, 1, 3, 3), (1, 3, 6, 5)),
+    "groups, 1 x 1": ("y = Conv <group = 2> (x, w, b)", (6, 70, 1, 1), (2, 140, 3, 3)),
     "same": ('y = Conv <auto_pad = "SAME_UPPER", strides = [2]> (x, w)', (4, 33, 3), (2, 33, 7)),
 }  # fmt: skip
 
 
 def convolved(x: np.ndarray, weights: np.ndarray, node: onnx.NodeProto, type: ScaledType) -> np.ndarray:
-    """A convolution of operands encoded along their channels, from its attributes alone.
+    """A convolution of operands encoded along the channels of their group, from its attributes alone.
 
     Position after position of the kernel, block after block of channels: the sum of a block is exact in float64, and so
     is it under its scales, powers of two; it is rounded to float32 and added.
     """
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    if (groups := given.get("group", 1)) > 1:
+        one = onnx.NodeProto(op_type="Conv", attribute=[one for one in node.attribute if one.name != "group"])
+        parts = zip(np.split(x, groups, 1), np.split(weights, groups), strict=True)
+        return np.concatenate([convolved(*part, one, type) for part in parts], 1)
     rank, kernel, block = x.ndim - 2, weights.shape[2:], type.block or 1
     strides, dilations = given.get("strides", [1] * rank), given.get("dilations", [1] * rank)
     pads = given.get("pads", [0] * (2 * rank))
@@ -169,7 +178,7 @@ def test_a_convolution_is_exact_in_blocks_of_channels(form: str, name: str) -> N
     wanted = convolved(x, weights, proto.graph.node[0], SCALED_TYPES[name])
     if "b)" in text:
         wanted += bias.reshape(-1, *[1] * (len(given) - 2))
-    converted = convert_scaled(proto, name)
+    converted = convert_scaled(proto, name, depthwise=True)
     onnx.checker.check_model(ir.to_proto(converted))
     assert [node.name for node in converted.graph][-1] == "c"
     np.testing.assert_array_equal(graft.compile(converted, ["llvm"])(x), wanted)
@@ -191,11 +200,17 @@ def test_a_gemm_is_the_product_of_encoded_operands(attributes: str) -> None:
     np.testing.assert_allclose(found, product * factors[0] + bias * factors[1], rtol=1e-6, atol=1e-6)
 
 
-def test_convolutions_of_groups_stay_as_they_are() -> None:
-    header = '<ir_version: 10, opset_import: ["" : 21]> '
-    text = "g (float[1,4,5,5] x) => (float[1,n,h,w] y) { a = Conv <group = 4> (x, v) y = Conv (a, w) }"
-    proto = onnx.parser.parse_model(header + text)
-    for name, shape in (("v", (4, 1, 3, 3)), ("w", (2, 4, 1, 1))):
+def test_depthwise_convolutions_stay_unless_asked_for() -> None:
+    text = "g (float[1,4,5,5] x) => (float[1,n,h,w] y) { a = Conv <group = 4> (x, v) y = Conv <group = 2> (a, w) }"
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    for name, shape in (("v", (4, 1, 3, 3)), ("w", (2, 2, 1, 1))):
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
-    kinds = [node.op_type for node in convert_scaled(proto, "mxfp4").graph if node.op_type in ("MatMul", "Conv")]
-    assert kinds == ["Conv", "MatMul"]
+    kinds = [
+        [
+            node.op_type
+            for node in convert_scaled(proto, "mxfp4", depthwise=one).graph
+            if node.op_type in ("MatMul", "Conv")
+        ]
+        for one in (False, True)
+    ]
+    assert kinds == [["Conv", "MatMul"], ["MatMul", "MatMul"]]

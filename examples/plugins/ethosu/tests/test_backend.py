@@ -12,6 +12,7 @@ from quantised_models import IMAGE, MODELS, layer, normal
 
 import graft
 from graft.errors import GraftError
+from graft.training import Trainer
 from graft_ethosu import compilation, vela
 from graft_ethosu.backend import EthosU
 from graft_ethosu.blob import described, opened
@@ -132,6 +133,18 @@ def test_what_graft_quantises_is_taken():
     assert work > 0.99
     assert {why.code for why in left.values()} <= {"no-pattern", "cost"}  # the last layers have float results
     assert operators > 0.8
+
+
+def test_what_was_trained_through_quantisation_is_taken_as_before():
+    model, rng = NETWORKS["resnet8"](), np.random.default_rng(3)
+    data = {"x": rng.standard_normal((4, 3, 32, 32)).astype(np.float32)}
+    quantised_model = graft.quantize(model, graft.quantization.recipe_for("ethosu"), data)
+    (output,) = (value.name for value in quantised_model.graph.outputs)
+    trainer = Trainer(quantised_model, "mse", of=output)
+    target = np.zeros((4, *quantised_model.graph.outputs[0].shape.numpy()[1:]), np.float32)
+    losses = trainer.fit({**data, "target": target}, epochs=3, batch=1)
+    assert losses[-1] < losses[0]
+    assert share(trainer.model, "u55-128") == share(quantised_model, "u55-128")
 
 
 def test_vela_is_not_asked_again_for_a_region_that_any_process_had_compiled(tmp_path, monkeypatch):

@@ -1,0 +1,162 @@
+"""Ten networks in int8 by Graft and by other tools: `python -m benchmarks.quantization.tools FOLDER TOOL=PYTHON ...`.
+
+A tool is a name of `other_tool` and the Python in which it is installed. Models are written into the folder; each is
+run by ONNX Runtime on inputs that calibration has not seen, node by node as ONNX defines them, for its own products of
+bytes saturate on processors without VNNI. ``--times`` instead prints how long a run of each model in the folder takes
+in Graft and in ONNX Runtime, in turns, on one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+import graft
+from benchmarks import zoo
+from benchmarks.quantization import other_tool
+from benchmarks.quantization.perplexity import feeds
+from examples.digits.data import load_split
+from examples.quantization import shapes, text
+from graft.core.shapes.sample_inputs import sample_inputs
+from graft.quantization.preparation import in_floats
+
+CALIBRATION, HELD_OUT, SAMPLES = 100, 1000, 16
+SEEDED = (*zoo.TINY, "light_squeezenet")
+"""Networks with drawn weights: of these only the signal counts."""
+Feeds = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model, what calibrates it, what it is tried on, and the classes of the latter if there are any."""
+
+    name: str
+    model: ir.Model
+    calibration: list[Feeds]
+    held_out: list[Feeds]
+    labels: np.ndarray | None = None
+
+
+def tasks() -> Iterator[Task]:
+    """Yield the ten networks."""
+    train, held_out, _, labels = load_split()
+    yield _of_images("digits", in_floats(zoo.path_of("digits")), train, held_out, labels)
+    held_out, labels = shapes.images(HELD_OUT, 0)
+    for name, path in shapes.MODELS.items():
+        yield _of_images(name, in_floats(path), shapes.images(CALIBRATION, 1)[0], held_out, labels)
+    for name, path in text.MODELS.items():
+        model = in_floats(onnx.load(path))
+        parts = [
+            text.asked(name, text.windows(held_out=one)[:: 6 if one else 60][:CALIBRATION])[0] for one in (False, True)
+        ]
+        batches = [[feeds(model, rows[place : place + 1]) for place in range(len(rows))] for rows in parts]
+        yield Task(name, model, *batches)
+    for name in SEEDED:
+        model = in_floats(ir.to_proto(zoo.model(name)))
+        samples = [sample_inputs(model, seed) for seed in range(2 * SAMPLES)]
+        yield Task(name, model, samples[:SAMPLES], samples[SAMPLES:])
+
+
+def _of_images(name: str, model: ir.Model, train: np.ndarray, held_out: np.ndarray, labels: np.ndarray) -> Task:
+    one = model.graph.inputs[0].name or ""
+    given = [[{one: rows[place : place + 1]} for place in range(len(rows))] for rows in (train[:CALIBRATION], held_out)]
+    return Task(name, model, *given, labels)
+
+
+def write(task: Task, folder: Path, tools: Mapping[str, str]) -> Iterator[tuple[str, Path, float]]:
+    """Yield form, file and seconds of the model in floats, by Graft and by each tool that does not fail."""
+    before, data = folder / f"{task.name}.float32.onnx", folder / f"{task.name}.npz"
+    onnx.save(ir.to_proto(task.model), before)
+    np.savez(data, **{name: np.stack([one[name] for one in task.calibration]) for name in task.calibration[0]})
+    yield "float32", before, 0.0
+    after = folder / f"{task.name}.graft.onnx"
+    began = time.perf_counter()
+    onnx.save(ir.to_proto(graft.quantize(task.model, "int8-channel", task.calibration)), after)
+    yield "graft", after, time.perf_counter() - began
+    for tool, python in tools.items():
+        after = folder / f"{task.name}.{tool}.onnx"
+        given = [python, other_tool.__file__, tool, before, data, after]
+        done = subprocess.run(given, cwd=folder, capture_output=True, text=True, check=False)  # some leave files there
+        if done.returncode or not after.exists():
+            print(f"{task.name:24} {tool:18} {(done.stderr.strip().splitlines() or ['?'])[-1][:100]}", flush=True)
+            continue
+        yield tool, after, float(done.stdout.strip().splitlines()[-1])
+
+
+def session(path: Path, *, by_node: bool = False) -> object:
+    """Return what runs a model in ONNX Runtime, on one thread; ``by_node`` with no products of bytes."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 3, 1
+    options.add_session_config_entry("session.disable_quant_qdq", "1" if by_node else "0")
+    return onnxruntime.InferenceSession(path, options)
+
+
+def outputs(path: Path, batches: list[Feeds]) -> np.ndarray:
+    """Return the first output of ONNX Runtime for all batches."""
+    run = session(path, by_node=True).run  # type: ignore[attr-defined]
+    return np.concatenate([run(None, dict(one))[0] for one in batches])
+
+
+def compared(tools: Mapping[str, str], folder: Path) -> None:
+    """Print what each form of each model is worth."""
+    print(f"{'model':24} {'by':18} {'accuracy':>8} {'same':>7} {'SNR dB':>7} {'kB':>8} {'seconds':>8}", flush=True)
+    for task in tasks():
+        exact = np.zeros(0)
+        for form, path, seconds in write(task, folder, tools):
+            try:
+                found = outputs(path, task.held_out)
+            except Exception as error:  # whatever ONNX Runtime says of another tool's model
+                print(f"{task.name:24} {form:18} is not run: {str(error).splitlines()[0][:90]}", flush=True)
+                continue
+            exact = exact if len(exact) else found
+            noise = np.sum((found - exact) ** 2, dtype=np.float64)
+            snr = 10 * np.log10(np.sum(exact**2, dtype=np.float64) / noise) if noise else np.inf
+            right = "" if task.labels is None else f"{np.mean(found.argmax(1) == task.labels):.4f}"
+            same = np.mean(found.argmax(-1) == exact.argmax(-1)) if found.ndim > 1 else 1.0
+            size = path.stat().st_size / 1000
+            print(f"{task.name:24} {form:18} {right:>8} {same:7.4f} {snr:7.1f} {size:8.0f} {seconds:8.2f}", flush=True)
+
+
+def timed(folder: Path, rounds: int = 7) -> None:
+    """Print the least time of a run of each model in both, in milliseconds."""
+    print(f"{'model':24} {'by':18} {'Graft ms':>9} {'ORT ms':>9}")
+    for path in sorted(folder.glob("*.onnx")):
+        name, form = path.name.split(".")[:2]
+        given = {one: array[0] for one, array in np.load(folder / f"{name}.npz").items()}
+        program, run = graft.compile(path, threads=1), session(path).run  # type: ignore[attr-defined]
+        calls = (partial(program.run, given), partial(run, None, given))
+        least = [np.inf, np.inf]
+        for _ in range(rounds):
+            for place, call in enumerate(calls):
+                began = time.perf_counter()
+                call()
+                least[place] = min(least[place], time.perf_counter() - began)
+        print(f"{name:24} {form:18} {1000 * least[0]:9.3f} {1000 * least[1]:9.3f}", flush=True)
+
+
+def main() -> None:
+    """Print the table, or that of times."""
+    folder = Path(sys.argv[1]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    if "--times" in sys.argv:
+        return timed(folder)
+    tools = {name: os.path.abspath(python) for name, python in (one.split("=", 1) for one in sys.argv[2:])}
+    if wrong := tools.keys() - other_tool.TOOLS.keys():
+        sys.exit(f"no tool is called {', '.join(sorted(wrong))}; there are {', '.join(other_tool.TOOLS)}")
+    return compared(tools, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -24,6 +24,7 @@ from graft.patterns.walk import root_operators
 from graft.plugins.backend import Backend
 from graft.plugins.registry.manager import PluginManager
 from graft.runtime.arguments import TEXT, takes
+from graft.runtime.system.displayed import Displayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class PatternAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeExplanation:
+class NodeExplanation(Displayed):
     """Where a node goes, with every backend's reason, and what the composites that could end in it say."""
 
     placement: Placement

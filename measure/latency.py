@@ -20,6 +20,7 @@ from graft.measure.peers.peer_table import peer
 from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import DIMS, DURATION, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
 from graft.runtime.program import Program
+from graft.runtime.system.displayed import Displayed
 
 if TYPE_CHECKING:
     from graft.plugins.backend import Backend
@@ -43,7 +44,7 @@ class BenchRow:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchReport:
+class BenchReport(Displayed):
     """The outcome of `bench`: ours first, then the peers."""
 
     threads: int

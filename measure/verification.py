@@ -32,6 +32,7 @@ from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, SHAPES, TEXT, TEX
 from graft.runtime.extents import Symbol
 from graft.runtime.isolation.options import ISOLATION, Isolations
 from graft.runtime.program import Program
+from graft.runtime.system.displayed import Displayed
 
 if TYPE_CHECKING:
     from graft.compiler.compiled_model import CompiledModel
@@ -98,7 +99,7 @@ class BadRegion:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyReport:
+class VerifyReport(Displayed):
     """The outcome of `verify`."""
 
     against: str

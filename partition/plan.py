@@ -16,6 +16,7 @@ from graft.core.lazy import Lazy
 from graft.core.reject import Reject
 from graft.errors import PlanError, UnsupportedError
 from graft.runtime.arguments import PATH, TEXT, TEXTS, optional, takes
+from graft.runtime.system.displayed import Displayed
 
 if TYPE_CHECKING:
     from graft.runtime.program import Program
@@ -56,7 +57,7 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Displayed):
     """The placements of a model's operators, in the model's order, bodies after their node.
 
     ``model`` is a fingerprint of the model's structure; ``backends`` stand in order of preference.

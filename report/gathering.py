@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx
 import onnx_ir as ir
 
 import graft
@@ -18,6 +19,7 @@ from graft.partition.placement.problem import Partitioned
 from graft.partition.plan import Plan
 from graft.report.facts import INPUT, OUTPUT, Boundary, Drawing, Link, OperatorFacts, Report, Tensor, Vertex
 from graft.report.trace import Trace, attributes_of, tensor_of
+from graft.runtime.program import Program
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -66,6 +68,13 @@ def report_on_artifact(path: Path, manager: PluginManager | None = None) -> Repo
         return report
     reports = module_reports(read(path).modules, manager).values()
     return replace(report, sections=(*report.sections, *((one.title, one.html) for one in reports if one.html)))
+
+
+def report_on_program(title: str, program: Program) -> Report:
+    """Return the report of a compiled program; raise PlanError where it holds no plan."""
+    description = program.description
+    model = ir.from_proto(onnx.load_model_from_string(description.files["model.onnx"]))
+    return _report(title, Plan.of(program), model, {"graft": str(description.metadata["graft"])}, None, None)
 
 
 def _report(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graft.partition.graph import RUNTIME
+from graft.partition.plan import Plan
 from graft.report.facts import INPUT, OUTPUT, Drawing, OperatorFacts, Report, Tensor
 from graft.report.layout import layered
 from graft.report.reasons import advice
@@ -39,9 +40,9 @@ def write_html(report: Report, path: Path) -> int:
 def html(report: Report) -> str:
     """Return a report as HTML; equal reports give equal text."""
     reasons = _reasons(report)
-    colours = colours_of(report)
+    colours = colours_of(report.plan)
     sections = [
-        ("reasons", "Reasons", reason_section(report, reasons, colours)),
+        ("reasons", "Reasons", reason_section(report.plan, reasons, colours)),
         ("boundaries", "Boundaries", boundary_section(report, colours)),
         ("artifact", "Artifact", artifact_section(report)),
         ("environment", "Environment", environment_section(report)),
@@ -52,31 +53,32 @@ def html(report: Report) -> str:
     links = [*named, *((name, title) for name, title, _ in present)]
     used = dict.fromkeys(one.backend for one in report.operators)
     return _filled(
-        _resource("page.html"),
+        resource("page.html"),
         {
             "title": escape(report.title),
-            "style": _resource("page.css"),
+            "style": resource("page.css"),
             "summary": escape(report.plan.summary()),
             "nav": " ".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in links),
-            "coverage": coverage_section(report, colours),
-            "legend": legend(report, colours),
+            "coverage": coverage_section(report.plan, colours),
+            "legend": legend(report.plan, colours),
             "backend_options": "".join(f"<option>{escape(name)}</option>" for name in used if name),
             "sections": "\n".join(
                 f'<section id="{name}"><h2>{escape(title)}</h2>{body}</section>' for name, title, body in present
             ),
             "data": _embedded(_data(report, reasons, colours)),
-            "script": _resource("page.js"),
+            "script": resource("page.js"),
         },
     )
 
 
-def colours_of(report: Report) -> dict[str, str]:
+def colours_of(plan: Plan) -> dict[str, str]:
     """Return the CSS variable of each backend's colour."""
-    colours = {name: f"--b{number % PALETTE}" for number, name in enumerate(report.plan.backends)}
+    colours = {name: f"--b{number % PALETTE}" for number, name in enumerate(plan.backends)}
     return {**colours, RUNTIME: "--runtime", "": "--bad", INPUT: "--io", OUTPUT: "--io"}
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """Return the text of a file of the page."""
     return files("graft.report").joinpath(name).read_text(encoding="utf-8")
 
 

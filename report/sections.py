@@ -8,6 +8,7 @@ from typing import Any
 
 from graft.core.reject import LOST_TO
 from graft.errors import ArtifactError
+from graft.partition.plan import Plan
 from graft.report.arena import arena_picture, arena_text, peak_text
 from graft.report.facts import Report
 from graft.report.quantities import shape, size
@@ -17,9 +18,8 @@ from graft.runtime.procedure import Procedure, procedure_from_json, shape_texts
 Colours = Mapping[str, str]
 
 
-def coverage_section(report: Report, colours: Colours) -> str:
+def coverage_section(plan: Plan, colours: Colours) -> str:
     """Return bars over all operators and all work, and a card for every backend."""
-    plan = report.plan
     names = [*plan.backends, *dict.fromkeys(row.backend for row in plan.placements if row.backend not in plan.backends)]
     counts = {name: sum(row.backend == name for row in plan.placements) for name in names}
     flops = {name: sum(row.flops for row in plan.placements if row.backend == name) for name in names}
@@ -58,23 +58,24 @@ def swatch(name: str, colours: Colours) -> str:
     return f'<span class="swatch" style="--c: var({colours.get(name, "--runtime")})"></span>'
 
 
-def legend(report: Report, colours: Colours) -> str:
+def legend(plan: Plan, colours: Colours) -> str:
     """Return the names of the backends that got something, with their colours."""
-    names = dict.fromkeys(row.backend for row in report.plan.placements)
+    names = dict.fromkeys(row.backend for row in plan.placements)
     return "".join(f"<span>{swatch(name, colours)}{escape(name or 'nobody')}</span>" for name in names)
 
 
-def reason_section(report: Report, numbers: Mapping[tuple[str, str, str], int], colours: Colours) -> str:
-    """Return the refusals gathered; each number of operators is a link that filters the table by it."""
+def reason_section(plan: Plan, numbers: Mapping[tuple[str, str, str], int], colours: Colours) -> str:
+    """Return the refusals gathered; the number of operators of one with a number is a link that filters by it."""
     rows = []
-    for group in reason_groups(report.plan):
-        number = numbers[group.backend, group.code, group.text]
+    for group in reason_groups(plan):
+        number = numbers.get((group.backend, group.code, group.text))
+        count = str(len(group.nodes))
         kinds = shortened([f"{name} {count}" for name, count in group.operators], 5)
         style = "code" if group.code.startswith(LOST_TO) else "code real"
         rows.append((
             f'<span class="tag">{swatch(group.backend, colours)}{escape(group.backend)}</span>',
             f'<span class="{style}">{escape(group.code)}</span>',
-            f'<button type="button" class="link" data-reason="{number}">{len(group.nodes)}</button>',
+            count if number is None else f'<button type="button" class="link" data-reason="{number}">{count}</button>',
             f'<div class="reason">{escape(group.text)}</div>',
             escape(kinds),
             escape(group.advice),

@@ -43,6 +43,7 @@ from graft.runtime.loaders import (
 from graft.runtime.objects import require_runtime
 from graft.runtime.packed_values import pack, packed_of, unpack
 from graft.runtime.procedure import ABI_VERSION, Procedure, ProgramDescription, procedures_to_json
+from graft.runtime.system.displayed import CallTimes, Displayed
 from graft.runtime.tensor_info import TensorInfo, did_you_mean, in_order
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from graft.runtime.export.library import ExportedLibrary
 
 
-class Program:
+class Program(Displayed):
     """A program that runs natively; threads may call it at the same time.
 
     Tensors are NumPy arrays or anything with ``__dlpack__``, and are not copied if they are contiguous. Outputs are
@@ -208,13 +209,13 @@ class Program:
         """
         return BoundProgram(self._native, self.description, self.inputs, self.outputs, pairs, capacity)
 
-    def profile(self, *arrays: Any) -> list[tuple[tuple[str, ...], str, int]]:
+    def profile(self, *arrays: Any) -> CallTimes:
         """Run once and return, for each call of the procedure that ran, its nodes, its function and its nanoseconds."""
         procedure, times = self.timed(*arrays)
-        return [
+        return CallTimes(
             (call.origin, call.function or call_text(call, procedure, self.devices), nanoseconds)
             for call, nanoseconds in zip(procedure.calls, times, strict=True)
-        ]
+        )
 
     def timed(self, *arrays: Any) -> tuple[Procedure, list[int]]:
         """Run once and return the procedure that ran, main or a variant of it, and the nanoseconds of its calls."""

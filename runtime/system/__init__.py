@@ -1,1 +1,1 @@
-"""What the operating system gives: files, folders that nobody else writes into, the C compiler."""
+"""What the system around gives: files, folders that nobody else writes into, the C compiler, a notebook."""

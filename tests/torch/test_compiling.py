@@ -28,6 +28,23 @@ def test_parts_that_read_each_other_are_called_in_order_and_arguments_are_cleare
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_a_graph_that_is_one_part_is_called_straight_with_what_the_part_reads_in_its_order():
+    x, y = torch.randn(3), torch.randn(3)
+    graph = compiled(lambda x, unread, y: (y - x, y + 1), x, torch.ones(9), y, options=LLVM)
+    graph.module.forward = None  # not what is called
+    arguments = [x, torch.ones(9), y]
+    found = boxed(graph)(arguments)
+    assert arguments == []
+    torch.testing.assert_close(list(found), [y - x, y + 1])
+
+
+def test_a_part_whose_results_are_given_otherwise_than_it_orders_them_is_called_by_the_graph():
+    x, y = torch.randn(3), torch.randn(3)
+    graph = compiled(lambda x, y: [(first := y - x) + 1, x, first, first], x, y, options=LLVM)
+    for one, other in zip(boxed(graph)([x, y]), (y - x + 1, x, y - x, y - x), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_constants_are_in_the_program_and_not_read_again():
     graph = graph_of(lambda x, w: [x @ w], torch.randn(2, 3), torch.randn(3, 4))
     w = torch.randn(3, 4)

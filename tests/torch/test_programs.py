@@ -6,7 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
 
-from graft.torch import compiling  # noqa: E402
+from graft.plugins.discovery import PluginSource  # noqa: E402
+from graft.plugins.registry.manager import PluginManager  # noqa: E402
+from graft.torch import compiling, programs  # noqa: E402
 from graft.torch.options import Options  # noqa: E402
 from tests.torch.whole import boxed, compiled  # noqa: E402
 
@@ -76,6 +78,23 @@ def test_an_entry_that_others_may_write_is_not_used(counted, caplog):
         assert torch.equal(call(), expected)
     assert len(calls) == 2
     assert "may be written by everybody" in caplog.text
+
+
+def test_a_changed_file_of_any_plugin_makes_another_entry_and_loads_none(counted, monkeypatch, tmp_path):
+    folder, calls = counted
+    home = tmp_path / "acme_npu"
+    home.mkdir()
+    (home / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    other = PluginSource("acme", "acme_npu:Plugin", "acme-npu", "1.0")
+    monkeypatch.setattr(programs, "plugins", lambda: PluginManager(sources=[other]))
+    call()
+    call()
+    assert len(calls) == 1
+    (home / "passes.py").write_text("")
+    programs._files.cache_clear()
+    call()
+    assert len(calls) == len(entries(folder)) == 2
 
 
 def test_plugins_in_processes_and_formats_of_the_user_are_not_kept(counted):

@@ -202,11 +202,36 @@ Boxed = Callable[[list[Any]], Sequence[Any]]
 
 def boxed(compiled: CompiledGraph) -> Boxed:
     """Return the compiled graph as AOTAutograd calls it: with one list, which it clears."""
-    _LazyGraphModule.force_recompile(compiled.module)  # else a call goes through `Module.__call__` first
-    forward = compiled.module.forward
+    run = _only(compiled.module.graph)
+    if run is None:
+        _LazyGraphModule.force_recompile(compiled.module)  # else a call goes through `Module.__call__` first
+    forward = compiled.module.forward if run is None else run
 
     def call(arguments: list[Any]) -> Sequence[Any]:
-        return forward(arguments)  # type: ignore[no-any-return]
+        return forward(arguments)
 
     call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+def _only(graph: Graph) -> Callable[[list[Any]], Sequence[Any]] | None:
+    """Return what runs a graph that is one part, whose results are the graph's; None where it is more."""
+    holders = {node: place for place, node in enumerate(graph.find_nodes(op="placeholder"))}
+    regions = [node for node in graph.nodes if isinstance(node.target, Region)]
+    if len(regions) != 1 or any(node not in holders for node in regions[0].args):
+        return None
+    (part,) = regions
+    (results,) = graph.output_node().args
+    items = [node.args for node in results if isinstance(node, Node) and is_getitem(node)]
+    wanted = [(part, place) for place in range(len(part.target.parts.outputs))]
+    if items != wanted or len(items) != len(results) or len(graph.nodes) != len(holders) + len(items) + 2:
+        return None
+    places = [holders[node] for node in part.args]
+    run: Callable[[tuple[Any, ...]], Sequence[Any]] = part.target.run
+
+    def call(arguments: list[Any]) -> Sequence[Any]:
+        given = (*[arguments[place] for place in places],)
+        arguments.clear()
+        return run(given)
+
     return call

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import torch
@@ -34,6 +35,18 @@ class Explanation:
     def coverage(self) -> float:
         """The share of operators that are compiled, between 0 and 1."""
         return sum(bool(row.part) for row in self.rows) / len(self.rows) if self.rows else 0.0
+
+    def _repr_html_(self) -> str:
+        from graft.report.notebook import framed
+        from graft.report.sections import table
+
+        title, *lines = str(self).splitlines()
+        left = [(row.operator, row.place, row.reason) for row in self.rows if not row.part]
+        kinds = [line for line in lines if not line.startswith("PyTorch: ")]
+        parts = ["".join(f"<p>{escape(line)}</p>" for line in kinds)] if kinds else []
+        if left:
+            parts.append(table(("In PyTorch", "Place", "Reason"), [tuple(map(escape, row)) for row in left]))
+        return framed(title, *parts)
 
     def __str__(self) -> str:
         count = sum(map(len, self.plans))

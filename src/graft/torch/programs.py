@@ -1,7 +1,7 @@
 """Compiled parts kept on disk, as artifacts, for the next process that compiles the same part in the same way.
 
 An entry is found by the sha256 of everything that it depends on: the model with its weights, the options, the machine,
-the tuned parameters, and every file of Graft and of the backends' packages. Entries are run, so only those are believed
+the tuned parameters, and every file of Graft and of the plugins' packages. Entries are run, so only those are believed
 that nobody else can have made (`graft.runtime.system.private`), and whose bytes are those that were written.
 """
 
@@ -14,13 +14,14 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 import torch
 
-from graft.compiler.request import choose
+from graft.compiler.request import plugins
 from graft.core.machine.host import host_machine
 from graft.core.machine.target import tuned_database
 from graft.errors import GraftError
@@ -51,7 +52,7 @@ def kept(
     threads = options.threads or torch.get_num_threads()
     plan = None if options.plan is None else options.plan.to_json()
     facts = [backends, options.precision, plan, threads, dims, options.backends is None]
-    key = _key(model, json.dumps([*facts, *sorted(_files(_packages(tuple(backends))))], default=str))
+    key = _key(model, json.dumps([*facts, *sorted(_files(_homes()))], default=str))
     folder = directory / "programs"
     return _loaded(folder, key, threads) or _keep(folder, key, compiled())
 
@@ -109,24 +110,26 @@ def _machine() -> str:
     return f"{described(host_machine())} {facts}"
 
 
-@cache
-def _packages(backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the packages, or single modules, that Graft and its backends are in."""
-    modules = {"graft"} | {type(one).__module__.partition(".")[0] for one in choose(list(backends))}
-    return tuple(sorted(modules))
+def _homes() -> tuple[str, ...]:
+    """Return the folders of the packages that Graft and the plugins are in, or their files; none is imported."""
+    sources = plugins().sources()
+    found = [source.value for source in sources if source.is_file]
+    for name in {"graft", *(one.value.partition(":")[0].partition(".")[0] for one in sources if not one.is_file)}:
+        spec = find_spec(name) if name else None
+        if spec is not None:
+            found += spec.submodule_search_locations or [str(spec.origin)]
+    return tuple(sorted(found))
 
 
 @cache
-def _files(packages: tuple[str, ...]) -> tuple[str, ...]:
+def _files(homes: tuple[str, ...]) -> tuple[str, ...]:
     """Return each file of packages with its size and time."""
     found = []
-    for name in packages:
-        home = Path(str(sys.modules[name].__file__))
-        is_package = home.name == "__init__.py"
-        for folder, folders, files in os.walk(home.parent, followlinks=True) if is_package else ():
+    for home in homes:
+        for folder, folders, files in os.walk(home, followlinks=True):
             folders[:] = [one for one in folders if one != "__pycache__"]
             found += [_stamp(Path(folder, file)) for file in files]
-        found += [] if is_package else [_stamp(home)]
+        found += [_stamp(Path(home))] if os.path.isfile(home) else []
     return tuple(found)
 
 

@@ -19,6 +19,9 @@ EXCHANGE = torch.Tensor.__dlpack_c_exchange_api__
 ALLOCATE = torch._C._dynamo.guards._empty_strided_cpu
 """What inductor allocates with: a third of the time of `torch.empty`, which looks for modes and devices first."""
 
+Preparations = list[tuple[int, Callable[[torch.Tensor], torch.Tensor]]]
+Allocation = Callable[[Sequence[Any]], tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]]
+
 
 @lru_cache(maxsize=4096)
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -37,24 +40,14 @@ class Region:
         self.program = program
         self.parts = parts
         self.__name__ = "graft_region"
-        self._run = program._native.run_exchanged
-        self._count = len(parts.inputs)
-        self._prepare = _preparations([fake(one) for one in parts.inputs])
         inputs, outputs = ([fake(one) for one in nodes] for nodes in (parts.inputs, parts.outputs))
-        self._make = _allocation(inputs, [str(one) for one in parts.symbols], outputs)
-        self._symbol_count = len(parts.symbols)
+        make = _allocation(inputs, [str(one) for one in parts.symbols], outputs)
+        self.run = _runner(program._native.run_exchanged, make, _preparations(inputs), len(inputs), len(parts.symbols))
+        """Takes a tuple of what a call takes, and returns what a call returns."""
 
     def __call__(self, *arguments: Any) -> tuple[torch.Tensor, ...]:
         """Return the outputs, each a tensor of its own with the strides that PyTorch expects."""
-        tensors = arguments[: self._count]
-        for place, prepare in self._prepare:
-            tensors = (*tensors[:place], prepare(tensors[place]), *tensors[place + 1 :])
-        if self._symbol_count:
-            extents = arguments[self._count :]
-            tensors += tuple(torch.empty((one, 0), dtype=torch.uint8) for one in extents)
-        results, written = self._make(arguments)
-        self._run(EXCHANGE, tensors, written)
-        return results
+        return self.run(arguments)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Region:
         return self  # a program has no state that calls change
@@ -63,9 +56,30 @@ class Region:
         raise TypeError("a compiled part is not pickled; pickle the module, and compile it where it is loaded")
 
 
-def _preparations(values: Sequence[torch.Tensor]) -> list[tuple[int, Callable[[torch.Tensor], torch.Tensor]]]:
+def _runner(
+    run: Callable[..., None], make: Allocation, preparations: Preparations, inputs: int, symbols: int
+) -> Callable[[tuple[Any, ...]], tuple[torch.Tensor, ...]]:
+    """Return what runs a program on tensors that may have to be prepared, and extents behind them."""
+
+    def plain(arguments: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
+        results, written = make(arguments)
+        run(EXCHANGE, arguments, written)
+        return results
+
+    def prepared(arguments: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
+        tensors = [*arguments[:inputs], *(torch.empty((one, 0), dtype=torch.uint8) for one in arguments[inputs:])]
+        for place, prepare in preparations:
+            tensors[place] = prepare(tensors[place])
+        results, written = make(arguments)
+        run(EXCHANGE, tuple(tensors), written)
+        return results
+
+    return prepared if preparations or symbols else plain
+
+
+def _preparations(values: Sequence[torch.Tensor]) -> Preparations:
     """Return what brings tensors into the order of their memory, by place, for those that are not there."""
-    found: list[tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = []
+    found: Preparations = []
     for place, value in enumerate(values):
         if value.is_neg():
             found.append((place, torch.resolve_neg))
@@ -76,9 +90,7 @@ def _preparations(values: Sequence[torch.Tensor]) -> list[tuple[int, Callable[[t
     return found
 
 
-def _allocation(
-    inputs: Sequence[torch.Tensor], symbols: Sequence[str], outputs: Sequence[torch.Tensor]
-) -> Callable[[Sequence[Any]], tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]]:
+def _allocation(inputs: Sequence[torch.Tensor], symbols: Sequence[str], outputs: Sequence[torch.Tensor]) -> Allocation:
     """Return what makes the outputs for the arguments of a call, and the contiguous views of them that are written."""
     orders = [memory_order(value) for value in outputs]
     kinds = [value.dtype for value in outputs]
@@ -96,7 +108,14 @@ def _allocation(
         results = tuple(one if back is None else one.permute(back) for one, back in zip(written, backs, strict=True))
         return results, written
 
-    return make
+    def fixed(arguments: Sequence[Any]) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        written = (*[ALLOCATE(shape, strides, kind) for shape, strides, kind in known],)
+        return written, written
+
+    if not is_plain or any(isinstance(one, torch.SymInt) for value in outputs for one in value.shape):
+        return make
+    known = [(tuple(value.shape), dense_strides(tuple(value.shape)), value.dtype) for value in outputs]
+    return fixed
 
 
 def _shapes(

@@ -1,0 +1,1 @@
+"""An extension of Model Explorer: `model-explorer --extensions=graft_model_explorer digits.graft`."""

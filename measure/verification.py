@@ -6,14 +6,12 @@ and *accumulated* (the region's outputs inside the running program).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from graft.compiler.api import compile_model, program_of
@@ -22,14 +20,14 @@ from graft.core.graph.dimensions import Dims, values_and_ranges
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
 from graft.core.shapes.sample_inputs import sample_inputs
-from graft.core.shapes.symbolic_shapes import dimensions_of
-from graft.errors import GraftError, VerifyError
+from graft.errors import GraftError
+from graft.measure.differences import Difference, Tolerance
+from graft.measure.expected_values import PEERS, evaluate, symbols_in
 from graft.measure.parts import whole_of
-from graft.measure.quantisation_steps import in_steps, steps_of
+from graft.measure.vendor_simulators import SIMULATOR, LayerReport, simulated_layers
 from graft.partition.policy import Policy
 from graft.plugins.registry.manager import MANAGER
 from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, SHAPES, TEXT, TEXTS, WHOLE, instance, optional, takes
-from graft.runtime.extents import Symbol
 from graft.runtime.isolation.options import ISOLATION, Isolations
 from graft.runtime.program import Program
 from graft.runtime.system.displayed import Displayed
@@ -40,21 +38,6 @@ if TYPE_CHECKING:
     from graft.plugins.backend import Backend
     from graft.plugins.registry.manager import PluginManager
     from graft.runtime.procedure import ProgramDescription
-
-PEERS = ("reference", "onnxruntime")
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How far one array is from its reference: the largest absolute and relative error, and the verdict.
-
-    ``steps`` says how many elements are how many steps of quantisation apart, where it was judged by these.
-    """
-
-    max_abs: float
-    max_rel: float
-    ok: bool
-    steps: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +91,14 @@ class VerifyReport(Displayed):
     outputs: tuple[OutputReport, ...]
     regions: tuple[RegionReport, ...] = ()
     first_bad: BadRegion | None = None
+    layers: tuple[LayerReport, ...] = ()
+    """Where it was verified against vendors' simulators."""
 
     @property
     def ok(self) -> bool:
-        """Whether every output, and every region that was checked, is within the tolerance."""
-        return all(row.difference.ok for row in self.outputs) and self.first_bad is None
+        """Whether every output, and every region and layer that was checked, is within the tolerance."""
+        outputs = all(row.difference.ok for row in self.outputs)
+        return outputs and self.first_bad is None and all(row.ok for row in self.layers)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON data."""
@@ -147,7 +133,7 @@ def verify(
     without: Collection[str] = (),
     isolation: Isolations | None = None,
 ) -> VerifyReport:
-    """Compare a compiled model with ``against`` (``reference``: onnx.reference, or ``onnxruntime``).
+    """Compare a compiled model with ``reference`` (onnx.reference), ``onnxruntime`` or ``vendor-simulator``.
 
     ``program`` is compared if it is given (one that was loaded from an artifact, say), else the model is compiled. An
     element passes if ``|y - r| <= atol + rtol * |r|``. With ``steps`` quantised values, which are integers of 8 and 16
@@ -158,132 +144,63 @@ def verify(
     With ``per_region`` every output of every region of the main graph is compared too, and the report names the first
     region that is at fault. No region is where a pass changed what the model computes.
 
+    ``vendor-simulator`` compiles every layer of a backend as a region of its own and holds what the backend's simulator
+    (`Backend.simulated`) gives against onnx.reference, and the layer's program, where its device is here, against the
+    simulator; the report has ``layers`` and no outputs. ``steps`` is 1 then, if it is left out.
+
     Raise GraftError for an unknown peer, and what compiling and running raise.
     """
-    if against not in PEERS:
-        raise GraftError(f"cannot verify against '{against}'; choose one of {', '.join(PEERS)}", against=against)
+    if against not in (*PEERS, SIMULATOR):
+        known = ", ".join((*PEERS, SIMULATOR))
+        raise GraftError(f"cannot verify against '{against}'; choose one of {known}", against=against)
     values, ranges = values_and_ranges(dims or {})
     original = load(model, shapes=shapes, dims=ranges)
     feeds = dict(inputs) if inputs is not None else sample_inputs(original, dims=values)
+    request = Request(
+        backends, threads=threads, strict=strict, policy=policy, manager=manager, without=without, isolation=isolation
+    )
+    if against != SIMULATOR:
+        return _beside(original, request, program, feeds, against, per_region, Tolerance(rtol, atol, steps))
+    if program is not None or per_region:
+        raise GraftError(f"{SIMULATOR} compiles each layer anew; leave out program and per_region")
+    request = replace(request, policy=replace(policy or Policy(), max_region_layers=1))
+    tolerance, compiled = Tolerance(rtol, atol, 1 if steps is None else steps), compile_model(original, request)
+    rows = simulated_layers(compiled, request.chosen(), feeds, tolerance, _loading(request))
+    return VerifyReport(against, rtol, atol, (), layers=tuple(rows))
+
+
+def _beside(
+    original: ir.Model,
+    request: Request,
+    program: Program | None,
+    feeds: Mapping[str, np.ndarray],
+    against: str,
+    per_region: bool,
+    tolerance: Tolerance,
+) -> VerifyReport:
+    """Compare a program, that of the model unless one is given, with a peer."""
     compiled: CompiledModel | None = None
     if program is None or per_region:
-        request = Request(
-            backends, threads=threads, strict=strict, policy=policy, manager=manager, without=without,
-            isolation=isolation,
-        )  # fmt: skip
-        load_one = partial(
-            program_of, threads=threads, backends=backends, manager=request.plugins,
-            isolation=request.isolated(request.chosen()),
-        )  # fmt: skip
         compiled = compile_model(original, request)
-        program = program or load_one(compiled.description)
+        program = program or _loading(request)(compiled.description)
     names = [value.name or "" for value in original.graph.outputs]
     actual = program.run(feeds)  # first: it says what is wrong with the inputs
     expected = evaluate(original, feeds, names, against)
-    tolerance = Tolerance(rtol, atol, steps).among(original, names)
-    outputs = tuple(OutputReport(name, tolerance.judge(actual[name], expected[name], name)) for name in names)
+    own = tolerance.among(original, names)
+    outputs = tuple(OutputReport(name, own.judge(actual[name], expected[name], name)) for name in names)
     if not per_region:
-        return VerifyReport(against, rtol, atol, outputs)
+        return VerifyReport(against, tolerance.rtol, tolerance.atol, outputs)
     assert compiled is not None
-    regions, first_bad = _regions(compiled, feeds, against, tolerance, load_one)
-    return VerifyReport(against, rtol, atol, outputs, tuple(regions), first_bad)
+    regions, first_bad = _regions(compiled, feeds, against, own, _loading(request))
+    return VerifyReport(against, tolerance.rtol, tolerance.atol, outputs, tuple(regions), first_bad)
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How far an element may be from its reference ``r``: by ``atol + rtol * |r|``, or by ``steps`` of a scale.
-
-    ``scales`` are those of the values, by name, that are judged by their steps.
-    """
-
-    rtol: float
-    atol: float
-    steps: int | None = None
-    scales: Mapping[str, float] = field(default_factory=dict)
-
-    def among(self, model: ir.Model, names: Collection[str]) -> Tolerance:
-        """Return the tolerance for values of a model, with the scales of those that have one."""
-        if self.steps is None:
-            return self
-        wanted = frozenset(names)
-        values = (value for node in model.graph for value in node.outputs if value.name in wanted)
-        return replace(self, scales=steps_of(values))
-
-    def judge(self, actual: np.ndarray, expected: np.ndarray, name: str = "") -> Difference:
-        """Return how far the array of a value is from its reference."""
-        found = difference(actual, expected, self.rtol, self.atol)
-        if self.steps is None or name not in self.scales or not math.isfinite(found.max_abs):
-            return found
-        counts = in_steps(actual, expected, self.scales[name])
-        return replace(found, ok=max(map(abs, counts), default=0) <= self.steps, steps=counts)
-
-
-def difference(actual: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> Difference:
-    """Return the largest errors of ``actual``; equal infinities and NaNs agree; a wrong shape or dtype fails."""
-    if actual.shape != expected.shape or actual.dtype != expected.dtype:
-        return Difference(float("inf"), float("inf"), False)
-    if actual.size == 0:
-        return Difference(0.0, 0.0, True)
-    if actual.dtype == np.bool_:
-        same = bool(np.all(actual == expected))
-        return Difference(0.0 if same else 1.0, 0.0 if same else 1.0, same)
-    wide = np.complex128 if np.iscomplexobj(actual) else np.float64
-    left, right = actual.astype(wide), expected.astype(wide)
-    agree = (left == right) | (np.isnan(left) & np.isnan(right))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        errors = np.where(agree, 0.0, np.abs(left - right))
-        errors = np.where(np.isnan(errors), np.inf, errors)  # a NaN on one side only
-        relative = np.where(agree, 0.0, np.where(np.isinf(errors), np.inf, errors / np.abs(right)))
-        within = np.isfinite(errors) & (errors <= atol + rtol * np.abs(right))  # not where the reference is infinite
-    return Difference(float(np.max(errors)), float(np.max(relative)), bool(np.all(agree | within)))
-
-
-def evaluate(
-    model: ir.Model, feeds: Mapping[str, np.ndarray], names: Sequence[str], against: str
-) -> dict[str, np.ndarray]:
-    """Return the values called ``names`` of the model's main graph as the peer ``against`` computes them.
-
-    Raises VerifyError if the peer cannot run the model, GraftError if it is not installed.
-    """
-    proto = ir.to_proto(model)
-    known = {value.name for value in proto.graph.output}
-    values = {value.name: value for node in model.graph for value in node.outputs}
-    for name in names:
-        if name not in known:
-            proto.graph.output.append(ir.to_proto(values[name]))
-    run = _reference if against == "reference" else _onnxruntime
-    try:
-        results = run(proto, feeds, names)
-    except GraftError:
-        raise
-    except Exception as error:  # whatever the peer raises: it is the peer that cannot run the model
-        other = PEERS[against == PEERS[0]]
-        raise VerifyError(
-            f"{against} cannot run the model ({type(error).__name__}: {error}); verify against '{other}'",
-            against=against,
-        ) from error
-    return dict(zip(names, (np.asarray(result) for result in results), strict=True))
-
-
-def _reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
-    from onnx.reference import ReferenceEvaluator
-
-    results = list(ReferenceEvaluator(model).run(list(names), dict(feeds)))
-    return results
-
-
-def _onnxruntime(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> list[Any]:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise GraftError(
-            "onnxruntime is not installed; pip install 'graft-compiler[onnxruntime]'", against="onnxruntime"
-        ) from error
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    results: list[Any] = session.run(list(names), dict(feeds))
-    return results
+def _loading(request: Request) -> Callable[[ProgramDescription], Program]:
+    """Return what loads programs as a request says."""
+    return partial(
+        program_of, threads=request.threads, backends=request.backends, manager=request.plugins,
+        isolation=request.isolated(request.chosen()),
+    )  # fmt: skip
 
 
 def _regions(
@@ -299,7 +216,7 @@ def _regions(
     computed = [name for name, value in wanted.items() if value.producer() is not None]
     expected = {**feeds, **evaluate(compiled.normalized, feeds, computed, against)}
     inside = load_one(compiled.stitch(outputs=computed)).run(dict(feeds))
-    binding = _binding([*compiled.partitioned.graph.inputs, *wanted.values()], expected)
+    binding = symbols_in([*compiled.partitioned.graph.inputs, *wanted.values()], expected)
     rows: list[RegionReport] = []
     first_bad: BadRegion | None = None
     tolerance = tolerance.among(compiled.normalized, computed)
@@ -351,11 +268,3 @@ class _Suspect:
             return {}
         expected = evaluate(ir.from_proto(part.model), part.inputs, list(part.expected), self.against)
         return {name: self.tolerance.judge(self.inside[name], array, name) for name, array in expected.items()}
-
-
-def _binding(values: Iterable[ir.Value], arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Return the numbers that symbols have, by the axes of values that are a symbol alone."""
-    named = ((value, value.name or "") for value in values)
-    shapes = [(dimensions_of(value) or (), arrays[name].shape) for value, name in named if name in arrays]
-    axes = (axis for extents, shape in shapes for axis in zip(extents, shape, strict=True))
-    return {extent.name: number for extent, number in axes if isinstance(extent, Symbol)}

@@ -32,6 +32,8 @@ class Cut:
     nodes: list[int]
     name: str = ""
     """The global symbol, which `name_regions` gives."""
+    parted: str = ""
+    """Why it is no part of the region before it, where one was parted."""
 
 
 @dataclass(slots=True)

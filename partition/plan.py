@@ -72,6 +72,8 @@ class Plan(Displayed):
     """`faster`, found when it is first read: that takes longer than the plan, and holds the model until then."""
     options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
     """By backend, the options that it has other than by default; secrets are not among them."""
+    parted: Mapping[str, str] = field(default_factory=dict)
+    """By region that is a part of a larger one: why it is none with the part before it."""
 
     @staticmethod
     def of(program: Program) -> Plan:
@@ -226,6 +228,7 @@ class Plan(Displayed):
             "dropped": self.dropped,
             **({"faster": self.faster} if self.faster else {}),
             **({"options": self.options} if self.options else {}),
+            **({"parted": self.parted} if self.parted else {}),
             "nodes": nodes,
         }
         return json.dumps(content, indent=1, ensure_ascii=False)
@@ -246,7 +249,8 @@ class Plan(Displayed):
             placements = tuple(_placement(row) for row in content["nodes"])
             dropped = tuple((str(backend), str(name)) for backend, name in content.get("dropped", ()))
             return Plan(tuple(map(str, content["backends"])), placements, str(content["model"]), dropped,
-                        Lazy.of(str(content.get("faster", ""))), _options(content.get("options", {})))  # fmt: skip
+                        Lazy.of(str(content.get("faster", ""))), _options(content.get("options", {})),
+                        {str(name): str(why) for name, why in content.get("parted", {}).items()})  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"the plan is damaged: {type(error).__name__} {error}") from error
 

@@ -14,6 +14,7 @@ ORDERS: tuple[MatchOrder, ...] = get_args(MatchOrder)
 PLACEMENTS: tuple[PlacementMode, ...] = get_args(PlacementMode)
 FIELDS = {
     "min_region_ops": at_least(0), "min_region_flops": NUMBER, "max_regions": optional(at_least(0)),
+    "max_region_layers": optional(at_least(1)),
     "exclude_op": TEXTS, "exclude_node": TEXTS, "pin": TEXT_BY_TEXT, "match_order": either(*ORDERS),
     "duplicate_dominated": FLAG, "placement": optional(either(*PLACEMENTS)), "search_budget": at_least(0),
     "measure_seconds": DURATION,
@@ -33,6 +34,8 @@ class Policy:
     min_region_flops: int = 0
     max_regions: int | None = None
     """The most regions that one backend may have in the model."""
+    max_region_layers: int | None = None
+    """The most composites and single operators that a region may have; a larger one is parted."""
     exclude_op: tuple[str, ...] = ()
     """Operators that no backend but the fallbacks may have: ``Softmax``, or ``onednn:Softmax`` for one backend."""
     exclude_node: tuple[str, ...] = ()

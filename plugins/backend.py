@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from graft.core.device_memory import DeviceMemory
 from graft.core.reject import Reject, Yield
 from graft.plugins.options.declared import NoOptions, Option, rows_of
 from graft.plugins.options.default_object import OfDefaults
@@ -121,6 +122,14 @@ class Backend:
     """The memory that its regions compute in: "cpu", or the name of a device, which its loader's library has.
 
     What other backends give is copied there, once for each value, and back where others want it.
+    """
+    simulates: ClassVar[bool] = False
+    """Whether what its loader runs here is the vendor's simulator; may be a property that reads the options."""
+    memory: ClassVar[DeviceMemory] = DeviceMemory()
+    """What its device has room for at a time; may be a property that reads the options.
+
+    A region that needs more is parted, and the plan says why; an operator that needs more by itself goes to the next
+    backend with the reason ``size``.
     """
     install: ClassVar[str] = ""
     """The command that installs what the loader of this backend's modules needs."""
@@ -244,6 +253,14 @@ class Backend:
         Copies over the bus are added where values pass between ``device`` and another memory.
         """
         return self.cost(region)
+
+    def simulated(self, module: Module, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray] | None:
+        """Return what the vendor's simulator or reference model makes of a region's inputs, without the device.
+
+        `graft verify --against vendor-simulator` holds the model and the program against it. None: there is none, or
+        the program itself runs by it (`simulates`).
+        """
+        return None
 
     def report(self, module: Module) -> ModuleReport | None:
         """Return what there is to tell of a module after it was compiled; None for nothing."""

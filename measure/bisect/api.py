@@ -21,8 +21,10 @@ from graft.errors import GraftError, InputError, VerifyError
 from graft.measure.bisect.report import BisectReport, write_files
 from graft.measure.bisect.search import Search
 from graft.measure.bisect.trial import WRONG, Trials
+from graft.measure.differences import Tolerance
+from graft.measure.expected_values import PEERS, evaluate
 from graft.measure.parts import Part, Whole
-from graft.measure.verification import PEERS, BadRegion, Tolerance, evaluate, verify
+from graft.measure.verification import BadRegion, verify
 from graft.partition.backend_like import options_of
 from graft.plugins.registry.manager import MANAGER, PluginManager
 from graft.runtime.arguments import DIMS, FEEDS, FLAG, NUMBER, PATH, SHAPES, TEXT, TEXTS, WHOLE, optional, takes

@@ -10,8 +10,8 @@ import numpy as np
 from graft.compiler.api import compile_model, program_of
 from graft.compiler.request import Request
 from graft.errors import GraftError
+from graft.measure.differences import Difference, Tolerance
 from graft.measure.parts import Part
-from graft.measure.verification import Difference, Tolerance
 from graft.runtime.foreign import kind_of, one_line, said
 
 WRONG = "wrong result"

@@ -26,7 +26,8 @@ from graft.partition.placement.constraints import requested_refusals, requested_
 from graft.partition.placement.fingerprint import fingerprint
 from graft.partition.placement.near_misses import NEAR, Alone, alone, with_reasons
 from graft.partition.placement.planning import placements
-from graft.partition.placement.region_bounds import too_small
+from graft.partition.placement.region_bounds import all_cuts, too_small
+from graft.partition.placement.region_parts import RegionParts, device_memory
 from graft.partition.plan import Plan
 from graft.partition.policy import Policy
 from graft.partition.region_cut import Traffic
@@ -78,6 +79,7 @@ class Problem:
     tolerance: Tolerance = field(init=False)
     tables: tuple[tuple[str, tuple[Composite, ...]], ...] = field(init=False)
     boundary_support: BoundarySupport = field(init=False)
+    region_parts: RegionParts = field(init=False)
 
     def __post_init__(self) -> None:
         self.tree = index_tree(self.model.graph, set())
@@ -90,6 +92,10 @@ class Problem:
         present = tuple(backend for backend in self.backends if backend.name not in self.missing)
         self.tables = tuple((backend.name, self.tolerance.rows(backend)) for backend in present)
         self.boundary_support = BoundarySupport(present, self.tolerance)
+        most = self.policy.max_region_layers
+        layers = {} if most is None else {name: most for name in self.names if name not in self.fallbacks}
+        memories = {backend.name: device_memory(backend) for backend in present}
+        self.region_parts = RegionParts(memories, layers, self.work.typical)
         requested = requested_refusals(graphs, self.names, self.policy, self.fallbacks)
         special = special_refusals(graphs, self.backends, self.policy, self.tolerance)
         self.refusals = {**special, **requested, **self.refusals}
@@ -109,13 +115,14 @@ class Problem:
         self._free_earlier()
         known = {**(more or {}), **self.refusals}
         cuts = self._cut(self.tree, known, dropped)
-        while more := self._given_up(cuts, known):
+        while more := self._given_up(cuts, known) or self.region_parts.run(cuts):
             known.update(more)
             cuts = self._cut(self.tree, known, dropped)
         name_regions(self.model.functions, cuts)
         rows = tuple(placements(self.tree, cuts, self.model.functions, self.names, self.work))
         options = {backend.name: given for backend in self.backends if (given := options_of(backend))}
-        plan = Plan(self.names, rows, self.fingerprint, tuple(sorted(dropped)), options=options)
+        parted = {cut.name: cut.parted for _, cut in all_cuts(cuts) if cut.parted}
+        plan = Plan(self.names, rows, self.fingerprint, tuple(sorted(dropped)), options=options, parted=parted)
         return Partitioned(Lazy(partial(PartitionGraph().run, self.model, cuts)), plan)
 
     def _given_up(self, cuts: GraphCuts, known: Refusals) -> Refusals:

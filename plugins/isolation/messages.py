@@ -13,7 +13,7 @@ from graft.plugins.time_limit import Limits
 
 STATED = (
     "name", "priority", "by_default", "fallback", "fuses", "loses_nan", "quantized", "unwanted_passes", "recipes",
-    "api_level", "constants", "shapes", "install", "rules",
+    "memory", "simulates", "api_level", "constants", "shapes", "install", "rules",
 )  # fmt: skip
 """The attributes that a backend states."""
 

@@ -29,6 +29,8 @@ from graft.runtime.isolation.sandbox import of_file, of_module, require
 from graft.runtime.procedure import Module
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from graft.core.backend_spec import OptionValue
     from graft.core.graph.view import NodeView
     from graft.core.machine.target import CompileOptions
@@ -279,6 +281,12 @@ class RemoteBackend(Backend):
     rounded, cost, cost_on = _asked_of_region("rounded"), _asked_of_region("cost"), _asked_of_region("cost_on")
     generates_code, available, recompile = _asked("generates_code"), _asked("available"), _asked("recompile")
     fingerprint, version = _asked("fingerprint"), _asked("version")
+
+    def simulated(self, module: Module, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray] | None:
+        """Return the other process's answer."""
+        given = replace(module, source=None), list(inputs)
+        answer: Sequence[np.ndarray] | None = self._ask("simulated", "ask", "simulated", *given)
+        return answer
 
     def report(self, module: Module) -> ModuleReport | None:
         """Return the other process's answer."""

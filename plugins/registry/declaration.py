@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
+from graft.core.device_memory import DeviceMemory
 from graft.errors import PluginError
 from graft.plugins.backend import API_LEVEL, Backend, ConstantOwnership, ShapeSupport
 from graft.plugins.options.declared import Option
@@ -30,6 +31,7 @@ class BackendDeclaration:
     fuses: bool
     packed: bool
     quantized: bool
+    simulates: bool
     unwanted_passes: frozenset[str]
     loses_nan: frozenset[str]
     recipes: tuple[Mapping[str, Any], ...]
@@ -37,6 +39,7 @@ class BackendDeclaration:
     constants: ConstantOwnership
     shapes: ShapeSupport
     device: str
+    memory: DeviceMemory
     install: str
     rules: tuple[Rule, ...]
     options: tuple[Option, ...]
@@ -65,14 +68,16 @@ def declaration_of(backend: Backend, who: str, plugin: str = "", distribution: s
     fuses = _flag(backend.fuses, "fuses", who, plugin)
     packed = _flag(backend.packed, "packed", who, plugin)
     quantized = _flag(backend.quantized, "quantized", who, plugin)
+    simulates = _flag(backend.simulates, "simulates", who, plugin)
     unwanted = _names(backend.unwanted_passes, "unwanted_passes", ("passes", "interleave-convolutions"), who, plugin)
     loses_nan = _names(backend.loses_nan, "loses_nan", ("operators", "Relu"), who, plugin)
     constants = _one_of(OWNERSHIPS, backend.constants, "constants", who, plugin)
     shapes = _one_of(SHAPES, backend.shapes, "shapes", who, plugin)
     return BackendDeclaration(
-        name, priority, by_default, fallback, fuses, packed, quantized, unwanted, loses_nan,
+        name, priority, by_default, fallback, fuses, packed, quantized, simulates, unwanted, loses_nan,
         _recipes(backend, who, plugin), level, constants, shapes, _device(backend, who, plugin),
-        _install(backend, who, plugin), _rules(backend, who, plugin), backend.option_rows(),
+        _memory(backend, who, plugin), _install(backend, who, plugin), _rules(backend, who, plugin),
+        backend.option_rows(),
     )  # fmt: skip
 
 
@@ -124,6 +129,17 @@ def _recipes(backend: Backend, who: str, plugin: str) -> tuple[Mapping[str, Any]
     raise PluginError(
         f"{who} has recipes = {shown(value)}; set it to a tuple of mappings, each with a name, as in "
         'recipes = ({"name": "npu-int8", "base": "int8-channel"},)',
+        plugin=plugin,
+    )
+
+
+def _memory(backend: Backend, who: str, plugin: str) -> DeviceMemory:
+    value: object = backend.memory
+    if type(value) is DeviceMemory:
+        return value
+    raise PluginError(
+        f"{who} has memory = {shown(value)}; set it to what the device has room for, as in "
+        "memory = graft.DeviceMemory(weights=128 * 1024)",
         plugin=plugin,
     )
 

@@ -25,6 +25,8 @@ from graft.runtime.loaders import C_SOURCE
 from graft.runtime.procedure import SECRET, Module
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from graft.core.graph.view import NodeView
     from graft.core.machine.machine import Machine
     from graft.core.machine.target import CompileOptions, Target
@@ -129,6 +131,7 @@ class FencedBackend(KnownOptions, Backend):
             fuses=declaration.fuses,
             packed=declaration.packed,
             quantized=declaration.quantized,
+            simulates=declaration.simulates,
             unwanted_passes=declaration.unwanted_passes,
             loses_nan=declaration.loses_nan,
             recipes=declaration.recipes,
@@ -136,6 +139,7 @@ class FencedBackend(KnownOptions, Backend):
             constants=declaration.constants,
             shapes=declaration.shapes,
             device=declaration.device,
+            memory=declaration.memory,
             install=declaration.install or install,
             rules=declaration.rules,
         )
@@ -359,6 +363,13 @@ class FencedBackend(KnownOptions, Backend):
         if not all(isinstance(one, Cost) for one in several):
             raise self._fault(question, answer, "a Cost, one for each kernel, or None")
         return answer  # type: ignore[return-value]
+
+    def simulated(self, module: Module, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray] | None:
+        """Return the arrays that the backend's simulator gives."""
+        answer: object = self._call("simulated", lambda: self.backend.simulated(module, inputs), bounded=False)
+        if not (answer is None or (isinstance(answer, tuple | list) and all(hasattr(one, "dtype") for one in answer))):
+            raise self._fault("simulated", answer, "a list of arrays, one for each output, or None")
+        return answer
 
     def report(self, module: Module) -> ModuleReport | None:
         """Return the backend's report."""

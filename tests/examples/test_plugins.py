@@ -59,5 +59,8 @@ def test_a_plugin_conforms_in_a_clean_environment(name: str, tmp_path: Path) -> 
     found = re.search(rf"graft: {name}: level {level} · (\d+)/(\d+)\b", printed)
     ledger = [line for line in (project / "tests" / "ledger.txt").read_text().splitlines() if not line.startswith("#")]
     assert found, printed
-    assert int(found[1]) + len(ledger) == int(found[2])
+    failed = int(found[2]) - int(found[1])  # the kit has held the ledger to the cases; a line with * has several
+    strict = [line for line in ledger if not line.startswith("~")]
+    assert len(strict) <= failed
+    assert failed == 0 or ledger
     assert f"level {level}" in (tmp_path / "badge.svg").read_text()

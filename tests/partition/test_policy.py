@@ -36,6 +36,7 @@ def test_regions_are_looked_at_after_merging_where_something_bounds_them(policy:
     [
         {"min_region_ops": -1},
         {"max_regions": -1},
+        {"max_region_layers": 0},
         {"search_budget": -1},
         {"match_order": "shortest"},
         {"placement": "cheapest"},

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
     help="The time after which no further trial begins.",
 )  # fmt: skip
-@comparison_options
+@comparison_options()
 @input_option
 @backend_options
 @dim_option

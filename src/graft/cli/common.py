@@ -249,16 +249,16 @@ def switch_option(command: Command) -> Command:
     )(command)  # fmt: skip
 
 
-def comparison_options(command: Command) -> Command:
+def comparison_options(*more: str) -> Callable[[Command], Command]:
     """Add what results are held against, and how near they must be: ``--against``, ``--rtol``, ``--atol``."""
     return _all(
         click.option(
-            "--against", type=click.Choice(["reference", "onnxruntime"]), default="reference", show_default=True,
+            "--against", type=click.Choice(["reference", "onnxruntime", *more]), default="reference", show_default=True,
             help="Who says what is right.",
         ),
         click.option("--rtol", type=float, default=1e-3, show_default=True, help="Relative tolerance."),
         click.option("--atol", type=float, default=1e-4, show_default=True, help="Absolute tolerance."),
-    )(command)  # fmt: skip
+    )  # fmt: skip
 
 
 def compile_options(command: Command) -> Command:
@@ -332,12 +332,13 @@ def policy_options(command: Command) -> Command:
         click.option("--min-region-ops", type=click.IntRange(min=0), default=0, help="Give up smaller regions."),
         click.option("--min-region-flops", type=click.IntRange(min=0), default=0, help="Give up cheaper regions."),
         click.option("--max-regions", type=click.IntRange(min=0), help="Keep only the largest regions of a backend."),
+        click.option("--max-region-layers", type=click.IntRange(min=1), help="Part regions of more layers than these."),
     )(command)  # fmt: skip
 
 
 POLICY_OPTIONS = (
     "place", "place_seconds", "exclude_op", "exclude_node", "allow_inaccurate", "pin", "min_region_ops",
-    "min_region_flops", "max_regions",
+    "min_region_flops", "max_regions", "max_region_layers",
 )  # fmt: skip
 
 

@@ -127,6 +127,8 @@ def plan_model(
         print_json({"summary": plan.summary(), **json.loads(plan.to_json()), "failures": failures})
     else:
         click.echo(plan.summary())
+        for region, reason in plan.parted.items():
+            click.echo(f"{region} is a region of its own: {reason}")
         if why:
             _print_why(plan)
         if nodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,11 @@ from graft.cli.quantize import Data, FromFile, print_comparison
 
 if TYPE_CHECKING:
     from graft.core.graph.dimensions import DimensionSpec
-    from graft.measure.verification import Difference, VerifyReport
+    from graft.measure.differences import Difference
+    from graft.measure.vendor_simulators import LayerReport
+    from graft.measure.verification import VerifyReport
+
+SIMULATOR = "vendor-simulator"
 
 
 @click.command("verify")
@@ -49,7 +54,7 @@ if TYPE_CHECKING:
     help="Judge quantised values by steps of their scale, at most N apart, and count them.",
 )  # fmt: skip
 @click.option("--per-region", is_flag=True, help="Check every region too, by itself and inside the program.")
-@comparison_options
+@comparison_options(SIMULATOR)
 @backend_options
 @click.option(
     "--dim", "dims", metavar="NAME=16,32|1..512", type=dims_argument, multiple=True,
@@ -118,6 +123,7 @@ def command(
         rows = [{"dims": one, **report.to_json()} for one, report in zip(bindings, reports, strict=True)]
         print_json(reports[0].to_json() if len(reports) == 1 else {"ok": ok, "bindings": rows})
     else:
+        steps = 1 if steps is None and against == SIMULATOR else steps
         within = f"rtol {rtol:g}, atol {atol:g}" + ("" if steps is None else f", {steps} steps of quantised values")
         _print_reports(bindings, reports, f"{file} {'agrees with' if ok else 'differs from'} {against} ({within})")
     return ExitCode.OK if ok else ExitCode.ACCURACY
@@ -152,7 +158,35 @@ def _against_floats(state: State, file: Path, original: Path, data: Path | FromF
     return ExitCode.OK if ok else ExitCode.ACCURACY
 
 
+def _print_layers(layers: Sequence[LayerReport]) -> None:
+    """Print every layer with how many elements are off, by one step and by more, and a histogram of all of them."""
+    rows, total = [], Counter[int]()
+    for row in layers:
+        steps = row.simulated.steps
+        total.update(steps)
+        one = steps.get(-1, 0) + steps.get(1, 0)
+        more = sum(count for step, count in steps.items() if abs(step) > 1)
+        counts = (one, more) if steps else ("", "")
+        rows.append(
+            (row.output, row.backend, row.simulated.max_abs, *counts,
+             "" if row.program is None else row.program.max_abs, _yes(row.ok))
+        )  # fmt: skip
+    heads = ("OUTPUT OF LAYER", "BACKEND", "MAX ABS", "LAST BIT", "MORE", "PROGRAM ABS", "WITHIN")
+    print_table(heads, rows)
+    if not total:
+        return
+    click.echo()
+    largest, whole = max(total.values()), total.total()
+    print_table(("STEPS", "ELEMENTS", "SHARE", ""), [
+        (f"{step:+d}" if step else "0", f"{count:,}", f"{100 * count / whole:.3f} %", "#" * -(-40 * count // largest))
+        for step, count in sorted(total.items())
+    ])  # fmt: skip
+
+
 def _print_report(report: VerifyReport) -> None:
+    if report.layers:
+        _print_layers(report.layers)
+        return
     print_table(
         ("OUTPUT", "MAX ABS", "MAX REL", "WITHIN"),
         [(row.name, row.difference.max_abs, row.difference.max_rel, _yes(row.difference.ok)) for row in report.outputs],

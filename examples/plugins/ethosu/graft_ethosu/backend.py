@@ -1,9 +1,11 @@
 """The backend `ethosu`: quantised regions for Arm's Ethos-U, by TOSA and Vela."""
 
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
 import graft
+from graft_ethosu.patterns import MOVES, PATTERNS, QUANTISED
 from graft_ethosu.vela import EthosUOptions
 
 INTEGERS = ("int8", "uint8", "int16")
@@ -17,6 +19,7 @@ class EthosU(graft.Backend):
     shapes = "static"
     constants = "embedded"
     quantized = True
+    simulates = True
     unwanted_passes = frozenset({"interleave-convolutions"})  # the NPU transposes convolutions itself
     recipes = ({"name": "ethosu-int8", "base": "int8-channel", "results": True},)
     install = "pip install graft-ethosu"
@@ -33,10 +36,6 @@ class EthosU(graft.Backend):
     @property
     def patterns(self):
         """The composites, each with a check that asks Vela."""
-        from dataclasses import replace
-
-        from graft_ethosu.patterns import PATTERNS
-
         return tuple(replace(row, check=partial(self._check, row.name)) for row in PATTERNS)
 
     def _check(self, name, match):
@@ -51,18 +50,17 @@ class EthosU(graft.Backend):
         if self._moves(node):
             reason = refusal(node, self.options)
             return True if reason is None else reason
-        if node.dtype in ("float32", "float16"):
+        text = f"nothing in the plugin computes {node.op_type} on {node.dtype}"
+        if node.dtype in ("float32", "float16") and node.op_type in QUANTISED:
             text = f"{node.op_type} on {node.dtype}: the NPU computes between DequantizeLinear and QuantizeLinear"
-            return graft.Reject("no-pattern", f"{text}; graft quantize --for ethosu puts these in")
-        return graft.Reject("no-pattern", f"nothing in the plugin computes {node.op_type} on {node.dtype}")
+            text += "; graft quantize --for ethosu puts these in"
+        return graft.Reject("no-pattern", text)
 
     def yields(self, node):
         """Leave what only moves integers to others at the boundary of a region."""
         return graft.Yield("it only moves integers") if self._moves(node) else None
 
     def _moves(self, node):
-        from graft_ethosu.patterns import MOVES
-
         return node.op_type in MOVES and node.domain in ("", "ai.onnx") and node.dtype in INTEGERS
 
     def compile(self, region, options):
@@ -87,15 +85,13 @@ class EthosU(graft.Backend):
         facts = {name: fact for name, fact in header.items() if isinstance(fact, int | float | str)}
         return ModuleReport("Ethos-U", facts, described(header))
 
-    def fingerprint(self):
-        """Return the version of the compiler."""
-        return self.version()
-
     def version(self):
         """Return the versions of Vela and of TOSA's tools."""
         from importlib.metadata import version
 
         return f"Vela {version('ethos-u-vela')}, TOSA tools {version('tosa-tools')}"
+
+    fingerprint = version
 
     def module_loaders(self):
         """Return the loader that runs modules on a host."""

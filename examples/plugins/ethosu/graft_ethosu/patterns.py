@@ -17,6 +17,9 @@ MOVES = ("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "
          "ReduceMax", "ReduceMin", "ArgMax")  # fmt: skip
 """Operators that take integers as they are."""
 
+QUANTISED = {*WITH_CONSTANTS, *ELEMENTWISE, *JOINING, "Conv", "ConvTranspose", "Gemm", "MatMul", "Concat", "ArgMax"}
+"""Operators on floats that some pattern has, once they stand between integers."""
+
 
 def integers():
     """Return numbers that are dequantised."""
@@ -49,7 +52,6 @@ def elementwise():
     return one | is_op("Mul")(integers(), one) | is_op("Mul")(one, integers())
 
 
-COUNTS = range(MOST_CONCATENATED, 0, -1)
 PATTERNS = (
     Composite("ethosu.convolution", quantised(weighted("Conv", "ConvTranspose"))),
     Composite("ethosu.gemm", quantised(weighted("Gemm"))),
@@ -61,7 +63,7 @@ PATTERNS = (
     Composite("ethosu.arithmetic", quantised(is_op("Add", "Sub", "Mul", "Div", "Max", "Min")(
         integers() | is_constant(), integers() | is_constant()))),
     Composite("ethosu.concatenation", quantised(reduce(or_, (
-        is_op("Concat")(*(integers() for _ in range(count))) for count in COUNTS)))),
+        is_op("Concat")(*(integers() for _ in range(count))) for count in range(MOST_CONCATENATED, 0, -1))))),
     Composite("ethosu.position", is_op("ArgMax")(integers())),
     Composite("ethosu.requantisation", quantised(integers())),
 )  # fmt: skip

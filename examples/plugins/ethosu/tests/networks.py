@@ -10,19 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_ir as ir
-import tosa_reference_model
 from onnx import TensorProto, helper, numpy_helper
 
 import graft
-from graft.compiler.backend_passes import prepare_for
-from graft.core.graph.view import NodeView
-from graft_ethosu.backend import EthosU
 from graft_ethosu.blob import opened
-from graft_ethosu.building import Builder
-from graft_ethosu.compilation import add
-from graft_ethosu.reading import Refused
-from graft_ethosu.tosa_graph import SIMULATED
 
 NPUS = ("u55-128", "u85-256")
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -207,31 +198,10 @@ def steps_apart(model, npu):
 
 
 def layers_apart(model):
-    """Return how many elements of all layers, each fed with `llvm`'s integers, are how many steps from `llvm`'s."""
-    prepared = graft.load(model)
-    prepare_for(prepared, [EthosU()])
-    names = {value.name: value for node in prepared.graph for value in node.outputs
-             if value.dtype in (ir.DataType.INT8, ir.DataType.UINT8)}  # fmt: skip
-    proto = ir.to_proto(prepared)
-    for value in names.values():
-        proto.graph.output.append(ir.to_proto(value))
-    theirs, apart = graft.compile(proto, ["llvm"]).run({"x": inputs_of(model, 9)}), Counter()
-    for node in prepared.graph:
-        root = NodeView(node)
-        for is_table in (False, True):
-            builder = Builder()
-            try:
-                add(root, builder, is_table)
-                builder.output(root.outputs[0])
-            except Refused:
-                continue
-            read = [name for name in builder.values if name in names and name != root.outputs[0].name]
-            given = [theirs[name].view(np.int8) for name in read]
-            (made,), _ = tosa_reference_model.run(builder.graph.flatbuffer(SIMULATED), given)
-            expected = theirs[root.outputs[0].name]
-            ours = made.view(expected.dtype).reshape(expected.shape)
-            apart.update((ours.astype(int) - expected.astype(int)).ravel().tolist())
-            break
+    """Return how many elements of all layers, each fed with ONNX's integers, are how many steps from these."""
+    report, apart = graft.verify(model, ["ethosu", "llvm"], against="vendor-simulator"), Counter()
+    for row in report.layers:
+        apart.update(row.simulated.steps)
     return apart
 
 

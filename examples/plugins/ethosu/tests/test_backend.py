@@ -46,6 +46,8 @@ REFUSALS = [
     (layer("c = Conv (x0, w) y = Sqrt(c)", IMAGE, weights=normal(4, 4, 1, 1)),
      ("no-pattern", "Conv on float32: the NPU computes between DequantizeLinear and QuantizeLinear; "
                     "graft quantize --for ethosu puts these in")),
+    (layer("y = LayerNormalization (x0, w)", [[2, 8]], weights=normal(8)),
+     ("no-pattern", "nothing in the plugin computes LayerNormalization on float32")),
 ]  # fmt: skip
 
 

@@ -57,6 +57,11 @@ class Rknn(graft.ToolkitBackend):
     install = "pip install graft-rknn, and rknn-toolkit2 in an interpreter of its own"
     options = RknnOptions
 
+    @property
+    def simulates(self):
+        """Whether programs run by the toolkit's simulator."""
+        return self.options.device == "simulator"
+
     @graft.supports(*OPERATORS)
     def floats(self, node):
         """Take an operator of the NPU's own type, or of one that the user lets be rounded to it."""

@@ -175,11 +175,17 @@ class Program(Displayed):
     ) -> dict[str, Any]:
         """Run the program on arrays by name; return the outputs by name. Options and errors are those of a call.
 
-        ``into`` are arrays that outputs are written to, by name; none may be an input of the same call.
+        ``into`` are arrays of main memory that outputs are written to, by name; none may be an input of the same call.
+        All outputs are in main memory then, so ``outputs_on`` may be "cpu" alone.
         """
         require("Program.run", "inputs", inputs, ARRAYS)
         arrays = tuple(in_order(self.inputs, (), inputs))
         if into is not None:
+            if outputs_on not in (None, "cpu"):
+                raise InputError(
+                    f"outputs_on is {shown(outputs_on)}, and `into` has arrays of main memory; leave one of them out",
+                    outputs_on=outputs_on,
+                )
             buffers = self._places(into, arrays)
             results = self._native.run_into(arrays, buffers, end_of("Program.run", deadline, cancel), cancel)
             if isinstance(results, int):

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graft.training.gradients import grad, jvp, notes_of
     from graft.training.losses import LOSSES, loss
+    from graft.training.numerics import NotFinite, check_numerics
     from graft.training.optimizers import SGD, Adam, AdamW, Optimizer
     from graft.training.schedules import cosine, linear, stepwise
     from graft.training.trainer import Trainer
 
 __all__ = [
-    "LOSSES", "SGD", "Adam", "AdamW", "Optimizer", "Trainer", "cosine", "grad", "jvp", "linear", "loss", "notes_of",
-    "stepwise",
+    "LOSSES", "SGD", "Adam", "AdamW", "NotFinite", "Optimizer", "Trainer", "check_numerics", "cosine", "grad", "jvp",
+    "linear", "loss", "notes_of", "stepwise",
 ]  # fmt: skip
 
 _HOMES = {
     "LOSSES": "losses", "SGD": "optimizers", "Adam": "optimizers", "AdamW": "optimizers", "Optimizer": "optimizers",
-    "Trainer": "trainer", "cosine": "schedules", "grad": "gradients", "jvp": "gradients", "linear": "schedules",
-    "loss": "losses", "notes_of": "gradients", "stepwise": "schedules",
+    "NotFinite": "numerics", "Trainer": "trainer", "check_numerics": "numerics", "cosine": "schedules",
+    "grad": "gradients", "jvp": "gradients", "linear": "schedules", "loss": "losses",
+    "notes_of": "gradients", "stepwise": "schedules",
 }  # fmt: skip
 
 

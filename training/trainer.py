@@ -19,15 +19,16 @@ import graft.compiler.api as api
 from graft.core.graph.skeleton import skeleton_of_model
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
-from graft.errors import ModelError
+from graft.errors import ModelError, RunError
+from graft.runtime.arguments import FLAG, TEXT, TEXT_BY_TEXT, TEXTS, WHOLE, at_least, either, optional, takes
 from graft.runtime.arguments import NUMBER as A_NUMBER
-from graft.runtime.arguments import TEXT, TEXT_BY_TEXT, TEXTS, WHOLE, at_least, either, optional, takes
 from graft.runtime.program import Program
 from graft.runtime.tensor_info import did_you_mean
 from graft.training.checkpoints import read_checkpoint, write_checkpoint
 from graft.training.editing import edited, free, values_of
 from graft.training.gradients import grad, weights_of
 from graft.training.losses import LOSSES, loss
+from graft.training.numerics import check_numerics
 from graft.training.optimizers import NUMBER, RATE, Adam, Optimizer
 from graft.training.quantized_form import QuantizedForm
 from graft.training.recomputation import RECOMPUTE, recomputed
@@ -66,7 +67,8 @@ class Trainer:
     Gradients of ``accumulate`` batches make a step, by their mean, cut to the norm ``clip_norm`` and the magnitude
     ``clip_value``. With a ``precision`` of float16 or bfloat16 products are of that type, all else stays float32; the
     loss is scaled for float16, and a step whose gradients are not finite is left out. Dropout draws by ``seed``.
-    ``recompute`` is that of `graft.grad`, for the step as a whole.
+    ``recompute`` is that of `graft.grad`, for the step as a whole. With ``check_numerics`` a step whose loss, weights
+    or states are not finite is a RunError that names the first node at fault (`graft.training.check_numerics`).
 
     The gradient, the optimiser and what BatchNormalization learns are one program (`program`), which may be saved as
     any other; its inputs are those of the model, the target, weights, states, ``learning_rate`` and ``step``.
@@ -75,7 +77,7 @@ class Trainer:
     @takes(model=SOURCE, kind=TEXT, of=optional(TEXT), wrt=optional(TEXTS), frozen=TEXTS, stop=TEXTS,
            tied=optional(TEXT_BY_TEXT), clip_norm=optional(A_NUMBER), clip_value=optional(A_NUMBER),
            accumulate=at_least(1), precision=either(*PRECISIONS), seed=at_least(0),
-           recompute=RECOMPUTE, threads=optional(WHOLE))  # fmt: skip
+           recompute=RECOMPUTE, threads=optional(WHOLE), check_numerics=FLAG)  # fmt: skip
     def __init__(
         self,
         model: Source,
@@ -96,11 +98,13 @@ class Trainer:
         recompute: str | int = "none",
         backends: Sequence[str] | None = None,
         threads: int | None = None,
+        check_numerics: bool = False,
     ) -> None:
         self._quantized = QuantizedForm.of(model)
         self._model = load(model) if self._quantized is None else self._quantized.model
         self.optimizer, self._tied = optimizer or Adam(), dict(tied or {})
         self._compile = partial(api.compile, backends=backends, threads=threads)
+        self._checks, self._threads = check_numerics, threads
         base = self._with_ties()
         self._whole = loss(base, kind, of=of) if kind in LOSSES else base
         self._loss = "loss" if kind in LOSSES else kind
@@ -251,11 +255,27 @@ class Trainer:
         if self._draws:
             given[DRAW] = np.array(counts.batches, np.int64)
         found = self.program.run(given, into={f"{name}_next": array for name, array in self._before.items()})
+        if self._checks:
+            self._require_finite(found, given)
         self._before, self.arrays = self.arrays, {name: np.asarray(found[f"{name}_next"]) for name in self.arrays}
         counts.batches += 1
         if is_last:
             self._count(bool(found.get("is_finite", True)))
         return float(np.asarray(found[self._loss]))
+
+    def _require_finite(self, found: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+        """Raise RunError, with the first node at fault, where the results of a step are not finite."""
+        wrong = next((name for name, one in found.items() if not np.isfinite(np.asarray(one)).all()), None)
+        if wrong is None:
+            return
+        inputs = {name: np.asarray(one) for name, one in given.items()}
+        fault = check_numerics(self.step_model, inputs, of=self._loss, threads=self._threads)
+        said = f"'{wrong}' is infinite by the infinities among its inputs" if fault is None else str(fault)
+        raise RunError(
+            f"step {self.counts.steps + 1} is not finite: {said}; weights are what they were before it",
+            node="" if fault is None else fault.node,
+            value=wrong if fault is None else fault.value,
+        )
 
     def _count(self, is_taken: bool) -> None:
         """Count a step that was taken or left out, and let the scale of the loss follow."""

@@ -19,7 +19,7 @@ from graft.core.operators.definition.adjoint import Adjoint, Vjp, nowhere
 from graft.core.operators.definition.function_body import OPSET, Body
 from graft.core.operators.definition.table import Operator, Trait
 from graft.core.rewriting.node_bodies import body_of
-from graft.errors import PluginError
+from graft.errors import GraftError, PluginError
 
 NUMBERS = frozenset(range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ + 1)) | {
     TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.UNDEFINED,
@@ -33,7 +33,8 @@ def pull(
     """Write the gradients of values that nodes depend on; return them by value, without those that are zero.
 
     ``gradients`` are those of values that the nodes compute, or of values asked for. Raises ModelError for an operator
-    of which no derivative is known, and PluginError for a rule that gives another shape or type than its operand's.
+    of which no derivative is known, and PluginError, with the plugin, for a rule that raises what is no GraftError,
+    gives more gradients than there are operands, or one of another shape or type than its operand's.
     """
     varied = varied_of(body.types, nodes, asked)
     found = dict(gradients)
@@ -42,7 +43,7 @@ def pull(
             continue
         operands = operands_of(node)
         adjoint = Adjoint(node, body, found, varied, pull)
-        for name, gradient in zip(operands, _rule_of(node, nodes, asked)(adjoint), strict=False):
+        for name, gradient in zip(operands, _given(adjoint, _rule_of(node, nodes, asked), len(operands)), strict=False):
             if gradient and name in varied:
                 _check(adjoint, gradient, name)
                 body.types[gradient] = body.types[name] if _is_number(body.types, name) else body.types[gradient]
@@ -99,6 +100,29 @@ def _rule_of(node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], asked: Colle
     return by_function
 
 
+def _given(f: Adjoint, rule: Vjp, operands: int) -> Sequence[str]:
+    """Return the gradients that a rule gives; behind those of the operands there may be "" for what is left out."""
+    try:
+        gradients = rule(f)
+    except GraftError:
+        raise
+    except Exception as error:
+        raise _fault(f, f"raised {type(error).__name__}: {error}") from error
+    if any(gradients[operands:]):
+        raise _fault(f, f"gives {len(gradients)} gradients for {operands} operands")
+    return gradients
+
+
+def _fault(f: Adjoint, fault: str) -> PluginError:
+    """Return the error that says what is wrong with the derivative of a node, and whose it is."""
+    operator = OPERATORS.get(f.node.op_type, f.node.domain)
+    name = operator.name if operator else f.node.op_type
+    owner = OPERATORS.owner(name, f.node.domain)
+    plugin = owner.removeprefix("plugin '").removesuffix("'")
+    where = f"{owner}: {where_of(f.node)}" if owner else where_of(f.node)
+    return PluginError(f"{where}: its derivative {fault}", plugin=plugin, operator=name, node=f.node.name)
+
+
 def source_of(operator: Operator) -> str:
     """Return where the derivative of an operator comes from: ``rule``, ``function``, ``zero``, or "" for nowhere."""
     if operator.vjp is not None:
@@ -144,11 +168,7 @@ def _check(f: Adjoint, gradient: str, operand: str) -> None:
         for one, other in sizes
     )
     if own.elem_type != wanted.elem_type or not agree:
-        operator = OPERATORS.get(f.node.op_type, f.node.domain)
-        raise PluginError(
-            f"{where_of(f.node)}: its derivative is {_shown(own)} for '{operand}', which is {_shown(wanted)}",
-            operator=operator.name if operator else f.node.op_type,
-        )
+        raise _fault(f, f"is {_shown(own)} for '{operand}', which is {_shown(wanted)}")
 
 
 def _shown(kind: onnx.TypeProto.Tensor) -> str:

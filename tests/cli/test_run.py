@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 
 import graft.runtime
@@ -186,3 +187,20 @@ def test_nothing_of_an_artifact_can_be_switched_off(graft, artifact, verb):
     outcome = graft(verb, artifact, "--switch-off", "fusion")
     assert outcome.code == 2
     assert f"'{artifact}' is compiled already: --switch-off is for models" in outcome.err
+
+
+def test_run_names_the_node_that_gives_no_number(graft, tmp_path):
+    text = """<ir_version: 10, opset_import: ["" : 22]> g (float[2] x) => (float[2] y) { [log] y = Log (x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "log.onnx")
+    fine = graft("run", tmp_path / "log.onnx", "--input", "x=[1, 2]", "--check-numerics")
+    assert fine.code == 0
+    outcome = graft("run", tmp_path / "log.onnx", "--input", "x=[1, -2]", "--check-numerics")
+    assert outcome.code == 1
+    assert "Log (node 'log'): 'y' has 1 of 2 elements that are NaN, the first at [1]" in outcome.err
+
+
+@loads_artifacts
+def test_run_checks_no_numerics_of_an_artifact(graft, artifact, given):
+    outcome = graft("run", artifact, "--input", given, "--check-numerics")
+    assert outcome.code == 2
+    assert "is compiled already: --check-numerics is for models" in outcome.err

@@ -136,6 +136,14 @@ def test_an_array_for_an_unknown_output_is_refused() -> None:
         double().run({"x": X}, into={"yy": np.zeros_like(X)})
 
 
+def test_arrays_that_are_given_are_in_main_memory() -> None:
+    place = np.zeros_like(X)
+    message = "outputs_on is 'gpu', and `into` has arrays of main memory; leave one of them out"
+    with pytest.raises(InputError, match=message):
+        double().run({"x": X}, "gpu", into={"y": place})
+    np.testing.assert_array_equal(double().run({"x": X}, "cpu", into={"y": place})["y"], 2 * X)
+
+
 def test_inputs_by_name_follow_those_by_position() -> None:
     np.testing.assert_array_equal(add()(X, right=2 * X), 3 * X)
     np.testing.assert_array_equal(add()(left=X, right=2 * X), 3 * X)

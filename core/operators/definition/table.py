@@ -281,6 +281,10 @@ class OperatorTable:
         """Return the operator of a node, or None."""
         return self.get(node.op_type, node.domain)
 
+    def owner(self, name: str, domain: str = "") -> str:
+        """Return who brought an operator for all backends, as `admit` was told; "" for one that was there before."""
+        return self._owners.get((_canonical(domain), name, ""), "")
+
     def nearest(self, name: str) -> str | None:
         """Return the most similar name in the table, for did-you-mean."""
         return next(iter(difflib.get_close_matches(name, {row for _, row in self._rows}, 1)), None)

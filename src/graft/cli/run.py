@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +17,7 @@ from graft.cli.common import (
     common_options,
     compile_options,
     dim_option,
+    is_artifact,
     precision_option,
     switch_option,
     trust_options,
@@ -24,6 +27,9 @@ from graft.cli.isolation import isolation_option
 from graft.cli.output import print_json, print_table
 from graft.cli.programs import input_option, open_program
 from graft.report.quantities import shape
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @click.command("run")
@@ -40,6 +46,9 @@ from graft.report.quantities import shape
     type=click.FloatRange(min=0),
     metavar="SECONDS",
     help="End a run that is not done after so many seconds.",
+)
+@click.option(
+    "--check-numerics", is_flag=True, help="Name the first node of a model that gives a NaN or an infinity of its own."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of random inputs.")
 @backend_options
@@ -58,6 +67,7 @@ def command(
     output: Path | None,
     steps: int | None,
     deadline: float | None,
+    check_numerics: bool,
     seed: int,
 ) -> int:
     """Run FILE, an artifact or a model, once, and show its outputs.
@@ -69,6 +79,8 @@ def command(
     values, ranges = values_and_ranges(state.dims)
     program = open_program(state, file, ranges)
     feeds = inputs_of(program, given, seed, values)
+    if check_numerics:
+        _check_numerics(state, file, feeds)
     caches: list[dict[str, object]] = []
     if steps is None:
         results = program.run(feeds, deadline=deadline)
@@ -98,3 +110,15 @@ def command(
                 ("CACHE", "OUTPUT", "AXIS", "ROWS", "COPIED"), [tuple(one[key] for key in keys) for one in caches]
             )
     return ExitCode.OK
+
+
+def _check_numerics(state: State, file: Path, feeds: Mapping[str, np.ndarray]) -> None:
+    """Raise RunError where a value of a model stops being finite."""
+    from graft.errors import RunError
+    from graft.training import check_numerics
+
+    if is_artifact(file):
+        raise click.UsageError(f"'{file}' is compiled already: --check-numerics is for models")
+    fault = check_numerics(str(file), feeds, shapes=dict(state.shapes), threads=state.threads, manager=state.manager())
+    if fault is not None:
+        raise RunError(str(fault), node=fault.node, value=fault.value)

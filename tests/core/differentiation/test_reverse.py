@@ -19,13 +19,17 @@ DOMAIN = "com.example.reverse"
 HEADER = f'<ir_version: 10, opset_import: ["" : 22, "ai.onnx.preview.training" : 1, "{DOMAIN}" : 1]>'
 
 
-def define(name: str, vjp: Vjp | None) -> None:
+def define(name: str, vjp: Vjp | None, owner: str = "") -> None:
     schema = OpSchema(
         name, DOMAIN, 1, inputs=[OpSchema.FormalParameter("x", "T")], outputs=[OpSchema.FormalParameter("y", "T")],
         type_constraints=[("T", ["tensor(float)"], "")],
     )  # fmt: skip
     schema.set_type_and_shape_inference_function(_alike)
-    OPERATORS.add(Operator(name, domain=DOMAIN, schema=schema, vjp=vjp))
+    operator = Operator(name, domain=DOMAIN, schema=schema, vjp=vjp)
+    if owner:
+        OPERATORS.admit(operator, owner)
+    else:
+        OPERATORS.add(operator)
 
 
 def _alike(context: object) -> None:
@@ -34,6 +38,11 @@ def _alike(context: object) -> None:
 
 define("Doubled", each(lambda f: f.scaled(f.gradient, 2.0)))
 define("Flawed", each(lambda f: f("ReduceSum", f.gradient, keepdims=1)))
+define("Trailing", lambda f: [f.gradient, ""])
+define("Foreign", each(lambda f: f("ReduceSum", f.gradient, keepdims=1)), "plugin 'vendor'")
+define("Narrowed", each(lambda f: f("Cast", f.gradient, to=onnx.TensorProto.FLOAT16)), "plugin 'vendor'")
+define("Raising", lambda f: [str(f.attribute("gain", 1) / 0)], "plugin 'vendor'")
+define("Generous", lambda f: [f.gradient, f.gradient], "plugin 'vendor'")
 
 
 def model_of(nodes: str) -> onnx.ModelProto:
@@ -51,10 +60,30 @@ def test_an_operator_of_a_plugin_has_the_rule_of_its_row() -> None:
     assert nodes[-2:] == ["Mul", "Identity"]
 
 
+def test_a_rule_may_leave_out_the_gradient_of_an_operand_that_is_left_out() -> None:
+    assert "Trailing" in operators(f"t = {DOMAIN}.Trailing (x) y = Mul (t, z)")
+
+
 def test_a_rule_of_another_shape_is_named() -> None:
     with pytest.raises(PluginError) as caught:
         load(model_of(f"[f] y = {DOMAIN}.Flawed (x)"))
     assert str(caught.value) == "Flawed (node 'f'): its derivative is float[1] for 'x', which is float[3]"
+
+
+@pytest.mark.parametrize(
+    ("operator", "fault"),
+    [
+        ("Foreign", "is float[1] for 'x', which is float[3]"),
+        ("Narrowed", "is float16[3] for 'x', which is float[3]"),
+        ("Raising", "raised ZeroDivisionError: division by zero"),
+        ("Generous", "gives 2 gradients for 1 operands"),
+    ],
+)
+def test_a_rule_of_a_plugin_that_is_wrong_is_named_with_the_plugin(operator: str, fault: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        load(model_of(f"[f] y = {DOMAIN}.{operator} (x)"))
+    assert str(caught.value) == f"plugin 'vendor': {operator} (node 'f'): its derivative {fault}"
+    assert (caught.value.plugin, caught.value.operator, caught.value.node) == ("vendor", operator, "f")
 
 
 def test_gradients_of_a_value_that_many_read_are_summed() -> None:

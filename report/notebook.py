@@ -11,8 +11,9 @@ from html import escape
 
 from graft.compiler.explaining import NodeExplanation
 from graft.errors import GraftError
+from graft.measure.differences import Difference
 from graft.measure.latency import BenchReport
-from graft.measure.verification import Difference, VerifyReport
+from graft.measure.verification import VerifyReport
 from graft.partition.plan import Plan
 from graft.report.gathering import report_on_program
 from graft.report.html import colours_of, html, resource

@@ -135,16 +135,14 @@ class TiledSum:
         return count * (MASKED if self.is_masked and self.last in factor.axes else 1)
 
     def fits(self, tile: Tile, machine: Machine) -> bool:
-        """Whether the sums of a tile stay in registers, beside what a step loads, and its vectors in the last axis."""
-        columns, extent = tile.vectors * self.lanes, self.axes[self.last]
-        if self._overlaps(tile) and (0 < extent < columns or self._has_panels(self.last, columns)):
-            return False
+        """Whether the sums of a tile stay in registers, beside what a step loads."""
         return tile.vectors * tile.count + tile.vectors + 1 <= max(machine.registers, 3)
 
     def _overlaps(self, tile: Tile) -> bool:
-        """Whether tiles of vectors share elements of the last axis."""
-        extent = self.axes[self.last]
-        return self.overlaps and not (extent and extent % (tile.vectors * self.lanes) == 0)
+        """Whether tiles of vectors share elements of the last axis: not where they would begin within a panel."""
+        columns, extent = tile.vectors * self.lanes, self.axes[self.last]
+        divides = extent > 0 and (extent % columns == 0 or extent < columns)
+        return self.overlaps and not divides and not self._has_panels(self.last, columns)
 
     def steps(self, tile: Tile) -> Iterator[Step]:
         """Yield the schedule."""
@@ -157,8 +155,8 @@ class TiledSum:
         is_cut = bool(rows) and self.axes[rows] != tile.count
         if is_cut:
             repeats = self.axes[rows] % tile.count or not self.axes[rows]
-            # Tiles that overlap would be computed by two threads, or begin within a panel.
-            apart = f"{rows}0" in shared or self._has_panels(rows, tile.count)
+            # Tiles that overlap would be computed by two threads, begin within a panel, or overlap in both axes.
+            apart = f"{rows}0" in shared or self._has_panels(rows, tile.count) or self._overlaps(tile)
             cut = Split if repeats and apart else Overlap
             yield cut(rows, tile.count, f"{rows}0", rows)
         yield Reorder((*outer, *([rows] if rows else []), last))

@@ -66,20 +66,25 @@ def schedule_attention(
     kernel: Kernel, target: Target, parameters: AttentionParameters | None = None
 ) -> Scheduled | None:
     """Return attention in blocks of queries and keys; None for other stages, and for heads of an unknown size."""
+    parts = _parts(kernel)
+    if parts is None:
+        return None
+    loops = _Loops(*parts, target, parameters or AttentionParameters())
+    body, few = loops.body(), _Loops(*parts, target, AttentionParameters(), few=True)
+    if few.in_place.fits:
+        body = simplify_statement(ir.If(b.less_equal(loops.values.extents[-2], FEW), few.body(), body))
+    function = kernel.function(instantiate(body, {}))
+    return Scheduled(function, knobs={"rows": loops.tile.rows, "vectors": loops.tile.vectors, "keys": loops.block})
+
+
+def _parts(kernel: Kernel) -> tuple[AttentionStages, FactoredProduct, FactoredProduct] | None:
+    """Return the stages of attention, its scores and its values; None for others, and for heads of an unknown size."""
     stages = attention_stages(kernel)
     scores, values = (None, None) if stages is None else (factored(stages.scores), factored(stages.values))
     if stages is None or scores is None or values is None or not is_weighted(values.left, values.term, stages):
         return None
-    if not isinstance(scores.terms, ir.Constant) or not isinstance(values.extents[-1], ir.Constant):
-        return None
-    if not int(scores.terms.value) or not int(values.extents[-1].value):
-        return None
-    loops = _Loops(stages, scores, values, target, parameters or AttentionParameters())
-    body, few = loops.body(), _Loops(stages, scores, values, target, AttentionParameters(), few=True)
-    if few.in_place.fits:
-        body = simplify_statement(ir.If(b.less_equal(values.extents[-2], FEW), few.body(), body))
-    function = kernel.function(instantiate(body, {}))
-    return Scheduled(function, knobs={"rows": loops.tile.rows, "vectors": loops.tile.vectors, "keys": loops.block})
+    sizes = (scores.terms, values.extents[-1])
+    return (stages, scores, values) if all(isinstance(one, ir.Constant) and one.value for one in sizes) else None
 
 
 def _rounds_factors(scores: FactoredProduct, target: Target) -> bool:
@@ -363,9 +368,14 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
 
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:
-    stages = attention_stages(anchor.kernel)
-    scores = None if stages is None else factored(stages.scores)
-    return None if scores is None else _rounds_factors(scores, target)
+    parts = _parts(anchor.kernel)
+    if parts is None:
+        return None
+    queries = parts[2].extents[-2]
+    is_few = isinstance(queries, ir.Constant) and int(queries.value) <= FEW
+    if is_few and _Loops(*parts, target, AttentionParameters(), few=True).in_place.fits:
+        return False
+    return _rounds_factors(parts[1], target)
 
 
 STRATEGY = Strategy(

@@ -666,7 +666,8 @@ CASES = (
          "split k 4 -> k0 k1\ntensorize k1 dot4_u8s8", "'k1' is not what 'dot4_u8s8' means: 'a' is int8, not uint8"),
     Case(TENSOR, "tensor_intrin_look_up", "bytes",
          "tensorize k non_existent",
-         "there is no instruction 'non_existent'; there are dot4_u8s8, dot2_bf16, mma, outer, mma_bytes, dp4a"),
+         "there is no instruction 'non_existent'; "
+         "there are dot4_u8s8, dot2_s16, dot2_bf16, mma, outer, mma_bytes, dp4a"),
     Case(UNITS, "read_at_global_to_shared_ab", "product",
          "split i 4 -> by ty\nsplit j 4 -> bx tx\nsplit k 4 -> k0 k1\nreorder by bx ty tx k0 k1\n"
          "compute_at c at tx\ncache_write c at tx in register -> sum\nbind by block.y\nbind bx block.x\n"

@@ -21,7 +21,7 @@ TILED = {
     "5x1, few channels": convolution((3, 3, 12, 32), (6, 3, 5, 1), pads=[2, 0, 2, 0]),
     "in groups": convolution((1, 8, 9, 32), (12, 4, 3, 3), pads=[1] * 4, group=2),
     "wide windows": convolution((1, 2, 16, 32), (4, 2, 7, 7), pads=[3] * 4),
-    "one axis": convolution((1, 8, 100), (6, 8, 3), pads=[2, 2], dilations=[2]),
+    "one axis": convolution((1, 8, 100), (4, 8, 3), pads=[2, 2], dilations=[2]),
     "three axes": convolution((1, 3, 4, 6, 32), (8, 3, 3, 1, 3), pads=[1, 0, 1] * 2),
     "rows that vectors do not divide": convolution((1, 8, 9, 37), (2, 8, 3, 5), pads=[1, 2] * 2),
 }

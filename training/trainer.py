@@ -270,7 +270,11 @@ class Trainer:
             return
         inputs = {name: np.asarray(one) for name, one in given.items()}
         fault = check_numerics(self.step_model, inputs, of=self._loss, threads=self._threads)
-        said = f"'{wrong}' is infinite by the infinities among its inputs" if fault is None else str(fault)
+        unseen = (
+            f"'{wrong}' has a NaN or an infinity that no node makes of finite numbers where default backends run it: "
+            "infinities are among the inputs, or a backend of this step makes it"
+        )
+        said = unseen if fault is None else str(fault)
         raise RunError(
             f"step {self.counts.steps + 1} is not finite: {said}; weights are what they were before it",
             node="" if fault is None else fault.node,

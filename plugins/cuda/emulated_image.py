@@ -36,7 +36,7 @@ def emulated(ptx: str, launches: Sequence[tuple[Launch, int]], name: str) -> byt
     ]
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    features = ",".join(f"+{one}" for one, on in llvm.get_host_cpu_features().items() if on)
+    features = llvm.get_host_cpu_features().flatten()  # also what the processor has and the system hides: switched off
     triple = llvm.get_process_triple()
     generator = llvm.Target.from_triple(triple).create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features, opt=1, reloc="pic", codemodel="small"

@@ -116,8 +116,11 @@ class CBackend(TensorIrBackend):
 
     def _writer(self, target: Target) -> Callable[[Function], KernelSource]:
         """Return what writes a function for a target."""
-        narrow, machine = self.options.narrow_indices, target.machine
-        return partial(function_source, vectors=bool(machine.vectors), narrow=narrow, threads=machine.threads != 1)
+        options, machine = self.options, target.machine
+        return partial(
+            function_source, vectors=bool(machine.vectors), narrow=options.narrow_indices,
+            threads=machine.threads != 1, rolls=not options.compiles,
+        )  # fmt: skip
 
     def region_code(self, target: Target, options: CompileOptions) -> RegionCode:
         """Compile each function by itself, several at once, and keep what comes of it."""

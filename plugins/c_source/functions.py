@@ -42,12 +42,13 @@ _VARIABLE = re.compile(r"\s*const \w+ (\w+) = .*;$")
 
 
 def function_source(
-    function: ir.Function, *, vectors: bool = False, narrow: bool = False, threads: bool = True
+    function: ir.Function, *, vectors: bool = False, narrow: bool = False, threads: bool = True, rolls: bool = False
 ) -> KernelSource:
     """Return the C functions of a tensor IR function: its tasks, then itself; with vector types where they suffice.
 
     Indices are ``narrow``, of 32 bits, where that is wanted and extents allow. Without ``threads`` there are no tasks:
-    parallel loops stand where they are.
+    parallel loops stand where they are. With ``rolls`` register tiles without vectors are loops: text that is read; a
+    compiler may call ``memcpy`` for one, which code that is compiled here has not.
 
     Raises CompileError for a node that C cannot say, naming it.
     """
@@ -56,7 +57,7 @@ def function_source(
         function = replace(function, body=map_statement(function.body, rule))
     if not (vectors and has_vector_types(function)):
         function = without_vectors(function, packed=True)
-        function = replace(function, body=rolled(function.body))
+        function = replace(function, body=rolled(function.body)) if rolls else function
     return _Program(function, narrow, threads).source()
 
 

@@ -35,7 +35,7 @@ _HELPERS = {
 SECTIONS = {
     "Objects that calls keep": r"\bGraftKept\b",
     "Integers": r"_u?int(8|16|32|64)\b|\bu?int(8|16|32|64)_of_",
-    "Words of four bytes": r"\bword_at\b|\bdot4_",
+    "Words of four bytes": r"\bword_at\b|\bdot[24]_",
     "Floats": r"_float(32|64)\b|\bfloat(32|64)_of_",
     "Remainders of floats": r"\bfmod_",
     "Vectors": r"\bGRAFT_VECTORS\b",

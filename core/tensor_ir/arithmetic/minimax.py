@@ -48,6 +48,8 @@ def _lawson(x: Array, values: Array, weights: Array, first: int, last: int) -> A
         if error.max() < best:
             best, result = error.max(), solution
         levels *= error
+        if not levels.any():  # no error anywhere: the polynomial is the function
+            break
         levels /= levels.sum()
     return result
 

@@ -27,7 +27,7 @@ REFUSED = [
     ("compute_at c at i.first", "no nest before that of 'i.first' computes 'c', or more than loops stand between"),
     ("compute_at c at k", "iterations of 'k' share elements of 'c'"),
     ("pipeline k a", "the body of 'k' does not begin with what fills 'a'"),
-    ("tensorize k mma", "there is no instruction 'mma'; there are dot4_u8s8, dot2_bf16"),
+    ("tensorize k mma", "there is no instruction 'mma'; there are dot4_u8s8, dot2_s16, dot2_bf16"),
     ("tensorize k dot4_u8s8", "'k' is not what 'dot4_u8s8' means: 'k' has another extent"),
 ]
 

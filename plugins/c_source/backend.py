@@ -39,6 +39,8 @@ FLAGS = (
     f"-I{INCLUDE}",
 )  # fmt: skip
 """No library is called, and every operation is rounded where the tensor IR has it."""
+_COPIES = "-mstringop-strategy=unrolled_loop"
+"""Has GCC for x86 copy vectors of many registers without a call of ``memcpy``."""
 _ARM = {"fullfp16": "fp16"}
 """What compilers call features of ARM otherwise than LLVM does."""
 
@@ -166,4 +168,6 @@ def flags_for(machine: Machine) -> tuple[str, ...]:
     if machine.arch == "aarch64":
         return (*FLAGS, "".join([f"-march={row.name}", *(f"+{_ARM.get(one, one)}" for one in sorted(more))]))
     flags = (f"-march={row.name}", *(f"-m{one}" for one in sorted(more)), *(f"-mno-{one}" for one in sorted(fewer)))
-    return (*FLAGS, *flags, *(["-mtune=native"] if is_here else []))
+    family = family_of(c_compiler())
+    copies = (_COPIES,) if family is not None and family[0] == "GCC" else ()
+    return (*FLAGS, *flags, *copies, *(["-mtune=native"] if is_here else []))

@@ -481,7 +481,8 @@ GRAFT_VECTORS_OF(64)
   GRAFT_LANES int32x##LANES dot2_s16_x##LANES(int32x##LANES c, int16x##PAIRS a, int16x##PAIRS b) {                     \
     const uint32x##LANES u = (uint32x##LANES)a, v = (uint32x##LANES)b;                                                 \
     const uint32x##LANES low = (uint32x##LANES)(((int32x##LANES)(u << 16) >> 16) * ((int32x##LANES)(v << 16) >> 16));  \
-    return (int32x##LANES)((uint32x##LANES)c + low + (uint32x##LANES)(((int32x##LANES)u >> 16) * ((int32x##LANES)v >> 16))); \
+    const uint32x##LANES high = (uint32x##LANES)(((int32x##LANES)u >> 16) * ((int32x##LANES)v >> 16));                 \
+    return (int32x##LANES)((uint32x##LANES)c + low + high);                                                            \
   }                                                                                                                    \
   GRAFT_LANES float32x##LANES dot2_bf16_x##LANES(float32x##LANES c, uint16x##PAIRS a, uint16x##PAIRS b) {              \
     const uint32x##LANES u = (uint32x##LANES)a, v = (uint32x##LANES)b;                                                 \

@@ -23,6 +23,8 @@ CUSTOM_REGISTERS = 11
 """Registers for a tile of a custom datatype: its roundings need the others, and are as much code as the rest."""
 UNROLL = 2
 """Terms of a sum that one pass of the innermost loop adds, where no machine is asked."""
+TILE_COST = 0.5
+"""Rows that a tile costs besides its own, where tiles overlap."""
 SPLIT_CYCLES = 0.75
 """What it takes to split a vector of bytes into even and odd ones (Zen 3)."""
 
@@ -62,6 +64,12 @@ def split_evenly(length: int, most: int) -> Split:
     """Cut ``length`` into as few pieces of at most ``most`` as possible, all about equally long."""
     count = max(1, -(-length // most))
     return Split(count, length // count, length % count)
+
+
+def least_overlapping(width: int, most: int) -> int:
+    """Return the rows of tiles, half of ``most`` or more, that compute the fewest of ``width`` rows twice."""
+    sizes = range(max(1, min(most, width) // 2), min(most, width) + 1)
+    return min(sizes, key=lambda size: (-(-width // size) * (size + TILE_COST), -size))
 
 
 def halves(height: int) -> list[int]:

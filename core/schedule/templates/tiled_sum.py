@@ -18,7 +18,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import stride
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.loop_frames import TASKS
-from graft.core.schedule.primitives.bounds import Clip, Overlap, Skew, Unswitch
+from graft.core.schedule.primitives.bounds import Clip, Guard, Overlap, Skew, Unswitch
 from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
@@ -42,6 +42,8 @@ STORED = 3.0
 """Cycles to begin a sum and to store it."""
 PARALLEL = 3
 """Loops that threads share, at the most."""
+ENOUGH = 8
+"""Iterations that suffice where more would cost whole tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,8 @@ class TiledSum:
     reduced: dict[str, int]
     factors: tuple[Factor, Factor]
     lanes: int
-    is_masked: bool
-    """Whether a factor is zero beside its image."""
+    masked: frozenset[str]
+    """The axes along which a factor is zero beside its image."""
     skewed: tuple[str, int, int] | None
     """Of windows with one channel: the axis along which they slide, the stride and the dilation."""
     overlaps: bool = False
@@ -132,7 +134,7 @@ class TiledSum:
         if tile.skew and self.skewed and tile.rows in factor.axes:
             window = list(self.reduced.values())[-1]
             count = tile.vectors * (tile.count + window - 1) / window
-        return count * (MASKED if self.is_masked and self.last in factor.axes else 1)
+        return count * (MASKED if self.last in self.masked & factor.axes else 1)
 
     def fits(self, tile: Tile, machine: Machine) -> bool:
         """Whether the sums of a tile stay in registers, beside what a step loads."""
@@ -144,6 +146,10 @@ class TiledSum:
         divides = extent > 0 and (extent % columns == 0 or extent < columns)
         return self.overlaps and not divides and not self._has_panels(self.last, columns)
 
+    def _repeats(self, tile: Tile) -> bool:
+        """Whether tiles of rows, where each has all of its rows, share some."""
+        return self.axes[tile.rows] % tile.count > 0 or not self.axes[tile.rows]
+
     def steps(self, tile: Tile) -> Iterator[Step]:
         """Yield the schedule."""
         last, rows, columns = self.last, tile.rows, tile.vectors * self.lanes
@@ -154,15 +160,16 @@ class TiledSum:
         yield (Overlap if self._overlaps(tile) else Split)(last, columns, f"{last}0", last)
         is_cut = bool(rows) and self.axes[rows] != tile.count
         if is_cut:
-            repeats = self.axes[rows] % tile.count or not self.axes[rows]
             # Tiles that overlap would be computed by two threads, begin within a panel, or overlap in both axes.
             apart = f"{rows}0" in shared or self._has_panels(rows, tile.count) or self._overlaps(tile)
-            cut = Split if repeats and apart else Overlap
+            cut = Split if self._repeats(tile) and apart else Overlap
             yield cut(rows, tile.count, f"{rows}0", rows)
         yield Reorder((*outer, *([rows] if rows else []), last))
         yield from (ComputeAt(name, outer[-1]) for name in ([*(["sums"] if heavy else []), "total"]))
         yield from (Split(f"{last}{nest}", self.lanes, f"v{nest}", f"{last}{nest}") for nest in nests)
         yield from self._sums(tile)
+        if not is_cut and rows in self.masked and last not in self.masked:
+            yield Guard("total")
         packed = self._packed(tile).items()
         yield from (Pack(name, number, width, f"{name}_packed") for name, (_, number, width) in packed)
         yield from (Vectorize(f"{last}{nest}") for nest in nests)
@@ -185,18 +192,24 @@ class TiledSum:
         return orders[tile.order]
 
     def _shared(self, outer: Sequence[str], tile: Tile) -> Iterator[str]:
-        """Yield the loops that threads share: the outermost ones, until there are enough iterations."""
-        count = {f"{self.last}0": tile.vectors * self.lanes, f"{tile.rows}0": tile.count}
-        iterations, many = 1, 0
+        """Yield the loops that threads share: the outermost ones, until there are enough iterations.
+
+        Tiles of rows may rather overlap, if there are `ENOUGH` without them or what is shared already varies.
+        """
+        columns, rows = f"{self.last}0", f"{tile.rows}0"
+        count = {columns: tile.vectors * self.lanes, rows: tile.count}
+        iterations, many, varies = 1, 0, False
         for name in outer:
             extent = self.axes.get(name, self.axes.get(name[:-1], 0))
             extent = -(-extent // count.get(name, 1))
             if extent == 1:
                 continue
-            if iterations >= TASKS or many == PARALLEL or (name == f"{self.last}0" and self._overlaps(tile)):
+            if iterations >= TASKS or many == PARALLEL or (name == columns and self._overlaps(tile)):
+                return
+            if name == rows and self._repeats(tile) and (varies or iterations >= ENOUGH):
                 return
             yield name
-            iterations, many = iterations * max(extent, 1), many + 1
+            iterations, many, varies = iterations * max(extent, 1), many + 1, varies or extent == 0
 
     def _sums(self, tile: Tile) -> Iterator[Step]:
         """Yield the order of the loops that sum."""
@@ -208,7 +221,7 @@ class TiledSum:
             yield Skew(f"{tile.rows}.sum", step, inner, dilation, "column")
         else:
             yield Reorder((*before, inner, *rows, "v.sum", last))
-        if self.is_masked:
+        if self.masked:
             yield from (Clip(name) for name in before if name.startswith("k"))
         if tile.skew and self.skewed:
             yield from (Unroll("column"), Unroll(inner))
@@ -248,6 +261,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
     extents = [*anchor.buffer.shape, *(axis.extent for axis in anchor.reduction.axes)]
     known = {n: int(e.value) if isinstance(e, Constant) else 0 for n, e in zip(names.values(), extents, strict=True)}
     read = [list(loads(side)) for side in (anchor.value.left, anchor.value.right)]
+    masks = [one.mask for side in read for one in side if one.mask is not None]
     if not all(_is_near(one, anchor.axes[-1], kernel) for side in read for one in side):
         return None
     found = convolution_of(anchor)
@@ -265,7 +279,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
         {name: known[name] for name in reduced},
         (left, right),
         lanes_of(total.dtype, target),
-        any(one.mask is not None for side in read for one in side),
+        frozenset(names[one] for one in free_variables(*masks) if one in names),
         skewed,
         not target.machine.masks,
     )

@@ -1,4 +1,4 @@
-"""Depthwise convolutions of floats whose input and output keep channels last (`products.pixel_tiles`)."""
+"""Depthwise convolutions of floats whose input and output keep channels last (`templates.tiled_sum`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.parameters import DepthwiseParameters, Parameters, of_family
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import epilogue_of
-from graft.core.schedule.products.pixel_tiles import PixelTiles, least_overlapping
-from graft.core.schedule.products.tiling import RegisterTile, lanes_of
+from graft.core.schedule.products.tiling import least_overlapping
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
+from graft.core.schedule.templates.tiled_sum import Tile, tiled_sum
 from graft.core.tensor_ir.anchors import VARIES, Window
 from graft.core.tensor_ir.ir import Stage
 
@@ -42,8 +42,9 @@ def schedule_depthwise(
     if not found.window.reads_channels_last or not found.window.stores_channels_last:
         return None
     wanted = None if parameters is None else parameters.rows
-    tile = RegisterTile(_pixels(found, target, wanted), 1, lanes_of(kind, target))
-    return PixelTiles(epilogue, found, weights, tile).scheduled(kernel)
+    tile = Tile(1, "x", _pixels(found, target, wanted), order=1, unroll=found.windows.kernel[1], skew=True)
+    tiled = tiled_sum(kernel, target)
+    return None if tiled is None else tiled.scheduled(kernel, tile)
 
 
 def _pixels(found: Convolution, target: Target, wanted: int | None) -> int:

@@ -1,7 +1,7 @@
 """The schedule of a first convolution: few channels come first in its input, many come last in its output.
 
 Vectors are of output channels. A tile of some pixels of a row stays in registers while all channels and the rows of the
-window pass (`products.pixel_tiles`).
+window pass (`templates.tiled_sum`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import epilogue_of
-from graft.core.schedule.products.pixel_tiles import PixelTiles, least_overlapping
-from graft.core.schedule.products.tiling import choose_tile, lanes_of
+from graft.core.schedule.products.tiling import choose_tile, lanes_of, least_overlapping
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
+from graft.core.schedule.templates.tiled_sum import Tile, tiled_sum
 from graft.core.tensor_ir.anchors import VARIES, Window
 from graft.core.tensor_ir.ir import Stage
 
@@ -41,11 +41,12 @@ def schedule_few_channels(kernel: Kernel, stages: Sequence[Stage], target: Targe
         return None
     if not found.window.reads_channels_first or not found.window.stores_channels_last:
         return None
-    width = found.shape[2]
+    width, tiled = found.shape[2], tiled_sum(kernel, target)
+    if tiled is None:
+        return None
     tile = choose_tile(PIXELS if width == VARIES else width, found.shape[3], kind, target, BUSY_REGISTERS)
-    if width != VARIES:
-        tile = replace(tile, rows=least_overlapping(width, tile.rows))
-    return PixelTiles(epilogue, found, weights, tile).scheduled(kernel)
+    pixels = tile.rows if width == VARIES else least_overlapping(width, tile.rows)
+    return tiled.scheduled(kernel, Tile(tile.vectors, "x", pixels, order=1, unroll=windows.kernel[1]))
 
 
 def _applies(anchor: Anchor, target: Target) -> Answer:

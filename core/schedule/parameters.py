@@ -54,16 +54,6 @@ class WinogradParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class DepthwiseParameters:
-    """A depthwise convolution: output rows at a time, vectors of sums at a time, and sums side by side."""
-
-    family: ClassVar[str] = "depthwise"
-    rows: int | None = None
-    sums: int | None = None
-    chains: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AttentionParameters:
     """Attention: the register tile of both products, and the keys of a block."""
 
@@ -124,7 +114,6 @@ class ScheduleParameters:
 Parameters = (
     ContractionParameters
     | WinogradParameters
-    | DepthwiseParameters
     | AttentionParameters
     | BlockTileParameters
     | AttentionTileParameters
@@ -132,10 +121,12 @@ Parameters = (
     | ScheduleParameters
 )
 _FAMILIES: tuple[type[Parameters], ...] = (
-    ContractionParameters, WinogradParameters, DepthwiseParameters, AttentionParameters, BlockTileParameters,
+    ContractionParameters, WinogradParameters, AttentionParameters, BlockTileParameters,
     AttentionTileParameters, BlockParameters, ScheduleParameters,
 )  # fmt: skip
 FAMILIES: dict[str, type[Parameters]] = {one.family: one for one in _FAMILIES}
+RETIRED = ("depthwise",)
+"""Families of earlier versions: what is kept of them is void."""
 _TEXTS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("contraction", "packing"): PACKINGS,
     ("contraction", "columns"): COLUMNS,
@@ -161,6 +152,11 @@ def to_json(parameters: Parameters | None) -> str:
         return "null"
     given = {name: value for name, value in asdict(parameters).items() if value is not None}
     return json.dumps({"family": parameters.family, **given})
+
+
+def is_void(text: str) -> bool:
+    """Whether a text is of parameters that there were once."""
+    return text.startswith(tuple(f'{{"family": "{family}"' for family in RETIRED))
 
 
 def from_json(text: str) -> Parameters | None:

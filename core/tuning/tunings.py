@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graft.core.machine.target import Target
-from graft.core.schedule.parameters import Parameters, from_json, to_json
+from graft.core.schedule.parameters import Parameters, from_json, is_void, to_json
 from graft.core.tuning.database import Database
 from graft.errors import DatabaseError, TuningError
 
@@ -84,6 +84,8 @@ class Tunings:
     def _rows(self, question: str, *values: object) -> list[Row]:
         rows = []
         for workload, machine, compiler, label, text, seconds, untuned, stage in self._database.rows(question, *values):
+            if is_void(text):
+                continue
             try:
                 tuning = Tuning(label, from_json(text), seconds, untuned, stage)
             except TuningError as error:

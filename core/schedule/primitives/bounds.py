@@ -154,23 +154,11 @@ class Clip(Step):
         loop = find(self, function.body, self.loop)
         if loop.kind != "serial":
             self.fail(f"'{self.loop}' is {loop.kind} already; clip it before")
-        vectors = [
-            one for one in around(function.body, loop.variable) if isinstance(one, ir.For) and one.kind == "vector"
-        ]
-        if vectors:
-            self.fail(f"'{self.loop}' is inside of '{vectors[0].variable.name}', whose lanes share its bounds")
+        _check_lanes(self, function, loop, "bounds")
         simplifier = bounded(function.body)
-        inner = _bound_in(loop.body)
-        shared: list[ir.Expression] | None = None
-        for leaf in _leaves(loop.body, ()):
-            shared = leaf if shared is None else [one for one in shared if one in leaf]
         low, high = list[ir.Expression](), list[ir.Expression]()
         kept, still = set[ir.Expression](), list[ir.Expression]()
-        for conjunct in shared or ():
-            form = at_least_zero(conjunct, simplifier)
-            own = None if form is None else _factor(form, loop.variable, inner, simplifier)
-            if form is None or own is None or reads_written(loop.body, conjunct):
-                continue
+        for conjunct, form, own in _shared(loop, simplifier):
             kept.add(conjunct)
             if own == 0:
                 still.append(ir.Binary("ge", simplifier.build(form), index(0)))
@@ -198,6 +186,29 @@ class Clip(Step):
         new: ir.Statement = ir.For(variable, count, "serial", body)
         holds = b.all_of(still)
         new = new if holds is None else ir.If(holds, new)
+        return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
+
+
+@dataclass(frozen=True, slots=True)
+class Hoist(Step):
+    """Tests once, around a loop, the conditions of all that it does which are the same for all its iterations.
+
+    What a mask makes a zero factor is left out, as `Clip` does, but the loop keeps its bounds: it can be unrolled.
+    """
+
+    form = "hoist {loop}"
+    loop: str
+
+    def change(self, function: ir.Function) -> ir.Function:
+        """Return the function with a condition around the loop."""
+        loop = find(self, function.body, self.loop)
+        simplifier = bounded(function.body)
+        _check_lanes(self, function, loop, "conditions")
+        still = {conjunct: form for conjunct, form, own in _shared(loop, simplifier) if own == 0}
+        condition = b.all_of([ir.Binary("ge", simplifier.build(form), index(0)) for form in still.values()])
+        if condition is None:
+            return function
+        new = ir.If(condition, replace(loop, body=without(loop.body, still)))
         return with_body(function, with_loop(function.body, loop.variable, lambda _: new))
 
 
@@ -320,6 +331,26 @@ def _leaves(
                 yield from _leaves(inner, around, every)
             if not inside:
                 yield list(around)
+
+
+def _check_lanes(step: Step, function: ir.Function, loop: ir.For, what: str) -> None:
+    """Check that a loop is not inside of a vector loop."""
+    for one in around(function.body, loop.variable):
+        if isinstance(one, ir.For) and one.kind == "vector":
+            step.fail(f"'{loop.variable.name}' is inside of '{one.variable.name}', whose lanes share its {what}")
+
+
+def _shared(loop: ir.For, simplifier: Simplifier) -> Iterator[tuple[ir.Expression, Linear[int], int]]:
+    """Yield the conditions of all that a loop does, what each says is 0 or more, and how that moves with the loop."""
+    inner = _bound_in(loop.body)
+    shared: list[ir.Expression] | None = None
+    for leaf in _leaves(loop.body, ()):
+        shared = leaf if shared is None else [one for one in shared if one in leaf]
+    for conjunct in shared or ():
+        form = at_least_zero(conjunct, simplifier)
+        own = None if form is None else _factor(form, loop.variable, inner, simplifier)
+        if form is not None and own is not None and not reads_written(loop.body, conjunct):
+            yield conjunct, form, own
 
 
 def _factors(store: ir.Store) -> list[ir.Load]:

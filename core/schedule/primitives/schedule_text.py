@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
-from graft.core.schedule.primitives.bounds import Clip, Guard, Overlap, Skew, Unswitch
+from graft.core.schedule.primitives.bounds import Clip, Guard, Hoist, Overlap, Skew, Unswitch
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Fuse, Merge, Peel, Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
@@ -27,7 +27,7 @@ from graft.errors import ScheduleError
 
 PRIMITIVES: tuple[type[Step], ...] = (
     Split, Reorder, Fuse, Vectorize, Unroll, Jam, Parallel, Bind, CacheRead, CacheWrite, ComputeAt, Pipeline, Tensorize,
-    Overlap, Skew, Clip, Guard, Unswitch, Pack, Peel, Merge, Rfactor,
+    Overlap, Skew, Clip, Hoist, Guard, Unswitch, Pack, Peel, Merge, Rfactor,
 )  # fmt: skip
 
 

@@ -6,8 +6,7 @@ from graft.core.schedule.selection import by_image
 from graft.core.schedule.strategies.attention import fused_attention
 from graft.core.schedule.strategies.contractions import blocked_product, narrow_weights, varying_product
 from graft.core.schedule.strategies.convolutions import (
-    depthwise_nchw,
-    depthwise_nhwc,
+    depthwise,
     direct_convolution,
     first_convolution,
     first_convolution_bf16,
@@ -44,11 +43,11 @@ NUMBERS = StrategyTable(
         nhwc_integers.STRATEGY,
         im2col_integers.STRATEGY,
         # convolutions whose channels are last, at least in the result
-        depthwise_nhwc.STRATEGY,
+        depthwise.LAST,
         pointwise_nhwc.STRATEGY,
         first_convolution.STRATEGY,
         # convolutions whose channels come first
-        depthwise_nchw.STRATEGY,
+        depthwise.FIRST,
         winograd_nchw.STRATEGY,
         register_tiles.STRATEGY,
         direct_convolution.STRATEGY,
@@ -69,7 +68,7 @@ TABLE = StrategyTable(
         *by_image.rows(NUMBERS),
         narrow_weights.VARYING,
         varying_product.STRATEGY,
-        depthwise_nhwc.VARYING,
+        depthwise.VARYING,
         first_convolution.VARYING,
         winograd_nhwc.VARYING,
         register_tiles.VARYING,

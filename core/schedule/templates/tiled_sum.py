@@ -18,7 +18,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import stride
 from graft.core.schedule.loops.inline import constant_shape
 from graft.core.schedule.loops.loop_frames import TASKS
-from graft.core.schedule.primitives.bounds import Clip, Guard, Overlap, Skew, Unswitch
+from graft.core.schedule.primitives.bounds import Clip, Guard, Hoist, Overlap, Skew, Unswitch
 from graft.core.schedule.primitives.loop_kinds import Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Reorder, Split
 from graft.core.schedule.primitives.packing import Pack
@@ -42,6 +42,8 @@ STORED = 3.0
 """Cycles to begin a sum and to store it."""
 PARALLEL = 3
 """Loops that threads share, at the most."""
+FEW_CHANNELS = 4
+"""Of groups of fewer output channels the windows of neighbouring places are read together."""
 ENOUGH = 8
 """Iterations that suffice where more would cost whole tiles."""
 
@@ -91,7 +93,7 @@ class TiledSum:
     masked: frozenset[str]
     """The axes along which a factor is zero beside its image."""
     skewed: tuple[str, int, int] | None
-    """Of windows with one channel: the axis along which they slide, the stride and the dilation."""
+    """Of windows for few channels: the axis along which tiles of them slide, the stride and the dilation."""
     overlaps: bool = False
     """Whether the last tile of vectors ends where the last axis does, on a machine that switches no lanes off."""
 
@@ -132,7 +134,7 @@ class TiledSum:
         """Return how many loads one step of a tile needs for a factor."""
         count = float(factor.loads(self.last, tile.vectors) * factor.loads(tile.rows, tile.count))
         if tile.skew and self.skewed and tile.rows in factor.axes:
-            window = list(self.reduced.values())[-1]
+            window = self.reduced[f"k{tile.rows}"]
             count = tile.vectors * (tile.count + window - 1) / window
         return count * (MASKED if self.last in self.masked & factor.axes else 1)
 
@@ -149,6 +151,13 @@ class TiledSum:
     def _repeats(self, tile: Tile) -> bool:
         """Whether tiles of rows, where each has all of its rows, share some."""
         return self.axes[tile.rows] % tile.count > 0 or not self.axes[tile.rows]
+
+    def _tests_columns(self, tile: Tile) -> bool:
+        """Whether it is asked of each row that windows share whether the image has it: where vectors are asked, too.
+
+        Without, there would be four bodies: tiles and vectors may lie inside or not.
+        """
+        return tile.skew and tile.rows in self.masked and self.last in self.masked
 
     def steps(self, tile: Tile) -> Iterator[Step]:
         """Yield the schedule."""
@@ -179,7 +188,7 @@ class TiledSum:
         ]
         yield from map(Unroll, written)
         yield Unswitch(f"{last}0", "last")
-        if is_cut:
+        if is_cut and not self._tests_columns(tile):
             yield Unswitch(f"{rows}0", "border")
         yield from map(Parallel, shared)
 
@@ -216,15 +225,19 @@ class TiledSum:
         *before, inner = self.reduced
         rows, last = ([f"{tile.rows}.sum"] if tile.rows else []), f"{self.last}.sum"
         if tile.skew and self.skewed:
-            yield Reorder((*before, "v.sum", *rows, inner, last))
-            _, step, dilation = self.skewed
-            yield Skew(f"{tile.rows}.sum", step, inner, dilation, "column")
+            axis, step, dilation = self.skewed
+            number = list(self.reduced).index(f"k{axis}")
+            before, inside = list(self.reduced)[:number], list(self.reduced)[number:]
+            yield Reorder((*before, "v.sum", *rows, *inside, last))
+            yield Skew(f"{tile.rows}.sum", step, f"k{axis}", dilation, "column")
+            if self._tests_columns(tile):
+                yield Hoist(f"k{axis}")
         else:
             yield Reorder((*before, inner, *rows, "v.sum", last))
         if self.masked:
             yield from (Clip(name) for name in before if name.startswith("k"))
         if tile.skew and self.skewed:
-            yield from (Unroll("column"), Unroll(inner))
+            yield from map(Unroll, ("column", *inside))
         elif 1 < self.reduced[inner] <= tile.unroll:
             yield Unroll(inner)
         elif tile.unroll > 1 and self.reduced[inner] > tile.unroll and self.reduced[inner] % tile.unroll == 0:
@@ -252,7 +265,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
         return None
     anchor = epilogue.anchor
     total = anchor.value.type
-    if not anchor.axes or not total.is_float or total.is_custom or not isinstance(anchor.value, Binary):
+    if not anchor.axes or total.is_custom or not isinstance(anchor.value, Binary):
         return None
     assert anchor.reduction is not None, "a sum of products is a sum"
     terms = [axis.variable for axis in anchor.reduction.axes]
@@ -262,17 +275,23 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
     known = {n: int(e.value) if isinstance(e, Constant) else 0 for n, e in zip(names.values(), extents, strict=True)}
     read = [list(loads(side)) for side in (anchor.value.left, anchor.value.right)]
     masks = [one.mask for side in read for one in side if one.mask is not None]
-    if not all(_is_near(one, anchor.axes[-1], kernel) for side in read for one in side):
-        return None
     found = convolution_of(anchor)
+    slides = found is not None and found.window.groups > 1 and found.window.outputs < FEW_CHANNELS
+    if not (total.is_float or slides):
+        return None
+    if not all(_is_near(one, anchor.axes[-1], kernel, apart=slides) for side in read for one in side):
+        return None
     left, right = (_factor(side, names, kernel) for side in read)
     if found is not None and found.window.groups > 1:
         image = left if found.window.image == "left" else right
         left, right = (replace(one, alike=found.window.outputs) if one is image else one for one in (left, right))
-    slides = found is not None and found.window.is_depthwise
     skewed = None
-    if found is not None and slides and axes[-1] == "c" and known[reduced[-1]] > 1:
-        skewed = (reduced[-1][1:], found.windows.strides[-1], found.windows.dilations[-1])
+    if found is not None and slides:
+        space = "zyx"[-found.windows.rank :]
+        across = (space if axes[-1] == "c" else space[:-1])[-1:]  # vectors are along the last
+        if across and known[f"k{across}"] > 1:
+            number = space.index(across)
+            skewed = (across, found.windows.strides[number], found.windows.dilations[number])
     return TiledSum(
         epilogue,
         {name: known[name] for name in axes},
@@ -297,11 +316,15 @@ def _factor(read: Sequence[Load], names: dict[Variable, str], kernel: Kernel) ->
     return Factor(frozenset(moved), constants)
 
 
-def _is_near(load: Load, axis: Variable, kernel: Kernel) -> bool:
-    """Whether what neighbouring elements of a vector load are neighbours, or one element, or can be packed so."""
+def _is_near(load: Load, axis: Variable, kernel: Kernel, *, apart: bool) -> bool:
+    """Whether what neighbouring elements of a vector load are neighbours, or one element, or can be packed so.
+
+    With ``apart`` they may lie some elements from each other.
+    """
     moving = [number for number, index in enumerate(load.indices) if axis in free_variables(index)]
     if not moving:
         return True
     if load.buffer in kernel.constants and len(moving) == 1 and load.indices[moving[0]] is axis:
         return True
-    return moving == [len(load.indices) - 1] and stride(load.indices[-1], axis, Simplifier()) == 1
+    step = stride(load.indices[-1], axis, Simplifier())
+    return moving == [len(load.indices) - 1] and (step == 1 or (apart and step is not None and step > 1))

@@ -15,7 +15,6 @@ from graft.core.schedule.parameters import (
     PACKINGS,
     AttentionParameters,
     ContractionParameters,
-    DepthwiseParameters,
     Parameters,
     WinogradParameters,
     from_json,
@@ -53,9 +52,8 @@ winograds = st.builds(
     rows=optional(1, 40),
     vectors=optional(1, 12),
 )
-depthwises = st.builds(DepthwiseParameters, rows=optional(1, 9), sums=optional(1, 30), chains=optional(1, 30))
 attentions = st.builds(AttentionParameters, rows=optional(1, 40), vectors=optional(1, 12), keys=optional(1, 64))
-anything = st.none() | contractions | winograds | depthwises | attentions
+anything = st.none() | contractions | winograds | attentions
 targets = st.sampled_from([WIDE, NARROW])
 
 
@@ -115,15 +113,6 @@ def test_any_parameters_of_a_convolution_give_the_same_result(
     pads = [window // 2] * 4
     kernel, arrays = convolution(source, (outputs, source[1], window, window), strides=[stride] * 2, pads=pads)
     check(kernel, arrays, WIDE, parameters, 1e-3 if isinstance(parameters, WinogradParameters) else 0)
-
-
-@settings(max_examples=10, deadline=None)
-@given(height=st.integers(1, 12), width=st.integers(1, 20), target=targets, parameters=depthwises)
-def test_any_parameters_of_a_depthwise_convolution_give_the_same_result(
-    height: int, width: int, target: Target, parameters: DepthwiseParameters
-) -> None:
-    kernel, arrays = convolution((1, 3, height, width), (3, 1, 3, 3), group=3, pads=[1] * 4)
-    check(kernel, arrays, target, parameters, 0)
 
 
 @settings(max_examples=8, deadline=None)
@@ -186,12 +175,12 @@ def test_parameters_read_as_one_line() -> None:
         (
             '{"family": "other"}',
             'parameters \'{"family": "other"}\' are of no known family; '
-            "there are contraction, winograd, depthwise, attention, block_tile, attention_tile, block",
+            "there are contraction, winograd, attention, block_tile, attention_tile, block",
         ),
         (
             "[3]",
             "parameters '[3]' are of no known family; "
-            "there are contraction, winograd, depthwise, attention, block_tile, attention_tile, block",
+            "there are contraction, winograd, attention, block_tile, attention_tile, block",
         ),
         (
             '{"family": "winograd", "pieces": 0, "lines": 1}',

@@ -13,8 +13,8 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.parameters import (
     AttentionParameters,
     ContractionParameters,
-    DepthwiseParameters,
     Parameters,
+    ScheduleParameters,
     WinogradParameters,
 )
 from graft.core.schedule.products.tile_candidates import best_tiles
@@ -29,7 +29,7 @@ KERNELS = {
     "matmul": (matmul((128, 64), (64, 96), constant=True)[0], ContractionParameters),
     "conv1x1": (convolution((1, 16, 14, 14), (32, 16, 1, 1))[0], ContractionParameters),
     "conv3x3": (convolution((1, 16, 14, 14), (32, 16, 3, 3), pads=[1] * 4)[0], WinogradParameters),
-    "depthwise": (convolution((1, 8, 14, 14), (8, 1, 3, 3), group=8, pads=[1] * 4)[0], DepthwiseParameters),
+    "depthwise": (convolution((1, 8, 14, 14), (8, 1, 3, 3), group=8, pads=[1] * 4)[0], ScheduleParameters),
     "attention": (attention_kernel(2, 40, 50, 16, 16), AttentionParameters),
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 from graft.core.machine.machine import Machine, Memory
 from graft.core.machine.target import Target
-from graft.core.schedule.parameters import ContractionParameters, DepthwiseParameters, WinogradParameters
+from graft.core.schedule.parameters import ContractionParameters, WinogradParameters
 from graft.core.tuning.database import Database
 from graft.core.tuning.tunings import COLUMNS, Row, Tuning, Tunings, machine_of, workload_key
 from graft.errors import DatabaseError
@@ -37,9 +37,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "graft" / "tuned.sqlite3"
 
 
-@pytest.mark.parametrize(
-    "parameters", [None, FIRST.parameters, WinogradParameters(4, 2, vectors=3), DepthwiseParameters(chains=4)]
-)
+@pytest.mark.parametrize("parameters", [None, FIRST.parameters, WinogradParameters(4, 2, vectors=3)])
 def test_a_tuning_survives_the_way_through_the_file(path: Path, parameters: object) -> None:
     tuning = replace(FIRST, parameters=parameters)
     Tunings(path, "here", "now").keep("key", tuning)
@@ -106,7 +104,7 @@ def test_parameters_that_nobody_knows_are_named(path: Path) -> None:
         Tunings(path, "here", "now").known()
     assert str(caught.value) == (
         f"the database of tuned parameters '{path}' cannot be used (parameters '{{\"family\": \"new\"}}' are of no "
-        "known family; there are contraction, winograd, depthwise, attention, block_tile, attention_tile, block, "
+        "known family; there are contraction, winograd, attention, block_tile, attention_tile, block, "
         "schedule); delete it, or name another"
     )
     assert Tunings(path, "there", "now").known() == {}
@@ -115,3 +113,10 @@ def test_parameters_that_nobody_knows_are_named(path: Path) -> None:
 def test_workloads_differ_where_their_structures_do() -> None:
     assert workload_key("a") != workload_key("b")
     assert workload_key("a") == workload_key("a")
+
+
+def test_parameters_of_an_earlier_version_are_void(path: Path) -> None:
+    database = Database(path, "tunings", COLUMNS, "tuned parameters")
+    row = '{"family": "depthwise", "chains": 4}'
+    database.write(f"INSERT INTO tunings VALUES ('key', 'here', 'now', 'x', '{row}', 1, 1, 1)")
+    assert Tunings(path, "here", "now").known() == {}

@@ -85,6 +85,7 @@ ROWS = (
     (1, "skew {first} {factor} {last} 1 -> {v}"),
     (1, "skew {first} 1 {last} {factor} -> {v}"),
     (1, "clip {one}"),
+    (1, "hoist {one}"),
     (1, "guard {one}"),
     (1, "unswitch {one} else {u}"),
     (2, "peel {one} {factor} -> {u}"),

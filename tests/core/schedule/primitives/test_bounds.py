@@ -56,7 +56,7 @@ def refused(text, schedule, reason):
 
 
 def test_the_text_of_each_step_is_read_back():
-    text = "overlap i 4 -> i0 i\nskew i 2 k 3 -> t\nclip k\nguard c\nunswitch i0 else rest\npack w 0 16 -> p\n"
+    text = "overlap i 4 -> i0 i\nskew i 2 k 3 -> t\nclip k\nhoist k\nguard c\nunswitch i0 else rest\npack w 0 16 -> p\n"
     assert print_schedule(parse_schedule(text)) == text
 
 
@@ -167,6 +167,32 @@ def test_a_mask_of_what_is_no_factor_of_a_sum_is_no_bound():
     assert apply_schedule(function, "clip i") == function
 
 
+# ---- Hoist ----
+
+
+def test_what_does_not_move_with_a_loop_is_tested_around_it_and_the_loop_keeps_its_bounds():
+    function = parse_function("""
+    function f(x: float32[5, 9], w: float32[9]) -> (y: float32[9]) {
+      serial i < 9 { y[i] = float32(0.0) }
+      serial r < 7 {
+        serial k < 9 { y[k] = fma(x[r - 1, k; r - 1 >= 0 & r - 1 < 5 & k >= 2], w[k], y[k]) }
+      }
+    }
+    """)
+    hoisted = apply_schedule(function, "hoist k\nunroll k")
+    assert "if r - 1 >= 0 & 0 - r + 5 >= 0 {" in str(hoisted) and "; k - 2 >= 0]" not in str(function)
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(shape).astype(np.float32) for shape in ((5, 9), (9,))]
+    np.testing.assert_array_equal(run_function(hoisted, inputs)[0], run_function(function, inputs)[0])
+
+
+def test_where_all_conditions_move_with_a_loop_nothing_is_hoisted():
+    function = parse_function(
+        "function f(x: float32[9]) -> (y: float32[9]) { serial i < 9 { if i < 5 { y[i] = x[i] } } }"
+    )
+    assert apply_schedule(function, "hoist i") == function
+
+
 # ---- Guard ----
 
 
@@ -210,7 +236,7 @@ COUNTED = """function f(x: int64[8]) -> (n: int64[1], y: int64[8]) {
 }"""
 
 
-@pytest.mark.parametrize("step", ["clip i", "unswitch i else r"])
+@pytest.mark.parametrize("step", ["clip i", "hoist i", "unswitch i else r"])
 def test_a_condition_on_what_a_loop_writes_is_asked_each_time(step):
     function, x = parse_function(COUNTED), np.int64([6, 1, 2, 3, 4, 5, 6, 7])
     changed = apply_schedule(function, step)
@@ -231,10 +257,11 @@ def test_no_tiles_overlap_where_a_loop_changes_its_extent_or_calls(body, reason)
         apply_schedule(function, "overlap i 4 -> a b")
 
 
-def test_a_loop_that_lanes_share_is_not_clipped():
+@pytest.mark.parametrize(("step", "what"), [("clip", "bounds"), ("hoist", "conditions")])
+def test_a_loop_that_lanes_share_is_not_changed_for_one_of_them(step, what):
     function = parse_function("""function f(x: float32[15]) -> (y: float32[15]) {
       vector i < 2 { serial j < 8 { if i * 8 + j < 15 { y[i * 8 + j] = x[i * 8 + j] } } }
     }""")
-    message = "cannot 'clip j': 'j' is inside of 'i', whose lanes share its bounds"
+    message = f"cannot '{step} j': 'j' is inside of 'i', whose lanes share its {what}"
     with pytest.raises(ScheduleError, match=f"^{re.escape(message)}$"):
-        apply_schedule(function, "clip j")
+        apply_schedule(function, f"{step} j")

@@ -53,13 +53,6 @@ def test_groups_are_separate_products() -> None:
     check(*convolution((2, 6, 5, 6), (12, 2, 3, 3), group=3, pads=[1, 1, 1, 1]))
 
 
-@pytest.mark.parametrize("multiplier", [1, 2])
-@pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_a_depthwise_convolution_is_computed_directly(multiplier: int, target: Target) -> None:
-    case = convolution((1, 3, 6, 35), (3 * multiplier, 1, 3, 3), group=3, pads=[1, 1, 1, 1], residual=True)
-    check(*case, target)
-
-
 def test_one_and_three_dimensions_are_computed() -> None:
     check(*convolution((2, 3, 20), (5, 3, 3), pads=[1, 1]))
     check(*convolution((1, 2, 4, 3, 5), (5, 2, 2, 3, 3), pads=[1, 1, 1, 1, 1, 1]))

@@ -1,0 +1,103 @@
+"""Depthwise convolutions, and those of groups of few channels, by tiles of rows or of pixels (`templates.tiled_sum`).
+
+The window is written out, and the loops over a tile and along the window are skewed: what is loaded of the image serves
+all places that look at it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from graft.core.machine.target import Target
+from graft.core.reject import Reject
+from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.products.convolution import Convolution
+from graft.core.schedule.products.tiling import least_overlapping
+from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
+from graft.core.schedule.templates.space import points
+from graft.core.schedule.templates.tiled_sum import FEW_CHANNELS, Tile, TiledSum, tiled_sum
+from graft.core.tensor_ir.anchors import VARIES, Window
+
+SPARE_REGISTERS = 4
+"""What a tile leaves besides its sums and the weights of one row of a window."""
+PIXELS = 8
+"""Pixels of a tile of a longer row, or of one whose length varies, at the most: code of more is slow to fetch."""
+ROW = 16
+"""Pixels of a row that one tile computes as a whole, if it has registers for that."""
+MOST_TERMS = 400
+"""Vectors of products of a tile that are written out; more would take long to compile."""
+
+
+def _pixels(found: Convolution, target: Target) -> int:
+    """Return the pixels of a tile: as many as fit the registers, where few of a row are computed twice."""
+    most, width = max(1, target.machine.registers - SPARE_REGISTERS - found.windows.kernel[1]), found.shape[2]
+    usual = max(1, PIXELS // found.windows.strides[1])
+    return min(usual, most) if width == VARIES else least_overlapping(width, min(most, ROW if width <= ROW else usual))
+
+
+def _of_vectors_of_channels(anchor: Anchor, target: Target) -> Answer:
+    found = anchor.convolution
+    if found is None or not found.window.is_depthwise:
+        return Reject("shape", "no depthwise convolution")
+    is_last = found.window.reads_channels_last and found.window.stores_channels_last
+    return True if is_last else Reject("layout", "channels are not last")
+
+
+def _build_last(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    found, tiled = anchor.convolution, tiled_sum(anchor.kernel, target)
+    if found is None or tiled is None or found.windows.rank != 2 or not found.anchor.value.type.is_float:
+        return OTHER_FORM
+    kind = found.anchor.value.type.dtype
+    if found.image(kind) is None or found.weights(anchor.kernel, anchor.stages or (), kind, kind) is None:
+        return OTHER_FORM
+    tile = Tile(1, "x", _pixels(found, target), order=1, unroll=found.windows.kernel[1], skew=True)
+    return tiled.scheduled(anchor.kernel, tile)
+
+
+def has_few_channels(anchor: Anchor) -> bool:
+    """Whether a convolution has groups of so few output channels that no product of matrices is worth its while."""
+    found = anchor.convolution
+    return found is not None and found.window.groups > 1 and found.window.outputs < FEW_CHANNELS
+
+
+def _of_vectors_of_pixels(anchor: Anchor, target: Target) -> Answer:
+    if not has_few_channels(anchor) or anchor.convolution is None:
+        return Reject("shape", f"no convolution of groups of fewer than {FEW_CHANNELS} output channels")
+    is_last = anchor.convolution.window.stores_channels_last
+    return Reject("layout", "channels are last") if is_last else True
+
+
+def _build_first(anchor: Anchor, target: Target) -> Scheduled | Reject:
+    tiled = tiled_sum(anchor.kernel, target)
+    return OTHER_FORM if tiled is None else tiled.scheduled(anchor.kernel, _tile(tiled, target))
+
+
+def _tile(tiled: TiledSum, target: Target) -> Tile:
+    """Return the tile of fewest cycles by the model whose window is written out as far as that is not too much."""
+    window, inner = math.prod(tiled.reduced.values()), list(tiled.reduced.values())[-1]
+    unroll = inner if inner <= MOST_TERMS // tiled.lanes else 1
+    all_of_order = [tile for tile in points(tiled, target, [unroll]) if tile.order == 1]
+    skewed = [tile for tile in all_of_order if tile.skew and tile.vectors * tile.count * window <= MOST_TERMS]
+    found = skewed or [tile for tile in all_of_order if not tile.skew]
+    return min(found, key=lambda tile: tiled.cycles(tile, target.machine))
+
+
+def _prefers(window: Window, target: Target) -> Preference | None:
+    w = window.windows
+    fits = (
+        window.is_depthwise and w.rank == 2 and w.dilations == (1, 1) and min(window.groups, *w.source, *w.target) > 1
+    )
+    return Preference("last", "last", gains=True) if fits else None
+
+
+def _prefers_varying(window: Window, target: Target) -> Preference | None:
+    w = window.windows
+    fits = window.is_depthwise and w.rank == 2 and w.dilations == (1, 1)
+    return Preference("last", "last", gains=True) if fits else None
+
+
+LAST = Strategy("depthwise_nhwc", CONVOLUTIONS, _build_last, _of_vectors_of_channels, prefers=_prefers)
+VARYING = replace(LAST, name="varying_depthwise", prefers=_prefers_varying, varies=True)
+"""Takes depthwise convolutions of neighbouring pixels with channels last; `varying_convolution` takes the others."""
+FIRST = Strategy("depthwise_nchw", CONVOLUTIONS, _build_first, _of_vectors_of_pixels)

@@ -47,4 +47,4 @@ def test_every_candidate_of_tuning_gives_the_same_image() -> None:
     found = candidates(kernel, Target(ROWS["x86-64-v3"]), 0, None)
     assert any(isinstance(one, ScheduleParameters) for one in found)
     for one in found:
-        computed(kernel, constants, kind, "x86-64-v3", SIZES, parameters=one)
+        computed(kernel, constants, kind, "x86-64-v3", SIZES[:1], parameters=one)

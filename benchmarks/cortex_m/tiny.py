@@ -37,7 +37,7 @@ INSTRUCTIONS_A_TICK = 40
 """An instruction takes a nanosecond; the board's timer counts at 25 MHz."""
 LIMIT = 300
 """Seconds that a run may take."""
-_SECTION = re.compile(r"^ \.(\w+)\S*\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s+(\S+)$", re.MULTILINE)
+_SECTION = re.compile(r"^ \.(?!ARM\.attributes)(\w+)\S*\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s+(\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

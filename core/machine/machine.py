@@ -84,14 +84,16 @@ class Costs:
     """What things take, in cycles of one core.
 
     ``fused`` and ``loads`` are how many multiply-adds and loads start in a cycle, ``latency`` how long the result of a
-    multiply-add takes, ``load`` what a load takes besides. A task is worth giving away from ``task`` element operations
-    on, and threads that wait for each other lose ``meeting`` cycles.
+    multiply-add takes, ``load`` what a load takes besides. A tile of a further shape is taken only where that
+    saves the share ``code`` of the cycles: its code takes flash. A task is worth giving away from ``task`` element
+    operations on, and threads that wait for each other lose ``meeting`` cycles.
     """
 
     fused: float = 2.0
     loads: float = 2.0
     latency: int = 4
     load: float = 0.15
+    code: float = 0
     task: int = 16384
     meeting: int = 100_000
 

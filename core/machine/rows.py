@@ -86,8 +86,8 @@ WASM32_THREADS = replace(
 )
 THUMBV7EM = Machine(
     "thumbv7em", "thumb", "cortex-m4", frozenset({"vfp4d16sp"}), registers=16, levels=(Level("thread", 1),),
-    memories=(OWN_MEMORY, Memory("host", bandwidth=4)), instructions=(), costs=Costs(fused=1, loads=1, latency=3),
-    float_unroll=1,
+    memories=(OWN_MEMORY, Memory("host", bandwidth=4)), instructions=(), float_unroll=1,
+    costs=Costs(fused=1, loads=1, latency=3, code=0.04),
 )  # fmt: skip
 RISCV64 = Machine(
     "riscv64", "riscv64", "generic-rv64", frozenset({"m", "a", "f", "d", "c"}), registers=32, levels=THREADS,

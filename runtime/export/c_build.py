@@ -24,7 +24,8 @@ _ARM = {
 """By the names of features, the flags of compilers for 64-bit ARM, and the macro that they define then."""
 
 BOARD_COMPILERS = {
-    "thumb": "arm-none-eabi-gcc -O3 -fno-schedule-insns -mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16",
+    "thumb": "arm-none-eabi-gcc -O3 -fno-schedule-insns --param=max-completely-peeled-insns=70 "
+    "-mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16",
     "aarch64": "aarch64-linux-gnu-gcc -O3", "riscv64": "riscv64-linux-gnu-gcc -O3",
 }  # fmt: skip
 """What compiles a project for another architecture, by the usual names."""

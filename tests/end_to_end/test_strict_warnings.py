@@ -31,7 +31,7 @@ from tests.runtime.export.test_c_control import CHOICE, GROWS, NESTED, SCAN, TEX
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wcast-qual", "-Werror"]
 CORTEX_M = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
 RV32 = ["-march=rv32imafc", "-mabi=ilp32f", "-specs=picolibc.specs"]
-HOSTED = ("gcc", "gcc-11", "gcc-13", "clang", "clang-16", "clang-19")
+HOSTED = ("gcc", "gcc-11", "gcc-13", "clang", "clang-14", "clang-16", "clang-19", "clang-22")
 COMPILERS = (
     *((compiler, "generic", ()) for compiler in HOSTED),
     *((compiler, "x86-64-v4", ()) for compiler in HOSTED if compiler != "gcc-11"),  # vectors need GCC 12

@@ -134,6 +134,8 @@ def ranked_tiles(rows: int, columns: int, dtype: str, target: Target, busy: int 
             across = total // vectors * _cycles_down(rows, height, vectors, costs)
             if total % vectors:
                 across += _cycles_down(rows, height, total % vectors, costs)
+            shapes = len(split_evenly(rows, height).sizes) * (1 + (total % vectors > 0))
+            across *= 1 + costs.code * (shapes - 1)
             found.append((across, RegisterTile(height, vectors, lanes, unroll)))
     assert found, (rows, columns, dtype)
     return sorted(found, key=lambda row: (row[0], -row[1].vectors, -row[1].rows))

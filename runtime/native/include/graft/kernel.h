@@ -206,11 +206,14 @@ GRAFT_INLINE int32_t word_at(const void *place) {
 #endif
 }
 
+GRAFT_INLINE int32_t low_s16(uint32_t word) { return (int16_t)word; }
+
 /* c plus the products of the 16-bit numbers of a and b. */
 GRAFT_INLINE int32_t dot2_s16(int32_t c, int32_t a, int32_t b) {
-  const int32_t low = (int16_t)((uint32_t)a & 65535) * (int16_t)((uint32_t)b & 65535);
-  const int32_t high = (int16_t)((uint32_t)a >> 16) * (int16_t)((uint32_t)b >> 16);
-  return (int32_t)((uint32_t)c + (uint32_t)low + (uint32_t)high);
+  const int32_t low = low_s16((uint32_t)a) * low_s16((uint32_t)b);
+  const int32_t high = low_s16((uint32_t)a >> 16) * low_s16((uint32_t)b >> 16);
+  const uint32_t sum = (uint32_t)c + (uint32_t)low + (uint32_t)high;
+  return (int32_t)sum;
 }
 
 /* c plus the products of the unsigned bytes of a and the signed ones of b. */
@@ -241,8 +244,8 @@ GRAFT_INLINE int32_t dot4_u8s8(int32_t c, int32_t a, int32_t b) {
   GRAFT_INLINE T neg_##NAME(T a) { return -a; }                                                                        \
   GRAFT_INLINE T abs_##NAME(T a) { return fabs##SUFFIX(a); }                                                           \
   GRAFT_INLINE T sqrt_##NAME(T a) { return sqrt##SUFFIX(a); }                                                          \
-  GRAFT_INLINE T min_##NAME(T a, T b) { return a != a ? a : a < b ? a : b; }                                           \
-  GRAFT_INLINE T max_##NAME(T a, T b) { return a != a ? a : a > b ? a : b; }                                           \
+  GRAFT_INLINE T min_##NAME(T a, T b) { return a >= b ? b : b == b ? a : a != a ? a : b; }                             \
+  GRAFT_INLINE T max_##NAME(T a, T b) { return a <= b ? b : b == b ? a : a != a ? a : b; }                             \
   GRAFT_INLINE T round_even_##NAME(T a) {                                                                              \
     return fabs##SUFFIX(a) < LIMIT ? copysign##SUFFIX(fabs##SUFFIX(a) + LIMIT - LIMIT, a) : a;                         \
   }                                                                                                                    \

@@ -86,6 +86,18 @@ def test_columns_that_are_left_over_are_a_narrower_tile() -> None:
     assert max(vectors for _, vectors in found) == 5
 
 
+def test_a_machine_whose_code_is_dear_takes_one_shape_of_tiles() -> None:
+    """128 columns one at a time on a Cortex-M4: 4 x 32 of them, although 5 x 25 and 3 take fewer cycles."""
+    board = target_named("thumbv7em")
+    free = replace(board, machine=replace(board.machine, costs=replace(board.machine.costs, code=0)))
+    dear, cheap = (
+        {tile.vectors: cycles for cycles, tile in ranked_tiles(1, 128, "float32", one)} for one in (board, free)
+    )
+    assert choose_tile(1, 128, "float32", free, 3).vectors == 5
+    assert choose_tile(1, 128, "float32", board, 3).vectors == 4
+    assert dear[4] == cheap[4] and dear[5] == cheap[5] * (1 + board.machine.costs.code)
+
+
 @pytest.mark.parametrize(
     ("dtype", "registers", "unroll"), [("float32", 32 - 3, WIDE.machine.unroll), ("custom[p]16", 11, 1)]
 )

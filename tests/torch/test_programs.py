@@ -31,6 +31,7 @@ def counted(monkeypatch, tmp_path):
 
 def call(function=lambda x: torch.tanh(x) + x, **options):
     (found,) = boxed(compiled(function, X, options=Options(backends=["llvm"], **options)))([X])
+    programs.finish_keeping()
     return found
 
 

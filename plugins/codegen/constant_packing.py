@@ -71,13 +71,13 @@ class Strided:
         """Return the elements as a view of contents that are not contiguous; None where a step crosses their rows."""
         if contents.flags.c_contiguous or not all(0 <= step < contents.size for step in self.steps):
             return None
-        first = np.unravel_index(self.first, contents.shape)
+        first = np.array(np.unravel_index(self.first, contents.shape), np.int64)
         moves = np.array([np.unravel_index(step, contents.shape) for step in self.steps], np.int64)
         moves = moves.reshape(len(self.steps), contents.ndim)
         last = first + (np.array(self.extents, np.int64) - 1) @ moves
         if (last >= contents.shape).any():
             return None
-        return as_strided(contents[(*first, ...)], self.extents, moves @ np.array(contents.strides))
+        return as_strided(contents[(*first.tolist(), ...)], self.extents, moves @ np.array(contents.strides))
 
 
 def strided(places: np.ndarray) -> Strided | None:

@@ -65,7 +65,8 @@ def _memory(tensor: torch.Tensor) -> np.ndarray:
     """Return the bytes of a tensor as they lie, none where they have gaps."""
     if tensor.layout is not torch.strided or tensor.is_quantized or not is_dense(tensor):
         return np.empty(0, np.uint8)
-    return tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
+    found: np.ndarray = tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
+    return found
 
 
 def kept(

@@ -12,11 +12,11 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread, enumerate
 from typing import Any
 
 import numpy as np
@@ -47,14 +47,14 @@ class Digests:
     def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
         self._arrays = [_memory(one) for one in tensors]
         self._found: dict[tuple[int, int], bytes] = {}
-        self._thread = Thread(target=self._compute)
+        self._thread = threading.Thread(target=self._compute)
         self._thread.start()
 
     def of(self, array: np.ndarray) -> bytes:
         """Return the digest of an array's bytes."""
         self._thread.join()
         found = self._found.get((array.ctypes.data, array.nbytes)) if array.flags.c_contiguous else None
-        return found or hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()
+        return found or hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 
     def _compute(self) -> None:
         for array in self._arrays:
@@ -91,13 +91,14 @@ def kept(
     if (found := _loaded(folder, key, threads)) is not None:
         return found
     program = compiled()
-    Thread(target=_keep, args=(folder, key, program), name=KEEPER).start()  # Python waits for it before it ends
+    keeper = threading.Thread(target=_keep, args=(folder, key, program), name=KEEPER)
+    keeper.start()  # Python waits for it before it ends
     return program
 
 
 def finish_keeping() -> None:
     """Wait until all programs of this process that are to be kept are."""
-    for thread in enumerate():
+    for thread in threading.enumerate():
         if thread.name == KEEPER:
             thread.join()
 

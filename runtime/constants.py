@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from graft.runtime import _native
+from graft.runtime.procedure import ALIGNMENT
 
 
 def constant_key(array: np.ndarray) -> str:
@@ -16,6 +18,14 @@ def constant_key(array: np.ndarray) -> str:
     equal unless somebody made them differ on purpose.
     """
     return f"{_native.content_hash(_bytes(array).data)}-{array.dtype.name}-{'x'.join(map(str, array.shape))}"
+
+
+def aligned_array(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Return an array without contents at a multiple of `ALIGNMENT` bytes: a program takes it without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    first = -room.ctypes.data % ALIGNMENT
+    return room[first : first + size].view(dtype).reshape(shape)
 
 
 class ConstantStore:
@@ -30,13 +40,14 @@ class ConstantStore:
         known = self._keys.get(id(array))
         if known is not None:
             return known[1]
+        given, array = array, np.ascontiguousarray(array).reshape(array.shape)
         first = key = constant_key(array)
         number = 1
         while key in self.arrays and not np.array_equal(_bytes(self.arrays[key]), _bytes(array)):
             number += 1
             key = f"{first}-{number}"
-        self.arrays.setdefault(key, np.ascontiguousarray(array).reshape(array.shape))
-        self._keys[id(array)] = (array, key)  # holding the array keeps its id taken
+        self.arrays.setdefault(key, array)
+        self._keys[id(given)] = (given, key)  # holding the array keeps its id taken
         return key
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
+from numpy.lib.array_utils import byte_bounds
 from onnx.reference import ReferenceEvaluator
 
 from graft.core.graph.view import NodeView, constant_tensor
@@ -199,7 +200,7 @@ def _compute(node: ir.Node, opsets: Mapping[str, int]) -> list[np.ndarray] | Non
 
 
 def _moved(node: ir.Node) -> np.ndarray | None:
-    """The result of a node that fills its output, or copies to it, by the inferred type: `onnx.reference` is slow."""
+    """The result of a node that fills its output, or moves to it, by the inferred type: `onnx.reference` is slow."""
     output = node.outputs[0]
     shape, dtype = static_shape(output), output.dtype
     if shape is None or dtype is None:
@@ -210,17 +211,25 @@ def _moved(node: ir.Node) -> np.ndarray | None:
         stated = constant_of(node.inputs[0])
         agrees = stated is not None and tuple(stated) == shape and value.size == 1
         return np.full(shape, value.reshape(())) if agrees and value.dtype == dtype.numpy() else None
-    source = constant_of(node.inputs[0]) if is_operator(node, "Squeeze", "Unsqueeze") else None
+    source = constant_of(node.inputs[0]) if is_operator(node, "Squeeze", "Unsqueeze", "Transpose") else None
     if source is None or source.size != math.prod(shape) or source.dtype != dtype.numpy():
         return None
-    return source.reshape(shape)
+    if not is_operator(node, "Transpose"):
+        return source.reshape(shape)
+    order = attribute_of(node, "perm", tuple(reversed(range(source.ndim))))
+    return source.transpose(order) if sorted(order) == [*range(source.ndim)] else None
 
 
 def put_constants(graph: ir.Graph, node: ir.Node, results: Sequence[np.ndarray]) -> None:
-    """Put initialisers of the same names in the place of a node's outputs."""
+    """Put initialisers of the same names in the place of a node's outputs.
+
+    One whose axes are another constant's in another order stays a view of it: who packs it, moves it once.
+    """
     for old, array in zip(node.outputs, results, strict=True):
         name = old.name or ""
-        tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=old.dtype, name=name)
+        low, high = byte_bounds(array)
+        dense = array if high - low == array.nbytes else np.ascontiguousarray(array).reshape(array.shape)
+        tensor = ir.Tensor(dense, dtype=old.dtype, name=name)
         new = ir.Value(name=name, shape=ir.Shape(array.shape), type=old.type, const_value=tensor)
         new.metadata_props.update(origin_of(node))
         ir.convenience.replace_all_uses_with(old, new)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.tensor_ir.ir import Buffer
+from graft.runtime.constants import aligned_array
 from graft.runtime.procedure import Schedule as Report
 
 EXACT = {np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
@@ -57,9 +59,25 @@ class Strided:
         ends = [(extent - 1) * step for extent, step in zip(self.extents, self.steps, strict=True)]
         low, high = sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends)
         assert self.first + low >= 0 and self.first + high < contents.size, (self, contents.shape)
-        flat = np.ascontiguousarray(contents).reshape(-1)[self.first :]
-        steps = tuple(step * flat.itemsize for step in self.steps)
-        return np.lib.stride_tricks.as_strided(flat, self.extents, steps).copy().reshape(self.shape)
+        found = self._of_view(contents)
+        if found is None:
+            flat = np.ascontiguousarray(contents).reshape(-1)[self.first :]
+            found = as_strided(flat, self.extents, [step * flat.itemsize for step in self.steps])
+        packed = aligned_array(self.shape, contents.dtype)
+        packed.reshape(found.shape)[...] = found
+        return packed
+
+    def _of_view(self, contents: np.ndarray) -> np.ndarray | None:
+        """Return the elements as a view of contents that are not contiguous; None where a step crosses their rows."""
+        if contents.flags.c_contiguous or not all(0 <= step < contents.size for step in self.steps):
+            return None
+        first = np.array(np.unravel_index(self.first, contents.shape), np.int64)
+        moves = np.array([np.unravel_index(step, contents.shape) for step in self.steps], np.int64)
+        moves = moves.reshape(len(self.steps), contents.ndim)
+        last = first + (np.array(self.extents, np.int64) - 1) @ moves
+        if (last >= contents.shape).any():
+            return None
+        return as_strided(contents[(*first.tolist(), ...)], self.extents, moves @ np.array(contents.strides))
 
 
 def strided(places: np.ndarray) -> Strided | None:
@@ -120,4 +138,4 @@ def _places(packed: np.ndarray, numbers: np.ndarray) -> np.ndarray | None:
 def moved(contents: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Return an array of the shape of ``places`` with element ``place - 1`` of the contents, or zero at place 0."""
     extended = np.concatenate([np.zeros(1, contents.dtype), contents.reshape(-1)])
-    return np.take(extended, places)
+    return np.take(extended, places, out=aligned_array(places.shape, contents.dtype), mode="clip")

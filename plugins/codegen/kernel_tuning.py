@@ -36,6 +36,7 @@ from graft.partition.region import Region
 from graft.plugins.codegen.choices import CodegenChoices
 from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.region_groups import RegionGroups
+from graft.runtime.constants import aligned_array
 from graft.runtime.dtypes import dtype_name, numpy_dtype
 from graft.runtime.extents import evaluate, symbols_of
 from graft.runtime.procedure import ALIGNMENT, Call, Module, Procedure, ProgramDescription, TensorSpec
@@ -313,10 +314,8 @@ def _size_of(tensor: TensorSpec) -> int:
 def _sample(buffer: Buffer, binding: Mapping[Variable, int]) -> np.ndarray:
     """An array for an input, aligned as the runtime aligns: normal numbers, or zeros, which any table has a row for."""
     dtype, shape = numpy_dtype(buffer.dtype), _dims(buffer, binding)
-    size = math.prod(shape) * dtype.itemsize
-    room = np.zeros(size + ALIGNMENT, np.uint8)
-    first = -room.ctypes.data % ALIGNMENT
-    array = room[first : first + size].view(dtype).reshape(shape)
+    array = aligned_array(shape, dtype)
+    array.fill(0)
     if Type(buffer.dtype).is_float:
         array[...] = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     return array

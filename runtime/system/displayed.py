@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from importlib.metadata import entry_points
+
+GROUP = "graft.notebook"
+"""The entry points of functions from a value to its HTML, None for what they do not know."""
 
 
 class Displayed:
-    """A value that notebooks show as `graft.report.notebook` says for its type.
+    """A value that notebooks show as the report says for its type, which is found by the entry points of `GROUP`.
 
-    Where only the runtime is installed there is no report, and its text is shown. The report knows the types, which are
-    below it: so its module is named here, and not imported before something is shown.
+    Where only the runtime is installed there is no report, and its text is shown.
     """
 
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
-        try:
-            notebook: Any = importlib.import_module("graft.report.notebook")
-        except ImportError:
-            return None
-        found: str | None = notebook.shown(self)
-        return found
+        for entry in entry_points(group=GROUP):
+            try:
+                shown = entry.load()
+            except ImportError:
+                continue
+            found: str | None = shown(self)
+            if found is not None:
+                return found
+        return None
 
 
 class CallTimes(list[tuple[tuple[str, ...], str, int]], Displayed):

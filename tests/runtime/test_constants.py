@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graft.runtime import _native
-from graft.runtime.constants import ConstantStore, constant_key
+from graft.runtime.constants import ConstantStore, aligned_array, constant_key
 
 
 def test_the_same_constant_is_kept_once() -> None:
@@ -34,3 +34,10 @@ def test_different_arrays_of_one_hash_are_both_kept(monkeypatch: pytest.MonkeyPa
     assert keys == [f"{'0' * 32}-float32-2{suffix}" for suffix in ("", "-2", "-3")]
     assert [store.add(array.copy()) for array in arrays] == keys
     assert [store.arrays[key][0] for key in keys] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (3, 7)])
+def test_an_aligned_array_lies_where_kernels_want_it(shape: tuple[int, ...]) -> None:
+    for dtype in (np.dtype(np.uint8), np.dtype(np.float64)):
+        array = aligned_array(shape, dtype)
+        assert (array.shape, array.dtype, array.ctypes.data % 64) == (shape, dtype, 0)

@@ -1,6 +1,7 @@
 """Programs kept between processes: found again, and compiled anew where they are not what was written."""
 
 import logging
+from hashlib import sha256
 
 import pytest
 
@@ -31,6 +32,7 @@ def counted(monkeypatch, tmp_path):
 
 def call(function=lambda x: torch.tanh(x) + x, **options):
     (found,) = boxed(compiled(function, X, options=Options(backends=["llvm"], **options)))([X])
+    programs.finish_keeping()
     return found
 
 
@@ -95,6 +97,14 @@ def test_a_changed_file_of_any_plugin_makes_another_entry_and_loads_none(counted
     programs._files.cache_clear()
     call()
     assert len(calls) == len(entries(folder)) == 2
+
+
+def test_digests_are_those_of_the_memory_whether_they_were_computed_ahead_or_not():
+    plain, gaps = torch.randn(3, 4), torch.randn(3, 8)[:, ::2]
+    sparse = torch.eye(3).to_sparse()
+    known = programs.Digests([plain, plain.t(), plain.bfloat16(), gaps, sparse, torch.zeros(0)])
+    for array in (plain.numpy(), gaps.numpy(), plain.numpy().T, torch.zeros(0).numpy()):
+        assert known.of(array) == programs.Digests().of(array.copy()) == sha256(array.tobytes()).digest()
 
 
 def test_plugins_in_processes_and_formats_of_the_user_are_not_kept(counted):

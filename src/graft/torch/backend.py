@@ -13,9 +13,11 @@ import torch
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
+from graft.core.collection import collection_paused
 from graft.torch.aten.table import decompositions
 from graft.torch.compiling import Boxed, CompiledGraph, boxed, compile_graph
 from graft.torch.options import Options, options_of
+from graft.torch.programs import Digests
 
 log = logging.getLogger("graft")
 TESTED = "2.13"
@@ -54,16 +56,18 @@ def graft(
             seen.breaks.append(f"{text} ({os.path.basename(line.filename)}:{line.lineno})")
     frozen = _frozen(module) if chosen.freeze and not torch.is_grad_enabled() else {}
     compiler = partial(_compiler, options=chosen)
-    return aot_autograd(  # type: ignore[no-any-return]
-        fw_compiler=compiler, bw_compiler=compiler, inference_compiler=partial(compiler, frozen=frozen),
-        partition_fn=min_cut_rematerialization_partition, decompositions=decompositions(),
-        keep_inference_input_mutations=False,
-    )(module, example_inputs)  # fmt: skip
+    once = partial(compiler, frozen=frozen, digests=Digests(frozen.values()))
+    with collection_paused():
+        return aot_autograd(  # type: ignore[no-any-return]
+            fw_compiler=compiler, bw_compiler=compiler, inference_compiler=once,
+            partition_fn=min_cut_rematerialization_partition, decompositions=decompositions(),
+            keep_inference_input_mutations=False,
+        )(module, example_inputs)  # fmt: skip
 
 
 def _compiler(
     module: GraphModule, example_inputs: Sequence[Any], options: Options,
-    frozen: Mapping[int, torch.Tensor] | None = None,
+    frozen: Mapping[int, torch.Tensor] | None = None, digests: Digests | None = None,
 ) -> Boxed:  # fmt: skip
     """Compile one graph of AOTAutograd's; where that fails, PyTorch computes it, or it is an error under ``strict``."""
     holders = [node for node in module.graph.nodes if node.op == "placeholder"]
@@ -72,7 +76,7 @@ def _compiler(
         if place < len(holders) and _is_same(holders[place].meta.get("val"), one)
     }  # fmt: skip
     with _disable_current_modes():
-        compiled = compile_graph(module, options, constants)
+        compiled = compile_graph(module, options, constants, digests)
     for seen in SEEN:
         seen.graphs.append(compiled)
     return boxed(compiled)

@@ -23,7 +23,7 @@ from graft.torch.conversion import Converted, converted, fake, is_getitem, is_nu
 from graft.torch.fallbacks import note
 from graft.torch.options import Options
 from graft.torch.partitioning import Part, before_drawing, parts_of, put_in_order
-from graft.torch.programs import kept
+from graft.torch.programs import Digests, kept
 from graft.torch.quantized import name_dequantisation
 from graft.torch.region import Region
 from graft.torch.tables import WHY, add_rows_in_place, rows_added
@@ -53,12 +53,14 @@ class CompiledGraph:
 
 
 def compile_graph(
-    module: GraphModule, options: Options, constants: Mapping[str, torch.Tensor] | None = None
-) -> CompiledGraph:
+    module: GraphModule, options: Options, constants: Mapping[str, torch.Tensor] | None = None,
+    digests: Digests | None = None,
+) -> CompiledGraph:  # fmt: skip
     """Compile what can be of a functional ATen graph; ``constants`` are tensors of placeholders that do not change.
 
     Raises UnsupportedError for what stays in PyTorch under ``strict``.
     """
+    digests = digests or Digests()
     add_rows_in_place(module)
     name_dequantisation(module)
     refused = {node: why for node in module.graph.nodes if (why := _refusal(node)) is not None}
@@ -68,7 +70,7 @@ def compile_graph(
         compiled = []
         for number, part in enumerate(parts):
             try:
-                compiled.append(_compiled(part, options, known))
+                compiled.append(_compiled(part, options, known, digests))
             except (Refused, GraftError) as error:
                 _refuse(part, error, refused, number)
                 break
@@ -100,7 +102,9 @@ def _refuse(part: Part, error: Exception, refused: dict[Node, str], number: int)
             refused[node] = reason
 
 
-def _compiled(part: Part, options: Options, constants: Mapping[Node, torch.Tensor]) -> tuple[Part, Converted, Program]:
+def _compiled(
+    part: Part, options: Options, constants: Mapping[Node, torch.Tensor], digests: Digests
+) -> tuple[Part, Converted, Program]:
     """Convert and compile a part; raise Refused or GraftError."""
     found = converted(part.nodes, part.outputs, constants)
     names = {name for value in found.model.graph.inputs for name in (value.shape or ()) if isinstance(name, str)}
@@ -117,7 +121,7 @@ def _compiled(part: Part, options: Options, constants: Mapping[Node, torch.Tenso
             isolation=options.isolate,
         )  # fmt: skip
 
-    program = kept(found.model, options, backends, dims, compiled)
+    program = kept(found.model, options, backends, dims, compiled, digests)
     return part, found, program
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import onnx_ir as ir
@@ -53,7 +54,7 @@ def _hint(value: Extent) -> int:
 
 def is_dense(value: torch.Tensor) -> bool:
     """Whether a tensor is contiguous once its axes are in the order of its memory."""
-    return bool(value.permute(memory_order(value)).is_contiguous())
+    return bool(value.is_contiguous() or value.permute(memory_order(value)).is_contiguous())
 
 
 def _order(value: torch.Tensor, plain: bool) -> list[int]:
@@ -66,9 +67,14 @@ def where(node: Node) -> str:
     path = [name for name, _ in stack.values()][-1:] if isinstance(stack, dict) else []
     module = re.sub(r"L\['self'\]\.?|\._modules|_(?:modules|parameters)\b", "", path[0]) if path else ""
     module = re.sub(r"\['([^']*)'\]", r".\1", module).strip(".").removeprefix("L.fn").strip(".")
-    lines = re.findall(r'File "[^"]*?([^"/]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    line = f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
+    line = _line(node.meta.get("stack_trace") or "")
     return f"{module}/{node.name}{line}" if module else f"{node.name}{line}"
+
+
+@lru_cache(maxsize=1024)  # the operators that one line comes to follow each other
+def _line(stack: str) -> str:
+    lines = re.findall(r'File "[^"]*?([^"/]+)", line (\d+)', stack)
+    return f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
 
 
 def refusal(node: Node) -> str | None:

@@ -12,12 +12,14 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 
@@ -31,15 +33,47 @@ from graft.runtime.loading import load
 from graft.runtime.program import Program
 from graft.runtime.system.cache_directory import cache_directory
 from graft.runtime.system.private import inner_folder, private_folder, why_not_private
+from graft.torch.conversion import is_dense
 from graft.torch.options import Options
 
 log = logging.getLogger("graft")
+KEEPER = "graft-keep"
+"""The name of threads that write programs."""
+
+
+class Digests:
+    """The sha256 of weights by the memory that they lie in, computed by a thread while PyTorch traces."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
+        self._arrays = [_memory(one) for one in tensors]
+        self._found: dict[tuple[int, int], bytes] = {}
+        self._thread = threading.Thread(target=self._compute)
+        self._thread.start()
+
+    def of(self, array: np.ndarray) -> bytes:
+        """Return the digest of an array's bytes."""
+        self._thread.join()
+        found = self._found.get((array.ctypes.data, array.nbytes)) if array.flags.c_contiguous else None
+        return found or hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+
+    def _compute(self) -> None:
+        for array in self._arrays:
+            self._found[array.ctypes.data, array.nbytes] = hashlib.sha256(array.data).digest()
+
+
+def _memory(tensor: torch.Tensor) -> np.ndarray:
+    """Return the bytes of a tensor as they lie, none where they have gaps."""
+    if tensor.layout is not torch.strided or tensor.is_quantized or not is_dense(tensor):
+        return np.empty(0, np.uint8)
+    found: np.ndarray = tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
+    return found
 
 
 def kept(
-    model: ir.Model, options: Options, backends: Any, dims: Mapping[str, Any] | None, compiled: Callable[[], Program]
-) -> Program:
-    """Return the program of a part: the one that is kept, else what ``compiled`` gives, which is kept then.
+    model: ir.Model, options: Options, backends: Any, dims: Mapping[str, Any] | None, compiled: Callable[[], Program],
+    digests: Digests,
+) -> Program:  # fmt: skip
+    """Return the program of a part: the one that is kept, else what ``compiled`` gives, which a thread keeps then.
 
     Nothing is kept of parts with plugins in processes of their own, with formats and objects of the user's, or with
     operators of a domain of somebody's, whose lowering may be any plugin's.
@@ -52,9 +86,21 @@ def kept(
     threads = options.threads or torch.get_num_threads()
     plan = None if options.plan is None else options.plan.to_json()
     facts = [backends, options.precision, plan, threads, dims, options.backends is None]
-    key = _key(model, json.dumps([*facts, *sorted(_files(_homes()))], default=str))
+    key = _key(model, json.dumps([*facts, *sorted(_files(_homes()))], default=str), digests)
     folder = directory / "programs"
-    return _loaded(folder, key, threads) or _keep(folder, key, compiled())
+    if (found := _loaded(folder, key, threads)) is not None:
+        return found
+    program = compiled()
+    keeper = threading.Thread(target=_keep, args=(folder, key, program), name=KEEPER)
+    keeper.start()  # Python waits for it before it ends
+    return program
+
+
+def finish_keeping() -> None:
+    """Wait until all programs of this process that are to be kept are."""
+    for thread in threading.enumerate():
+        if thread.name == KEEPER:
+            thread.join()
 
 
 def _loaded(folder: Path, key: str, threads: int) -> Program | None:
@@ -74,7 +120,7 @@ def _loaded(folder: Path, key: str, threads: int) -> Program | None:
     return program
 
 
-def _keep(folder: Path, key: str, program: Program) -> Program:
+def _keep(folder: Path, key: str, program: Program) -> None:
     """Keep a program; that it cannot be is no error."""
     try:
         with private_folder(folder, make=True) as inner, inner_folder(key[:2], inner, make=True):
@@ -82,10 +128,9 @@ def _keep(folder: Path, key: str, program: Program) -> Program:
         KernelCache(folder, PROGRAM_BYTES).trim()
     except (OSError, GraftError) as error:
         log.info("a program is not kept: %s", error)
-    return program
 
 
-def _key(model: ir.Model, facts: str) -> str:
+def _key(model: ir.Model, facts: str, digests: Digests) -> str:
     """Return the digest of a model and of what else its program depends on."""
     digest = hashlib.sha256(f"{facts}\0{torch.__version__}\0{sys.version}\0{_machine()}".encode())
     graph = model.graph
@@ -99,7 +144,7 @@ def _key(model: ir.Model, facts: str) -> str:
         tensor = value.const_value
         assert tensor is not None
         digest.update(f"{name}:{tensor.dtype}:{tensor.shape}\n".encode())
-        digest.update(tensor.numpy().reshape(-1).view("uint8").data)
+        digest.update(digests.of(tensor.numpy()))
     return digest.hexdigest()
 
 

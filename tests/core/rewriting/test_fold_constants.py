@@ -172,3 +172,22 @@ def test_other_weights_are_not_read_as_bytes(changes: dict[str, object]) -> None
 def test_what_is_no_dequantisation_widens_nothing() -> None:
     (user, _), *_ = widening().outputs[0].uses()
     assert not widens_weights(user)
+
+
+def test_a_transposed_constant_is_a_view_of_the_constant() -> None:
+    source = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    graph = helper.make_graph(
+        [helper.make_node("Transpose", ["w"], ["t"], perm=[2, 0, 1]), helper.make_node("Add", ["t", "x"], ["y"])],
+        "transposing",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 2, 3])],
+        [numpy_helper.from_array(source, "w")],
+    )
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    model.graph.initializers["w"].const_value = ir.Tensor(source, name="w")
+    assert FoldConstants().run(model)
+    folded = model.graph.initializers["t"].const_value
+    assert folded is not None
+    np.testing.assert_array_equal(folded.numpy(), source.transpose(2, 0, 1))
+    assert np.shares_memory(folded.numpy(), source)
+    assert folded.tobytes() == np.ascontiguousarray(source.transpose(2, 0, 1)).tobytes()

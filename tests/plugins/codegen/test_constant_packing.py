@@ -103,3 +103,19 @@ def test_padding_and_uneven_panels_are_no_grid() -> None:
     assert strided(np.pad(NUMBERS, 1)) is None
     assert strided(np.concatenate([NUMBERS[:, :4].reshape(-1), NUMBERS[:, 4:].reshape(-1)])) is None
     assert strided(np.zeros(0, np.int32)) is None
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+@pytest.mark.parametrize("pack", ["panels", "reversed", "rows"])
+def test_a_view_is_packed_as_its_copy_is(order: tuple[int, ...], pack: str) -> None:
+    packings: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "panels": lambda array: np.moveaxis(array.reshape(*array.shape[:2], -1, 2), -2, 0),
+        "reversed": lambda array: array[::-1, :, ::-1],
+        "rows": lambda array: array.reshape(-1, 8).T,
+    }
+    view = GENERATOR.standard_normal((4, 6, 8), np.float32).transpose(order)
+    places = packings[pack](np.arange(1, view.size + 1).reshape(view.shape))
+    found = strided(np.ascontiguousarray(places))
+    assert found is not None
+    np.testing.assert_array_equal(found.copy(view), packings[pack](np.ascontiguousarray(view)))
+    assert found.copy(view).ctypes.data % 64 == 0

@@ -4,7 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
 
-from tests.torch.whole import check  # noqa: E402
+from graft.partition.plan import Plan  # noqa: E402
+from graft.torch.options import Options  # noqa: E402
+from tests.torch.whole import check, compiled  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 f = torch.nn.functional
@@ -42,6 +44,16 @@ def test_convolutions_and_their_gradients(stride, padding, dilation):
     x, w, bias = leaves((2, 3, 9, 8), (4, 3, 3, 3), (4,))
     check(lambda x, w, b: f.conv2d(x, w, b, stride, padding, dilation), *(one.detach() for one in (x, w, bias)))
     check(gradients(lambda x, w, b: f.conv2d(x, w, b, stride, padding, dilation)), x, w, bias, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_gradient_of_an_image_is_convolutions_that_ask_nothing_of_the_weights(stride):
+    x, w = leaves((1, 3, 8, 8), (4, 3, 3, 3))
+    graph = compiled(gradients(lambda x, w: f.conv2d(x, w, None, stride, 1)), x, w, options=Options(backends=["llvm"]))
+    (program,) = graph.programs.values()
+    operators = {row.op_type for row in Plan.of(program).placements}
+    assert "Conv" in operators
+    assert not operators & {"ConvTranspose", "If"}
 
 
 @pytest.mark.parametrize(("groups", "stride", "padding"), [(1, 2, 1), (2, 1, 0), (4, 2, 1)])

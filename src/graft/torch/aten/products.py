@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from graft.core.operators.images.derivatives import FINITE
 from graft.torch.aten.builder import FLOATS, Builder, Tensor, numbers, require, wide
 
 aten = torch.ops.aten
@@ -149,6 +150,7 @@ def convolution_backward(
             )
         ]
         found[0] = b.op("ConvTranspose", grad, weight, None, output_padding=rest, kernel_shape=window, **pads)
+        b.nodes[-1].metadata_props[FINITE] = ""  # it may be computed as a convolution
     if mask[1]:
         products = b.op(
             "Conv", _by_channel(b, large, groups), _by_channel(b, small, groups, as_weights=True), None,

@@ -2,7 +2,7 @@
 
     PYTHONPATH=examples/plugins/ethosu:examples/plugins/ethosu/tests python -c "import networks, onnx;
     [onnx.save(make(), f'FOLDER/{name}.onnx') for name, make in networks.NETWORKS.items()]"
-    OTHER/bin/python benchmarks/executorch_ethosu.py ethos-u55-128 FOLDER/*.onnx
+    OTHER/bin/python examples/plugins/ethosu/tests/executorch_flow.py ethos-u55-128 FOLDER/*.onnx
 
 OTHER is an environment with executorch, torch, onnx and ethos-u-vela (1.5.1, 2.13, any, 5.2.0 for docs/comparison.md);
 nothing of Graft's is imported. The float models are computed node by node in torch, with their weights, so that both
@@ -32,6 +32,8 @@ SYSTEMS = {
 }
 """System configuration and memory mode: Vela's own, those of the plugin."""
 SAMPLES = 4
+LINEAR = "MatMul by weights"
+"""What PyTorch has a layer for, with the weights transposed: ExecuTorch takes a MatMul for one of two activations."""
 
 
 def padded(x: Any, pads: list[int]) -> Any:
@@ -52,6 +54,7 @@ OPERATORS: dict[str, Any] = {
     "ConvTranspose": lambda x, w, strides: functional.conv_transpose2d(x, w, stride=strides),
     "Gemm": lambda x, w, b, transB: functional.linear(x, w, b),
     "MatMul": torch.matmul,
+    LINEAR: functional.linear,
     "Add": torch.add,
     "Mul": torch.mul,
     "Relu": functional.relu,
@@ -78,8 +81,14 @@ class Network(torch.nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.nodes, self.result, self.fixed = list(model.graph.node), model.graph.output[0].name, {"": None}
+        known = {one.name for one in model.graph.initializer}
+        for node in self.nodes:
+            if node.op_type == "MatMul" and node.input[1] in known:
+                node.op_type = LINEAR
+        linear = {node.input[1] for node in self.nodes if node.op_type == LINEAR}
         for one in model.graph.initializer:
             tensor = torch.from_numpy(numpy_helper.to_array(one).copy())
+            tensor = tensor.T.contiguous() if one.name in linear else tensor
             if tensor.is_floating_point() and (tensor.ndim or one.name in self._factors()):
                 self.register_parameter(one.name, torch.nn.Parameter(tensor, requires_grad=False))
             else:

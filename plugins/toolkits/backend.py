@@ -56,6 +56,14 @@ class ToolkitBackend(Backend):
     """Whether what is compiled depends on the program's number of threads: an option more, ``program_threads``."""
     constants: ClassVar[ConstantOwnership] = "embedded"
 
+    @property
+    def refits(self) -> bool:
+        """Whether what is compiled serves any weights: constants that products alone read, behind their first input.
+
+        Then it is kept without them, and ``load`` finds the model, which has them, in ``options["model"]``.
+        """
+        return False
+
     def ask(self, function: str, *arguments: Any) -> Any:
         """Return what a function of the toolkit gives; raise what it raises, in its own interpreter ToolkitError."""
         return self._apart().call(function, *arguments)
@@ -99,7 +107,7 @@ class ToolkitBackend(Backend):
         """Return what the toolkit makes of the region; raise CompileError with what it raised."""
         from graft.plugins.toolkits.compile_cache import remembered
         from graft.plugins.toolkits.older_opsets import older, refusal
-        from graft.plugins.toolkits.region_model import whole_model_of
+        from graft.plugins.toolkits.region_model import whole_model_of, without_weights
 
         inside = [one for node in region.nodes() for one in region.opened(node)]
         refused = {one.name: answer for one in inside if (answer := refusal(one, self.opset)) is not None}
@@ -109,7 +117,7 @@ class ToolkitBackend(Backend):
         model = older(whole_model_of(region), self.opset).SerializeToString(deterministic=True)
         values = self.settings(region) | ({"program_threads": options.threads} if self.threaded else {})
         known = json.dumps(values, sort_keys=True, default=_digest).encode()
-        parts = self.version().encode(), known, self._source(), model
+        parts = self.version().encode(), known, self._source(), without_weights(model) if self.refits else model
 
         def make() -> bytes:
             made: object = self._apart().call("compile", model, values, heard=listener.get())
@@ -123,7 +131,8 @@ class ToolkitBackend(Backend):
             raise CompileError(f"{self.name} does not compile region '{region.name}': {error.message}") from error
         vars(self).setdefault("_printed", {})[region.name] = kept["printed"]
         header = {"version": self.version(), "bytes": len(blob)}
-        return Module(region.name, self.kind(), (region.name,), packed(header, blob), install=self.install)
+        data = packed(header, blob + model if self.refits else blob)
+        return Module(region.name, self.kind(), (region.name,), data, install=self.install)
 
     def settings(self, region: Region) -> dict[str, Any]:
         """Return what the toolkit's `compile` gets as options: the backend's, and what a region needs, arrays too.
@@ -160,8 +169,9 @@ class ToolkitBackend(Backend):
 
     def _load(self, name: str, data: bytes, constants: Mapping[str, np.ndarray]) -> dict[str, Function]:
         header, blob = opened(data, name)
+        made, model = blob[: header["bytes"]], blob[header["bytes"] :]
         try:
-            function = self.ask("load", blob, self.option_values())
+            function = self.ask("load", made, self.option_values() | ({"model": model} if model else {}))
         except Exception as error:
             raise ArtifactError(
                 f"module '{name}' is not loaded: {kind_of(error)}: {said(error)}; it was compiled by "

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from graft.core.graph.view import NodeView, ValueView
+from graft.core.operators.all import OPERATORS
 from graft.core.shapes.inference import infer_proto
 from graft.errors import CompileError
 from graft.partition.region import COMPOSITE_DOMAIN, Region
@@ -93,3 +94,20 @@ def whole_model_of(region: Region) -> onnx.ModelProto:
     for name, array in constants_of(region).items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     return infer_proto(onnx.inliner.inline_local_functions(model)) if model.functions else model
+
+
+def without_weights(model: bytes) -> bytes:
+    """Return a model without the contents of its weights: what products alone read, behind their first input."""
+    proto = onnx.ModelProto.FromString(model)
+    read = [(name, place, node) for node in proto.graph.node for place, name in enumerate(node.input)]
+    others = {name for name, place, node in read if place == 0 or not _is_product(node)}
+    for tensor in proto.graph.initializer:
+        if tensor.name not in others:
+            tensor.CopyFrom(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
+    stripped: bytes = proto.SerializeToString(deterministic=True)
+    return stripped
+
+
+def _is_product(node: onnx.NodeProto) -> bool:
+    operator = OPERATORS.get(node.op_type, node.domain)
+    return operator is not None and operator.channels_of_weights is not None

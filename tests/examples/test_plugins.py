@@ -20,6 +20,8 @@ PYTHONS = {"rknn": "GRAFT_RKNN_PYTHON"}
 """By plugin the variable that names the interpreter with its vendor's packages."""
 LEVELS = {"openvino": 6, "rknn": 4}
 """The level of the kit that a plugin is held to, where that is not 5."""
+DEVICES = frozenset({"tensorrt"})
+"""Plugins that need a device: without one their own tests run, with what is made up, and no level is asked."""
 NAMES = sorted(path.name for path in PLUGINS.iterdir() if (path / "pyproject.toml").exists())
 
 
@@ -55,6 +57,9 @@ def test_a_plugin_conforms_in_a_clean_environment(name: str, tmp_path: Path) -> 
     )
     python = installed(project, tmp_path / "environment")
     printed = outcome_of(python, project, "--graft-scorecard", str(tmp_path / "badge.svg"))
+    if name in DEVICES and "graft: " not in printed:
+        assert re.search(r"[1-9]\d* passed, 1 skipped", printed), printed
+        return
     level = LEVELS.get(name, 5)
     found = re.search(rf"graft: {name}: level {level} · (\d+)/(\d+)\b", printed)
     ledger = [line for line in (project / "tests" / "ledger.txt").read_text().splitlines() if not line.startswith("#")]

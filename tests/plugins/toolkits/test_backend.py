@@ -235,6 +235,48 @@ def test_another_text_of_the_toolkit_s_module_has_another_fingerprint(
     assert prints[0] == prints[1] != prints[2]
 
 
+def test_what_serves_any_weights_is_made_once_and_loaded_with_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "refitted.py").write_text("""
+import numpy, onnx
+from onnx import numpy_helper
+count = 0
+
+def version():
+    return "made up 1"
+
+def compile(model, options):
+    global count
+    count += 1
+    return b"engine %d" % count
+
+def load(blob, options):
+    assert blob == b"engine %d" % count, blob
+    (weights,) = [numpy_helper.to_array(one) for one in onnx.load_from_string(options["model"]).graph.initializer]
+    return lambda arrays: [arrays[0] @ weights]
+""")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    class Refitted(Npu):
+        toolkit = "refitted"
+        refits = True
+
+        @graft.supports("MatMul")
+        def product(self, node: object) -> bool:
+            return True
+
+    for factor in (1, 2):
+        text = '<ir_version: 10, opset_import: ["": 25]> g (float[2, 3] x) => (float[2, 3] z) { z = MatMul(x, w) }'
+        model = onnx.parser.parse_model(text)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(factor * np.eye(3, dtype=np.float32), "w"))
+        program = graft.compile(model, [Refitted(), "llvm"], strict=True)
+        np.testing.assert_array_equal(program(X), factor * X)
+        program.save(tmp_path / "m.graft")
+        np.testing.assert_array_equal(graft.runtime.load(tmp_path / "m.graft", loaders=[Refitted])(X), factor * X)
+
+
 def test_a_threaded_toolkit_is_told_the_threads_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = (HERE / "made_up_toolkit.py").read_text()
     text = (

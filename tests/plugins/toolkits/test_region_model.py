@@ -8,7 +8,7 @@ from onnx.reference import ReferenceEvaluator
 
 import graft
 from graft.patterns import is_op, wildcard
-from graft.plugins.toolkits.region_model import whole_model_of
+from graft.plugins.toolkits.region_model import whole_model_of, without_weights
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 10, opset_import: ["": 25]> g (float[2, 3] x) => (float[2, 2] y) '
@@ -44,3 +44,18 @@ def test_constants_are_inside_and_composites_are_opened() -> None:
     (want,) = ReferenceEvaluator(MODEL).run(None, {"x": x})
     (got,) = ReferenceEvaluator(model).run(None, {"x": x})
     np.testing.assert_array_equal(got, want)
+
+
+def test_weights_are_what_products_alone_read_behind_their_first_input() -> None:
+    text = """<ir_version: 10, opset_import: ["": 25]> g (float[2, 2] x) => (float[2, 2] y)
+    <float[2, 2] both = {1, 2, 3, 4}, float[2, 2] v = {1, 2, 3, 4}, float[2] b = {5, 6},
+     float[2, 2] first = {1, 2, 3, 4}>
+    { a = Gemm(x, v, b) c = MatMul(first, a) d = MatMul(c, both) y = Add(d, both) }"""
+    model = onnx.parser.parse_model(text)
+    left = onnx.ModelProto.FromString(without_weights(model.SerializeToString()))
+    contents = {one.name: len(one.float_data) + len(one.raw_data) for one in left.graph.initializer}
+    assert {name for name, count in contents.items() if count == 0} == {"v", "b"}
+    assert [(one.name, one.dims) for one in left.graph.initializer] == [
+        (one.name, one.dims) for one in model.graph.initializer
+    ]
+    assert left.graph.node == model.graph.node

@@ -1,0 +1,1 @@
+"""TensorRT as a vendor of Graft: regions as engines for one device and one version, which take other weights."""

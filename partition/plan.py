@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +43,36 @@ class Placement:
     """By backend, in order of preference."""
     precision: str = ""
     """What the factors of the operator's products are rounded to, such as ``bf16``; "" where they stay as they are."""
+
+
+class Reasons(Mapping[str, Reject]):
+    """The reasons of a node by backend, found when the first is read."""
+
+    __slots__ = ("_find", "_found")
+
+    def __init__(self, row: Placement, find: Callable[[Placement], Mapping[str, Reject]]) -> None:
+        self._found: Placement | Mapping[str, Reject] = row
+        self._find = find
+
+    def _all(self) -> Mapping[str, Reject]:
+        if isinstance(self._found, Placement):
+            self._found = self._find(self._found)
+        return self._found
+
+    def __getitem__(self, backend: str) -> Reject:
+        return self._all()[backend]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def __reduce__(self) -> tuple[type[dict[str, Reject]], tuple[dict[str, Reject]]]:
+        return dict, (dict(self),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from graft.core.reject import Reject
-from graft.partition.plan import Placement, Plan
+from graft.partition.plan import Placement, Plan, Reasons
 
 MOVED = Reject("cost", "another placement is cheaper as a whole")
 """Why a node is not where a search has tried it, before the search is over."""
@@ -49,10 +49,12 @@ class Totals:
         return replace(plan, placements=tuple(self._row(row) for row in plan.placements))
 
     def _row(self, row: Placement) -> Placement:
-        if MOVED not in row.reasons.values():
-            return row
-        reasons = {name: self._said(row.node, name) if why == MOVED else why for name, why in row.reasons.items()}
-        return replace(row, reasons=reasons)
+        if isinstance(row.reasons, Reasons):  # some are found when they are first read
+            return replace(row, reasons=Reasons(row, self._reasons))
+        return replace(row, reasons=self._reasons(row))
+
+    def _reasons(self, row: Placement) -> Mapping[str, Reject]:
+        return {name: self._said(row.node, name) if why == MOVED else why for name, why in row.reasons.items()}
 
     def _said(self, node: str, backend: str) -> Reject:
         seat = node, backend

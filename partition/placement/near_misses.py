@@ -6,7 +6,7 @@ moved is ``cost`` if the backend would have taken it, as part of a composite too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -22,7 +22,7 @@ from graft.partition.backend_like import ask_check
 from graft.partition.graph import IndexedGraph, is_call
 from graft.partition.merge_composite import NO_PATTERN, fused_use, root_nodes
 from graft.partition.partition_graph import GraphCuts
-from graft.partition.plan import Placement, Plan
+from graft.partition.plan import Placement, Plan, Reasons
 from graft.partition.totals import MOVED
 from graft.patterns.backtracking import StepLimitError
 from graft.patterns.composite import Composite
@@ -84,36 +84,6 @@ def with_reasons(plan: Plan, said: Lazy[dict[str, Alone]], by_cost: bool) -> Pla
 def _row(row: Placement, find: Callable[[Placement], Mapping[str, Reject]]) -> Placement:
     near = any(reject.code in NEAR for reject in row.reasons.values())
     return replace(row, reasons=Reasons(row, find)) if near else row
-
-
-class Reasons(Mapping[str, Reject]):
-    """The reasons of a node by backend, found when the first is read."""
-
-    __slots__ = ("_find", "_found")
-
-    def __init__(self, row: Placement, find: Callable[[Placement], Mapping[str, Reject]]) -> None:
-        self._found: Placement | Mapping[str, Reject] = row
-        self._find = find
-
-    def _all(self) -> Mapping[str, Reject]:
-        if isinstance(self._found, Placement):
-            self._found = self._find(self._found)
-        return self._found
-
-    def __getitem__(self, backend: str) -> Reject:
-        return self._all()[backend]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __repr__(self) -> str:
-        return repr(self._all())
-
-    def __reduce__(self) -> tuple[type[dict[str, Reject]], tuple[dict[str, Reject]]]:
-        return dict, (dict(self),)
 
 
 def _reasons(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from graft.core.collection import collection_paused
 from graft.core.lazy import Lazy
 from graft.core.operators.definition.table import OperatorTable
 from graft.core.reject import LOST_TO, Reject
+from graft.errors import GraftError
 from graft.partition.annotate_target import AnnotateTarget
 from graft.partition.backend_like import BackendLike, options_of
 from graft.partition.costs import Work
@@ -34,6 +36,8 @@ from graft.partition.region_cut import Traffic
 from graft.partition.tolerance import Tolerance
 from graft.partition.units import Units, make_units
 from graft.patterns.composite import Composite
+
+log = logging.getLogger("graft.partition")
 
 Refusals = Mapping[tuple[str, str], Reject]
 """By (node name, backend name)."""
@@ -136,15 +140,28 @@ class Problem:
         """Return a partitioning whose plan says, of backends with composites, what came nearest and what cost decided.
 
         Only backends that did not get a node for want of a pattern, or for its cost, are asked again, each alone: when
-        such a reason is first read, unless placement was ``by_cost``, where a fault of theirs may leave them out.
+        such a reason is first read. Where placement was ``by_cost``, and may leave a faulty backend out, a fault of
+        one leaves the reasons as they are.
         """
         rows = {name: table for name, table in self.tables if table}
         asked = {name for row in result.plan.placements for name, why in row.reasons.items() if why.code in NEAR}
         if asked.isdisjoint(rows):
             return result
-        said = Lazy(lambda: {name: self._alone(name, table) for name, table in rows.items() if name in asked})
-        if by_cost:
-            said = Lazy.of(said.value)
+
+        def ask() -> dict[str, Alone]:
+            found = dict[str, Alone]()
+            for name, table in rows.items():
+                if name not in asked:
+                    continue
+                try:
+                    found[name] = self._alone(name, table)
+                except GraftError as error:
+                    if not by_cost:
+                        raise
+                    log.warning("backend '%s' does not say why it gets no node: %s", name, error)
+            return found
+
+        said = Lazy(ask)
         return replace(result, plan=with_reasons(result.plan, said, by_cost))
 
     @collection_paused()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from graft.core.reject import Reject
 from graft.partition.placement.partitioner import partition
 from graft.partition.plan import Plan
@@ -59,6 +61,24 @@ def test_cost_is_the_reason_only_where_the_backend_would_have_taken_the_node() -
         "r": "cost",
         "y": "no-pattern",
     }
+
+
+def test_a_backend_that_fails_when_it_is_asked_for_its_reasons_leaves_those_that_are_known(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    is_over = list[bool]()
+
+    def check(match: object) -> bool:
+        if is_over:
+            raise RuntimeError("gone")
+        return True
+
+    row = Composite("npu.group", is_op("Relu")(PRODUCT), check)
+    graph = small("m = MatMul(x, w)\nr = Relu(m)\ny = Exp(r)", INPUTS, "float[3,3] y")
+    plan = partition(graph, [toy("npu", patterns=[row]), everything()], policy=Policy(placement="model")).plan
+    is_over.append(True)
+    assert {row.reasons["npu"].code for row in plan.placements} == {"no-pattern"}
+    assert "backend 'npu' does not say why it gets no node: " in caplog.text
 
 
 def test_pins_do_not_hide_a_near_miss() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
 GROUP = "graft.notebook"
 """The entry points of functions from a value to its HTML, None for what they do not know."""
 
@@ -17,6 +15,8 @@ class Displayed:
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
+        from importlib.metadata import entry_points  # takes longer than a program takes to load
+
         for entry in entry_points(group=GROUP):
             try:
                 shown = entry.load()

@@ -94,13 +94,13 @@ def test_inspect_shows_the_steps_of_kernels(graft, tmp_path):
     assert "clip ky" in text.splitlines()
     assert print_schedule(parse_schedule(text)) == text
     printed = graft("inspect", artifact, "--schedules").out
-    assert f"[{name}]  # depthwise_nhwc pixels=8" in printed
+    assert f"[{name}]  # depthwise_nhwc order=1 vectors=1 x=8" in printed
     assert text in printed
     schedule = tmp_path / "schedule.txt"
     schedule.write_text(printed)
     assert graft("compile", model, "-b", "llvm", "-o", artifact, "--schedule", schedule).code == 0
     again = graft("inspect", artifact, "--schedules").out
-    assert again == printed.replace("depthwise_nhwc pixels=8 vectors=1", "given")
+    assert again == printed.replace("depthwise_nhwc order=1 vectors=1 x=8", "given")
     schedule.write_text(printed.replace("unroll kx", "unroll ks"))
     refused = graft("compile", model, "-b", "llvm", "-o", artifact, "--schedule", schedule)
     assert refused.code == 5

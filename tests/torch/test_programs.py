@@ -102,7 +102,10 @@ def test_a_changed_file_of_any_plugin_makes_another_entry_and_loads_none(counted
 def test_digests_are_those_of_the_memory_whether_they_were_computed_ahead_or_not():
     plain, gaps = torch.randn(3, 4), torch.randn(3, 8)[:, ::2]
     sparse = torch.eye(3).to_sparse()
-    known = programs.Digests([plain, plain.t(), plain.bfloat16(), gaps, sparse, torch.zeros(0)])
+    conjugate = torch.view_as_complex(torch.randn(3, 2)).conj()
+    known = programs.Digests(
+        [plain, plain.t(), plain.bfloat16(), gaps, sparse, conjugate, conjugate.imag, torch.zeros(0)]
+    )
     for array in (plain.numpy(), gaps.numpy(), plain.numpy().T, torch.zeros(0).numpy()):
         assert known.of(array) == programs.Digests().of(array.copy()) == sha256(array.tobytes()).digest()
 

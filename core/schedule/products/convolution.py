@@ -17,6 +17,9 @@ from graft.core.tensor_ir.rewriting.simplify import simplify
 from graft.core.tensor_ir.verifying.anchor_rules import image_and_weights
 from graft.core.tensor_ir.visit import loads, substitute
 
+FEW_CHANNELS = 4
+"""Groups of fewer output channels are computed directly, and windows of neighbouring places are read together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
@@ -33,6 +36,11 @@ class Convolution:
     def windows(self) -> Windows:
         """The windows."""
         return self.window.windows
+
+    @property
+    def has_few_channels(self) -> bool:
+        """Whether its groups have so few output channels that no product of matrices is worth its while."""
+        return self.window.groups > 1 and self.window.outputs < FEW_CHANNELS
 
     def image(self, wide: str, dtype: str | None = None) -> Buffer | None:
         """Return the image if the pixel is its element (of type ``dtype``), made ``wide``, and zero outside."""

@@ -42,8 +42,6 @@ STORED = 3.0
 """Cycles to begin a sum and to store it."""
 PARALLEL = 3
 """Loops that threads share, at the most."""
-FEW_CHANNELS = 4
-"""Of groups of fewer output channels the windows of neighbouring places are read together."""
 ENOUGH = 8
 """Iterations that suffice where more would cost whole tiles."""
 
@@ -276,7 +274,7 @@ def tiled_sum(kernel: Kernel, target: Target) -> TiledSum | None:
     read = [list(loads(side)) for side in (anchor.value.left, anchor.value.right)]
     masks = [one.mask for side in read for one in side if one.mask is not None]
     found = convolution_of(anchor)
-    slides = found is not None and found.window.groups > 1 and found.window.outputs < FEW_CHANNELS
+    slides = found is not None and found.has_few_channels
     if not (total.is_float or slides):
         return None
     if not all(_is_near(one, anchor.axes[-1], kernel, apart=slides) for side in read for one in side):

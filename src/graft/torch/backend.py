@@ -17,7 +17,7 @@ from graft.core.collection import collection_paused
 from graft.torch.aten.table import decompositions
 from graft.torch.compiling import Boxed, CompiledGraph, boxed, compile_graph
 from graft.torch.options import Options, options_of
-from graft.torch.programs import Digests
+from graft.torch.programs import Digests, folder_of
 
 log = logging.getLogger("graft")
 TESTED = "2.13"
@@ -56,7 +56,8 @@ def graft(
             seen.breaks.append(f"{text} ({os.path.basename(line.filename)}:{line.lineno})")
     frozen = _frozen(module) if chosen.freeze and not torch.is_grad_enabled() else {}
     compiler = partial(_compiler, options=chosen)
-    once = partial(compiler, frozen=frozen, digests=Digests(frozen.values()))
+    digests = Digests(frozen.values() if folder_of(chosen) is not None else ())
+    once = partial(compiler, frozen=frozen, digests=digests)
     with collection_paused():
         return aot_autograd(  # type: ignore[no-any-return]
             fw_compiler=compiler, bw_compiler=compiler, inference_compiler=once,

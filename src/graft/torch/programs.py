@@ -47,12 +47,14 @@ class Digests:
     def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
         self._arrays = [_memory(one) for one in tensors]
         self._found: dict[tuple[int, int], bytes] = {}
-        self._thread = threading.Thread(target=self._compute)
-        self._thread.start()
+        self._thread = threading.Thread(target=self._compute) if self._arrays else None
+        if self._thread is not None:
+            self._thread.start()
 
     def of(self, array: np.ndarray) -> bytes:
         """Return the digest of an array's bytes."""
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         found = self._found.get((array.ctypes.data, array.nbytes)) if array.flags.c_contiguous else None
         return found or hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 
@@ -62,11 +64,21 @@ class Digests:
 
 
 def _memory(tensor: torch.Tensor) -> np.ndarray:
-    """Return the bytes of a tensor as they lie, none where they have gaps."""
-    if tensor.layout is not torch.strided or tensor.is_quantized or not is_dense(tensor):
+    """Return the bytes of a tensor as they lie, none where they have gaps or are not its numbers."""
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+        return np.empty(0, np.uint8)
+    if not is_dense(tensor):
         return np.empty(0, np.uint8)
     found: np.ndarray = tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
     return found
+
+
+def folder_of(options: Options) -> Path | None:
+    """Return where programs of parts are kept; None with plugins in processes of their own and users' formats."""
+    directory = cache_directory()
+    if directory is None or options.isolate is not None or options.datatype is not None:
+        return None
+    return directory / "programs"
 
 
 def kept(
@@ -78,16 +90,15 @@ def kept(
     Nothing is kept of parts with plugins in processes of their own, with formats and objects of the user's, or with
     operators of a domain of somebody's, whose lowering may be any plugin's.
     """
-    directory = cache_directory()
+    folder = folder_of(options)
     own = isinstance(backends, list | tuple) and all(isinstance(one, str) for one in backends)
     own = own and not any(node.domain for node in model.graph)
-    if directory is None or not own or options.isolate is not None or options.datatype is not None:
+    if folder is None or not own:
         return compiled()
     threads = options.threads or torch.get_num_threads()
     plan = None if options.plan is None else options.plan.to_json()
     facts = [backends, options.precision, plan, threads, dims, options.backends is None]
     key = _key(model, json.dumps([*facts, *sorted(_files(_homes()))], default=str), digests)
-    folder = directory / "programs"
     if (found := _loaded(folder, key, threads)) is not None:
         return found
     program = compiled()

@@ -12,11 +12,11 @@ from dataclasses import replace
 from graft.core.machine.target import Target
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
-from graft.core.schedule.products.convolution import Convolution
+from graft.core.schedule.products.convolution import FEW_CHANNELS, Convolution
 from graft.core.schedule.products.tiling import least_overlapping
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.schedule.templates.space import points
-from graft.core.schedule.templates.tiled_sum import FEW_CHANNELS, Tile, TiledSum, tiled_sum
+from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
 from graft.core.tensor_ir.anchors import VARIES, Window
 
 SPARE_REGISTERS = 4
@@ -55,17 +55,11 @@ def _build_last(anchor: Anchor, target: Target) -> Scheduled | Reject:
     return tiled.scheduled(anchor.kernel, tile)
 
 
-def has_few_channels(anchor: Anchor) -> bool:
-    """Whether a convolution has groups of so few output channels that no product of matrices is worth its while."""
-    found = anchor.convolution
-    return found is not None and found.window.groups > 1 and found.window.outputs < FEW_CHANNELS
-
-
 def _of_vectors_of_pixels(anchor: Anchor, target: Target) -> Answer:
-    if not has_few_channels(anchor) or anchor.convolution is None:
+    found = anchor.convolution
+    if found is None or not found.has_few_channels:
         return Reject("shape", f"no convolution of groups of fewer than {FEW_CHANNELS} output channels")
-    is_last = anchor.convolution.window.stores_channels_last
-    return Reject("layout", "channels are last") if is_last else True
+    return Reject("layout", "channels are last") if found.window.stores_channels_last else True
 
 
 def _build_first(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -85,15 +79,12 @@ def _tile(tiled: TiledSum, target: Target) -> Tile:
 
 def _prefers(window: Window, target: Target) -> Preference | None:
     w = window.windows
-    fits = (
-        window.is_depthwise and w.rank == 2 and w.dilations == (1, 1) and min(window.groups, *w.source, *w.target) > 1
-    )
-    return Preference("last", "last", gains=True) if fits else None
+    has_pixels = min(window.groups, *w.source, *w.target) > 1
+    return _prefers_varying(window, target) if has_pixels else None
 
 
 def _prefers_varying(window: Window, target: Target) -> Preference | None:
-    w = window.windows
-    fits = window.is_depthwise and w.rank == 2 and w.dilations == (1, 1)
+    fits = window.is_depthwise and window.windows.rank == 2 and window.windows.dilations == (1, 1)
     return Preference("last", "last", gains=True) if fits else None
 
 

@@ -34,7 +34,6 @@ from graft.core.schedule.products.product_axes import Contraction, analyse
 from graft.core.schedule.products.tile_candidates import UNROLLS, best_tiles, blocks
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.products.transposed_store import TransposedScheduler
-from graft.core.schedule.strategies.convolutions.depthwise import has_few_channels
 from graft.core.schedule.strategies.convolutions.flat_images import Flattened, flatten, uses_pixels_apart
 from graft.core.schedule.strategies.convolutions.winograd_cost import direct_cycles
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
@@ -294,7 +293,7 @@ class _CopiedPatches(TransposedScheduler):
 
 def _applies(anchor: Anchor, target: Target) -> Answer:
     found = anchor.convolution
-    if found is None or has_few_channels(anchor):
+    if found is None or found.has_few_channels:
         return Reject("shape", "no convolution, or one of groups of few channels")
     return Reject("layout", "channels are last") if found.window.stores_channels_last else True
 

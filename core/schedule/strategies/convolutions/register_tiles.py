@@ -13,7 +13,6 @@ from graft.core.machine.target import Target
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.products.tiling import lanes_of
-from graft.core.schedule.strategies.convolutions.depthwise import has_few_channels
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
 from graft.core.schedule.templates.space import first
 from graft.core.schedule.templates.tiled_sum import TiledSum, tiled_sum
@@ -41,7 +40,7 @@ def _tiled(anchor: Anchor, target: Target, *, any_window: bool = False) -> Tiled
         return Reject("layout", "channels do not come first")
     if target.precision != "float32":
         return Reject("dtype", "products are rounded, which pays where patches are copied")
-    if not any_window and (has_few_channels(anchor) or found.window.is_pointwise):
+    if not any_window and (found.has_few_channels or found.window.is_pointwise):
         return Reject("shape", "its windows are single pixels, or its groups have few channels")
     if found.weights(anchor.kernel, anchor.stages or (), found.weight.type.dtype) is None:
         return Reject("shape", "the weights are no constant")

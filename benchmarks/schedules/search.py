@@ -14,10 +14,10 @@ from time import perf_counter
 
 import numpy as np
 import onnx
-from onnx import numpy_helper, parser
 
 import graft
 from benchmarks.peers import best_turns
+from benchmarks.schedules.cases import model
 from graft.compiler.api import compile_model
 from graft.compiler.request import Request
 from graft.core.machine.target import Target, host_target
@@ -32,37 +32,20 @@ from graft.plugins.llvm.backend import LlvmBackend
 STAGES = 8
 """Stages of a search, at the most."""
 CASES = {
-    "product 128x512x512": "MatMul(x, w) : 128,512 : 512,512",
-    "product 49x768x3072": "MatMul(x, w) : 49,768 : 768,3072",
-    "products 8x64x64x128": "MatMul(x, w) : 8,64,64 : 8,64,128",
-    "1x1": "Conv(x, w) : 1,64,56,56 : 64,64,1,1",
-    "3x3": "Conv<pads=[1,1,1,1]>(x, w) : 1,64,28,28 : 64,64,3,3",
-    "5x5": "Conv<pads=[2,2,2,2]>(x, w) : 1,32,28,28 : 48,32,5,5",
-    "3x3, dilated": "Conv<pads=[2,2,2,2],dilations=[2,2]>(x, w) : 1,32,28,28 : 32,32,3,3",
-    "3x3, in groups": "Conv<pads=[1,1,1,1],group=8>(x, w) : 1,64,28,28 : 64,8,3,3",
-    "depthwise": "Conv<pads=[1,1,1,1],group=64>(x, w) : 1,64,56,56 : 64,1,3,3",
-    "5x1 of 13 channels": "Conv<pads=[2,0,2,0]>(x, w) : 3,13,30,30 : 26,13,5,1",
-    "5 of one axis": "Conv<pads=[2,2]>(x, w) : 1,64,400 : 64,64,5",
-    "3x3x3": "Conv<pads=[1,1,1,1,1,1]>(x, w) : 1,16,8,28,28 : 32,16,3,3,3",
+    "product 128x512x512": "x 128,512; w 512,512 : t = MatMul(x, w) y = Relu(t)",
+    "product 49x768x3072": "x 49,768; w 768,3072 : t = MatMul(x, w) y = Relu(t)",
+    "products 8x64x64x128": "x 8,64,64; w 8,64,128 : t = MatMul(x, w) y = Relu(t)",
+    "1x1": "x 1,64,56,56; w 64,64,1,1 : t = Conv(x, w) y = Relu(t)",
+    "3x3": "x 1,64,28,28; w 64,64,3,3 : t = Conv<pads=[1,1,1,1]>(x, w) y = Relu(t)",
+    "5x5": "x 1,32,28,28; w 48,32,5,5 : t = Conv<pads=[2,2,2,2]>(x, w) y = Relu(t)",
+    "3x3, dilated": "x 1,32,28,28; w 32,32,3,3 : t = Conv<pads=[2,2,2,2],dilations=[2,2]>(x, w) y = Relu(t)",
+    "3x3, in groups": "x 1,64,28,28; w 64,8,3,3 : t = Conv<pads=[1,1,1,1],group=8>(x, w) y = Relu(t)",
+    "depthwise": "x 1,64,56,56; w 64,1,3,3 : t = Conv<pads=[1,1,1,1],group=64>(x, w) y = Relu(t)",
+    "5x1 of 13 channels": "x 3,13,30,30; w 26,13,5,1 : t = Conv<pads=[2,0,2,0]>(x, w) y = Relu(t)",
+    "5 of one axis": "x 1,64,400; w 64,64,5 : t = Conv<pads=[2,2]>(x, w) y = Relu(t)",
+    "3x3x3": "x 1,16,8,28,28; w 32,16,3,3,3 : t = Conv<pads=[1,1,1,1,1,1]>(x, w) y = Relu(t)",
 }
-"""Operator, shape of the input, shape of the constant; a Relu stands behind each."""
-
-
-def model(text: str) -> tuple[onnx.ModelProto, np.ndarray]:
-    """Return the model of a case, and its input."""
-    call, image, weights = (part.strip() for part in text.split(" : "))
-    random = np.random.default_rng(0)
-    given, constant = (
-        random.standard_normal([*map(int, one.split(","))]).astype(np.float32) for one in (image, weights)
-    )
-    body = f"t = {call} y = Relu(t)"
-    made = parser.parse_model(
-        f'<ir_version: 10, opset_import: ["": 20]> g (float[{image}] x) => (float[] y) {{ {body} }}'
-    )
-    del made.graph.output[0].type.tensor_type.shape.dim[:]
-    made.graph.output[0].type.tensor_type.ClearField("shape")
-    made.graph.initializer.append(numpy_helper.from_array(constant, "w"))
-    return made, given
+"""See `benchmarks.schedules.cases.model`."""
 
 
 def kernel_of(source: onnx.ModelProto, target: Target) -> Kernel:

@@ -123,6 +123,29 @@ def in_order(conflict: Conflict, before: Sequence[ir.For], after: Sequence[ir.Fo
     return moved == now or conflict.reassociates
 
 
+def stores_alike(body: ir.Statement, conflict: Conflict, simplifier: Simplifier) -> bool:
+    """Whether iterations of a body that store one element store the same number, so that their order does not matter.
+
+    Tiles that overlap are such: an iteration is told by the place of the element alone, however that is counted, and
+    nothing is read that others write.
+    """
+    store, parts = conflict.first.statement, list(walk_statements(body))
+    if conflict.second.statement is not store or not isinstance(store, ir.Store):
+        return False
+    if not all(one.writes and one.indices is not None for one in accesses(body, _written(parts))):
+        return False
+    moved = {variable for variable, distance in conflict.distance.items() if distance != 0}
+    values: dict[ir.Variable, ir.Expression] = {}
+    for number, place in enumerate(store.indices):
+        terms = simplifier.form(simplifier(place)).terms
+        own = (simplifier.atom(term) for term, factor in terms.items() if factor == 1)
+        last = next((one for one in own if isinstance(one, ir.Variable) and one in moved - values.keys()), None)
+        if last is not None:
+            values[last] = ir.Binary("sub", ir.Variable(f"place{number}"), ir.Binary("sub", place, last))
+    expressions = (one for part in parts for one in statement_expressions(part))
+    return all(moved.isdisjoint(free_variables(simplifier(substitute(one, values)))) for one in expressions)
+
+
 def carried(body: ir.Statement, loop: ir.For, simplifier: Simplifier) -> Conflict | None:
     """Return accesses in which two iterations of a loop meet, None if its iterations are independent."""
     return next((one for one in conflicts(body, [loop], simplifier) if one.distance[loop.variable] != 0), None)

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 
-from graft.core.schedule.primitives.dependence import ENDLESS, Conflict, conflicts, in_order, reads_written
+from graft.core.schedule.primitives.dependence import (
+    ENDLESS,
+    Conflict,
+    conflicts,
+    in_order,
+    reads_written,
+    stores_alike,
+)
 from graft.core.schedule.primitives.step import (
     Step,
     around,
@@ -148,8 +155,9 @@ class Reorder(Step):
     def check(self, function: Function) -> None:
         """Check that what depends on each other stays in order."""
         chain, after, inside, body = self._loops(function)
-        for conflict in conflicts(_sunk(inside, body), chain, bounded(function.body)):
-            if not in_order(conflict, chain, after):
+        sunk, simplifier = _sunk(inside, body), bounded(function.body)
+        for conflict in conflicts(sunk, chain, simplifier):
+            if not in_order(conflict, chain, after) and not stores_alike(sunk, conflict, simplifier):
                 apart = [loop.variable.name for loop in chain if conflict.distance[loop.variable] != 0]
                 self.fail(f"{conflict} is written and used again along {', '.join(map(repr, apart))}, in that order")
             for loop in after:

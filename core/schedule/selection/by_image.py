@@ -2,7 +2,8 @@
 
 Which layouts convolutions want, and which strategy takes them, is so what it is for numbers. Products of rows are not
 taken: theirs are counted through all images, so that weights are read once for all of them; nor are convolutions of so
-few pixels, for the same reason. Of products of bytes those of many rows are: tiles for numbers are larger.
+few pixels, for the same reason. Of products of bytes those of many rows are: tiles for numbers are larger. The last
+row takes products that nothing else takes, such as those whose columns lie apart.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def rows(numbers: StrategyTable) -> tuple[Strategy, ...]:
             varies=True,
         ),
         Strategy("product_by_image", PRODUCTS, build, _takes_product, varies=True),
+        Strategy("other_product_by_image", PRODUCTS, build, applies, varies=True),
     )
 
 

@@ -62,12 +62,15 @@ NUMBERS = StrategyTable(
     )
 )
 """Those for extents that are numbers."""
+_CONVOLUTIONS_BY_IMAGE, _BYTES_BY_IMAGE, _OTHERS_BY_IMAGE = by_image.rows(NUMBERS)
 TABLE = StrategyTable(
     (
         # extents that are known only when a kernel runs
-        *by_image.rows(NUMBERS),
+        _CONVOLUTIONS_BY_IMAGE,
+        _BYTES_BY_IMAGE,
         narrow_weights.VARYING,
         varying_product.STRATEGY,
+        _OTHERS_BY_IMAGE,
         depthwise.VARYING,
         first_convolution.VARYING,
         winograd_nhwc.VARYING,

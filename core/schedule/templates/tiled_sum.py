@@ -137,8 +137,16 @@ class TiledSum:
         return count * (MASKED if self.last in self.masked & factor.axes else 1)
 
     def fits(self, tile: Tile, machine: Machine) -> bool:
-        """Whether the sums of a tile stay in registers, beside what a step loads."""
-        return tile.vectors * tile.count + tile.vectors + 1 <= max(machine.registers, 3)
+        """Whether the sums of a tile stay in registers, beside what a step loads and, where it is a vector, a mask."""
+        mask = int(self._reads_masked(tile) and not machine.masks)
+        return tile.vectors * tile.count + tile.vectors + 1 + mask <= max(machine.registers, 3 + mask)
+
+    def _reads_masked(self, tile: Tile) -> bool:
+        """Whether vectors of a factor are read in part: beside an image, or at the end of what is in no panels."""
+        columns, extent = tile.vectors * self.lanes, self.axes[self.last]
+        ends_within = (extent == 0 or extent % columns > 0) and not self._overlaps(tile)
+        beside = any(self.last in self.masked & factor.axes for factor in self.factors)
+        return beside or (ends_within and not self._has_panels(self.last, columns))
 
     def _overlaps(self, tile: Tile) -> bool:
         """Whether tiles of vectors share elements of the last axis: not where they would begin within a panel."""
@@ -168,7 +176,7 @@ class TiledSum:
         is_cut = bool(rows) and self.axes[rows] != tile.count
         if is_cut:
             # Tiles that overlap would be computed by two threads, begin within a panel, or overlap in both axes.
-            apart = f"{rows}0" in shared or self._has_panels(rows, tile.count) or self._overlaps(tile)
+            apart = f"{rows}0" in shared or self._has_panels(rows, tile.count)
             cut = Split if self._repeats(tile) and apart else Overlap
             yield cut(rows, tile.count, f"{rows}0", rows)
         yield Reorder((*outer, *([rows] if rows else []), last))

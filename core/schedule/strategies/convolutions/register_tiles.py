@@ -13,10 +13,10 @@ from graft.core.machine.target import Target
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.products.tiling import lanes_of
-from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy
+from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.schedule.templates.space import first
 from graft.core.schedule.templates.tiled_sum import TiledSum, tiled_sum
-from graft.core.tensor_ir.anchors import VARIES
+from graft.core.tensor_ir.anchors import VARIES, Window
 
 TILE_CYCLES, PRODUCT_CYCLES, COPY_CYCLES = 1.33, 1.0, 2.2
 """What the model's cycles of a tile, a multiply-add of a product and a copied vector of a patch take of each other.
@@ -25,10 +25,10 @@ Fitted to 52 random convolutions of one to three spatial axes, windows of 1 to 7
 gives tiles take 0.84 of a product's time, and none more than 1.01; of the others 9 would have been faster, too. Of 26
 in groups, which it was not fitted to, it gives 18 tiles, which take 0.59 to 0.89 of the time.
 """
-OVERLAPPING_CYCLES = 1.65
-"""The same of a tile on a machine without masks, whose last tiles of a row overlap.
+OVERLAPPING_CYCLES, OVERLAPPING_COPY_CYCLES = 1.55, 3.4
+"""The same of a tile on a machine without masks, whose last tiles of a row overlap, and of copies of two axes and more.
 
-Fitted to 30 convolutions and 32-byte vectors: the 14 that are given tiles take 0.26 to 0.82 of a product's time.
+Fitted to 22 convolutions of odd channels, windows and dilations and 32-byte vectors.
 """
 
 
@@ -61,19 +61,31 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     window, lanes = found.window, tiled.lanes
     windows = found.shape[0] * window.groups * math.prod(window.windows.target)
     patches = windows * math.prod(window.extents) / lanes
-    direct = patches * (window.outputs * PRODUCT_CYCLES + COPY_CYCLES)
-    factor = TILE_CYCLES if target.machine.masks else OVERLAPPING_CYCLES
+    factor, copies = TILE_CYCLES, COPY_CYCLES
+    if not target.machine.masks:
+        factor, copies = OVERLAPPING_CYCLES, COPY_CYCLES if found.windows.rank == 1 else OVERLAPPING_COPY_CYCLES
+    direct = patches * (window.outputs * PRODUCT_CYCLES + copies)
     cycles = factor * tiled.cycles(first(tiled, target)[0], target.machine)
     if cycles >= direct:
         return Reject("cost", f"{cycles:,.0f} cycles, where a product of copied patches takes {direct:,.0f}")
     return True
 
 
+def _are_few(window: Window, target: Target) -> bool:
+    """Whether so few channels come out, of a group where there are such, that vectors of them would be half empty."""
+    return window.outputs <= lanes_of("float32", target) // 2 and not window.is_depthwise
+
+
+def _prefers_varying(window: Window, target: Target) -> Preference | None:
+    is_grouped = window.groups > 1 and window.windows.rank == 2 and not window.is_pointwise
+    return Preference(gains=True) if is_grouped and _are_few(window, target) else None
+
+
 def _applies_to_few(anchor: Anchor, target: Target) -> Answer:
     """Whether channels of an open image are so few that vectors of them would be empty for the most part."""
     found, lanes = anchor.convolution, lanes_of("float32", target)
-    if found is None or found.window.groups > 1 or found.window.outputs > lanes // 2:
-        return Reject("shape", "no convolution without groups of which few channels come out")
+    if found is None or not _are_few(found.window, target):
+        return Reject("shape", "no convolution of which, or of whose groups, few channels come out")
     if found.shape[-1] != VARIES and found.shape[-1] < lanes:
         return Reject("size", "a row has few pixels")
     tiled = _tiled(replace(anchor, parameters=None), replace(target, precision="float32"), any_window=True)
@@ -91,4 +103,11 @@ def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
 
 
 STRATEGY = Strategy("register_tiles", CONVOLUTIONS, _build, _applies)
-VARYING = replace(STRATEGY, name="varying_register_tiles", build=_build_few, applies=_applies_to_few, varies=True)
+VARYING = replace(
+    STRATEGY,
+    name="varying_register_tiles",
+    build=_build_few,
+    applies=_applies_to_few,
+    prefers=_prefers_varying,
+    varies=True,
+)

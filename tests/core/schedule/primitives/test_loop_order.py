@@ -210,3 +210,30 @@ def test_an_extent_that_a_let_between_loops_binds_is_not_fused():
     }""")
     with pytest.raises(ScheduleError, match=r"the extent of 'j' is not the same everywhere$"):
         apply_schedule(function, "fuse i j -> ij")
+
+
+TWICE = """
+function f(x: float32[7, 9]) -> (y: float32[7, 9]) { serial i < 7 { serial j < 9 { y[i, j] = VALUE } } }
+"""
+
+
+def test_tiles_that_overlap_along_two_axes_are_put_in_order():
+    steps = "overlap i 3 -> i0 i\noverlap j 4 -> j0 j\nreorder i0 j0 i j"
+    function = parse_function(TWICE.replace("VALUE", "x[i, j] + float32(1.0)"))
+    x = np.arange(63, dtype=np.float32).reshape(7, 9)
+    np.testing.assert_array_equal(run_function(apply_schedule(function, steps), [x])[0], x + 1)
+
+
+@pytest.mark.parametrize("value", ["x[i, j] + cast<float32>(i0)", "x[i0, j]"])
+def test_what_is_stored_twice_stays_in_order_where_it_depends_on_more_than_its_place(value):
+    text = """
+    function f(x: float32[7, 9]) -> (y: float32[7, 9]) {
+      serial i0 < 3 { serial i < 3 { serial j0 < 3 { serial j < 4 {
+        y[min(i0 * 3, 4) + i, min(j0 * 4, 5) + j] = VALUE
+      } } } }
+    }
+    """
+    same, other = (parse_function(text.replace("VALUE", one)) for one in ("float32(1.0)", value))
+    apply_schedule(same, "reorder i0 j0 i j")
+    with pytest.raises(ScheduleError, match="'y' is written and used again"):
+        apply_schedule(other, "reorder i0 j0 i j")

@@ -144,6 +144,24 @@ def test_fewer_loads_and_fuller_vectors_cost_less() -> None:
     assert math.isclose(found.cycles(Tile(1, "i", 7), machine), found.cycles(Tile(1, "i", 7, order=1), machine))
 
 
+def test_a_mask_that_is_a_vector_takes_a_register() -> None:
+    target = target_named("x86-64-v3")
+    beside, within, ragged = (
+        tiled_sum(kernel, target)
+        for kernel, _ in (
+            convolution((1, 3, 6, 48), (8, 3, 3, 3), pads=[1] * 4),
+            convolution((1, 3, 6, 48), (8, 3, 3, 1), pads=[1, 0] * 2),
+            convolution((1, 3, 6, 35), (8, 3, 3, 1), pads=[1, 0] * 2),
+        )
+    )
+    assert beside is not None and within is not None and ragged is not None
+    full = Tile(3, "c", 4)  # twelve sums, three vectors of an image and a weight
+    assert [one.fits(full, target.machine) for one in (beside, within)] == [False, True]
+    wide = Tile(5, "c", 2)
+    assert [one.fits(wide, target.machine) for one in (within, ragged)] == [True, False]  # rows of 48 and of 35
+    assert beside.fits(full, WIDE.machine)
+
+
 def test_what_is_near_differs_in_one_choice_and_fits() -> None:
     kernel = KERNELS["3x3"]
     found = tiled_sum(kernel, NARROW)

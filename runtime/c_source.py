@@ -1,9 +1,10 @@
 """The C text of a module, from which the same kernels are compiled elsewhere: in a C project, for another machine.
 
-A kernel is a plain C function: ``GraftContext *`` (and ``GraftKept *``, where it keeps something), then inputs and
-outputs in the order of the call, an element pointer each (NULL for an optional input that is absent), behind it
-``const int64_t *`` with the shape and another with the strides where the function reads them (strides may be NULL: the
-tensor is contiguous). Everything else that the text names stands in the header `prelude`.
+A kernel is a plain C function: ``GraftContext *`` where it needs its host (and ``GraftKept *``, where it keeps
+something), then inputs and outputs in the order of the call, an element pointer each (NULL for an optional input that
+is absent), behind it ``const int64_t *`` with the shape and another with the strides where the function reads them
+(strides may be NULL: the tensor is contiguous). One that needs its host returns 0 or an error number, another nothing:
+it cannot fail. Everything else that the text names stands in the header `prelude`.
 """
 
 from __future__ import annotations
@@ -41,11 +42,15 @@ class CFunction:
     """The most bytes that it asks its host for at one time, or `VARIES`."""
     keeps: bool = False
     """Whether it keeps objects from run to run: behind the context it has ``GraftKept *``, one for each call."""
+    needs_host: bool = True
+    """Whether it may ask its host for memory or threads, or fail: it has a context, and returns an error number."""
+    extents: tuple[int, ...] = ()
+    """What it is given behind its tensors, where other functions of the module have the same C function."""
 
     @property
     def declaration(self) -> str:
         """The C declaration, without storage class and semicolon."""
-        return f"int32_t {self.entry}({self.parameters})"
+        return f"{'int32_t' if self.needs_host else 'void'} {self.entry}({self.parameters})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,8 @@ def function_to_json(function: CFunction) -> dict[str, Any]:
         "strides": [int(flag) for flag in function.strides],
         "scratch": function.scratch,
     }
-    return row | ({"keeps": 1} if function.keeps else {})
+    row |= {"extents": list(function.extents)} if function.extents else {}
+    return row | ({"keeps": 1} if function.keeps else {}) | ({} if function.needs_host else {"plain": 1})
 
 
 def function_from_json(row: Mapping[str, Any]) -> CFunction:
@@ -135,7 +141,9 @@ def function_from_json(row: Mapping[str, Any]) -> CFunction:
     scratch = int(row["scratch"])
     if len(shapes) != len(strides) or scratch < VARIES or not entry.isidentifier():
         raise ValueError(f"{entry!r} is not a C function with {len(shapes)} shapes and {len(strides)} strides")
-    return CFunction(entry, parameters, shapes, strides, scratch, bool(row.get("keeps", 0)))
+    keeps, is_plain = (bool(row.get(name, 0)) for name in ("keeps", "plain"))
+    extents = tuple(map(int, row.get("extents", ())))
+    return CFunction(entry, parameters, shapes, strides, scratch, keeps, not is_plain, extents)
 
 
 def _texts(row: Sequence[Any]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from graft.core.machine.target import CompileOptions, Target, host_target
 from graft.core.tensor_ir.ir import Function
 from graft.errors import CompileError
 from graft.plugins.c_source.functions import function_source
+from graft.plugins.c_source.sharing import shared
 from graft.plugins.codegen.kernel_objects import KernelObjects, ObjectCompiler, Written
 from graft.plugins.codegen.kernel_source import KernelSource, comment, entry_text, joined, opening
 from graft.plugins.codegen.region_code import RegionCode
@@ -108,9 +109,10 @@ class CBackend(TensorIrBackend):
         write = self._writer(target)
         sources = {one.name: write(one) for one in functions}
         origins = {function.name: function.origin for function in functions}
-        source = joined(sources, origins)
         if not self.options.compiles:
-            return Module("", TEXT_ONLY, tuple(sources), b"", bound=NOT_COMPILED, source=source)
+            own = shared(sources) if target.machine.threads == 1 else sources
+            return Module("", TEXT_ONLY, tuple(sources), b"", bound=NOT_COMPILED, source=joined(own, origins))
+        source = joined(sources, origins)
         text, flags = image_text(functions, sources), flags_for(target.machine)
         code = compiled(text, ", ".join(sources), flags)
         image = link([code], tuple(sources), [ENTRY.format(name) for name in sources])

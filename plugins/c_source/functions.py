@@ -38,6 +38,7 @@ ALIGNMENT = 64
 """Bytes that such a buffer is aligned to where there are vectors: a widest one."""
 
 _WORD, _NOT_A_WORD = re.compile(r"\w+"), re.compile(r"\W")
+_CONTEXT = re.compile(r"\bcontext\b")
 _VARIABLE = re.compile(r"\s*const \w+ (\w+) = .*;$")
 
 
@@ -82,7 +83,7 @@ class _Program:
         function = self.function
         writer = _Writer(self, function.name, in_parallel=False)
         inputs = len(function.parameters) - function.outputs
-        parameters, shapes, strides = ["GraftContext *context"], [], []
+        parameters, shapes, strides = list[str](), list[bool](), list[bool]()
         for number, buffer in enumerate(function.parameters):
             name = writer.bind(buffer)
             parameters.append(f"{self.pointer(buffer, is_read=number < inputs)}{name}")
@@ -94,11 +95,16 @@ class _Program:
         for buffer in function.parameters:
             self._bind_extents(writer, buffer)
         writer.statement(function.body)
-        head = f"GRAFT_KERNEL int32_t {function.name}({', '.join(parameters)}) {{"
-        text = "\n".join([*self.tasks, head, *_indented(_unused(parameters, writer.finished())), "}\n"])
+        lines = writer.finished()
+        needs_host = any(_CONTEXT.search(line) for line in lines)
+        if needs_host:
+            parameters, lines = ["GraftContext *context", *parameters], [*lines, "return GRAFT_OK;"]
         scratch = VARIES if VARIES in (writer.scratch, self.task_scratch) else writer.scratch + self.task_scratch
-        own = CFunction(function.name, ", ".join(parameters), tuple(shapes), tuple(strides), scratch)
-        return KernelSource(text, own)
+        own = CFunction(
+            function.name, ", ".join(parameters), tuple(shapes), tuple(strides), scratch, needs_host=needs_host
+        )
+        body = _indented(_unused(parameters, lines))
+        return KernelSource("\n".join([*self.tasks, f"GRAFT_KERNEL {own.declaration} {{", *body, "}\n"]), own)
 
     def _bind_extents(self, writer: _Writer, buffer: ir.Buffer) -> None:
         """Read the extents and strides that vary of a parameter."""
@@ -138,7 +144,7 @@ class _Writer(VectorWriter):
 
     def finished(self) -> list[str]:
         """Return the lines, parameters and memory first."""
-        return [*self.first, *self.lines, "return GRAFT_OK;"]
+        return [*self.first, *self.lines]
 
     def is_written_out(self, loop: ir.For) -> bool:
         """Copies of the body: vectors that a compiler is to keep in registers have constant places."""
@@ -226,7 +232,7 @@ class _Writer(VectorWriter):
         given = ", ".join(["context", "begin", "end", *(f"closure->{own}" for own in names)])
         lines = [f"struct {name} {{", *(fields or ["  char none;"]), "};"]
         lines.append(f"static GRAFT_APART int32_t {name}_part({', '.join(taken)}) {{")
-        lines += [*_indented(_unused(taken, task.finished())), "}"]
+        lines += [*_indented(_unused(taken, [*task.finished(), "return GRAFT_OK;"])), "}"]
         lines.append(f"static int32_t {name}_run(GraftContext *context, void *data, int64_t begin, int64_t end) {{")
         lines += _indented([f"struct {name} *const closure = data;", "(void)closure;", f"return {name}_part({given});"])
         self.program.tasks.append("\n".join([*lines, "}\n"]))

@@ -29,7 +29,10 @@ class KernelSource:
 
 def joined(sources: Mapping[str, KernelSource], origins: Mapping[str, Sequence[str]]) -> CSource:
     """Return kernels by the names of their module's functions as one text, with the nodes that each computes."""
-    texts = [f"{comment(origins.get(name, ()))}{one.text}" for name, one in sources.items()]
+    nodes: dict[str, list[str]] = {}
+    for name, one in sources.items():
+        nodes.setdefault(one.function.entry, []).extend(origins.get(name, ()))
+    texts = [f"{comment(nodes[one.function.entry])}{one.text}" for one in sources.values() if one.text]
     return CSource(
         "\n".join([*opening(sources.values()), *texts]), {name: one.function for name, one in sources.items()}
     )
@@ -54,17 +57,19 @@ def comment(nodes: Sequence[str]) -> str:
 
 def entry_text(function: CFunction, inputs: int) -> str:
     """Return the C function with the ABI of GraftFunction that calls a plain one with so many inputs."""
-    arguments = ["context", "(GraftKept *)state"] if function.keeps else ["context"]
+    arguments = ["context"] if function.needs_host else []
+    arguments += ["(GraftKept *)state"] if function.keeps else []
     for number, (shape, strides) in enumerate(zip(function.shapes, function.strides, strict=True)):
         tensor = f"inputs[{number}]" if number < inputs else f"outputs[{number - inputs}]"
         arguments.append(f"GRAFT_DATA({tensor})")
         arguments += [f"GRAFT_SHAPE({tensor})"] if shape else []
         arguments += [f"GRAFT_STRIDES({tensor})"] if strides else []
     name = function.entry
+    call = f"{name}({', '.join(arguments)});"
     return (
         f"int32_t GRAFT_ENTRY({name})(GraftContext *context, void *state, const DLTensor *const *inputs,\n"
         "    DLTensor *const *outputs) {\n"
-        "  (void)state, (void)inputs, (void)outputs;\n"
-        f"  return {name}({', '.join(arguments)});\n"
+        "  (void)context, (void)state, (void)inputs, (void)outputs;\n"
+        f"  {f'return {call}' if function.needs_host else f'{call} return GRAFT_OK;'}\n"
         "}\n"
     )

@@ -19,7 +19,10 @@ from graft.runtime.system.c_compiler import version_of
 from graft.runtime.system.files import make_folder, write
 
 LIBRARY_FRAME = 64
-"""What a function of libc, libm or the compiler's own library has at most: memcpy, division of 64 bits, roots."""
+"""What a function of libm or the compiler's own library has at most: division of 64 bits, roots."""
+COPY_FRAME = 48
+"""What one of libc that copies or fills memory has at most: the nine registers that it keeps, aligned."""
+COPIES = frozenset({"memcpy", "memmove", "memset"})
 OPTIMISATIONS = ("-Os", "-O2", "-O3")
 """What a compiler is tried with where a budget does not do."""
 INDIRECT = "__indirect_call"
@@ -88,7 +91,8 @@ class CallGraph:
             if name not in known:
                 called = tasks if name == INDIRECT else sorted(self.calls.get(name, ()))
                 below = max((visit(one, (*above, name)) for one in called), key=depth, default=())
-                own = 0 if name == INDIRECT else self.frames.get(name, LIBRARY_FRAME)
+                foreign = COPY_FRAME if name in COPIES else LIBRARY_FRAME
+                own = 0 if name == INDIRECT else self.frames.get(name, foreign)
                 known[name] = ((shown(name), own), *below) if own else below
             return known[name]
 

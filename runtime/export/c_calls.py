@@ -85,15 +85,21 @@ def _call_lines(scope: CScope, call: Call) -> Iterator[str]:
     match call.kind:
         case "call":
             function = scope.program.function(call)
-            arguments = ["context", "&kept"] if function.keeps else ["context"]
+            arguments = ["context"] if function.needs_host else []
+            arguments += ["&kept"] if function.keeps else []
             for index, shape, strides in zip(
                 (*call.inputs, *call.outputs), function.shapes, function.strides, strict=True
             ):
                 arguments.append("NULL" if index < 0 else scope.pointers.get(index) or scope.values(index))
                 arguments += [scope.shape_array(index)] if shape else []
                 arguments += ["NULL"] if strides else []
+            arguments += map(str, function.extents)
+            made = f"{scope.program.kernels[function.entry]}({', '.join(arguments)});"
+            if not function.needs_host:
+                yield made
+                return
             yield "context->used = 0;"
-            status = f"status = {scope.program.kernels[function.entry]}({', '.join(arguments)});"
+            status = f"status = {made}"
             yield f"{{ static GraftKept kept; {status} }}" if function.keeps else status
             yield "if (status != GRAFT_OK) return status;"
         case "copy":

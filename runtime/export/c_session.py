@@ -63,7 +63,7 @@ def fixed_shape(tensor: TensorSpec) -> tuple[int, ...]:
 
 def _timed_text(program: CProgram) -> str:
     """Put a clock around each call: a macro does not replace its own name."""
-    entries = dict.fromkeys(program.function(call).entry for call in program.entry.calls if call.kind == "call")
-    names = [program.kernels[entry] for entry in entries]
-    lines = "\n".join(f"#define {one}(...) GRAFT_TIMED(({one})(__VA_ARGS__))" for one in names)
+    functions = (program.function(call) for call in program.entry.calls if call.kind == "call")
+    macros = {program.kernels[one.entry]: f"GRAFT_TIMED{'' if one.needs_host else '_PLAIN'}" for one in functions}
+    lines = "\n".join(f"#define {one}(...) {macro}(({one})(__VA_ARGS__))" for one, macro in macros.items())
     return f'/* A clock around each kernel of {program.name}. */\n#include "graft_session.h"\n\n{lines}\n'

@@ -158,11 +158,7 @@ def program_text(program: CProgram, included: Sequence[str] = ()) -> str:
     headers = "\n".join(f'#include "{one}"' for one in (f"{name}_kernels.h", *included))
     bodies = "\n".join(_body_text(CScope(program, number)) for number in program.layout.reached if number)
     statements = _statements(CScope(program, 0))
-    scratch = (
-        f"{displaced('arena', program.scratch_offset)}, {program.scratch_bytes}"
-        if program.scratch_bytes
-        else "arena, 0"
-    )
+    first = _first_lines(program, statements)
     return wrapped(f"""/* {name}: the calls of the model in order, over one arena. */
 #include "{name}.h"
 
@@ -173,11 +169,8 @@ def program_text(program: CProgram, included: Sequence[str] = ()) -> str:
 {weights}
 
 {helpers_for(bodies + statements)}{bodies}int {name}_run_in(void *arena_of_caller, {signature(program)}) {{
-  unsigned char *const arena = arena_of_caller;
-  GraftContext own = {{{scratch}, 0}}, *const context = &own;
-  int32_t status = GRAFT_OK;
-{"" if "context" in statements else "  (void)context;" + chr(10)}{statements}
-  return status;
+{first}{statements}
+  return {"status" if "int32_t status" in first else "GRAFT_OK"};
 }}
 
 #ifndef {big}_NO_ARENA
@@ -187,6 +180,19 @@ int {name}_run({signature(program)}) {{
 }}
 #endif
 """)
+
+
+def _first_lines(program: CProgram, statements: str) -> str:
+    """Return the definitions of what the statements of the entry point use: the arena, the kernels' host, a status."""
+    used = {name for name in ("arena", "context", "status") if re.search(rf"\b{name}\b", statements)}
+    lines = [] if used & {"arena", "context"} else ["(void)arena_of_caller;"]
+    lines = lines or ["unsigned char *const arena = arena_of_caller;"]
+    if "context" in used:
+        size = program.scratch_bytes
+        scratch = displaced("arena", program.scratch_offset) if size else "arena"
+        lines.append(f"GraftContext own = {{{scratch}, {size}, 0}}, *const context = &own;")
+    lines += ["int32_t status = GRAFT_OK;"] if "status" in used else []
+    return "".join(f"  {line}\n" for line in lines)
 
 
 def helpers_for(text: str) -> str:

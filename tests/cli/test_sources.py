@@ -30,7 +30,7 @@ def test_the_c_of_a_module_is_printed(graft, model, tmp_path):
     path = tmp_path / "m.graft"
     assert graft("compile", model, "-b", "c_source", "-o", path).code == 0
     printed = graft("inspect", path, "--source").out
-    assert printed.startswith("// module c_source_0, compiled by ") and "GRAFT_KERNEL int32_t c_source_0_" in printed
+    assert printed.startswith("// module c_source_0, compiled by ") and "GRAFT_KERNEL void c_source_0_" in printed
 
 
 def test_an_artifact_without_sources_says_who_keeps_them(graft, artifact):

@@ -19,7 +19,9 @@ from graft.runtime.c_source import (
     source_to_json,
 )
 
-FUNCTION = CFunction("relu_0", "const float *x, float *y", (True, False), (False, True), 64, keeps=True)
+FUNCTION = CFunction(
+    "relu_0", "const float *x, float *y", (True, False), (False, True), 64, keeps=True, extents=(3, 128)
+)
 SOURCE = CSource("int x;", {"relu": FUNCTION}, ("-lopenblas",), ("cblas.h",), "cc -O2", "c")
 
 

@@ -155,19 +155,16 @@ def _sum_of_parts(
 ) -> ir.Statement:
     """Return the sum of the sums that ``body`` adds to the accumulators in each iteration of the loops over parts."""
     dtype = totals.dtype
-    sums = scratch("sums", dtype, tile.rows * tile.columns)
-    kept, zero = Partial(sums, b.index(0), tile), clear(tile, b.constant(0.0, dtype))
-    is_first, is_last = (
-        b.all_of([b.equal(loop.variable, at * (loop.extent - 1)) for loop in loops if loop.extent > 1]) for at in (0, 1)
-    )
-    assert is_first is not None and is_last is not None, "a long sum of one part"
-    start = _begun(is_first, begin, zero, totals)
-    end = ir.If(
-        is_last, ir.Block((kept.gather(totals), finish(totals))), ir.If(is_first, kept.store(totals), kept.add(totals))
-    )
+    sums = registers("sums", dtype, tile.rows, tile.columns)
+    start, zero = begin(sums), clear(tile, b.constant(0.0, dtype))(totals)
+
+    def added(row: int, vector: int, place: Place) -> ir.Statement:
+        return ir.Store(sums, place, joined("add", ir.Load(sums, place), ir.Load(totals, place)))
+
     *outer, parts = loops
-    body = _around(outer, over(parts.variable, parts.extent, "serial", ir.Block((start, body, end))))
-    return ir.Allocate(sums, ir.Allocate(totals, body))
+    part = ir.Block((zero, body, each(tile, added)))
+    body = _around(outer, over(parts.variable, parts.extent, "serial", part))
+    return ir.Allocate(sums, ir.Allocate(totals, ir.Block((start, body, finish(sums)))))
 
 
 def _cut(extents: Sequence[int], unroll: int, exact: int) -> tuple[int, int]:

@@ -136,13 +136,13 @@ def test_what_the_compiler_says_is_in_the_error(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_line_of_c_and_its_nodes_are_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tool(tmp_path, "echo 'relu.c:4:5: error: no licence' >&2; exit 1")
+    path = tool(tmp_path, "echo 'relu.c:3:5: error: no licence' >&2; exit 1")
     monkeypatch.setenv("CC", path)
     other = replace(relu(), name="other", origin=("another node",))
     with pytest.raises(CompileError) as caught, naming_nodes(other, relu()):
         CBackend().emit([other, relu()], CBackend().machine(host_target()))
     assert caught.value.message == (
-        f"'a node': the C compiler '{path}' refused the code of 'other, relu' (exit 1): relu.c:4:5: error: no licence\n"
+        f"'a node': the C compiler '{path}' refused the code of 'other, relu' (exit 1): relu.c:3:5: error: no licence\n"
         "the line is: for (int64_t i = 0; i < 5; ++i) {"
     )
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.cortex_m.tiny import HARNESS, missing
 from graft.errors import ArtifactError
 from graft.runtime.export.c_build import BOARD_COMPILERS
-from graft.runtime.export.c_built import LIBRARY_FRAME, CallGraph, built, depth, least_text
+from graft.runtime.export.c_built import COPY_FRAME, CallGraph, built, depth, least_text
 from tests.end_to_end.test_strict_warnings import written
 
 BOARD = Path(__file__).parents[3] / "measure" / "device" / "mps2_an386"
@@ -30,8 +30,8 @@ def test_the_deepest_path_is_the_bound() -> None:
     graph = CallGraph()
     graph.add(node("run", "16 bytes (static)") + edges("run>m.c:a", "run>b", "m.c:a>memcpy", "b>memcpy"))
     graph.add(node("m.c:a", "40 bytes (static)") + node("b", "24 bytes (dynamic,bounded)"))
-    assert graph.deepest("run") == (("run", 16), ("a", 40), ("memcpy", LIBRARY_FRAME))
-    assert depth(graph.deepest("run")) == 56 + LIBRARY_FRAME
+    assert graph.deepest("run") == (("run", 16), ("a", 40), ("memcpy", COPY_FRAME))
+    assert depth(graph.deepest("run")) == 56 + COPY_FRAME
 
 
 def test_a_call_by_a_pointer_is_of_any_task() -> None:

@@ -86,7 +86,7 @@ def test_the_layer_that_encoders_call_in_evaluation_is_taken_apart_where_it_has_
     run = torch.compile(module, backend="graft", options={"backends": ["llvm"], "strict": True})
     torch.testing.assert_close(run(x), module(x), rtol=1e-4, atol=1e-5)
     hidden = torch.tensor([[False, False, True], [False, False, False]])
-    with pytest.raises(Exception, match="_transformer_encoder_layer_fwd.default .* stays in PyTorch"):
+    with pytest.raises(Exception, match=r"_transformer_encoder_layer_fwd.default .* stays in PyTorch"):
         run(x, src_key_padding_mask=hidden)
 
 

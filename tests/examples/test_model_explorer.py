@@ -123,6 +123,7 @@ def test_a_plan_has_its_operators_with_backend_and_reasons(extension, artifact, 
         converted(extension, tmp_path / "other.json")
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_a_program_of_pytorch_is_planned(extension, tmp_path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
     torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.randn(2),)), tmp_path / "m.pt2")

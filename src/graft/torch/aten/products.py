@@ -202,10 +202,9 @@ def _by_places(
     products = []
     for first in range(0, len(met), most):
         some = met[first : first + most]
-        left = some[0] if len(some) == 1 else b.op("Concat", *some, axis=0)
-        products.append(b.op("MatMul", b.reshaped(left, [len(some) * channels[0], terms]), right))
-    whole = products[0] if len(products) == 1 else b.op("Concat", *products, axis=0)
-    return b.transposed(b.reshaped(whole, [*shape, *channels]), [count + 1, count, *range(count)])
+        left = b.reshaped(b.concatenated(some), [len(some) * channels[0], terms])
+        products.append(b.op("MatMul", left, right))
+    return b.transposed(b.reshaped(b.concatenated(products), [*shape, *channels]), [count + 1, count, *range(count)])
 
 
 def _by_channel(b: Builder, x: Tensor, groups: int, as_weights: bool = False) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from graft.core.operators.images.derivatives import FINITE, MOST_PLACES
-from graft.torch.aten.builder import FLOATS, Builder, Tensor, numbers, require, wide
+from graft.torch.aten.builder import FLOATS, Builder, Tensor, is_symbolic, numbers, require, wide
 
 aten = torch.ops.aten
 Row = Callable[..., Any]
@@ -157,7 +157,8 @@ def convolution_backward(
         ]
         found[0] = b.op("ConvTranspose", grad, weight, None, output_padding=rest, kernel_shape=window, **pads)
         b.nodes[-1].metadata_props[FINITE] = ""  # it may be computed as a convolution
-    if mask[1] and groups == 1 and math.prod(window) <= MOST_PLACES and _terms(small) >= FEWEST_TERMS:
+    is_known = groups == 1 and math.prod(window) <= MOST_PLACES and not is_symbolic(small.extents)
+    if mask[1] and is_known and _terms(small) >= FEWEST_TERMS:
         found[1] = _by_places(b, large, small, window, strides, padding, dilation)
     elif mask[1]:
         products = b.op(

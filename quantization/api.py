@@ -20,6 +20,7 @@ from graft.quantization.search import Bound
 from graft.quantization.statistics.data import Given
 from graft.quantization.statistics.observation import Progress, Running
 from graft.runtime.arguments import FUNCTION, NUMBER, PATH, SHAPES, TEXTS, WHOLE, instance, optional, takes
+from graft.runtime.system.displayed import notebook_bar
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -69,7 +70,7 @@ def quantize(
             f"recipe '{wanted.name}' is calibrated with data; give some, or a recipe of weights alone that rounds to "
             "'nearest' and corrects no bias"
         )
-    quantizer = Quantizer.measured(original, [wanted], data, metric, running, progress)
+    quantizer = Quantizer.measured(original, [wanted], data, metric, running, progress or notebook_bar())
     if within is None:
         return quantizer.written(wanted)
     least = quantizer.metric_of(original) - within

@@ -32,6 +32,7 @@ from graft.quantization.statistics.data import Batches, Feeds, Given, called
 from graft.quantization.statistics.observation import Progress, Running
 from graft.quantization.weights import key_of
 from graft.runtime.arguments import FUNCTION, NUMBER, PATH, SHAPES, WHOLE, optional, takes
+from graft.runtime.system.displayed import notebook_bar
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
@@ -116,7 +117,7 @@ def assign(
     if not measured:
         raise RecipeError("there is no recipe to choose; give at least one beside 'float32'")
     running = Running(threads, manager, resume)
-    quantizer = Quantizer.measured(in_floats(model, shapes), measured, data, metric, running)
+    quantizer = Quantizer.measured(in_floats(model, shapes), measured, data, metric, running, notebook_bar())
     search = _Search(quantizer, wanted, correct, _Judge(quantizer), progress)
     least = None if within is None else search.judge.float_metric_needed() - within
     return search.result(search.best_of(bits) if bits is not None else search.cheapest(least or 0.0), least)

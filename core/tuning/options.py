@@ -16,6 +16,7 @@ from graft.core.tuning.race import Run
 from graft.errors import TuningError
 from graft.runtime.arguments import FUNCTION, SPECIALIZE, instance, optional, require
 from graft.runtime.procedure import ProgramDescription
+from graft.runtime.system.displayed import notebook_bar
 
 
 class Device(Protocol):
@@ -121,9 +122,14 @@ def tune_options(requested: bool | float | TuneOptions) -> TuneOptions | None:
     """Return what a user's ``tune`` means: True, a number of seconds, or options; None for False."""
     if isinstance(requested, TuneOptions):
         return requested
-    if isinstance(requested, bool):
-        return TuneOptions() if requested else None
-    return TuneOptions(seconds=float(requested))
+    if requested is False:
+        return None
+    return TuneOptions(DEFAULT_SECONDS if requested is True else float(requested), _shown_in_notebook())
+
+
+def _shown_in_notebook() -> Callable[[Progress], None] | None:
+    move = notebook_bar()
+    return None if move is None else lambda state: move(state.spent, state.seconds)
 
 
 def remaining(options: TuneOptions, spent: float) -> TuneOptions | None:

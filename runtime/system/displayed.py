@@ -1,6 +1,11 @@
-"""What shows itself in a notebook."""
+"""What shows itself in a notebook: values by their types, and how far long work is."""
 
 from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
 
 GROUP = "graft.notebook"
 """The entry points of functions from a value to its HTML, None for what they do not know."""
@@ -30,3 +35,25 @@ class Displayed:
 
 class CallTimes(list[tuple[tuple[str, ...], str, int]], Displayed):
     """For each call that ran, the nodes that it computes, its function and its nanoseconds."""
+
+
+def notebook_bar() -> Callable[[float, float | None], None] | None:
+    """Return what moves a bar to so much of a total in the notebook that this runs in; None elsewhere.
+
+    The bar is shown when it moves first, and not where the total is not known.
+    """
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        return None
+    bars: dict[float, Any] = {}
+
+    def move(done: float, total: float | None) -> None:
+        if not total:
+            return
+        if total not in bars:
+            bars[total] = importlib.import_module("IPython.display").ProgressBar(total)
+            bars[total].display()
+        bars[total].progress = min(done, total)
+
+    return move

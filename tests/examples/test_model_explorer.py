@@ -109,6 +109,27 @@ def test_a_model_is_planned_with_what_is_installed(extension):
     assert "backend" in kinds and any(one.startswith("why not ") for one in kinds)
 
 
+def test_a_plan_has_its_operators_with_backend_and_reasons(extension, artifact, tmp_path):
+    plan = graft.Plan.of(extension.load(artifact))
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    graph = converted(extension, tmp_path / "plan.json")
+    nodes = {one["label"]: one for one in graph["nodes"]}
+    told = {one["key"]: one["value"] for one in nodes["Exp"]["attrs"]}
+    assert told["backend"] == "llvm" and told["why not reference"].startswith("lost-to:llvm")
+    assert nodes["Exp"]["namespace"] == nodes["Relu"]["namespace"] == plan.placements[0].region
+    assert graph["groupNodeAttributes"][""]["placement"] == plan.summary()
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(GraftError, match=r"other\.json': the file is not a plan"):
+        converted(extension, tmp_path / "other.json")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_program_of_pytorch_is_planned(extension, tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.randn(2),)), tmp_path / "m.pt2")
+    assert "Relu" in {one["label"] for one in converted(extension, tmp_path / "m.pt2")["nodes"]}
+
+
 def test_a_file_that_is_no_artifact_is_refused_with_its_name(extension, tmp_path):
     path = tmp_path / "damaged.graft"
     path.write_bytes(b"no artifact")

@@ -3,13 +3,15 @@
 import html
 import re
 import sys
+import types
 
 import numpy as np
 import pytest
 
 import graft
+from graft.core.tuning.options import Progress, tune_options
 from graft.report.notebook import LONGEST, framed, shown
-from graft.runtime.system.displayed import CallTimes
+from graft.runtime.system.displayed import CallTimes, notebook_bar
 from tests.partition.graphs import small
 
 CHAIN = "a = Relu(x)\nb = Exp(a)\nc = Add(b, a)\ny = Relu(c)"
@@ -100,3 +102,46 @@ def test_an_explanation_of_pytorchs_shows_what_stayed_there():
     )
     text = page(found)
     assert "compiled parts" in text and "linalg_inv" in text
+
+
+@pytest.fixture
+def moved(monkeypatch):
+    """Stand in for IPython in a notebook; return what its bars were moved to, by total."""
+    found = {}
+
+    class ProgressBar:
+        def __init__(self, total):
+            self.__dict__["total"] = total
+
+        def display(self):
+            found[self.total] = []
+
+        def __setattr__(self, name, value):
+            found[self.total].append((name, value))
+
+    display = types.ModuleType("IPython.display")
+    display.ProgressBar = ProgressBar
+    module = types.ModuleType("IPython")
+    module.get_ipython = lambda: types.SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    return found
+
+
+def test_calibration_shows_a_bar(moved):
+    graft.quantize(small(CHAIN), "int8", {"x": np.concatenate([X] * 3)})
+    assert moved == {3: [("progress", one) for one in (1, 2, 3)]}
+
+
+def test_tuning_shows_a_bar_of_its_seconds(moved):
+    options = tune_options(5.0)
+    options.progress(Progress(2.0, options.seconds, "gemm", 1, 2))
+    options.progress(Progress(7.0, options.seconds, "conv", 2, 2))
+    assert moved == {5.0: [("progress", 2.0), ("progress", 5.0)]}
+
+
+def test_elsewhere_there_is_no_bar(monkeypatch):
+    assert notebook_bar() is None
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
+    assert notebook_bar() is None
+    assert tune_options(True).progress is None

@@ -12,6 +12,7 @@ import graft.torch  # noqa: E402
 from graft.core.importer.load import load  # noqa: E402
 from graft.datatypes.conversion import convert  # noqa: E402
 from graft.errors import ArgumentError, OptionError  # noqa: E402
+from graft.torch.backend import warn_of_version  # noqa: E402
 from graft.torch.options import options_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -92,3 +93,12 @@ def test_options_are_checked_by_name_and_kind():
     for name, value in {"plan": 3, "datatype": 16, "freeze": 1, "isolate": ["llvm"], "strict": "yes"}.items():
         with pytest.raises(ArgumentError, match=f"option '{name}' is"):
             options_of({name: value})
+
+
+def test_another_version_of_pytorch_is_warned_of_and_the_tested_one_is_not(caplog):
+    for version in ("2.13.0+cpu", "2.13.1", "2.130.0", "2.12.1"):
+        warn_of_version(version)
+    texts = [one.message for one in caplog.records]
+    assert texts == [
+        f"PyTorch {one} is another version than 2.13, which Graft is tested with" for one in ("2.130.0", "2.12.1")
+    ]

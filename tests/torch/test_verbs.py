@@ -33,6 +33,7 @@ def folder(tmp_path_factory):
         ("profile", ()),
         ("report", ("-o", "m.html")),
         ("quantize", ("--data", "data.npz", "-o", "q.onnx")),
+        ("datatypes sweep", ("--types", "posit16")),
         ("datatypes convert", ("--type", "custom[posit]16", "-o", "p.onnx")),
         ("grad", ("--loss", "mse", "-o", "g.onnx")),
         pytest.param("bench", (), marks=pytest.mark.slow),

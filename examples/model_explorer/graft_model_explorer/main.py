@@ -1,10 +1,12 @@
-"""An artifact, or a model that is planned here, as a graph that has each operator's backend and reasons, and times.
+"""An artifact, a plan, or a model that is planned here, as a graph with each operator's backend and reasons, and times.
 
-Regions are groups, backends are colours, and what passes between backends is an overlay of edges.
+Regions are groups, backends are colours, and what passes between backends is an overlay of edges. A plan knows
+operators and no tensors, so that its graph has no edges.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,8 +29,9 @@ from graft.compiler.request import choose, plugins
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.errors import GraftError
 from graft.partition.placement.partitioner import partition
+from graft.partition.plan import Placement, Plan
 from graft.report.artifact_contents import embedded_model
-from graft.report.facts import Report, Tensor, Vertex
+from graft.report.facts import OperatorFacts, Report, Tensor, Vertex
 from graft.report.gathering import report_on_artifact, report_on_model
 from graft.report.html import type_text
 from graft.runtime.loading import load
@@ -40,15 +43,17 @@ NOBODY = "#ffc9c4"
 
 
 class GraftAdapter(Adapter):  # type: ignore[misc]
-    """Opens artifacts and ONNX models."""
+    """Opens artifacts, plans, ONNX models and programs of `torch.export`."""
 
     metadata: ClassVar[AdapterMetadata] = AdapterMetadata(
-        id="graft", name="Graft: placement and reasons", fileExts=["graft", "onnx"],
+        id="graft", name="Graft: placement and reasons", fileExts=["graft", "onnx", "pt2", "json"],
         description="Which backend gets each operator, and why the others do not",
     )  # fmt: skip
 
     def convert(self, model_path: str, settings: dict[str, Any]) -> ModelExplorerGraphs:
         """Return the graph of a file; raise GraftError, which Model Explorer shows, if it cannot be read or planned."""
+        if Path(model_path).suffix == ".json":
+            return {"graphs": [graph_of_plan(Path(model_path).name, Plan.load(model_path))]}
         return {"graphs": [graph_of(report_of(Path(model_path)))]}
 
 
@@ -116,6 +121,12 @@ def graph_of(report: Report) -> gb.Graph:
     )  # fmt: skip
 
 
+def graph_of_plan(title: str, plan: Plan) -> gb.Graph:
+    """Return a plan's operators, in the model's order; groups are regions."""
+    nodes = [_operator(str(number), plan, row, {}) for number, row in enumerate(plan.placements)]
+    return gb.Graph(title, nodes, groupNodeAttributes={"": {"placement": plan.summary()}})
+
+
 def _node(report: Report, number: int, vertex: Vertex) -> gb.GraphNode:
     if vertex.kind != "operator":
         return gb.GraphNode(str(number), vertex.name, attrs=_tensors(vertex.kind, vertex.inputs + vertex.outputs))
@@ -123,23 +134,24 @@ def _node(report: Report, number: int, vertex: Vertex) -> gb.GraphNode:
         return gb.GraphNode(str(number), vertex.name)
     (member,) = vertex.members
     facts = report.operators[member]
+    node = _operator(str(number), report.plan, facts, facts.attributes)
+    node.attrs += [one for kind in ("inputs", "constants", "outputs") for one in _tensors(kind, getattr(facts, kind))]
+    return node
+
+
+def _operator(number: str, plan: Plan, row: Placement | OperatorFacts, attributes: Mapping[str, str]) -> gb.GraphNode:
     told = {
-        "node": facts.node, "backend": report.plan.text_of(facts.backend) or "nobody", "composite": facts.composite,
-        "FLOPs": str(facts.flops), **{f"why not {name}": str(one) for name, one in facts.reasons.items()},
-        **facts.attributes,
+        "node": row.node, "backend": plan.text_of(row.backend) or "nobody", "composite": row.composite,
+        "FLOPs": str(row.flops), **{f"why not {name}": str(one) for name, one in row.reasons.items()}, **attributes,
     }  # fmt: skip
     attrs = [gb.KeyValue(key, value) for key, value in told.items() if value]
-    attrs += [one for kind in ("inputs", "constants", "outputs") for one in _tensors(kind, getattr(facts, kind))]
-    return gb.GraphNode(
-        str(number), facts.op_type, namespace=facts.region, attrs=attrs,
-        style=gb.GraphNodeStyle(backgroundColor=_colour(report, facts.backend)),
-    )  # fmt: skip
+    style = gb.GraphNodeStyle(backgroundColor=_colour(plan, row.backend))
+    return gb.GraphNode(number, row.op_type, namespace=row.region, attrs=attrs, style=style)
 
 
 def _tensors(kind: str, tensors: tuple[Tensor, ...]) -> list[gb.KeyValue]:
     return [gb.KeyValue(f"{kind.rstrip('s')} {one.name}", type_text(one)) for one in tensors]
 
 
-def _colour(report: Report, backend: str) -> str:
-    names = report.plan.backends
-    return COLOURS[names.index(backend) % len(COLOURS)] if backend in names else NOBODY
+def _colour(plan: Plan, backend: str) -> str:
+    return COLOURS[plan.backends.index(backend) % len(COLOURS)] if backend in plan.backends else NOBODY

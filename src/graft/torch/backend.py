@@ -22,8 +22,15 @@ from graft.torch.programs import Digests, folder_of
 log = logging.getLogger("graft")
 TESTED = "2.13"
 """The version of PyTorch that this is tested with."""
-if not torch.__version__.startswith(TESTED):
-    log.warning("PyTorch %s is another version than %s, which Graft is tested with", torch.__version__, TESTED)
+
+
+def warn_of_version(version: str) -> None:
+    """Warn of a version of PyTorch that is not the one that this is tested with."""
+    if version.split(".")[:2] != TESTED.split("."):
+        log.warning("PyTorch %s is another version than %s, which Graft is tested with", version, TESTED)
+
+
+warn_of_version(torch.__version__)
 
 
 @dataclass(frozen=True)

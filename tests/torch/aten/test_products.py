@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'graft-compiler[torch]'")
 
 from graft.partition.plan import Plan  # noqa: E402
+from graft.torch.aten import products  # noqa: E402
 from graft.torch.options import Options  # noqa: E402
 from tests.torch.whole import check, compiled  # noqa: E402
 
@@ -46,6 +47,16 @@ def test_convolutions_and_their_gradients(stride, padding, dilation):
     check(gradients(lambda x, w, b: f.conv2d(x, w, b, stride, padding, dilation)), x, w, bias, tolerance=1e-4)
 
 
+def test_gradients_of_weights_are_products_of_as_many_places_as_fit(monkeypatch):
+    monkeypatch.setattr(products, "MOST_ELEMENTS", 4 * 3 * 2 * 64)
+    x, w = leaves((2, 3, 8, 8), (4, 3, 3, 3))
+    run = gradients(lambda x, w: f.conv2d(x, w, None, 1, 1))
+    check(run, x, w, tolerance=1e-4)
+    (program,) = compiled(run, x, w, options=Options(backends=["llvm"])).programs.values()
+    kinds = [row.op_type for row in Plan.of(program).placements]
+    assert [kinds.count(one) for one in ("MatMul", "Conv")] == [3, 1]  # of 4, 4 and 1 places; of the image
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_the_gradient_of_an_image_is_convolutions_that_ask_nothing_of_the_weights(stride):
     x, w = leaves((1, 3, 8, 8), (4, 3, 3, 3))
@@ -65,6 +76,18 @@ def test_transposed_and_grouped_convolutions_and_their_gradients(groups, stride,
     check(transposed, *(one.detach() for one in (x, w, bias)), tolerance=1e-4)
     check(gradients(plain), x, g, bias, tolerance=1e-4)
     check(gradients(transposed), x, w, bias, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_layer_that_encoders_call_in_evaluation_is_taken_apart_where_it_has_no_mask(norm_first):
+    activation = "gelu" if norm_first else "relu"
+    module = torch.nn.TransformerEncoderLayer(8, 2, 16, activation=activation, batch_first=True, norm_first=norm_first)
+    module, x = module.eval().requires_grad_(False), torch.randn(2, 3, 8)
+    run = torch.compile(module, backend="graft", options={"backends": ["llvm"], "strict": True})
+    torch.testing.assert_close(run(x), module(x), rtol=1e-4, atol=1e-5)
+    hidden = torch.tensor([[False, False, True], [False, False, False]])
+    with pytest.raises(Exception, match=r"_transformer_encoder_layer_fwd.default .* stays in PyTorch"):
+        run(x, src_key_padding_mask=hidden)
 
 
 def test_attention_and_its_logarithms():

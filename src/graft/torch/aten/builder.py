@@ -180,7 +180,7 @@ class Builder:
         if not is_symbolic(values):
             return self.integers(values)
         parts = [self.extent(one) for one in values]
-        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
+        return self.concatenated(parts)
 
     def extent(self, value: Extent) -> Tensor:
         """Return an extent as an int64 tensor of one element."""
@@ -230,6 +230,10 @@ class Builder:
     def operand(self, x: Tensor | Any, dtype: torch.dtype) -> Tensor:
         """Return a tensor or number as a tensor of ``dtype``."""
         return self.cast(x, dtype) if isinstance(x, Tensor) else self.constant(x, dtype)
+
+    def concatenated(self, parts: Sequence[Tensor], axis: int = 0) -> Tensor:
+        """Return tensors one behind the other along an axis."""
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=axis)
 
     def reshaped(self, x: Tensor, extents: Sequence[Extent]) -> Tensor:
         """Return the elements in another shape."""

@@ -81,7 +81,7 @@ def joined(b: Builder, out: Any, parts: Sequence[Tensor], axis: int = 0) -> Tens
     axis = axis_of(axis, len(out.shape))
     kept = [one for one in parts if one.extents != (0,) or len(out.shape) == 1]  # PyTorch leaves these out
     given = [b.cast(one, out.dtype) for one in kept]
-    return given[0] if len(given) == 1 else b.op("Concat", *given, axis=axis)
+    return b.concatenated(given, axis)
 
 
 def diagonal(b: Builder, out: Any, x: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Tensor:
@@ -138,7 +138,7 @@ def put_slice(
         parts = [cut(b, x, axis, 0, places[0])] if places[0] > 0 else []
         parts.append(source)
         parts += [cut(b, x, axis, places[-1] + 1, length)] if places[-1] + 1 < length else []
-        return b.op("Concat", *parts, axis=axis) if len(parts) > 1 else b.op("Identity", source)
+        return b.concatenated(parts, axis) if len(parts) > 1 else b.op("Identity", source)
     return _put_rows(b, x, axis, b.integers(list(places)), source)
 
 
@@ -309,7 +309,7 @@ def _index_parts(b: Builder, x: Tensor, indices: Sequence[Tensor | None]) -> tup
     axes = [axis for axis, _ in given]
     common = torch.broadcast_shapes(*(one.extents for _, one in given))
     parts = [b.unsqueezed(b.expanded(b.cast(one, torch.int64), common), [len(common)]) for _, one in given]
-    joined_parts = parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=len(common))
+    joined_parts = b.concatenated(parts, len(common))
     rest = [axis for axis in range(x.rank) if axis not in axes]
     return axes, rest, Tensor(joined_parts.value, torch.int64, (*common, len(axes)))
 

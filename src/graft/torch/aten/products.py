@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from graft.core.operators.images.derivatives import FINITE
-from graft.torch.aten.builder import FLOATS, Builder, Tensor, numbers, require, wide
+from graft.core.operators.images.derivatives import FINITE, MOST_PLACES
+from graft.torch.aten.builder import FLOATS, Builder, Tensor, is_symbolic, numbers, require, wide
 
 aten = torch.ops.aten
 Row = Callable[..., Any]
+FEWEST_TERMS = 16
+"""Sums of fewer terms are no faster as a product of matrices than as a convolution."""
+MOST_ELEMENTS = 1 << 24
+"""Of the left matrix of such a product: it is written, and holds each element of an image once a place."""
 
 
 def product(b: Builder, out: Any, x: Tensor, y: Tensor) -> Tensor:
@@ -125,7 +130,8 @@ def convolution_backward(
 ) -> list[Tensor | None]:  # fmt: skip
     """Convolutions again: of the gradient with the weights' reversed window, and of the image with the gradient.
 
-    A transposed one is the gradient of a convolution, so that its own is that convolution.
+    The latter has a window as large as an image: for a small window of weights it is a product of matrices, which
+    takes half the time. A transposed one is the gradient of a convolution, so that its own is that convolution.
     """
     require(grad.is_float, "gradients of a convolution of integers")
     count = x.rank - 2
@@ -151,7 +157,10 @@ def convolution_backward(
         ]
         found[0] = b.op("ConvTranspose", grad, weight, None, output_padding=rest, kernel_shape=window, **pads)
         b.nodes[-1].metadata_props[FINITE] = ""  # it may be computed as a convolution
-    if mask[1]:
+    is_known = groups == 1 and math.prod(window) <= MOST_PLACES and not is_symbolic(small.extents)
+    if mask[1] and is_known and _terms(small) >= FEWEST_TERMS:
+        found[1] = _by_places(b, large, small, window, strides, padding, dilation)
+    elif mask[1]:
         products = b.op(
             "Conv", _by_channel(b, large, groups), _by_channel(b, small, groups, as_weights=True), None,
             strides=dilation, pads=padding * 2, dilations=strides, kernel_shape=result, group=groups,
@@ -162,6 +171,41 @@ def convolution_backward(
     if mask[2]:
         found[2] = b.op("ReduceSum", grad, b.integers([0, *range(2, x.rank)]), keepdims=0)
     return found
+
+
+def _terms(x: Tensor) -> int:
+    """Return how many elements a channel of a batch has: as many terms have the gradients of weights."""
+    return math.prod(numbers([x.extents[0], *x.extents[2:]], "an image"))
+
+
+def _by_places(
+    b: Builder, image: Tensor, windows: Tensor, shape: Sequence[int], strides: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Tensor:  # fmt: skip
+    """Return the gradients of weights [m, c, *shape] for windows [n, m, ...] over an image [n, c, ...].
+
+    What a place of the window met of the image, [c, n * ...], is multiplied by the windows; places one behind the other
+    are one product, as many as make a matrix of `MOST_ELEMENTS`.
+    """
+    spatial, terms = range(2, image.rank), _terms(windows)
+    count, channels = len(spatial), numbers([image.extents[1], windows.extents[1]], "channels")
+    moved = b.transposed(image, [1, 0, *spatial])
+    if any(padding):
+        moved = b.op("Pad", moved, b.integers([0, 0, *padding] * 2))
+    reach = [(one - 1) * step + 1 for one, step in zip(windows.extents[2:], strides, strict=True)]
+    met = []
+    for place in np.ndindex(*shape):
+        starts = [int(one) * step for one, step in zip(place, dilation, strict=True)]
+        ends = [start + length for start, length in zip(starts, reach, strict=True)]
+        met.append(b.op("Slice", moved, *map(b.integers, (starts, ends, list(spatial), strides))))
+    right = b.transposed(b.reshaped(b.transposed(windows, [1, 0, *spatial]), [channels[1], terms]), [1, 0])
+    most = max(1, MOST_ELEMENTS // (channels[0] * terms))
+    products = []
+    for first in range(0, len(met), most):
+        some = met[first : first + most]
+        left = b.reshaped(b.concatenated(some), [len(some) * channels[0], terms])
+        products.append(b.op("MatMul", left, right))
+    return b.transposed(b.reshaped(b.concatenated(products), [*shape, *channels]), [count + 1, count, *range(count)])
 
 
 def _by_channel(b: Builder, x: Tensor, groups: int, as_weights: bool = False) -> Tensor:

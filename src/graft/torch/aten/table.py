@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from itertools import accumulate
 from typing import Any
 
 import torch
 
 from graft.torch.aten import activations, elementwise, images, movement, ordering, products, quantized, reductions
+from graft.torch.aten.decomposed import DECOMPOSED
 from graft.torch.aten.movement import VIEWS
 
 __all__ = ["ROWS", "VIEWS", "decompositions"]
@@ -39,12 +39,6 @@ FURTHER = (
 """Decomposed, too, beside what PyTorch's core set leaves out."""
 
 
-def split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
-    """Return the parts of a tensor along an axis as slices: each a view of its own, which PyTorch makes for nothing."""
-    ends = list(accumulate(sizes))
-    return [aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(sizes, ends, strict=True)]
-
-
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Return PyTorch's decompositions into its core set, less those of operators that have a row."""
@@ -52,5 +46,5 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
     found: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **get_decompositions(FURTHER)}
     remove_decompositions(found, RANDOM)
-    found[aten.split_with_sizes.default] = split_with_sizes
+    found |= DECOMPOSED
     return {operator: how for operator, how in found.items() if operator not in ROWS}

@@ -1,0 +1,57 @@
+"""What operators are made of that PyTorch itself does not take apart, or takes apart in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_attention
+
+aten = torch.ops.aten
+Pair = tuple[torch.Tensor, torch.Tensor]
+"""The weights and the bias of a layer."""
+
+
+def split_with_sizes(x: torch.Tensor, sizes: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
+    """Return the parts of a tensor along an axis as slices: each a view of its own, which PyTorch makes for nothing."""
+    ends = list(accumulate(sizes))
+    return [aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def encoder_layer(
+    x: torch.Tensor, width: int, heads: int, qkv_weight: torch.Tensor, qkv_bias: torch.Tensor, weight: torch.Tensor,
+    bias: torch.Tensor, has_gelu: bool, norm_first: bool, epsilon: float, *rest: Any, mask: Any = None,
+    mask_type: int | None = None,
+) -> Any:  # fmt: skip
+    """Return the layer that `torch.nn.TransformerEncoderLayer` calls in evaluation; one with a mask stays whole."""
+    weights, (mask, *_) = rest[:8], (*rest[8:], mask)
+    if mask is not None:
+        return NotImplemented
+    first, second, inner, outer = zip(weights[::2], weights[1::2], strict=True)
+
+    def attended(x: torch.Tensor) -> torch.Tensor:
+        parts = linear(x, qkv_weight, qkv_bias).chunk(3, -1)
+        found = scaled_dot_product_attention(*(one.unflatten(-1, (heads, -1)).transpose(1, 2) for one in parts))
+        return linear(found.transpose(1, 2).flatten(2), weight, bias)
+
+    def fed(x: torch.Tensor) -> torch.Tensor:
+        wide = linear(x, *inner)
+        return linear(gelu(wide) if has_gelu else wide.relu(), *outer)
+
+    def normed(x: torch.Tensor, pair: Pair) -> torch.Tensor:
+        return layer_norm(x, (width,), *pair, epsilon)
+
+    if norm_first:
+        x = x + attended(normed(x, first))
+        return x + fed(normed(x, second))
+    x = normed(x + attended(x), first)
+    return normed(x + fed(x), second)
+
+
+DECOMPOSED: dict[Any, Callable[..., Any]] = {
+    aten._transformer_encoder_layer_fwd.default: encoder_layer,
+    aten.split_with_sizes.default: split_with_sizes,
+}
+"""By overload."""

@@ -119,11 +119,14 @@ class Body(Phrases[str]):
             if not kind.HasField("shape") or not all(one.HasField("dim_value") for one in kind.shape.dim):
                 return None
             extents = np.array([one.dim_value for one in kind.shape.dim], np.int64)
-            return np.prod(extents) if op_type == "Size" else extents[slice(*map(attributes.get, ("start", "end")))]
+            sides = slice(attributes.get("start"), attributes.get("end"))
+            return np.asarray(np.prod(extents) if op_type == "Size" else extents[sides])
         if op_type not in _FOLDED and op_type != "Concat":
             return None
-        tensors = [self.data.get(one or "") for one in inputs]
-        if any(one is None or one.data_type != TensorProto.INT64 or len(one.dims) != 1 for one in tensors):
+        tensors = [tensor for one in inputs if (tensor := self.data.get(one or "")) is not None]
+        if len(tensors) < len(inputs) or any(
+            one.data_type != TensorProto.INT64 or len(one.dims) != 1 for one in tensors
+        ):
             return None
         arrays = [numpy_helper.to_array(one) for one in tensors]
         return np.concatenate(arrays) if op_type == "Concat" else _FOLDED[op_type](*arrays)

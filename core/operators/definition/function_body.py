@@ -9,7 +9,7 @@ the ranks and types that a node has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -121,15 +121,21 @@ class Body(Phrases[str]):
             extents = np.array([one.dim_value for one in kind.shape.dim], np.int64)
             sides = slice(attributes.get("start"), attributes.get("end"))
             return np.asarray(np.prod(extents) if op_type == "Size" else extents[sides])
-        if op_type not in _FOLDED and op_type != "Concat":
-            return None
-        tensors = [tensor for one in inputs if (tensor := self.data.get(one or "")) is not None]
-        if len(tensors) < len(inputs) or any(
-            one.data_type != TensorProto.INT64 or len(one.dims) != 1 for one in tensors
-        ):
-            return None
-        arrays = [numpy_helper.to_array(one) for one in tensors]
-        return np.concatenate(arrays) if op_type == "Concat" else _FOLDED[op_type](*arrays)
+        arrays = self._vectors(inputs) if op_type in _FOLDED else None
+        return None if arrays is None else _FOLDED[op_type](*arrays)
+
+    def _vectors(self, names: Sequence[str | None]) -> list[np.ndarray] | None:
+        """Return what constant vectors of int64 hold, None where one is another value."""
+        tensors = [tensor for one in names if (tensor := self.data.get(one or "")) is not None]
+        known = all(one.data_type == TensorProto.INT64 and len(one.dims) == 1 for one in tensors)
+        return list(map(numpy_helper.to_array, tensors)) if known and len(tensors) == len(names) else None
+
+    def concatenated(self, *values: str, axis: int, **more: Any) -> str:
+        """Return values one behind the other along an axis; shapes that are known are a constant."""
+        arrays = self._vectors(values)
+        return (
+            super().concatenated(*values, axis=axis, **more) if arrays is None else self.ints(*np.concatenate(arrays))
+        )
 
     def several(self, count: int, op_type: str, *inputs: str | None, domain: str = "", **attributes: Any) -> list[str]:
         """Add a node of ``count`` outputs and return these."""

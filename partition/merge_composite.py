@@ -75,6 +75,8 @@ class MergeComposite:
     longest: bool = False
     duplicate: bool = False
     operators: OperatorTable = OPERATORS
+    barren: set[tuple[int, ir.Node]] = field(default_factory=set, compare=False)
+    """Patterns, by identity, and nodes at which they do not match, whoever asks: known from run to run of a graph."""
 
     def run(self, graph: IndexedGraph) -> Grouping:
         """Return the groups found; the graph is not changed."""
@@ -87,7 +89,7 @@ class MergeComposite:
             node = graph.nodes[index]
             by_operator.setdefault((node.domain, node.op_type), []).append(rank)
         free = [not is_call(node) and not has_bodies(node) for node in graph.nodes]
-        search = _Search(graph, free, result, Matcher(self.operators), self.duplicate)
+        search = _Search(graph, free, result, Matcher(self.operators), self.barren, self.duplicate)
         for table in self.tables:
             found = ((row, index) for row in table.rows for index in _candidates(row, order, by_operator))
             if self.longest:
@@ -104,6 +106,7 @@ class _Search:
     free: list[bool]
     result: Grouping
     matcher: Matcher
+    barren: set[tuple[int, ir.Node]]
     duplicate: bool = False
     tied: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """The groups with several roots that are taken, by member: only through these can an edge lead backwards."""
@@ -182,8 +185,16 @@ class _Search:
     def _matches(self, table: Table, row: Composite, index: int) -> Iterator[Match]:
         """Yield the matches of a row at a node; a search without end is a refusal; faults name the backend."""
         view = self.graph.views[index]
+        here = (id(row.pattern), view.node)
+        if here in self.barren:
+            return
+        is_barren = True
         try:
-            yield from self.matcher.matches(row.pattern, view.node)
+            for match in self.matcher.matches(row.pattern, view.node):
+                is_barren = False
+                yield match
+            if is_barren:
+                self.barren.add(here)
         except StepLimitError as error:
             reject = Reject("size", f"the search for {row.name} at {view.where} was given up: {error}")
             self.result.rejects.setdefault((index, table.backend), reject)

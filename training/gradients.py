@@ -7,7 +7,7 @@ starts from, so its derivative by that is what pushes a direction forward.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -55,13 +55,27 @@ def grad(
     with the path on which it stands, and for a number of bytes that cannot be met, with the least that can.
     """
     loaded = load(model, shapes=shapes)
+    require_scalar(loaded, of)
     values = values_of(loaded)
-    _require_scalar(values[named(values, of, "the loss")])
     wanted = weights_of(loaded) if wrt is None else [_differentiable(values, name) for name in wrt]
-    if not wanted:
-        raise ModelError("there is nothing to differentiate by: the model has no weights; name inputs in wrt")
     kept = [value.name or "" for value in loaded.graph.outputs]
     kept = kept if outputs is None else [named(values, name, "output") for name in outputs]
+    return recomputed(with_gradients(loaded, of, wanted, kept, stop), of, recompute)
+
+
+def with_gradients(
+    loaded: ir.Model,
+    of: str,
+    wanted: Sequence[str],
+    kept: Sequence[str],
+    stop: Sequence[str],
+    more: Callable[[onnx.GraphProto], object] | None = None,
+    without: Collection[str] = (),
+) -> ir.Model:
+    """Do what `grad` does, of a loaded model; ``more`` goes on with the graph, ``without`` is that of `edited`."""
+    if not wanted:
+        raise ModelError("there is nothing to differentiate by: the model has no weights; name inputs in wrt")
+    values = values_of(loaded)
     names = [free(values, f"{name}_grad") for name in wanted]
     fixed = [named(values, name, "stop") for name in stop if name not in wanted]
 
@@ -75,8 +89,10 @@ def grad(
         graph.output.extend(helper.make_value_info(name, infos[name]) for name in kept)
         graph.output.extend(helper.make_value_info(new, infos[name]) for new, name in zip(names, wanted, strict=True))
         proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+        if more is not None:
+            more(graph)
 
-    return recomputed(edited(loaded, edit), of, recompute)
+    return edited(loaded, edit, without=without)
 
 
 @takes(model=SOURCE, of=TEXT, wrt=TEXTS, shapes=optional(SHAPES))
@@ -144,7 +160,10 @@ def weights_of(model: ir.Model) -> list[str]:
     ]
 
 
-def _require_scalar(value: ir.Value) -> None:
+def require_scalar(model: ir.Model, of: str) -> None:
+    """Raise ModelError for a loss that is no value of the model, or not one number."""
+    values = values_of(model)
+    value = values[named(values, of, "the loss")]
     if value.dtype not in FLOATS:
         raise ModelError(f"the loss '{value.name}' is of {_type(value)}, which has no gradient", value=value.name)
     if value.shape is None or any(extent != 1 for extent in value.shape):

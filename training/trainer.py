@@ -26,7 +26,7 @@ from graft.runtime.program import Program
 from graft.runtime.tensor_info import did_you_mean
 from graft.training.checkpoints import read_checkpoint, write_checkpoint
 from graft.training.editing import edited, free, values_of
-from graft.training.gradients import grad, weights_of
+from graft.training.gradients import require_scalar, weights_of, with_gradients
 from graft.training.losses import LOSSES, loss
 from graft.training.numerics import check_numerics
 from graft.training.optimizers import NUMBER, RATE, Adam, Optimizer
@@ -120,8 +120,7 @@ class Trainer:
         self._before: Arrays = {}
         self.counts = Counts(scale=FIRST_SCALE if is_scaled else 1.0)
         source = f"{self._loss}_scaled" if is_scaled else self._loss
-        gradients = grad(trained, source, self.weights, outputs=[self._loss, *self._buffers.values()], stop=stop)
-        self.step_model = recomputed(self._updated_early(self._with_step(gradients)), source, recompute)
+        self.step_model = recomputed(self._updated_early(self._with_step(trained, source, stop)), source, recompute)
         self.program = self._compile(self.step_model)
         self._evaluation: Program | None = None
 
@@ -179,25 +178,26 @@ class Trainer:
             found.update({f"{name}_{state}": np.zeros_like(found[name]) for state in self._update.states(name)})
         return found
 
-    def _with_step(self, model: ir.Model) -> ir.Model:
-        """Return a model of gradients with the optimiser behind them, weights as inputs."""
+    def _with_step(self, model: ir.Model, loss: str, stop: Sequence[str]) -> ir.Model:
+        """Return a model with its gradients and the optimiser behind them, weights as inputs."""
+        require_scalar(model, loss)
         values = values_of(model)
         for name in (RATE, NUMBER, LAST, *(f"{one}_next" for one in self.arrays if one not in self._buffers)):
             free(values, name)
 
-        def edit(proto: onnx.ModelProto) -> None:
-            graph = proto.graph
+        def more(graph: onnx.GraphProto) -> None:
             self._take(graph, list(self.arrays))
             graph.input.append(helper.make_tensor_value_info(RATE, TensorProto.FLOAT, []))
             graph.input.append(helper.make_tensor_value_info(NUMBER, TensorProto.INT64, []))
             if self._update.accumulate > 1:
                 graph.input.append(helper.make_tensor_value_info(LAST, TensorProto.BOOL, []))
-            more = self._update.write(graph, self._buffers)
+            said = self._update.write(graph, self._buffers)
             del graph.output[1:]
-            graph.output.extend(helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in more)
+            graph.output.extend(helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in said)
             graph.output.extend(self._typed(name, "_next") for name in self.arrays)
 
-        return edited(model, edit, without=frozenset(self.arrays))
+        kept = [self._loss, *self._buffers.values()]
+        return with_gradients(model, loss, self.weights, kept, stop, more, frozenset(self.arrays))
 
     def _updated_early(self, model: ir.Model) -> ir.Model:
         """Let each weight be updated as soon as its gradient is there, in place: its memory is free from then on."""

@@ -43,6 +43,8 @@ def _infer_shapes(model: ir.Model, stated: Stated | None, has_numbers: bool) -> 
     scratch: ir.Model | None = None
     changed = folded = False
     sure: set[ir.Value] = set()
+    if stated is None and _has_all(model):
+        return False
     if not has_numbers:
         inferred = infer_proto(skeleton_of_model(model))
         if (known := _types_of(inferred)) is not None and not any(map(_has_body, model.graph)):
@@ -61,6 +63,16 @@ def _infer_shapes(model: ir.Model, stated: Stated | None, has_numbers: bool) -> 
     if folded and scratch is not None and _learn_all(model, scratch):
         infer_symbolic_shapes(model, stated, doubted)
     return changed or more or folded
+
+
+def _has_all(model: ir.Model) -> bool:
+    """Whether every value has a type and extents that are numbers, none of them the 0 of a shape in doubt."""
+    return all(
+        value.type is not None and value.shape is not None and all(isinstance(one, int) and one for one in value.shape)
+        for graph in all_graphs(model)
+        for node in graph
+        for value in node.outputs
+    )
 
 
 def _empty(model: ir.Model) -> set[ir.Value]:

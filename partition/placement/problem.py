@@ -84,6 +84,8 @@ class Problem:
     tables: tuple[tuple[str, tuple[Composite, ...]], ...] = field(init=False)
     boundary_support: BoundarySupport = field(init=False)
     region_parts: RegionParts = field(init=False)
+    barren: set[tuple[int, ir.Node]] = field(default_factory=set)
+    """Where patterns of the tables do not match."""
 
     def __post_init__(self) -> None:
         self.tree = index_tree(self.model.graph, set())
@@ -191,7 +193,7 @@ class Problem:
         refused = self._refused(graph, known)
         tables = self._tables(graph, refused, dropped)
         longest, duplicate = self.policy.match_order == "longest", self.policy.duplicate_dominated
-        grouping = MergeComposite(tables, longest, duplicate, self.operators).run(graph)
+        grouping = MergeComposite(tables, longest, duplicate, self.operators, self.barren).run(graph)
         units = make_units(graph, grouping.groups)
         annotation = AnnotateTarget(self.backends, self.tolerance).run(graph, units.units, grouping, refused)
         cuts = self._regions(graph, units, annotation.placement) if regions else []

@@ -33,7 +33,7 @@ class Adjoint(Body):
         self, node: onnx.NodeProto, around: Body, gradients: Mapping[str, str], varied: Collection[str], pull: Pull
     ) -> None:
         super().__init__(node, around.types, around.data, around.fresh)
-        self.nodes = around.nodes
+        self.nodes, self._constants = around.nodes, around._constants
         self._gradients, self._varied, self._pull = gradients, varied, pull
 
     @property

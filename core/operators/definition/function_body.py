@@ -9,7 +9,8 @@ the ranks and types that a node has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,10 @@ MICROSOFT = "com.microsoft"
 OPSET = 25
 """The opset in which bodies are written: that of an imported model."""
 Extent = int | str | None
+_FOLDED: Mapping[str, Callable[..., np.ndarray]] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
+"""What is said at once of constants of int64, which are shapes."""
+_PLAIN = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64})
+"""Types in which a number is written as it is, without a Cast."""
 
 
 class Body(Phrases[str]):
@@ -38,6 +43,7 @@ class Body(Phrases[str]):
     ) -> None:
         self.node, self.types, self.data, self.fresh = node, types, data, fresh
         self.nodes: list[onnx.NodeProto] = []
+        self._constants: dict[tuple[object, ...], str] = {}
         self._attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
         self._stem = node.name or node.output[0]
 
@@ -102,8 +108,34 @@ class Body(Phrases[str]):
     # ---- Nodes ---------------------------------------------------------------------------------------------------
 
     def __call__(self, op_type: str, *inputs: str | None, **attributes: Any) -> str:
-        """Add a node of one output and return that."""
-        return self.several(1, op_type, *inputs, **attributes)[0]
+        """Add a node of one output and return that; what is known of shapes is a constant."""
+        known = self._folded(op_type, inputs, attributes)
+        return self.several(1, op_type, *inputs, **attributes)[0] if known is None else self.constant(known)
+
+    def _folded(self, op_type: str, inputs: tuple[str | None, ...], attributes: dict[str, Any]) -> np.ndarray | None:
+        """Return what a node says of shapes in numbers, None where it is no such node."""
+        if op_type in ("Shape", "Size"):
+            kind = self.types.get(inputs[0] or "", onnx.TypeProto()).tensor_type
+            if not kind.HasField("shape") or not all(one.HasField("dim_value") for one in kind.shape.dim):
+                return None
+            extents = np.array([one.dim_value for one in kind.shape.dim], np.int64)
+            sides = slice(attributes.get("start"), attributes.get("end"))
+            return np.asarray(np.prod(extents) if op_type == "Size" else extents[sides])
+        arrays = self._vectors(inputs) if op_type in _FOLDED else None
+        return None if arrays is None else _FOLDED[op_type](*arrays)
+
+    def _vectors(self, names: Sequence[str | None]) -> list[np.ndarray] | None:
+        """Return what constant vectors of int64 hold, None where one is another value."""
+        tensors = [tensor for one in names if (tensor := self.data.get(one or "")) is not None]
+        known = all(one.data_type == TensorProto.INT64 and len(one.dims) == 1 for one in tensors)
+        return list(map(numpy_helper.to_array, tensors)) if known and len(tensors) == len(names) else None
+
+    def concatenated(self, *values: str, axis: int, **more: Any) -> str:
+        """Return values one behind the other along an axis; shapes that are known are a constant."""
+        arrays = self._vectors(values)
+        return (
+            super().concatenated(*values, axis=axis, **more) if arrays is None else self.ints(*np.concatenate(arrays))
+        )
 
     def several(self, count: int, op_type: str, *inputs: str | None, domain: str = "", **attributes: Any) -> list[str]:
         """Add a node of ``count`` outputs and return these."""
@@ -119,11 +151,13 @@ class Body(Phrases[str]):
             self.add(helper.make_node("Identity", [value], [self.node.output[number]], name))
 
     def constant(self, value: Any, dtype: Any = None) -> str:
-        """Return a constant of a NumPy type."""
-        name = self.fresh(f"{self._stem}/Constant")
-        tensor = numpy_helper.from_array(np.ascontiguousarray(value, dtype).reshape(np.shape(value)), name)
-        self.add(helper.make_node("Constant", [], [name], name, value=tensor))
-        return name
+        """Return a constant of a NumPy type, the one that is there already where it is equal."""
+        array = np.ascontiguousarray(value, dtype).reshape(np.shape(value))
+        key = (array.dtype, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = name = self.fresh(f"{self._stem}/Constant")
+            self.add(helper.make_node("Constant", [], [name], name, value=numpy_helper.from_array(array, name)))
+        return self._constants[key]
 
     def ints(self, *values: int) -> str:
         """Return a vector of int64."""
@@ -131,7 +165,9 @@ class Body(Phrases[str]):
 
     def like(self, value: float, other: str) -> str:
         """Return a scalar of the type of another value."""
-        return self("Cast", self.constant(value, np.float64), to=self.dtype(other))
+        if (dtype := self.dtype(other)) in _PLAIN:
+            return self.constant(value, helper.tensor_dtype_to_np_dtype(dtype))
+        return self("Cast", self.constant(value, np.float64), to=dtype)
 
     def add(self, node: onnx.NodeProto) -> None:
         """Add a node as it is."""
@@ -167,13 +203,20 @@ class Body(Phrases[str]):
         axis %= self.rank(value)
         return self("Shape", value, start=axis, end=axis + 1)
 
+    @contextmanager
+    def apart(self) -> Iterator[list[onnx.NodeProto]]:
+        """Add nodes to a list of their own, that of a body, of which nothing is seen outside."""
+        around, constants = self.nodes, self._constants
+        self.nodes, self._constants = [], {}
+        yield self.nodes
+        self.nodes, self._constants = around, constants
+
     def loop(self, most: int, value: str, step: Callable[[str], tuple[str, str]]) -> str:
         """Return a value after steps that keep its shape: ``step`` gives the next one, and whether to go on (bool)."""
         number, going, carried = (self.fresh(f"{self._stem}/{part}") for part in ("number", "going", "carried"))
         self.types[carried] = self.types[value]
-        around, self.nodes = self.nodes, []
-        result, more = step(carried)
-        inner, self.nodes = self.nodes, around
+        with self.apart() as inner:
+            result, more = step(carried)
         scalars = [(number, TensorProto.INT64), (going, TensorProto.BOOL), (more, TensorProto.BOOL)]
         scalar_infos = [helper.make_tensor_value_info(name, kind, []) for name, kind in scalars]
         states = [helper.make_value_info(name, self.types[value]) for name in (carried, result)]

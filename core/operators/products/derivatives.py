@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from graft.core.operators.definition.adjoint import Adjoint, each
+from graft.core.operators.definition.function_body import Body
 
 
 def matrices(f: Adjoint) -> list[str]:
@@ -114,3 +117,57 @@ def rotated(f: Adjoint) -> list[str]:
     back = f("Neg", f.input(2))
     given = f.attributes("interleaved", "num_heads", "rotary_embedding_dim")
     return [f("RotaryEmbedding", f.gradient, f.input(1), back, *f.inputs[3:], **given)]
+
+
+def determinant(f: Adjoint) -> list[str]:
+    """The cofactors, which singular matrices have as well: determinants of what is left without a row and a column."""
+    x, gradient = f.input(0), f.unsqueezed(f.unsqueezed(f.gradient, -1), -1)
+    rank, size = f.rank(x), f.extents(x)[-1]
+    if size == 1:
+        return [gradient]
+    others = f.constant([[one for one in range(size) if one != left] for left in range(size)], np.int64)
+    minors = f("Gather", f("Gather", x, others, axis=rank - 2), others, axis=rank)
+    minors = f.transposed(minors, *range(rank - 2), rank - 2, rank, rank - 1, rank + 1)
+    signs = f.cast(f.constant((-1.0) ** np.add.outer(np.arange(size), np.arange(size))), f.dtype(x))
+    return [f("Mul", gradient, f("Mul", f("Det", minors), signs))]
+
+
+# ---- Fourier transforms -------------------------------------------------------------------------------------------
+
+
+def fourier(f: Adjoint) -> list[str]:
+    """The transform in the other direction, times the points, or divided by them where the node has divided already."""
+    x, gradient, rank, inverse = f.input(0), f.gradient, f.rank(f.input(0)), f.attribute("inverse", 0)
+    f.require(not (inverse and f.attribute("onesided", 0)), "of the inverse of half a spectrum no derivative is known")
+    axes, lengths = (f.numbers(one) if one else [] for one in (f.input(2), f.input(1)))
+    f.require(axes is not None and lengths is not None, "its derivative needs a constant axis and length")
+    axis = (axes or [-2])[0] % rank
+    points = (lengths or [f.extents(x)[axis]])[0]
+    gradient = _ending_at(f, gradient, axis, points)
+    found = f("DFT", gradient, "", f.constant(np.int64(axis)), inverse=1 - inverse)
+    found = _ending_at(f, f.scaled(found, 1 / points if inverse else float(points)), axis, f.extents(x)[axis])
+    return [f.sliced(found, rank - 1, 0, f.extents(x)[-1])]
+
+
+def _ending_at(f: Adjoint, value: str, axis: int, extent: int) -> str:
+    """Return a value with an axis of so many elements: cut, or with zeros behind."""
+    more = extent - f.extents(value)[axis]
+    ends = [more if place == axis else 0 for place in range(f.rank(value))]
+    return f("Pad", value, f.ints(*[0] * len(ends), *ends)) if more else value
+
+
+def frames(f: Body) -> None:
+    """STFT as a DFT of each frame, as far behind the one before as the step says, times the window."""
+    signal, window = f.input(0), f.input(2)
+    step, length = (f.contents(one) if one else None for one in (f.input(1), f.input(3)))
+    (extent, *parts), (points,) = f.shape(signal)[1:], (f.shape(window) if window else (length,))
+    points = points if length is None else int(length.reshape(-1)[0])
+    known = step is not None and isinstance(extent, int) and isinstance(points, int)
+    f.require(known, "its derivative needs the length of the signal, the step and the length of frames in numbers")
+    assert step is not None and isinstance(extent, int) and isinstance(points, int)
+    starts = np.arange(0, extent - points + 1, int(step.reshape(-1)[0]))
+    taken = f("Gather", signal, f.constant(np.add.outer(starts, np.arange(points)), np.int64), axis=1)
+    taken = taken if parts else f.unsqueezed(taken, -1)
+    if window:
+        taken = f("Mul", taken, f.unsqueezed(window, 1))
+    f.give(0, f("DFT", taken, "", f.constant(np.int64(2)), onesided=f.attribute("onesided", 1)))

@@ -9,12 +9,14 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition.adjoint import through
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import normal_axis
 from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import varying_axis
 from graft.core.operators.elementwise.arithmetic import bound
 from graft.core.operators.movement.manipulation import integers
+from graft.core.operators.products import derivatives as derivative
 from graft.core.operators.products import shapes
 from graft.core.operators.products.fast_fourier import KIND, Indices, Parts, transform
 from graft.core.reject import Reject
@@ -142,7 +144,7 @@ def _dft_varies(node: NodeView) -> Reject | None:
 FOURIER = frozenset({Trait.CONTRACTION})
 define(
     "DFT", FOURIER, _lower_dft, per_output(80), _accept_dft, varies=_dft_varies, shapes=shapes.fourier_transform,
-    attributes=(check.constant_axis(2),),
+    attributes=(check.constant_axis(2),), vjp=derivative.fourier,
 )  # fmt: skip
 
 # ---- STFT ---------------------------------------------------------------------------------------------------------
@@ -229,5 +231,5 @@ def _stft_demands(node: NodeView) -> Iterator[Equation]:
 
 define(
     "STFT", FOURIER, _lower_stft, per_output(80), _accept_stft, varies=_stft_varies, demands=_stft_demands,
-    shapes=shapes.short_time_transform,
+    shapes=shapes.short_time_transform, vjp=through(derivative.frames),
 )  # fmt: skip

@@ -125,16 +125,15 @@ def _scan(f: Body, states: Sequence[str], product: str, step: Step, lengths: str
         slices.append(f.unsqueezed(going, 2))
         parts.append(f.fresh(f"{going}/step"))
         f.types[parts[1]] = helper.make_tensor_type_proto(9, [None, 1])
-    around, f.nodes = f.nodes, []
-    after = step(carried, part)
-    every = after[0]
-    if lengths:
-        every = f("Where", parts[1], every, f.like(0.0, every))
-        after = [f("Where", parts[1], new, old) for new, old in zip(after, carried, strict=True)]
-    every = f("Identity", every)
-    for new, old in zip((*after, every), (*states, states[0]), strict=True):
-        f.types[new] = f.types[old]
-    inner, f.nodes = f.nodes, around
+    with f.apart() as inner:
+        after = step(carried, part)
+        every = after[0]
+        if lengths:
+            every = f("Where", parts[1], every, f.like(0.0, every))
+            after = [f("Where", parts[1], new, old) for new, old in zip(after, carried, strict=True)]
+        every = f("Identity", every)
+        for new, old in zip((*after, every), (*states, states[0]), strict=True):
+            f.types[new] = f.types[old]
     given, made = (
         [helper.make_value_info(name, f.types[name]) for name in names]
         for names in ((*carried, *parts), (*after, every))

@@ -13,6 +13,7 @@ from graft.core.operators.definition.facts import Facts, Shape, normal_axis, rep
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import define
 from graft.core.operators.movement import derivatives as derivative
+from graft.core.operators.products.derivatives import determinant
 from graft.core.operators.without_lowering import control_derivatives as control
 
 
@@ -52,7 +53,7 @@ def _non_max_suppression(facts: Facts) -> list[Shape | None]:
     return [(None, 3)]
 
 
-define("Det", demands=demand.same(0, -1, 0, -2), shapes=_determinant)
+define("Det", demands=demand.same(0, -1, 0, -2), shapes=_determinant, vjp=determinant)
 define("Compress", shapes=_compress, attributes=(check.AXIS,), vjp=derivative.compressed)
 define("NonZero", shapes=_non_zero)
 define("SplitToSequence", attributes=(check.AXIS,))

@@ -10,9 +10,9 @@ from graft.core.operators.all import OPERATORS
 from tests.core.differentiation.differences import Case, cases, error, with_gradients
 
 WITHOUT = {
-    "Bernoulli": "random numbers", "CausalConvWithState": "float64", "DFT": "no rule",
-    "DeformConv": "no rule", "Det": "no rule", "LinearAttention": "types of its loop",
-    "OptionalGetElement": "no rule", "Range": "whole numbers of steps", "RoiAlign": "no rule", "STFT": "no rule",
+    "Bernoulli": "random numbers", "CausalConvWithState": "float64", "DeformConv": "no rule",
+    "LinearAttention": "types of its loop",
+    "OptionalGetElement": "no rule", "Range": "whole numbers of steps", "RoiAlign": "no rule",
     "Unique": "no rule", "Upsample": "no longer an operator",
 }  # fmt: skip
 """Operators whose cases have no derivative here, and why."""
@@ -33,7 +33,7 @@ HARD = {
 """Cases without a derivative here, and why."""
 
 
-MISSING = {"Det", "MaxRoiPool"}
+MISSING = {"MaxRoiPool"}
 """Operators of the table that ONNX says have a derivative, and that have none here."""
 OPERATORS_WITH = sorted(row.name for row in OPERATORS if not row.domain and source_of(row) and row.name not in WITHOUT)
 

@@ -65,13 +65,14 @@ def test_the_forward_pass_of_a_model_is_not_computed_again() -> None:
 
 
 def test_a_path_without_a_derivative_is_named_from_end_to_end() -> None:
-    model = model_of("""(float[2,2] a) => (float[2,2] d) {
-        [e] t = Exp (a) [det] u = Det (t) [n] y = Neg (u) [g] d = Gradient <xs = ["a"], y = "y"> (a) }""")
+    model = model_of("""(float[1,1,2,2] a, float[1,5] r) => (float[1,1,2,2] d) {
+        [e] t = Exp (a) [roi] u = MaxRoiPool <pooled_shape = [1, 1]> (t, r) [n] y = Neg (u)
+        [g] d = Gradient <xs = ["a"], y = "y"> (a) }""")
     with pytest.raises(ModelError) as caught:
         load(model)
     assert str(caught.value) == (
-        "Det (node 'det'): no derivative of it is known; it stands on the path from 'a' by Exp (node 'e'), "
-        "Det (node 'det'), Neg (node 'n')"
+        "MaxRoiPool (node 'roi'): no derivative of it is known; it stands on the path from 'a' by Exp (node 'e'), "
+        "MaxRoiPool (node 'roi'), Neg (node 'n')"
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import graft
 from graft.datatypes.study import SweepReport
-from graft.errors import RecipeError
+from graft.errors import DatatypeError, RecipeError
 from graft.quantization import compare, quantize
 from tests.quantization.networks import convolutions, images
 
@@ -66,6 +66,18 @@ def test_other_data_may_calibrate():
                         calibration=small, threads=1).rows[1]  # fmt: skip
     assert found.saturated > 100
     assert found.output.snr_db < 10
+
+
+def test_labels_stand_beside_the_data_or_among_them_and_a_limit_takes_whole_batches():
+    shapes, labels = {"x": (2, 3, 12, 12)}, np.arange(24) % 5
+    beside = graft.sweep(convolutions(), ["bfloat16"], {"x": X}, labels, shapes=shapes, limit=7, threads=1)
+    among = graft.sweep(convolutions(), ["bfloat16"], [{"x": X, "labels": labels}], shapes=shapes, limit=8, threads=1)
+    assert (beside.inputs, beside.labelled) == (among.inputs, among.labelled) == (4, True)
+    assert [row.accuracy for row in beside.rows] == [row.accuracy for row in among.rows]
+    with pytest.raises(RecipeError, match="there are 3 labels for 24 rows of data; give one label for each row"):
+        graft.sweep(convolutions(), ["bfloat16"], {"x": X}, labels[:3], shapes=shapes)
+    with pytest.raises(DatatypeError, match="labels are given without data"):
+        graft.sweep(convolutions(), ["bfloat16"], labels=labels, shapes=shapes)
 
 
 def test_an_unknown_recipe_is_refused_before_anything_runs():

@@ -22,7 +22,7 @@ from graft.core.types import is_custom, parse_custom
 from graft.datatypes.conversion import convert
 from graft.datatypes.prepare import EACH
 from graft.datatypes.scaled.conversion import convert_scaled
-from graft.datatypes.scaled.scaled_type import SCALED_TYPES
+from graft.datatypes.scaled.scaled_type import is_scaled_type, scaled_type
 from graft.datatypes.shipped import DATATYPES
 from graft.datatypes.study import (
     Errors,
@@ -87,7 +87,7 @@ def sweep(
     fit the model.
     """
     (manager or plugins()).plugins()  # which registers their datatypes
-    named = {name: name if name in SCALED_TYPES else type_named(name) for name in types}
+    named = {name: name if is_scaled_type(name) else type_named(name) for name in types}
     wanted = [recipe_of(one) for one in recipes]
     original = load(model, shapes=shapes).clone()
     normalize(original)
@@ -97,8 +97,8 @@ def sweep(
     study = _Study(original, fed, truth, Running(threads, manager), table)
     rows = [study.row(_in_type(FLOAT32, FLOAT32, original, original, FLOAT_BITS))]
     for name, dtype in named.items():
-        if name in SCALED_TYPES:
-            converted, bits = convert_scaled(original, name, keep=keep), SCALED_TYPES[name].bits
+        if is_scaled_type(name):
+            converted, bits = convert_scaled(original, name, keep=keep), scaled_type(name).bits
         else:
             converted = convert(original, dtype, accumulate=accumulate, keep=keep)
             bits = parse_custom(dtype)[1]
@@ -172,7 +172,7 @@ def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: f
         own = FLOAT32 if is_kept(product) else elements
         return own, own
 
-    elements = _short(SCALED_TYPES[name].element) if name in SCALED_TYPES else _short(dtype)
+    elements = _short(scaled_type(name).element) if is_scaled_type(name) else _short(dtype)
 
     seen = {layer: (layers[layer], taker(output)) for layer, output in names.items()}
     return _Form(name, dtype, model, size_of(original, bits_of), observed, formats, (), seen, largest, smallest)

@@ -53,8 +53,10 @@ def test_sizes_count_codes_scales_and_what_stays_in_floats(report):
 
 
 def test_scaled_types_stand_beside_them_with_the_bits_of_their_scales():
-    row = graft.sweep(convolutions(), ["mxfp8e4m3"], {"x": X[:4]}, shapes={"x": (1, 3, 12, 12)}, threads=1).rows[1]
+    types = ["mxfp8e4m3", "mxfp8e4m3:rceil"]
+    _, row, other = graft.sweep(convolutions(), types, {"x": X[:4]}, shapes={"x": (1, 3, 12, 12)}, threads=1).rows
     assert (row.type, row.output.snr_db > 20) == ("mxfp8e4m3", True)
+    assert (other.weight_bits, other.output.snr_db > row.output.snr_db) == (row.weight_bits, True)
     converted = sum(WEIGHTS.values()) - WEIGHTS["c2"]  # which is of several groups
     assert row.weight_bytes == -(-int(converted * 8.25 + WEIGHTS["c2"] * 32) // 8)
     assert {layer.layer for layer in row.layers} >= {"c1", "c3", "fc"}

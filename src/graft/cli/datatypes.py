@@ -73,11 +73,11 @@ def convert_command(
     """Write MODEL computing in a number format: an ONNX model that every other verb takes."""
     from graft.core.graph.save import save_model
     from graft.datatypes.conversion import convert
-    from graft.datatypes.scaled.scaled_type import SCALED_TYPES
+    from graft.datatypes.scaled.scaled_type import is_scaled_type
     from graft.datatypes.study import layers_of, type_named
 
     state.manager().plugins()  # which registers their datatypes
-    if name in SCALED_TYPES:
+    if is_scaled_type(name):
         if accumulate != "each" or mixed or shapes:
             only = "--keep and --depthwise are the only options"
             raise click.BadParameter(f"'{name}' is a scaled type, of which {only}", param_hint="--type")
@@ -123,7 +123,7 @@ def _convert_scaled(state: State, model: Path, name: str, output: Path, keep: tu
 @click.argument("model", type=MODEL)
 @click.option(
     "--types", metavar="NAME,...", type=names_argument,
-    help="Types: posit8, float8e4m3, custom[name]16, mxfp4, ...",
+    help="Types: posit8, float8e4m3, custom[name]16, mxfp4, mxfp8e4m3:rceil, ...",
 )  # fmt: skip
 @click.option(
     "--recipes", metavar="NAME|FILE.toml,...", type=names_argument,

@@ -82,19 +82,19 @@ SCALED_TYPES = {
 
 def is_scaled_type(name: str) -> bool:
     """Whether a name, with a rule behind it or not, is that of a scaled type."""
-    return name.partition(":")[0] in SCALED_TYPES
+    return name.partition("-")[0] in SCALED_TYPES
 
 
 @takes(name=TEXT)
 def scaled_type(name: str) -> ScaledType:
-    """Return a scaled type by its name, which may end with a rule for scales of its own, as in ``mxfp8e4m3:rceil``.
+    """Return a scaled type by its name, which may end with a rule for scales of its own, as in ``mxfp8e4m3-rceil``.
 
     Raises DatatypeError for unknown types and rules.
     """
-    kind, colon, rule = name.partition(":")
+    kind, dash, rule = name.partition("-")
     if kind not in SCALED_TYPES:
         near = difflib.get_close_matches(kind, SCALED_TYPES, 1)
         hint = f"did you mean '{near[0]}'" if near else f"there are {', '.join(SCALED_TYPES)}"
         raise DatatypeError(f"no scaled type is called '{kind}'; {hint}", datatype=kind)
     found = SCALED_TYPES[kind]
-    return replace(found, rule=cast(ScaleRule, rule)) if colon else found  # which refuses another rule
+    return replace(found, rule=cast(ScaleRule, rule)) if dash else found  # which refuses another rule

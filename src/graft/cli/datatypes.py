@@ -123,7 +123,7 @@ def _convert_scaled(state: State, model: Path, name: str, output: Path, keep: tu
 @click.argument("model", type=MODEL)
 @click.option(
     "--types", metavar="NAME,...", type=names_argument,
-    help="Types: posit8, float8e4m3, custom[name]16, mxfp4, mxfp8e4m3:rceil, ...",
+    help="Types: posit8, float8e4m3, custom[name]16, mxfp4, mxfp8e4m3-rceil, ...",
 )  # fmt: skip
 @click.option(
     "--recipes", metavar="NAME|FILE.toml,...", type=names_argument,

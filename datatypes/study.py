@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -274,30 +274,3 @@ class SweepReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON data."""
         return asdict(self)
-
-
-def batches(data: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int]]) -> list[dict[str, np.ndarray]]:
-    """Return the data cut into the model's batches along the first dimension.
-
-    Raises DatatypeError if an input is missing, has other dimensions than the model's behind the first, or rows that
-    do not fill whole batches.
-    """
-    found: dict[str, list[np.ndarray]] = {}
-    for name, shape in shapes.items():
-        if name not in data:
-            raise DatatypeError(
-                f"the data have no array '{name}'; the model's inputs are {', '.join(shapes)}", input=name
-            )
-        array, rows = data[name], shape[0] if shape else 1
-        if array.shape[1:] != tuple(shape[1:]) or array.shape[0] % rows or not array.shape[0]:
-            raise DatatypeError(
-                f"array '{name}' of the data has shape {list(array.shape)}, but the model takes {list(shape)} at a "
-                "time; give whole batches, stacked along the first dimension",
-                input=name,
-            )
-        found[name] = [array[row : row + rows] for row in range(0, array.shape[0], rows)]
-    counts = {name: len(parts) for name, parts in found.items()}
-    if len(set(counts.values())) > 1:
-        listing = ", ".join(f"'{name}' {count}" for name, count in counts.items())
-        raise DatatypeError(f"the arrays of the data have different numbers of batches: {listing}", counts=counts)
-    return [dict(zip(found, parts, strict=True)) for parts in zip(*found.values(), strict=True)]

@@ -22,14 +22,13 @@ from graft.core.types import is_custom, parse_custom
 from graft.datatypes.conversion import convert
 from graft.datatypes.prepare import EACH
 from graft.datatypes.scaled.conversion import convert_scaled
-from graft.datatypes.scaled.scaled_type import SCALED_TYPES
+from graft.datatypes.scaled.scaled_type import is_scaled_type, scaled_type
 from graft.datatypes.shipped import DATATYPES
 from graft.datatypes.study import (
     Errors,
     LayerRow,
     SweepReport,
     TypeRow,
-    batches,
     in_float64,
     layers_of,
     short_names,
@@ -44,20 +43,19 @@ from graft.quantization.quantizer import Quantizer
 from graft.quantization.recipe import RECIPES, Recipe, recipe_of
 from graft.quantization.sites import Product
 from graft.quantization.sizes import FLOAT_BITS, Size, size_of
-from graft.quantization.statistics.data import Given
+from graft.quantization.statistics.data import Batches, Feeds, Given
 from graft.quantization.statistics.observation import Running
-from graft.runtime.arguments import ARRAY, FEEDS, SHAPES, TEXT, TEXTS, WHOLE, at_least, instance, optional, takes
+from graft.runtime.arguments import ARRAY, SHAPES, TEXT, TEXTS, WHOLE, at_least, instance, optional, takes
 
 if TYPE_CHECKING:
     from graft.plugins.registry.manager import PluginManager
 
-Feeds = dict[str, np.ndarray]
 SAMPLES = 8
 FLOAT32 = "float32"
 
 
 @takes(
-    model=SOURCE, types=TEXTS, data=optional(FEEDS), labels=optional(ARRAY), recipes=RECIPES,
+    model=SOURCE, types=TEXTS, labels=optional(ARRAY), recipes=RECIPES,
     manager=optional(MANAGER), accumulate=TEXT, keep=TEXTS, shapes=optional(SHAPES),
     threads=optional(WHOLE), limit=optional(at_least(1)),
     costs=optional(instance(str, os.PathLike, CostTable, wanted="the name or the file of a table of costs")),
@@ -65,7 +63,7 @@ FLOAT32 = "float32"
 def sweep(
     model: Source,
     types: Sequence[str] = (),
-    data: Mapping[str, np.ndarray] | None = None,
+    data: Given | None = None,
     labels: np.ndarray | None = None,
     *,
     recipes: Sequence[str | os.PathLike[str] | Recipe | Mapping[str, Any]] = (),
@@ -81,27 +79,26 @@ def sweep(
     """Run a model in every type, and quantised by every recipe, and compare it, layer by layer, with float64.
 
     ``types`` are short names (``posit16``), ``custom[name]bits``, or scaled types (``mxfp4``); ``recipes`` are those of
-    `graft.quantize`, calibrated by ``calibration`` (the data without it). ``data`` has an array per input of the model,
-    with any number of batches stacked along the first dimension (seeded random ones without it), ``labels`` one class
-    per row. ``limit`` uses that many rows only; ``accumulate`` is that of `graft.datatypes.convert`, ``keep`` are nodes
+    `graft.quantize`, calibrated by ``calibration`` (the data without it). ``data`` are as for that, too (seeded random
+    inputs without them); ``labels`` are one class per row, where the data have none. ``limit`` uses so many rows only,
+    in whole batches of the model; ``accumulate`` is that of `graft.datatypes.convert`, ``keep`` are nodes
     that stay in float32; ``costs`` is a table of what hardware takes (`graft.measure.hardware_cost`), by name, a TOML
-    file, or as it is. Raises DatatypeError for unknown types and for data that do not fit the model, RecipeError for
-    wrong recipes.
+    file, or as it is. Raises DatatypeError for unknown types, RecipeError for wrong recipes and for data that do not
+    fit the model.
     """
     (manager or plugins()).plugins()  # which registers their datatypes
-    named = {name: name if name in SCALED_TYPES else type_named(name) for name in types}
+    named = {name: name if is_scaled_type(name) else type_named(name) for name in types}
     wanted = [recipe_of(one) for one in recipes]
     original = load(model, shapes=shapes).clone()
     normalize(original)
     require_static(original)
-    fed = _fed(original, data, labels, limit)
-    truth = None if labels is None else np.asarray(labels).reshape(-1)[:limit]
+    fed, truth = _fed(original, data, labels, limit)
     table = None if costs is None else table_of(costs, manager or plugins())
     study = _Study(original, fed, truth, Running(threads, manager), table)
     rows = [study.row(_in_type(FLOAT32, FLOAT32, original, original, FLOAT_BITS))]
     for name, dtype in named.items():
-        if name in SCALED_TYPES:
-            converted, bits = convert_scaled(original, name, keep=keep), SCALED_TYPES[name].bits
+        if is_scaled_type(name):
+            converted, bits = convert_scaled(original, name, keep=keep), scaled_type(name).bits
         else:
             converted = convert(original, dtype, accumulate=accumulate, keep=keep)
             bits = parse_custom(dtype)[1]
@@ -114,25 +111,21 @@ def sweep(
 
 
 def _fed(
-    model: ir.Model, data: Mapping[str, np.ndarray] | None, labels: np.ndarray | None, limit: int | None
-) -> list[Feeds]:
-    """Return the batches that the model runs on."""
+    model: ir.Model, data: Given | None, labels: np.ndarray | None, limit: int | None
+) -> tuple[list[Feeds], np.ndarray | None]:
+    """Return the batches that the model runs on, and the labels of all of them."""
     if data is None and labels is not None:
         raise DatatypeError("labels are given without data; give the rows that they belong to")
     if data is None:
-        return [sample_inputs(model, seed) for seed in range(limit or SAMPLES)]
-    inputs = [ValueView(value) for value in model.graph.inputs if value.name not in model.graph.initializers]
-    cut = {name: array[:limit] for name, array in data.items()}
-    fed = batches(cut, {view.name: view.static_shape or () for view in inputs})
-    rows = len(fed) * (inputs[0].static_shape or (1,))[0]
-    if labels is not None and len(np.asarray(labels).reshape(-1)[:limit]) != rows:
-        raise DatatypeError(
-            f"there are {len(np.asarray(labels).reshape(-1)[:limit])} labels for {rows} rows of data; give one label "
-            "per row",
-            labels=np.asarray(labels).size,
-        )
-    kinds = {view.name: view.dtype for view in inputs}
-    return [{name: array.astype(kinds[name], copy=False) for name, array in one.items()} for one in fed]
+        return [sample_inputs(model, seed) for seed in range(limit or SAMPLES)], None
+    found, rows = [], 0
+    for batch in Batches(data if labels is None else [(data, labels)], model):
+        found.append(batch)
+        rows += next((len(array) for array in batch.feeds.values() if array.ndim), 1)
+        if limit is not None and rows >= limit:
+            break
+    truth = [batch.labels for batch in found if batch.labels is not None]
+    return [batch.feeds for batch in found], np.concatenate(truth) if truth else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +172,7 @@ def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: f
         own = FLOAT32 if is_kept(product) else elements
         return own, own
 
-    elements = _short(SCALED_TYPES[name].element) if name in SCALED_TYPES else _short(dtype)
+    elements = _short(scaled_type(name).element) if is_scaled_type(name) else _short(dtype)
 
     seen = {layer: (layers[layer], taker(output)) for layer, output in names.items()}
     return _Form(name, dtype, model, size_of(original, bits_of), observed, formats, (), seen, largest, smallest)

@@ -72,7 +72,7 @@ class QuantizedForm:
     def of(cls, source: Source) -> QuantizedForm | None:
         """Return the form of a quantised model; None for a model without constant codes and scales.
 
-        Raises ModelError for scales that are not finite numbers above 0, and for a model that was loaded so that the
+        Raises ModelError for scales that are not above 0, and for a model that was loaded so that the
         types of its codes are gone.
         """
         loaded = load(source)
@@ -104,10 +104,10 @@ class QuantizedForm:
         if value is None or scale is None or value.dtype not in SCALES:
             return
         numbers = scale.astype(np.float32)
-        if not (np.isfinite(numbers) & (numbers > 0)).all():
+        if not (numbers > 0).all():
             raise ModelError(
-                f"{node.op_type} (node '{node.name}'): the scale '{value.name}' holds 0, NaN, infinity or less than 0, "
-                "by which nothing can be divided; quantise the model anew",
+                f"{node.op_type} (node '{node.name}'): the scale '{value.name}' holds 0 or less, of which no power of "
+                "two can be trained; quantise the model anew",
                 node=node.name,
             )
         if all(is_operator(use.node, "QuantizeLinear", "DequantizeLinear") and use.idx == 1 for use in value.uses()):

@@ -20,6 +20,7 @@ from graft.core.graph.skeleton import skeleton_of_model
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
 from graft.errors import ModelError, RunError
+from graft.quantization.statistics.data import Batches, Given
 from graft.runtime.arguments import FLAG, TEXT, TEXT_BY_TEXT, TEXTS, WHOLE, at_least, either, optional, takes
 from graft.runtime.arguments import NUMBER as A_NUMBER
 from graft.runtime.program import Program
@@ -30,15 +31,16 @@ from graft.training.gradients import require_scalar, weights_of, with_gradients
 from graft.training.losses import LOSSES, loss
 from graft.training.numerics import check_numerics
 from graft.training.optimizers import NUMBER, RATE, Adam, Optimizer
+from graft.training.progress import Progress
 from graft.training.quantized_form import QuantizedForm
 from graft.training.recomputation import RECOMPUTE, recomputed
-from graft.training.rounds import Arrays, Progress, batches
 from graft.training.training_form import DRAW, drop, round_products, tie, train_statistics
 from graft.training.update import LAST, SCALE, Update
 
 PRECISIONS = {"float32": None, "float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 FIRST_SCALE, GROWTH = 2.0**16, 2000
 """The scale of the loss at first, for float16, and the steps after which it is doubled."""
+Arrays = dict[str, np.ndarray]
 COUNTS = "counts"
 """The name of the counts in a state."""
 
@@ -295,22 +297,23 @@ class Trainer:
 
     def fit(
         self,
-        data: Mapping[str, np.ndarray],
+        data: Given,
         *,
         epochs: int = 1,
         batch: int = 32,
         seed: int = 0,
         schedule: Callable[[int], float] | None = None,
         each: Callable[[int, float], bool | None] | None = None,
-        validation: Mapping[str, np.ndarray] | None = None,
+        validation: Given | None = None,
         patience: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = False,
     ) -> list[float]:
         """Train with arrays by input, stacked along the first axis, drawn anew each epoch; return the mean losses.
 
-        What is left of an epoch behind whole batches is left out. ``schedule`` gives the learning rate of a step by
-        its number from 0 on. ``each`` is told epoch and loss, and ends the training by returning True.
+        ``data`` may be all that `graft.quantize` takes, an iterable of mappings or a folder, say: the rows of each
+        piece are drawn. What is left behind whole batches is left out. ``schedule`` gives the learning rate of a step
+        by its number from 0 on. ``each`` is told epoch and loss, and ends the training by returning True.
 
         With ``validation`` (data that is held out) the losses are those of that data; with ``patience`` the training
         ends when they got no better for so many epochs, and goes back to the weights of the best. A ``checkpoint`` is
@@ -320,15 +323,18 @@ class Trainer:
         if patience is not None and validation is None:
             raise ModelError("patience needs the losses of held-out data; give validation, too")
         losses: list[float] = []
+        given = Batches(data, self._whole, batch, whole=True)
         best, kept = np.inf, self.state()
         for epoch in range(epochs):
             order = np.random.default_rng((seed, self.counts.epochs))
-            bar = Progress(f"epoch {epoch + 1}/{epochs}", data, batch) if progress else None
+            bar = Progress(f"epoch {epoch + 1}/{epochs}", given.total) if progress else None
             found = []
-            for feeds in batches(data, batch, order):
-                found.append(self.step(feeds, None if schedule is None else schedule(self.steps)))
+            for one in given.epoch(order):
+                found.append(self.step(one.feeds, None if schedule is None else schedule(self.steps)))
                 if bar is not None:
                     bar.show(len(found), float(np.mean(found)))
+            if bar is not None:
+                bar.end()
             self.counts.epochs += 1
             losses.append(float(np.mean(found)) if validation is None else self.evaluate(validation, batch=batch))
             if losses[-1] < best:
@@ -344,7 +350,7 @@ class Trainer:
             self.restore(kept)
         return losses
 
-    def evaluate(self, data: Mapping[str, np.ndarray], *, batch: int = 32) -> float:
+    def evaluate(self, data: Given, *, batch: int = 32) -> float:
         """Return the mean loss over data with the weights of now, as in inference; whole batches alone count."""
         names = [name for name in (*self.weights, *self._buffers) if name in self._whole.graph.initializers]
         if self._evaluation is None:
@@ -357,7 +363,8 @@ class Trainer:
 
             self._evaluation = self._compile(edited(self._whole, edit, without=frozenset(names)))
         given = {name: self.arrays[name] for name in names}
-        found = [self._evaluation.run({**feeds, **given})[self._loss] for feeds in batches(data, batch, None)]
+        batches = Batches(data, self._whole, batch, whole=True)
+        found = [self._evaluation.run({**one.feeds, **given})[self._loss] for one in batches]
         return float(np.mean([np.asarray(one) for one in found]))
 
     @property

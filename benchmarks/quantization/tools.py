@@ -3,7 +3,7 @@
 A tool is a name of `other_tool` and the Python in which it is installed. Models are written into the folder; each is
 run by ONNX Runtime on inputs that calibration has not seen, node by node as ONNX defines them, for its own products of
 bytes saturate on processors without VNNI. ``--times`` instead prints how long a run of each model in the folder takes
-in Graft and in ONNX Runtime, in turns, on one thread.
+in Graft, in ONNX Runtime, and in it node by node, in turns, on one thread; ``--times=MODEL,...`` of these models.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from examples.quantization import shapes, text
 from graft.core.shapes.sample_inputs import sample_inputs
 from graft.quantization.preparation import in_floats
 
-CALIBRATION, HELD_OUT, SAMPLES = 100, 1000, 16
+CALIBRATION, HELD_OUT, SAMPLES, HELD_OUT_SAMPLES = 100, 1000, 16, 64
 SEEDED = (*zoo.TINY, "light_squeezenet")
 """Networks with drawn weights: of these only the signal counts."""
 Feeds = Mapping[str, np.ndarray]
@@ -63,7 +63,7 @@ def tasks() -> Iterator[Task]:
         yield Task(name, model, *batches)
     for name in SEEDED:
         model = in_floats(ir.to_proto(zoo.model(name)))
-        samples = [sample_inputs(model, seed) for seed in range(2 * SAMPLES)]
+        samples = [sample_inputs(model, seed) for seed in range(SAMPLES + HELD_OUT_SAMPLES)]
         yield Task(name, model, samples[:SAMPLES], samples[SAMPLES:])
 
 
@@ -93,14 +93,14 @@ def write(task: Task, folder: Path, tools: Mapping[str, str]) -> Iterator[tuple[
         yield tool, after, float(done.stdout.strip().splitlines()[-1])
 
 
-def session(path: Path, *, by_node: bool = False) -> object:
+def session(model: Path | bytes, *, by_node: bool = False) -> object:
     """Return what runs a model in ONNX Runtime, on one thread; ``by_node`` with no products of bytes."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1
     options.add_session_config_entry("session.disable_quant_qdq", "1" if by_node else "0")
-    return onnxruntime.InferenceSession(path, options)
+    return onnxruntime.InferenceSession(model, options)
 
 
 def outputs(path: Path, batches: list[Feeds]) -> np.ndarray:
@@ -129,29 +129,49 @@ def compared(tools: Mapping[str, str], folder: Path) -> None:
             print(f"{task.name:24} {form:18} {right:>8} {same:7.4f} {snr:7.1f} {size:8.0f} {seconds:8.2f}", flush=True)
 
 
-def timed(folder: Path, rounds: int = 7) -> None:
-    """Print the least time of a run of each model in both, in milliseconds."""
-    print(f"{'model':24} {'by':18} {'Graft ms':>9} {'ORT ms':>9}")
+def timed(folder: Path, names: list[str], rounds: int = 15) -> None:
+    """Print the least time of a run of each model in each, in milliseconds, and their ratios to Graft's.
+
+    A ratio is the median of those of rounds, with the first and last quarter of them.
+    """
+    print(
+        f"{'model':20} {'by':16} {'Graft ms':>9} {'ORT ms':>8} {'Graft/ORT':>18} {'by node':>8} {'Graft/by node':>18}"
+    )
     for path in sorted(folder.glob("*.onnx")):
         name, form = path.name.split(".")[:2]
+        if names and name not in names:
+            continue
         given = {one: array[0] for one, array in np.load(folder / f"{name}.npz").items()}
-        program, run = graft.compile(path, threads=1), session(path).run  # type: ignore[attr-defined]
-        calls = (partial(program.run, given), partial(run, None, given))
-        least = [np.inf, np.inf]
-        for _ in range(rounds):
-            for place, call in enumerate(calls):
-                began = time.perf_counter()
-                call()
-                least[place] = min(least[place], time.perf_counter() - began)
-        print(f"{name:24} {form:18} {1000 * least[0]:9.3f} {1000 * least[1]:9.3f}", flush=True)
+        runs = [session(path, by_node=by_node).run for by_node in (False, True)]  # type: ignore[attr-defined]
+        calls = [partial(graft.compile(path, threads=1).run, given), *(partial(run, None, given) for run in runs)]
+        times = np.array([[_seconds(call) for call in calls] for _ in range(rounds)])
+        least = 1000 * times.min(axis=0)
+        ratios = [
+            "{1:.2f} ({0:.2f}-{2:.2f})".format(*np.quantile(times[:, 0] / times[:, place], (0.25, 0.5, 0.75)))
+            for place in (1, 2)
+        ]
+        print(
+            f"{name:20} {form:16} {least[0]:9.3f} {least[1]:8.3f} {ratios[0]:>18} {least[2]:8.3f} {ratios[1]:>18}",
+            flush=True,
+        )
+
+
+def _seconds(call: Callable[[], object], least: float = 0.004) -> float:
+    """Return the seconds of a call, the mean of as many as take the least time."""
+    count, began = 0, time.perf_counter()
+    while (spent := time.perf_counter() - began) < least or not count:
+        call()
+        count += 1
+    return spent / count
 
 
 def main() -> None:
     """Print the table, or that of times."""
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    if "--times" in sys.argv:
-        return timed(folder)
+    asked = next((one for one in sys.argv[2:] if one.startswith("--times")), None)
+    if asked is not None:
+        return timed(folder, [name for name in asked.partition("=")[2].split(",") if name])
     tools = {name: os.path.abspath(python) for name, python in (one.split("=", 1) for one in sys.argv[2:])}
     if wrong := tools.keys() - other_tool.TOOLS.keys():
         sys.exit(f"no tool is called {', '.join(sorted(wrong))}; there are {', '.join(other_tool.TOOLS)}")

@@ -8,8 +8,8 @@ floating point of Darvish Rouhani et al., "Pushing the Limits of Narrow Precisio
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, cast, get_args
 
 from graft.datatypes.formats import Format
 from graft.datatypes.shipped import DATATYPES
@@ -80,11 +80,21 @@ SCALED_TYPES = {
 """The scaled types by name."""
 
 
+def is_scaled_type(name: str) -> bool:
+    """Whether a name, with a rule behind it or not, is that of a scaled type."""
+    return name.partition("-")[0] in SCALED_TYPES
+
+
 @takes(name=TEXT)
 def scaled_type(name: str) -> ScaledType:
-    """Return a scaled type by its name; raise DatatypeError for an unknown one."""
-    if name not in SCALED_TYPES:
-        near = difflib.get_close_matches(name, SCALED_TYPES, 1)
+    """Return a scaled type by its name, which may end with a rule for scales of its own, as in ``mxfp8e4m3-rceil``.
+
+    Raises DatatypeError for unknown types and rules.
+    """
+    kind, dash, rule = name.partition("-")
+    if kind not in SCALED_TYPES:
+        near = difflib.get_close_matches(kind, SCALED_TYPES, 1)
         hint = f"did you mean '{near[0]}'" if near else f"there are {', '.join(SCALED_TYPES)}"
-        raise DatatypeError(f"no scaled type is called '{name}'; {hint}", datatype=name)
-    return SCALED_TYPES[name]
+        raise DatatypeError(f"no scaled type is called '{kind}'; {hint}", datatype=kind)
+    found = SCALED_TYPES[kind]
+    return replace(found, rule=cast(ScaleRule, rule)) if dash else found  # which refuses another rule

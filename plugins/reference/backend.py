@@ -53,7 +53,7 @@ class ReferenceBackend(Backend):
         return True
 
     def compile(self, region: Region, options: CompileOptions) -> Module:
-        """Return the region as an ONNX model; its numeric constants are handed over, its strings embedded."""
+        """Return the region as an ONNX model; constants are handed over, strings and small elements embedded."""
         data = model_of(region).SerializeToString(deterministic=True)
         return Module(region.name, "reference", (region.name,), data, constants_of(region), install=self.install)
 

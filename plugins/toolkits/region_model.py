@@ -8,7 +8,7 @@ import onnx.inliner
 import onnx_ir as ir
 from onnx import numpy_helper
 
-from graft.core.graph.view import NodeView, ValueView
+from graft.core.graph.view import PACKABLE, NodeView, ValueView
 from graft.core.operators.all import OPERATORS
 from graft.core.shapes.inference import infer_proto
 from graft.errors import CompileError
@@ -18,18 +18,18 @@ IR_VERSION = 10
 
 
 def model_of(region: Region) -> onnx.ModelProto:
-    """Return the region as a model: inputs are its run-time inputs, then its numeric constants, in order.
+    """Return the region as a model: inputs are its run-time inputs, then the constants of `constants_of`, in order.
 
-    Constants that are strings are initialisers. Composites are functions of the model. Raises CompileError for an
-    input whose type is unknown.
+    Others, strings and elements of fewer than 8 bits, are initialisers. Composites are functions of the model. Raises
+    CompileError for an input whose type is unknown.
     """
     function = ir.to_proto(region.function)
     names = [value.name for value in region.function.inputs]
     values = {value.name: value for value in region.function.inputs}
-    strings = [name for name, tensor in region.constants.items() if _is_string(tensor)]
+    embedded = [name for name, tensor in region.constants.items() if tensor.dtype in PACKABLE]
     run_time = [value.name for value in region.inputs]
     assert sorted((*run_time, *region.constants)) == sorted(name or "" for name in names), region.name
-    given = [*run_time, *(name for name in region.constants if name not in strings)]
+    given = [*run_time, *(name for name in region.constants if name not in embedded)]
     known = [ValueView(output) for node in region.function for output in node.outputs]
     results = {value.name for value in region.outputs}
     graph = onnx.GraphProto(
@@ -41,7 +41,7 @@ def model_of(region: Region) -> onnx.ModelProto:
             for value in region.outputs
         ],
         value_info=[_info(value) for value in known if value.name not in results and value.value.type is not None],
-        initializer=[_text_tensor(region.constants[name], name) for name in strings],
+        initializer=[_initializer(region.constants[name], name) for name in embedded],
     )
     bodies = [ir.to_proto(body) for body in region.composites.values()]
     opsets = {row.domain: row.version for row in function.opset_import}
@@ -56,17 +56,14 @@ def model_of(region: Region) -> onnx.ModelProto:
 
 
 def constants_of(region: Region) -> dict[str, np.ndarray]:
-    """Return the constants that are handed over to the loader: all but strings."""
-    return {name: tensor.numpy() for name, tensor in region.constants.items() if not _is_string(tensor)}
+    """Return the constants that are handed over to the loader: all whose elements the executor has."""
+    return {name: tensor.numpy() for name, tensor in region.constants.items() if tensor.dtype not in PACKABLE}
 
 
-def _text_tensor(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
-    """Return a constant of strings, whose array may be of objects or of bytes of one length."""
-    return numpy_helper.from_array(np.asarray(tensor.numpy(), object), name)
-
-
-def _is_string(tensor: ir.TensorProtocol) -> bool:
-    return tensor.dtype == ir.DataType.STRING
+def _initializer(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
+    """Return a constant as it stands in a model; an array of strings may be of objects or of bytes of one length."""
+    array = tensor.numpy()
+    return numpy_helper.from_array(array.astype(object) if tensor.dtype is ir.DataType.STRING else array, name)
 
 
 def _typed(region: Region, value: ValueView) -> onnx.ValueInfoProto:

@@ -37,14 +37,27 @@ class Batch:
 
 
 class Batches:
-    """Batches for a model, which are read again each time unless they come from an iterator."""
+    """Batches for a model, which are read again each time unless they come from an iterator.
 
-    def __init__(self, given: Given, model: ir.Model) -> None:
+    An input gets as many rows at a time as its first axis has. Where that is open it gets ``rows`` (which every input
+    must take if they are given), or what makes as many batches as the inputs whose first axis is fixed have. With
+    ``whole`` what is left of a piece of data behind whole batches is left out.
+    """
+
+    def __init__(self, given: Given, model: ir.Model, rows: int | None = None, *, whole: bool = False) -> None:
         self._given = next(_files(Path(given))) if _is_file(given) else given
         self._inputs = [ValueView(value) for value in model.graph.inputs if value.name not in model.graph.initializers]
+        self._rows, self._whole = rows, whole
         self._spent = False
 
     def __iter__(self) -> Iterator[Batch]:
+        return self.epoch()
+
+    def epoch(self, random: np.random.Generator | None = None) -> Iterator[Batch]:
+        """Yield all batches, with the rows of each piece of data as they are, or in a drawn order if all have as many.
+
+        Raises RecipeError for data that do not fit the model, and for none.
+        """
         if self._spent:
             raise RecipeError(
                 "the data are an iterator that has ended, and are needed once more; give a list or a path"
@@ -52,44 +65,61 @@ class Batches:
         self._spent = isinstance(self._given, Iterator)
         count = 0
         for part in _parts(self._given):
-            for batch in self._cut(part):
+            for batch in self._cut(part, random):
                 count += 1
                 yield batch
         if not count:
-            raise RecipeError("the data are empty; give at least one batch of the model's inputs")
+            rows = "" if self._rows is None else f" of {self._rows} rows"
+            raise RecipeError(f"the data are empty; give at least one batch{rows} of the model's inputs")
 
     @property
     def total(self) -> int | None:
         """The number of batches; None where they are given one by one."""
-        known = isinstance(self._given, Mapping | np.ndarray)
-        return sum(1 for _ in self._cut(self._given)) if known else None
+        if not isinstance(self._given, Mapping | np.ndarray):
+            return None
+        feeds, _ = self._named(self._given)
+        return self._steps(feeds)[0]
 
-    def _cut(self, part: Any) -> Iterator[Batch]:
+    def _cut(self, part: Any, random: np.random.Generator | None) -> Iterator[Batch]:
         """Yield the batches of a part, cut along the first axis as the model takes them."""
-        arrays, labels = self._named(part)
-        rows = {name: len(array) if array.ndim else 1 for name, array in arrays.items()}
-        fixed = self._rows_at_a_time()
-        total = min(rows.values())
-        if fixed is None:
-            step = ROWS if len(set(rows.values())) == 1 else total
-        else:
-            step = fixed
-            if any(count % step for count in rows.values()) or len(set(rows.values())) > 1:
-                shown = ", ".join(f"'{name}' {count}" for name, count in rows.items())
-                raise RecipeError(
-                    f"the model takes {step} rows at a time, and the data have {shown}; give whole batches"
-                )
-        if labels is not None and len(labels) != total:
-            raise RecipeError(f"there are {len(labels)} labels for {total} rows of data; give one label for each row")
-        for first in range(0, total, step):
-            cut = {name: array[first : first + step] if array.ndim else array for name, array in arrays.items()}
-            yield Batch(cut, None if labels is None else labels[first : first + step])
+        feeds, labels = self._named(part)
+        count, steps = self._steps(feeds)
+        name = next(iter(steps), None)
+        rows, step = (1, 1) if name is None else (len(feeds[name]), steps[name])
+        if labels is not None and len(labels) != rows:
+            raise RecipeError(f"there are {len(labels)} labels for {rows} rows of data; give one label for each row")
+        order = None if random is None or len(set(steps.values())) > 1 else random.permutation(rows)
+        for number in range(count):
 
-    def _rows_at_a_time(self) -> int | None:
-        """Return the number of rows that the inputs have, None if they are open or differ."""
-        extents = {view.shape[0] for view in self._inputs if view.shape}
-        only = next(iter(extents)) if len(extents) == 1 else None
-        return only if isinstance(only, int) else None
+            def piece(array: np.ndarray, step: int, number: int = number) -> np.ndarray:
+                place = slice(number * step, (number + 1) * step)
+                return array[place] if order is None else array[order[place]]
+
+            cut = {name: piece(one, steps[name]) if name in steps else one for name, one in feeds.items()}
+            yield Batch(cut, None if labels is None else piece(labels, step))
+
+    def _steps(self, feeds: Feeds) -> tuple[int, dict[str, int]]:
+        """Return the number of batches that arrays make, and by input how many rows of it are in one."""
+        lengths = {view.name: len(feeds[view.name]) for view in self._inputs if feeds[view.name].ndim}
+        extents = {view.name: view.shape[0] for view in self._inputs if view.name in lengths and view.shape}
+        fixed = {name: extent for name, extent in extents.items() if isinstance(extent, int)}
+        for name, extent in fixed.items():
+            if self._rows not in (None, extent):
+                raise RecipeError(
+                    f"the model takes {extent} rows of '{name}' at a time, not {self._rows}; ask for batches of "
+                    f"{extent}",
+                    input=name,
+                )
+        if not fixed and len(set(lengths.values())) == 1:
+            step = self._rows or ROWS
+            count = max(lengths.values()) // step if self._whole else -(-max(lengths.values()) // step)
+            return count, dict.fromkeys(lengths, step)
+        count = next((lengths[name] // max(extent, 1) for name, extent in fixed.items()), 1)
+        steps = {name: fixed.get(name, self._rows or length // max(count, 1)) for name, length in lengths.items()}
+        left = {length - count * steps[name] for name, length in lengths.items()}
+        if left - {0} and not (self._whole and len(left) == 1):
+            raise RecipeError(f"the data have {_rows_said(lengths, steps)}; give whole batches, as many of each input")
+        return count, steps
 
     def _named(self, part: Any) -> tuple[Feeds, np.ndarray | None]:
         labels = None
@@ -130,6 +160,11 @@ class Batches:
             return array.astype(numpy_dtype(view.dtype), copy=False)
         except (TypeError, ValueError) as error:
             raise RecipeError(f"array '{view.name}' of the data holds no numbers: {error}", input=view.name) from error
+
+
+def _rows_said(lengths: Mapping[str, int], steps: Mapping[str, int]) -> str:
+    """Return how many rows there are of each input, and how many the model takes of it, for errors."""
+    return ", ".join(f"{length} rows of '{name}', {steps[name]} at a time" for name, length in lengths.items())
 
 
 def called(what: str, function: Callable[..., Result], *arguments: object) -> Result:

@@ -113,7 +113,7 @@ class DatatypeError(GraftError):
 
 
 class RecipeError(GraftError):
-    """A recipe of quantisation, or the data for it, is missing or wrong; ``field`` names what of it."""
+    """A recipe of quantisation is wrong, or data do not fit the model that is to run on them; ``field`` names what."""
 
 
 class VerifyError(GraftError):

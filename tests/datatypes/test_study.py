@@ -21,7 +21,6 @@ from graft.datatypes.study import (
     LayerRow,
     SweepReport,
     TypeRow,
-    batches,
     in_float64,
     layers_of,
     listed,
@@ -117,13 +116,6 @@ def test_in_float64_casts_to_floats_of_any_width_are_to_float64_and_others_stay(
     assert [str(value.dtype) for value in (*wide.graph.inputs, *wide.graph.outputs)] == ["DOUBLE", "DOUBLE"]
 
 
-def test_batches_are_all_rows_in_their_order():
-    data = {"x": np.arange(12).reshape(6, 2), "z": np.arange(3)}
-    found = batches(data, {"x": [2, 2], "z": [1]})
-    assert [one["x"].tolist() for one in found] == [[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[8, 9], [10, 11]]]
-    assert [one["z"].tolist() for one in found] == [[0], [1], [2]]
-
-
 def test_observing_layers_changes_no_result():
     image = np.random.default_rng(1).uniform(0, 1, (1, 1, 8, 8)).astype(np.float32)
     converted = convert(graft.load(DIGITS), "custom[posit]16")
@@ -209,32 +201,3 @@ def test_lines_of_many_types_differ_and_are_those_of_the_key(report):
     keys = [drawing[0] for drawing in plots if drawing.get("role") is None]
     assert len(set(strokes)) == len(strokes) == 24
     assert [(key.get("stroke"), key.get("stroke-dasharray")) for key in keys] == strokes
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"y": np.zeros((2, 3))}, "the data have no array 'x'; the model's inputs are x"),
-        (
-            {"x": np.zeros((2, 4))},
-            "array 'x' of the data has shape [2, 4], but the model takes [1, 3] at a time; give whole batches, stacked "
-            "along the first dimension",
-        ),
-    ],
-)
-def test_data_that_do_not_fit_are_refused(data, message):
-    with pytest.raises(DatatypeError) as caught:
-        batches(data, {"x": (1, 3)})
-    assert caught.value.message == message
-
-
-def test_inputs_with_different_numbers_of_batches_are_refused():
-    with pytest.raises(DatatypeError) as caught:
-        batches({"x": np.zeros((2, 3)), "y": np.zeros((3, 1))}, {"x": (1, 3), "y": (1, 1)})
-    assert caught.value.message == "the arrays of the data have different numbers of batches: 'x' 2, 'y' 3"
-
-
-def test_labels_of_another_number_than_rows_are_refused():
-    with pytest.raises(DatatypeError) as caught:
-        graft.sweep(DIGITS, ["posit8"], {"image": np.zeros((2, 1, 8, 8), np.float32)}, np.zeros(3))
-    assert caught.value.message == "there are 3 labels for 2 rows of data; give one label per row"

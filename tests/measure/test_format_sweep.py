@@ -7,7 +7,7 @@ import pytest
 
 import graft
 from graft.datatypes.study import SweepReport
-from graft.errors import RecipeError
+from graft.errors import DatatypeError, RecipeError
 from graft.quantization import compare, quantize
 from tests.quantization.networks import convolutions, images
 
@@ -53,8 +53,10 @@ def test_sizes_count_codes_scales_and_what_stays_in_floats(report):
 
 
 def test_scaled_types_stand_beside_them_with_the_bits_of_their_scales():
-    row = graft.sweep(convolutions(), ["mxfp8e4m3"], {"x": X[:4]}, shapes={"x": (1, 3, 12, 12)}, threads=1).rows[1]
+    types = ["mxfp8e4m3", "mxfp8e4m3-rceil"]
+    _, row, other = graft.sweep(convolutions(), types, {"x": X[:4]}, shapes={"x": (1, 3, 12, 12)}, threads=1).rows
     assert (row.type, row.output.snr_db > 20) == ("mxfp8e4m3", True)
+    assert (other.weight_bits, other.output.snr_db > row.output.snr_db) == (row.weight_bits, True)
     converted = sum(WEIGHTS.values()) - WEIGHTS["c2"]  # which is of several groups
     assert row.weight_bytes == -(-int(converted * 8.25 + WEIGHTS["c2"] * 32) // 8)
     assert {layer.layer for layer in row.layers} >= {"c1", "c3", "fc"}
@@ -66,6 +68,18 @@ def test_other_data_may_calibrate():
                         calibration=small, threads=1).rows[1]  # fmt: skip
     assert found.saturated > 100
     assert found.output.snr_db < 10
+
+
+def test_labels_stand_beside_the_data_or_among_them_and_a_limit_takes_whole_batches():
+    shapes, labels = {"x": (2, 3, 12, 12)}, np.arange(24) % 5
+    beside = graft.sweep(convolutions(), ["bfloat16"], {"x": X}, labels, shapes=shapes, limit=7, threads=1)
+    among = graft.sweep(convolutions(), ["bfloat16"], [{"x": X, "labels": labels}], shapes=shapes, limit=8, threads=1)
+    assert (beside.inputs, beside.labelled) == (among.inputs, among.labelled) == (4, True)
+    assert [row.accuracy for row in beside.rows] == [row.accuracy for row in among.rows]
+    with pytest.raises(RecipeError, match="there are 3 labels for 24 rows of data; give one label for each row"):
+        graft.sweep(convolutions(), ["bfloat16"], {"x": X}, labels[:3], shapes=shapes)
+    with pytest.raises(DatatypeError, match="labels are given without data"):
+        graft.sweep(convolutions(), ["bfloat16"], labels=labels, shapes=shapes)
 
 
 def test_an_unknown_recipe_is_refused_before_anything_runs():

@@ -111,8 +111,8 @@ def test_scales_that_are_frozen_stay_to_the_bit() -> None:
     assert not np.array_equal(now["w1_codes"], was["w1_codes"])
 
 
-@pytest.mark.parametrize("wrong", [0.0, np.nan, -1.0])
-def test_a_scale_that_nothing_can_be_divided_by_is_an_error(wrong: float) -> None:
+@pytest.mark.parametrize("wrong", [0.0, -1.0])
+def test_a_scale_that_no_power_of_two_can_be_taken_of_is_an_error(wrong: float) -> None:
     model = quantised()
     scale = model.graph.initializers["w1_scale"]
     array = scale.const_value.numpy().copy()  # type: ignore[union-attr]
@@ -121,8 +121,8 @@ def test_a_scale_that_nothing_can_be_divided_by_is_an_error(wrong: float) -> Non
     with pytest.raises(ModelError) as found:
         Trainer(model)
     assert found.value.message == (
-        "DequantizeLinear (node 'w1_dequantized_node'): the scale 'w1_scale' holds 0, NaN, infinity or less than 0, by "
-        "which nothing can be divided; quantise the model anew"
+        "DequantizeLinear (node 'w1_dequantized_node'): the scale 'w1_scale' holds 0 or less, of which no "
+        "power of two can be trained; quantise the model anew"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 import graft
-from graft.errors import ModelError
+from graft.errors import ModelError, RecipeError
 from graft.training import SGD, Adam, Trainer
 
 TEXT = """<ir_version: 10, opset_import: ["" : 22]> net (float[n,4] x) => (float[n,3] y) {
@@ -98,8 +98,18 @@ def test_a_state_of_another_model_is_refused() -> None:
 
 
 def test_batches_that_data_do_not_make_are_refused() -> None:
-    with pytest.raises(ModelError, match=r"data of \[60\] rows do not make batches of 61"):
+    with pytest.raises(RecipeError, match="the data are empty; give at least one batch of 61 rows of the model's"):
         trainer().fit(data(), batch=61)
+
+
+def test_data_come_piece_by_piece_too() -> None:
+    whole, pieces = trainer(), trainer()
+    order = np.random.default_rng((0, 0)).permutation(60)
+    losses = whole.fit(data(), batch=20)
+    drawn = {name: array[order] for name, array in data().items()}
+    cut = [{name: array[start : start + 20] for name, array in drawn.items()} for start in (0, 20, 40)]
+    assert pieces.fit(cut, batch=20) == pytest.approx(losses, rel=1e-3)
+    assert pieces.evaluate(iter(cut), batch=20) == pytest.approx(whole.evaluate(data(), batch=20), rel=1e-3)
 
 
 def test_held_out_data_end_a_training_that_gets_no_better() -> None:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
+import numpy as np
+
 from graft.core.graph.view import NodeView
 
 Fault: TypeAlias = Callable[[NodeView], "str | None"]
@@ -118,6 +120,32 @@ def divides(name: str, input_axis: int, of: Callable[[int], int] = lambda number
         extent = None if shape is None or len(shape) <= input_axis else shape[input_axis]
         if isinstance(extent, int) and extent % of(given):
             return f"{name} {given} does not fit axis {input_axis} of extent {extent}, which {of(given)} must divide"
+        return None
+
+    return rule
+
+
+def scales(*numbers: int, divisor: int | None = None) -> Fault:
+    """Constant scales are finite, and the one that is divided by is not 0.
+
+    A number over 0, and NaN, have no integer next to them. A code times 0 is 0: what a channel of zeros may have.
+    """
+
+    def rule(node: NodeView) -> str | None:
+        for number in (*numbers, *(() if divisor is None else (divisor,))):
+            value = node.input(number)
+            array = None if value is None else value.constant
+            if value is None or array is None:
+                continue
+            given = array.astype(np.float32)
+            wrong = ~np.isfinite(given) | ((given == 0) & (number == divisor))
+            if wrong.any():
+                place = np.argwhere(wrong)[0].tolist()
+                why = "" if number != divisor else ", by which no number can be divided"
+                return (
+                    f"the scale '{value.name}' is {given[tuple(place)]:g}{f' at {place}' if place else ''}{why}; "
+                    "quantise the model anew"
+                )
         return None
 
     return rule

@@ -12,6 +12,7 @@ from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition.checks import scales
 from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.table import Cost, Lowering, Trait, define
 from graft.core.operators.definition.varying import fixed, varying_axis
@@ -183,7 +184,7 @@ define(
     varies=lambda node: _convolution_varies(node, 3),
     demands=demand.all_of(_windows_demand(3, 8), demand.parameters(4, 5, of=3, axis=0)),
     shapes=shapes.convolution(3), bounds=shapes.convolution_bounds(3),
-    attributes=(*checks.WINDOWS, checks.groups(3)), asked_when_loaded=True,
+    attributes=(*checks.WINDOWS, checks.groups(3), scales(1, 4, divisor=6)), asked_when_loaded=True,
     channels_of_weights=lambda node: 0,
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ from graft.core.affine.equations import Equation
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.operators.definition import build as b
 from graft.core.operators.definition import demands as demand
+from graft.core.operators.definition.checks import scales
 from graft.core.operators.definition.cost import elements, traffic
 from graft.core.operators.definition.demands import Demand
 from graft.core.operators.definition.table import Cost, Lowering, Trait, define
@@ -375,6 +376,6 @@ define(
     demands=demand.all_of(
         _inner(0, 3), demand.parameters(1, 2, of=0, axis=-2), demand.parameters(4, 5, 6, 7, of=3, axis=-1)
     ),
-    shapes=shapes.quantized_matmul,
+    shapes=shapes.quantized_matmul, attributes=(scales(1, 4, divisor=6),),
     channels_of_weights=lambda node: -1,
 )  # fmt: skip

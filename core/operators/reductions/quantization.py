@@ -186,13 +186,17 @@ def _quantised_axis(node: NodeView) -> str | None:
 
 _linear = partial(
     define, traits=ELEMENTWISE, accepts=_accept, varies=_varies, demands=_demands, shapes=LIKE_FIRST,
-    attributes=(_quantised_axis, check.at_least(0, "block_size")), asked_when_loaded=True,
+    asked_when_loaded=True,
 )  # fmt: skip
+_attributes = (_quantised_axis, check.at_least(0, "block_size"))
 _linear(
     "QuantizeLinear", traits=ELEMENTWISE | {Trait.STRAIGHT_THROUGH}, lower=_lower_quantize, cost=per_output(4),
-    vjp=derivative.quantized,
+    vjp=derivative.quantized, attributes=(*_attributes, check.scales(divisor=1)),
 )  # fmt: skip
-_linear("DequantizeLinear", lower=_lower_dequantize, cost=per_output(3), vjp=derivative.dequantized)
+_linear(
+    "DequantizeLinear", lower=_lower_dequantize, cost=per_output(3), vjp=derivative.dequantized,
+    attributes=(*_attributes, check.scales(1)),
+)  # fmt: skip
 define(
     "DynamicQuantizeLinear", frozenset({Trait.ROW_WISE}), _lower_dynamic, per_output(6), varies=anything,
     shapes=lambda facts: [facts.shape(0), (), ()],

@@ -12,11 +12,7 @@ from graft.cli.common import MODEL, ExitCode, State, common_options, names_argum
 from graft.cli.output import keep_clear, print_json, print_table
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from graft.datatypes.study import SweepReport
-
-LABELS = "labels"
 
 
 @click.group("datatypes")
@@ -77,11 +73,11 @@ def convert_command(
     """Write MODEL computing in a number format: an ONNX model that every other verb takes."""
     from graft.core.graph.save import save_model
     from graft.datatypes.conversion import convert
-    from graft.datatypes.scaled.scaled_type import SCALED_TYPES
+    from graft.datatypes.scaled.scaled_type import is_scaled_type
     from graft.datatypes.study import layers_of, type_named
 
     state.manager().plugins()  # which registers their datatypes
-    if name in SCALED_TYPES:
+    if is_scaled_type(name):
         if accumulate != "each" or mixed or shapes:
             only = "--keep and --depthwise are the only options"
             raise click.BadParameter(f"'{name}' is a scaled type, of which {only}", param_hint="--type")
@@ -127,7 +123,7 @@ def _convert_scaled(state: State, model: Path, name: str, output: Path, keep: tu
 @click.argument("model", type=MODEL)
 @click.option(
     "--types", metavar="NAME,...", type=names_argument,
-    help="Types: posit8, float8e4m3, custom[name]16, mxfp4, ...",
+    help="Types: posit8, float8e4m3, custom[name]16, mxfp4, mxfp8e4m3-rceil, ...",
 )  # fmt: skip
 @click.option(
     "--recipes", metavar="NAME|FILE.toml,...", type=names_argument,
@@ -138,7 +134,7 @@ def _convert_scaled(state: State, model: Path, name: str, output: Path, keep: tu
     help="What recipes are calibrated with; --data if left out.",
 )  # fmt: skip
 @click.option(
-    "--data", type=MODEL, metavar="FILE.npz",
+    "--data", type=click.Path(exists=True, path_type=Path), metavar="FILE.npz|DIR",
     help="Arrays by input name, stacked along the first dimension, and 'labels', one class per row; else random.",
 )  # fmt: skip
 @click.option(
@@ -172,10 +168,8 @@ def sweep_command(
 
     if not (types or recipes):
         raise click.UsageError("name what to compare with --types or --recipes")
-    arrays = None if data is None else read_data(data)
-    labels = None if arrays is None else arrays.pop(LABELS, None)
     report = graft.sweep(
-        str(model), types or (), arrays, labels, recipes=recipes or (), calibration=calibration, accumulate=accumulate,
+        str(model), types or (), data, recipes=recipes or (), calibration=calibration, accumulate=accumulate,
         keep=keep, limit=limit, costs=costs, shapes=dict(shapes), threads=threads, manager=state.manager(),
     )  # fmt: skip
     if html is not None:
@@ -191,21 +185,6 @@ def sweep_command(
         if html is not None:
             click.echo(f"wrote {html}")
     return ExitCode.OK
-
-
-def read_data(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file; raise InputError if it is none."""
-    import zipfile
-
-    import numpy as np
-
-    from graft.errors import InputError
-
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise InputError(f"'{path}' is not an .npz file: {error}; make one with numpy.savez", path=str(path)) from error
 
 
 def _print_report(report: SweepReport) -> None:

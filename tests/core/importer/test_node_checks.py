@@ -6,9 +6,11 @@ from functools import cache
 
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+import graft
 from graft.core.importer.load import load
 from graft.errors import ModelError
 from tests.core.operators.node_cases import all_cases
@@ -139,3 +141,42 @@ def test_a_result_of_negative_extents_is_refused_but_in_a_branch_that_may_not_be
     branches = f"then_branch = a () => (float[n,m,h,w] t) {{ {POOL.replace('y', 't', 1)} }}"
     branches += ", else_branch = b () => (float[n,m,h,w] e) { e = Relu(x) }"
     load(onnx.parser.parse_model(POOLS % f"y = If(c) <{branches}>"))
+
+
+def in_codes(scale: float, weight_scale: float) -> onnx.ModelProto:
+    """A product of codes by two columns of weights, the second of which has a scale of its own."""
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> g (float[1,2] x) => (float[1,2] y)
+        <float xs = {{{scale}}}, int8 z = {{3}}, int8[2,2] w = {{1, 2, 3, 4}}, float[2] ws = {{0.5, {weight_scale}}}> {{
+        q = QuantizeLinear (x, xs, z)
+        d = DequantizeLinear (q, xs, z)
+        v = DequantizeLinear <axis = 1> (w, ws)
+        y = MatMul (d, v) }}"""
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        ((0.0, 1.0), "QuantizeLinear (node 'q'): the scale 'xs' is 0, by which no number can be "
+                     "divided; quantise the model anew"),
+        ((float("nan"), 1.0), "QuantizeLinear (node 'q'): the scale 'xs' is nan, by which no number "
+                              "can be divided; quantise the model anew"),
+        ((0.5, float("inf")), "DequantizeLinear (node 'v'): the scale 'ws' is inf at [1]; quantise "
+                              "the model anew"),
+    ],
+)  # fmt: skip
+def test_scales_by_which_nothing_can_be_computed_are_refused(scales: tuple[float, float], message: str) -> None:
+    model = in_codes(1.0, 1.0)
+    for tensor, array in zip(("xs", "ws"), (np.float32(scales[0]), np.float32([0.5, scales[1]])), strict=True):
+        held = next(one for one in model.graph.initializer if one.name == tensor)
+        held.CopyFrom(numpy_helper.from_array(np.asarray(array), tensor))
+    with pytest.raises(ModelError) as caught:
+        load(model)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("scales", [(0.5, 0.0), (-0.5, 1.0), (0.5, -1.0)])
+def test_scales_of_0_and_below_are_computed_with_as_onnx_says(scales: tuple[float, float]) -> None:
+    model, x = in_codes(*scales), np.float32([[2.0, -1.4]])
+    (wanted,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_array_equal(graft.compile(model, ["llvm"], threads=1)(x), wanted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from graft.datatypes.registry import DATATYPES
@@ -21,6 +23,12 @@ def test_the_elements_are_those_of_the_specification() -> None:
 @pytest.mark.parametrize(("name", "bits"), [("mxfp4", 4.25), ("nvfp4", 4.5), ("mxfp6e2m3", 6.25), ("msfp12", 4.5)])
 def test_the_bits_of_a_number_count_its_share_of_the_scale(name: str, bits: float) -> None:
     assert scaled_type(name).bits == bits
+
+
+def test_a_name_may_say_the_rule_of_scales() -> None:
+    assert scaled_type("mxfp8e4m3-rceil") == replace(SCALED_TYPES["mxfp8e4m3"], rule="rceil")
+    with pytest.raises(GraftError, match="a scale's rule is one of floor, even, ceil, rceil, nearest, not 'cel'"):
+        scaled_type("mxfp4-cel")
 
 
 def test_a_scale_of_a_whole_axis_takes_no_bits() -> None:

@@ -2,10 +2,12 @@ import warnings
 
 import numpy as np
 import onnx
+import onnx.reference
 import onnx_ir as ir
 import pytest
 from onnx.backend.test.loader import load_model_tests
 
+import graft
 from graft.core.graph.view import NodeView, ValueView, is_packed
 from graft.core.machine.target import CompileOptions, target_named
 from graft.core.reject import Reject
@@ -93,6 +95,18 @@ def test_string_constants_are_embedded():
         value.dtype = ir.DataType.STRING
     assert ReferenceBackend().compile(region, OPTIONS).constants == {}
     assert run(region, np.array(["1", "2"], dtype=object))[0].tolist() == ["1a", "2b"]
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "uint2"])
+def test_codes_of_few_bits_with_zero_points_are_computed_as_onnx_says(dtype):
+    text = f"""<ir_version: 11, opset_import: ["" : 25]> g (float[6] x) => (float[6] y)
+        <float s = {{0.5}}, {dtype} z = {{1}}> {{
+        q = QuantizeLinear (x, s, z)
+        y = DequantizeLinear (q, s, z) }}"""
+    model, x = onnx.parser.parse_model(text), np.float32([-9, -0.6, 0, 0.3, 1.2, 9])
+    (wanted,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_array_equal(graft.compile(model, ["reference"])(x), wanted)
+    assert len(set(wanted.tolist())) > 2
 
 
 def test_the_model_of_a_region_passes_the_checker():

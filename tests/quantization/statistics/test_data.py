@@ -32,6 +32,24 @@ def test_an_open_batch_gets_a_number_of_rows_at_a_time():
     assert [len(batch.feeds["x"]) for batch in Batches(many, OPEN)] == [ROWS, ROWS, 1]
 
 
+def test_inputs_of_different_rows_make_as_many_batches():
+    other = graft.load(model("g (float[2,3] x, float[1,1] z, float[n,1] w) => (float[n,3] y) { s = Add (x, z) "
+                             "y = Add (s, w) }"))  # fmt: skip
+    found = list(Batches({"x": X, "z": np.arange(3)[:, None], "w": np.arange(12)[:, None]}, other))
+    assert [batch.feeds["z"].tolist() for batch in found] == [[[0]], [[1]], [[2]]]
+    assert [batch.feeds["w"].ravel().tolist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_an_epoch_draws_rows_with_their_labels_and_may_leave_out_what_is_no_whole_batch():
+    drawn = Batches({"x": X, "labels": np.arange(6)}, OPEN, 4, whole=True)
+    (one,) = drawn.epoch(np.random.default_rng(0))
+    order = np.random.default_rng(0).permutation(6)[:4]
+    assert (one.labels.tolist(), one.feeds["x"].tolist(), drawn.total) == (order.tolist(), X[order].tolist(), 1)
+    assert rows(Batches(X[:5], FIXED, whole=True)) == [X[:2].tolist(), X[2:4].tolist()]
+    with pytest.raises(RecipeError, match="the model takes 2 rows of 'x' at a time, not 4; ask for batches of 2"):
+        list(Batches(X, FIXED, 4))
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -74,13 +92,13 @@ def test_an_iterator_is_read_once_and_never_held():
 @pytest.mark.parametrize(
     ("given", "which", "message"),
     [
-        ({"x": X[:3]}, FIXED, "the model takes 2 rows at a time, and the data have 'x' 3; give whole batches"),
+        ({"x": X[:3]}, FIXED, "the data have 3 rows of 'x', 2 at a time; give whole batches, as many of each input"),
         ({"z": X}, FIXED, "the data have no array 'x'; the model's inputs are x"),
         (X[:, :2], FIXED, "array 'x' of the data has shape [6, 2], but the model takes [2,3]; stack rows along the "
          "first axis"),
         ([X[:2]], TWO, "a batch is ndarray; the model has several inputs: give a mapping of x, z"),
-        ({"x": X, "z": X[:4, :1]}, TWO, "the model takes 2 rows at a time, and the data have 'x' 6, 'z' 4; give whole "
-         "batches"),
+        ({"x": X, "z": X[:4, :1]}, TWO, "the data have 6 rows of 'x', 2 at a time, 4 rows of 'z', 2 at a time; give "
+         "whole batches, as many of each input"),
         ({"x": X, "labels": [1]}, FIXED, "there are 1 labels for 6 rows of data; give one label for each row"),
         ([], FIXED, "the data are empty; give at least one batch of the model's inputs"),
         (3, FIXED, "data are int; give arrays by input name, a path, or an iterable of batches"),

@@ -25,8 +25,6 @@ MICROSOFT = "com.microsoft"
 OPSET = 25
 """The opset in which bodies are written: that of an imported model."""
 Extent = int | str | None
-_FOLDED: Mapping[str, Callable[..., np.ndarray]] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
-"""What is said at once of constants of int64, which are shapes."""
 _PLAIN = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64})
 """Types in which a number is written as it is, without a Cast."""
 
@@ -121,8 +119,11 @@ class Body(Phrases[str]):
             extents = np.array([one.dim_value for one in kind.shape.dim], np.int64)
             sides = slice(attributes.get("start"), attributes.get("end"))
             return np.asarray(np.prod(extents) if op_type == "Size" else extents[sides])
-        arrays = self._vectors(inputs) if op_type in _FOLDED else None
-        return None if arrays is None else _FOLDED[op_type](*arrays)
+        arrays = self._vectors(inputs) if op_type in ("Add", "Sub", "Mul") else None
+        if arrays is None:
+            return None
+        left, right = arrays
+        return np.asarray(left + right if op_type == "Add" else left - right if op_type == "Sub" else left * right)
 
     def _vectors(self, names: Sequence[str | None]) -> list[np.ndarray] | None:
         """Return what constant vectors of int64 hold, None where one is another value."""

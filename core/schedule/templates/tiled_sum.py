@@ -175,7 +175,7 @@ class TiledSum:
         yield (Overlap if self._overlaps(tile) else Split)(last, columns, f"{last}0", last)
         is_cut = bool(rows) and self.axes[rows] != tile.count
         if is_cut:
-            # Tiles that overlap would be computed by two threads, begin within a panel, or overlap in both axes.
+            # Tiles that overlap would be computed by two threads, or begin within a panel.
             apart = f"{rows}0" in shared or self._has_panels(rows, tile.count)
             cut = Split if self._repeats(tile) and apart else Overlap
             yield cut(rows, tile.count, f"{rows}0", rows)

@@ -72,7 +72,10 @@ def with_gradients(
     more: Callable[[onnx.GraphProto], object] | None = None,
     without: Collection[str] = (),
 ) -> ir.Model:
-    """Do what `grad` does, of a loaded model; ``more`` goes on with the graph, ``without`` is that of `edited`."""
+    """Do what `grad` does, of a loaded model; ``more`` goes on with the graph, ``without`` is that of `edited`.
+
+    Raises ModelError where `grad` does, for a loss that is no scalar alone not.
+    """
     if not wanted:
         raise ModelError("there is nothing to differentiate by: the model has no weights; name inputs in wrt")
     values = values_of(loaded)

@@ -74,7 +74,7 @@ def with_gradients(
 ) -> ir.Model:
     """Do what `grad` does, of a loaded model; ``more`` goes on with the graph, ``without`` is that of `edited`.
 
-    Raises ModelError where `grad` does, for a loss that is no scalar alone not.
+    Raises ModelError where `grad` does, but does not ask whether the loss is a scalar.
     """
     if not wanted:
         raise ModelError("there is nothing to differentiate by: the model has no weights; name inputs in wrt")

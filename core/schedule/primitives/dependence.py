@@ -126,8 +126,8 @@ def in_order(conflict: Conflict, before: Sequence[ir.For], after: Sequence[ir.Fo
 def stores_alike(body: ir.Statement, conflict: Conflict, simplifier: Simplifier) -> bool:
     """Whether iterations of a body that store one element store the same number, so that their order does not matter.
 
-    Tiles that overlap are such: an iteration is told by the place of the element alone, however that is counted, and
-    nothing is read that others write.
+    It does where what an iteration computes depends on the element's indices alone and reads nothing that the body
+    writes, as in overlapping tiles.
     """
     store, parts = conflict.first.statement, list(walk_statements(body))
     if conflict.second.statement is not store or not isinstance(store, ir.Store):

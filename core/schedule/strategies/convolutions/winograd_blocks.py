@@ -82,6 +82,7 @@ class Plan:
     tile: RegisterTile
     inputs: int
     outputs: int
+    """Those whose sums are computed: whole vectors, behind the last channel by weights of zero."""
     width: int
     """The channels that are multiplied at a time: one, or in bfloat16 a pair."""
     most: int
@@ -93,8 +94,8 @@ class Plan:
     @classmethod
     def of(cls, transform: Transform, own: ImageInPieces, target: Target) -> Plan:
         """Return the plan for a convolution."""
-        inputs, outputs = own.found.window.inputs, own.found.window.outputs
         lanes, width, pieces = lanes_of("float32", target), width_of(target), max(2, own.pieces(transform))
+        inputs, outputs = own.found.window.inputs, -(-own.found.window.outputs // lanes) * lanes
         ranked = (tile for _, tile in ranked_tiles(min(pieces, MOST_PIECES), outputs, "float32", target))
         found = (replace(tile, rows=tile.rows // 2 * 2) for tile in ranked if 2 <= tile.rows <= MOST_ROWS)
         near = NEAR_SHARE * target.machine.working_set(1)
@@ -109,7 +110,8 @@ class Plan:
             most = -(-most // tile.rows) * tile.rows
         weights = inputs * outputs // width
         into, out = (cycles[transform.stride][transform.outputs] for cycles in (INPUT_CYCLES, OUTPUT_CYCLES))
-        by_piece = (transform.products * weights * PRODUCT_CYCLES + inputs * into + outputs * out) / lanes
+        moved = -(-inputs // lanes) * lanes * into + outputs * out
+        by_piece = (transform.products * weights * PRODUCT_CYCLES + moved) / lanes
         by_pixel = WINDOW**2 * weights * DIRECT_CYCLES / lanes
         once = 4 * weights * (transform.products - WINDOW**2) / (FAR_SHARE * target.machine.far.bandwidth)
         return cls(transform, tile, inputs, outputs, width, most, group, by_piece, by_pixel, once)
@@ -135,6 +137,7 @@ class Plan:
 
     def packed(self, weights: np.ndarray) -> np.ndarray:
         """Return the transformed weights: for each group and product, panels of channels, each ``[terms, width]``."""
+        weights = np.pad(weights, ((0, self.outputs - len(weights)), *[(0, 0)] * 3))
         return np.concatenate([self._packed(weights[n : n + self.group]) for n in range(0, self.outputs, self.group)])
 
     def _packed(self, group: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import Layout
 from graft.core.schedule.loops.narrowing import rounded
 from graft.core.schedule.parameters import ContractionParameters, of_family
-from graft.core.schedule.primitives.statements import ramp, scratch
+from graft.core.schedule.primitives.statements import column_mask, ramp, scratch
 from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.schedule.products.accumulation import Ahead, Begin, Reduced, accumulate, clear, store_into
 from graft.core.schedule.products.borders import bordered
@@ -210,12 +210,14 @@ class _Loops:
     def _transformed(self, piece: Expression, at: tuple[Expression, ...], checked: tuple[int, ...]) -> Statement:
         """Return the loop over vectors of channels of one piece: its columns are combined, then the rows of these."""
         (image, top, left), step, lanes, size = at, Variable("step"), self.lanes, self.transform.inputs
-        channels = ramp(b.multiply(step, lanes), lanes)
-        own = ramp(self._in_images(piece, b.multiply(step, lanes)), lanes)
+        # The last vector ends with the last channel, and of fewer channels than a vector the rest is zero.
+        first = b.minimum(b.multiply(step, lanes), b.index(max(self.plan.inputs - lanes, 0)))
+        channels, own = ramp(first, lanes), ramp(self._in_images(piece, first), lanes)
+        mask = column_mask(first, self.plan.inputs, lanes) if self.plan.inputs < lanes else None
 
         def pixel(row: Expression, column: Expression) -> Expression:
             place = (image, b.add(top, row), b.add(left, column), channels)
-            loaded = bordered(self.convolution.image, place, checked, None, masks=self.target.machine.masks)
+            loaded = bordered(self.convolution.image, place, checked, mask, masks=self.target.machine.masks)
             return b.cast(loaded, "float32")
 
         def stored(row: Expression, sums: list[Expression]) -> Statement:
@@ -223,7 +225,7 @@ class _Loops:
             return Block(tuple(Store(self.images, (b.add(first, j), own), value) for j, value in enumerate(values)))
 
         body = self._both_ways(pixel, self.transform.input_sums, size, stored)
-        return For(step, b.index(self.plan.inputs // lanes), "serial", body)
+        return For(step, b.index(-(-self.plan.inputs // lanes)), "serial", body)
 
     def _both_ways(self, element: _Element, sums: _Sums, results: int, stored: _Stored) -> Statement:
         """Return the loop over columns of a square, which are combined, and that over the ``results`` rows of these."""
@@ -309,30 +311,33 @@ class _Loops:
 
     def _transform_output(self, sums: Buffer, group: Expression, columns: int) -> Statement:
         """Return the loop over pieces: back to pixels, through the epilogue into the output."""
-        piece, vector, lanes, size = Variable("piece"), Variable("vector"), self.lanes, self.transform.inputs
+        piece, lanes, size = Variable("piece"), self.lanes, self.transform.inputs
         image, y, x = (Variable(name) for name in ("image", "y", "x"))
-        column = b.multiply(vector, lanes)
-        own = ramp(self._in_sums(piece, columns, column), lanes)
-        epilogue = self.convolution.epilogue
-
-        def element(row: Expression, number: Expression) -> Expression:
-            return Load(sums, (b.add(b.multiply(row, size), number), own))
+        epilogue, channels = self.convolution.epilogue, self.convolution.found.window.outputs
 
         def inside(place: Expression, extent: Expression, body: Statement) -> Statement:
             is_whole = isinstance(extent, Constant) and int(extent.value) % self.transform.outputs == 0
             return body if is_whole else If(b.less(place, extent), body)
 
-        def stored(row: Expression, pixels: list[Expression]) -> Statement:
-            stores: list[Statement] = []
-            for number, value in enumerate(pixels):
-                place = b.add(x, number)
-                point = [image, b.add(y, row), place, ramp(b.add(group, column), lanes)]
-                one = Block(tuple(epilogue.stores(point, value, None)))
-                stores.append(inside(place, self.columns, one) if number else one)
-            return inside(b.add(y, row), self.rows, Block(tuple(stores)))
+        def one_vector(column: Expression, count: int) -> Statement:
+            own, outputs = ramp(self._in_sums(piece, columns, column), lanes), b.add(group, column)
+            mask = column_mask(outputs, channels, lanes) if count < lanes else None
 
-        body = self._both_ways(element, self.transform.output_sums, self.transform.outputs, stored)
-        vectors = For(vector, b.index(columns // lanes), "serial", body)
+            def element(row: Expression, number: Expression) -> Expression:
+                return Load(sums, (b.add(b.multiply(row, size), number), own))
+
+            def stored(row: Expression, pixels: list[Expression]) -> Statement:
+                stores: list[Statement] = []
+                for number, value in enumerate(pixels):
+                    place = b.add(x, number)
+                    point = [image, b.add(y, row), place, ramp(outputs, lanes)]
+                    one = Block(tuple(epilogue.stores(point, value, mask)))
+                    stores.append(inside(place, self.columns, one) if number else one)
+                return inside(b.add(y, row), self.rows, Block(tuple(stores)))
+
+            return self._both_ways(element, self.transform.output_sums, self.transform.outputs, stored)
+
+        vectors = tiles(min(columns, channels), lanes, one_vector, name="vector")
         return For(piece, self.own, "serial", self._at_piece(piece, (image, y, x), vectors))
 
 
@@ -349,8 +354,10 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
         return Reject("shape", f"no convolution of 3 x 3 windows that move by {pixels}, without groups")
     if not window.reads_channels_last or not window.stores_channels_last:
         return Reject("layout", "channels are not last")
-    if window.inputs < MIN_CHANNELS or lanes < MIN_LANES or window.inputs % lanes or window.outputs % lanes:
-        return Reject("shape", "channels are few, or do not fill whole vectors")
+    if window.inputs < MIN_CHANNELS or lanes < MIN_LANES:
+        return Reject("shape", "channels are few, or vectors short")
+    if in_pairs and (window.inputs % lanes or window.outputs % lanes):
+        return Reject("shape", "channels do not fill whole vectors")
     return True
 
 

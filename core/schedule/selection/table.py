@@ -72,6 +72,7 @@ TABLE = StrategyTable(
         varying_product.STRATEGY,
         _OTHERS_BY_IMAGE,
         depthwise.VARYING,
+        depthwise.VARYING_FIRST,
         first_convolution.VARYING,
         winograd_nhwc.VARYING,
         register_tiles.VARYING,

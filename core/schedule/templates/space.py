@@ -17,6 +17,8 @@ FIRST = 8
 """Tiles that are measured first ..."""
 ALIKE = 2
 """... and how many of them have the same rows and vectors."""
+OPEN = 2
+"""Vectors of a tile at the most where the last axis varies: it may be short, and beside an image all is masked."""
 ORDERS = (0, 1, 2)
 UNROLLS = (1, 2, 4, 8)
 UNROLL = 4
@@ -46,7 +48,7 @@ def _text(found: TiledSum, tile: Tile) -> ScheduleParameters:
 
 def points(found: TiledSum, target: Target, unrolls: Sequence[int] = UNROLLS) -> Iterator[Tile]:
     """Yield all tiles that fit the registers, with some numbers of terms that are written out."""
-    width = found.axes[found.last] or MAX_VECTORS * found.lanes
+    width = found.axes[found.last] or OPEN * found.lanes
     others = [name for name, extent in found.axes.items() if name != found.last and extent != 1]
     for vectors in range(1, min(MAX_VECTORS, -(-width // found.lanes)) + 1):
         for rows in ["", *others]:

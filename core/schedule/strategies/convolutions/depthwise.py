@@ -92,3 +92,4 @@ LAST = Strategy("depthwise_nhwc", CONVOLUTIONS, _build_last, _of_vectors_of_chan
 VARYING = replace(LAST, name="varying_depthwise", prefers=_prefers_varying, varies=True)
 """Takes depthwise convolutions of neighbouring pixels with channels last; `varying_convolution` takes the others."""
 FIRST = Strategy("depthwise_nchw", CONVOLUTIONS, _build_first, _of_vectors_of_pixels)
+VARYING_FIRST = replace(FIRST, name="varying_depthwise_nchw", varies=True)

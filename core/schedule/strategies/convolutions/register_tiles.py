@@ -12,6 +12,7 @@ from dataclasses import replace
 from graft.core.machine.target import Target
 from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
+from graft.core.schedule.products.convolution import Convolution
 from graft.core.schedule.products.tiling import lanes_of
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.schedule.templates.space import first
@@ -81,18 +82,29 @@ def _prefers_varying(window: Window, target: Target) -> Preference | None:
     return Preference(gains=True) if is_grouped and _are_few(window, target) else None
 
 
-def _applies_to_few(anchor: Anchor, target: Target) -> Answer:
-    """Whether channels of an open image are so few that vectors of them would be empty for the most part."""
+def _applies_to_varying(anchor: Anchor, target: Target) -> Answer:
+    """Whether a row of an open image is long enough for vectors, and vectors of channels would cost more.
+
+    Those would be empty for the most part where few channels come out. Where images have one axis, what they cost is
+    that both image and result are transposed, which products by weights of a cache's size hide no more.
+    """
     found, lanes = anchor.convolution, lanes_of("float32", target)
-    if found is None or not _are_few(found.window, target):
-        return Reject("shape", "no convolution of which, or of whose groups, few channels come out")
+    if found is None or not (_are_few(found.window, target) or _are_near(found, target)):
+        return Reject("shape", "no convolution of few channels, nor of one axis and weights that stay in a cache")
     if found.shape[-1] != VARIES and found.shape[-1] < lanes:
         return Reject("size", "a row has few pixels")
     tiled = _tiled(replace(anchor, parameters=None), replace(target, precision="float32"), any_window=True)
     return tiled if isinstance(tiled, Reject) else True
 
 
-def _build_few(anchor: Anchor, target: Target) -> Scheduled | Reject:
+def _are_near(found: Convolution, target: Target) -> bool:
+    """Whether images have one axis, and all weights stay in the second-level cache for each tile of a row."""
+    window = found.window
+    weights = window.groups * window.outputs * math.prod(window.extents)
+    return found.windows.rank == 1 and 4 * weights <= target.machine.working_set(2)
+
+
+def _build_varying(anchor: Anchor, target: Target) -> Scheduled | Reject:
     tiled = tiled_sum(anchor.kernel, target)
     return OTHER_FORM if tiled is None else tiled.scheduled(anchor.kernel, first(tiled, target)[0])
 
@@ -106,8 +118,8 @@ STRATEGY = Strategy("register_tiles", CONVOLUTIONS, _build, _applies)
 VARYING = replace(
     STRATEGY,
     name="varying_register_tiles",
-    build=_build_few,
-    applies=_applies_to_few,
+    build=_build_varying,
+    applies=_applies_to_varying,
     prefers=_prefers_varying,
     varies=True,
 )

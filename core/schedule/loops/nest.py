@@ -35,7 +35,7 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
     """Return the loops that compute a stage, none where it has no element; ``parallel`` allows threads."""
     if any(axis.extent == 0 for axis in stage.axes):
         return ir.Block(())
-    stage = _named(collapse_own(split_periods(stage, simplifier), simplifier), simplifier)
+    stage = _named(_in_periods(stage, simplifier, lanes_of(stage, machine)), simplifier)
     parts = segments(stage, simplifier)
     if len(parts) > 1:
         return ir.Block(tuple(nest(one, simplifier, machine, parallel) for one in parts))
@@ -77,6 +77,17 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
         first, last = (part(stage, axis, *two, simplifier) for two in pairwise(ends))
         return ir.Block((along(first, first.axes[place], True), along(last, last.axes[place], False)))
     return along(stage, axis, threads)
+
+
+def _in_periods(stage: FlatStage, simplifier: Simplifier, lanes: int) -> FlatStage:
+    """Return a stage with axes of its periods, collapsed; with those of a few neighbours where it transposes then."""
+    stage = split_periods(stage, simplifier)
+    short = split_periods(stage, simplifier, shortest=2)
+    if short is not stage:
+        short = collapse_own(short, simplifier)
+        if find_transposition(short, simplifier, lanes) is not None:
+            return short
+    return collapse_own(stage, simplifier)
 
 
 def _named(stage: FlatStage, simplifier: Simplifier) -> FlatStage:

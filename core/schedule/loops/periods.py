@@ -19,11 +19,15 @@ SHORTEST = 8
 """Neighbouring elements that are worth a loop of their own."""
 
 
-def split_periods(stage: FlatStage, simplifier: Simplifier) -> FlatStage:
-    """Return a stage whose axes are those of periods; itself where there are none."""
-    while (found := _period(stage, simplifier)) is not None:
+def split_periods(stage: FlatStage, simplifier: Simplifier, shortest: int = SHORTEST) -> FlatStage:
+    """Return a stage whose axes are those of periods; itself where there are none.
+
+    Periods of neighbouring elements of the result have ``shortest`` elements at the least.
+    """
+    while (found := _period(stage, simplifier, shortest)) is not None:
         axis, length = found
-        whole = LoopAxis(Variable(f"{axis.variable.name}_turn"), axis.extent // length)
+        turns = simplifier(Binary("div", axis.iterations, Constant(length, INT64)))
+        whole = LoopAxis.over(Variable(f"{axis.variable.name}_turn"), turns, max(1, axis.extent // length))
         own = LoopAxis(Variable(axis.variable.name), length)
         for one in (whole, own):
             simplifier.with_range(one.variable, one.range)
@@ -43,14 +47,21 @@ def _mapped(stage: FlatStage, change: ExpressionMap, simplifier: Simplifier) -> 
     return stage.map(lambda expression: simplifier(change(expression)))
 
 
-def _period(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis, int] | None:
+def _period(stage: FlatStage, simplifier: Simplifier, shortest: int) -> tuple[LoopAxis, int] | None:
     """Return an axis whose index is divided by what its extent is a multiple of."""
-    axes = {axis.variable: axis for axis in (*stage.axes, *stage.reduced) if axis.count is None}
+    axes = {axis.variable: axis for axis in (*stage.axes, *stage.reduced) if axis.is_whole}
     for node in walk_expressions(*stage.expressions, stage.place):
         match node:
             case Binary("div" | "mod", Variable() as variable, Constant(value)) if variable in axes:
                 axis, length = axes[variable], int(value)
                 joint = stride(stage.place, variable, simplifier) == 1 or axis in stage.reduced
-                if 1 < length < axis.extent and not axis.extent % length and (not joint or length >= SHORTEST):
+                is_cut = length > 1 and (axis.is_open or length < axis.extent)
+                if is_cut and _divides(length, axis, simplifier) and (not joint or length >= shortest):
                     return axis, length
     return None
+
+
+def _divides(length: int, axis: LoopAxis, simplifier: Simplifier) -> bool:
+    """Whether the iterations of an axis are whole periods."""
+    form = simplifier.form(simplifier(axis.iterations))
+    return all(factor % length == 0 for factor in (form.constant, *form.terms.values()))

@@ -1,12 +1,13 @@
 """Transposing nests: where a load and the store are contiguous along different axes, square tiles in registers.
 
 A tile is read in vectors along the load's axis, transposed by shuffles, and written in vectors along the store's axis:
-every cache line on both sides is touched whole and once.
+every cache line on both sides is touched whole and once. Of two or three neighbours that come from rows of their own
+(channels that become the last axis, pixels of a larger image) vectors of all these rows are interleaved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -36,6 +37,11 @@ class Transposition:
     again: bool
     """Whether an element may be computed twice."""
 
+    @property
+    def interleaves(self) -> bool:
+        """Whether the store's axis is shorter than a tile, and the load's axis follows it in what is stored."""
+        return self.along_store.extent < SMALLEST_TILE
+
 
 def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> Transposition | None:
     """Return the transposition in a collapsed stage without reduction, None if there is none worth tiles."""
@@ -43,9 +49,11 @@ def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> 
     if lanes < SMALLEST_TILE or stage.operator is not None:
         return None
     by_store = [axis for axis in stage.axes if stride(stage.place, axis.variable, simplifier) == 1]
-    if not by_store or by_store[-1].extent < SMALLEST_TILE:
+    if not by_store:
         return None
     last = by_store[-1]
+    if last.extent < SMALLEST_TILE:
+        return _interleaving(stage, last, simplifier, lanes)
     for axis in stage.axes:
         if not axis.is_whole:
             continue
@@ -59,9 +67,24 @@ def find_transposition(stage: FlatStage, simplifier: Simplifier, lanes: int) -> 
         if axis is last or axis.extent < SMALLEST_TILE or not found:
             continue
         again = axis.is_known and last.is_known and _may_be_computed_again(stage, found, simplifier)
-        side = _side((last.extent, axis.extent), lanes) if again else lanes
+        side = _side((last.extent, axis.extent), lanes)
         if side <= min(last.extent, axis.extent):
             return Transposition(last, axis, found, side, again)
+    return None
+
+
+def _interleaving(stage: FlatStage, last: LoopAxis, simplifier: Simplifier, lanes: int) -> Transposition | None:
+    """Return the transposition of a few rows, each read in vectors, whose elements are stored in turns."""
+    if not last.is_known or last.extent < 2:
+        return None
+    for axis in stage.axes:
+        if axis is last or not axis.is_whole or stride(stage.place, axis.variable, simplifier) != last.extent:
+            continue
+        own = loads(stage.value)
+        steps = {stride(load.indices[0], axis.variable, simplifier) for load in own}
+        side = min(lanes, 1 << axis.extent.bit_length() - 1)
+        if side >= SMALLEST_TILE and steps and steps <= {0, 1}:
+            return Transposition(last, axis, tuple(own), side, axis.is_known)
     return None
 
 
@@ -90,24 +113,32 @@ def transposing_nest(
     Nothing is left where elements may be computed again: the last tile of a row begins earlier then.
     """
     outer = [axis for axis in stage.axes if axis not in (found.along_store, found.along_load)]
-    stores, load_tiles = _tiles(found.along_store, found), _tiles(found.along_load, found)
+    load_tiles = _tiles(found.along_load, found)
+    inside = [load_tiles.within] if load_tiles.within else []
+    if found.interleaves:
+        body = nested(inside, _interleaved(stage, found, load_tiles.start))
+        body = outer_loops([*outer, load_tiles.tasks], body, threads, machine)
+        return body, tuple(_rest(stage, found, (found.along_load,), simplifier))
+    stores = _tiles(found.along_store, found)
     few = threads and prod(axis.least for axis in outer) * load_tiles.tasks.least < TASKS
     shared = [*outer, load_tiles.tasks, *([stores.tasks] if few else [])]
-    inside = [load_tiles.within] if load_tiles.within else []
     inside += [] if few else [stores.tasks]
     inside += [stores.within] if stores.within else []
     corner = {found.along_store.variable: stores.start, found.along_load.variable: load_tiles.start}
     body = outer_loops(shared, nested(inside, _tile(stage, found, corner)), threads, machine)
-    rest = []
-    sides = [(axis, axis.iterations) for axis in (found.along_store, found.along_load)]
-    (store, height), (load, width) = sides
-    rows, columns = (b.multiply(b.divide(extent, found.lanes), found.lanes) for _, extent in sides)
-    if rows != height and not found.again:
-        rest.append(part(stage, store, b.counted(rows), b.counted(height), simplifier))
-    if columns != width and not found.again:
-        before = part(stage, store, 0, b.counted(rows), simplifier)
-        rest.append(part(before, load, b.counted(columns), b.counted(width), simplifier))
-    return body, tuple(rest)
+    return body, tuple(_rest(stage, found, (found.along_store, found.along_load), simplifier))
+
+
+def _rest(
+    stage: FlatStage, found: Transposition, axes: Sequence[LoopAxis], simplifier: Simplifier
+) -> Iterator[FlatStage]:
+    """Yield what is left behind whole tiles along each axis, within those of the axes before it."""
+    for axis in () if found.again else axes:
+        extent = axis.iterations
+        whole = simplifier(b.multiply(b.divide(extent, found.lanes), found.lanes))
+        if whole != extent:
+            yield part(stage, axis, b.counted(whole), b.counted(extent), simplifier)
+            stage = part(stage, axis, 0, b.counted(whole), simplifier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +186,29 @@ def _tile(stage: FlatStage, found: Transposition, corner: dict[ir.Variable, ir.E
         value = vectorize_expression(_replaced(stage.value, rows[row]), values)
         place = vectorize_expression(stage.place, values)
         stores.append(ir.Store(stage.target, (place,), broadcast(value, lanes)))
+    return bind(bindings, ir.Block(tuple(stores)))
+
+
+def _interleaved(stage: FlatStage, found: Transposition, start: ir.Expression) -> ir.Statement:
+    """Return what computes a vector of each row, from ``start`` on, and stores their elements in turns."""
+    lanes, count = found.lanes, found.along_store.extent
+    bindings: list[tuple[ir.Variable, ir.Expression]] = []
+    rows = []
+    for row in range(count):
+        own = substitute(stage.value, {found.along_store.variable: b.index(row)})
+        vector = vectorize_expression(own, {found.along_load.variable: ir.Ramp(start, 1, lanes)})
+        rows.append(_bind(bindings, broadcast(vector, lanes)))
+    begin = substitute(stage.place, {found.along_store.variable: b.index(0), found.along_load.variable: start})
+    stores: list[ir.Statement] = []
+    for first in range(0, count * lanes, lanes):
+        places = [divmod(first + lane, count) for lane in range(lanes)]
+        joined, taken = rows[0], [column for column, _ in places]
+        for row in range(1, count):
+            chosen = tuple(
+                lanes + column if own == row else kept for kept, (column, own) in zip(taken, places, strict=True)
+            )
+            joined, taken = _bind(bindings, ir.Shuffle((joined, rows[row]), chosen)), list(range(lanes))
+        stores.append(ir.Store(stage.target, (ir.Ramp(combine("add", begin, first), 1, lanes),), joined))
     return bind(bindings, ir.Block(tuple(stores)))
 
 

@@ -52,3 +52,39 @@ def test_a_transposition_that_is_added_where_an_operand_lies_computes_nothing_tw
     )
     x, y = numbers((35, 20)) / 113, numbers((20, 35)) / 113
     np.testing.assert_allclose(program(x, y), x.T + (-y @ x) @ -y, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 40), (3, 16), (3, 21), (2, 9)])
+def test_a_few_rows_are_interleaved_in_whole_vectors(rows: int, columns: int) -> None:
+    function = loops(
+        f"input a: float32[{rows}, {columns}]\nstage c: float32[{columns}, {rows}] at (i, j) = a[j, i] as elementwise()"
+    )
+    x = numbers((rows, columns))
+    np.testing.assert_array_equal(run_function(function, [x.ravel()])[0], x.T.ravel())
+    stores = re.findall(r"^ *c\[(.*)\] =", print_function(function), re.MULTILINE)
+    assert len(stores) == rows
+    assert all(store.startswith("ramp") for store in stores), stores
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_pixels_of_larger_images_are_interleaved(size: int, mode: str) -> None:
+    shape = (1, 2 * size * size, 5, 19)
+    text = f'''(float[n,{shape[1]},h,w] x) => (float[n,2,a,b] z) {{
+        y = DepthToSpace <blocksize = {size}, mode = "{mode}"> (x)
+        z = Relu (y)
+    }}'''
+    x = numbers(shape) - 100
+    blocks = (2, size, size) if mode == "CRD" else (size, size, 2)
+    order = (0, 1, 4, 2, 5, 3) if mode == "CRD" else (0, 3, 4, 1, 5, 2)
+    wanted = x.reshape(1, *blocks, 5, 19).transpose(order).reshape(1, 2, 5 * size, 19 * size)
+    for one in (text, text.replace("n,", "1,").replace("h,w", "5,19").replace("a,b", f"{5 * size},{19 * size}")):
+        np.testing.assert_array_equal(compiled(one)(x), np.maximum(wanted, 0))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 33), (3, 7), (4, 35), (6, 30), (12, 19)])
+def test_of_open_extents_as_many_elements_change_places(rows: int, columns: int) -> None:
+    program = compiled(f"(float[{rows},n] x) => (float[n,{rows}] z) {{ y = Transpose (x)\n z = Neg (y) }}")
+    for count in (columns, 1, 0, 16):
+        x = numbers((rows, count))
+        np.testing.assert_array_equal(program(x), -x.T)

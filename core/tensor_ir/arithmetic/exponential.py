@@ -86,8 +86,13 @@ def _scale(value: Value, exponent: Value, kind: Format) -> Value:
         return Value(Intrinsic("ldexp", (value.expression, exponent.expression), value.expression.type))
     first = exponent >> 1
     for part in (first, exponent - first):
-        value = value * ((part + kind.bias) << kind.mantissa).bits(kind.dtype)
+        value = value * _power_of_two(part, kind)
     return value
+
+
+def _power_of_two(exponent: Value, kind: Format) -> Value:
+    """Return 2 to an exponent of normal numbers."""
+    return ((exponent + kind.bias) << kind.mantissa).bits(kind.dtype)
 
 
 def _reduce_by_ln2(x: Value, kind: Format) -> tuple[Value, Value]:
@@ -144,21 +149,30 @@ def expm1(x: Value, kind: Format) -> Value:
     low = -20.0 if kind.dtype == "float32" else -45.0
     rest, exponent = _reduce_by_ln2(x.clamp(low, kind.exp_limits[1]), kind)
     # Half of 2^n, so that n = 128 does not overflow early.
-    half = ((exponent + (kind.bias - 1)) << kind.mantissa).bits(kind.dtype)
+    half = _power_of_two(exponent - 1, kind)
     result = half.times_plus(_exp_rest(rest, kind), half - 0.5) * 2.0
     return select(abs(x) < 2.0 ** -(kind.mantissa + 2), x, result)
 
 
 def tanh(x: Value, kind: Format) -> Value:
-    """Return the hyperbolic tangent."""
-    power = expm1(abs(x).at_most(10.0 if kind.dtype == "float32" else 22.0) * 2.0, kind)
+    """Return the hyperbolic tangent: ``e / (e + 2)`` where ``e = exp(2 |x|) - 1``, which cannot overflow here."""
+    rest, exponent = _reduce_by_ln2(abs(x).at_most(10.0 if kind.dtype == "float32" else 22.0) * 2.0, kind)
+    scale = _power_of_two(exponent, kind)
+    power = scale.times_plus(_exp_rest(rest, kind), scale - 1.0)
     return copy_sign(power / (power + 2.0), x, kind)
 
 
 def sigmoid(x: Value, kind: Format) -> Value:
-    """Return ``1 / (1 + exp(-x))``."""
-    power = exp(-abs(x), kind)
-    return select(x < 0.0, power, power.constant(1.0)) / (power + 1.0)
+    """Return ``1 / (1 + exp(-x))``.
+
+    Both sides of the fraction are as large as makes ``exp(-|x|)`` a normal number: only the quotient may be none.
+    """
+    low, _ = kind.exp_limits
+    rest, exponent = _reduce_by_ln2((-abs(x)).at_least(low), kind)
+    raised = kind.mantissa + 4
+    power = (_exp_rest(rest, kind) + 1.0) * _power_of_two(exponent + raised, kind)
+    one = power.constant(2.0**raised)
+    return select(x < 0.0, power, one) / (power + one)
 
 
 def sinh(x: Value, kind: Format) -> Value:

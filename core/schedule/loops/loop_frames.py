@@ -9,6 +9,7 @@ from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
 from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis
 from graft.core.schedule.loops.narrowing import ROUNDING
+from graft.core.schedule.primitives.bounds import Overlap, Unswitch
 from graft.core.schedule.primitives.loop_kinds import Bind, Jam, Parallel, Unroll, Vectorize
 from graft.core.schedule.primitives.loop_order import Fuse, Split
 from graft.core.schedule.primitives.schedule_text import take
@@ -102,18 +103,22 @@ def open_vectors(name: str, lanes: int, machine: Machine) -> tuple[Step, ...]:
 
 
 def blocked(
-    axes: Sequence[LoopAxis], step: int, lanes: int, machine: Machine, threads: bool = False
+    axes: Sequence[LoopAxis], step: int, lanes: int, machine: Machine, threads: bool = False, again: bool = False
 ) -> tuple[Step, ...]:
     """Return the steps that make blocks of ``step`` positions of the innermost of some loops, in vectors.
 
     With ``threads`` the loops around are shared, and where these have few iterations, the blocks themselves
-    (those alone if they have a tail, which stands beside them).
+    (those alone if they have a tail, which stands beside them). Where positions may be computed ``again``, the last
+    vector of an axis that varies ends where that does, and vectors that no condition cuts are told apart.
     """
     *outer, axis = axes
     name, (blocks, rest) = axis.variable.name, divmod(axis.extent, step)
     block = LoopAxis(ir.Variable(f"{name}.block"), blocks, is_open=axis.is_open)
-    has_tail, left = rest > 0 or axis.is_open, f"{name}.rest" if blocks else name
+    overlaps = again and axis.is_open and step == lanes
+    has_tail, left = (rest > 0 or axis.is_open) and not overlaps, f"{name}.rest" if blocks else name
     steps: list[Step] = [Split(name, step, block.variable.name, name, (left,) if has_tail else ())] if blocks else []
+    if overlaps:
+        steps = [Overlap(name, step, block.variable.name, name), Vectorize(name), Unswitch(block.variable.name, "cut")]
     if prod(other.least for other in outer) < TASKS and (blocks > 1 or axis.is_open):
         if any(other.is_open for other in outer):
             outer = [block] if axis.is_open and axis.extent >= LONG else outer
@@ -121,6 +126,8 @@ def blocked(
             outer = [block] if has_tail else [*outer, block]
     if threads and outer:
         steps += shared(outer, machine)
+    if overlaps:
+        return tuple(steps)
     if blocks:
         steps += in_vectors(name, step, lanes, machine)
     if axis.is_open:

@@ -68,7 +68,8 @@ def nest(stage: FlatStage, simplifier: Simplifier, machine: Machine, parallel: b
         loops = (*(other for other in stage.axes if other is not axis), axis)
         if axis.is_known and axis.extent == 1:  # its place is known, so nothing differs from lane to lane
             return outer_loops(loops, _element(stage), threads, machine)
-        return taken(nested(loops, _element(stage)), blocked(loops, step, lanes, machine, threads), loops)
+        again = stage.operator is not None and len(machine.levels) < 2
+        return taken(nested(loops, _element(stage)), blocked(loops, step, lanes, machine, threads, again), loops)
 
     whole = axis.extent // step * step
     if threads and axis.is_known and step < whole < axis.extent and prod(other.extent for other in outer) < TASKS:

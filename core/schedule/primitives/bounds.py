@@ -296,6 +296,8 @@ def without(body: ir.Statement, known: Collection[ir.Expression]) -> ir.Statemen
         return b.all_of(rest)
 
     def expression(node: ir.Expression) -> ir.Expression:
+        if isinstance(node, ir.Select) and left(node.condition) is None:
+            return node.on_true
         return replace(node, mask=left(node.mask)) if isinstance(node, ir.Load) and node.mask is not None else node
 
     def statement(one: ir.Statement) -> ir.Statement:

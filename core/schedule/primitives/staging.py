@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -42,11 +42,17 @@ class Region:
         """Return the indices of an element of the region in the buffer."""
         return tuple(combine("add", begin, offset) for begin, offset in zip(self.begin, offsets, strict=True))
 
-    def inside(self, offsets: Sequence[ir.Expression], simplifier: Simplifier) -> ir.Expression | None:
-        """Return the condition that an element lies in the buffer, None if each does."""
+    def inside(
+        self, offsets: Sequence[ir.Expression], simplifier: Simplifier, loops: Iterable[ir.For] = ()
+    ) -> ir.Expression | None:
+        """Return the condition that an element lies in the buffer, None if each does; ``loops`` are around it."""
         condition: ir.Expression | None = None
+        extents = {loop.variable: simplifier(loop.extent) for loop in loops}
         for place, extent in zip(self.place(offsets), self.buffer.shape, strict=True):
-            bounds = simplifier.interval(simplifier(place))
+            known_place = simplifier(place)
+            if isinstance(known_place, ir.Variable) and extents.get(known_place) == simplifier(extent):
+                continue
+            bounds = simplifier.interval(known_place)
             below, above = ir.Binary("ge", place, index(0)), ir.Binary("lt", place, extent)
             least = bounds is not None and bounds[0] >= 0
             most = bounds is not None and isinstance(extent, ir.Constant) and bounds[1] < extent.value
@@ -333,7 +339,8 @@ class ComputeAt(Step):
         is_needed = self._check(function, path, position, makers, buffer, is_updated)
         simplifier = bounded(function.body)
         region = region_of(self, loop.body, buffer, simplifier)
-        nests = [self._moved(maker, region, simplifier, is_updated) for maker in makers]
+        outer = [one for one in around(function.body, loop.variable) if isinstance(one, ir.For)]
+        nests = [self._moved(maker, region, simplifier, is_updated, outer) for maker in makers]
         new: ir.Statement = ir.Block((*nests, loop.body))
         if not is_updated:
             cache = region.cache(buffer.name, buffer.memory)
@@ -412,8 +419,10 @@ class ComputeAt(Step):
         if is_needed and not covers(path, region.begin, region.size, region.buffer.shape, simplifier):
             self.fail(f"iterations of '{self.loop}' may leave out elements of '{self.buffer}'")
 
-    def _moved(self, maker: ir.Statement, region: Region, simplifier: Simplifier, is_updated: bool) -> ir.Statement:
-        """Return a nest that computes the region instead of all."""
+    def _moved(
+        self, maker: ir.Statement, region: Region, simplifier: Simplifier, is_updated: bool, outer: Sequence[ir.For]
+    ) -> ir.Statement:
+        """Return a nest that computes the region instead of all, inside of the ``outer`` loops."""
         chain: list[ir.For] = []
         inner = maker
         while isinstance(inner, ir.For):
@@ -434,7 +443,7 @@ class ComputeAt(Step):
         for offset, size in zip(offsets, region.size, strict=True):
             simplifier.with_range(offset, (0, size - 1))
         moved = visit.substitution(dict(zip(axes, region.place(offsets), strict=True)))
-        inside = region.inside(offsets, simplifier)
+        inside = region.inside(offsets, simplifier, outer)
         body = visit.map_statement(inner, moved)
         if inside is not None:
             # Instructions of a device store whole tiles to its memory, under a condition: they take no masks.

@@ -10,7 +10,7 @@ from graft.core.schedule.primitives.vectorize import lowered
 from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import If
 from graft.core.tensor_ir.parser import parse_function
-from graft.core.tensor_ir.printer import print_expression
+from graft.core.tensor_ir.printer import print_expression, print_statement
 from graft.core.tensor_ir.visit import loads, statement_expressions, walk_statements
 from graft.errors import ScheduleError
 
@@ -216,6 +216,19 @@ def test_a_copy_of_a_body_has_no_conditions():
     assert not any(load.mask for one in walk_statements(test.then_body) for load in loads(*statement_expressions(one)))
     assert len(list(conjuncts(test.condition))) == 2
     same(switched, inputs, expected)
+
+
+def test_a_copy_of_a_body_chooses_nothing_where_the_choice_is_known():
+    function = parse_function("""function f(x: float32[9]) -> (y: float32[16]) {
+      serial i0 < 4 { serial i < 4 {
+        y[i0 * 4 + i] = select(i0 * 4 + i < 9, x[i0 * 4 + i; i0 * 4 + i < 9], float32(1.0))
+      } }
+    }""")
+    switched = apply_schedule(function, "unswitch i0 else rest")
+    (test,) = (one for one in walk_statements(switched.body) if isinstance(one, If))
+    assert "select" not in print_statement(test.then_body)
+    x = np.arange(9, dtype=np.float32)
+    np.testing.assert_array_equal(run_function(switched, [x])[0], np.r_[x, np.ones(7, np.float32)])
 
 
 def test_a_loop_without_conditions_of_its_own_stays_as_it_is():

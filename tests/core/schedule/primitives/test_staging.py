@@ -5,9 +5,9 @@ import pytest
 
 from graft.core.schedule.primitives.schedule_text import apply_schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function
-from graft.core.tensor_ir.ir import Allocate
+from graft.core.tensor_ir.ir import Allocate, If
 from graft.core.tensor_ir.parser import parse_function
-from graft.core.tensor_ir.visit import walk_statements
+from graft.core.tensor_ir.visit import loads, statement_expressions, walk_statements
 from graft.errors import ScheduleError
 from tests.core.schedule.primitives.nests import check, matmul, names, nest
 
@@ -43,6 +43,17 @@ def test_what_fills_a_part_of_a_sum_is_computed_inside_of_what_was_moved_before(
     (part,) = [one.buffer for one in walk_statements(changed.body) if isinstance(one, Allocate)]
     assert [int(extent.value) for extent in part.shape] == [1, 8]
     check(stages, changed)
+
+
+def test_what_a_loop_over_a_whole_axis_needs_exists_whatever_the_extent():
+    _, function = nest("""
+    input x: float32[n, 8]
+    stage p: float32[n, 8] in scratch at (i, j) = x[i, j] * float32(2.0)
+    stage y: float32[n] at (i) = reduce add over k < 8 from float32(0.0): p[i, k]
+    """)
+    moved = apply_schedule(function, "compute_at p at i.2")
+    assert not any(isinstance(one, If) for one in walk_statements(moved.body))
+    assert not any(load.mask for one in walk_statements(moved.body) for load in loads(*statement_expressions(one)))
 
 
 def test_lanes_of_a_vector_have_no_memory_of_their_own():

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
+import graft
 from graft.core.machine.target import Target, target_named
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
@@ -90,3 +93,28 @@ def test_rows_of_few_pixels_are_left_to_vectors_of_channels() -> None:
     kernel, _ = kernel_of((8, 20, 1, 1), {}, (1, 1))
     scheduled = schedule(kernel, WIDE)
     assert str(scheduled.refusals["varying_register_tiles"]) == "size: a row has few pixels"
+
+
+@pytest.mark.parametrize(("channels", "groups", "window", "attributes"), [
+    ((20, 24), 1, 3, {"pads": [1, 1]}), ((33, 7), 1, 1, {}), ((6, 6), 6, 5, {"pads": [4, 0], "dilations": [2]}),
+    ((9, 9), 9, 3, {"strides": [2], "pads": [1, 1]}), ((16, 32), 4, 4, {"pads": [0, 3]}),
+])  # fmt: skip
+def test_images_of_one_axis_are_not_transposed(
+    channels: tuple[int, int], groups: int, window: int, attributes: dict[str, list[int]]
+) -> None:
+    inputs, outputs = channels
+    weights = np.random.default_rng(0).integers(-3, 4, (outputs, inputs // groups, window)).astype(np.float32)
+    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], group=groups, **attributes)
+    sizes = [
+        onnx.helper.make_tensor_value_info(n, 1, (1, c, e)) for n, c, e in (("x", inputs, "n"), ("y", outputs, "m"))
+    ]
+    graph = onnx.helper.make_graph([node], "g", sizes[:1], sizes[1:], [onnx.numpy_helper.from_array(weights, "w")])
+    model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", 21)])
+    program = graft.compile(graft.load(model), ["llvm"], threads=1, cache=False)
+    (call,) = (one for procedure in program.description.procedures for one in procedure.calls)
+    assert call.schedule is not None
+    assert call.schedule["strategy"] in ("varying_register_tiles", "varying_depthwise_nchw")
+    oracle = ReferenceEvaluator(model)
+    for length in (window * 2 + 3, 40, 57):
+        x = np.random.default_rng(1).integers(-3, 4, (1, inputs, length)).astype(np.float32)
+        np.testing.assert_array_equal(program(x), oracle.run(None, {"x": x})[0])

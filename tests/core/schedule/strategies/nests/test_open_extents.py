@@ -15,11 +15,11 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
-from graft.core.tensor_ir.ir import Buffer, Select, Store, Variable
+from graft.core.tensor_ir.ir import Buffer, If, Load, Select, Store, Variable
 from graft.core.tensor_ir.ordered_stages import stage_expressions
 from graft.core.tensor_ir.parser import parse_stages
 from graft.core.tensor_ir.verifying.verifier import verify
-from graft.core.tensor_ir.visit import loads, walk_expressions, walk_statements
+from graft.core.tensor_ir.visit import loads, statement_expressions, walk_expressions, walk_statements
 
 MACHINES = ["generic", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
 SIZES = [{"m": 0, "n": 5}, {"m": 1, "n": 1}, {"m": 3, "n": 17}, {"m": 7, "n": 64}, {"m": 40, "n": 33}]
@@ -153,6 +153,16 @@ def test_attention_reads_caches_with_a_pitch(machine: str) -> None:
         wanted = run_stages(kernel.stages, arrays)[kernel.outputs[0]]
         (found,) = run_function(scheduled.function, [arrays[buffer] for buffer in kernel.inputs], [wanted.shape])
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=f"{sizes}")
+
+
+def test_vectors_of_windows_within_an_open_image_are_read_without_masks() -> None:
+    scheduled = schedule(kernel_of(POOL, Trait.POOLING), Target(ROWS["x86-64-v3"]))
+    (test,) = (one for one in walk_statements(scheduled.function.body) if isinstance(one, If))
+    for body, masked in ((test.then_body, False), (test.else_body, True)):
+        assert body is not None
+        nodes = [one for s in walk_statements(body) for one in walk_expressions(*statement_expressions(s))]
+        assert any(isinstance(one, Select) for one in nodes) == masked
+        assert any(one.mask is not None for one in nodes if isinstance(one, Load)) == masked
 
 
 def test_parts_of_rows_are_written_in_vectors() -> None:

@@ -29,14 +29,22 @@ from tests.plugins.c_source.reduced_models import reduced
 from tests.runtime.export.test_c_control import CHOICE, GROWS, NESTED, SCAN, TEXT
 
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wcast-qual", "-Werror"]
-CORTEX_M = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
-RV32 = ["-march=rv32imafc", "-mabi=ilp32f", "-specs=picolibc.specs"]
-HOSTED = ("gcc", "gcc-11", "gcc-13", "clang", "clang-14", "clang-16", "clang-19", "clang-22")
+CORTEX_M = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
+RV32 = ("-march=rv32imafc", "-mabi=ilp32f")
+GCC = ("gcc", "gcc-11", "gcc-13")
+CLANG = ("clang", "clang-13", "clang-14", "clang-15", "clang-16", "clang-19", "clang-22")
+HOSTED = (*GCC, *CLANG)
 COMPILERS = (
     *((compiler, "generic", ()) for compiler in HOSTED),
-    *((compiler, "x86-64-v4", ()) for compiler in HOSTED if compiler != "gcc-11"),  # vectors need GCC 12
-    ("gcc", "native", ()), ("clang", "native", ()), ("aarch64-linux-gnu-gcc", "armv8-a", ()),
-    ("arm-none-eabi-gcc", "thumbv7em", CORTEX_M), ("riscv64-unknown-elf-gcc", "generic", RV32),
+    *((compiler, target, ()) for target in ("x86-64-v4", "native") for compiler in HOSTED
+      if compiler != "gcc-11"),  # vectors need GCC 12
+    ("aarch64-linux-gnu-gcc", "armv8-a", ()), ("arm-none-eabi-gcc", "thumbv7em", CORTEX_M),
+    ("riscv64-unknown-elf-gcc", "generic", (*RV32, "-specs=picolibc.specs")),
+    *((compiler, target, flags) for compiler in CLANG for target, flags in (
+        ("armv8-a", ("--target=aarch64-linux-gnu",)),
+        ("thumbv7em", ("--target=arm-none-eabi", *CORTEX_M, "-isystem/usr/lib/arm-none-eabi/include")),
+        ("generic", ("--target=riscv32-unknown-elf", *RV32,
+                     "-isystem/usr/lib/picolibc/riscv64-unknown-elf/include")))),
 )  # fmt: skip
 """Compilers, the target that they get the text of, and their flags for that."""
 TEXTS = {"choice": CHOICE, "nested": NESTED, "grows": GROWS,

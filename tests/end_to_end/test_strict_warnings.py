@@ -31,14 +31,15 @@ from tests.runtime.export.test_c_control import CHOICE, GROWS, NESTED, SCAN, TEX
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wcast-qual", "-Werror"]
 CORTEX_M = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
 RV32 = ("-march=rv32imafc", "-mabi=ilp32f")
-GCC = ("gcc", "gcc-11", "gcc-13")
+GCC = ("gcc", "gcc-7", "gcc-11", "gcc-13")
 CLANG = ("clang", "clang-13", "clang-14", "clang-15", "clang-16", "clang-19", "clang-22")
 HOSTED = (*GCC, *CLANG)
 COMPILERS = (
     *((compiler, "generic", ()) for compiler in HOSTED),
     *((compiler, target, ()) for target in ("x86-64-v4", "native") for compiler in HOSTED
-      if compiler != "gcc-11"),  # vectors need GCC 12
+      if compiler not in ("gcc-7", "gcc-11")),  # vectors need GCC 12
     ("aarch64-linux-gnu-gcc", "armv8-a", ()), ("arm-none-eabi-gcc", "thumbv7em", CORTEX_M),
+    ("arm-none-eabi-gcc-13", "thumbv7em", CORTEX_M),
     ("riscv64-unknown-elf-gcc", "generic", (*RV32, "-specs=picolibc.specs")),
     *((compiler, target, flags) for compiler in CLANG for target, flags in (
         ("armv8-a", ("--target=aarch64-linux-gnu",)),

@@ -73,7 +73,8 @@ test-targets: $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[wasmtime]' || echo "not to be had: wasmtime"
 	$(BIN)/python -m pytest -m "slow or not slow" tests/end_to_end/test_aarch64.py \
 	  tests/end_to_end/test_riscv64.py tests/end_to_end/test_wasm.py tests/end_to_end/test_wasm_shapes.py \
-	  tests/end_to_end/test_wasmtime.py tests/examples/test_cortex_m.py
+	  tests/end_to_end/test_wasmtime.py tests/examples/test_cortex_m.py \
+	  tests/end_to_end/test_wasm_threads.py tests/runtime/export/test_c_built.py tests/report/test_sign_off.py
 
 # The documentation site, build/docs/html; a warning or a link that leads nowhere is an error. All code of the pages is run.
 docs: $(STAMP)

@@ -1,7 +1,8 @@
-"""The models of MLPerf Tiny in 8-bit integers on an emulated Cortex-M4: instructions, memory and code.
+"""The models of MLPerf Tiny on an emulated Cortex-M4: instructions, memory and code.
 
-    python -m benchmarks.cortex_m.tiny [model ...]
-    python -m benchmarks.cortex_m.tiny --indices [model ...]     with indices of 64 bits and of 32, at -O3 and at -Os
+    python -m benchmarks.cortex_m.tiny [model ...]               in 8-bit integers, or with --float32
+    python -m benchmarks.cortex_m.tiny --indices --flags=-O3 --flags=-Os     with indices of 64 bits and of 32
+    python -m benchmarks.cortex_m.tiny --soft                    without the unit for floats
 
 Each is written as a bare-metal C project, compiled with arm-none-eabi-gcc, and run in QEMU's mps2-an386 with the
 harness in examples/deploy/cortex_m, which compares its output with that of the built-in compiler on this machine.
@@ -35,6 +36,7 @@ NEEDED = {"qemu-system-arm": "qemu-system-arm", "arm-none-eabi-gcc": "gcc-arm-no
 """Commands, and the Debian packages that they are of."""
 INSTRUCTIONS_A_TICK = 40
 """An instruction takes a nanosecond; the board's timer counts at 25 MHz."""
+SOFT = "CPU=-mcpu=cortex-m4 -mthumb -mfloat-abi=soft"
 LIMIT = 300
 """Seconds that a run may take."""
 _SECTION = re.compile(r"^ \.(?!ARM\.attributes)(\w+)\S*\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s+(\S+)$", re.MULTILINE)
@@ -65,12 +67,14 @@ def measured(
     *,
     precision: str = "int8_",
     flags: str = "-O3",
+    soft: bool = False,
     without: Collection[str] = (),
     **options: bool,
 ) -> Measured:
     """Write the project of a model to a folder, run it on the board and return what it took.
 
-    ``precision`` is "int8_", or "" for 32-bit floats; ``flags`` are the compiler's, ``options`` the backend's.
+    ``precision`` is "int8_", or "" for 32-bit floats; ``flags`` are the compiler's, ``options`` the backend's. With
+    ``soft`` functions of the compiler compute floats.
 
     Raise RuntimeError with its output where it does not run.
     """
@@ -91,6 +95,7 @@ def measured(
         f"MODEL={short}",
         f"BUILD={build}",
         f"CFLAGS={flags}",
+        *([SOFT] if soft else ()),
     ]
     outcome = subprocess.run([*command, "run"], capture_output=True, text=True, timeout=LIMIT)
     found = dict(line.split() for line in outcome.stdout.splitlines() if line.startswith(("ticks ", "stack ")))
@@ -119,20 +124,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table of the models."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=TINY)
+    parser.add_argument("--flags", action="append", help="The compiler's; once for each row.")
     parser.add_argument("--indices", action="store_true")
+    parser.add_argument("--float32", action="store_true")
+    parser.add_argument("--soft", action="store_true")
     options = parser.parse_args(arguments)
     if reason := missing():
         sys.exit(reason)
     heads = ["Instructions", "Arena", "Stack", "Weights", "Kernels", "Other code", "Output"]
-    narrow, flags = ((False, True), ("-O3", "-Os")) if options.indices else ((False,), ("-O3",))
-    print("| Model | Flag | Indices |", *(f"{head} |" for head in heads))
+    narrow, precision = (False, True) if options.indices else (False,), "" if options.float32 else "int8_"
+    print("| Model | Flags | Indices |", *(f"{head} |" for head in heads))
     print("|---|---|---:|" + "---:|" * (len(heads) - 1) + "---|")
-    for name, flag, is_narrow in product(options.models, flags, narrow):
+    for name, flags, is_narrow in product(options.models, options.flags or ["-O3"], narrow):
         with TemporaryDirectory() as folder:
-            one = measured(name, Path(folder), flags=flag, narrow_indices=is_narrow)
+            one = measured(
+                name, Path(folder), precision=precision, flags=flags, soft=options.soft, narrow_indices=is_narrow
+            )
         numbers = [one.instructions, one.arena, one.stack, one.weights, one.kernels, one.rest]
         shown = " | ".join(f"{number:,}" for number in numbers)
-        print(f"| {name} | {flag} | {32 if is_narrow else 64} | {shown} | {'equal' if one.passed else 'differs'} |")
+        print(
+            f"| {name} | {flags} | {32 if is_narrow else 64} | {shown} | {'equal' if one.passed else 'differs'} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

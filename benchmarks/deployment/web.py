@@ -1,5 +1,6 @@
 """Models as WebAssembly modules beside onnxruntime-web, in turns in one process of Node: SIMD and one thread for both.
 
+Between them runs a loop of nothing but multiply-adds in registers: what the engine has at most on this processor.
 onnxruntime-web is installed from npm into a temporary folder, or found in the ``node_modules`` of ``--peer``. Run:
 python -m benchmarks.deployment.web [MODEL ...]
 """
@@ -10,7 +11,7 @@ import argparse
 import json
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,12 @@ import onnx_ir as ir
 
 import graft
 from benchmarks.zoo import model
-from graft.compiler.exporting import WEB
+from graft.compiler.api import compile_model
+from graft.compiler.exporting import WEB, for_the_web
+from graft.compiler.request import Request
+from graft.report.sign_off import operations
+from graft.runtime.export import wasm_binary as binary
+from graft.runtime.export.wasm import export_wasm
 
 PEER = "onnxruntime-web@1.30.0"
 PEER_FILES = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
@@ -28,9 +34,11 @@ PEER_FILES = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-t
 BLOCK = "transformer_block"
 MODELS = ("digits", "mobilenet_v2", BLOCK)
 TOKENS, WIDTH, HEADS, INNER = 128, 768, 12, 3072
+SUMS, ROUNDS = 12, 4_000_000
+"""Of the loop: sums, which with two operands are what the engine's 15 registers of an x86-64 hold, and iterations."""
 SCRIPT = """
 import { readFileSync } from "node:fs";
-const [ours, peer, file, seconds] = process.argv.slice(2);
+const [ours, peer, file, seconds, rounds] = process.argv.slice(2);
 const { load } = await import(ours);
 const ort = await import(peer);
 ort.env.wasm.numThreads = 1;
@@ -47,7 +55,8 @@ for (const { name, shape } of model.inputs) {
   feeds[name] = data;
   tensors[name] = new ort.Tensor("float32", data, shape);
 }
-const times = [[], []];
+const loop = (await WebAssembly.instantiate(readFileSync("loop.wasm"))).instance.exports.run;
+const times = [[], [], []];
 const timed = async (row, run) => {
   const start = performance.now(), result = await run();
   times[row].push(performance.now() - start);
@@ -56,6 +65,7 @@ const timed = async (row, run) => {
 let error = 0;
 for (begin = performance.now(); performance.now() - begin < 1000 * seconds || times[0].length < 5;) {
   const found = await timed(0, () => model.run(feeds)), wanted = await timed(1, () => session.run(tensors));
+  await timed(2, () => loop(rounds));
   for (const { name } of model.outputs) {
     const most = wanted[name].data.reduce((all, one) => Math.max(all, Math.abs(one)), 0);
     const apart = found[name].reduce((all, one, at) => Math.max(all, Math.abs(one - wanted[name].data[at])), 0);
@@ -99,6 +109,42 @@ def transformer_block(seed: int = 0) -> onnx.ModelProto:
     return proto
 
 
+def products(seed: int = 0) -> onnx.ModelProto:
+    """Return the products with weights of such a layer, one behind the other with nothing between."""
+    rng = np.random.default_rng(seed)
+    shapes = [*[(WIDTH, WIDTH)] * 4, (WIDTH, INNER), (INNER, WIDTH)]
+    lines = [f"t{at + 1} = MatMul(t{at}, w{at})" for at in range(len(shapes))]
+    text = f"g (float[1, {TOKENS}, {WIDTH}] t0) => (float[1, {TOKENS}, {WIDTH}] t{len(shapes)}) {{ {' '.join(lines)} }}"
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
+    for at, shape in enumerate(shapes):
+        weights = (rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, f"w{at}"))
+    return proto
+
+
+def loop(is_fused: bool) -> bytes:
+    """Return a module whose ``run(rounds)`` does in each round one multiply-add of four floats to each of the sums."""
+    get: Callable[[int], bytes] = lambda local: b"\x20" + binary.unsigned(local)  # noqa: E731 - said once
+    put: Callable[[int], bytes] = lambda local: b"\x21" + binary.unsigned(local)  # noqa: E731
+    simd: Callable[[int], bytes] = lambda number: b"\xfd" + binary.unsigned(number)  # noqa: E731
+    add, multiply, fused, constant, first_lane = simd(0xE4), simd(0xE6), simd(0x105), simd(0x0C), simd(0x1F) + b"\0"
+    factor, term, sums = SUMS + 1, SUMS + 2, range(1, SUMS + 1)
+    last = get(term) + fused if is_fused else multiply + get(term) + add
+    round_ = b"".join(get(one) + get(factor) + last + put(one) for one in sums)
+    body = b"".join((
+        *(constant + np.full(4, value, "<f4").tobytes() + put(at) for at, value in ((factor, 0.5), (term, 1.0))),
+        b"\x03\x40", round_, get(0), binary.address(1), b"\x6b\x22\0\x0d\0\x0b",  # until the count is 0
+        get(1), *(get(one) + add for one in sums[1:]), first_lane, b"\x0b",
+    ))  # fmt: skip
+    code = binary.vector([binary.unsigned(SUMS + 2) + b"\x7b"]) + body
+    return binary.HEADER + b"".join((
+        binary.section(binary.TYPES, binary.vector([bytes((binary.FUNCTION, 1, binary.I32, 1, 0x7D))])),
+        binary.section(binary.FUNCTIONS, binary.vector([b"\0"])),
+        binary.section(binary.EXPORTS, binary.vector([binary.name("run") + b"\0\0"])),
+        binary.section(binary.CODE, binary.vector([binary.unsigned(len(code)) + code])),
+    ))  # fmt: skip
+
+
 def install(folder: Path) -> Path:
     """Install the peer in a folder and return that of its files."""
     subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", folder, PEER], check=True)
@@ -108,10 +154,13 @@ def install(folder: Path) -> Path:
 def measured(
     name: str, folder: Path, peer: Path, seconds: float, target: str = WEB, flags: Sequence[str] = ()
 ) -> dict[str, float]:
-    """Return load, first and best milliseconds of both, the largest error, and bytes without weights."""
-    network = graft.load(transformer_block()) if name == BLOCK else model(name)
-    files = graft.export_wasm(network.clone(), folder, target=target)
+    """Return load, first and best milliseconds of both, the largest error, bytes without weights, Gflop/s at most."""
+    made = {BLOCK: transformer_block, "products": products}.get(name)
+    network = graft.load(made()) if made else model(name)
+    description = compile_model(network.clone(), for_the_web(Request(["llvm"], target=target, strict=True))).description
+    files = export_wasm(description, folder)
     ir.save(network, folder / "model.onnx")
+    (folder / "loop.wasm").write_bytes(loop("relaxed-simd" in target))
     (folder / "run.mjs").write_text(SCRIPT, encoding="utf-8")
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     command = [
@@ -122,15 +171,17 @@ def measured(
         str((peer / PEER_FILES[0]).resolve()),
         "model.onnx",
         str(seconds),
+        str(ROUNDS),
     ]
     done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
     found = json.loads(done.stdout.splitlines()[-1])
-    own, other = found["times"]
+    own, other, bare = found["times"]
     size = sum(one.stat().st_size for one in files if one.suffix in (".wasm", ".js"))
     return {
         "load": found["loads"][0], "first": own[0], "best": min(own), "middle": float(np.median(own)),
         "peer load": found["loads"][1], "peer first": other[0], "peer best": min(other),
         "peer middle": float(np.median(other)), "error": found["error"], "bytes": size,
+        "rate": (operations(description) or 0) / min(own) / 1e6, "limit": 8 * SUMS * ROUNDS / min(bare) / 1e6,
     }  # fmt: skip
 
 
@@ -160,7 +211,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{name:18}{own}{row['bytes']:11.0f}{row['error']:9.1e}")
             print(f"{'  onnxruntime-web':18}{other}{size:11}")
             best, middle = row["best"] / row["peer best"], row["middle"] / row["peer middle"]
-            print(f"{'  ratio':18}{'':16}{best:8.2f}{middle:8.2f}{100 * row['bytes'] / size:10.2f}%", flush=True)
+            print(f"{'  ratio':18}{'':16}{best:8.2f}{middle:8.2f}{100 * row['bytes'] / size:10.2f}%")
+            print(
+                f"  {row['rate']:.1f} of at most {row['limit']:.1f} Gflop/s: {row['rate'] / row['limit']:.0%}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

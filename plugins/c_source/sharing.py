@@ -3,6 +3,7 @@
 Layers of a network are often the same loops over other shapes. Two texts are alike when they have the same tokens but
 for the names that they define, the lengths of their arrays (the longest serves all), and whole numbers in loops, places
 and what is computed of these. A number that is divided by stays: compilers divide by a constant without a division.
+Text is compared, not tensor IR, for the writer needs extents: index ranges, arrays and unrolling are of constants.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,23 +23,34 @@ from graft.plugins.c_source.backend import CBackend
 from graft.report.sign_off import DEVIATIONS
 from graft.runtime.dtypes import numpy_dtype
 from graft.runtime.export.c_check import Recorded
-from graft.runtime.export.c_project import export_c_project
+from graft.runtime.export.c_project import Profile, export_c_project
 from graft.runtime.procedure import ProgramDescription
 from tests.end_to_end.review import faults
 from tests.plugins.c_source.reduced_models import reduced
 from tests.runtime.export.test_c_control import CHOICE, GROWS, NESTED, SCAN, TEXT
 
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wcast-qual", "-Werror"]
-CORTEX_M = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
-RV32 = ["-march=rv32imafc", "-mabi=ilp32f", "-specs=picolibc.specs"]
-HOSTED = ("gcc", "gcc-11", "gcc-13", "clang", "clang-14", "clang-16", "clang-19", "clang-22")
+CORTEX_M = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
+RV32 = ("-march=rv32imafc", "-mabi=ilp32f")
+GCC = ("gcc", "gcc-7", "gcc-11", "gcc-13")
+CLANG = ("clang", "clang-13", "clang-14", "clang-15", "clang-16", "clang-19", "clang-22")
+HOSTED = (*GCC, *CLANG)
 COMPILERS = (
     *((compiler, "generic", ()) for compiler in HOSTED),
-    *((compiler, "x86-64-v4", ()) for compiler in HOSTED if compiler != "gcc-11"),  # vectors need GCC 12
-    ("gcc", "native", ()), ("clang", "native", ()), ("aarch64-linux-gnu-gcc", "armv8-a", ()),
-    ("arm-none-eabi-gcc", "thumbv7em", CORTEX_M), ("riscv64-unknown-elf-gcc", "generic", RV32),
+    *((compiler, target, ()) for target in ("x86-64-v4", "native") for compiler in HOSTED
+      if compiler not in ("gcc-7", "gcc-11")),  # vectors need GCC 12
+    ("aarch64-linux-gnu-gcc", "armv8-a", ()), ("arm-none-eabi-gcc", "thumbv7em", CORTEX_M),
+    ("arm-none-eabi-gcc-13", "thumbv7em", CORTEX_M),
+    ("riscv64-unknown-elf-gcc", "generic", (*RV32, "-specs=picolibc.specs")),
+    *((compiler, target, flags) for compiler in CLANG for target, flags in (
+        ("armv8-a", ("--target=aarch64-linux-gnu",)),
+        ("thumbv7em", ("--target=arm-none-eabi", *CORTEX_M, "-isystem/usr/lib/arm-none-eabi/include")),
+        ("generic", ("--target=riscv32-unknown-elf", *RV32,
+                     "-isystem/usr/lib/picolibc/riscv64-unknown-elf/include")))),
 )  # fmt: skip
 """Compilers, the target that they get the text of, and their flags for that."""
+FLASH = 16 << 20
+"""Bytes of weights from which a project has them in a file: as numbers in C they would take minutes to write."""
 TEXTS = {"choice": CHOICE, "nested": NESTED, "grows": GROWS,
          "scan": SCAN.replace("float[6,4] back) {", "float[6,4] back) <int64[1] axis = {0}> {")}  # fmt: skip
 SAMPLE = ("digits", "nested", "scan")
@@ -71,13 +83,24 @@ def written(name: str, target: str, folder: Path, **options: bool) -> Path:
         return np.zeros([one if isinstance(one, int) else 2 for one in tensor.shape or ()], numpy_dtype(tensor.dtype))
 
     recorded = Recorded(list(map(zeros, entry.inputs)), list(map(zeros, entry.outputs)))
-    profile = "bare-metal" if target == "thumbv7em" else "hosted"
+    is_small = sum(array.nbytes for array in made.constants.values()) < FLASH
+    profile: Profile = "bare-metal" if target == "thumbv7em" and is_small else "hosted"
     export_c_project(made, folder, recorded, name=name.removeprefix("light_"), profile=profile)
     return folder
 
 
+@cache
+def works(compiler: str, flags: tuple[str, ...]) -> bool:
+    """Whether a compiler is here, and the headers of its target."""
+    if shutil.which(compiler) is None:
+        return False
+    command = [compiler, *flags, "-fsyntax-only", "-xc", "-"]
+    text = "#include <stdint.h>\n#include <stdio.h>\n#include <string.h>\n"
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60).returncode == 0
+
+
 def compilers() -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    return ((compiler, target, tuple(flags)) for compiler, target, flags in COMPILERS if shutil.which(compiler))
+    return ((compiler, target, flags) for compiler, target, flags in COMPILERS if works(compiler, flags))
 
 
 def warnings_of(project: Path, compiler: str, flags: tuple[str, ...]) -> str:

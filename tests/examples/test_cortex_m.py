@@ -58,6 +58,7 @@ def test_a_report_has_the_instructions_of_each_kernel_and_a_budget_holds(
     kernels = [one["instructions"] for one in facts["kernels"]]
     assert min(kernels) > 0 and 0.95 < sum(kernels) / facts["work"]["instructions"] <= 1
     assert facts["work"]["operations"] == 975_828
+    assert facts["memory"]["arena"] == 12_288  # tensors alone: patches of images are copied a panel at a time
 
 
 def test_the_sizes_in_a_linker_map_are_of_what_the_linker_kept() -> None:

@@ -10,6 +10,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import onnx.numpy_helper
+import onnx.parser
 import pytest
 
 from benchmarks.cortex_m.tiny import missing
@@ -133,6 +135,30 @@ def test_a_processor_without_floats_is_told_and_priced(tmp_path: Path, run: Run)
         assert ("no FPU" in said) == (unit == "soft") == ("__aeabi_fmul" in facts["soft float"])
         taken.append(facts["work"]["instructions"])
     assert 5 < taken[1] / taken[0] < 100
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_a_kernel_of_several_layers_is_one_row_with_what_all_of_them_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[1,64] x) => (float[1,32] y)
+    <float[64,32] u, float[32,32] v> { p = MatMul(x, u) q = Relu(p) r = MatMul(q, v) y = Relu(r) }"""
+    network = onnx.parser.parse_model(text)
+    for name, shape in (("u", (64, 32)), ("v", (32, 32))):
+        network.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
+    onnx.save(network, tmp_path / "m.onnx")
+    given = ["--target", "thumbv7em", "--profile", "bare-metal", "--report", tmp_path / "m.json"]
+    with pytest.raises(SystemExit) as caught:
+        main([str(one) for one in ("export", tmp_path / "m.onnx", "-o", tmp_path / "m", *given)])
+    assert not caught.value.code, capsys.readouterr()
+    facts = json.loads((tmp_path / "m.json").read_text())
+    (kernel,) = facts["kernels"]
+    calls = re.findall(rf"^  {kernel['function']}\(.*\);", (tmp_path / "m" / "m.c").read_text(), re.MULTILINE)
+    assert len(calls) == 2 and kernel["nodes"] == ["p", "q", "r", "y"]
+    assert 0.8 < kernel["instructions"] / facts["work"]["instructions"] <= 1
+    assert 0 < kernel["code"] <= facts["memory"]["code"]
+    assert facts["work"]["operations"] == sum(2 * k * n + n for k, n in ((64, 32), (32, 32)))
 
 
 def test_operations_are_those_of_the_longest_way_or_unknown() -> None:

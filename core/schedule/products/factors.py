@@ -144,7 +144,8 @@ class Factors:
         if self.parts.batch >= MIN_TASKS // 4 and whole <= self._packable:
             return "packed by product"
         left = self.parts.height * self.parts.terms * self.bytes
-        enough = self.panels * self.parts.batch >= MIN_TASKS // 2
+        is_small = not self.target.machine.caches  # a microcontroller, whose memory is scarce
+        enough = is_small or self.panels * self.parts.batch >= MIN_TASKS // 2
         return (
             "packed by panel" if enough and (left <= self._packable or whole > 4 * self._packable) else "packed at once"
         )

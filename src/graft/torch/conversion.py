@@ -124,7 +124,8 @@ def _admit_symbols(builder: Builder, value: Any) -> None:
 
 def _tensor(value: Any, name: str) -> Tensor:
     require(isinstance(value, torch.Tensor), "a value that is no tensor")
-    require(value.device.type == "cpu" and value.layout == torch.strided, "a tensor that is not in main memory")
+    require(value.device.type == "cpu", f"a tensor on '{value.device.type}': compiled parts take main memory")
+    require(value.layout == torch.strided, f"a tensor of layout '{value.layout}'")
     require(not value.is_quantized and type(value).__name__ in ("FakeTensor", "Tensor", "Parameter"), "a subclass")
     kind = onnx_type(value.dtype)
     shape = ir.Shape([one if isinstance(one, int) else None for one in value.shape])

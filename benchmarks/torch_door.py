@@ -114,6 +114,50 @@ def _configured(name: str, given: Callable[[], dict[str, torch.Tensor]] | None =
     return make
 
 
+WORDS = {"vocab_size": 1000, "pad_token_id": 0}
+SHARED = {**SMALL, "num_key_value_heads": 2}
+HEADED = {**SHARED, "head_dim": 32}
+GPT = {"n_embd": 128, "n_layer": 2, "n_head": 4}
+ROTARY = {**GPT, "rotary_dim": 16}
+T5 = {"d_model": 128, "d_kv": 32, "d_ff": 512, "num_layers": 2, "num_heads": 4}
+PAIR = {
+    "d_model": 128, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512,
+}  # fmt: skip
+ENCODERS = (
+    "XLMRoberta", "XLMRobertaXL", "MPNet", "MegatronBert", "Ernie", "Deberta", "RemBert", "RoFormer", "FNet",
+    "Nystromformer", "ConvBert", "IBert", "LayoutLM", "RobertaPreLayerNorm", "Data2VecText", "Splinter", "NomicBert",
+    "Falcon", "Phi", "Persimmon", "BioGpt",
+)  # fmt: skip
+DECODERS = (
+    "EuroBert", "Phi3", "Mistral", "Olmo", "Olmo2", "StableLm", "Starcoder2", "Cohere", "Granite", "Nemotron",
+    "SmolLM3", "Exaone4", "Arcee",
+)  # fmt: skip
+TEXTS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(ENCODERS, SMALL),
+    **dict.fromkeys(DECODERS, SHARED),
+    **dict.fromkeys(("Gemma", "Gemma2", "Gemma3Text", "Qwen3", "Helium", "Glm", "Ernie4_5", "SeedOss"), HEADED),
+    **dict.fromkeys(("GPTBigCode", "OpenAIGPT"), GPT),
+    **dict.fromkeys(("GPTJ", "CodeGen"), ROTARY),
+    **dict.fromkeys(("Bart", "MBart"), PAIR),
+    **dict.fromkeys(("MT5Encoder", "UMT5Encoder"), T5),
+    "DebertaV2": {**SMALL, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 32},
+    "MobileBert": {**SMALL, "num_hidden_layers": 4},
+    "SqueezeBert": {**SMALL, "embedding_size": 128},
+    "FunnelBase": {"block_sizes": [1, 1], "d_model": 128, "n_head": 4, "d_head": 32, "d_inner": 512},
+    "Esm": {**SMALL, "mask_token_id": 32},
+    "ModernBert": {**SMALL, "cls_token_id": 1, "sep_token_id": 2},
+    "XLNet": {"d_model": 128, "n_layer": 2, "n_head": 4, "d_inner": 512},
+    "Bloom": {"hidden_size": 128, "n_layer": 2, "n_head": 4},
+    "GPTNeo": {**SMALL, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]},
+    "GPTNeoXJapanese": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4},
+    "Mpt": {"d_model": 128, "n_heads": 4, "n_layers": 2},
+    "XGLM": {"d_model": 128, "num_layers": 2, "attention_heads": 4, "ffn_dim": 512},
+    "CTRL": {**GPT, "dff": 512},
+}
+"""Encoders and decoders of texts, by the names of their models."""
+
+
 def _own(make: Callable[[], nn.Module], *shape: int) -> Case:
     return lambda: (make(), (torch.randn(shape),))
 
@@ -135,10 +179,11 @@ CASES: dict[str, Case] = {
     "opt": _configured("OPT", hidden_size=128, num_hidden_layers=2, num_attention_heads=4, ffn_dim=512),
     "llama": _configured("Llama", **SMALL, num_key_value_heads=2),
     "qwen2": _configured("Qwen2", **SMALL, num_key_value_heads=2),
-    "t5": _configured("T5Encoder", d_model=128, d_kv=32, d_ff=512, num_layers=2, num_heads=4),
+    "t5": _configured("T5Encoder", **T5),
     "vit": _configured("ViT", **SMALL),
     "deit": _configured("DeiT", **SMALL),
     "convnext": _configured("ConvNext", hidden_sizes=[32, 64, 96, 128], depths=[1, 1, 2, 1]),
+    **{name.lower(): _configured(name, **WORDS, **settings) for name, settings in TEXTS.items()},
 }
 LARGE: dict[str, Case] = {
     "resnet50": _configured("ResNet"),

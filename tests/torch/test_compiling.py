@@ -67,3 +67,20 @@ def test_the_last_resort_is_no_backend_unless_it_is_named():
     assert "reference" not in backends_of(Options())
     assert "llvm" in backends_of(Options())
     assert backends_of(Options(backends="reference")) == "reference"
+
+
+@pytest.mark.parametrize("backends", [("cuda",), ("llvm",)])
+def test_tensors_of_cuda_stay_in_pytorch_and_are_an_error_under_strict(backends):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def graph():
+        with FakeTensorMode():  # without a device, too
+            x = torch.empty(3, 3, device="cuda")
+            return graph_of(lambda x: torch.relu(x @ x), x, mode="real")
+
+    why = "a tensor on 'cuda': compiled parts take main memory"
+    found = compile_graph(graph(), Options(backends=backends))
+    assert not found.programs
+    assert {row.reason for row in found.rows} == {why}
+    with pytest.raises(UnsupportedError, match=why):
+        compile_graph(graph(), Options(backends=backends, strict=True))

@@ -29,6 +29,14 @@ def test_operators_have_their_module_their_line_and_their_reason():
     assert "part_0: llvm" in str(found)
 
 
+def test_modules_of_pytorchs_own_code_have_the_line_of_their_forward():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.GELU())
+    found = explain(module, (torch.randn(2, 3),), options=LLVM, backward=True)
+    line = torch.nn.GELU.forward.__code__.co_firstlineno
+    assert any(row.place == f"1/gelu (activation.py:{line})" for row in found.graphs[0])
+    assert all(row.place.startswith(("0/", "1/")) for row in found.rows)  # also those of the backward graph
+
+
 def test_graph_breaks_are_listed():
     def function(x):
         y = x + 1

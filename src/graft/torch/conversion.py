@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -62,13 +63,23 @@ def _order(value: torch.Tensor, plain: bool) -> list[int]:
 
 
 def where(node: Node) -> str:
-    """Return the place of a node as people know it: the module's path and the line of Python."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = [name for name, _ in stack.values()][-1:] if isinstance(stack, dict) else []
-    module = re.sub(r"L\['self'\]\.?|\._modules|_(?:modules|parameters)\b", "", path[0]) if path else ""
+    """Return the place of a node as people know it: the module's path and the line of Python.
+
+    Where no code of the user's was met, as in `nn.Sequential`, the line is that of the module's own ``forward``.
+    """
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+    entries = list(stack.values()) if isinstance(stack, dict) else []
+    name, kind = entries[-1][:2] if entries else ("", None)
+    module = re.sub(r"L\['self'\]\.?|\._modules|_(?:modules|parameters)\b", "", name)
     module = re.sub(r"\['([^']*)'\]", r".\1", module).strip(".").removeprefix("L.fn").strip(".")
-    line = _line(node.meta.get("stack_trace") or "")
+    trace = node.meta.get("stack_trace") or node.meta.get("fwd_stack_trace") or ""
+    line = _line(trace) or _line_of_forward(kind)
     return f"{module}/{node.name}{line}" if module else f"{node.name}{line}"
+
+
+def _line_of_forward(kind: Any) -> str:
+    code = getattr(getattr(kind, "forward", None), "__code__", None)
+    return "" if code is None else f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
 
 
 @lru_cache(maxsize=1024)  # the operators that one line comes to follow each other
@@ -113,7 +124,8 @@ def _admit_symbols(builder: Builder, value: Any) -> None:
 
 def _tensor(value: Any, name: str) -> Tensor:
     require(isinstance(value, torch.Tensor), "a value that is no tensor")
-    require(value.device.type == "cpu" and value.layout == torch.strided, "a tensor that is not in main memory")
+    require(value.device.type == "cpu", f"a tensor on '{value.device.type}': compiled parts take main memory")
+    require(value.layout == torch.strided, f"a tensor of layout '{value.layout}'")
     require(not value.is_quantized and type(value).__name__ in ("FakeTensor", "Tensor", "Parameter"), "a subclass")
     kind = onnx_type(value.dtype)
     shape = ir.Shape([one if isinstance(one, int) else None for one in value.shape])

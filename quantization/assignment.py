@@ -114,6 +114,10 @@ def assign(
     wanted = [FLOATS if one == FLOATS.name else recipe_of(one) for one in recipes]
     correct = any(one.correct_bias for one in wanted)
     measured = [replace(one, correct_bias=correct) for one in wanted if one != FLOATS]
+    if blocks := [one.name for one in measured if one.blocks]:
+        raise RecipeError(
+            f"recipe '{blocks[0]}' is of all products of a model; choose among recipes that layers can have"
+        )
     if not measured:
         raise RecipeError("there is no recipe to choose; give at least one beside 'float32'")
     running = Running(threads, manager, resume)

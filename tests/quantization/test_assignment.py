@@ -10,7 +10,7 @@ import pytest
 import graft
 from graft.errors import AccuracyError, RecipeError
 from graft.quantization import assign, compare, quantize, recipe_of
-from graft.quantization.assignment import LayerRow, bits_of, path_of, single_steps
+from graft.quantization.assignment import Sensitivity, bits_of, path_of, single_steps
 from graft.quantization.preparation import in_floats
 from tests.quantization.networks import convolutions, images, run, snr
 
@@ -26,7 +26,9 @@ def closeness(outputs, labels):
 @pytest.mark.parametrize("seed", range(20))
 def test_no_assignment_is_better_than_one_of_the_path(seed):
     random = np.random.default_rng(seed)
-    rows = [LayerRow(str(place), tuple(random.integers(1, 99, 4) * 1.0), tuple(random.random(4))) for place in range(4)]
+    rows = [
+        Sensitivity(str(place), tuple(random.integers(1, 99, 4) * 1.0), tuple(random.random(4))) for place in range(4)
+    ]
     path = path_of(rows)
 
     def error(choice):
@@ -42,7 +44,7 @@ def test_no_assignment_is_better_than_one_of_the_path(seed):
 
 
 def test_steps_come_by_the_error_that_a_saved_bit_costs():
-    rows = [LayerRow("a", (8.0, 4.0, 2.0), (0.0, 1.0, 5.0)), LayerRow("b", (8.0, 4.0, 2.0), (0.0, 0.1, 0.2))]
+    rows = [Sensitivity("a", (8.0, 4.0, 2.0), (0.0, 1.0, 5.0)), Sensitivity("b", (8.0, 4.0, 2.0), (0.0, 0.1, 0.2))]
     assert single_steps(rows, (0, 0)) == [(1, 1), (1, 2), (0, 1), (0, 2)]
     assert single_steps(rows, (2, 1), up=True) == [(0, 1), (0, 0), (1, 0)]
 

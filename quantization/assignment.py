@@ -115,9 +115,7 @@ def assign(
     correct = any(one.correct_bias for one in wanted)
     measured = [replace(one, correct_bias=correct) for one in wanted if one != FLOATS]
     if blocks := [one.name for one in measured if one.blocks]:
-        raise RecipeError(
-            f"recipe '{blocks[0]}' is of all products of a model; choose among recipes that layers can have"
-        )
+        raise RecipeError(f"recipe '{blocks[0]}' is of all products of a model; choose among others")
     if not measured:
         raise RecipeError("there is no recipe to choose; give at least one beside 'float32'")
     running = Running(threads, manager, resume)

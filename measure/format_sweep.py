@@ -21,7 +21,6 @@ from graft.core.shapes.sample_inputs import sample_inputs
 from graft.core.types import is_custom, parse_custom
 from graft.datatypes.conversion import convert
 from graft.datatypes.prepare import EACH
-from graft.datatypes.scaled.conversion import convert_scaled
 from graft.datatypes.scaled.scaled_type import is_scaled_type, scaled_type
 from graft.datatypes.shipped import DATATYPES
 from graft.datatypes.study import (
@@ -40,7 +39,7 @@ from graft.measure.hardware_cost import CostTable, HardwareCost, cost_of, table_
 from graft.plugins.registry.manager import MANAGER
 from graft.quantization.comparison import quantized_layers
 from graft.quantization.quantizer import Quantizer
-from graft.quantization.recipe import RECIPES, Recipe, recipe_of
+from graft.quantization.recipe import RECIPES, Recipe, in_blocks, recipe_of
 from graft.quantization.sites import Product
 from graft.quantization.sizes import FLOAT_BITS, Size, size_of
 from graft.quantization.statistics.data import Batches, Feeds, Given
@@ -87,7 +86,7 @@ def sweep(
     fit the model.
     """
     (manager or plugins()).plugins()  # which registers their datatypes
-    named = {name: name if is_scaled_type(name) else type_named(name) for name in types}
+    named = {name: in_blocks(name) if is_scaled_type(name) else type_named(name) for name in types}
     wanted = [recipe_of(one) for one in recipes]
     original = load(model, shapes=shapes).clone()
     normalize(original)
@@ -96,16 +95,13 @@ def sweep(
     table = None if costs is None else table_of(costs, manager or plugins())
     study = _Study(original, fed, truth, Running(threads, manager), table)
     rows = [study.row(_in_type(FLOAT32, FLOAT32, original, original, FLOAT_BITS))]
-    for name, dtype in named.items():
-        if is_scaled_type(name):
-            converted, bits = convert_scaled(original, name, keep=keep), scaled_type(name).bits
+    for name, one in (*named.items(), *((one.name, one) for one in wanted)):
+        if isinstance(one, Recipe):
+            kept, given = replace(one, keep=(*one.keep, *keep)), fed if calibration is None else calibration
+            rows.append(study.row(_by_recipe(kept, original, given, study.running)))
         else:
-            converted = convert(original, dtype, accumulate=accumulate, keep=keep)
-            bits = parse_custom(dtype)[1]
-        rows.append(study.row(_in_type(name, dtype, original, converted, bits)))
-    for one in wanted:
-        kept = replace(one, keep=(*one.keep, *keep))
-        rows.append(study.row(_by_recipe(kept, original, fed if calibration is None else calibration, study.running)))
+            converted = convert(original, one, accumulate=accumulate, keep=keep)
+            rows.append(study.row(_in_type(name, one, original, converted, parse_custom(one)[1])))
     title = original.graph.name or "model"
     return SweepReport(title, len(fed), truth is not None, accumulate, tuple(rows))
 
@@ -182,6 +178,8 @@ def _by_recipe(recipe: Recipe, original: ir.Model, data: Given, running: Running
     """Return a model quantised by a recipe; a layer is a node that reads codes."""
     quantizer = Quantizer.measured(original, [recipe], data, None, running)
     model = quantizer.written(recipe)
+    if recipe.blocks:
+        return _in_type(recipe.name, recipe.blocks, original, model, scaled_type(recipe.blocks).bits)
     layers = quantized_layers(original, model)
     watched = [name for layer in layers for name in layer.code_names]
     seen = {layer.name: (layer.operator, layer.add) for layer in layers}

@@ -48,7 +48,8 @@ def quantize(
     """Return a float model in QDQ form: ONNX's QuantizeLinear and DequantizeLinear around what computes in floats.
 
     ``recipe`` is a name (``int8``, ``int8-channel``, ``int8-weights``, ``int4-weights``, ``float8``), a TOML file, a
-    mapping as such a file has it, or a `Recipe`. ``data`` are what activations are calibrated with: arrays by input
+    mapping as such a file has it, a `Recipe`, or a scaled type (``mxfp8e4m3``), whose products are those of
+    `graft.datatypes.convert_scaled`. ``data`` are what activations are calibrated with: arrays by input
     name, stacked along the first axis, and ``labels``; the path of an ``.npz`` file or of a folder of such; or an
     iterable of batches (a mapping, an array, or a pair of inputs and labels each), which is never held whole. ``keep``
     are patterns of names or operators of nodes that stay in floats. `notes_of` the result says what was done.

@@ -50,7 +50,7 @@ Step = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class LayerRow:
+class Sensitivity:
     """A layer's name, and for each recipe the bits of its weights and what it adds to the error of the outputs."""
 
     layer: str
@@ -69,7 +69,7 @@ class Assignment:
     recipe: Recipe
     model: ir.Model
     recipes: tuple[str, ...]
-    sensitivity: tuple[LayerRow, ...]
+    sensitivity: tuple[Sensitivity, ...]
     bits: float
     snr_db: float
     metric: float | None
@@ -114,6 +114,8 @@ def assign(
     wanted = [FLOATS if one == FLOATS.name else recipe_of(one) for one in recipes]
     correct = any(one.correct_bias for one in wanted)
     measured = [replace(one, correct_bias=correct) for one in wanted if one != FLOATS]
+    if blocks := [one.name for one in measured if one.blocks]:
+        raise RecipeError(f"recipe '{blocks[0]}' is of all products of a model; choose among others")
     if not measured:
         raise RecipeError("there is no recipe to choose; give at least one beside 'float32'")
     running = Running(threads, manager, resume)
@@ -126,7 +128,7 @@ def assign(
 # ---- The path, by sensitivities alone -----------------------------------------------------------------------------
 
 
-def path_of(rows: Sequence[LayerRow]) -> list[Choice]:
+def path_of(rows: Sequence[Sensitivity]) -> list[Choice]:
     """Return assignments from the least error to the fewest bits, steps that add least error for a bit saved first.
 
     If errors add, none of all assignments has both fewer bits and less error than one of these.
@@ -145,17 +147,17 @@ def path_of(rows: Sequence[LayerRow]) -> list[Choice]:
     return path
 
 
-def slope(row: LayerRow, at: int, to: int) -> float:
+def slope(row: Sensitivity, at: int, to: int) -> float:
     """Return the error that a step to a recipe of other bits adds for each bit that it saves."""
     return (row.errors[to] - row.errors[at]) / (row.bits[at] - row.bits[to])
 
 
-def bits_of(rows: Sequence[LayerRow], choice: Choice) -> float:
+def bits_of(rows: Sequence[Sensitivity], choice: Choice) -> float:
     """Return the bits of all weights by an assignment."""
     return sum(row.bits[one] for row, one in zip(rows, choice, strict=True))
 
 
-def single_steps(rows: Sequence[LayerRow], choice: Choice, *, up: bool = False) -> list[Step]:
+def single_steps(rows: Sequence[Sensitivity], choice: Choice, *, up: bool = False) -> list[Step]:
     """Return the steps of one layer to fewer bits (``up``: to more, for less error), the best first."""
     found = []
     for place, row in enumerate(rows):
@@ -325,7 +327,7 @@ class _Search:
             bits_of(self.rows, choice) / self._weights, worth.snr_db, metric, self.judge.float_metric, len(self._known),
         )  # fmt: skip
 
-    def _row(self, product: Product) -> LayerRow:
+    def _row(self, product: Product) -> Sensitivity:
         """Return what each recipe makes of a layer alone."""
         name, found = product.node.name or "", []
         for one in self._recipes:
@@ -339,7 +341,7 @@ class _Search:
                 bits = self._quantizer.facts.rounded[key_of(replace(product, scaling=one.weights))].stored_bits
             found.append((bits, error))
             self._tick()
-        return LayerRow(name, *zip(*found, strict=True))
+        return Sensitivity(name, *zip(*found, strict=True))
 
     def _tick(self) -> None:
         self._models += 1

@@ -46,8 +46,7 @@ def least_error(histogram: Histogram, scaling: Scaling, grid: Grid) -> Range:
 
     def error(low: float, high: float) -> float:
         scale, zero = parameters(np.array([low]), np.array([high]), grid, scaling)
-        places = x / scale if grid.is_float else np.rint(x / scale) + zero
-        rounded = (grid.nearest(places) - zero) * scale
+        rounded = (grid.codes(x / scale, zero) - zero) * scale
         return float(weights @ (rounded - x) ** 2)
 
     low, high = min(histogram.low, 0.0), max(histogram.high, 0.0)

@@ -13,6 +13,7 @@ from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
 from graft.core.rewriting.node_rewrite import constant_of, hands_on, is_operator
 from graft.core.shapes.sample_inputs import sample_inputs
+from graft.datatypes.scaled.operators import DOMAIN
 from graft.datatypes.study import Errors, LayerRow
 from graft.errors import RecipeError
 from graft.plugins.registry.manager import MANAGER
@@ -140,16 +141,22 @@ class Layer:
 
 
 def quantized_layers(floats: ir.Model, codes: ir.Model) -> list[Layer]:
-    """Return the nodes that both models have, with quantised inputs in one, but those between which factors moved."""
+    """Return the nodes that both models have, with quantised inputs in one, but those between which factors moved.
+
+    What is computed in blocks of a scaled type has the name of the product that it was.
+    """
     known = {node.name: node for node in floats.graph}
-    moved = codes.metadata_props.get(MOVED, "").splitlines()
+    moved, has_blocks = codes.metadata_props.get(MOVED, "").splitlines(), DOMAIN in codes.graph.opset_imports
     found = []
     for node in codes.graph:
         scaled = [value.producer() for value in node.inputs if value is not None]
-        quantised = any(is_operator(one, "DequantizeLinear") for one in scaled)
-        if quantised and node.name in known and node.name not in moved and not hands_on(node):
-            names = known[node.name].outputs[0].name or "", node.outputs[0].name or ""
-            found.append(Layer(node.name or "", node.op_type, *names, _range(node)))
+        before = known.get(node.name)
+        if before is None or node.name in moved:
+            continue
+        in_blocks = has_blocks and (node.domain, node.op_type) != (before.domain, before.op_type)
+        if in_blocks or (any(is_operator(one, "DequantizeLinear") for one in scaled) and not hands_on(node)):
+            names = before.outputs[0].name or "", node.outputs[0].name or ""
+            found.append(Layer(node.name or "", before.op_type, *names, _range(node)))
     return found
 
 

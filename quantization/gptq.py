@@ -78,7 +78,7 @@ def rounded(product: Product, weights: np.ndarray, scaled: Scaled, gram: np.ndar
         for term in range(first, block.stop):
             before = np.matmul(factor[:, term, np.newaxis, first:term], errors[:, first:term])[:, 0]
             places = (wanted[:, term - first] - before) / scale[:, term]
-            rounds = scaled.grid.nearest(places if scaled.grid.is_float else np.rint(places) + zero[:, term])
+            rounds = scaled.grid.codes(places, zero[:, term])
             codes[:, term], errors[:, term] = rounds, (rounds - zero[:, term]) * scale[:, term] - w[:, term]
     back = np.empty_like(codes)
     back[groups, order] = codes

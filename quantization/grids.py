@@ -60,6 +60,10 @@ class Grid:
         found: np.ndarray = np.clip(x, self.low, self.high).astype(self._type).astype(np.float32)
         return found
 
+    def codes(self, places: np.ndarray, zero: np.ndarray | np.float32) -> np.ndarray:
+        """Return the codes of numbers by their scale: rounded to even, then moved by the zero point, as ONNX does."""
+        return self.nearest(places if self.is_float else np.rint(places) + zero)
+
     def toward_zero(self, x: np.ndarray) -> np.ndarray:
         """Return the number of the grid that is next to ``x`` toward zero, as float32."""
         return self._neighbours(np.clip(x, self.low, self.high))[0]

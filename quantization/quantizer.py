@@ -9,6 +9,8 @@ import onnx_ir as ir
 
 from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.pipeline import RECORD, verify_model
+from graft.datatypes.scaled.conversion import convert_scaled
+from graft.datatypes.scaled.scaled_type import scaled_type
 from graft.errors import RecipeError
 from graft.quantization.awq import favour_large_inputs
 from graft.quantization.caches import with_inputs_of
@@ -21,7 +23,8 @@ from graft.quantization.preparation import MOVED, NOTES
 from graft.quantization.recipe import Recipe
 from graft.quantization.rewriting import Point, QdqWriter, bits_of_weights
 from graft.quantization.scales import Scaled
-from graft.quantization.sites import Group, Product, Sites, sites_of
+from graft.quantization.search import literal
+from graft.quantization.sites import Group, Product, Sites, chosen, product_of, sites_of
 from graft.quantization.sizes import FLOAT_BITS, Size, size_of
 from graft.quantization.statistics.data import Batches, Given
 from graft.quantization.statistics.facts import Facts
@@ -61,7 +64,7 @@ class Quantizer:
             moved += favour_large_inputs(floats, recipe, batches, running)
         for one in recipes:
             sites = sites_of(floats, one)
-            if not sites.products and not sites.groups and not sites.caches:
+            if not (sites.products or sites.groups or sites.caches or one.blocks):
                 raise RecipeError(f"recipe '{one.name}' quantises nothing of this model: no node takes what it scales")
             facts.want(sites, one)
         if facts.observers:
@@ -72,6 +75,8 @@ class Quantizer:
 
     def written(self, recipe: Recipe) -> ir.Model:
         """Return the model quantised by a recipe."""
+        if recipe.blocks:
+            return self._in_blocks(recipe)
         model = self.floats.clone()
         sites = sites_of(model, recipe)
         writer = QdqWriter(model)
@@ -91,6 +96,15 @@ class Quantizer:
         notes = (_summary(recipe, sites, list(weights.values())), *writer.all_notes())
         model.metadata_props[NOTES] = "\n".join(notes)
         model.meta.pop(RECORD, None)  # it is as it would be in a file: 4-bit constants are widened when it is loaded
+        return model
+
+    def _in_blocks(self, recipe: Recipe) -> ir.Model:
+        taken = {node.name for node in chosen(self.floats, recipe)}
+        products = [node for node in self.floats.graph if product_of(node) is not None]
+        kept = [literal(node.name or "") for node in products if node.name not in taken]
+        model = convert_scaled(self.floats, recipe.blocks, keep=kept)
+        bits = f"{scaled_type(recipe.blocks).bits:g} bits a number"
+        model.metadata_props[NOTES] = f"recipe '{recipe.name}': products in blocks of {recipe.blocks}, {bits}"
         return model
 
     def _point(self, group: Group) -> Point:

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar
 
-from graft.errors import RecipeError
+from graft.datatypes.scaled.scaled_type import RULES, SCALED_TYPES, scaled_type
+from graft.errors import DatatypeError, RecipeError
 from graft.quantization.grids import GRIDS
 from graft.runtime.arguments import Kind, instance, takes
 from graft.runtime.foreign import shown
@@ -61,7 +62,8 @@ class Recipe:
     channels of their weights have like ranges; ``smooth`` (0 to 1, 0 for not at all) moves that power of the range of
     activations into the weights; ``awq`` moves the power of the mean size of activations that suits the rounded weights
     best; ``correct_bias`` takes the mean error of rounded weights out of biases. ``layers`` are patterns of nodes, each
-    with the recipe whose weights and activations are theirs; the last that fits holds.
+    with the recipe whose weights and activations are theirs; the last that fits holds. ``blocks`` is a scaled type:
+    products multiply its blocks, which ONNX has no form for, and weights and activations are None.
     """
 
     name: str = "custom"
@@ -77,6 +79,7 @@ class Recipe:
     awq: bool = False
     correct_bias: bool = False
     layers: tuple[tuple[str, Recipe], ...] = ()
+    blocks: str = ""
 
     @property
     def needs_data(self) -> bool:
@@ -163,13 +166,22 @@ def recipe_of(given: str | os.PathLike[str] | Recipe | Mapping[str, Any]) -> Rec
     if str(given) in NAMED:
         return NAMED[str(given)]
     path = Path(given)
+    kind, dash, rule = str(given).partition("-")
+    if kind in SCALED_TYPES and rule in (RULES if dash else ("",)):
+        return in_blocks(str(given))
     if path.suffix != ".toml":
-        raise RecipeError(f"no recipe is called '{given}'; {_near(str(given), NAMED)}, or give a .toml file")
+        near = _near(str(given), [*NAMED, *SCALED_TYPES])
+        raise RecipeError(f"no recipe is called '{given}'; {near}, or give a .toml file")
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RecipeError(f"recipe '{path}' cannot be read: {error}", path=str(path)) from error
     return changed({"name": path.stem, **content})
+
+
+def in_blocks(type: str) -> Recipe:
+    """Return the recipe of products in blocks of a scaled type, by its name."""
+    return checked(Recipe(type, None, blocks=type))
 
 
 def changed(content: Mapping[str, Any]) -> Recipe:
@@ -211,7 +223,11 @@ def checked(recipe: Recipe) -> Recipe:
     for pattern, one in recipe.layers:
         if one.layers:
             raise RecipeError(f"recipe: the layers '{pattern}' have layers of their own", field="layers")
+        if one.blocks:
+            raise RecipeError(f"recipe: the layers '{pattern}' have blocks, which are of all products", field="layers")
         checked(one)
+    if recipe.blocks:
+        _check_blocks(recipe)
     if not 0 <= recipe.smooth <= 1:
         raise RecipeError(f"recipe: smooth is {recipe.smooth}; give a number from 0 to 1", field="smooth")
     for name in ("activations", "caches"):
@@ -219,6 +235,21 @@ def checked(recipe: Recipe) -> Recipe:
         if scaling is not None:
             _check_codes(scaling, name)
     return recipe
+
+
+def _check_blocks(recipe: Recipe) -> None:
+    """Raise RecipeError for what is no scaled type, and for fields that blocks have no use for."""
+    try:
+        scaled_type(recipe.blocks)
+    except DatatypeError as error:
+        raise RecipeError(f"recipe: blocks are of a scaled type: {error.message}", field="blocks") from error
+    used = {name: getattr(recipe, name) for name in ("name", "nodes", "keep", "equalize", "smooth", "blocks")}
+    for name, value in _values(Recipe(weights=None, **used)).items():
+        if getattr(recipe, name) != value:
+            raise RecipeError(
+                f"recipe: products in blocks have no use for {name}; give base = '{recipe.blocks}' and leave it out",
+                field=name,
+            )
 
 
 def _check_codes(scaling: Scaling, name: str) -> None:

@@ -148,7 +148,7 @@ def chosen_scales(weights: np.ndarray, layout: Layout, scaling: Scaling, grid: G
 
 def _square_error(rows: np.ndarray, scale: np.ndarray, zero: np.ndarray, grid: Grid) -> np.ndarray:
     scale, zero = scale[:, np.newaxis], zero[:, np.newaxis]
-    error = (grid.nearest(rows / scale + zero) - zero) * scale - rows
+    error = (grid.codes(rows / scale, zero) - zero) * scale - rows
     squares: np.ndarray = np.einsum("ij,ij->i", error, error)
     return squares
 
@@ -166,5 +166,5 @@ def scaled(weights: np.ndarray, layout: Layout, scaling: Scaling, grid: Grid, na
         case "stochastic":
             codes = grid.stochastic(places + point, scaling.seed, name)
         case _:
-            codes = grid.nearest(np.rint(places) + point if not grid.is_float else places)
+            codes = grid.codes(places, point)
     return Scaled(grid, layout, codes, scale, zero)

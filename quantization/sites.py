@@ -7,7 +7,6 @@ elements on (Reshape, MaxPool) give codes for codes: their operands share the sc
 from __future__ import annotations
 
 import difflib
-import fnmatch
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ import onnx_ir as ir
 from graft.core.graph.view import constant_tensor
 from graft.core.operators.definition.table import Trait
 from graft.core.rewriting.node_rewrite import channels_of_weights, hands_on, has_trait, is_operator, moved_inputs
+from graft.datatypes import conversion
 from graft.errors import RecipeError
 from graft.quantization.caches import Cache, caches_made, caches_of
 from graft.quantization.recipe import Recipe, Scaling
@@ -151,10 +151,7 @@ def chosen(model: ir.Model, recipe: Recipe) -> Iterator[ir.Node]:
 
 def matches(node: ir.Node, patterns: Iterable[str]) -> bool:
     """Whether a pattern fits the name or the operator of a node."""
-    return any(
-        fnmatch.fnmatchcase(node.name or "", pattern) or fnmatch.fnmatchcase(node.op_type, pattern)
-        for pattern in patterns
-    )
+    return any(conversion.matches(node, pattern) for pattern in patterns)
 
 
 def product_of(node: ir.Node) -> Product | None:

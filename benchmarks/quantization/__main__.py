@@ -41,7 +41,7 @@ PEERS = {
 }  # fmt: skip
 """ONNX Runtime's quantiser by its options."""
 SCALED = (
-    "mxfp8e4m3", "mxfp8e4m3-even", "mxfp8e4m3-rceil", "mxfp6e2m3", "mxfp6e2m3-rceil", "mxfp4", "mxfp4-even",
+    "mxfp8e4m3", "mxfp8e4m3-even", "mxfp8e4m3-floor", "mxfp6e2m3", "mxfp6e2m3-rceil", "mxfp4", "mxfp4-even",
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
 from graft.core.operators.definition.table import Trait
 from graft.core.operators.images.windows import windows_of
+from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.normalize import normalize
 from graft.core.rewriting.node_pass import Names
 from graft.core.rewriting.node_rewrite import (
@@ -86,6 +87,7 @@ def convert_scaled(
             f"model '{converted.graph.name}' has no MatMul, Gemm or convolution of float32 with constant weights to "
             "convert"
         )
+    EliminateDeadCode().run(converted)
     converted.graph.opset_imports[DOMAIN] = 1
     infer_shapes(converted)  # of ONNX's operators between those here, whose shapes are said
     return converted

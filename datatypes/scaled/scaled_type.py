@@ -67,8 +67,8 @@ def _format(dtype: str) -> Format:
 
 
 SCALED_TYPES = {
-    "mxfp8e4m3": ScaledType("custom[float8e4m3fn]8"),
-    "mxfp8e5m2": ScaledType("custom[float8e5m2]8"),
+    "mxfp8e4m3": ScaledType("custom[float8e4m3fn]8", rule="rceil"),
+    "mxfp8e5m2": ScaledType("custom[float8e5m2]8", rule="rceil"),
     "mxfp6e2m3": ScaledType("custom[float6e2m3]6"),
     "mxfp6e3m2": ScaledType("custom[float6e3m2]6"),
     "mxfp4": ScaledType("custom[float4e2m1]4"),
@@ -77,7 +77,8 @@ SCALED_TYPES = {
     "msfp12": ScaledType("custom[integer]4", block=16),
     "msfp16": ScaledType("custom[integer]8", block=16),
 }
-"""The scaled types by name."""
+"""The scaled types by name; scales of MXFP8 clip nothing, as the converter of NVIDIA's Blackwell has it, the others of
+MX are the specification's."""
 
 
 def is_scaled_type(name: str) -> bool:
@@ -87,7 +88,7 @@ def is_scaled_type(name: str) -> bool:
 
 @takes(name=TEXT)
 def scaled_type(name: str) -> ScaledType:
-    """Return a scaled type by its name, which may end with a rule for scales of its own, as in ``mxfp8e4m3-rceil``.
+    """Return a scaled type by its name, which may end with a rule for scales of its own, as in ``mxfp8e4m3-floor``.
 
     Raises DatatypeError for unknown types and rules.
     """

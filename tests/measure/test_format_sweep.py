@@ -53,9 +53,9 @@ def test_sizes_count_codes_scales_and_what_stays_in_floats(report):
 
 
 def test_scaled_types_stand_beside_them_with_the_bits_of_their_scales():
-    types = ["mxfp8e4m3", "mxfp8e4m3-rceil"]
+    types = ["mxfp8e4m3-floor", "mxfp8e4m3"]
     _, row, other = graft.sweep(convolutions(), types, {"x": X[:4]}, shapes={"x": (1, 3, 12, 12)}, threads=1).rows
-    assert (row.type, row.output.snr_db > 20) == ("mxfp8e4m3", True)
+    assert (row.type, row.output.snr_db > 20) == ("mxfp8e4m3-floor", True)
     assert (other.weight_bits, other.output.snr_db > row.output.snr_db) == (row.weight_bits, True)
     converted = sum(WEIGHTS.values()) - WEIGHTS["c2"]  # which is of several groups
     assert row.weight_bytes == -(-int(converted * 8.25 + WEIGHTS["c2"] * 32) // 8)

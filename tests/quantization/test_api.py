@@ -8,6 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import graft
+from graft.datatypes import convert_scaled
 from graft.errors import AccuracyError, RecipeError
 from graft.quantization import NAMED, Scaling, compare, notes_of, quantize
 from graft.quantization.preparation import in_floats
@@ -44,6 +45,30 @@ def test_onnxruntime_computes_what_the_reference_does(name):
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     found = session.run(None, {"x": X})[0]
     assert snr(run(proto, x=X), found) > (30 if NAMED[name].activations else 90)
+
+
+def test_products_in_blocks_are_those_of_the_scaled_type_and_have_rows(exact):
+    found = quantize(convolutions(), "mxfp8e4m3", keep=["c3"])
+    assert notes_of(found) == ["recipe 'mxfp8e4m3': products in blocks of mxfp8e4m3, 8.25 bits a number"]
+    wanted = graft.compile(convert_scaled(in_floats(convolutions()), "mxfp8e4m3", keep=["c3"]))(X)
+    np.testing.assert_array_equal(np.asarray(graft.compile(found)(X)), np.asarray(wanted))
+    report = compare(convolutions(), found, {"x": X})
+    assert [(row.layer, row.operator) for row in report.layers] == [("c1", "Conv"), ("fc", "Gemm")]
+    assert report.snr_db == pytest.approx(snr(exact, np.asarray(wanted)), abs=0.01)
+    assert min(row.snr_db for row in report.layers) > 20
+    alone = quantize(convolutions(), {"base": "mxfp8e4m3", "nodes": ["fc"]})
+    assert [row.layer for row in compare(convolutions(), alone, {"x": X}).layers] == ["fc"]
+
+
+def test_a_model_in_blocks_keeps_no_weights_in_floats():
+    floats = in_floats(convolutions())
+    left = {
+        name for name, one in quantize(floats, "mxfp4").graph.initializers.items() if one.dtype is ir.DataType.FLOAT
+    }
+    taken = {"c1", "c3", "fc"}
+    weights = {node.inputs[1].name for node in floats.graph if node.name in taken}
+    assert len(weights) == 3
+    assert not left & weights
 
 
 def test_every_type_of_weights_and_activations_runs(exact):

@@ -88,6 +88,16 @@ def test_float32_stands_for_what_is_not_quantised():
             {"activations": {"type": "float6e2m3"}},
             "recipe: activations are of 'float6e2m3', which ONNX has no type for; weights may be",
         ),
+        (
+            {"base": "mxfp4", "weights": {"type": "int4"}},
+            "recipe: products in blocks have no use for weights; give base = 'mxfp4' and leave it out",
+        ),
+        (
+            {"blocks": "mxfp5"},
+            "recipe: blocks are of a scaled type: no scaled type is called 'mxfp5'; did you mean 'mxfp4'",
+        ),
+        ({"layers": {"a": "mxfp4"}}, "recipe: the layers 'a' have blocks, which are of all products"),
+        ("mxfp4-wieghts", "no recipe is called 'mxfp4-wieghts'; did you mean 'mxfp4-weights', or give a .toml file"),
         (Recipe(weights=Scaling(rounding="up")), None),
     ],
 )
@@ -95,6 +105,15 @@ def test_what_is_wrong_with_a_recipe_is_said(given, message):
     with pytest.raises(RecipeError) as caught:
         recipe_of(given)
     assert message is None or str(caught.value) == message
+
+
+@pytest.mark.parametrize("name", ["mxfp8e4m3", "mxfp4-even", "nvfp4"])
+def test_a_scaled_type_is_a_recipe_of_products_in_its_blocks(name, tmp_path):
+    found = recipe_of(name)
+    assert (found.blocks, found.weights, found.activations, found.needs_data) == (name, None, None, False)
+    path = tmp_path / "own.toml"
+    path.write_text(found.to_toml())
+    assert recipe_of(path) == found
 
 
 def test_a_file_that_is_no_recipe_is_named(tmp_path):

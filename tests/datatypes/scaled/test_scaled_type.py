@@ -26,7 +26,8 @@ def test_the_bits_of_a_number_count_its_share_of_the_scale(name: str, bits: floa
 
 
 def test_a_name_may_say_the_rule_of_scales() -> None:
-    assert scaled_type("mxfp8e4m3-rceil") == replace(SCALED_TYPES["mxfp8e4m3"], rule="rceil")
+    assert scaled_type("mxfp8e4m3-floor") == replace(SCALED_TYPES["mxfp8e4m3"], rule="floor")
+    assert (scaled_type("mxfp8e4m3").rule, scaled_type("mxfp4").rule) == ("rceil", "floor")
     with pytest.raises(GraftError, match="a scale's rule is one of floor, even, ceil, rceil, nearest, not 'cel'"):
         scaled_type("mxfp4-cel")
 

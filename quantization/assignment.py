@@ -119,7 +119,8 @@ def assign(
     if not measured:
         raise RecipeError("there is no recipe to choose; give at least one beside 'float32'")
     running = Running(threads, manager, resume)
-    quantizer = Quantizer.measured(in_floats(model, shapes), measured, data, metric, running, notebook_bar())
+    original = in_floats(model, shapes, measured[0].decompose)
+    quantizer = Quantizer.measured(original, measured, data, metric, running, notebook_bar())
     search = _Search(quantizer, wanted, correct, _Judge(quantizer), progress)
     least = None if within is None else search.judge.float_metric_needed() - within
     return search.result(search.best_of(bits) if bits is not None else search.cheapest(least or 0.0), least)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
+from graft.core.importer.function_bodies import expand_functions
 from graft.core.importer.load import load
 from graft.core.importer.source import Source
 from graft.core.passes.normalize import normalize
@@ -16,8 +17,16 @@ MOVED = "graft.quantize.moved"
 """That for the layers whose results differ from the float model's by factors that were moved."""
 
 
-def in_floats(model: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> ir.Model:
-    """Return a model of its own as it is before it is quantised: simplified, BatchNormalization folded."""
+def in_floats(
+    model: Source, shapes: Mapping[str, Sequence[int]] | None = None, decompose: Collection[str] = ()
+) -> ir.Model:
+    """Return a model of its own as it is before it is quantised: simplified, BatchNormalization folded.
+
+    ``decompose`` are operators that are written as what they are made of.
+    """
     loaded = load(model, shapes=shapes).clone()
+    if not {node.op_type for node in loaded.graph}.isdisjoint(decompose):
+        expanded, _ = expand_functions(ir.to_proto(loaded), lambda node: node.op_type in decompose)
+        loaded = load(expanded)
     normalize(loaded)
     return loaded

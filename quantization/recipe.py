@@ -13,6 +13,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar
 
+from graft.core.operators.all import OPERATORS
+from graft.core.rewriting.node_bodies import is_function
 from graft.datatypes.scaled.scaled_type import RULES, SCALED_TYPES, scaled_type
 from graft.errors import DatatypeError, RecipeError
 from graft.quantization.grids import GRIDS
@@ -58,12 +60,15 @@ class Recipe:
     the nodes that are quantised (all that can be if there are none),
     ``keep`` of those that are not. With ``results`` what a quantised node makes is quantised, too, where no quantised
     node reads it, and so is a bias that is added behind a product: such a node computes on codes alone. ``shared`` are
-    patterns of nodes whose operands and results have one scale. ``equalize`` moves factors between layers until the
-    channels of their weights have like ranges; ``smooth`` (0 to 1, 0 for not at all) moves that power of the range of
-    activations into the weights; ``awq`` moves the power of the mean size of activations that suits the rounded weights
-    best; ``correct_bias`` takes the mean error of rounded weights out of biases. ``layers`` are patterns of nodes, each
-    with the recipe whose weights and activations are theirs; the last that fits holds. ``blocks`` is a scaled type:
-    products multiply its blocks, which ONNX has no form for, and weights and activations are None.
+    patterns of nodes whose operands and results have one scale. ``decompose`` are operators that are written as others
+    before anything is quantised (LayerNormalization; Div by what is computed as a product by its reciprocal), and
+    ``operators`` those that are quantised beside the usual ones: for hardware that has integers alone. ``equalize``
+    moves factors between layers until the channels of their weights have like ranges; ``smooth`` (0 to 1, 0 for not at
+    all) moves that power of the range of activations into the weights; ``awq`` moves the power of the mean size of
+    activations that suits the rounded weights best; ``correct_bias`` takes the mean error of rounded weights out of
+    biases. ``layers`` are patterns of nodes, each with the recipe whose weights and activations are theirs; the last
+    that fits holds. ``blocks`` is a scaled type: products multiply its blocks, which ONNX has no form for, and weights
+    and activations are None.
     """
 
     name: str = "custom"
@@ -74,6 +79,8 @@ class Recipe:
     keep: tuple[str, ...] = ()
     results: bool = False
     shared: tuple[str, ...] = ()
+    decompose: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
     equalize: bool = False
     smooth: float = 0.0
     awq: bool = False
@@ -228,6 +235,9 @@ def checked(recipe: Recipe) -> Recipe:
         checked(one)
     if recipe.blocks:
         _check_blocks(recipe)
+    for field_name in ("decompose", "operators"):
+        for name in getattr(recipe, field_name):
+            _check_operator(name, field_name)
     if not 0 <= recipe.smooth <= 1:
         raise RecipeError(f"recipe: smooth is {recipe.smooth}; give a number from 0 to 1", field="smooth")
     for name in ("activations", "caches"):
@@ -243,13 +253,26 @@ def _check_blocks(recipe: Recipe) -> None:
         scaled_type(recipe.blocks)
     except DatatypeError as error:
         raise RecipeError(f"recipe: blocks are of a scaled type: {error.message}", field="blocks") from error
-    used = {name: getattr(recipe, name) for name in ("name", "nodes", "keep", "equalize", "smooth", "blocks")}
+    used = {
+        name: getattr(recipe, name) for name in ("name", "nodes", "keep", "decompose", "equalize", "smooth", "blocks")
+    }
     for name, value in _values(Recipe(weights=None, **used)).items():
         if getattr(recipe, name) != value:
             raise RecipeError(
                 f"recipe: products in blocks have no use for {name}; give base = '{recipe.blocks}' and leave it out",
                 field=name,
             )
+
+
+def _check_operator(name: str, field_name: str) -> None:
+    """Raise RecipeError for what is no operator, or cannot be decomposed and is to be."""
+    operator = OPERATORS.get(name)
+    if operator is None:
+        near = OPERATORS.nearest(name)
+        hint = f"did you mean '{near}'" if near else "give names of ONNX's operators"
+        raise RecipeError(f"recipe: {field_name} has '{name}', which is no operator; {hint}", field=field_name)
+    if field_name == "decompose" and not is_function(operator):
+        raise RecipeError(f"recipe: {name} cannot be decomposed: it is no function of others", field=field_name)
 
 
 def _check_codes(scaling: Scaling, name: str) -> None:

@@ -137,7 +137,7 @@ def chosen(model: ir.Model, recipe: Recipe) -> Iterator[ir.Node]:
             near = difflib.get_close_matches(pattern, names, 1)
             hint = f"did you mean '{near[0]}'" if near else "graft plan lists the nodes"
             raise RecipeError(f"no node's name or operator matches '{pattern}'; {hint}", pattern=pattern)
-        if pattern not in recipe.keep and not any(map(_takes_scales, fitting)):
+        if pattern not in recipe.keep and not any(_takes_scales(node, recipe) for node in fitting):
             raise RecipeError(
                 f"'{pattern}' matches {fitting[0].op_type} (node '{fitting[0].name}'), which has no form with scaled "
                 "inputs; name products, Add or average pooling",
@@ -145,7 +145,7 @@ def chosen(model: ir.Model, recipe: Recipe) -> Iterator[ir.Node]:
             )
     for node in graph:
         wanted = not recipe.nodes or matches(node, recipe.nodes)
-        if wanted and _takes_scales(node) and not matches(node, recipe.keep):
+        if wanted and _takes_scales(node, recipe) and not matches(node, recipe.keep):
             yield node
 
 
@@ -166,16 +166,43 @@ def product_of(node: ir.Node) -> Product | None:
     return Product(node, channels % rank, other % rank)
 
 
-def _takes_scales(node: ir.Node) -> bool:
-    return has_trait(node, Trait.QUANTIZABLE) and all(
-        value is None or value.dtype is ir.DataType.FLOAT for value in (*node.inputs, *node.outputs)
-    )
+def _takes_scales(node: ir.Node, recipe: Recipe) -> bool:
+    if not has_trait(node, Trait.QUANTIZABLE):
+        floats = any(_is_activation(value) for value in node.inputs) and node.outputs[0].dtype is ir.DataType.FLOAT
+        return is_operator(node, *recipe.operators) and floats and not _is_function_of_one(node)
+    return all(value is None or value.dtype is ir.DataType.FLOAT for value in (*node.inputs, *node.outputs))
+
+
+def _is_activation(value: ir.Value | None) -> bool:
+    return value is not None and value.dtype is ir.DataType.FLOAT and not _is_constant(value)
+
+
+def _is_function_of_one(node: ir.Node) -> bool:
+    """Whether several operands are elementwise functions of one tensor: hardware has one table for the whole."""
+    found = [value for value in node.inputs if _is_activation(value)]
+    origins = set(map(_origin, found))
+    return len(found) > 1 and len(set(found)) > 1 and len(origins) == 1 and has_trait(node, Trait.ELEMENTWISE)
+
+
+def _origin(value: ir.Value | None) -> ir.Value | None:
+    """Return what a chain of elementwise operators of one tensor each begins with."""
+    while value is not None and (node := value.producer()) is not None and has_trait(node, Trait.ELEMENTWISE):
+        others = [one for one in node.inputs if _is_activation(one)]
+        if len(others) != 1:
+            break
+        value = others[0]
+    return value
 
 
 def _operands(node: ir.Node) -> list[int]:
-    """Return which inputs are activations to quantise; none if another operand is a constant that is no weight."""
+    """Return which inputs are activations to quantise; none if another operand is a constant that is no weight.
+
+    Operators that a recipe adds may have constants beside them.
+    """
     if product_of(node) is not None:
         return [X]
+    if not has_trait(node, Trait.QUANTIZABLE):
+        return [place for place, value in enumerate(node.inputs) if _is_activation(value)]
     places = [place for place, value in enumerate(node.inputs[:BIAS]) if value is not None]
     return [] if any(_is_constant(node.inputs[place]) for place in places) else places
 

@@ -8,7 +8,6 @@ those asked for and those with a gradient are visited, and whole numbers carry n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import onnx
 from onnx import TensorProto
@@ -18,7 +17,7 @@ from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.adjoint import Adjoint, Vjp, nowhere
 from graft.core.operators.definition.function_body import OPSET, Body
 from graft.core.operators.definition.table import Operator, Trait
-from graft.core.rewriting.node_bodies import body_of
+from graft.core.rewriting.node_bodies import body_of, is_function
 from graft.errors import GraftError, PluginError
 
 NUMBERS = frozenset(range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ + 1)) | {
@@ -127,12 +126,7 @@ def source_of(operator: Operator) -> str:
     """Return where the derivative of an operator comes from: ``rule``, ``function``, ``zero``, or "" for nowhere."""
     if operator.vjp is not None:
         return "zero" if operator.vjp is nowhere else "rule"
-    if operator.function is not None:
-        return "function"
-    if not onnx.defs.has(operator.name, operator.domain):
-        return ""
-    schema: Any = onnx.defs.get_schema(operator.name, operator.domain)
-    return "function" if schema.function_opset_versions or schema.context_dependent_function_opset_versions else ""
+    return "function" if is_function(operator) else ""
 
 
 def _path(node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], asked: Collection[str]) -> str:

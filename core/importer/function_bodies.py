@@ -59,7 +59,7 @@ def expand_functions(
 def has_functions(proto: onnx.ModelProto) -> bool:
     """Whether a model, or a function of it, has operators whose function stands in the table, not in ONNX."""
     rows = (OPERATORS.get(node.op_type, node.domain) for node in nodes_of_model(proto))
-    return any(row is not None and row.function is not None for row in rows)
+    return any(row is not None and row.function is not None and Trait.EXPANDED in row.traits for row in rows)
 
 
 def _is_anywhere(graph: onnx.GraphProto, is_wanted: Callable[[onnx.NodeProto], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""The nodes that stand for one: the function by which ONNX, or its row in the table, defines an operator.
+"""The nodes that stand for one: the function by which its row in the table, or ONNX, defines an operator.
 
 Most depend on the types and attributes of a node, so bodies are asked for node by node.
 """
@@ -12,7 +12,9 @@ import onnx
 from graft.core.graph.protos import canonical, every_node
 from graft.core.graph.renaming import Fresh, renamed
 from graft.core.operators.all import OPERATORS
+from graft.core.operators.definition.adjoint import Through
 from graft.core.operators.definition.function_body import Body, Function
+from graft.core.operators.definition.table import Operator
 from graft.errors import ModelError
 
 Types = dict[str, onnx.TypeProto]
@@ -23,11 +25,28 @@ def body_of(
     node: onnx.NodeProto, opsets: Opsets, types: Types, data: dict[str, onnx.TensorProto], fresh: Fresh
 ) -> list[onnx.NodeProto] | None:
     """Return the nodes that stand for one, None where that cannot be said (yet)."""
-    operator = OPERATORS.get(node.op_type, node.domain)
-    if operator is not None and operator.function is not None:
-        return _own_body(node, operator.function, types, data, fresh)
+    own = function_of(OPERATORS.get(node.op_type, node.domain))
+    if own is not None:
+        return _own_body(node, own, types, data, fresh)
     body = _body(node, opsets, types)
     return None if body is None else _inlined(node, body, fresh)
+
+
+def function_of(operator: Operator | None) -> Function | None:
+    """Return the function that a row has: its own, or the one that the operator is differentiated through."""
+    if operator is None or operator.function is not None:
+        return None if operator is None else operator.function
+    return operator.vjp.function if isinstance(operator.vjp, Through) else None
+
+
+def is_function(operator: Operator | None) -> bool:
+    """Whether its row, or ONNX, has a function of an operator."""
+    if function_of(operator) is not None:
+        return True
+    if operator is None or not onnx.defs.has(operator.name, operator.domain):
+        return False
+    schema: Any = onnx.defs.get_schema(operator.name, operator.domain)
+    return bool(schema.function_opset_versions or schema.context_dependent_function_opset_versions)
 
 
 def _own_body(

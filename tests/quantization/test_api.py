@@ -285,3 +285,20 @@ def test_mxfp4_is_written_in_onnx_types():
     found = quantize(convolutions(), "mxfp4-weights", {"x": X})
     kinds = {tuple(value.dtype.name for value in node.inputs[:2]) for node in found.graph if "Deq" in node.op_type}
     assert kinds == {("FLOAT4E2M1", "FLOAT8E8M0")}
+
+
+def test_a_normalisation_that_is_decomposed_computes_on_codes():
+    text = """g (float[n,4,8] x) => (float[n,4,3] y) {
+        a = MatMul(x, w) l = LayerNormalization<axis=-1>(a, s, b) y = MatMul(l, v) }"""
+    one, x = model(text, w=(8, 8), s=(8,), b=(8,), v=(8, 3)), np.random.default_rng(2).normal(size=(40, 4, 8))
+    x = x.astype(np.float32)
+    recipe = {"base": "int8-channel", "results": True, "decompose": ["LayerNormalization", "Div"],
+              "operators": ["Sub", "Mul", "ReduceMean"]}  # fmt: skip
+    found = quantize(one, recipe, {"x": x})
+    assert snr(run(one, x=x), run(found, x=x)) > 20
+    kinds = [node.op_type for node in found.graph]
+    assert "LayerNormalization" not in kinds
+    assert "Div" not in kinds
+    for node in found.graph:
+        if node.op_type in ("Sub", "Mul", "ReduceMean"):
+            assert node.inputs[0].producer().op_type == "DequantizeLinear"

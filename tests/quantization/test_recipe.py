@@ -76,6 +76,8 @@ def test_float32_stands_for_what_is_not_quantised():
         ({"layers": 3}, "recipe: layers is 3; give a table of recipes by pattern"),
         ({"layers": {"a": {"layers": {"b": "int8"}}}}, "recipe: the layers 'a' have layers of their own"),
         ({"smooth": 2}, "recipe: smooth is 2; give a number from 0 to 1"),
+        ({"operators": ["Sob"]}, "recipe: operators has 'Sob', which is no operator; did you mean 'Sub'"),
+        ({"decompose": ["Conv"]}, "recipe: Conv cannot be decomposed: it is no function of others"),
         (
             {"activations": {"granularity": "channel"}},
             "recipe: activations are of granularity 'channel'; ONNX scales them as a 'tensor'",

@@ -131,3 +131,13 @@ def test_a_pattern_of_layers_fits_something_that_takes_scales():
     for pattern, message in (("c9", "no node's name or operator matches 'c9'"), ("flat", "has no form with scaled")):
         with pytest.raises(RecipeError, match=message):
             sites_of(graft.load(convolutions()).clone(), replace(INT8, layers=((pattern, INT8),)))
+
+
+def test_a_recipe_adds_operators_and_functions_of_one_tensor_stay_whole():
+    text = """g (float[2,4] x, float[2,4] z) => (float[2,4] y) {
+        s = Sigmoid(x) a = Mul(x, s) b = Mul(a, z) c = Mul(b, two) y = Exp(c) }"""
+    one = model(text, two=np.full(4, 2, np.float32))
+    assert groups(one) == []
+    found = groups(one, replace(INT8, operators=("Mul",)))
+    names = {node.outputs[0].name: node.name for node in graft.load(one).graph}
+    assert found == [{"a": [names["b"]]}, {"z": [names["b"]]}, {"b": [names["c"]]}]

@@ -9,7 +9,7 @@ product). What it writes are operators with rules of their own, so second deriva
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 
 import onnx
 from onnx import TensorProto
@@ -244,13 +244,20 @@ def passed_where(holds: Callable[[Adjoint, str, str], str]) -> Vjp:
     return each(lambda f: f.masked(holds(f, f.input(0), f.result()), f.gradient))
 
 
+@dataclass(frozen=True, slots=True)
+class Through:
+    """The rule of an operator that is a function of other operators: see `Adjoint.through`."""
+
+    function: Function
+
+    def __call__(self, f: Adjoint) -> Sequence[str]:
+        """Return the gradients of all inputs."""
+        return f.through(self.function)
+
+
 def through(function: Function) -> Vjp:
-    """Return the rule of an operator that is a function of other operators: see `Adjoint.through`."""
-    return partial(_through, function=function)
-
-
-def _through(f: Adjoint, function: Function) -> Sequence[str]:
-    return f.through(function)
+    """Return the rule of an operator that is a function of other operators."""
+    return Through(function)
 
 
 def nowhere(f: Adjoint) -> Sequence[str]:

@@ -173,11 +173,12 @@ class Operator:
     ``channels_of_weights`` gives the axis of the weights of a product along which the channels of the result lie.
     ``vjp`` writes the gradients of the inputs (`graft.core.operators.definition.adjoint`); without it, an operator
     that is a function of others is differentiated through that.
-    Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one of an operator with
-    the trait `EXPANDED` where ONNX has no function of it. An operator that ONNX does not have (a plugin's, in a domain
-    of its own) brings its ``schema``: names and types of inputs and outputs, defaults of attributes, and by
-    ``set_type_and_shape_inference_function`` the shapes. A row with a ``backend`` is an override: that backend's own
-    way, with lowering, traits and limits, to compute an operator that the table has.
+    Without ``lower`` an operator has only facts. ``function`` writes the nodes that stand for one: of an operator with
+    the trait `EXPANDED` where ONNX has no function of it, of others where somebody asks (a recipe that decomposes).
+    An operator that ONNX does not have (a plugin's, in a domain of its own) brings its ``schema``: names and types of
+    inputs and outputs, defaults of attributes, and by ``set_type_and_shape_inference_function`` the shapes. A row
+    with a ``backend`` is an override: that backend's own way, with lowering, traits and limits, to compute an operator
+    that the table has.
     """
 
     name: str

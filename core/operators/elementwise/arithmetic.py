@@ -8,6 +8,7 @@ from functools import partial
 from functools import reduce as fold
 
 import numpy as np
+from onnx import TensorProto
 
 from graft.core.affine import expressions as extents
 from graft.core.graph.view import NodeView
@@ -15,9 +16,10 @@ from graft.core.operators.definition import build as b
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import shape_rules
-from graft.core.operators.definition.adjoint import nowhere
+from graft.core.operators.definition.adjoint import NARROW, nowhere
 from graft.core.operators.definition.cost import per_output
 from graft.core.operators.definition.facts import Facts, IdentityRule
+from graft.core.operators.definition.function_body import Body
 from graft.core.operators.definition.table import LowerFunction, Lowering, Trait, define
 from graft.core.operators.elementwise import contents as known
 from graft.core.operators.elementwise import derivatives as derivative
@@ -201,6 +203,11 @@ def _is_positive(operand: np.ndarray) -> bool:
     return not bool(np.signbit(operand).any())
 
 
+def _times_reciprocal(f: Body) -> None:
+    f.require(f.dtype(f.input(0)) in {TensorProto.FLOAT, TensorProto.DOUBLE, *NARROW}, "of whole numbers")
+    f.give(0, f("Mul", f.input(0), f("Reciprocal", f.input(1))))
+
+
 define_broadcasting(
     "Add",
     lower=binary(b.add),
@@ -223,7 +230,7 @@ define_broadcasting(
 )
 define_broadcasting(
     "Div", lower=binary(b.divide), contents=known.divide, bounds=known.divisor, identity=_neutral(1),
-    vjp=derivative.quotient,
+    vjp=derivative.quotient, function=_times_reciprocal,
 )  # fmt: skip
 define_broadcasting("And", lower=binary(b.both), traits=ASSOCIATIVE, contents=shape_rules.each(operator.and_))
 define_broadcasting("Or", lower=binary(b.either), traits=ASSOCIATIVE, contents=shape_rules.each(operator.or_))

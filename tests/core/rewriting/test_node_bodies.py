@@ -10,7 +10,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from graft.core.graph.dimensions import unique
-from graft.core.rewriting.node_bodies import body_of
+from graft.core.operators.all import OPERATORS
+from graft.core.rewriting.node_bodies import body_of, is_function
 
 OPSET = 22
 
@@ -51,3 +52,14 @@ def test_the_function_of_a_row_stands_for_operators_of_other_domains() -> None:
 def test_what_has_no_function_has_no_nodes() -> None:
     assert written("y = Sin (x)") is None
     assert written("y = Foo (x)", "com.example.unknown") is None
+
+
+def test_a_row_s_function_is_preferred_and_a_division_of_floats_is_a_product() -> None:
+    nodes = written("y = Div (x, z)")
+    assert nodes is not None
+    assert [node.op_type for node in nodes] == ["Reciprocal", "Mul", "Identity"]
+    nodes = written("y = LayerNormalization (x, z)")
+    assert nodes is not None
+    assert "Flatten" not in {node.op_type for node in nodes}
+    assert is_function(OPERATORS.get("Div"))
+    assert not is_function(OPERATORS.get("Conv"))

@@ -8,6 +8,7 @@ import graft
 from graft_ethosu.patterns import MOVES, PATTERNS, QUANTISED
 from graft_ethosu.vela import EthosUOptions
 
+DECOMPOSED = ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "Div")
 INTEGERS = ("int8", "uint8", "int16")
 
 
@@ -21,7 +22,8 @@ class EthosU(graft.Backend):
     quantized = True
     simulates = True
     unwanted_passes = frozenset({"interleave-convolutions"})  # the NPU transposes convolutions itself
-    recipes = ({"name": "ethosu-int8", "base": "int8-channel", "results": True},)
+    recipes = ({"name": "ethosu-int8", "base": "int8-channel", "results": True, "decompose": DECOMPOSED,
+                "operators": ("Sub", "Mul", "ReduceMean", "Softmax")},)  # fmt: skip
     install = "pip install graft-ethosu"
     options = EthosUOptions
 

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import numpy as np
 import onnx
 import pytest
-from networks import NETWORKS, quantised, share, steps_apart
+from networks import NETWORKS, Network, inputs_of, quantised, share, steps_apart
 from onnx.reference import ReferenceEvaluator
 from quantised_models import IMAGE, MODELS, layer, normal
 
@@ -118,6 +118,18 @@ def test_calls_leave_the_process_as_it_was(capfd):
     model = MODELS["softmax"]
     graft.compile(model, ["ethosu", "llvm"]).run({"f0": np.ones((4, 10), np.float32)})
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_normalisation_is_decomposed_and_taken_whole():
+    net = Network(1, 6, 16)
+    y = net.op("LayerNormalization", net.product("x", 16, 16), net.constant(normal(16) + 1), net.constant(normal(16)))
+    float_model = net.model(net.product(y, 16, 8))
+    model = quantised(float_model)
+    assert share(model, "u55-128") == (1.0, 1.0, {})
+    x = {"x": inputs_of(float_model, 9)}
+    exact, ours = (next(iter(graft.compile(one, backends).run(x).values()))
+                   for one, backends in ((float_model, ["llvm"]), (model, ["ethosu", "llvm"])))  # fmt: skip
+    assert np.corrcoef(exact.ravel(), ours.ravel())[0, 1] > 0.99
 
 
 @pytest.mark.parametrize("name", ["resnet8", "ds_cnn", "autoencoder", "person_detection"])

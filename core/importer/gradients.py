@@ -6,6 +6,7 @@ serve as the forward pass, else those between are computed again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import onnx
@@ -54,7 +55,17 @@ def write_gradients(proto: onnx.ModelProto) -> list[str]:
         notes.append(_differentiate(body, proto.graph))
         rest = [one for one in proto.graph.node if one is not node]
         put_nodes(proto.graph, order([*rest, *_needed(body)]))
+        if any(map(_is_gradient, rest)):
+            _state_types(proto.graph, body.types)
     return notes
+
+
+def _state_types(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
+    """State the types of values, in place: derivatives of these ask for what rules know and ONNX does not infer."""
+    stated = {one.name for one in (*graph.value_info, *graph.output)}
+    for name in (name for node in graph.node for name in node.output):
+        if name not in stated and name in types and types[name].tensor_type.HasField("shape"):
+            graph.value_info.add(name=name).type.CopyFrom(types[name])
 
 
 def _is_gradient(node: onnx.NodeProto) -> bool:

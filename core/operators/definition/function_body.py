@@ -92,12 +92,15 @@ class Body(Phrases[str]):
 
     def dtype(self, name: str) -> int:
         """Return the ONNX element type of a value."""
-        return int(self._kind(name).elem_type)
+        self._require_known(name in self.types)
+        return int(self.types[name].tensor_type.elem_type)
 
     def _kind(self, name: str) -> onnx.TypeProto.Tensor:
-        known = name in self.types and self.types[name].tensor_type.HasField("shape")
-        self.require(known, "its inputs do not fit together: types or shapes cannot be inferred")
+        self._require_known(name in self.types and self.types[name].tensor_type.HasField("shape"))
         return self.types[name].tensor_type
+
+    def _require_known(self, is_known: bool) -> None:
+        self.require(is_known, "its inputs do not fit together: types or shapes cannot be inferred")
 
     def contents(self, name: str) -> np.ndarray | None:
         """Return what a constant holds, None for other values."""

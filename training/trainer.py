@@ -217,9 +217,9 @@ class Trainer:
             producers = [one.producer() for one in node.inputs if one is not None]
             read = [places[one] for one in producers if one is not None]
             places[node] = place if node in before or not read else max(read)
-        for node in sorted(graph, key=lambda node: places[node]):
-            graph.remove(node)
-            graph.append(node)
+        nodes = sorted(graph, key=lambda node: places[node])
+        graph.remove(nodes)
+        graph.extend(nodes)
         return model
 
     def _take(self, graph: onnx.GraphProto, names: Sequence[str]) -> None:
@@ -275,10 +275,10 @@ class Trainer:
         if wrong is None:
             return
         inputs = {name: np.asarray(one) for name, one in given.items()}
-        fault = check_numerics(self.step_model, inputs, of=self._loss, threads=self._threads)
+        fault = check_numerics(self.step_model, inputs, of=self._loss, threads=self._threads, backends=self._backends)
         unseen = (
-            f"'{wrong}' has a NaN or an infinity that no node makes of finite numbers where default backends run it: "
-            "infinities are among the inputs, or a backend of this step makes it"
+            f"'{wrong}' has a NaN or an infinity that no node makes of finite numbers where all values are kept: "
+            "infinities are among the inputs, or what a backend fuses makes it"
         )
         said = unseen if fault is None else str(fault)
         raise RunError(

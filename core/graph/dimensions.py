@@ -74,16 +74,11 @@ def identifier(name: str) -> str:
 
 
 def unique(name: str, taken: set[str]) -> str:
-    """Return a name, with a number where it is taken, behind one that is taken too, and take it."""
-    found = name
-    if name in taken:
-        last, free = 1, 2
-        while f"{name}_{free}" in taken:
-            last, free = free, 2 * free
-        while free - last > 1:
-            middle = (last + free) // 2
-            last, free = (middle, free) if f"{name}_{middle}" in taken else (last, middle)
-        found = f"{name}_{free}"
+    """Return a name, with a number where it is taken, and take it."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
     taken.add(found)
     return found
 

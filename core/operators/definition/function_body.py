@@ -65,8 +65,8 @@ class Body(Phrases[str]):
         return number < len(self.node.output) and bool(self.node.output[number])
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute as a Python value; text is text."""
-        value = self._attributes.get(name, default)
+        """Return an attribute as a Python value, text as text; numbers are float32, and so is a default."""
+        value = self._attributes.get(name, float(np.float32(default)) if isinstance(default, float) else default)
         if isinstance(value, list):
             return [one.decode() if isinstance(one, bytes) else one for one in value]
         return value.decode() if isinstance(value, bytes) else value

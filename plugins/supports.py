@@ -25,6 +25,7 @@ from graft.errors import PluginError
 
 if TYPE_CHECKING:
     from graft.core.graph.view import NodeView
+    from graft.core.operators.definition.adjoint import Vjp
     from graft.patterns.composite import Composite
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -48,6 +49,7 @@ class Rule:
     """A pattern, or an operator name such as ``MatMul`` or ``com.microsoft::FastGelu``."""
     name: str
     method: str
+    vjp: Any = None
 
     @property
     def is_operator(self) -> bool:
@@ -55,14 +57,17 @@ class Rule:
         return isinstance(self.what, str)
 
 
-def supports(*what: Any, name: str = "") -> Callable[[Method], Method]:
+def supports(*what: Any, name: str = "", vjp: Vjp | None = None) -> Callable[[Method], Method]:
     """Mark a backend's method as the predicate of a pattern or of operators, by name.
 
     Of an operator the method gets a `NodeView`, of a pattern a `Match`; it returns True or a `Reject`. ``name`` names
-    the composite of a pattern; without it that is the backend's name, a dot and the method's name. Several operators
-    may share a method, a pattern stands alone. Raises PluginError for anything else.
+    the composite of a pattern; without it that is the backend's name, a dot and the method's name. ``vjp`` is the
+    composite's derivative (`graft.patterns.Composite`); an operator says its own in its row. Several operators may
+    share a method, a pattern stands alone. Raises PluginError for anything else.
     """
     patterns = [one for one in what if not isinstance(one, str)]
+    if vjp is not None and not patterns:
+        raise PluginError("supports() takes a vjp for a pattern alone; the row of an operator has its derivative")
     if not what or (patterns and len(what) > 1):
         raise PluginError(
             "supports() takes operator names or one pattern, got "
@@ -72,7 +77,7 @@ def supports(*what: Any, name: str = "") -> Callable[[Method], Method]:
     def mark(method: Method) -> Method:
         if not callable(method):
             raise PluginError(f"supports() marks a method, got {method!r}; write it above the method's def")
-        rules = tuple(Rule(one, name, method.__name__) for one in what)
+        rules = tuple(Rule(one, name, method.__name__, vjp) for one in what)
         setattr(method, _MARK, (*rules, *getattr(method, _MARK, ())))
         return method
 
@@ -95,7 +100,7 @@ def composites(backend: Named, rules: Sequence[Rule]) -> tuple[Composite, ...]:
     from graft.patterns.composite import Composite
 
     return tuple(
-        Composite(rule.name or f"{backend.name}.{rule.method}", rule.what, check=getattr(backend, rule.method))
+        Composite(rule.name or f"{backend.name}.{rule.method}", rule.what, getattr(backend, rule.method), rule.vjp)
         for rule in rules
         if not rule.is_operator
     )

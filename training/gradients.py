@@ -13,12 +13,16 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from graft.core.importer.gradients import DOMAIN
+from graft.compiler.request import Backends
+from graft.core.differentiation.reverse import Whole
+from graft.core.importer.gradients import DOMAIN, write_gradients
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
+from graft.core.importer.steps import note_of
 from graft.core.passes.pipeline import record_of
 from graft.errors import ModelError
 from graft.runtime.arguments import SHAPES, TEXT, TEXTS, optional, takes
+from graft.training.composites import composites_of
 from graft.training.editing import edited, free, named, values_of
 from graft.training.recomputation import RECOMPUTE, recomputed
 from graft.training.recomputation import STEP as RECOMPUTED_STEP
@@ -39,6 +43,7 @@ def grad(
     stop: Sequence[str] = (),
     recompute: str | int = "none",
     shapes: Mapping[str, Sequence[int]] | None = None,
+    backends: Backends = (),
 ) -> ir.Model:
     """Return a model that computes outputs and the gradients of a loss: ``<name>_grad`` for each value of ``wrt``.
 
@@ -51,8 +56,12 @@ def grad(
     ends of segments (``"sqrt"``), all but the fewest bytes from which no product comes again (``"min-cut"``), or the
     cheapest that keeps values between kernels within a number of bytes.
 
+    A composite of ``backends`` that has a ``vjp`` of its own is differentiated by that, all else by its operators; None
+    asks all backends that are installed.
+
     Raises ModelError for a loss of more elements, for values of whole numbers, for an operator without a derivative,
-    with the path on which it stands, and for a number of bytes that cannot be met, with the least that can.
+    with the path on which it stands, and for a number of bytes that cannot be met, with the least that can; PlanError
+    for what is no backend, and PluginError for a backend's derivative that raises or gives another shape or type.
     """
     loaded = load(model, shapes=shapes)
     require_scalar(loaded, of)
@@ -60,7 +69,8 @@ def grad(
     wanted = weights_of(loaded) if wrt is None else [_differentiable(values, name) for name in wrt]
     kept = [value.name or "" for value in loaded.graph.outputs]
     kept = kept if outputs is None else [named(values, name, "output") for name in outputs]
-    return recomputed(with_gradients(loaded, of, wanted, kept, stop), of, recompute)
+    wholes = composites_of(loaded, backends)
+    return recomputed(with_gradients(loaded, of, wanted, kept, stop, wholes=wholes), of, recompute)
 
 
 def with_gradients(
@@ -71,8 +81,11 @@ def with_gradients(
     stop: Sequence[str],
     more: Callable[[onnx.GraphProto], object] | None = None,
     without: Collection[str] = (),
+    wholes: Sequence[Whole] = (),
 ) -> ir.Model:
     """Do what `grad` does, of a loaded model; ``more`` goes on with the graph, ``without`` is that of `edited`.
+
+    ``wholes`` are nodes of the model that are differentiated as one.
 
     Raises ModelError where `grad` does, but does not ask whether the loss is a scalar.
     """
@@ -94,8 +107,13 @@ def with_gradients(
         proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
         if more is not None:
             more(graph)
+        if wholes:  # which no file says, so the import cannot write these
+            notes.extend(write_gradients(proto, wholes))
 
-    return edited(loaded, edit, without=without)
+    notes: list[str] = []
+    result = edited(loaded, edit, without=without)
+    record_of(result).extend(note_of(STEP, result, note) for note in notes)
+    return result
 
 
 @takes(model=SOURCE, of=TEXT, wrt=TEXTS, shapes=optional(SHAPES))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from graft.compiler.request import Backends
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
 from graft.plugins.registry.manager import MANAGER, PluginManager
@@ -59,19 +60,21 @@ def check_numerics(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     threads: int | None = None,
     manager: PluginManager | None = None,
+    backends: Backends = None,
 ) -> NotFinite | None:
     """Run a model, such as one of gradients, with all its values kept; return where numbers stop being finite.
 
     That is an input or weight that has a NaN, else the first node, in the order of the model, with a NaN or an infinity
     in a result and none of that kind in its operands; None if there is none. Values of float16, bfloat16, float32 and
     float64 in the main graph are looked at. ``of`` is the loss, by which the fault is told to be in the forward pass or
-    behind it. Raises what compiling and running raise.
+    behind it. ``backends`` run it, the built-in compiler if left out; they fuse nothing, as every value is kept. Raises
+    what compiling and running raise.
     """
     loaded = load(model, shapes=shapes)
     values = values_of(loaded)
     forward = None if of is None else _behind(values[named(values, of, "the loss")])
     names = [one.name or "" for node in loaded.graph for one in node.outputs if one.name and one.dtype in FLOATS]
-    found = {**inputs, **Running(threads, manager).runner(loaded, names)(dict(inputs))}
+    found = {**inputs, **Running(threads, manager, backends=backends).runner(loaded, names)(dict(inputs))}
     weights = {name: one.const_value for name, one in loaded.graph.initializers.items() if one.dtype in FLOATS}
     found |= {name: tensor.numpy() for name, tensor in weights.items() if tensor is not None}
     for name in (*inputs, *weights):

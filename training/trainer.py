@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 import graft.compiler.api as api
+from graft.compiler.request import Backends
 from graft.core.graph.skeleton import skeleton_of_model
 from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
@@ -26,6 +27,7 @@ from graft.runtime.arguments import NUMBER as A_NUMBER
 from graft.runtime.program import Program
 from graft.runtime.tensor_info import did_you_mean
 from graft.training.checkpoints import read_checkpoint, write_checkpoint
+from graft.training.composites import composites_of
 from graft.training.editing import edited, free, values_of
 from graft.training.gradients import require_scalar, weights_of, with_gradients
 from graft.training.losses import LOSSES, loss
@@ -69,7 +71,8 @@ class Trainer:
     Gradients of ``accumulate`` batches make a step, by their mean, cut to the norm ``clip_norm`` and the magnitude
     ``clip_value``. With a ``precision`` of float16 or bfloat16 products are of that type, all else stays float32; the
     loss is scaled for float16, and a step whose gradients are not finite is left out. Dropout draws by ``seed``.
-    ``recompute`` is that of `graft.grad`, for the step as a whole. With ``check_numerics`` a step whose loss, weights
+    ``recompute`` is that of `graft.grad`, for the step as a whole; composites of
+    ``backends`` are differentiated by their ``vjp``. With ``check_numerics`` a step whose loss, weights
     or states are not finite is a RunError that names the first node at fault (`graft.training.check_numerics`).
 
     The gradient, the optimiser and what BatchNormalization learns are one program (`program`), which may be saved as
@@ -98,14 +101,14 @@ class Trainer:
         precision: str = "float32",
         seed: int = 0,
         recompute: str | int = "none",
-        backends: Sequence[str] | None = None,
+        backends: Backends = None,
         threads: int | None = None,
         check_numerics: bool = False,
     ) -> None:
         self._quantized = QuantizedForm.of(model)
         self._model = load(model) if self._quantized is None else self._quantized.model
         self.optimizer, self._tied = optimizer or Adam(), dict(tied or {})
-        self._compile = partial(api.compile, backends=backends, threads=threads)
+        self._compile, self._backends = partial(api.compile, backends=backends, threads=threads), backends
         self._checks, self._threads = check_numerics, threads
         base = self._with_ties()
         self._whole = loss(base, kind, of=of) if kind in LOSSES else base
@@ -199,7 +202,8 @@ class Trainer:
             graph.output.extend(self._typed(name, "_next") for name in self.arrays)
 
         kept = [self._loss, *self._buffers.values()]
-        return with_gradients(model, loss, self.weights, kept, stop, more, frozenset(self.arrays))
+        wholes = composites_of(model, self._backends)
+        return with_gradients(model, loss, self.weights, kept, stop, more, frozenset(self.arrays), wholes)
 
     def _updated_early(self, model: ir.Model) -> ir.Model:
         """Let each weight be updated as soon as its gradient is there, in place: its memory is free from then on."""
@@ -213,9 +217,9 @@ class Trainer:
             producers = [one.producer() for one in node.inputs if one is not None]
             read = [places[one] for one in producers if one is not None]
             places[node] = place if node in before or not read else max(read)
-        for node in sorted(graph, key=lambda node: places[node]):
-            graph.remove(node)
-            graph.append(node)
+        nodes = sorted(graph, key=lambda node: places[node])
+        graph.remove(nodes)
+        graph.extend(nodes)
         return model
 
     def _take(self, graph: onnx.GraphProto, names: Sequence[str]) -> None:
@@ -271,10 +275,10 @@ class Trainer:
         if wrong is None:
             return
         inputs = {name: np.asarray(one) for name, one in given.items()}
-        fault = check_numerics(self.step_model, inputs, of=self._loss, threads=self._threads)
+        fault = check_numerics(self.step_model, inputs, of=self._loss, threads=self._threads, backends=self._backends)
         unseen = (
-            f"'{wrong}' has a NaN or an infinity that no node makes of finite numbers where default backends run it: "
-            "infinities are among the inputs, or a backend of this step makes it"
+            f"'{wrong}' has a NaN or an infinity that no node makes of finite numbers where all values are kept: "
+            "infinities are among the inputs, or what a backend fuses makes it"
         )
         said = unseen if fault is None else str(fault)
         raise RunError(

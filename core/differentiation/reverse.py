@@ -8,6 +8,8 @@ those asked for and those with a gradient are visited, and whole numbers carry n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import onnx
 from onnx import TensorProto
@@ -26,12 +28,43 @@ NUMBERS = frozenset(range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ +
 """Element types whose values have gradients."""
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Nodes, by name, that are differentiated as one: the last computes the result of a rule's operands."""
+
+    name: str
+    """Of the composite."""
+    backend: str
+    vjp: Vjp
+    nodes: frozenset[str]
+    inner: frozenset[str]
+    """Values that others than the last compute."""
+    last: str
+    operands: tuple[str, ...]
+
+    def joined(self, nodes: Sequence[onnx.NodeProto], kept: Collection[str]) -> Sequence[onnx.NodeProto]:
+        """Return nodes with one in the place of these, or the list itself: an inner value is kept."""
+        last = next((node for node in nodes if node.name == self.last), None)
+        if last is None or not self.inner.isdisjoint(kept):
+            return nodes
+        members = [node for node in nodes if node.name in self.nodes]
+        one = onnx.NodeProto(op_type=self.name, name=last.name, input=self.operands, output=last.output)
+        attributes = {attribute.name: attribute for node in reversed(members) for attribute in node.attribute}
+        one.attribute.extend(attributes.values())
+        return [one if node is last else node for node in nodes if node is last or node.name not in self.nodes]
+
+
 def pull(
-    body: Body, nodes: Sequence[onnx.NodeProto], gradients: Mapping[str, str], asked: Collection[str]
+    body: Body,
+    nodes: Sequence[onnx.NodeProto],
+    gradients: Mapping[str, str],
+    asked: Collection[str],
+    wholes: Mapping[str, Whole] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Write the gradients of values that nodes depend on; return them by value, without those that are zero.
 
-    ``gradients`` are those of values that the nodes compute, or of values asked for. Raises ModelError for an operator
+    ``gradients`` are those of values that the nodes compute, or of values asked for; ``wholes`` has, by name, the nodes
+    that stand for several (`Whole.joined`). Raises ModelError for an operator
     of which no derivative is known, and PluginError, with the plugin, for a rule that raises what is no GraftError,
     gives more gradients than there are operands, or one of another shape or type than its operand's.
     """
@@ -42,9 +75,11 @@ def pull(
             continue
         operands = operands_of(node)
         adjoint = Adjoint(node, body, found, varied, pull)
-        for name, gradient in zip(operands, _given(adjoint, _rule_of(node, nodes, asked), len(operands)), strict=False):
+        whole = wholes.get(node.name)
+        rule = _rule_of(node, nodes, asked) if whole is None else whole.vjp
+        for name, gradient in zip(operands, _given(adjoint, rule, len(operands), whole), strict=False):
             if gradient and name in varied:
-                _check(adjoint, gradient, name)
+                _check(adjoint, gradient, name, whole)
                 body.types[gradient] = body.types[name] if _is_number(body.types, name) else body.types[gradient]
                 found[name] = body("Add", found[name], gradient) if name in found else gradient
     return {name: found[name] for name in asked if name in found}
@@ -99,21 +134,24 @@ def _rule_of(node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], asked: Colle
     return by_function
 
 
-def _given(f: Adjoint, rule: Vjp, operands: int) -> Sequence[str]:
+def _given(f: Adjoint, rule: Vjp, operands: int, whole: Whole | None) -> Sequence[str]:
     """Return the gradients that a rule gives; behind those of the operands there may be "" for what is left out."""
     try:
         gradients = rule(f)
     except GraftError:
         raise
     except Exception as error:
-        raise _fault(f, f"raised {type(error).__name__}: {error}") from error
+        raise _fault(f, f"raised {type(error).__name__}: {error}", whole) from error
     if any(gradients[operands:]):
-        raise _fault(f, f"gives {len(gradients)} gradients for {operands} operands")
+        raise _fault(f, f"gives {len(gradients)} gradients for {operands} operands", whole)
     return gradients
 
 
-def _fault(f: Adjoint, fault: str) -> PluginError:
+def _fault(f: Adjoint, fault: str, whole: Whole | None) -> PluginError:
     """Return the error that says what is wrong with the derivative of a node, and whose it is."""
+    if whole is not None:
+        text = f"backend '{whole.backend}': {where_of(f.node)}: its derivative {fault}"
+        return PluginError(text, plugin=whole.backend, operator=whole.name, node=f.node.name)
     operator = OPERATORS.get(f.node.op_type, f.node.domain)
     name = operator.name if operator else f.node.op_type
     owner = OPERATORS.owner(name, f.node.domain)
@@ -149,7 +187,7 @@ def _path(node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], asked: Collecti
     return f"from '{name}' by {', '.join(map(where_of, (*before, *behind)))}"
 
 
-def _check(f: Adjoint, gradient: str, operand: str) -> None:
+def _check(f: Adjoint, gradient: str, operand: str, whole: Whole | None) -> None:
     """Raise PluginError where a rule gives a gradient that is not of its operand's type and rank."""
     if gradient not in f.types or operand not in f.types or not _is_number(f.types, operand):
         return
@@ -162,7 +200,7 @@ def _check(f: Adjoint, gradient: str, operand: str) -> None:
         for one, other in sizes
     )
     if own.elem_type != wanted.elem_type or not agree:
-        raise _fault(f, f"is {_shown(own)} for '{operand}', which is {_shown(wanted)}")
+        raise _fault(f, f"is {_shown(own)} for '{operand}', which is {_shown(wanted)}", whole)
 
 
 def _shown(kind: onnx.TypeProto.Tensor) -> str:

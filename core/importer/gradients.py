@@ -6,11 +6,12 @@ serve as the forward pass, else those between are computed again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import onnx
 
-from graft.core.differentiation.reverse import is_cut, pull
+from graft.core.differentiation.reverse import Whole, is_cut, pull
 from graft.core.graph.dimensions import unique
 from graft.core.graph.protos import (
     constants_of,
@@ -40,10 +41,10 @@ def type_gradients(proto: onnx.ModelProto) -> list[str]:
     return []
 
 
-def write_gradients(proto: onnx.ModelProto) -> list[str]:
+def write_gradients(proto: onnx.ModelProto, wholes: Sequence[Whole] = ()) -> list[str]:
     """Write derivatives in the place of Gradient nodes of the main graph, in place; return a note of each node.
 
-    Raises ModelError for an operator of which no derivative is known.
+    ``wholes`` are nodes that are differentiated as one. Raises ModelError where no derivative of an operator is known.
     """
     notes = []
     while (node := next(filter(_is_gradient, proto.graph.node), None)) is not None:
@@ -51,17 +52,27 @@ def write_gradients(proto: onnx.ModelProto) -> list[str]:
         taken = {name for other in every_node(proto.graph.node) for name in (other.name, *other.input, *other.output)}
         taken |= {one.name for graph in every_graph(inferred) for one in (*graph.input, *graph.initializer)}
         body = Body(node, types_of(inferred), constants_of(proto.graph), partial(unique, taken=taken))
-        notes.append(_differentiate(body, proto.graph))
+        notes.append(_differentiate(body, proto.graph, wholes))
         rest = [one for one in proto.graph.node if one is not node]
         put_nodes(proto.graph, order([*rest, *_needed(body)]))
+        if any(map(_is_gradient, rest)):
+            _state_types(proto.graph, body.types)
     return notes
+
+
+def _state_types(graph: onnx.GraphProto, types: Mapping[str, onnx.TypeProto]) -> None:
+    """State the types of values, in place: derivatives of these ask for what rules know and ONNX does not infer."""
+    stated = {one.name for one in (*graph.value_info, *graph.output)}
+    for name in (name for node in graph.node for name in node.output):
+        if name not in stated and name in types and types[name].tensor_type.HasField("shape"):
+            graph.value_info.add(name=name).type.CopyFrom(types[name])
 
 
 def _is_gradient(node: onnx.NodeProto) -> bool:
     return bool(node.op_type == "Gradient" and node.domain == DOMAIN)
 
 
-def _differentiate(f: Body, graph: onnx.GraphProto) -> str:
+def _differentiate(f: Body, graph: onnx.GraphProto, wholes: Sequence[Whole]) -> str:
     """Write the derivatives that a node is of; return its name, and which of them are zero, and why."""
     xs, y = f.attribute("xs"), f.attribute("y")
     fixed = [*xs, *f.attribute("zs", [])]
@@ -70,17 +81,23 @@ def _differentiate(f: Body, graph: onnx.GraphProto) -> str:
     here = {"": "", **{one: other for one, other in zip(fixed, at, strict=True) if one != other}}
     path = _path(graph, set(fixed), set(xs), y)
     f.require(y in xs or any(y in node.output for node in path), f"its result '{y}' depends on none of {', '.join(xs)}")
-    steps = []
+    again = []
     for node in path:
         step = node
         if not here.keys().isdisjoint(reads_of(node)):
             step = renamed(node, here, {}, f.node.name or f.node.output[0], f.fresh)
             f.add(step)
-        steps.append(step)
+        again.append(step)
+    steps: Sequence[onnx.NodeProto] = again
     result = here.get(y, y)
     ones = f("Expand", f.like(1.0, result), f("Shape", result))
     f.types[ones] = f.types[result]
-    found = pull(f, steps, {result: ones}, at[: len(xs)])
+    taken: dict[str, Whole] = {}
+    for one in wholes if len(here) == 1 else ():
+        joined = one.joined(steps, {*fixed, y})
+        if joined is not steps:
+            steps, taken[one.last] = joined, one
+    found = pull(f, steps, {result: ones}, at[: len(xs)], taken)
     zero = [name for name, own in zip(xs, at, strict=False) if own not in found]
     for number, (name, own) in enumerate(zip(xs, at, strict=False)):
         f.give(number, found.get(own) or f("Expand", f.like(0.0, name), f("Shape", own)))

@@ -25,6 +25,8 @@ FIXED: Mapping[str, object] = {
     "qk_matmul_output_mode": 0, "saturate": 1, "softcap": 0.0, "stash_type": 1, "storage_order": 0, "training_mode": 0,
 }  # fmt: skip
 """Attributes that every function accepts at this value only, or (None) at any, because nothing follows from it here."""
+EPSILON = float(np.float32(1e-5))
+"""The default of an attribute, which is a float32: 2.5e-8 of it less than the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ def _global_average_pool(x: Tensor) -> Tensor:
 
 
 def _batch_norm(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float = 1e-5,
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float = EPSILON,
     momentum: float = 0.9, training_mode: int = 0,
 ) -> Tensor:  # fmt: skip
     """Normalise; in training the statistics, which are buffers, learn in place."""
@@ -213,12 +215,12 @@ def _batch_norm(
 
 
 def _layer_norm(
-    x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5
+    x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int = -1, epsilon: float = EPSILON
 ) -> Tensor:
     return functional.layer_norm(x, x.shape[axis:], scale, bias, epsilon)
 
 
-def _rms_norm(x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
+def _rms_norm(x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = EPSILON) -> Tensor:
     return functional.rms_norm(x, x.shape[axis:], scale, epsilon)
 
 

@@ -232,6 +232,8 @@ class FencedBackend(KnownOptions, Backend):
             )
         elif row.check is not None and not callable(row.check):
             wrong = f"the check of composite '{row.name}' is {shown(row.check)}; give a function of the match, or None"
+        elif row.vjp is not None and not callable(row.vjp):
+            wrong = f"the vjp of composite '{row.name}' is {shown(row.vjp)}; give a function of an Adjoint, or None"
         else:
             return row
         raise PluginError(f"backend '{self.name}': {wrong}", plugin=self.plugin, backend=self.name)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from graft.compiler.api import compile
-from graft.compiler.request import plugins
+from graft.compiler.request import Backends, plugins
 from graft.quantization.statistics.data import Batch, Batches, Feeds, called
 from graft.quantization.statistics.kept import Gathering, Kept
 
@@ -77,7 +77,7 @@ def by_channel(array: np.ndarray, axis: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How models are run: by the built-in compiler, with so many threads and the plugins of a manager.
+    """How models are run: by the built-in compiler or ``backends``, with so many threads and the plugins of a manager.
 
     ``resume`` is the folder that keeps what was gathered.
     """
@@ -85,6 +85,7 @@ class Running:
     threads: int | None = None
     manager: PluginManager | None = None
     resume: str | os.PathLike[str] | None = None
+    backends: Backends = None
 
     def runner(self, model: ir.Model, names: Iterable[str] = ()) -> Callable[[Feeds], Feeds]:
         """Return what runs a model and gives the values of these names, its inputs and its outputs."""
@@ -101,7 +102,7 @@ class Running:
     def program(self, model: ir.Model) -> Program:
         """Return a model compiled."""
         manager = self.manager or plugins()
-        return compile(model, threads=self.threads, manager=manager, backends=manager.fallbacks())
+        return compile(model, threads=self.threads, manager=manager, backends=self.backends or manager.fallbacks())
 
     def observe(
         self,

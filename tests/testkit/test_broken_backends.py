@@ -138,6 +138,30 @@ def test_a_composite_that_never_forms_is_a_failure_that_names_the_row_before_it(
     assert found.text == f"no model that the kit writes is taken by it: {why}; give a model with models=[...]"
 
 
+DERIVATIVE = """
+from graft.plugins.supports import rules_of
+def vjp(f):
+    g = f("Mul", f.gradient, f.where(f("Greater", f.result(), f.like(0.0, f.result())), f.result()))
+    return [f("MatMul", g, f.swapped(f.input(1))), f.scaled(f("MatMul", f.swapped(f.input(0)), g), FACTOR)]
+pattern = is_op("Relu")(is_op("MatMul")(wildcard().has_rank(2), is_constant()))
+@graft.supports(pattern, name="npu.matmul_relu", vjp=vjp)
+def matmul_relu(self, match):
+    return True
+Npu.matmul_relu = matmul_relu
+Npu.rules = rules_of(Npu)
+"""
+
+
+@pytest.mark.parametrize(("factor", "wrong"), [(1.0, []), (1.5, ["output 'c0_grad':"])])
+def test_a_derivative_of_a_vendor_is_held_against_that_of_the_operators(
+    factor: float, wrong: list[str], tmp_path: Path
+) -> None:
+    found = results(plugin(tmp_path, f"FACTOR = {factor}{DERIVATIVE}"), "2/npu.matmul_relu")
+    tried = [one for one in found if one.name.endswith("-gradient")]
+    assert tried
+    assert {one.text[:17] for one in bad(tried)} == set(wrong)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_plugin_that_is_not_let_in_fails_level_0(case: str, tmp_path: Path) -> None:
     source, said = REFUSED[case]

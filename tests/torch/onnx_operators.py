@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from graft.errors import GraftError
-from graft.measure.peers.torch_operators import TORCH_OPERATORS, TorchOperator
+from graft.measure.peers.torch_operators import EPSILON, TORCH_OPERATORS, TorchOperator
 
 REDUCED = frozenset({1})
 
@@ -34,7 +34,7 @@ def _padded(
     return functional.pad(x, amounts, "replicate" if mode == "edge" else "reflect")
 
 
-def _instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
+def _instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = EPSILON) -> Tensor:
     return functional.instance_norm(x, None, None, scale, bias, eps=epsilon)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -70,3 +72,21 @@ def test_a_step_that_is_not_finite_names_the_node_and_leaves_the_weights() -> No
         trainer.step({"x": np.float32([1, 0, 3])})
     assert np.isfinite(trainer.step({"x": np.float32([1, 2, 3])}))
     assert trainer.steps == 2
+
+
+def test_a_fault_that_one_backend_alone_makes_is_found_with_that_backend() -> None:
+    class Npu(graft.JsonBackend):
+        name = "npu"
+
+        @graft.supports("Mul")
+        def product(self, node: object) -> bool:
+            return True
+
+        def load(self, graph: Any, constants: Any) -> Any:
+            return lambda inputs: [np.full_like(inputs[0], np.inf)]
+
+    feeds = {"x": np.array([1, 2, 3], np.float32)}
+    assert check_numerics(network(), feeds) is None
+    found = check_numerics(network(), feeds, backends=[Npu(), "reference"])
+    assert found is not None
+    assert (found.node, found.kind, found.count) == ("scale", "infinity", 3)

@@ -65,8 +65,8 @@ class Body(Phrases[str]):
         return number < len(self.node.output) and bool(self.node.output[number])
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute as a Python value; text is text."""
-        value = self._attributes.get(name, default)
+        """Return an attribute as a Python value, text as text; numbers are float32, and so is a default."""
+        value = self._attributes.get(name, float(np.float32(default)) if isinstance(default, float) else default)
         if isinstance(value, list):
             return [one.decode() if isinstance(one, bytes) else one for one in value]
         return value.decode() if isinstance(value, bytes) else value
@@ -92,12 +92,15 @@ class Body(Phrases[str]):
 
     def dtype(self, name: str) -> int:
         """Return the ONNX element type of a value."""
-        return int(self._kind(name).elem_type)
+        self._require_known(name in self.types)
+        return int(self.types[name].tensor_type.elem_type)
 
     def _kind(self, name: str) -> onnx.TypeProto.Tensor:
-        known = name in self.types and self.types[name].tensor_type.HasField("shape")
-        self.require(known, "its inputs do not fit together: types or shapes cannot be inferred")
+        self._require_known(name in self.types and self.types[name].tensor_type.HasField("shape"))
         return self.types[name].tensor_type
+
+    def _require_known(self, is_known: bool) -> None:
+        self.require(is_known, "its inputs do not fit together: types or shapes cannot be inferred")
 
     def contents(self, name: str) -> np.ndarray | None:
         """Return what a constant holds, None for other values."""

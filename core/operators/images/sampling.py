@@ -18,7 +18,7 @@ from graft.core.operators.definition.table import Lowering, Trait, define
 from graft.core.operators.definition.varying import anything
 from graft.core.operators.images import checks, shapes
 from graft.core.operators.images import derivatives as derivative
-from graft.core.operators.images.plain_sampling import grid_sample
+from graft.core.operators.images.plain_sampling import deformed_convolution, grid_sample
 from graft.core.operators.images.resize_positions import cubic_weights
 from graft.core.operators.movement.manipulation import INJECTIVE, integers
 from graft.core.reject import Reject
@@ -313,6 +313,7 @@ define(
     "DeformConv", frozenset({Trait.CONTRACTION}), _lower_deform_conv, per_output(64), _accept_deform_conv,
     demands=_deform_demands, shapes=shapes.deformed_convolution,
     attributes=(*checks.WINDOWS, check.at_least(1, "group", "offset_group")), asked_when_loaded=True,
+    vjp=through(deformed_convolution),
 )  # fmt: skip
 
 # ---- Col2Im and MaxUnpool -----------------------------------------------------------------------------------------

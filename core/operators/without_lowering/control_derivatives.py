@@ -1,13 +1,14 @@
-"""Derivatives of If and Scan: bodies that compute their nodes again, and then the gradients of what they read.
+"""Derivatives of If, Scan and Loop: bodies that compute their nodes again, and then the gradients of what they read.
 
-The gradient of a Scan is a Scan from the last step to the first, over the states before each step, which the node
-gives from now on as well. What bodies read from outside has its gradients summed in states of their own.
+The gradient of a Scan or Loop is a Scan from the last step to the first, over the states before each step, which the
+node gives from now on as well. What bodies read from outside has its gradients summed in states of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
 from onnx import TypeProto, helper
@@ -74,7 +75,7 @@ def branches(f: Adjoint) -> list[str]:
     return ["", *(gradients.get(name, "") for name in f.captured)]
 
 
-# ---- Scan ---------------------------------------------------------------------------------------------------------
+# ---- Scan and Loop ------------------------------------------------------------------------------------------------
 
 
 def _slice_type(kind: TypeProto, axis: int) -> TypeProto:
@@ -96,25 +97,44 @@ def _stacked_type(kind: TypeProto, count: onnx.TensorShapeProto.Dimension) -> Ty
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A Scan: its body, the number of its states, and axes and directions of what goes in and comes out in slices."""
+    """A Scan, or a Loop as one: its body, of states and then slices, and what these are at first, and a slice of.
+
+    Axes and directions are of what goes in and comes out in slices.
+    """
 
     graph: onnx.GraphProto
     states: int
+    values: Sequence[str]
     axes: Sequence[int]
     directions: Sequence[int]
     result_axes: Sequence[int]
     result_directions: Sequence[int]
 
 
-def _steps(f: Adjoint) -> Steps:
-    graph, slices = _attribute(f, "body").g, f.attribute("num_scan_inputs")
+def _may_fit(f: Adjoint, name: str, other: str) -> bool:
+    """Whether nothing that is known of the shapes of two values says that they differ."""
+    if name not in f.types or not f.types[name].tensor_type.HasField("shape"):
+        return True
+    pairs = list(zip(f.shape(name), f.shape(other), strict=False))
+    known = [(one, two) for one, two in pairs if isinstance(one, int) and isinstance(two, int)]
+    return f.rank(name) == f.rank(other) and all(one == two for one, two in known)
+
+
+def _body(f: Adjoint) -> onnx.GraphProto:
+    """Return the body of a node that is known in all that its derivative needs."""
+    f.require(all(name in f.types for name in f.inputs if name), "its derivative needs the types of its inputs")
+    return _attribute(f, "body").g
+
+
+def _scanned(f: Adjoint) -> Steps:
+    graph, slices = _body(f), f.attribute("num_scan_inputs")
     states = len(f.inputs) - slices
     results = len(graph.output) - states
     f.require(slices > 0, "of a Scan over nothing no derivative is known")
-    f.require(all(name in f.types for name in f.inputs), "its derivative needs the types of its inputs")
     return Steps(
         graph,
         states,
+        f.inputs,
         f.attribute("scan_input_axes") or [0] * slices,
         f.attribute("scan_input_directions") or [0] * slices,
         f.attribute("scan_output_axes") or [0] * results,
@@ -122,25 +142,26 @@ def _steps(f: Adjoint) -> Steps:
     )
 
 
-def _states_before(f: Adjoint, scan: Steps) -> list[str]:
-    """Let the node give the states before each step; return them, stacked."""
-    count = f.types[f.input(scan.states)].tensor_type.shape.dim[scan.axes[0]]
+def _stacked(
+    f: Adjoint, graph: onnx.GraphProto, kinds: Mapping[str, TypeProto], count: onnx.TensorShapeProto.Dimension
+) -> list[str]:
+    """Let the node give what its body is given in each step, by name; return that, stacked."""
     stacked = []
-    for value, name in zip(scan.graph.input[: scan.states], f.inputs, strict=False):
-        copy, output = f.fresh(f"{value.name}/before"), f.fresh(f"{name}/before")
-        scan.graph.node.append(helper.make_node("Identity", [value.name], [copy], copy))
-        scan.graph.output.append(helper.make_value_info(copy, f.types[name]))
+    for name, kind in kinds.items():
+        copy, output = f.fresh(f"{name}/before"), f.fresh(f"{f.node.output[0]}/{name}")
+        graph.node.append(helper.make_node("Identity", [name], [copy], copy))
+        graph.output.append(helper.make_value_info(copy, kind))
         f.node.output.append(output)
-        f.types[output] = _stacked_type(f.types[name], count)
+        f.types[output] = _stacked_type(kind, count)
         stacked.append(output)
     for attribute in f.node.attribute:
         if attribute.name in ("scan_output_axes", "scan_output_directions"):
-            attribute.ints.extend([0] * scan.states)
+            attribute.ints.extend([0] * len(kinds))
     return stacked
 
 
 def _step_back(
-    f: Adjoint, scan: Steps, asked: Sequence[str], collected: Sequence[int], taken: Sequence[int]
+    f: Adjoint, steps: Steps, asked: Sequence[str], collected: Sequence[int], taken: Sequence[int]
 ) -> onnx.GraphProto:
     """Return a step of the gradient.
 
@@ -148,14 +169,17 @@ def _step_back(
     states and slices before it, and the gradients of the results that are ``collected``; it gives the first two as they
     are before the step, and the gradients of the slices ``taken``.
     """
-    names = {"": ""} | {value.name: f.fresh(value.name) for value in scan.graph.input}
-    inputs = [names[value.name] for value in scan.graph.input]
+    names = {"": ""} | {value.name: f.fresh(value.name) for value in steps.graph.input}
+    inputs = [names[value.name] for value in steps.graph.input]
     for number, name in enumerate(inputs):
-        kind = f.types[f.input(number)]
-        f.types[name] = kind if number < scan.states else _slice_type(kind, scan.axes[number - scan.states])
-    ends = [value.name for value in scan.graph.output]
-    inner = _again(f, scan.graph, names)
+        kind = f.types[steps.values[number]]
+        f.types[name] = kind if number < steps.states else _slice_type(kind, steps.axes[number - steps.states])
+    ends = [value.name for value in steps.graph.output]
+    inner = _again(f, steps.graph, names)
     ends = [names.get(name, name) for name in ends]
+    for name, before, value in zip(ends, inputs[: steps.states], steps.graph.input, strict=False):
+        fits = _may_fit(f, name, before)
+        f.require(fits, f"its derivative needs states that keep their shapes, unlike '{value.name}'")
     upstream: dict[str, str] = {}
 
     def gradient_of(number: int, like: str) -> str:
@@ -163,30 +187,38 @@ def _step_back(
         upstream[ends[number]] = inner("Add", upstream[ends[number]], name) if ends[number] in upstream else name
         return name
 
-    carried = [gradient_of(number, f.input(number)) for number in range(scan.states)]
-    given = [gradient_of(scan.states + number, ends[scan.states + number]) for number in collected]
+    carried = [gradient_of(number, steps.values[number]) for number in range(steps.states)]
+    given = [gradient_of(steps.states + number, ends[steps.states + number]) for number in collected]
     sums = [f.typed(f.fresh(f"{name}/sum"), name) for name in asked]
     found = f.pull_into(inner, list(inner.nodes), upstream, [*inputs, *asked])
-    after = [_or_zeros(inner, found, name) for name in inputs[: scan.states]]
+    after = [_or_zeros(inner, found, name) for name in inputs[: steps.states]]
     totals = [
         f.typed(inner("Add", total, found[name]) if name in found else inner("Identity", total), name)
         for total, name in zip(sums, asked, strict=True)
     ]
-    parts = [_or_zeros(inner, found, inputs[scan.states + number]) for number in taken]
+    parts = [_or_zeros(inner, found, inputs[steps.states + number]) for number in taken]
     return _graph(f, inner, [*carried, *sums, *inputs, *given], [*after, *totals, *parts])
 
 
-def scan(f: Adjoint) -> list[str]:
-    """A Scan in the other direction: see the module."""
-    steps, captured = _steps(f), f.captured
-    states = steps.states
-    asked = [name for name in captured if f.is_varied(name)]
-    collected = [number for number in range(len(steps.result_axes)) if f.has_gradient(states + number)]
-    taken = [number for number in range(len(steps.axes)) if f.is_varied(f.input(states + number))]
-    upper = [f.upstream(number) for number in range(states)]
-    arrays = [*f.inputs[states:], *(f.upstream(states + number) for number in collected)]
-    body = _step_back(f, steps, asked, collected, taken)
-    before = _states_before(f, steps)
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Gradients of states, of slices by their number, and of what is read from outside by its name."""
+
+    states: Sequence[str]
+    slices: Mapping[int, str]
+    captured: Mapping[str, str]
+
+
+def _back(f: Adjoint, steps: Steps, body: onnx.GraphProto, before: Sequence[str], asked: Sequence[str]) -> Found:
+    """Write the Scan in the other direction, of a step that `_step_back` made; ``before`` are the states, stacked."""
+    states, (collected, taken) = steps.states, _sides(f, steps)
+    upper = [f.typed(f.upstream(number), steps.values[number]) for number in range(states)]
+    arrays = [*steps.values[states:], *(f.upstream(states + number) for number in collected)]
+    sides: dict[str, Any] = {
+        "scan_output_axes": [steps.axes[number] for number in taken],
+        "scan_output_directions": [1 - steps.directions[number] for number in taken],
+    }
+    sides = sides if taken else {}
     found = f.several(
         states + len(asked) + len(taken), "Scan", *upper, *(f.filled(0.0, name) for name in asked), *before, *arrays,
         body=body, num_scan_inputs=len(before) + len(arrays),
@@ -195,16 +227,58 @@ def scan(f: Adjoint) -> list[str]:
             *[1] * states, *(1 - one for one in steps.directions),
             *(1 - steps.result_directions[number] for number in collected),
         ],
-        scan_output_axes=[steps.axes[number] for number in taken],
-        scan_output_directions=[1 - steps.directions[number] for number in taken],
+        **sides,
     )  # fmt: skip
-    values = [*f.inputs[:states], *asked, *(f.input(states + number) for number in taken)]
+    values = [*steps.values[:states], *asked, *(steps.values[states + number] for number in taken)]
     for gradient, name in zip(found, values, strict=True):
         f.typed(gradient, name)
     by_slice = dict(zip(taken, found[states + len(asked) :], strict=True))
-    by_name = dict(zip(asked, found[states:], strict=False))
-    return [
-        *found[:states],
-        *(by_slice.get(number, "") for number in range(len(steps.axes))),
-        *(by_name.get(name, "") for name in captured),
-    ]
+    return Found(found[:states], by_slice, dict(zip(asked, found[states:], strict=False)))
+
+
+def _sides(f: Adjoint, steps: Steps) -> tuple[list[int], list[int]]:
+    """Return the numbers of the results that have gradients, and of the slices whose gradients are asked for."""
+    collected = [number for number in range(len(steps.result_axes)) if f.has_gradient(steps.states + number)]
+    taken = [number for number in range(len(steps.axes)) if f.is_varied(steps.values[steps.states + number])]
+    return collected, taken
+
+
+def scan(f: Adjoint) -> list[str]:
+    """A Scan in the other direction: see the module."""
+    steps, captured = _scanned(f), f.captured
+    asked = [name for name in captured if f.is_varied(name)]
+    body = _step_back(f, steps, asked, *_sides(f, steps))
+    count = f.types[f.input(steps.states)].tensor_type.shape.dim[steps.axes[0]]
+    names = [value.name for value in steps.graph.input[: steps.states]]
+    kinds = {name: f.types[own] for name, own in zip(names, f.inputs, strict=False)}
+    found = _back(f, steps, body, _stacked(f, steps.graph, kinds, count), asked)
+    slices = (found.slices.get(number, "") for number in range(len(steps.axes)))
+    return [*found.states, *slices, *(found.captured.get(name, "") for name in captured)]
+
+
+def loop(f: Adjoint) -> list[str]:
+    """A Scan, from the last step to the first, over the numbers of the steps that were taken and the states before."""
+    graph, captured = _body(f), f.captured
+    asked = [name for name in captured if f.is_varied(name)]
+    number, going, *carried = graph.input
+    states, results = len(carried), len(graph.output) - 1 - len(carried)
+    scalars = {value.name: _scalar_type(value.type) for value in (number, going)}
+    kinds = {value.name: f.types[name] for value, name in zip(carried, f.inputs[2:], strict=True)} | scalars
+    step = onnx.GraphProto()
+    step.CopyFrom(graph)
+    del step.input[:], step.output[:]
+    step.input.extend([*carried, number, going])
+    step.output.extend(graph.output[1:])
+    *before, numbers, conditions = _stacked(f, graph, kinds, onnx.TensorShapeProto.Dimension())
+    values = [*f.inputs[2:], numbers, conditions]
+    steps = Steps(step, states, values, [0, 0], [0, 0], [0] * results, [0] * results)
+    found = _back(f, steps, _step_back(f, steps, asked, *_sides(f, steps)), before, asked)
+    return ["", "", *found.states, *(found.captured.get(name, "") for name in captured)]
+
+
+def _scalar_type(stated: TypeProto) -> TypeProto:
+    """Return the type of a number of steps or a condition, which is that of a scalar if none is stated."""
+    kind = TypeProto()
+    kind.CopyFrom(stated)
+    kind.tensor_type.shape.SetInParent()
+    return kind

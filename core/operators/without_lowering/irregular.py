@@ -9,9 +9,11 @@ from graft.core.graph.view import NodeView
 from graft.core.operators.definition import checks as check
 from graft.core.operators.definition import demands as demand
 from graft.core.operators.definition import index_bounds
+from graft.core.operators.definition.adjoint import through
 from graft.core.operators.definition.facts import Facts, Shape, normal_axis, replaced
 from graft.core.operators.definition.shape_rules import LIKE_FIRST
 from graft.core.operators.definition.table import define
+from graft.core.operators.images.plain_sampling import aligned_regions, pooled_regions
 from graft.core.operators.movement import derivatives as derivative
 from graft.core.operators.products.derivatives import determinant
 from graft.core.operators.without_lowering import control_derivatives as control
@@ -61,7 +63,7 @@ define("Unique", shapes=_unique, attributes=(check.AXIS,))
 define("Scatter", shapes=LIKE_FIRST, attributes=(check.AXIS,), indices=index_bounds.along_axis)
 define(
     "MaxRoiPool", demands=demand.counted(1, 1, 5), shapes=_regions_of_interest,
-    attributes=(check.at_least(1, "pooled_shape"),),
+    attributes=(check.at_least(1, "pooled_shape"),), vjp=through(pooled_regions),
 )  # fmt: skip
 define(
     "NonMaxSuppression",
@@ -78,6 +80,7 @@ define(
         check.one_of("mode", "avg", "max"),
         check.one_of("coordinate_transformation_mode", "half_pixel", "output_half_pixel"),
     ),
+    vjp=through(aligned_regions),
 )
 define("StringConcat", demands=demand.broadcasting())
 
@@ -92,4 +95,5 @@ def _scan(node: NodeView) -> Iterator[Equation]:
 
 
 define("Scan", demands=_scan, vjp=control.scan)
+define("Loop", vjp=control.loop)
 define("If", vjp=control.branches)

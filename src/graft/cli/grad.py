@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from graft.cli.common import MODEL, ExitCode, State, common_options, shapes_option
+from graft.cli.common import MODEL, ExitCode, State, common_options, names_argument, shapes_option
 from graft.cli.output import keep_clear, print_json
 
 
@@ -26,6 +26,14 @@ from graft.cli.output import keep_clear, print_json
     show_default=True,
     help="What the backward pass computes again to save memory: none, sqrt, min-cut, or a number of bytes to fit.",
 )
+@click.option(
+    "-b",
+    "--backends",
+    metavar="NAME[:OPTION=VALUE,...],...",
+    type=names_argument,
+    default=(),
+    help="Backends, in order, whose composites are differentiated by their own rules; none if left out.",
+)
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The ONNX file.")
 @shapes_option
 @common_options
@@ -39,11 +47,13 @@ def command(
     stop: tuple[str, ...],
     kind: str | None,
     recompute: str,
+    backends: tuple[str, ...],
     output: Path,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> int:
     """Write a model that computes outputs of MODEL and the gradients of a loss, named <value>_grad."""
     import graft
+    from graft.compiler.request import choose
     from graft.core.graph.save import save_model
     from graft.training.gradients import notes_of
 
@@ -52,7 +62,10 @@ def command(
     given = graft.load(model, shapes=dict(shapes))
     if kind is not None:
         given = graft.loss(given, kind, name=of)
-    found = graft.grad(given, of, list(wrt) or None, outputs=list(outputs) or None, stop=stop, recompute=way)
+    chosen = tuple(choose(list(backends), state.manager())) if backends else ()
+    found = graft.grad(
+        given, of, list(wrt) or None, outputs=list(outputs) or None, stop=stop, recompute=way, backends=chosen
+    )
     save_model(found, output)
     names, notes = [value.name for value in found.graph.outputs], notes_of(found)
     if state.json:

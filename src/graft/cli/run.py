@@ -119,6 +119,9 @@ def _check_numerics(state: State, file: Path, feeds: Mapping[str, np.ndarray]) -
 
     if is_artifact(file):
         raise click.UsageError(f"'{file}' is compiled already: --check-numerics is for models")
-    fault = check_numerics(str(file), feeds, shapes=dict(state.shapes), threads=state.threads, manager=state.manager())
+    fault = check_numerics(
+        str(file), feeds, shapes=dict(state.shapes), threads=state.threads, manager=state.manager(),
+        backends=state.backends,
+    )  # fmt: skip
     if fault is not None:
         raise RunError(str(fault), node=fault.node, value=fault.value)

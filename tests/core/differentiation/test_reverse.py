@@ -99,7 +99,7 @@ def test_nothing_is_written_of_what_is_not_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("name", "source"),
-    [("Relu", "rule"), ("Floor", "zero"), ("HardSwish", "function"), ("RoiAlign", ""), ("Shape", "")],
+    [("Relu", "rule"), ("Floor", "zero"), ("HardSwish", "function"), ("Unique", ""), ("Shape", "")],
 )
 def test_where_a_derivative_comes_from(name: str, source: str) -> None:
     operator = OPERATORS.get(name)

@@ -71,3 +71,34 @@ def test_columns_are_gathered_again() -> None:
     nodes = """i = Constant <value_ints = [4, 5]> () k = Constant <value_ints = [2, 2]> ()
         y = Col2Im <strides = [1, 2], pads = [0, 1, 0, 0]> (x, i, k)"""
     assert of_text(nodes, {"x": (1, 8, 9)}) <= 1
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    ["sampling_ratio = 2, spatial_scale = 0.5",
+     'coordinate_transformation_mode = "output_half_pixel", output_height = 2, output_width = 3'],
+)  # fmt: skip
+def test_regions_have_the_gradients_of_their_samples(attributes: str) -> None:
+    text = f"""r = Constant <value = double[3,4] {{0.3, 0.6, 3.1, 4.2, -2.1, -0.3, 9.2, 2.9, 1.1, 1.3, 1.4, 1.2}}> ()
+        i = Constant <value_ints = [1, 0, 1]> () y = RoiAlign <{attributes}> (x, r, i)"""
+    assert of_text(text, {"x": (2, 2, 6, 5)}) <= 1
+
+
+def test_the_largest_of_a_region_has_its_gradient() -> None:
+    """Regions of one image: that of all has its largest and, for its left half, the first; one outside has none."""
+    nodes = """s = Constant <value_ints = [1, 1, 2, 3]> () i = Reshape (x, s)
+        r = Constant <value = float[3,5] {0, 0, 0, 2, 1, 0, 0, 0, 1, 1, 0, 9, 9, 12, 12}> ()
+        y = MaxRoiPool <pooled_shape = [1, 2]> (i, r)"""
+    assert gradient(nodes, x=[5, 1, 2, 5, 7, 7])["x"] == [1, 0, 0, 0, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "shapes"),
+    [
+        ("group = 2, offset_group = 2, strides = [2, 1], pads = [1, 0, 1, 2], dilations = [1, 2]",
+         [(2, 4, 5, 6), (4, 2, 2, 3), (2, 24, 3, 4), (4,), (2, 12, 3, 4)]),
+        ("pads = [0, 0, 0, 0]", [(1, 2, 4, 4), (3, 2, 2, 2), (1, 8, 3, 3), (3,), (1, 4, 3, 3)]),
+    ],
+)  # fmt: skip
+def test_convolutions_that_read_at_offsets(attributes: str, shapes: list[tuple[int, ...]]) -> None:
+    assert of_text(f"y = DeformConv <{attributes}> (x, w, o, b, m)", dict(zip("xwobm", shapes, strict=True))) <= 1

@@ -1,9 +1,10 @@
-"""Derivatives of If and Scan, beside differences."""
+"""Derivatives of If, Scan and Loop, beside differences."""
 
 from __future__ import annotations
 
 import pytest
 
+from graft.errors import ModelError
 from tests.core.differentiation.differences import of_text
 
 STEP = """step (double[3] h, double[3] u) => (double[3] n, double[3] e) {
@@ -30,3 +31,39 @@ def test_a_scan_has_a_second_derivative() -> None:
     text = f"""s, o = Scan <num_scan_inputs = 1, body = {STEP}> (h, x)
         t = ReduceSum <keepdims = 0> (s) y = ai.onnx.preview.training.Gradient <xs = ["x"], y = "t"> (x)"""
     assert of_text(text, {"h": (3,), "x": (4, 3), "w": (3,)}, result=(4, 3)) <= 1
+
+
+ROUND = """body = step (int64 i, bool go, double[3] h) => (bool on, double[3] n, double[3] e) {
+    t = Cast <to = 11> (i) a = Mul (h, x) b = Sin (a) c = Add (b, t) n = Mul (c, w)
+    z = Constant <value = int64 {2}> () on = Less (i, z) e = Exp (n) }"""
+
+
+LIMITS = "m = Constant <value = int64 {2}> () g = Constant <value = bool {1}> () k = Constant <value_ints = [-1]> ()"
+"""Of rounds: two by number, three by the condition of the body. Shapes of what a Loop gives are not known to ONNX."""
+
+
+@pytest.mark.parametrize("given", ['m, ""', '"", g', "m, g"])
+@pytest.mark.parametrize("result", ["v", "o"])
+def test_rounds_of_a_loop_are_gone_back(given: str, result: str) -> None:
+    text = f"{LIMITS} v, o = Loop <{ROUND}> ({given}, s) y = Reshape ({result}, k)"
+    count = 3 if result == "v" else 6 if "m" in given else 9
+    assert of_text(text, {"s": (3,), "x": (3,), "w": (3,)}, result=(count,)) <= 1
+
+
+def test_a_loop_of_no_rounds_hands_its_gradient_on() -> None:
+    text = f'{LIMITS.replace("{2}", "{0}")} v, o = Loop <{ROUND}> (m, "", s) y = Reshape (v, k)'
+    assert of_text(text, {"s": (3,), "x": (3,), "w": (3,)}, result=(3,)) <= 1
+
+
+def test_a_loop_has_a_second_derivative() -> None:
+    text = f"""{LIMITS} v, o = Loop <{ROUND}> (m, g, s) r = Reshape (v, k) t = ReduceSum <keepdims = 0> (r)
+        y = ai.onnx.preview.training.Gradient <xs = ["x"], y = "t"> (x)"""
+    assert of_text(text, {"s": (3,), "x": (3,), "w": (3,)}, result=(3,)) <= 1
+
+
+def test_a_state_that_grows_is_an_error() -> None:
+    text = """m = Constant <value = int64 {2}> () k = Constant <value_ints = [9]> () z = Loop <body =
+        step (int64 i, bool go, double[a] h) => (bool go, double[b] n) { n = Concat <axis = 0> (h, x) }> (m, "", s)
+        y = Reshape (z, k)"""
+    with pytest.raises(ModelError, match="its derivative needs states that keep their shapes, unlike 'h'"):
+        of_text(text, {"s": (3,), "x": (3,)}, result=(9,))

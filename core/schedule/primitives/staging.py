@@ -339,8 +339,8 @@ class ComputeAt(Step):
         is_needed = self._check(function, path, position, makers, buffer, is_updated)
         simplifier = bounded(function.body)
         region = region_of(self, loop.body, buffer, simplifier)
-        outer = [one for one in around(function.body, loop.variable) if isinstance(one, ir.For)]
-        nests = [self._moved(maker, region, simplifier, is_updated, outer) for maker in makers]
+        loops = [one for one in around(function.body, loop.variable) if isinstance(one, ir.For)]
+        nests = [self._moved(maker, region, simplifier, is_updated, loops) for maker in makers]
         new: ir.Statement = ir.Block((*nests, loop.body))
         if not is_updated:
             cache = region.cache(buffer.name, buffer.memory)

@@ -26,7 +26,7 @@ LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "BitCast"), "a view"),
     **dict.fromkeys(("Shape", "Size"), "reads no element"),
     **dict.fromkeys(
-        ("Compress", "Det", "MaxRoiPool", "NonMaxSuppression", "NonZero", "RoiAlign", "If", "Scan", "Scatter",
+        ("Compress", "Det", "Loop", "MaxRoiPool", "NonMaxSuppression", "NonZero", "RoiAlign", "If", "Scan", "Scatter",
          "SplitToSequence", "StringConcat", "Unique"),
         "has no lowering",
     ),

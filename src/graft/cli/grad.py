@@ -31,7 +31,6 @@ from graft.cli.output import keep_clear, print_json
     "--backends",
     metavar="NAME[:OPTION=VALUE,...],...",
     type=names_argument,
-    default=(),
     help="Backends, in order, whose composites are differentiated by their own rules; none if left out.",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The ONNX file.")
@@ -47,7 +46,7 @@ def command(
     stop: tuple[str, ...],
     kind: str | None,
     recompute: str,
-    backends: tuple[str, ...],
+    backends: tuple[str, ...] | None,
     output: Path,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> int:

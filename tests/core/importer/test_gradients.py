@@ -65,14 +65,14 @@ def test_the_forward_pass_of_a_model_is_not_computed_again() -> None:
 
 
 def test_a_path_without_a_derivative_is_named_from_end_to_end() -> None:
-    model = model_of("""(float[1,1,2,2] a, float[1,5] r) => (float[1,1,2,2] d) {
-        [e] t = Exp (a) [roi] u = MaxRoiPool <pooled_shape = [1, 1]> (t, r) [n] y = Neg (u)
+    model = model_of("""(float[4] a) => (float[4] d) {
+        [e] t = Exp (a) [same] u, i, j, c = Unique (t) [n] y = Neg (u)
         [g] d = Gradient <xs = ["a"], y = "y"> (a) }""")
     with pytest.raises(ModelError) as caught:
         load(model)
     assert str(caught.value) == (
-        "MaxRoiPool (node 'roi'): no derivative of it is known; it stands on the path from 'a' by Exp (node 'e'), "
-        "MaxRoiPool (node 'roi'), Neg (node 'n')"
+        "Unique (node 'same'): no derivative of it is known; it stands on the path from 'a' by Exp (node 'e'), "
+        "Unique (node 'same'), Neg (node 'n')"
     )
 
 

@@ -62,6 +62,11 @@ def _of_vectors_of_pixels(anchor: Anchor, target: Target) -> Answer:
     return Reject("layout", "channels are last") if found.window.stores_channels_last else True
 
 
+def _of_vectors_of_own_pixels(anchor: Anchor, target: Target) -> Answer:
+    is_depthwise = anchor.convolution is not None and anchor.convolution.window.is_depthwise
+    return _of_vectors_of_pixels(anchor, target) if is_depthwise else Reject("shape", "no depthwise convolution")
+
+
 def _build_first(anchor: Anchor, target: Target) -> Scheduled | Reject:
     tiled = tiled_sum(anchor.kernel, target)
     return OTHER_FORM if tiled is None else tiled.scheduled(anchor.kernel, _tile(tiled, target))
@@ -92,4 +97,4 @@ LAST = Strategy("depthwise_nhwc", CONVOLUTIONS, _build_last, _of_vectors_of_chan
 VARYING = replace(LAST, name="varying_depthwise", prefers=_prefers_varying, varies=True)
 """Takes depthwise convolutions of neighbouring pixels with channels last; `varying_convolution` takes the others."""
 FIRST = Strategy("depthwise_nchw", CONVOLUTIONS, _build_first, _of_vectors_of_pixels)
-VARYING_FIRST = replace(FIRST, name="varying_depthwise_nchw", varies=True)
+VARYING_FIRST = replace(FIRST, name="varying_depthwise_nchw", applies=_of_vectors_of_own_pixels, varies=True)

@@ -22,7 +22,7 @@ from graft.core.schedule.loops.flat_stages import Layout, flatten
 from graft.core.schedule.loops.nest import nest
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.primitives.statements import column_mask, ramp, wide
-from graft.core.schedule.primitives.vectorize import lower_loops
+from graft.core.schedule.primitives.vectorize import finished, lower_loops
 from graft.core.schedule.products.accumulation import Reduced, accumulate, begin_with, finish_tile
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
@@ -216,7 +216,7 @@ class _Loops:
         body = self._by_tiles() if self.window.is_depthwise or is_near else self._by_panels()
         if self.padded is None:
             return body
-        copy = nest(flatten(self._copy(self.padded), layout), layout.simplifier, self.machine, True)
+        copy = finished(nest(flatten(self._copy(self.padded), layout), layout.simplifier, self.machine, True))
         return ir.Allocate(layout.flat(self.padded), ir.Block((copy, body)))
 
     # ---- The image with a border ----

@@ -34,7 +34,9 @@ def test_one_function_takes_images_of_every_size(kind: str, machine: str, layout
     kernel, constants = kernel_of(*KINDS[kind])
     kernel = with_channels_last(kernel) if layout == "last" else kernel
     assert structure_fault(kernel.stages[0]) is None
-    assert computed(kernel, constants, KINDS[kind], machine, SIZES) == "varying_convolution"
+    few_come_out = kind == "groups" and layout == "first" and machine in ("x86-64-v3", "x86-64-v4")
+    strategy = "varying_register_tiles" if few_come_out else "varying_convolution"
+    assert computed(kernel, constants, KINDS[kind], machine, SIZES) == strategy
 
 
 def test_candidates_of_tuning_give_the_same_image() -> None:

@@ -123,7 +123,7 @@ FOLDERS = (
     "plugins/cuda/",
     "plugins/llvm/",
 )
-"""Where one of two cases runs every time in other files, too."""
+"""Where one of four cases runs every time in other files, too."""
 ALWAYS_SLOW = ("c_source/test_operators.py::Attention", "c_source/test_models.py::gpt2")
 SLOW_FILES = (
     "docs/test_cortex_m.py",
@@ -151,7 +151,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     for item in items:
         file, (_, _, case) = item.path.relative_to(tests).as_posix(), item.name.partition("[")
-        share = SHARES.get(file, 2 if file.startswith(FOLDERS) else 1)
+        share = SHARES.get(file, 4 if file.startswith(FOLDERS) else 1)
         takes_long = f"{file}::{case.removesuffix(']')}".endswith(ALWAYS_SLOW)
         if file in SLOW_FILES or (case and (takes_long or zlib.crc32(item.name.encode()) % share)):
             item.add_marker(pytest.mark.slow)

@@ -2,12 +2,14 @@
 
 Every model is run by ONNX Runtime, so that nothing but the quantisation differs. ``--time`` instead measures how long
 ResNet-50 takes with 100 images of 224 x 224; ``--scaled`` converts to scaled types, which Graft runs; ``--mixed``
-searches for recipes of layers, at as many bits as uniform int4 takes and at 4.5, and prints the time of the processor.
+searches for recipes of layers, at as many bits as uniform int4 takes and at 4.5, and prints the time of the processor;
+``--draws`` sets int8 beside that of ONNX Runtime's quantiser on so many other draws of held-out images, in pairs.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -78,7 +80,13 @@ def main() -> None:
     )
     parser.add_argument("--mixed", metavar="MODEL,...", help="Search for recipes of layers of these models.")
     parser.add_argument("--scaled", action="store_true", help="Convert to scaled types in the place of recipes.")
+    parser.add_argument(
+        "--draws", type=int, metavar="N", help="Set int8 beside ONNX Runtime's on N draws of 10,000 held-out images."
+    )
+    parser.add_argument("models", nargs="*", type=Path, help="With --draws: models of shapes beside those of examples.")
     given = parser.parse_args()
+    if given.draws:
+        return paired([*shapes.MODELS.values(), *given.models], given.draws)
     if given.mixed:
         return mixed(given.mixed.split(","))
     if given.time:
@@ -120,6 +128,36 @@ def mixed(names: Sequence[str]) -> None:
             snr = 10 * np.log10(np.sum(exact**2) / max(np.sum((outputs - exact) ** 2), 1e-30))
             right = accuracy(outputs, task.labels)
             print(f"{task.name:10} {form:16} {own:5.2f} {right:8.4f} {snr:7.1f} {seconds:7.0f}", flush=True)
+
+
+def paired(paths: Sequence[Path], draws: int) -> None:
+    """Print on how many images of all draws one int8 alone is right, and how often chance alone would part them so."""
+    print(f"{'model':14} {'recipe':14} {'float32':>8} {'Graft':>8} {'ORT':>8} {'alone':>6} {'ORT alone':>9} {'p':>7}")
+    images, labels = map(
+        np.concatenate, zip(*(shapes.images(HELD_OUT, 11 + seed) for seed in range(draws)), strict=True)
+    )
+    calibration = shapes.images(CALIBRATION, 1)[0]
+    for path in paths:
+        model = in_floats(path)
+        name, proto = model.graph.inputs[0].name or "", ir.to_proto(model)
+        exact = accuracy(outputs(proto, images), labels)
+        for recipe, options in (("int8", "ort int8"), ("int8-channel", "ort int8, channels")):
+            ours = ir.to_proto(graft.quantize(model, recipe, {name: calibration}))
+            theirs = by_onnxruntime(proto, name, calibration, **PEERS[options])
+            right, other = (outputs(one, images).argmax(axis=1) == labels for one in (ours, theirs))
+            alone, other_alone = int(np.sum(right & ~other)), int(np.sum(other & ~right))
+            print(
+                f"{path.stem:14} {recipe:14} {exact:8.4f} {right.mean():8.4f} {other.mean():8.4f} {alone:6} "
+                f"{other_alone:9} {_sign_test(alone, other_alone):7.3f}",
+                flush=True,
+            )
+
+
+def _sign_test(more: int, less: int) -> float:
+    """Return how probable it is that a fair coin parts them at least so far."""
+    count = more + less
+    tail = sum(math.comb(count, place) for place in range(max(more, less), count + 1))
+    return min(1.0, 2 * tail / 2**count)
 
 
 def outputs_of(model: ir.Model, task: Task) -> np.ndarray:

@@ -103,9 +103,9 @@ def session(model: Path | bytes, *, by_node: bool = False) -> object:
     return onnxruntime.InferenceSession(model, options)
 
 
-def outputs(path: Path, batches: list[Feeds]) -> np.ndarray:
+def outputs(model: Path | bytes, batches: list[Feeds]) -> np.ndarray:
     """Return the first output of ONNX Runtime for all batches."""
-    run = session(path, by_node=True).run  # type: ignore[attr-defined]
+    run = session(model, by_node=True).run  # type: ignore[attr-defined]
     return np.concatenate([run(None, dict(one))[0] for one in batches])
 
 
@@ -125,7 +125,7 @@ def compared(tools: Mapping[str, str], folder: Path) -> None:
             snr = 10 * np.log10(np.sum(exact**2, dtype=np.float64) / noise) if noise else np.inf
             right = "" if task.labels is None else f"{np.mean(found.argmax(1) == task.labels):.4f}"
             same = np.mean(found.argmax(-1) == exact.argmax(-1)) if found.ndim > 1 else 1.0
-            size = path.stat().st_size / 1000
+            size = sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*")) / 1000  # data beside it, too
             print(f"{task.name:24} {form:18} {right:>8} {same:7.4f} {snr:7.1f} {size:8.0f} {seconds:8.2f}", flush=True)
 
 

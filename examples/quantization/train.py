@@ -2,6 +2,8 @@
 
 pip install 'graft-compiler[torch]'
 python examples/quantization/train.py
+
+A network of another seed, such as `mobilenet:3`, is written into the current folder.
 """
 
 from __future__ import annotations
@@ -103,13 +105,15 @@ def main() -> None:
     torch.set_num_threads(1)
     x, y = (torch.from_numpy(array) for array in images(TRAINED, 1))
     held, labels = images(HELD_OUT, 0)
-    for name in sys.argv[1:] or MODELS:
-        torch.manual_seed(0)
+    for given in sys.argv[1:] or MODELS:
+        name, _, seed = given.partition(":")
+        path = Path(f"{name}-{seed}.onnx") if seed else MODELS[name]
+        torch.manual_seed(int(seed or 0))
         net = train({"resnet": resnet, "mobilenet": mobilenet}[name](), x, y)
         with torch.no_grad():
             right = float(np.mean(net(torch.from_numpy(held)).argmax(1).numpy() == labels))
-        export(net, MODELS[name])
-        print(f"{name}: {MODELS[name].stat().st_size} bytes, accuracy on held-out images {right:.4f}")
+        export(net, path)
+        print(f"{path.stem}: {path.stat().st_size} bytes, accuracy on held-out images {right:.4f}")
 
 
 if __name__ == "__main__":

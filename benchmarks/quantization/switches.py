@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 import graft
-from benchmarks.quantization.tools import outputs, tasks
+from benchmarks.quantization.tools import names_given, outputs, tasks
 
 PLAIN: Mapping[str, Mapping[str, Any]] = {
     "int8": {"base": "int8", "correct_bias": False},
@@ -40,14 +40,13 @@ SWITCHES: Mapping[str, Mapping[str, Any]] = {
 
 def main() -> None:
     """Print a row for each recipe and network."""
-    networks = next((one.partition("=")[2].split(",") for one in sys.argv[1:] if one.startswith("--networks=")), None)
-    recipes = [one for one in sys.argv[1:] if not one.startswith("--")] or list(PLAIN)
+    recipes = sys.argv[1:]
+    networks = names_given(recipes)
+    recipes = recipes or list(PLAIN)
     if wrong := set(recipes) - set(PLAIN):
         sys.exit(f"no recipe of this table is called {', '.join(sorted(wrong))}; there are {', '.join(PLAIN)}")
     print(f"{'recipe':14} {'network':18}" + "".join(f" {name:>9}" for name in SWITCHES))
-    for task in tasks():
-        if networks is not None and task.name not in networks:
-            continue
+    for task in tasks(networks):
         exact = outputs(ir.to_proto(task.model).SerializeToString(), task.held_out)
         for recipe in recipes:
             print(f"{recipe:14} {task.name:18}", end="")

@@ -3,7 +3,7 @@
 A tool is a name of `other_tool` and the Python in which it is installed. Models are written into the folder; each is
 run by ONNX Runtime on inputs that calibration has not seen, node by node as ONNX defines them, for its own products of
 bytes saturate on processors without VNNI. ``--times`` instead prints how long a run of each model in the folder takes
-in Graft, in ONNX Runtime, and in it node by node, in turns, on one thread; ``--times=MODEL,...`` of these models.
+in Graft, in ONNX Runtime, and in it node by node, in turns, on one thread. ``--networks=NAME,...`` takes these alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,8 +47,19 @@ class Task:
     labels: np.ndarray | None = None
 
 
-def tasks() -> Iterator[Task]:
-    """Yield the ten networks."""
+def tasks(names: Collection[str] = ()) -> Iterator[Task]:
+    """Yield the ten networks, or those of these names."""
+    return (task for task in _tasks() if not names or task.name in names)
+
+
+def names_given(arguments: list[str]) -> list[str]:
+    """Take the names of ``--networks=NAME,...`` out of arguments."""
+    found = [one for one in arguments if one.startswith("--networks=")]
+    arguments[:] = [one for one in arguments if one not in found]
+    return [name for one in found for name in one.partition("=")[2].split(",")]
+
+
+def _tasks() -> Iterator[Task]:
     train, held_out, _, labels = load_split()
     yield _of_images("digits", in_floats(zoo.path_of("digits")), train, held_out, labels)
     held_out, labels = shapes.images(HELD_OUT, 0)
@@ -109,10 +120,10 @@ def outputs(model: Path | bytes, batches: list[Feeds]) -> np.ndarray:
     return np.concatenate([run(None, dict(one))[0] for one in batches])
 
 
-def compared(tools: Mapping[str, str], folder: Path) -> None:
+def compared(tools: Mapping[str, str], folder: Path, names: Collection[str] = ()) -> None:
     """Print what each form of each model is worth."""
     print(f"{'model':24} {'by':18} {'accuracy':>8} {'same':>7} {'SNR dB':>7} {'kB':>8} {'seconds':>8}", flush=True)
-    for task in tasks():
+    for task in tasks(names):
         exact = np.zeros(0)
         for form, path, seconds in write(task, folder, tools):
             try:
@@ -167,15 +178,16 @@ def _seconds(call: Callable[[], object], least: float = 0.004) -> float:
 
 def main() -> None:
     """Print the table, or that of times."""
-    folder = Path(sys.argv[1]).resolve()
+    arguments = sys.argv[1:]
+    names = names_given(arguments)
+    folder = Path(arguments.pop(0)).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    asked = next((one for one in sys.argv[2:] if one.startswith("--times")), None)
-    if asked is not None:
-        return timed(folder, [name for name in asked.partition("=")[2].split(",") if name])
-    tools = {name: os.path.abspath(python) for name, python in (one.split("=", 1) for one in sys.argv[2:])}
+    if arguments == ["--times"]:
+        return timed(folder, names)
+    tools = {name: os.path.abspath(python) for name, python in (one.split("=", 1) for one in arguments)}
     if wrong := tools.keys() - other_tool.TOOLS.keys():
         sys.exit(f"no tool is called {', '.join(sorted(wrong))}; there are {', '.join(other_tool.TOOLS)}")
-    return compared(tools, folder)
+    return compared(tools, folder, names)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def quantize(
     """
     wanted = recipe_of(recipe)
     wanted = replace(wanted, keep=(*wanted.keep, *keep))
-    original, running = in_floats(model, shapes, wanted.decompose), Running(threads, manager, resume)
+    original, running = in_floats(model, shapes, wanted.decompose, wanted.without), Running(threads, manager, resume)
     if data is None and (wanted.needs_data or within is not None):
         raise RecipeError(
             f"recipe '{wanted.name}' is calibrated with data; give some, or a recipe of weights alone that rounds to "

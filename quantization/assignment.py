@@ -119,7 +119,7 @@ def assign(
     if not measured:
         raise RecipeError("there is no recipe to choose; give at least one beside 'float32'")
     running = Running(threads, manager, resume)
-    original = in_floats(model, shapes, measured[0].decompose)
+    original = in_floats(model, shapes, measured[0].decompose, measured[0].without)
     quantizer = Quantizer.measured(original, measured, data, metric, running, notebook_bar())
     search = _Search(quantizer, wanted, correct, _Judge(quantizer), progress)
     least = None if within is None else search.judge.float_metric_needed() - within

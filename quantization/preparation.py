@@ -18,15 +18,16 @@ MOVED = "graft.quantize.moved"
 
 
 def in_floats(
-    model: Source, shapes: Mapping[str, Sequence[int]] | None = None, decompose: Collection[str] = ()
-) -> ir.Model:
+    model: Source, shapes: Mapping[str, Sequence[int]] | None = None, decompose: Collection[str] = (),
+    without: Collection[str] = (),
+) -> ir.Model:  # fmt: skip
     """Return a model of its own as it is before it is quantised: simplified, BatchNormalization folded.
 
-    ``decompose`` are operators that are written as what they are made of.
+    ``decompose`` are operators that are written as what they are made of, ``without`` passes that do not run.
     """
     loaded = load(model, shapes=shapes).clone()
     if not {node.op_type for node in loaded.graph}.isdisjoint(decompose):
         expanded, _ = expand_functions(ir.to_proto(loaded), lambda node: node.op_type in decompose)
         loaded = load(expanded)
-    normalize(loaded)
+    normalize(loaded, disable=without)
     return loaded

@@ -14,6 +14,7 @@ from types import UnionType
 from typing import Any, TypeVar
 
 from graft.core.operators.all import OPERATORS
+from graft.core.passes.normalize import PASSES
 from graft.core.rewriting.node_bodies import is_function
 from graft.datatypes.scaled.scaled_type import RULES, SCALED_TYPES, scaled_type
 from graft.errors import DatatypeError, RecipeError
@@ -62,13 +63,14 @@ class Recipe:
     node reads it, and so is a bias that is added behind a product: such a node computes on codes alone. ``shared`` are
     patterns of nodes whose operands and results have one scale. ``decompose`` are operators that are written as others
     before anything is quantised (LayerNormalization; Div by what is computed as a product by its reciprocal), and
-    ``operators`` those that are quantised beside the usual ones: for hardware that has integers alone. ``equalize``
-    moves factors between layers until the channels of their weights have like ranges; ``smooth`` (0 to 1, 0 for not at
-    all) moves that power of the range of activations into the weights; ``awq`` moves the power of the mean size of
-    activations that suits the rounded weights best; ``correct_bias`` takes the mean error of rounded weights out of
-    biases. ``layers`` are patterns of nodes, each with the recipe whose weights and activations are theirs; the last
-    that fits holds. ``blocks`` is a scaled type: products multiply its blocks, which ONNX has no form for, and weights
-    and activations are None.
+    ``operators`` those that are quantised beside the usual ones: for hardware that has integers alone. ``without`` are
+    standard passes that do not simplify the model before: what they write anew is to be quantised as it is.
+    ``equalize`` moves factors between layers until the channels of their weights have like ranges; ``smooth`` (0 to 1,
+    0 for not at all) moves that power of the range of activations into the weights; ``awq`` moves the power of the mean
+    size of activations that suits the rounded weights best; ``correct_bias`` takes the mean error of rounded weights
+    out of biases. ``layers`` are patterns of nodes, each with the recipe whose weights and activations are theirs; the
+    last that fits holds. ``blocks`` is a scaled type: products multiply its blocks, which ONNX has no form for, and
+    weights and activations are None.
     """
 
     name: str = "custom"
@@ -81,6 +83,7 @@ class Recipe:
     shared: tuple[str, ...] = ()
     decompose: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     equalize: bool = False
     smooth: float = 0.0
     awq: bool = False
@@ -238,6 +241,9 @@ def checked(recipe: Recipe) -> Recipe:
     for field_name in ("decompose", "operators"):
         for name in getattr(recipe, field_name):
             _check_operator(name, field_name)
+    for name in recipe.without:
+        if name not in PASSES:
+            raise RecipeError(f"recipe: without has '{name}', which is no pass; {_near(name, PASSES)}", field="without")
     if not 0 <= recipe.smooth <= 1:
         raise RecipeError(f"recipe: smooth is {recipe.smooth}; give a number from 0 to 1", field="smooth")
     for name in ("activations", "caches"):
@@ -254,7 +260,8 @@ def _check_blocks(recipe: Recipe) -> None:
     except DatatypeError as error:
         raise RecipeError(f"recipe: blocks are of a scaled type: {error.message}", field="blocks") from error
     used = {
-        name: getattr(recipe, name) for name in ("name", "nodes", "keep", "decompose", "equalize", "smooth", "blocks")
+        name: getattr(recipe, name)
+        for name in ("name", "nodes", "keep", "decompose", "without", "equalize", "smooth", "blocks")
     }
     for name, value in _values(Recipe(weights=None, **used)).items():
         if getattr(recipe, name) != value:

@@ -23,7 +23,7 @@ BACKEND = instance(str, Backend, wanted="the name of a backend or a graft.Backen
 
 @takes(backend=BACKEND, name=TEXT, manager=optional(MANAGER))
 def recipe_for(backend: str | Backend, name: str = "", *, manager: PluginManager | None = None) -> Recipe:
-    """Return a recipe that a backend states, the first without a name.
+    """Return a recipe that a backend states, the first without a name; its unwanted passes are those of the recipe.
 
     Raises RecipeError for a backend that states none, a name that it does not have, and a recipe that is wrong.
     """
@@ -38,7 +38,7 @@ def recipe_for(backend: str | Backend, name: str = "", *, manager: PluginManager
             f"backend '{one.name}' states no recipe '{name}'; it has {', '.join(known)}", backend=one.name
         )
     try:
-        return changed(known[name or next(iter(known))])
+        return changed({"without": sorted(one.unwanted_passes), **known[name or next(iter(known))]})
     except RecipeError as error:
         raise RecipeError(f"backend '{one.name}': {error.message}", plugin=one.name) from error
 

@@ -77,6 +77,10 @@ def test_float32_stands_for_what_is_not_quantised():
         ({"layers": {"a": {"layers": {"b": "int8"}}}}, "recipe: the layers 'a' have layers of their own"),
         ({"smooth": 2}, "recipe: smooth is 2; give a number from 0 to 1"),
         ({"operators": ["Sob"]}, "recipe: operators has 'Sob', which is no operator; did you mean 'Sub'"),
+        (
+            {"without": ["interleave-convolution"]},
+            "recipe: without has 'interleave-convolution', which is no pass; did you mean 'interleave-convolutions'",
+        ),
         ({"decompose": ["Conv"]}, "recipe: Conv cannot be decomposed: it is no function of others"),
         (
             {"activations": {"granularity": "channel"}},

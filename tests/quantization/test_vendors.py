@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -40,6 +41,20 @@ def test_every_layer_of_a_network_is_on_the_backend_whose_recipe_quantised_it():
     program = graft.compile(found, backends=["accelerator", "reference"])
     y = np.concatenate([np.asarray(program(X[row : row + 1])) for row in range(len(X))])
     assert snr(run(in_floats(convolutions()), x=X), y) > 28
+
+
+def test_passes_that_a_backend_does_not_want_do_not_run_before_its_recipe():
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]> g (float[1,1,4,4] x) => (y)
+    <float[1,1,2,2] w = {1, 2, 3, 4}> { y = ConvTranspose<strides = [2, 2]>(x, w) }""")
+    data = {"x": np.ones((1, 1, 4, 4), np.float32)}
+
+    class Transposing(Npu):
+        unwanted_passes = frozenset({"interleave-convolutions"})
+
+    kept = {backend: {node.op_type for node in quantize(model, recipe_for(backend()), data).graph} for backend in
+            (Transposing, Npu)}  # fmt: skip
+    assert "ConvTranspose" in kept[Transposing]
+    assert "ConvTranspose" not in kept[Npu]
 
 
 def test_a_plan_says_which_recipe_makes_an_operator_fit():

@@ -31,7 +31,7 @@ def outcome_of(python: Path, project: Path, *options: str) -> str:
     plugin = ("-p", "graft.testkit.pytest_plugin", "-p", "no:cacheprovider")
     done = subprocess.run(
         [str(python), "-m", "pytest", "-q", *plugin, *options, str(project / "tests")],
-        cwd=python.parent, capture_output=True, text=True, timeout=900, check=False,
+        cwd=python.parent, capture_output=True, text=True, timeout=3600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     return done.stdout

@@ -22,8 +22,8 @@ class EthosU(graft.Backend):
     quantized = True
     simulates = True
     unwanted_passes = frozenset({"interleave-convolutions"})  # the NPU transposes convolutions itself
-    recipes = ({"name": "ethosu-int8", "base": "int8-channel", "results": True, "decompose": DECOMPOSED,
-                "operators": ("Sub", "Mul", "ReduceMean", "Softmax")},)  # fmt: skip
+    recipes = ({"name": "ethosu-int8", "base": "int8-channel", "results": True, "shared": ("*AveragePool", "Resize"),
+                "decompose": DECOMPOSED, "operators": ("Sub", "Mul", "ReduceMean", "Resize", "Softmax")},)  # fmt: skip
     install = "pip install graft-ethosu"
     options = EthosUOptions
 

@@ -47,20 +47,23 @@ def _spread(layer, index):
 
 @lowers("Add", "Sub")
 def addition(layer, builder):
-    """A sum or difference: both summands in integers of 32 bits of one scale."""
+    """A sum or difference: both summands in integers of 32 bits of one scale, constants from bytes where these do."""
     rank, order = _order_of(layer, builder)
     common = 2 * max(_spread(layer, 0), _spread(layer, 1))
     bits = FRACTION[STORED.get(layer.outputs[0].value.dtype, "INT8")]
     summands = []
     for index in (0, 1):
         operand = layer.operand(index)
-        if operand.constant is not None:
-            whole = np.rint(_constant(layer, index, rank, order) / common * (1 << bits)).astype(np.int64)
-            summands.append(builder.graph.constant(whole, "INT32"))
-        else:
+        if operand.constant is None:
             scale, zero = scale_of(operand, "operand")
             tensor = _tensor(operand, builder, rank, order)
-            summands.append(builder.rescale(tensor, scale / common * (1 << bits), zero, 0, "INT32"))
+        else:
+            numbers, zero = _constant(layer, index, rank, order), 0
+            scale, kind = max(float(np.abs(numbers).max()), 1e-30) / 127, "INT8"
+            if np.abs(np.rint(numbers / scale) * scale - numbers).max() > scale_of(layer.outputs[0], "")[0] / 16:
+                scale, kind = common / (1 << bits), "INT32"  # the result would notice bytes
+            tensor = builder.graph.constant(np.rint(numbers / scale).astype(np.int64), kind)
+        summands.append(builder.rescale(tensor, scale / common * (1 << bits), zero, 0, "INT32"))
     sums = builder.binary("ADD" if layer.operator == "Add" else "SUB", *summands)
     finish(layer, builder, sums, common / (1 << bits), order)
 

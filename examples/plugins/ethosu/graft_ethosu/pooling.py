@@ -43,9 +43,10 @@ def largest(layer, builder):
 
 @lowers("AveragePool", "GlobalAveragePool")
 def mean_of_windows(layer, builder):
-    """The mean of each window, rounded once: the sums that a depthwise convolution has, divided where they are scaled.
+    """The mean of each window, rounded once.
 
-    Only where the places of a window are counted one by one, at pads, the NPU's own pool divides.
+    Of one scale it is the NPU's own pool, and where pads make windows smaller; else the sums that a depthwise
+    convolution has are divided where they are scaled.
     """
     _undilated(layer)
     tensor, scale, zero = images_of(layer, builder)
@@ -64,7 +65,7 @@ def mean_of_windows(layer, builder):
         tensor = builder.pad(tensor, [(0, 0), tuple(pads[:2]), tuple(pads[2:]), (0, 0)], zero)
         pads = [0, 0, 0, 0]
     shape = (tensor.shape[0], *rows, tensor.shape[3])
-    if any(pads) or max(kernel) > LARGEST_KERNEL:
+    if any(pads) or max(kernel) > LARGEST_KERNEL or layer.operand(0).meaning == layer.outputs[0].meaning:
         zeros = (builder.graph.constant([zero], tensor.dtype) for _ in range(2))
         made = builder.graph.add(
             "AVG_POOL2D", (tensor, *zeros), shape, tensor.dtype, kernel=kernel, stride=strides, pad=pads,

@@ -1,4 +1,4 @@
-"""Softmax in integers: exponentials by tables, divided by their sum."""
+"""Softmax in integers: exponentials by tables, times the reciprocal of their sum."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ LONGEST = 1 << 15
 
 @lowers("Softmax")
 def softmax(layer, builder):
-    """``e**(s * (x - max))`` in 15 bits, times the reciprocal of the sum in 15 bits, to the right by what is left."""
+    """``e**(s * (x - max))`` in 15 bits, times the reciprocal of the sum: a portion misses ``2**-14`` at most."""
     value = builder.read(layer.operand(0).value)
     axis = value.order.index(int(layer.node.attribute("axis", -1)) % len(value.order))
     scale, _ = scale_of(layer.operand(0), "operand")
@@ -19,30 +19,30 @@ def softmax(layer, builder):
         raise Refused("dtype", f"Softmax of bytes along at most {LONGEST} elements is computed")
     most = builder.reduced("REDUCE_MAX", value.tensor, axis)
     wide, highest = (builder.rescale(one, 1.0, 0, 0, "INT32") for one in (value.tensor, most))
-    below = builder.rescale(builder.binary("SUB", wide, highest), 1.0, 0, 127, "INT8")
-    whole = np.rint(np.exp(scale * (np.arange(256) - 255.0)) * 32767)
-    exponentials = _of_bytes(builder, below, whole)
-    total = builder.reduced("REDUCE_SUM", exponentials, axis)
+    exponentials = _looked_up(builder, wide, highest, 127, np.exp(scale * (np.arange(256) - 255.0)) * 32767)
+    total = builder.reduced("REDUCE_SUM", builder.rescale(exponentials, 1.0, 0, 0, "INT32"), axis)
+    finish(layer, builder, builder.binary("MUL", exponentials, _reciprocal(builder, total)), 2.0**-29, value.order)
+
+
+def _reciprocal(builder, total):
+    """Return ``2**29`` by the sum, which has 15 bits or more, in 16 bits.
+
+    The sum is shifted to 31 bits; its reciprocal is from a table of the eight highest, better by a step of Newton's.
+    """
     zeros = builder.graph.add("CLZ", (total,), total.shape, "INT32")
-    reciprocal = _reciprocal(builder, total, zeros)
-    products = builder.binary("MUL", exponentials, reciprocal)
-    portions = _right(builder, products, builder.binary("SUB", _number(builder, 31, zeros), zeros))
-    finish(layer, builder, portions, 1 / (1 << 15), value.order)
-
-
-def _reciprocal(builder, total, zeros):
-    """Return ``2**45`` by the sum shifted to 31 bits: from a table of its eight highest bits, by a step of Newton's."""
     shift = builder.binary("SUB", zeros, _number(builder, 1, zeros))
     whole = builder.graph.add("LOGICAL_LEFT_SHIFT", (total, shift), total.shape, "INT32")
     high = _right(builder, whole, _number(builder, 23, whole))  # from 128 to 256
-    index = builder.rescale(builder.binary("SUB", high, _number(builder, 256, high)), 1.0, 0, 0, "INT8")
-    first = _of_bytes(builder, index, np.minimum(np.rint((1 << 22) / np.maximum(np.arange(256) + 128, 1)), 32767))
-    middle = _right(builder, whole, _number(builder, 15, whole))
-    product = builder.binary("MUL", middle, first)  # 2**30 but for what the first misses
-    missing = builder.binary("SUB", _number(builder, 1 << 30, product), product)
-    part = _right(builder, missing, _number(builder, 15, missing))
-    correction = _right(builder, builder.binary("MUL", first, part), _number(builder, 15, first))
-    return builder.binary("ADD", first, correction)
+    numbers = np.minimum((1 << 22) / (np.arange(256) + 128), 32767)
+    first = _looked_up(builder, high, _number(builder, 256, high), 0, numbers)
+    middle = builder.rescale(whole, 2.0**-16, 0, 0, "INT16")
+    product = builder.binary("MUL", middle, first)  # 2**29 but for what the first misses
+    missing = builder.binary("SUB", _number(builder, 1 << 29, product), product)
+    part = builder.rescale(missing, 2.0**-14, 0, 0, "INT16")
+    better = builder.rescale(builder.binary("MUL", first, part), 2.0**-15, 0, 0, "INT16")
+    both = builder.binary("ADD", *(builder.rescale(one, 1.0, 0, 0, "INT32") for one in (first, better)))
+    found = _right(builder, both, builder.binary("SUB", _number(builder, 17, zeros), zeros))
+    return builder.rescale(found, 1.0, 0, 0, "INT16")
 
 
 def _number(builder, number, like):
@@ -55,9 +55,13 @@ def _right(builder, tensor, shift):
     return builder.graph.add("ARITHMETIC_RIGHT_SHIFT", (tensor, shift), tensor.shape, "INT32", round=True)
 
 
-def _of_bytes(builder, index, numbers):
-    """Return numbers of 15 bits that are looked up, as integers of 32 bits: two tables of bytes."""
-    high, low = np.divmod(numbers.astype(np.int64), 256)
-    upper, lower = (builder.table(index, part - 128) for part in (high, low))
-    upper = builder.rescale(upper, 256.0, -128, 0, "INT32")
-    return builder.binary("ADD", upper, builder.rescale(lower, 1.0, -128, 0, "INT32"))
+def _looked_up(builder, left, right, zero, numbers):
+    """Return numbers of 15 bits, by ``left - right + zero`` as a byte: the sum of their high bytes and their low ones.
+
+    The difference is computed for each of both tables, into which the NPU fuses it.
+    """
+    parts = []
+    for part, factor in zip(np.divmod(np.rint(numbers).astype(np.int64), 256), (256.0, 1.0), strict=True):
+        index = builder.rescale(builder.binary("SUB", left, right), 1.0, 0, zero, "INT8")
+        parts.append(builder.rescale(builder.table(index, part - 128), factor, -128, 0, "INT32"))
+    return builder.rescale(builder.binary("ADD", *parts), 1.0, 0, 0, "INT16")

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import numpy as np
 import onnx
 import pytest
-from networks import NETWORKS, Network, inputs_of, quantised, share, steps_apart
+from networks import NETWORKS, Network, by_onnx_runtime, inputs_of, quantised, share, steps_apart
 from onnx.reference import ReferenceEvaluator
 from quantised_models import IMAGE, MODELS, layer, normal
 
@@ -135,9 +135,21 @@ def test_a_normalisation_is_decomposed_and_taken_whole():
 @pytest.mark.parametrize("name", ["resnet8", "ds_cnn", "autoencoder", "person_detection"])
 def test_networks_of_mlperf_tiny_are_whole_on_the_npu(name):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    model = quantised(NETWORKS[name]())
+    model = by_onnx_runtime(NETWORKS[name]())
     assert share(model, "u55-128") == (1.0, 1.0, {})
     assert set(steps_apart(model, "u55-128")) <= {-1, 0, 1}
+
+
+def test_by_the_recipe_pools_are_of_one_scale_and_transposed_convolutions_stay():
+    net = Network(1, 8, 16, 16)
+    y = net.op("ConvTranspose", "x", net.weights(8, 8, 2, 2, terms=32), strides=[2, 2])
+    model = quantised(net.model(net.op("AveragePool", y, kernel_shape=[4, 4])))
+    assert share(model, "u55-128") == (1.0, 1.0, {})
+    made = graft.compile(model, ["ethosu", "llvm"]).description.modules
+    (module,) = (one for one in made if one.kind == "ethosu")
+    layers = {row[1] for row in opened(module.data)[0]["layers"]}
+    assert "AvgPool" in layers
+    assert "DepthwiseConv2D" not in layers
 
 
 def test_what_graft_quantises_is_taken():

@@ -28,7 +28,6 @@ FLAGS = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", 
 
 
 def exported(name, folder):
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     model = quantised(NETWORKS[name]())
     request = Request(["ethosu", CBackend(compiles=False)], threads=1, target="thumbv7em")
     description = compile_model(model, request).description

@@ -80,13 +80,14 @@ def sweep(
     ``types`` are short names (``posit16``), ``custom[name]bits``, or scaled types (``mxfp4``); ``recipes`` are those of
     `graft.quantize`, calibrated by ``calibration`` (the data without it). ``data`` are as for that, too (seeded random
     inputs without them); ``labels`` are one class per row, where the data have none. ``limit`` uses so many rows only,
-    in whole batches of the model; ``accumulate`` is that of `graft.datatypes.convert`, ``keep`` are nodes
-    that stay in float32; ``costs`` is a table of what hardware takes (`graft.measure.hardware_cost`), by name, a TOML
-    file, or as it is. Raises DatatypeError for unknown types, RecipeError for wrong recipes and for data that do not
-    fit the model.
+    in whole batches of the model; ``accumulate`` is that of `graft.datatypes.convert` (for scaled types a type;
+    recipes have their own), ``keep`` are nodes that stay in float32; ``costs`` is a table of what hardware takes
+    (`graft.measure.hardware_cost`), by name, a TOML file, or as it is. Raises DatatypeError for unknown types,
+    RecipeError for wrong recipes and for data that do not fit the model.
     """
     (manager or plugins()).plugins()  # which registers their datatypes
-    named = {name: in_blocks(name) if is_scaled_type(name) else type_named(name) for name in types}
+    sums = "" if accumulate == EACH else accumulate
+    named = {name: in_blocks(name, sums) if is_scaled_type(name) else type_named(name) for name in types}
     wanted = [recipe_of(one) for one in recipes]
     original = load(model, shapes=shapes).clone()
     normalize(original)

@@ -10,8 +10,10 @@ import onnx_ir as ir
 from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.pipeline import RECORD, verify_model
 from graft.datatypes.scaled.conversion import convert_scaled
+from graft.datatypes.scaled.products import FLOAT32
 from graft.datatypes.scaled.scaled_type import scaled_type
 from graft.errors import RecipeError
+from graft.quantization.accumulators import Sums, accumulated
 from graft.quantization.awq import favour_large_inputs
 from graft.quantization.caches import with_inputs_of
 from graft.quantization.calibration import calibrated
@@ -79,8 +81,9 @@ class Quantizer:
             return self._in_blocks(recipe)
         model = self.floats.clone()
         sites = sites_of(model, recipe)
-        writer = QdqWriter(model)
+        writer, summed = QdqWriter(model), list(accumulated(model, recipe))
         weights = scaled_weights(sites, self.facts, writer.notes)
+        coded = {one.node: weights[key_of(one)] for one in sites.products}
         for group in sites.groups:
             writer.activations(group, self._point(group), results=recipe.results)
         for cache, group in sites.caches:
@@ -91,6 +94,10 @@ class Quantizer:
                 writer.shift_bias(product, bias_shift(product, one, means.means))
             writer.bias(product, one, added=recipe.results)
             writer.weights(product, one)
+        sums = Sums(model, writer.points)
+        for node, dtype in summed:
+            sums.add(node, dtype, coded.get(node))
+        sums.finish()
         EliminateDeadCode().run(model)
         verify_model(model, "quantize")
         notes = (_summary(recipe, sites, list(weights.values())), *writer.all_notes())
@@ -102,9 +109,11 @@ class Quantizer:
         taken = {node.name for node in chosen(self.floats, recipe)}
         products = [node for node in self.floats.graph if product_of(node) is not None]
         kept = [literal(node.name or "") for node in products if node.name not in taken]
-        model = convert_scaled(self.floats, recipe.blocks, keep=kept)
+        accumulate = recipe.accumulators or FLOAT32
+        model = convert_scaled(self.floats, recipe.blocks, keep=kept, accumulate=accumulate)
         bits = f"{scaled_type(recipe.blocks).bits:g} bits a number"
-        model.metadata_props[NOTES] = f"recipe '{recipe.name}': products in blocks of {recipe.blocks}, {bits}"
+        sums = f", sums in {recipe.accumulators}" if recipe.accumulators else ""
+        model.metadata_props[NOTES] = f"recipe '{recipe.name}': products in blocks of {recipe.blocks}, {bits}{sums}"
         return model
 
     def _point(self, group: Group) -> Point:
@@ -158,5 +167,6 @@ def _summary(recipe: Recipe, sites: Sites, weights: list[Scaled]) -> str:
     parts = [f"recipe '{recipe.name}': {len(sites.groups)} scales of activations, {len(sites.products)} products"]
     parts += [f"{len(sites.caches)} caches of {recipe.caches.type}"] if recipe.caches is not None else []
     parts += [f"{bits_of_weights(weights):.2f} bits a weight"] if weights else []
+    parts += [f"sums in {recipe.accumulators}"] if recipe.accumulators else []
     parts += [f"in floats: {', '.join(recipe.keep)}"] if recipe.keep else []
     return ", ".join(parts)

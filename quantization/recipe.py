@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 
 from graft.core.operators.all import OPERATORS
 from graft.core.rewriting.node_bodies import is_function
+from graft.datatypes.prepare import EACH, QUIRE
 from graft.datatypes.scaled.scaled_type import RULES, SCALED_TYPES, scaled_type
+from graft.datatypes.study import accumulator_named
 from graft.errors import DatatypeError, RecipeError
 from graft.quantization.grids import GRIDS
 from graft.runtime.arguments import Kind, instance, takes
@@ -66,9 +68,10 @@ class Recipe:
     moves factors between layers until the channels of their weights have like ranges; ``smooth`` (0 to 1, 0 for not at
     all) moves that power of the range of activations into the weights; ``awq`` moves the power of the mean size of
     activations that suits the rounded weights best; ``correct_bias`` takes the mean error of rounded weights out of
-    biases. ``layers`` are patterns of nodes, each with the recipe whose weights and activations are theirs; the last
-    that fits holds. ``blocks`` is a scaled type: products multiply its blocks, which ONNX has no form for, and weights
-    and activations are None.
+    biases. ``layers`` are patterns of nodes, each with the recipe whose weights, activations and sums are theirs; the
+    last that fits holds. ``accumulators`` is the type that products sum in, as `graft.datatypes.convert` names them
+    (none: what each operator sums in by itself). ``blocks`` is a scaled type: products multiply its blocks, which ONNX
+    has no form for, and weights and activations are None.
     """
 
     name: str = "custom"
@@ -85,6 +88,7 @@ class Recipe:
     smooth: float = 0.0
     awq: bool = False
     correct_bias: bool = False
+    accumulators: str = ""
     layers: tuple[tuple[str, Recipe], ...] = ()
     blocks: str = ""
 
@@ -116,8 +120,8 @@ class Recipe:
         )
 
 
-_OF_LAYER = ("weights", "activations")
-_TABLES = (*_OF_LAYER, "caches")
+_OF_LAYER = ("weights", "activations", "accumulators")
+_TABLES = ("weights", "activations", "caches")
 
 
 def _of_layer(recipe: Recipe) -> object:
@@ -186,9 +190,9 @@ def recipe_of(given: str | os.PathLike[str] | Recipe | Mapping[str, Any]) -> Rec
     return changed({"name": path.stem, **content})
 
 
-def in_blocks(type: str) -> Recipe:
-    """Return the recipe of products in blocks of a scaled type, by its name."""
-    return checked(Recipe(type, None, blocks=type))
+def in_blocks(type: str, accumulators: str = "") -> Recipe:
+    """Return the recipe of products in blocks of a scaled type, by its name, which are added in a type."""
+    return checked(Recipe(type, None, blocks=type, accumulators=accumulators))
 
 
 def changed(content: Mapping[str, Any]) -> Recipe:
@@ -235,6 +239,7 @@ def checked(recipe: Recipe) -> Recipe:
         checked(one)
     if recipe.blocks:
         _check_blocks(recipe)
+    _check_accumulators(recipe.accumulators)
     for field_name in ("decompose", "operators"):
         for name in getattr(recipe, field_name):
             _check_operator(name, field_name)
@@ -254,7 +259,8 @@ def _check_blocks(recipe: Recipe) -> None:
     except DatatypeError as error:
         raise RecipeError(f"recipe: blocks are of a scaled type: {error.message}", field="blocks") from error
     used = {
-        name: getattr(recipe, name) for name in ("name", "nodes", "keep", "decompose", "equalize", "smooth", "blocks")
+        name: getattr(recipe, name)
+        for name in ("name", "nodes", "keep", "decompose", "equalize", "smooth", "blocks", "accumulators")
     }
     for name, value in _values(Recipe(weights=None, **used)).items():
         if getattr(recipe, name) != value:
@@ -262,6 +268,17 @@ def _check_blocks(recipe: Recipe) -> None:
                 f"recipe: products in blocks have no use for {name}; give base = '{recipe.blocks}' and leave it out",
                 field=name,
             )
+
+
+def _check_accumulators(name: str) -> None:
+    """Raise RecipeError for what is no type of sums."""
+    if name in (EACH, QUIRE):
+        raise RecipeError(f"recipe: accumulators are of a type, such as float16 or int32, not '{name}'")
+    try:
+        if name:
+            accumulator_named(name)
+    except DatatypeError as error:
+        raise RecipeError(f"recipe: accumulators: {error.message}", field="accumulators") from error
 
 
 def _check_operator(name: str, field_name: str) -> None:

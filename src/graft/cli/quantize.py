@@ -142,6 +142,7 @@ def command(
 
     if (mixed or bits is not None) and (recipe or backend or changes or keep or show):
         raise click.UsageError("--mixed and --bits choose among recipes: no --recipe, --for, --set, --keep, --show")
+    state.manager().plugins()  # which registers their datatypes
     base = recipe or "int8" if backend is None else recipe_for(backend, recipe or "", manager=state.manager())
     wanted = recipe_of({"base": base, **merged(changes)})
     if show:

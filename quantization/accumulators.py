@@ -32,7 +32,7 @@ from graft.errors import RecipeError
 from graft.quantization.recipe import Recipe
 from graft.quantization.rewriting import Point
 from graft.quantization.scales import Scaled
-from graft.quantization.sites import BIAS, WEIGHTS, chosen, recipe_of_node
+from graft.quantization.sites import BIAS, WEIGHTS, X, chosen, recipe_of_node
 
 OF_BYTES = "custom[int]32"
 """What products of integers of at most 8 bits are summed in anyway."""
@@ -57,6 +57,8 @@ class Sums:
     _whole: dict[ir.Value, ir.Value] = field(default_factory=dict)
     """The codes, less their zero points, of dequantised activations."""
     _types: dict[ir.Node, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """Products whose sums may exceed their type."""
 
     def __post_init__(self) -> None:
         self._names = Names(self.model)
@@ -93,8 +95,20 @@ class Sums:
                 numbers = weights.codes - weights.layout.per_element(weights.zero)
                 _require(node, dtype, numbers)
                 factor = factor * _scale(node, weights)
+                self._look_at_range(node, dtype, numbers, points[X])
             inputs[WEIGHTS] = self._constant(f"{node.name}_weights", numbers.astype(np.float32))
         self._types[self._replace(node, inputs, factor)] = dtype
+
+    def _look_at_range(self, node: ir.Node, dtype: str, numbers: np.ndarray, point: Point) -> None:
+        """Note a product by weights whose sums of codes may exceed the type."""
+        format = DATATYPES.format(dtype)
+        channels = (channels_of_weights(node) or 0) % numbers.ndim
+        others = tuple(axis for axis in range(numbers.ndim) if axis != channels)
+        most = float(np.abs(numbers).sum(axis=others).max() * np.abs(point.grid.numbers() - point.zero).max())
+        if format is not None and most > format.largest:
+            self.notes.append(
+                f"sums of {node.op_type} (node '{node.name}') may reach {most:.4g}, {dtype} {format.largest:.4g}"
+            )
 
     def finish(self) -> None:
         """Convert what was added; raise DatatypeError for operations that a type has not."""

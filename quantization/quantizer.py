@@ -98,6 +98,7 @@ class Quantizer:
         for node, dtype in summed:
             sums.add(node, dtype, coded.get(node))
         sums.finish()
+        writer.notes += sums.notes
         EliminateDeadCode().run(model)
         verify_model(model, "quantize")
         notes = (_summary(recipe, sites, list(weights.values())), *writer.all_notes())

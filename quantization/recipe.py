@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from graft.core.operators.all import OPERATORS
 from graft.core.rewriting.node_bodies import is_function
 from graft.datatypes.prepare import EACH, QUIRE
-from graft.datatypes.scaled.scaled_type import RULES, SCALED_TYPES, scaled_type
-from graft.datatypes.study import accumulator_named
+from graft.datatypes.scaled.scaled_type import RULES, SCALED_TYPES, ScaledType, scaled_name, scaled_type
+from graft.datatypes.study import accumulator_named, short_names, type_named
 from graft.errors import DatatypeError, RecipeError
 from graft.quantization.grids import GRIDS
 from graft.runtime.arguments import Kind, instance, takes
@@ -90,7 +90,12 @@ class Recipe:
     correct_bias: bool = False
     accumulators: str = ""
     layers: tuple[tuple[str, Recipe], ...] = ()
-    blocks: str = ""
+    blocks: str | ScaledType = ""
+
+    @property
+    def scaled_type(self) -> ScaledType:
+        """The type of ``blocks``."""
+        return scaled_type(self.blocks) if isinstance(self.blocks, str) else self.blocks
 
     @property
     def needs_data(self) -> bool:
@@ -199,7 +204,7 @@ def changed(content: Mapping[str, Any]) -> Recipe:
     """Return the recipe that ``content["base"]`` names (the one of no name without it), its other entries changed."""
     rest = dict(content)
     base = rest.pop("base", None)
-    start = Recipe() if base is None else recipe_of(base)
+    start = Recipe(weights=None if rest.get("blocks") else Scaling()) if base is None else recipe_of(base)
     return checked(_updated(start, rest, "recipe"))
 
 
@@ -213,6 +218,8 @@ def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
         if name == "layers" and isinstance(value, Mapping):
             own = tuple((pattern, FLOATS if one == FLOATS.name else recipe_of(one)) for pattern, one in value.items())
             value = (*getattr(record, name), *own)
+        elif name == "blocks" and isinstance(value, Mapping):
+            value = _blocks_of(getattr(record, name), value, where)
         elif isinstance(value, Mapping):
             inner = getattr(record, name)
             if Scaling not in typing.get_args(kinds[name]):
@@ -222,6 +229,26 @@ def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
             value = None
         new[name] = tuple(value) if isinstance(value, list) else value
     return replace(record, **new)  # type: ignore[type-var]
+
+
+def _blocks_of(start: str | ScaledType, content: Mapping[str, Any], where: str) -> ScaledType:
+    """Return the scaled type that a table says, which changes the one that stands there."""
+    known = [one.name for one in fields(ScaledType)]
+    unknown = next((name for name in content if name not in known), None)
+    if unknown is not None:
+        raise RecipeError(f"{where}: table 'blocks' has no field '{unknown}'; {_near(unknown, known)}", field=unknown)
+    if not start and "element" not in content:
+        raise RecipeError(f"{where}: table 'blocks' has no element; give a type, such as float4e2m1", field="blocks")
+    block = content.get("block", 32)
+    if not isinstance(block, int) or isinstance(block, bool):
+        raise RecipeError(f"{where}: table 'blocks': block is {shown(block)}; give a whole number", field="blocks")
+    try:
+        given = {**content, **{name: type_named(content[name]) for name in ("element", "scale") if name in content}}
+        if not start:
+            return ScaledType(**given)
+        return replace(scaled_type(start) if isinstance(start, str) else start, **given)
+    except DatatypeError as error:
+        raise RecipeError(f"{where}: table 'blocks': {error.message}", field="blocks") from error
 
 
 def checked(recipe: Recipe) -> Recipe:
@@ -255,7 +282,7 @@ def checked(recipe: Recipe) -> Recipe:
 def _check_blocks(recipe: Recipe) -> None:
     """Raise RecipeError for what is no scaled type, and for fields that blocks have no use for."""
     try:
-        scaled_type(recipe.blocks)
+        blocks = scaled_name(recipe.scaled_type)
     except DatatypeError as error:
         raise RecipeError(f"recipe: blocks are of a scaled type: {error.message}", field="blocks") from error
     used = {
@@ -265,7 +292,7 @@ def _check_blocks(recipe: Recipe) -> None:
     for name, value in _values(Recipe(weights=None, **used)).items():
         if getattr(recipe, name) != value:
             raise RecipeError(
-                f"recipe: products in blocks have no use for {name}; give base = '{recipe.blocks}' and leave it out",
+                f"recipe: products in blocks have no use for {name}; leave it out beside blocks of {blocks}",
                 field=name,
             )
 
@@ -310,6 +337,11 @@ def _check(record: Recipe | Scaling, where: str) -> None:
         fits = isinstance(value, (*allowed, int) if kind is float else allowed)
         if not fits or (isinstance(value, bool) and kind is not bool):
             raise RecipeError(f"{where}: {name} is {shown(value)}; give {_kind(kind)}", field=name)
+        if name == "type" and value not in GRIDS and value in short_names():
+            raise RecipeError(
+                f"{where}: type is '{value}', which QDQ has not; give it as blocks = {{element = '{value}'}}",
+                field=name,
+            )
         if choices is not None and value not in choices:
             raise RecipeError(f"{where}: {name} is {shown(value)}; {_near(value, choices)}", field=name)
     if isinstance(record, Scaling):
@@ -325,7 +357,8 @@ def _values(record: Any) -> dict[str, Any]:
 
 def _kind(kind: object) -> str:
     names = {str: "a text", int: "a whole number", bool: "true or false", float: "a number", tuple[str, ...]: "texts",
-             tuple[tuple[str, Recipe], ...]: "a table of recipes by pattern"}  # fmt: skip
+             tuple[tuple[str, Recipe], ...]: "a table of recipes by pattern",
+             str | ScaledType: "the name of a scaled type, or a table"}  # fmt: skip
     return names.get(kind, "a table, or 'float32'")  # type: ignore[call-overload, no-any-return]
 
 
@@ -334,7 +367,7 @@ def _literal(value: object) -> str:
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, dict | Scaling):
+    if isinstance(value, dict | Scaling | ScaledType):
         entries = value if isinstance(value, dict) else _values(value)
         return f"{{{', '.join(f'{name} = {_literal(one)}' for name, one in entries.items())}}}"
     return json.dumps("float32" if value is None else value, ensure_ascii=False)

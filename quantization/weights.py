@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
+import onnx_ir as ir
 
 from graft.core.rewriting.node_rewrite import constant_of
 from graft.quantization.gptq import rounded
 from graft.quantization.grids import GRIDS
 from graft.quantization.matrices import as_matrices, means_of_terms
 from graft.quantization.recipe import Scaling
-from graft.quantization.scales import Layout, Scaled, scaled
-from graft.quantization.sites import Product, Sites
+from graft.quantization.scales import Layout, Scaled, not_finite, scaled
+from graft.quantization.sites import WEIGHTS, Product, Sites, product_of
 from graft.quantization.statistics.facts import Facts
 
 Key = tuple[str, int, Scaling]
@@ -40,6 +43,14 @@ def scaled_weights(sites: Sites, facts: Facts, notes: list[str]) -> dict[Key, Sc
     if short:
         notes.append(f"weights whose last group is short: {', '.join(short)}")
     return found
+
+
+def require_finite_weights(nodes: Iterable[ir.Node]) -> None:
+    """Raise RecipeError where a product's weights hold NaN or infinity."""
+    for node in nodes:
+        weights = None if product_of(node) is None else constant_of(node.inputs[WEIGHTS])
+        if weights is not None and not np.isfinite(weights).all():
+            raise not_finite(node.inputs[WEIGHTS].name or "")  # type: ignore[union-attr]
 
 
 def key_of(product: Product) -> Key:

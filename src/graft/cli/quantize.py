@@ -148,10 +148,9 @@ def command(
     if show:
         click.echo(wanted.to_toml(), nl=False)
         return ExitCode.OK
-    output = output_of(output)
     options: dict[str, Any] = {"shapes": dict(shapes), "threads": state.threads, "manager": state.manager()}
     options["metric"] = None if metric is None else function_of(metric, "metric")
-    keep_clear(output)
+    keep_clear(output := output_of(output))
     made = None if preprocess is None else function_of(preprocess, "preprocess")
     with counting("calibration") as progress:
         given, rows = {**options, "within": within, "progress": progress, "resume": resume}, batches_of(data, made)

@@ -233,15 +233,15 @@ def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
 
 def _blocks_of(start: str | ScaledType, content: Mapping[str, Any], where: str) -> ScaledType:
     """Return the scaled type that a table says, which changes the one that stands there."""
-    known = [one.name for one in fields(ScaledType)]
+    known = {"element": str, "scale": str, "block": int, "rule": str, "tensor_scale": bool}
     unknown = next((name for name in content if name not in known), None)
     if unknown is not None:
         raise RecipeError(f"{where}: table 'blocks' has no field '{unknown}'; {_near(unknown, known)}", field=unknown)
     if not start and "element" not in content:
         raise RecipeError(f"{where}: table 'blocks' has no element; give a type, such as float4e2m1", field="blocks")
-    block = content.get("block", 32)
-    if not isinstance(block, int) or isinstance(block, bool):
-        raise RecipeError(f"{where}: table 'blocks': block is {shown(block)}; give a whole number", field="blocks")
+    for name, one in content.items():
+        if type(one) is not known[name]:
+            raise RecipeError(f"{where}: table 'blocks': {name} is {shown(one)}; give {_kind(known[name])}", field=name)
     try:
         given = {**content, **{name: type_named(content[name]) for name in ("element", "scale") if name in content}}
         if not start:

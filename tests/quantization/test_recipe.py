@@ -111,6 +111,10 @@ def test_float32_stands_for_what_is_not_quantised():
             "recipe: table 'blocks': block is 'all'; give a whole number",
         ),
         (
+            {"blocks": {"element": 7}},
+            "recipe: table 'blocks': element is 7; give a text",
+        ),
+        (
             {"weights": {"type": "posit8"}},
             "recipe: table 'weights': type is 'posit8', which QDQ has not; give it as blocks = {element = 'posit8'}",
         ),

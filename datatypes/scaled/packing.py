@@ -57,9 +57,10 @@ def packed_bytes(elements: np.ndarray, bits: int) -> np.ndarray:
     *outer, depth, width = elements.shape
     groups = -(-depth // count)
     filled = np.pad(elements, [(0, 0)] * len(outer) + [(0, groups * count - depth), (0, 0)])
-    words = np.zeros((*outer, groups, width), np.uint32)
+    kind = np.uint8 if size == 1 else np.uint32
+    words = np.zeros((*outer, groups, width), kind)
     for place in range(count):
-        words |= filled[..., place::count, :].astype(np.uint32) << (place * bits)
+        words |= filled[..., place::count, :].astype(kind) << (place * bits)
     found = np.stack([(words >> (8 * one)).astype(np.uint8) for one in range(size)], axis=-2)
     return found.reshape(*outer, groups * size, width)
 

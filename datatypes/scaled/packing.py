@@ -60,7 +60,7 @@ def packed_bytes(elements: np.ndarray, bits: int) -> np.ndarray:
     kind = np.uint8 if size == 1 else np.uint32
     words = np.zeros((*outer, groups, width), kind)
     for place in range(count):
-        words |= filled[..., place::count, :].astype(kind) << (place * bits)
+        words |= np.left_shift(filled[..., place::count, :], place * bits, dtype=kind)
     found = np.stack([(words >> (8 * one)).astype(np.uint8) for one in range(size)], axis=-2)
     return found.reshape(*outer, groups * size, width)
 

@@ -8,7 +8,7 @@ custom type as the type's denotation, so a converted model saves, loads and pass
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
@@ -35,6 +35,7 @@ from graft.datatypes.prepare import EACH, QUIRE, accumulation, prepare
 from graft.datatypes.quire import require_quire
 from graft.datatypes.registry import REGISTRY, DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
+from graft.datatypes.study import accumulator_named
 from graft.errors import DatatypeError
 from graft.runtime.arguments import SHAPES, TEXT, TEXT_BY_TEXT, TEXTS, optional, takes
 
@@ -77,30 +78,39 @@ def convert(
 
     ``keep`` are patterns (``"conv1*"``, ``"Softmax"``) of names or operators of nodes that stay as they are; ``types``
     gives other types by pattern, the first that fits. ``accumulate`` is how sums are rounded: ``"each"`` operation, a
-    type (``"float32"``, ``"custom[posit]32"``), or ``"quire"``: once. BatchNormalization is folded into the
-    convolution before it, in float. ``backend`` names one whose own lowerings count, None takes those for any. Raises
-    DatatypeError for unknown types and, in one error, all missing lowerings.
+    type (``"float32"``, ``"posit32"``, ``"custom[posit]32"``), or ``"quire"``: once. BatchNormalization is folded into
+    the convolution before it, in float. ``backend`` names one whose own lowerings count, None takes those for any.
+    Raises DatatypeError for unknown types and, in one error, all missing lowerings.
     """
     for name in (dtype, *(types or {}).values()):
         _require_type(name, registry)
         if accumulate == QUIRE:
             require_quire(name, registry)
-    if accumulate not in (EACH, QUIRE) and accumulate not in FLOATS:
-        _require_type(accumulate, registry, f"accumulate='{accumulate}' is neither 'each' nor 'quire'")
+    policy = accumulator_named(accumulate, registry)
     converted = load(model, shapes=shapes).clone()
     normalize(converted, disable=["interleave-convolutions"])  # a ConvTranspose sums in an order of its own
     require_patterns((*keep, *(types or {})), converted)
-    work = _Conversion(converted, dtype, tuple(keep), dict(types or {}), accumulate, registry, backend)
-    work.run()
-    missing = work.missing()
-    require(missing, backend, f"model '{converted.graph.name}'")
+
+    def type_of(node: ir.Node) -> str | None:
+        if any(matches(node, pattern) for pattern in keep):
+            return None
+        return next((kind for pattern, kind in (types or {}).items() if matches(node, pattern)), dtype)
+
+    _Conversion(converted, type_of, policy, registry, backend).run()
     return converted
 
 
-def _require_type(dtype: object, registry: DatatypeRegistry, otherwise: str = "") -> None:
+def convert_nodes(model: ir.Model, types: Mapping[ir.Node, str]) -> None:
+    """Let nodes of the main graph compute in custom types, each operation rounded, and cast what passes them.
+
+    Raises DatatypeError for all missing lowerings, in one error.
+    """
+    _Conversion(model, types.get, EACH, DATATYPES, None).run()
+
+
+def _require_type(dtype: object, registry: DatatypeRegistry) -> None:
     if not isinstance(dtype, str) or not is_custom(dtype):
-        lead = f"{otherwise}, and " if otherwise else ""
-        raise DatatypeError(f"{lead}'{dtype}' is not a custom datatype; write custom[name]bits, as in custom[posit]16")
+        raise DatatypeError(f"'{dtype}' is not a custom datatype; write custom[name]bits, as in custom[posit]16")
     parse_custom(dtype)
     registry.format(dtype)
 
@@ -122,9 +132,8 @@ def matches(node: ir.Node, pattern: str) -> bool:
 @dataclass(slots=True)
 class _Conversion:
     model: ir.Model
-    dtype: str
-    keep: tuple[str, ...]
-    types: dict[str, str]
+    type_of: Callable[[ir.Node], str | None]
+    """The type of a node that can be converted, None if it is not to be."""
     accumulate: str
     registry: DatatypeRegistry
     backend: str | None
@@ -150,7 +159,7 @@ class _Conversion:
         return name
 
     def run(self) -> None:
-        """Convert the main graph in place."""
+        """Convert the main graph in place; raise DatatypeError for missing lowerings."""
         graph = self.model.graph
         for node in list(graph):
             wanted = self._wanted(node)
@@ -162,18 +171,15 @@ class _Conversion:
             if value in self._floats:
                 graph.outputs[number] = self._restored(value)
         graph.opset_imports[CUSTOM_DOMAIN] = 1
+        require(self._missing(), self.backend, f"model '{graph.name}'")
 
     def _wanted(self, node: ir.Node) -> str | None:
         """The type of a node's floats, None if it stays as it is."""
         operator = OPERATORS.of(NodeView(node))
         if node.domain not in ("", "ai.onnx") or node.op_type in PLAIN or operator is None or operator.lower is None:
             return None
-        if any(matches(node, pattern) for pattern in self.keep):
-            return None
         floats = [value for value in (*node.inputs, *node.outputs) if value is not None and self._is_float(value)]
-        if not floats:
-            return None
-        return next((kind for pattern, kind in self.types.items() if matches(node, pattern)), self.dtype)
+        return self.type_of(node) if floats else None
 
     def _is_float(self, value: ir.Value) -> bool:
         return value in self._floats or ValueView(value).dtype in FLOATS
@@ -265,7 +271,7 @@ class _Conversion:
 
     # ---- What is missing ----
 
-    def missing(self) -> set[str]:
+    def _missing(self) -> set[str]:
         """Return the operations without a lowering, over all converted nodes."""
         found = set(self._unknown)
         for node in self.model.graph:

@@ -39,6 +39,11 @@ def _integer(bits: int) -> FixedPoint | None:
     return FixedPoint(bits, 0, symmetric=True) if 2 <= bits <= 32 else None
 
 
+def _int(bits: int) -> FixedPoint | None:
+    """Return two's complement, which saturates."""
+    return FixedPoint(bits, 0) if 2 <= bits <= 32 else None
+
+
 def _only(format: Format) -> dict[int, Format]:
     return {format.bits: format}
 
@@ -66,6 +71,7 @@ def ship(registry: DatatypeRegistry) -> None:
     registry.register("fixed", format=fixed.get, widths=tuple(fixed), owner=OWNER)
     registry.register("mxint", format=_only(FixedPoint(8, 6, symmetric=True)).get, widths=(8,), owner=OWNER)
     registry.register("integer", format=_integer, widths=(4, 8, 16), owner=OWNER)
+    registry.register("int", format=_int, widths=(8, 16, 24, 32), owner=OWNER)
     logarithmic: dict[int, Format] = {8: Logarithmic(8, 3), 16: Logarithmic(16, 10)}
     registry.register("lns", format=logarithmic.get, widths=tuple(logarithmic), owner=OWNER)
 

@@ -17,6 +17,8 @@ import onnx_ir as ir
 
 from graft.core.graph.view import ValueView
 from graft.core.types import CUSTOM_DOMAIN, is_custom
+from graft.datatypes.native_float import ORDERED
+from graft.datatypes.prepare import EACH, QUIRE
 from graft.datatypes.registry import DatatypeRegistry
 from graft.datatypes.shipped import DATATYPES
 from graft.errors import DatatypeError
@@ -50,6 +52,24 @@ def type_named(name: str, registry: DatatypeRegistry = DATATYPES) -> str:
         hint = f"did you mean '{near[0]}'" if near else f"there are {', '.join(names)}"
         raise DatatypeError(f"no datatype is called '{name}'; {hint}; or write custom[name]bits", datatype=name)
     return found
+
+
+def accumulator_named(name: str, registry: DatatypeRegistry = DATATYPES) -> str:
+    """Return how sums are rounded by a name: each operation, a quire, in a plain float, or in a type as `type_named`.
+
+    Raises DatatypeError for an unknown name.
+    """
+    plain = (EACH, QUIRE, *ORDERED)
+    if name in plain:
+        return name
+    try:
+        return type_named(name, registry)
+    except DatatypeError as error:
+        near = difflib.get_close_matches(name, (*plain, *short_names(registry)), 1)
+        hint = f"did you mean '{near[0]}'" if near else f"there are {', '.join(plain)} and all datatypes"
+        raise DatatypeError(
+            f"sums are rounded in no way called '{name}'; {hint}; or write custom[name]bits", datatype=name
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

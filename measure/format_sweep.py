@@ -21,7 +21,7 @@ from graft.core.shapes.sample_inputs import sample_inputs
 from graft.core.types import is_custom, parse_custom
 from graft.datatypes.conversion import convert
 from graft.datatypes.prepare import EACH
-from graft.datatypes.scaled.scaled_type import is_scaled_type, scaled_type
+from graft.datatypes.scaled.scaled_type import is_scaled_type, scaled_name
 from graft.datatypes.shipped import DATATYPES
 from graft.datatypes.study import (
     Errors,
@@ -80,13 +80,14 @@ def sweep(
     ``types`` are short names (``posit16``), ``custom[name]bits``, or scaled types (``mxfp4``); ``recipes`` are those of
     `graft.quantize`, calibrated by ``calibration`` (the data without it). ``data`` are as for that, too (seeded random
     inputs without them); ``labels`` are one class per row, where the data have none. ``limit`` uses so many rows only,
-    in whole batches of the model; ``accumulate`` is that of `graft.datatypes.convert`, ``keep`` are nodes
-    that stay in float32; ``costs`` is a table of what hardware takes (`graft.measure.hardware_cost`), by name, a TOML
-    file, or as it is. Raises DatatypeError for unknown types, RecipeError for wrong recipes and for data that do not
-    fit the model.
+    in whole batches of the model; ``accumulate`` is that of `graft.datatypes.convert` (for scaled types a type;
+    recipes have their own), ``keep`` are nodes that stay in float32; ``costs`` is a table of what hardware takes
+    (`graft.measure.hardware_cost`), by name, a TOML file, or as it is. Raises DatatypeError for unknown types,
+    RecipeError for wrong recipes and for data that do not fit the model.
     """
     (manager or plugins()).plugins()  # which registers their datatypes
-    named = {name: in_blocks(name) if is_scaled_type(name) else type_named(name) for name in types}
+    sums = "" if accumulate == EACH else accumulate
+    named = {name: in_blocks(name, sums) if is_scaled_type(name) else type_named(name) for name in types}
     wanted = [recipe_of(one) for one in recipes]
     original = load(model, shapes=shapes).clone()
     normalize(original)
@@ -145,8 +146,8 @@ class _Form:
     smallest: float = 0.0
 
 
-def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: float) -> _Form:
-    """Return a model that computes in a type; a layer is what does, and all of float32."""
+def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: float, elements: str = "") -> _Form:
+    """Return a model that computes in a type, of ``elements``; a layer is what does, and all of float32."""
     format = DATATYPES.format(dtype) if is_custom(dtype) else None
     largest, smallest = (np.inf, 0.0) if format is None else (format.largest, format.smallest)
     layers = dict(layers_of(model)) or {node.name or "": node.op_type for node in model.graph}
@@ -168,8 +169,7 @@ def _in_type(name: str, dtype: str, original: ir.Model, model: ir.Model, bits: f
         own = FLOAT32 if is_kept(product) else elements
         return own, own
 
-    elements = _short(scaled_type(name).element) if is_scaled_type(name) else _short(dtype)
-
+    elements = elements or _short(dtype)
     seen = {layer: (layers[layer], taker(output)) for layer, output in names.items()}
     return _Form(name, dtype, model, size_of(original, bits_of), observed, formats, (), seen, largest, smallest)
 
@@ -179,7 +179,8 @@ def _by_recipe(recipe: Recipe, original: ir.Model, data: Given, running: Running
     quantizer = Quantizer.measured(original, [recipe], data, None, running)
     model = quantizer.written(recipe)
     if recipe.blocks:
-        return _in_type(recipe.name, recipe.blocks, original, model, scaled_type(recipe.blocks).bits)
+        type = recipe.scaled_type
+        return _in_type(recipe.name, scaled_name(type), original, model, type.bits, _short(type.element))
     layers = quantized_layers(original, model)
     watched = [name for layer in layers for name in layer.code_names]
     seen = {layer.name: (layer.operator, layer.add) for layer in layers}

@@ -19,7 +19,7 @@ from graft.quantization.grids import GRIDS
 from graft.quantization.matrices import as_matrices, as_weights
 from graft.quantization.recipe import Recipe
 from graft.quantization.scales import scaled
-from graft.quantization.sites import Product, scalings_of
+from graft.quantization.sites import Product, recipe_of_node
 from graft.quantization.statistics.data import Batch
 from graft.quantization.statistics.facts import matrix_shape
 from graft.quantization.statistics.observation import Mean, Running
@@ -40,7 +40,10 @@ class MeanSize(Mean):
 def favour_large_inputs(model: ir.Model, recipe: Recipe, data: Iterable[Batch], running: Running) -> list[str]:
     """Move factors into the weights that a recipe rounds, in place; return the nodes whose results change."""
     joints = [
-        replace(joint, readers=tuple(replace(one, scaling=scalings_of(one.node, recipe)[0]) for one in joint.readers))
+        replace(
+            joint,
+            readers=tuple(replace(one, scaling=recipe_of_node(one.node, recipe).weights) for one in joint.readers),
+        )
         for joint in joints_of(model)
         if all(map(matrix_shape, joint.readers))
     ]

@@ -13,6 +13,7 @@ from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
 from graft.core.rewriting.node_rewrite import constant_of, hands_on, is_operator
 from graft.core.shapes.sample_inputs import sample_inputs
+from graft.core.types import CUSTOM_DOMAIN
 from graft.datatypes.scaled.operators import DOMAIN
 from graft.datatypes.study import Errors, LayerRow
 from graft.errors import RecipeError
@@ -143,30 +144,34 @@ class Layer:
 def quantized_layers(floats: ir.Model, codes: ir.Model) -> list[Layer]:
     """Return the nodes that both models have, with quantised inputs in one, but those between which factors moved.
 
-    What is computed in blocks of a scaled type has the name of the product that it was.
+    What is computed in blocks of a scaled type, or summed in a type of its own, has the name of the product it was.
     """
     known = {node.name: node for node in floats.graph}
-    moved, has_blocks = codes.metadata_props.get(MOVED, "").splitlines(), DOMAIN in codes.graph.opset_imports
+    moved = codes.metadata_props.get(MOVED, "").splitlines()
+    has_forms = not codes.graph.opset_imports.keys().isdisjoint((DOMAIN, CUSTOM_DOMAIN))
     found = []
     for node in codes.graph:
         scaled = [value.producer() for value in node.inputs if value is not None]
         before = known.get(node.name)
         if before is None or node.name in moved:
             continue
-        in_blocks = has_blocks and (node.domain, node.op_type) != (before.domain, before.op_type)
-        if in_blocks or (any(is_operator(one, "DequantizeLinear") for one in scaled) and not hands_on(node)):
+        has_form = has_forms and (node.domain, node.op_type) != (before.domain, before.op_type)
+        if has_form or (any(is_operator(one, "DequantizeLinear") for one in scaled) and not hands_on(node)):
             names = before.outputs[0].name or "", node.outputs[0].name or ""
             found.append(Layer(node.name or "", before.op_type, *names, _range(node)))
     return found
 
 
 def _range(node: ir.Node) -> _Range | None:
-    back = _maker(node.inputs[X], "DequantizeLinear")
+    value = node.inputs[X]
+    while value is not None and (one := value.producer()) is not None and _is_of(one, node):
+        value = one.inputs[X]
+    back = _maker(value, "DequantizeLinear")
     there = None if back is None else _maker(back.inputs[0], "QuantizeLinear")
     value = None if there is None else there.inputs[0]
-    if back is None or there is None or value is None:
+    if there is None or value is None:
         return None
-    scale, zero = constant_of(back.inputs[1]), constant_of(back.inputs[2]) if len(back.inputs) > 2 else None
+    scale, zero = constant_of(there.inputs[1]), constant_of(there.inputs[2]) if len(there.inputs) > 2 else None
     grid = next((one for one in GRIDS.values() if one.dtype is there.outputs[0].dtype), None)
     if scale is None or scale.size != 1 or grid is None:
         return None
@@ -175,6 +180,12 @@ def _range(node: ir.Node) -> _Range | None:
     low, high = ((end - point) * factor for end in (grid.low, grid.high))
     edge = 0.0 if grid.is_float else half
     return _Range(value.name or "", low - edge, high + edge, half)
+
+
+def _is_of(node: ir.Node, last: ir.Node) -> bool:
+    """Whether a node computes in a custom type, or is a factor behind such a sum, for the last node of a layer."""
+    name = node.name or ""
+    return node.domain == CUSTOM_DOMAIN or (is_operator(node, "Mul") and name.startswith(f"{last.name}_"))
 
 
 def _maker(value: ir.Value | None, operator: str) -> ir.Node | None:

@@ -52,6 +52,14 @@ class Grid:
         """The zero point of a symmetric range: that of an unsigned integer is half its numbers."""
         return 0 if self.low < 0 else int(self.high + 1) // 2
 
+    def numbers(self) -> np.ndarray:
+        """Return the finite numbers of the type, as float32."""
+        if not self.is_float:
+            return np.arange(self.low, self.high + 1, dtype=np.float32)
+        found = self._numbers(np.arange(1 << self.bits, dtype=np.uint8))
+        finite: np.ndarray = found[np.isfinite(found)]
+        return finite
+
     def nearest(self, x: np.ndarray) -> np.ndarray:
         """Return the nearest number of the grid, ties to even, as float32."""
         if not self.is_float:

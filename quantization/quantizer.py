@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from graft.core.operators.definition.table import Trait
 from graft.core.passes.eliminate_dead_code import EliminateDeadCode
 from graft.core.passes.pipeline import RECORD, verify_model
+from graft.core.rewriting.node_rewrite import has_trait
 from graft.datatypes.scaled.conversion import convert_scaled
-from graft.datatypes.scaled.scaled_type import scaled_type
+from graft.datatypes.scaled.products import FLOAT32
+from graft.datatypes.scaled.scaled_type import scaled_name
 from graft.errors import RecipeError
+from graft.quantization.accumulators import Sums, accumulated
 from graft.quantization.awq import favour_large_inputs
 from graft.quantization.caches import with_inputs_of
 from graft.quantization.calibration import calibrated
@@ -29,7 +33,7 @@ from graft.quantization.sizes import FLOAT_BITS, Size, size_of
 from graft.quantization.statistics.data import Batches, Given
 from graft.quantization.statistics.facts import Facts
 from graft.quantization.statistics.observation import Progress, Running
-from graft.quantization.weights import bias_shift, key_of, scaled_weights
+from graft.quantization.weights import bias_shift, key_of, require_finite_weights, scaled_weights
 
 
 @dataclass(slots=True)
@@ -65,7 +69,7 @@ class Quantizer:
         for one in recipes:
             sites = sites_of(floats, one)
             if not (sites.products or sites.groups or sites.caches or one.blocks):
-                raise RecipeError(f"recipe '{one.name}' quantises nothing of this model: no node takes what it scales")
+                raise RecipeError(f"recipe '{one.name}' quantises nothing of this model: {_why_nothing(floats)}")
             facts.want(sites, one)
         if facts.observers:
             running.observe(floats, facts.observers, batches, progress)
@@ -79,8 +83,9 @@ class Quantizer:
             return self._in_blocks(recipe)
         model = self.floats.clone()
         sites = sites_of(model, recipe)
-        writer = QdqWriter(model)
+        writer, summed = QdqWriter(model), list(accumulated(model, recipe))
         weights = scaled_weights(sites, self.facts, writer.notes)
+        coded = {one.node: weights[key_of(one)] for one in sites.products}
         for group in sites.groups:
             writer.activations(group, self._point(group), results=recipe.results)
         for cache, group in sites.caches:
@@ -91,6 +96,11 @@ class Quantizer:
                 writer.shift_bias(product, bias_shift(product, one, means.means))
             writer.bias(product, one, added=recipe.results)
             writer.weights(product, one)
+        sums = Sums(model, writer.points)
+        for node, dtype in summed:
+            sums.add(node, dtype, coded.get(node))
+        sums.finish()
+        writer.notes += sums.notes
         EliminateDeadCode().run(model)
         verify_model(model, "quantize")
         notes = (_summary(recipe, sites, list(weights.values())), *writer.all_notes())
@@ -99,12 +109,17 @@ class Quantizer:
         return model
 
     def _in_blocks(self, recipe: Recipe) -> ir.Model:
+        require_finite_weights(chosen(self.floats, recipe))
         taken = {node.name for node in chosen(self.floats, recipe)}
         products = [node for node in self.floats.graph if product_of(node) is not None]
         kept = [literal(node.name or "") for node in products if node.name not in taken]
-        model = convert_scaled(self.floats, recipe.blocks, keep=kept)
-        bits = f"{scaled_type(recipe.blocks).bits:g} bits a number"
-        model.metadata_props[NOTES] = f"recipe '{recipe.name}': products in blocks of {recipe.blocks}, {bits}"
+        accumulate = recipe.accumulators or FLOAT32
+        model = convert_scaled(self.floats, recipe.scaled_type, keep=kept, accumulate=accumulate)
+        bits = f"{recipe.scaled_type.bits:g} bits a number"
+        sums = f", sums in {recipe.accumulators}" if recipe.accumulators else ""
+        model.metadata_props[NOTES] = (
+            f"recipe '{recipe.name}': products in blocks of {scaled_name(recipe.scaled_type)}, {bits}{sums}"
+        )
         return model
 
     def _point(self, group: Group) -> Point:
@@ -153,10 +168,24 @@ class Quantizer:
         return [row.layer for row in sorted(rows, key=lambda row: row.snr_db)]
 
 
+def _why_nothing(model: ir.Model) -> str:
+    """Return why no node of a model is quantised: by the first product that might have been expected to be."""
+    for node in model.graph:
+        kind = node.outputs[0].dtype
+        if not has_trait(node, Trait.CONTRACTION) and not has_trait(node, Trait.CONVOLUTION):
+            continue
+        where = f"{node.op_type} (node '{node.name}')"
+        if kind is not None and kind is not ir.DataType.FLOAT:
+            return f"{where} computes in {kind.name.lower()}, and recipes take float32"
+        return f"{where} is not taken by it; weights are the right side of MatMul or Gemm, or those of a convolution"
+    return "no node takes what it scales"
+
+
 def _summary(recipe: Recipe, sites: Sites, weights: list[Scaled]) -> str:
     """Return what was done, in a line."""
     parts = [f"recipe '{recipe.name}': {len(sites.groups)} scales of activations, {len(sites.products)} products"]
     parts += [f"{len(sites.caches)} caches of {recipe.caches.type}"] if recipe.caches is not None else []
     parts += [f"{bits_of_weights(weights):.2f} bits a weight"] if weights else []
+    parts += [f"sums in {recipe.accumulators}"] if recipe.accumulators else []
     parts += [f"in floats: {', '.join(recipe.keep)}"] if recipe.keep else []
     return ", ".join(parts)

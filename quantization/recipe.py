@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 from graft.core.operators.all import OPERATORS
 from graft.core.passes.normalize import PASSES
 from graft.core.rewriting.node_bodies import is_function
-from graft.datatypes.scaled.scaled_type import RULES, SCALED_TYPES, scaled_type
+from graft.datatypes.prepare import EACH, QUIRE
+from graft.datatypes.scaled.scaled_type import RULES, SCALED_TYPES, ScaledType, scaled_name, scaled_type
+from graft.datatypes.study import accumulator_named, short_names, type_named
 from graft.errors import DatatypeError, RecipeError
 from graft.quantization.grids import GRIDS
 from graft.runtime.arguments import Kind, instance, takes
@@ -68,9 +70,10 @@ class Recipe:
     ``equalize`` moves factors between layers until the channels of their weights have like ranges; ``smooth`` (0 to 1,
     0 for not at all) moves that power of the range of activations into the weights; ``awq`` moves the power of the mean
     size of activations that suits the rounded weights best; ``correct_bias`` takes the mean error of rounded weights
-    out of biases. ``layers`` are patterns of nodes, each with the recipe whose weights and activations are theirs; the
-    last that fits holds. ``blocks`` is a scaled type: products multiply its blocks, which ONNX has no form for, and
-    weights and activations are None.
+    out of biases. ``layers`` are patterns of nodes, each with the recipe whose weights, activations and sums are theirs;
+    the last that fits holds. ``accumulators`` is the type that products sum in, as `graft.datatypes.convert` names them
+    (none: what each operator sums in by itself). ``blocks`` is a scaled type: products multiply its blocks, which ONNX
+    has no form for, and weights and activations are None.
     """
 
     name: str = "custom"
@@ -88,8 +91,14 @@ class Recipe:
     smooth: float = 0.0
     awq: bool = False
     correct_bias: bool = False
+    accumulators: str = ""
     layers: tuple[tuple[str, Recipe], ...] = ()
-    blocks: str = ""
+    blocks: str | ScaledType = ""
+
+    @property
+    def scaled_type(self) -> ScaledType:
+        """The type of ``blocks``."""
+        return scaled_type(self.blocks) if isinstance(self.blocks, str) else self.blocks
 
     @property
     def needs_data(self) -> bool:
@@ -119,8 +128,8 @@ class Recipe:
         )
 
 
-_OF_LAYER = ("weights", "activations")
-_TABLES = (*_OF_LAYER, "caches")
+_OF_LAYER = ("weights", "activations", "accumulators")
+_TABLES = ("weights", "activations", "caches")
 
 
 def _of_layer(recipe: Recipe) -> object:
@@ -189,16 +198,16 @@ def recipe_of(given: str | os.PathLike[str] | Recipe | Mapping[str, Any]) -> Rec
     return changed({"name": path.stem, **content})
 
 
-def in_blocks(type: str) -> Recipe:
-    """Return the recipe of products in blocks of a scaled type, by its name."""
-    return checked(Recipe(type, None, blocks=type))
+def in_blocks(type: str, accumulators: str = "") -> Recipe:
+    """Return the recipe of products in blocks of a scaled type, by its name, which are added in a type."""
+    return checked(Recipe(type, None, blocks=type, accumulators=accumulators))
 
 
 def changed(content: Mapping[str, Any]) -> Recipe:
     """Return the recipe that ``content["base"]`` names (the one of no name without it), its other entries changed."""
     rest = dict(content)
     base = rest.pop("base", None)
-    start = Recipe() if base is None else recipe_of(base)
+    start = Recipe(weights=None if rest.get("blocks") else Scaling()) if base is None else recipe_of(base)
     return checked(_updated(start, rest, "recipe"))
 
 
@@ -212,6 +221,8 @@ def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
         if name == "layers" and isinstance(value, Mapping):
             own = tuple((pattern, FLOATS if one == FLOATS.name else recipe_of(one)) for pattern, one in value.items())
             value = (*getattr(record, name), *own)
+        elif name == "blocks" and isinstance(value, Mapping):
+            value = _blocks_of(getattr(record, name), value, where)
         elif isinstance(value, Mapping):
             inner = getattr(record, name)
             if Scaling not in typing.get_args(kinds[name]):
@@ -221,6 +232,26 @@ def _updated(record: Record, content: Mapping[str, Any], where: str) -> Record:
             value = None
         new[name] = tuple(value) if isinstance(value, list) else value
     return replace(record, **new)  # type: ignore[type-var]
+
+
+def _blocks_of(start: str | ScaledType, content: Mapping[str, Any], where: str) -> ScaledType:
+    """Return the scaled type that a table says, which changes the one that stands there."""
+    known = {"element": str, "scale": str, "block": int, "rule": str, "tensor_scale": bool}
+    unknown = next((name for name in content if name not in known), None)
+    if unknown is not None:
+        raise RecipeError(f"{where}: table 'blocks' has no field '{unknown}'; {_near(unknown, known)}", field=unknown)
+    if not start and "element" not in content:
+        raise RecipeError(f"{where}: table 'blocks' has no element; give a type, such as float4e2m1", field="blocks")
+    for name, one in content.items():
+        if type(one) is not known[name]:
+            raise RecipeError(f"{where}: table 'blocks': {name} is {shown(one)}; give {_kind(known[name])}", field=name)
+    try:
+        given = {**content, **{name: type_named(content[name]) for name in ("element", "scale") if name in content}}
+        if not start:
+            return ScaledType(**given)
+        return replace(scaled_type(start) if isinstance(start, str) else start, **given)
+    except DatatypeError as error:
+        raise RecipeError(f"{where}: table 'blocks': {error.message}", field="blocks") from error
 
 
 def checked(recipe: Recipe) -> Recipe:
@@ -238,6 +269,7 @@ def checked(recipe: Recipe) -> Recipe:
         checked(one)
     if recipe.blocks:
         _check_blocks(recipe)
+    _check_accumulators(recipe.accumulators)
     for field_name in ("decompose", "operators"):
         for name in getattr(recipe, field_name):
             _check_operator(name, field_name)
@@ -256,19 +288,30 @@ def checked(recipe: Recipe) -> Recipe:
 def _check_blocks(recipe: Recipe) -> None:
     """Raise RecipeError for what is no scaled type, and for fields that blocks have no use for."""
     try:
-        scaled_type(recipe.blocks)
+        blocks = scaled_name(recipe.scaled_type)
     except DatatypeError as error:
         raise RecipeError(f"recipe: blocks are of a scaled type: {error.message}", field="blocks") from error
     used = {
         name: getattr(recipe, name)
-        for name in ("name", "nodes", "keep", "decompose", "without", "equalize", "smooth", "blocks")
+        for name in ("name", "nodes", "keep", "decompose", "without", "equalize", "smooth", "blocks", "accumulators")
     }
     for name, value in _values(Recipe(weights=None, **used)).items():
         if getattr(recipe, name) != value:
             raise RecipeError(
-                f"recipe: products in blocks have no use for {name}; give base = '{recipe.blocks}' and leave it out",
+                f"recipe: products in blocks have no use for {name}; leave it out beside blocks of {blocks}",
                 field=name,
             )
+
+
+def _check_accumulators(name: str) -> None:
+    """Raise RecipeError for what is no type of sums."""
+    if name in (EACH, QUIRE):
+        raise RecipeError(f"recipe: accumulators are of a type, such as float16 or int32, not '{name}'")
+    try:
+        if name:
+            accumulator_named(name)
+    except DatatypeError as error:
+        raise RecipeError(f"recipe: accumulators: {error.message}", field="accumulators") from error
 
 
 def _check_operator(name: str, field_name: str) -> None:
@@ -300,6 +343,11 @@ def _check(record: Recipe | Scaling, where: str) -> None:
         fits = isinstance(value, (*allowed, int) if kind is float else allowed)
         if not fits or (isinstance(value, bool) and kind is not bool):
             raise RecipeError(f"{where}: {name} is {shown(value)}; give {_kind(kind)}", field=name)
+        if name == "type" and value not in GRIDS and value in short_names():
+            raise RecipeError(
+                f"{where}: type is '{value}', which QDQ has not; give it as blocks = {{element = '{value}'}}",
+                field=name,
+            )
         if choices is not None and value not in choices:
             raise RecipeError(f"{where}: {name} is {shown(value)}; {_near(value, choices)}", field=name)
     if isinstance(record, Scaling):
@@ -315,7 +363,8 @@ def _values(record: Any) -> dict[str, Any]:
 
 def _kind(kind: object) -> str:
     names = {str: "a text", int: "a whole number", bool: "true or false", float: "a number", tuple[str, ...]: "texts",
-             tuple[tuple[str, Recipe], ...]: "a table of recipes by pattern"}  # fmt: skip
+             tuple[tuple[str, Recipe], ...]: "a table of recipes by pattern",
+             str | ScaledType: "the name of a scaled type, or a table"}  # fmt: skip
     return names.get(kind, "a table, or 'float32'")  # type: ignore[call-overload, no-any-return]
 
 
@@ -324,7 +373,7 @@ def _literal(value: object) -> str:
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, dict | Scaling):
+    if isinstance(value, dict | Scaling | ScaledType):
         entries = value if isinstance(value, dict) else _values(value)
         return f"{{{', '.join(f'{name} = {_literal(one)}' for name, one in entries.items())}}}"
     return json.dumps("float32" if value is None else value, ensure_ascii=False)

@@ -40,7 +40,7 @@ class QdqWriter:
     _names: Names = field(init=False)
     _unbiased: list[str] = field(default_factory=list)
     """Products whose bias was to be corrected and that have none."""
-    _points: dict[ir.Value, Point] = field(default_factory=dict)
+    points: dict[ir.Value, Point] = field(default_factory=dict)
     """What the dequantised activations are scaled by."""
     _weights: dict[tuple[object, ...], ir.Value] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ class QdqWriter:
                 node.replace_input_with(place, back.outputs[0])
             if results and value.is_graph_output():
                 self._replace_output(value, back.outputs[0])
-            self._points[back.outputs[0]] = point
+            self.points[back.outputs[0]] = point
 
     def cache(self, cache: Cache, point: Point) -> None:
         """Let a model take and give codes of a cache, whose readers get what they stand for.
@@ -178,7 +178,7 @@ class QdqWriter:
         """
         node, place = (added_bias(product) if added else None) or (product.node, BIAS)
         value = node.inputs[place] if place < len(node.inputs) else None
-        bias, point = constant_of(value), self._points.get(product.node.inputs[X])  # type: ignore[arg-type]
+        bias, point = constant_of(value), self.points.get(product.node.inputs[X])  # type: ignore[arg-type]
         if value is None or bias is None or point is None or not self._in_integers(product, scaled, point):
             return
         scale = np.float32(point.scale) * scaled.scale

@@ -153,10 +153,15 @@ def _square_error(rows: np.ndarray, scale: np.ndarray, zero: np.ndarray, grid: G
     return squares
 
 
+def not_finite(name: str) -> RecipeError:
+    """Return the error for weights that hold NaN or infinity."""
+    return RecipeError(f"weights '{name}' hold NaN or infinity, which no scale maps to numbers; keep their node")
+
+
 def scaled(weights: np.ndarray, layout: Layout, scaling: Scaling, grid: Grid, name: str) -> Scaled:
     """Return weights on a grid, each rounded by itself; raise RecipeError if they are not finite."""
     if not np.isfinite(weights).all():
-        raise RecipeError(f"weights '{name}' hold NaN or infinity, which no scale maps to numbers; keep their node")
+        raise not_finite(name)
     scale, zero = chosen_scales(weights, layout, scaling, grid)
     places = weights / layout.per_element(scale)
     point = layout.per_element(zero)

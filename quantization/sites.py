@@ -87,7 +87,8 @@ def sites_of(model: ir.Model, recipe: Recipe) -> Sites:
     products: list[Product] = []
     reading: dict[Scaling, list[ir.Node]] = {}
     for node in chosen(model, recipe):
-        weights, activations = scalings_of(node, recipe)
+        own = recipe_of_node(node, recipe)
+        weights, activations = own.weights, own.activations
         product = product_of(node)
         if product is not None and weights is not None:
             products.append(replace(product, scaling=weights))
@@ -107,11 +108,9 @@ def _caches(model: ir.Model, scaling: Scaling | None) -> list[tuple[Cache, Group
     return [(one, Group(scaling, sources=[one.present])) for one in found if scaling is not None]
 
 
-def scalings_of(node: ir.Node, recipe: Recipe) -> tuple[Scaling | None, Scaling | None]:
-    """Return how a node's weights and activations are scaled: by the last recipe of layers that fits, or the whole."""
-    fitting = (one for pattern, one in reversed(recipe.layers) if matches(node, (pattern,)))
-    found = next(fitting, recipe)
-    return found.weights, found.activations
+def recipe_of_node(node: ir.Node, recipe: Recipe) -> Recipe:
+    """Return the recipe of a node: the last one of layers that fits, or the whole."""
+    return next((one for pattern, one in reversed(recipe.layers) if matches(node, (pattern,))), recipe)
 
 
 def _groups_of(model: ir.Model, nodes: list[ir.Node], scaling: Scaling, recipe: Recipe) -> list[Group]:

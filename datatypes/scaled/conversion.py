@@ -42,15 +42,19 @@ from graft.datatypes.conversion import matches, require_patterns
 from graft.datatypes.rounding import ROUNDINGS, Rounding
 from graft.datatypes.scaled.blocks import TYPE, ScaledArray, encode_scaled
 from graft.datatypes.scaled.operators import DOMAIN, attributes_of
+from graft.datatypes.scaled.products import FLOAT32, sums_format
 from graft.datatypes.scaled.scaled_type import ScaledType, scaled_type
 from graft.errors import DatatypeError
-from graft.runtime.arguments import COUNTER, TEXTS, either, optional, takes
+from graft.runtime.arguments import COUNTER, TEXT, TEXTS, either, optional, takes
 
 Dimensions = list[int | ir.SymbolicDim] | None
 """The extents of a value, as far as they are known."""
 
 
-@takes(model=SOURCE, type=TYPE, weights=optional(TYPE), keep=TEXTS, rounding=either(*ROUNDINGS), seed=COUNTER)
+@takes(
+    model=SOURCE, type=TYPE, weights=optional(TYPE), keep=TEXTS, accumulate=TEXT, rounding=either(*ROUNDINGS),
+    seed=COUNTER,
+)  # fmt: skip
 def convert_scaled(
     model: Source,
     type: ScaledType | str,
@@ -58,6 +62,7 @@ def convert_scaled(
     weights: ScaledType | str | None = None,
     keep: Sequence[str] = (),
     depthwise: bool = False,
+    accumulate: str = FLOAT32,
     rounding: Rounding = "nearest",
     seed: int = 0,
 ) -> ir.Model:
@@ -67,7 +72,8 @@ def convert_scaled(
     ``weights`` unless these have their own, with blocks of the same size. ``keep`` are patterns of names or operators
     of nodes that stay. So do convolutions of one channel a group unless ``depthwise``: their blocks are of one number,
     which the rule of the specification clips. ``rounding`` and ``seed`` are those of activations; weights are rounded
-    to nearest. A type whose tensors have a scale takes it from the data for weights; activations have 1. Raises
+    to nearest. ``accumulate`` is the type that blocks are added in, as for `matmul_scaled`. A type whose tensors have a
+    scale takes it from the data for weights; activations have 1. Raises
     DatatypeError for blocks of different sizes or of none, and where no product is found.
     """
     own = [scaled_type(one) if isinstance(one, str) else one for one in (type, weights or type)]
@@ -77,7 +83,8 @@ def convert_scaled(
     converted = load(model).clone()
     normalize(converted)
     require_patterns(keep, converted)
-    writer = _Writer(converted, own[0], own[1], {"rounding": rounding, "seed": seed})
+    sums_format(accumulate)  # which refuses what is no type of sums
+    writer = _Writer(converted, own[0], own[1], {"rounding": rounding, "seed": seed}, accumulate)
     found = [node for node in converted.graph if not any(matches(node, pattern) for pattern in keep)]
     found = [node for node in found if _is_product(node) and (depthwise or not _is_depthwise(node))]
     for node in found:
@@ -120,8 +127,11 @@ def _is_depthwise(node: ir.Node) -> bool:
 class _Writer:
     """Writes products in scaled types before a node, and lets the last of them take its place."""
 
-    def __init__(self, model: ir.Model, type: ScaledType, weights: ScaledType, options: dict[str, Any]) -> None:
+    def __init__(
+        self, model: ir.Model, type: ScaledType, weights: ScaledType, options: dict[str, Any], accumulate: str
+    ) -> None:
         self._graph, self._names = model.graph, Names(model)
+        self._sums = {} if accumulate == FLOAT32 else {"accumulate": accumulate}
         self._type, self._weights, self._options = type, weights, options
         self._node = next(iter(model.graph))
 
@@ -245,8 +255,11 @@ class _Writer:
             names = ("left_scale", "right_scale")
             inputs += [self._constant(name, np.float32(one)) for name, one in zip(names, both, strict=True)]
         sides = (("left", self._type), ("right", weights.type))
-        own = {f"{side}_{field}": getattr(one, field) for side, one in sides for field in ("element", "scale")}
-        (made,) = self._made("MatMul", inputs, {**own, "block": weights.type.block}, ("product",), DOMAIN)
+        own: dict[str, Any] = {
+            f"{side}_{field}": getattr(one, field) for side, one in sides for field in ("element", "scale")
+        }
+        own = {**own, "block": weights.type.block, **self._sums}
+        (made,) = self._made("MatMul", inputs, own, ("product",), DOMAIN)
         made.type = ir.TensorType(ir.DataType.FLOAT)
         made.shape = None if shape is None else ir.Shape([*shape[:-1], weights.elements.shape[-1]])
         return made

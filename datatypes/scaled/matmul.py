@@ -23,7 +23,7 @@ from graft.core.tensor_ir.ir import Buffer, Expression, Stage
 from graft.core.tensor_ir.scalar_math import Value, select
 from graft.datatypes.formats import Format
 from graft.datatypes.scaled.operators import DEFAULT, DOMAIN, infer_float32, schema_of, tensor_scale
-from graft.datatypes.scaled.products import bits_of_sum
+from graft.datatypes.scaled.products import FLOAT32, bits_of_sum, sums_format
 from graft.datatypes.scaled.scaled_type import ScaledType
 from graft.errors import GraftError
 
@@ -48,8 +48,11 @@ def types_of(node: NodeView) -> list[ScaledType]:
 
 def matmul_operator() -> Operator:
     """Return the row."""
-    own = {f"{side}_{field}": getattr(DEFAULT, field) for side in SIDES for field in ("element", "scale")}
-    schema = schema_of("MatMul", INPUTS, [("y", "F")], {**own, "block": DEFAULT.block})
+    own: dict[str, object] = {
+        f"{side}_{field}": getattr(DEFAULT, field) for side in SIDES for field in ("element", "scale")
+    }
+    own |= {"block": DEFAULT.block, "accumulate": FLOAT32}
+    schema = schema_of("MatMul", INPUTS, [("y", "F")], own)
     schema.set_type_and_shape_inference_function(infer_float32)
     return Operator(
         "MatMul",
@@ -84,6 +87,7 @@ def _lower(lowering: Lowering) -> tuple[Stage, ...]:
     ]
     scales = [_scales(lowering, 1, types[0]), _scales(lowering, 3, types[1])]
     sums = lowering.temporary(kind, (blocks, *b.extents(target)))
+    sums_in = sums_format(lowering.node.attribute("accumulate", FLOAT32))
 
     def group(i: tuple[Expression, ...]) -> tuple[Expression, ...]:
         return i[len(i) - 1 - along : -1]
@@ -101,8 +105,9 @@ def _lower(lowering: Lowering) -> tuple[Stage, ...]:
                 b.load(scales[1].buffer, *group(i), number, i[-1])
             )
             part = Value(b.load(sums, number, *i)).cast("float64") * factor
-            parts.append(part.cast("float32"))
-        found = reduce(lambda one, other: one + other, parts)
+            parts.append(sums_in.convert(part))
+        found = reduce(sums_in.add, parts)
+        found = found if sums_in.carrier == "float32" else found.cast("float32")
         if any(type.tensor_scale for type in types):
             whole = [tensor_scale(lowering, 4 + number)(found.cast("float64")) for number in range(2)]
             # A plain product might be fused with what is added behind it; one that adds nothing is rounded here.
@@ -191,6 +196,7 @@ def _fault_of_types(node: NodeView) -> str | None:
         return f"block is {node.attribute('block')}, where at least 1 is expected"
     try:
         types_of(node)
+        sums_format(node.attribute("accumulate", FLOAT32))
     except GraftError as error:
         return error.message
     return None

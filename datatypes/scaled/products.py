@@ -4,8 +4,9 @@ OCP's MX specification 1.0 (sections 6.1 and 6.2) defines a dot product of block
 sum of the products of elements, and leaves precision and order open. Here
 
 1. the sum of a block's products of elements is exact;
-2. that sum times both scales is rounded once, to float32;
-3. the results of the blocks are added in float32, from the first block to the last, beginning with 0;
+2. that sum times both scales is rounded once, to float32 or the format that is given;
+3. the results of the blocks are added in that format, from the first block to the last, beginning with 0; what is not
+   float32 becomes it;
 4. a product of arrays with scales of their tensors is multiplied by the product of these, each rounded to float32.
 
 Elements are whole numbers of their format's unit. They are cut into limbs so short that every sum of products of limbs
@@ -22,25 +23,33 @@ import numpy as np
 
 from graft.core.tensor_ir.arithmetic.exact_rounding import multiply_to_odd
 from graft.datatypes.formats import Format, evaluate
+from graft.datatypes.native_float import ORDERED
+from graft.datatypes.prepare import EACH, QUIRE
 from graft.datatypes.quire import Quire
 from graft.datatypes.scaled.blocks import ScaledArray
+from graft.datatypes.shipped import DATATYPES
+from graft.datatypes.study import accumulator_named
 from graft.errors import DatatypeError
-from graft.runtime.arguments import instance, takes
+from graft.runtime.arguments import TEXT, instance, takes
 
+FLOAT32 = "float32"
 SCALED_ARRAY = instance(ScaledArray, wanted="a ScaledArray, as encode_scaled gives it")
 _EXACT = 53
 """The significant bits of a float64."""
 
 
-@takes(left=SCALED_ARRAY, right=SCALED_ARRAY)
-def matmul_scaled(left: ScaledArray, right: ScaledArray) -> np.ndarray:
+@takes(left=SCALED_ARRAY, right=SCALED_ARRAY, accumulate=TEXT)
+def matmul_scaled(left: ScaledArray, right: ScaledArray, accumulate: str = FLOAT32) -> np.ndarray:
     """Return the product (float32) of a matrix ``(m, k)`` and a matrix ``(k, n)``, either of which may be a vector.
 
     Blocks lie along ``k``, and those of both have one size; either may have one scale for the whole axis or tensor
-    instead. The order of sums is that of this module. Where a block's sum does not fit 53 bits (E5M2, posits) and
-    scales are no powers of two, it is rounded to odd in float64 before it is scaled. Raises DatatypeError for shapes
-    and blocks that do not fit, and for elements without a unit (logarithms).
+    instead. The order of sums is that of this module; ``accumulate`` is the type that blocks are rounded to and added
+    in (``"float16"``, ``"posit32"``, as `graft.datatypes.convert` names them). Where a block's sum does not fit 53 bits
+    (E5M2, posits) and scales are no powers of two, it is rounded to odd in float64 before it is scaled. Raises
+    DatatypeError for shapes and blocks that do not fit, for elements without a unit (logarithms), and for no type of
+    sums.
     """
+    sums_in = sums_format(accumulate)
     rows, columns = _operand(left, 0), _operand(right, 1)
     extent, other = rows.numbers.shape[1], columns.numbers.shape[1]
     if extent != other:
@@ -49,14 +58,37 @@ def matmul_scaled(left: ScaledArray, right: ScaledArray) -> np.ndarray:
     if len(sizes) > 1:
         raise DatatypeError(f"blocks of both sides have one size, not {sizes[0]} and {sizes[1]}")
     block = sizes[0] if sizes else max(extent, 1)
-    sums = np.zeros((len(rows.numbers), len(columns.numbers)), np.float32)
+    total = np.zeros((len(rows.numbers), len(columns.numbers)), sums_in.carrier)
     with np.errstate(all="ignore"):
         for number, start in enumerate(range(0, extent, block)):
-            sums += _block(rows, columns, number, slice(start, start + block))
+            part = _block(rows, columns, number, slice(start, start + block), sums_in)
+            total = evaluate(sums_in.add, total, part)
+        sums = total.astype(np.float32)
         if left.type.tensor_scale or right.type.tensor_scale:
             sums *= np.float32(left.tensor_scale) * np.float32(right.tensor_scale)
     kept = tuple(slice(None) if array.elements.ndim == 2 else 0 for array in (left, right))
     return np.asarray(sums[kept])
+
+
+def sums_format(name: str) -> Format:
+    """Return the format that blocks are added in, by its name; raise DatatypeError for what is none."""
+    policy = accumulator_named(name)
+    if policy in (EACH, QUIRE):
+        raise DatatypeError(f"sums of blocks are of a type, such as float16 or posit32, not '{policy}'")
+    found = DATATYPES.format(ORDERED.get(policy, policy))
+    if found is None:
+        raise DatatypeError(f"{policy} has only lowerings; sums of blocks are of a format", datatype=policy)
+    if has_only_integers(found):
+        raise DatatypeError(
+            f"{policy} has whole numbers alone; sums of blocks are of a type with fractions, such as float16",
+            datatype=policy,
+        )
+    return found
+
+
+def has_only_integers(format: Format) -> bool:
+    """Whether every number of a format is a whole one."""
+    return format.has_quire and format.unit >= 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +121,8 @@ def _operand(array: ScaledArray, side: int) -> _Operand:
     return _Operand(numbers, scales, format, array.type.scale_format)
 
 
-def _block(left: _Operand, right: _Operand, block: int, part: slice) -> np.ndarray:
-    """Return what a block adds to each sum, rounded to float32."""
+def _block(left: _Operand, right: _Operand, block: int, part: slice, sums: Format) -> np.ndarray:
+    """Return what a block adds to each sum, rounded to the format of sums, in its carrier."""
     formats = left.format, right.format
     rows, columns = left.numbers[:, part], right.numbers[:, part]
     if np.isfinite(rows).all() and np.isfinite(columns).all():
@@ -102,8 +134,10 @@ def _block(left: _Operand, right: _Operand, block: int, part: slice) -> np.ndarr
     factor = np.broadcast_to(left.scale(block) * right.scale(block).T, total.shape)
     places = [operand.scale_format.significant or _EXACT for operand in (left, right)]
     if places == [1, 1] or bits_of_sum(formats, rows.shape[1]) + sum(places) <= _EXACT:
-        return np.asarray((total * factor).astype(np.float32))
-    return evaluate(lambda one, scale: multiply_to_odd(one, scale).cast("float32"), total, factor)
+        return evaluate(sums.convert, total * factor)
+    if (sums.significant or _EXACT) > _EXACT - 2:
+        raise DatatypeError("sums of blocks that exceed 53 bits are rounded to odd, of which float64 is no format")
+    return evaluate(lambda one, scale: sums.convert(multiply_to_odd(one, scale)), total, factor)
 
 
 def _exact_sums(left: np.ndarray, right: np.ndarray, formats: tuple[Format, Format]) -> np.ndarray:

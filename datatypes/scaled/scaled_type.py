@@ -81,6 +81,15 @@ SCALED_TYPES = {
 MX are the specification's."""
 
 
+def scaled_name(type: ScaledType) -> str:
+    """Return the name of a scaled type, with its rule where that is not its own; that of its parts for all others."""
+    for name, one in SCALED_TYPES.items():
+        if replace(one, rule=type.rule) == type:
+            return name if one == type else f"{name}-{type.rule}"
+    whole = ", a float32 for the tensor" if type.tensor_scale else ""
+    return f"{type.block} {type.element} under {type.scale} ({type.rule}){whole}"
+
+
 def is_scaled_type(name: str) -> bool:
     """Whether a name, with a rule behind it or not, is that of a scaled type."""
     return name.partition("-")[0] in SCALED_TYPES

@@ -23,6 +23,7 @@ from graft.core.tensor_ir.ordered_stages import stage_loops
 from graft.core.tensor_ir.visit import ExpressionMap, loads
 from graft.core.types import is_custom, storage_dtype
 from graft.datatypes.prepare import accumulation, prepare
+from graft.datatypes.scaled.packing import with_packed_elements
 from graft.plugins.codegen.aliases import Aliases
 from graft.plugins.codegen.grouping.fusion import Group, squeezed
 from graft.plugins.codegen.grouping.lowerings import Lowerings
@@ -103,7 +104,7 @@ class Values:
             return Lowered(
                 group, kernel, tuple(self.lowerings.values[buffer] for buffer in kernel.inputs), tuple(outside)
             )
-        prepared = prepare(kernel, accumulation(group.nodes))
+        prepared = with_packed_elements(prepare(kernel, accumulation(group.nodes)))
         kernel = prepared.kernel
         known = {buffer: self.lowerings.known[buffer] for buffer in kernel.inputs if buffer in self.lowerings.known}
         sources = [prepared.sources.get(buffer, buffer) for buffer in kernel.inputs if buffer not in known]

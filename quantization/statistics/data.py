@@ -68,6 +68,8 @@ class Batches:
             for batch in self._cut(part, random):
                 count += 1
                 yield batch
+        if not count and isinstance(self._given, Iterator):
+            raise RecipeError("the data are an iterator without, or with no more, batches; give a list or a path")
         if not count:
             rows = "" if self._rows is None else f" of {self._rows} rows"
             raise RecipeError(f"the data are empty; give at least one batch{rows} of the model's inputs")

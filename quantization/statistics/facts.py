@@ -27,14 +27,14 @@ class Facts:
     """Histograms by the name of the activation, means of input channels and Gram matrices by that of the product.
 
     ``observers`` are all of them by the name of the activation that they are to see; ``rounded`` are weights that have
-    been rounded by them, by name and scaling.
+    been rounded by them, by name, axis of channels and scaling.
     """
 
     histograms: dict[str, Histogram] = field(default_factory=dict)
     means: dict[str, Mean] = field(default_factory=dict)
     grams: dict[str, Gram] = field(default_factory=dict)
     observers: dict[str, list[Observer]] = field(default_factory=dict)
-    rounded: dict[tuple[str, Scaling], Scaled] = field(default_factory=dict)
+    rounded: dict[tuple[str, int, Scaling], Scaled] = field(default_factory=dict)
 
     def want(self, sites: Sites, recipe: Recipe) -> None:
         """Ask for all that a recipe needs, each once."""
@@ -43,7 +43,7 @@ class Facts:
                 self._add(self.histograms, source.name or "", source, Histogram)
         for product in filter(is_regular, sites.products):
             node, rank, shape = product.node, _rank(product), matrix_shape(product)
-            if recipe.correct_bias and rank:
+            if recipe.correct_bias and rank and shape:  # a stack of matrices has a mean for each
                 self._add(self.means, node.name or "", node.inputs[X], partial(Mean, channel_axis(product, rank)))
             if product.scaling is not None and product.scaling.rounding == "gptq" and shape:
                 self._add(self.grams, node.name or "", node.inputs[X], partial(Gram, product, shape))

@@ -151,9 +151,17 @@ def test_convert_writes_a_model_whose_products_are_of_a_scaled_type(capsys, tmp_
     onnx.save(model, tmp_path / "net.onnx")
     given = ("datatypes", "convert", tmp_path / "net.onnx", "--type", "mxfp4", "-o", tmp_path / "scaled.onnx")
     code, out, _ = run(capsys, *given)
-    assert (code, out) == (0, f"wrote {tmp_path / 'scaled.onnx'}: 1 products compute in mxfp4\n")
+    assert (code, out) == (
+        0,
+        f"wrote {tmp_path / 'scaled.onnx'}: 1 products compute in mxfp4; blocks are added in float32\n",
+    )
     x = np.ones((2, 32), np.float32)
     expected = x @ onnx.numpy_helper.to_array(model.graph.initializer[0])
     np.testing.assert_array_equal(graft.compile(tmp_path / "scaled.onnx", ["llvm"])(x), expected)
+    code, out, _ = run(capsys, *given, "--json", "--accumulate", "float16")
+    assert (code, json.loads(out)["accumulate"]) == (0, "float16")
+    np.testing.assert_array_equal(graft.compile(tmp_path / "scaled.onnx", ["llvm"])(x), expected)
     code, _, err = run(capsys, *given, "--accumulate", "quire")
-    assert code == 2 and "'mxfp4' is a scaled type, of which --keep and --depthwise are the only options" in err
+    assert code == 1 and "sums of blocks are of a type, such as float16 or posit32, not 'quire'" in err
+    code, _, err = run(capsys, *given, "--mixed", "Conv=posit8")
+    assert code == 2 and "is a scaled type, of which --keep, --depthwise and --accumulate are the only options" in err

@@ -211,8 +211,7 @@ def test_arguments_of_other_types_are_refused() -> None:
 
 def test_an_unknown_accumulation_is_refused() -> None:
     assert message(DIGITS, "custom[posit]16", accumulate="exact") == (
-        "accumulate='exact' is neither 'each' nor 'quire', and 'exact' is not a custom datatype; write "
-        "custom[name]bits, as in custom[posit]16"
+        "sums are rounded in no way called 'exact'; did you mean 'each'; or write custom[name]bits"
     )
 
 

@@ -33,6 +33,20 @@ def test_recipes_stand_beside_types(report):
     assert all(row.milliseconds > 0 and row.agreement > 0.9 for row in report.rows)
 
 
+def test_accumulators_are_swept_by_recipes_and_of_scaled_types():
+    half = {"base": "int8-channel", "name": "half", "accumulators": "float16"}
+    report = graft.sweep(
+        convolutions(), ["mxfp8e4m3"], {"x": X[:4]}, shapes={"x": (1, 3, 12, 12)}, recipes=["int8-channel", half],
+        accumulate="bfloat16", threads=1,
+    )  # fmt: skip
+    _, blocks, exact, found = report.rows
+    assert blocks.output.snr_db != pytest.approx(
+        compare(convolutions(), quantize(convolutions(), "mxfp8e4m3"), {"x": X[:4]}).snr_db, abs=1e-3
+    )
+    assert found.output.snr_db != exact.output.snr_db
+    assert [row.layer for row in found.layers] == [row.layer for row in exact.layers]
+
+
 def test_layers_have_the_errors_of_the_comparison(report):
     wanted = compare(convolutions(), quantize(convolutions(), "int8-channel", {"x": X}), {"x": X}).layers
     found = report.rows[2].layers

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
 import graft
-from graft.datatypes import convert_scaled
+from graft.datatypes import DATATYPES, ScaledType, convert_scaled, register_float
 from graft.errors import AccuracyError, RecipeError
-from graft.quantization import NAMED, Scaling, compare, notes_of, quantize
+from graft.quantization import NAMED, Scaling, compare, notes_of, quantize, recipe_of
 from graft.quantization.preparation import in_floats
 from tests.quantization.networks import convolutions, images, model, run, snr
 
@@ -302,3 +304,48 @@ def test_a_normalisation_that_is_decomposed_computes_on_codes():
     for node in found.graph:
         if node.op_type in ("Sub", "Mul", "ReduceMean"):
             assert node.inputs[0].producer().op_type == "DequantizeLinear"
+
+
+def test_blocks_of_a_format_of_ones_own_are_a_table_of_the_recipe(exact):
+    if "sevenbits" not in DATATYPES:
+        register_float("sevenbits", exponent=3, mantissa=3, nan="none")
+    type = ScaledType("custom[sevenbits]7", "custom[float8e4m3fn]8", 16, "nearest")
+    blocks = {"element": "sevenbits7", "scale": "float8e4m3", "block": 16, "rule": "nearest"}
+    recipe = recipe_of({"name": "seven", "blocks": blocks})
+    assert recipe.scaled_type == type
+    assert recipe_of(tomllib.loads(recipe.to_toml())) == recipe
+    assert recipe_of({"base": "mxfp4", "blocks": {"block": 16}}).scaled_type == ScaledType(
+        "custom[float4e2m1]4", block=16
+    )
+    found = np.asarray(graft.compile(quantize(convolutions(), recipe))(X))
+    wanted = graft.compile(convert_scaled(in_floats(convolutions()), type))(X)
+    np.testing.assert_array_equal(found, np.asarray(wanted))
+    assert snr(exact, found) > 25
+    report = graft.sweep(convolutions(), (), {"x": X[:2]}, recipes=[recipe], shapes={"x": (1, 3, 12, 12)}, threads=1)
+    assert (report.rows[1].name, report.rows[1].weight_bits) == (
+        "seven",
+        pytest.approx(12.0),
+    )  # one is depthwise, and stays
+
+
+def test_weights_in_blocks_are_finite():
+    floats = model("g (float[n,32] x) => (float[n,2] y) { y = MatMul (x, w) }", w=np.full((32, 2), np.inf))
+    with pytest.raises(RecipeError) as caught:
+        quantize(floats, "mxfp4")
+    assert caught.value.message == ("weights 'w' hold NaN or infinity, which no scale maps to numbers; keep their node")
+
+
+NOTHING = {
+    "x_f16 = Cast <to = 10> (x) w_f16 = Cast <to = 10> (w) [p] p = MatMul (x_f16, w_f16) y = Cast <to = 1> (p)":
+        "MatMul (node 'p') computes in float16, and recipes take float32",
+    "t = Transpose <perm = [1,0]> (x) [p] y = MatMul (w, t)":
+        "MatMul (node 'p') is not taken by it; weights are the right side of MatMul or Gemm, or those of a convolution",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NOTHING)
+def test_a_model_of_which_nothing_is_quantised_hears_why(text):
+    floats = model(f"g (float[32,32] x) => (float[32,32] y) {{ {text} }}", w=(32, 32))
+    with pytest.raises(RecipeError) as caught:
+        quantize(floats, "int8-weights")
+    assert caught.value.message == f"recipe 'int8-weights' quantises nothing of this model: {NOTHING[text]}"

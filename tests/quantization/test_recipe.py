@@ -96,7 +96,31 @@ def test_float32_stands_for_what_is_not_quantised():
         ),
         (
             {"base": "mxfp4", "weights": {"type": "int4"}},
-            "recipe: products in blocks have no use for weights; give base = 'mxfp4' and leave it out",
+            "recipe: products in blocks have no use for weights; leave it out beside blocks of mxfp4",
+        ),
+        (
+            {"blocks": {"elment": "mxint8"}},
+            "recipe: table 'blocks' has no field 'elment'; did you mean 'element'",
+        ),
+        (
+            {"blocks": {"block": 16}},
+            "recipe: table 'blocks' has no element; give a type, such as float4e2m1",
+        ),
+        (
+            {"base": "mxfp4", "blocks": {"rule": "up"}},
+            "recipe: table 'blocks': a scale's rule is one of floor, even, ceil, rceil, nearest, not 'up'",
+        ),
+        (
+            {"blocks": {"element": "mxint8", "block": "all"}},
+            "recipe: table 'blocks': block is 'all'; give a whole number",
+        ),
+        (
+            {"blocks": {"element": 7}},
+            "recipe: table 'blocks': element is 7; give a text",
+        ),
+        (
+            {"weights": {"type": "posit8"}},
+            "recipe: table 'weights': type is 'posit8', which QDQ has not; give it as blocks = {element = 'posit8'}",
         ),
         (
             {"blocks": "mxfp5"},

@@ -78,10 +78,10 @@ def convert_command(
 
     state.manager().plugins()  # which registers their datatypes
     if is_scaled_type(name):
-        if accumulate != "each" or mixed or shapes:
-            only = "--keep and --depthwise are the only options"
+        if mixed or shapes:
+            only = "--keep, --depthwise and --accumulate are the only options"
             raise click.BadParameter(f"'{name}' is a scaled type, of which {only}", param_hint="--type")
-        return _convert_scaled(state, model, name, output, keep, depthwise)
+        return _convert_scaled(state, model, name, output, keep, depthwise, accumulate)
     if depthwise:
         raise click.BadParameter(
             f"'{name}' is no scaled type, of which alone it is an option", param_hint="--depthwise"
@@ -102,20 +102,24 @@ def convert_command(
     return ExitCode.OK
 
 
-def _convert_scaled(state: State, model: Path, name: str, output: Path, keep: tuple[str, ...], depthwise: bool) -> int:
+def _convert_scaled(
+    state: State, model: Path, name: str, output: Path, keep: tuple[str, ...], depthwise: bool, accumulate: str
+) -> int:
     """Write MODEL with products of constant weights computed in a scaled type."""
     from graft.core.graph.save import save_model
     from graft.datatypes.scaled.conversion import convert_scaled
     from graft.datatypes.scaled.operators import DOMAIN
+    from graft.datatypes.scaled.products import FLOAT32
 
-    converted = convert_scaled(str(model), name, keep=keep, depthwise=depthwise)
+    sums = FLOAT32 if accumulate == "each" else accumulate
+    converted = convert_scaled(str(model), name, keep=keep, depthwise=depthwise, accumulate=sums)
     keep_clear(output)
     save_model(converted, output)
     layers = [node.name for node in converted.graph if node.domain == DOMAIN and node.op_type == "MatMul"]
     if state.json:
-        print_json({"output": str(output), "type": name, "layers": layers})
+        print_json({"output": str(output), "type": name, "accumulate": sums, "layers": layers})
     else:
-        click.echo(f"wrote {output}: {len(layers)} products compute in {name}")
+        click.echo(f"wrote {output}: {len(layers)} products compute in {name}; blocks are added in {sums}")
     return ExitCode.OK
 
 

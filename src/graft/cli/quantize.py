@@ -142,15 +142,15 @@ def command(
 
     if (mixed or bits is not None) and (recipe or backend or changes or keep or show):
         raise click.UsageError("--mixed and --bits choose among recipes: no --recipe, --for, --set, --keep, --show")
+    state.manager().plugins()  # which registers their datatypes
     base = recipe or "int8" if backend is None else recipe_for(backend, recipe or "", manager=state.manager())
     wanted = recipe_of({"base": base, **merged(changes)})
     if show:
         click.echo(wanted.to_toml(), nl=False)
         return ExitCode.OK
-    output = output_of(output)
     options: dict[str, Any] = {"shapes": dict(shapes), "threads": state.threads, "manager": state.manager()}
     options["metric"] = None if metric is None else function_of(metric, "metric")
-    keep_clear(output)
+    keep_clear(output := output_of(output))
     made = None if preprocess is None else function_of(preprocess, "preprocess")
     with counting("calibration") as progress:
         given, rows = {**options, "within": within, "progress": progress, "resume": resume}, batches_of(data, made)

@@ -101,6 +101,7 @@ def test_an_iterator_is_read_once_and_never_held():
          "whole batches, as many of each input"),
         ({"x": X, "labels": [1]}, FIXED, "there are 1 labels for 6 rows of data; give one label for each row"),
         ([], FIXED, "the data are empty; give at least one batch of the model's inputs"),
+        (iter(()), FIXED, "the data are an iterator without, or with no more, batches; give a list or a path"),
         (3, FIXED, "data are int; give arrays by input name, a path, or an iterable of batches"),
     ],
 )  # fmt: skip

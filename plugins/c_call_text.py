@@ -18,6 +18,7 @@ from graft.plugins.codegen.kernel_source import KernelSource
 from graft.plugins.graph_symbols import GraphSymbols
 from graft.plugins.json_graph import BodyOperator
 from graft.runtime.c_source import VARIES, CFunction
+from graft.runtime.export.c_names import WORDS
 from graft.runtime.extents import Extent, Operation, Symbol
 
 TYPES = {
@@ -25,12 +26,7 @@ TYPES = {
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 """The C type of an element; floats of 16 bits are their bits."""
-KEYWORDS = frozenset((
-    "auto", "break", "case", "char", "const", "continue", "context", "default", "do", "double", "else", "enum",
-    "extern", "float", "for", "goto", "if", "inline", "int", "kept", "long", "object", "register", "restrict", "return",
-    "scratch", "short", "signed", "sizeof", "static", "status", "struct", "switch", "typedef", "union",
-    "unsigned", "void", "volatile", "while",
-))  # fmt: skip
+KEYWORDS = WORDS | {"context", "kept", "object", "scratch", "status"}
 """What a parameter cannot be called, among them the names that the functions have besides."""
 OPERAND = dict.fromkeys(("shape", "rank", "size", "strides", "value", "dtype"))
 """What a field may ask an operand for."""

@@ -19,7 +19,13 @@ from graft.core.tensor_ir.arithmetic.small_floats import widening
 from graft.core.tensor_ir.arithmetic.vector_math import expansion
 from graft.core.tensor_ir.rewriting.rolling import rolled
 from graft.core.tensor_ir.rewriting.scalar_lanes import without_vectors
-from graft.core.tensor_ir.visit import map_statement, statement_expressions, walk_expressions, walk_statements
+from graft.core.tensor_ir.visit import (
+    buffers_read,
+    map_statement,
+    statement_expressions,
+    walk_expressions,
+    walk_statements,
+)
 from graft.core.types import element_bits
 from graft.plugins.c_source.vectors import VectorWriter, has_vector_types
 from graft.plugins.c_source.wide_casts import casts_by_parts
@@ -59,6 +65,7 @@ def function_source(
     if not (vectors and has_vector_types(function)):
         function = without_vectors(function, packed=True)
         function = replace(function, body=rolled(function.body)) if rolls else function
+    function = replace(function, body=map_statement(function.body, lambda same: same, _without_unread))
     return _Program(function, narrow, threads).source()
 
 
@@ -242,6 +249,17 @@ class _Writer(VectorWriter):
         run = f"graft_parallel_for(context, {self.index(extent)}, {grain}, {name}_run, &{closure})"
         self.line(f"const int32_t {status} = {run};")
         self.line(f"if ({status} != GRAFT_OK) return {status};")
+
+
+def _without_unread(statement: ir.Statement) -> ir.Statement:
+    """Drop memory that nothing reads, with what is stored there: compilers warn of it."""
+    if not isinstance(statement, ir.Allocate) or statement.buffer in buffers_read(statement.body):
+        return statement
+
+    def without(inner: ir.Statement) -> ir.Statement:
+        return ir.Block(()) if isinstance(inner, ir.Store) and inner.buffer is statement.buffer else inner
+
+    return map_statement(statement.body, lambda same: same, without)
 
 
 def _is_read_first(buffer: ir.Buffer, body: ir.Statement) -> bool:

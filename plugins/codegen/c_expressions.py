@@ -16,7 +16,7 @@ from graft.core.types import INT32, INTEGERS, SIGNED, Type
 from graft.errors import CompileError
 from graft.plugins.codegen.index_ranges import IndexRanges
 from graft.runtime.c_operators import UNARY, Operation, cast, choice, infix, prefix
-from graft.runtime.export.c_names import identifier
+from graft.runtime.export.c_names import WORDS, identifier
 
 TYPES = {"float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "bool": "bool"} | {
     name: f"{name}_t" for name in INTEGERS
@@ -42,13 +42,7 @@ LONGEST = 120
 """Characters from which on an expression gets a name."""
 
 
-RESERVED = frozenset({
-    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
-    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
-    "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "asm",
-    "typeof", "bool", "true", "false", "linux", "unix", "NULL", "NAN", "INFINITY", "context", "begin", "end",
-    "closure", "data", "state", "inputs", "outputs",
-})  # fmt: skip
+RESERVED = WORDS | {"context", "begin", "end", "closure", "data", "state", "inputs", "outputs"}
 """Words of C and of compilers, and the parameters that every function has."""
 _WHOLE = re.compile(r"-?\d+$")
 _OF_THE_PRELUDE = re.compile(r"int(8|16|32|64)|float(32|64)|^graft_|^GRAFT_|_t$|^fmaf?$")

@@ -24,16 +24,23 @@ TYPES = {
 }
 """Of elements; floats of 16 and 8 bits are their bits, as kernels have them."""
 _KEYWORDS = (
-    "alignas alignof and auto bool break case catch char class const constexpr continue default delete do double else "
-    "enum explicit export extern false float for friend goto if inline int long mutable namespace new not nullptr "
-    "operator or private protected public register restrict return short signed sizeof static struct switch template "
-    "this throw true try typedef typename union unsigned using virtual void volatile wchar_t while xor"
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class "
+    "co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype "
+    "default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int "
+    "long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register "
+    "reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast struct switch "
+    "template this thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using "
+    "virtual void volatile wchar_t while xor xor_eq"
 )
-_OWN = "arena context own status main NULL errno stdin stdout stderr"
-TAKEN = frozenset(f"{_KEYWORDS} {_OWN}".split())
-"""What C, C++ and the code around it mean by a name."""
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PREDEFINED = frozenset({"linux", "unix", "i386", "arm", "mips", "sparc", "vax", "sun", "EOF", "INFINITY", "NAN", "I"})
+_OF_HEADERS = "complex imaginary noreturn errno stdin stdout stderr size_t ptrdiff_t memcpy memmove memset main NULL"
+WORDS = frozenset(f"{_KEYWORDS} {_OF_HEADERS}".split()) | _PREDEFINED | {*TYPES.values()}
+"""What C, C++ and their headers mean by a name."""
+TAKEN = WORDS | frozenset(("arena", "arena_of_caller", "context", "own", "status", "kept"))
+"""And what the code around a model does."""
+_MACRO = re.compile(r"[A-Z][A-Z0-9_]+|I")
+"""Names in capitals are those of macros, of which a caller may have included any: they are written in small letters."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADERS = (
     "assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic "
     "stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string strings tgmath threads time uchar wchar "
@@ -61,7 +68,11 @@ def identifier(name: str) -> str:
         stem = stem[-LONGEST_NAME:]
         stem = stem[stem.find("_") + 1 :] if "_" in stem[:-1] else stem
         stem = stem.strip("_")
-    return stem if stem[:1].isalpha() else f"v{stem}"
+    return _without_macro(stem if stem[:1].isalpha() else f"v{stem}")
+
+
+def _without_macro(name: str) -> str:
+    return name.lower() if _MACRO.fullmatch(name) else name
 
 
 def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
@@ -74,7 +85,7 @@ def distinct(names: Mapping[_Key, str], taken: Iterable[str] = ()) -> dict[_Key,
     used, result = {*TAKEN, *taken}, dict[_Key, str]()
     for key, name in names.items():
         base = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
-        base = base if re.match("(?!graft_)[A-Za-z]", base) else f"v{base}"
+        base = _without_macro(base if re.match("(?!graft_)[A-Za-z]", base) else f"v{base}")
         chosen, number = base, 2
         while chosen in used:
             chosen, number = f"{base}_{number}", number + 1

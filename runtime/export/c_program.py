@@ -191,9 +191,17 @@ class CProgram:
         return next(tensor.dtype for one in self.procedures for tensor in one.tensors if tensor.constant == key)
 
     @cached_property
+    def globals(self) -> frozenset[str]:
+        """What a parameter or a variable must not hide: the model, its functions and constants."""
+        own = [*_OWN, *(f"body{number}" for number in self.layout.reached)]
+        return frozenset(
+            {self.name, *(f"{self.name}_{one}" for one in own), *self.kernels.values(), *self.constants.values()}
+        )
+
+    @cached_property
     def symbols(self) -> dict[str, str]:
         """The identifiers of the entry's symbols, by name."""
-        return identifiers(symbol.name for symbol in self.entry.symbols)
+        return identifiers((symbol.name for symbol in self.entry.symbols), self.globals)
 
     @cached_property
     def parameters(self) -> dict[int, str]:
@@ -203,7 +211,7 @@ class CProgram:
         plain = [name.partition("\0")[0] for name in names]
         if len(set(plain)) == len(plain):
             names = dict(zip(plain, names.values(), strict=True))
-        own = identifiers(names, [*self.symbols.values(), self.name])
+        own = identifiers(names, [*self.symbols.values(), *self.globals])
         return {index: own[name] for name, index in names.items()}
 
     def function(self, call: Call) -> CFunction:

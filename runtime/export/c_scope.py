@@ -65,7 +65,7 @@ class CScope:
             for index in dict.fromkeys(given)
             if index >= 0 and (tensors[index].storage in ("arena", "view") or self._is_in_blob(index))
         }
-        return distinct(stems, [*self.symbols.values(), *self.parameters.values(), "kept"])
+        return distinct(stems, [*self.symbols.values(), *self.parameters.values(), *self.program.globals])
 
     def _is_in_blob(self, index: int) -> bool:
         return self.program.blob and self.procedure.tensors[index].storage == "constant"

@@ -183,10 +183,16 @@ int {name}_run({signature(program)}) {{
 
 
 def _first_lines(program: CProgram, statements: str) -> str:
-    """Return the definitions of what the statements of the entry point use: the arena, the kernels' host, a status."""
-    used = {name for name in ("arena", "context", "status") if re.search(rf"\b{name}\b", statements)}
-    lines = [] if used & {"arena", "context"} else ["(void)arena_of_caller;"]
-    lines = lines or ["unsigned char *const arena = arena_of_caller;"]
+    """Return what stands before the statements of the entry point.
+
+    These are what they use of arena, the kernels' host and a status, and a use of the parameters that they do not.
+    """
+    used = frozenset(re.findall(r"\w+", re.sub(r"/\*.*?\*/", "", statements)))
+    has_arena = bool(used & {"arena", "context"})
+    given = [*([] if has_arena else ["arena_of_caller"]), *program.symbols.values(), *program.parameters.values()]
+    unused = [f"(void){name}" for name in given if name not in used]
+    lines = ["unsigned char *const arena = arena_of_caller;"] if has_arena else []
+    lines += [f"{', '.join(unused)};"] if unused else []
     if "context" in used:
         size = program.scratch_bytes
         scratch = displaced("arena", program.scratch_offset) if size else "arena"

@@ -19,14 +19,7 @@ from graft.runtime.c_operators import cast, choice, infix, postfix, prefix
 
 PRELUDE = Path(__file__).with_name("graft_cuda.cuh")
 """The header that every text needs."""
-KEYWORDS = frozenset({
-    "alignof", "and", "asm", "bitand", "bitor", "bool", "catch", "char", "class", "compl", "concept", "constexpr",
-    "decltype", "delete", "dynamic_cast", "explicit", "export", "false", "friend", "mutable", "namespace", "new",
-    "noexcept", "not", "nullptr", "operator", "or", "private", "protected", "public", "reinterpret_cast", "requires",
-    "static_assert", "static_cast", "template", "this", "throw", "true", "try", "typeid", "typename", "using",
-    "virtual", "wchar_t", "xor", "consteval", "constinit", "warpSize", "gridDim", "blockDim", "blockIdx", "threadIdx",
-})  # fmt: skip
-"""Words of C++ and of CUDA that are no words of C."""
+OF_CUDA = frozenset({"warpSize", "gridDim", "blockDim", "blockIdx", "threadIdx"})
 _UNARY = {
     "neg": "negated", "abs": "magnitude", "bitnot": "bit_not", "sqrt": "root", "floor": "round_down",
     "ceil": "round_up", "trunc": "round_to_zero", "round_even": "round_even", "clz": "clz", "popcount": "popcount",
@@ -69,7 +62,7 @@ class CudaExpressions(StatementWriter[Form]):
 
     def __init__(self, function: str) -> None:
         super().__init__(function)
-        self._taken |= KEYWORDS | _words_of_the_prelude()
+        self._taken |= OF_CUDA | _words_of_the_prelude()
         self.multiples = Multiples()
 
     # ---- Values ----

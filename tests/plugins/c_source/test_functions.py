@@ -78,6 +78,9 @@ def test_scratch_memory_is_counted(extent: Variable, scratch: int) -> None:
     x, y = Buffer("x", "float32", (extent,)), Buffer("y", "float32", (extent,))
     i, part = Variable("i"), Buffer("part", "float32", (extent,), memory="scratch")
     body = For(i, extent, "serial", Store(part, (i,), Load(x, (i,))))
+    unread = function_source(Function("kernel", (x, y), 1, Allocate(part, body)))
+    assert (unread.function.scratch, "part" in unread.text) == (0, False)
+    body = Block((body, For(i, extent, "serial", Store(y, (i,), Load(part, (i,))))))
     function = Function("kernel", (x, y), 1, Allocate(part, body))
     assert function_source(function).function.scratch == scratch
 

@@ -40,6 +40,8 @@ def test_a_type_that_c_does_not_have_is_refused_with_what_it_is_of() -> None:
         (["x", "y"], ["x", "y"]),
         (["a.b", "a b", "a_b"], ["a_b", "a_b_2", "a_b_3"]),
         (["int", "arena"], ["int_2", "arena_2"]),
+        (["int64_t", "compl", "memcpy"], ["int64_t_2", "compl_2", "memcpy_2"]),
+        (["INT8_MAX", "NAN", "I", "X", "INT"], ["int8_max", "nan", "i", "X", "int_2"]),
         (["", "_", "1x"], ["v_", "v__2", "v1x"]),
         (["graft_run", "_x", "\u00e9t\u00e9"], ["vgraft_run", "v_x", "v_t_"]),
         (["taken"], ["taken_2"]),

@@ -118,9 +118,7 @@ def main() -> None:
             print(f"{case.name}: {count.wrong} of {count.compared} wrong, {count.left_out} left out", flush=True)
     compared, left, wrong = (sum(getattr(one, key) for one in counts) for key in ("compared", "left_out", "wrong"))
     worst = max(one.worst for one in counts)
-    print(
-        f"{len(counts)} models, {compared} draws: {wrong} wrong, {left} left out; largest error {worst:.2g} of the bound"
-    )
+    print(f"{len(counts)} models, {compared} draws: {wrong} wrong, {left} left out; largest of bound {worst:.2g}")
     sys.exit(wrong > 0)
 
 

@@ -66,9 +66,9 @@ def grad(
     loaded = load(model, shapes=shapes)
     require_scalar(loaded, of)
     values = values_of(loaded)
-    wanted = weights_of(loaded) if wrt is None else [_differentiable(values, name) for name in wrt]
+    wanted = weights_of(loaded) if wrt is None else [_differentiable(values, name) for name in dict.fromkeys(wrt)]
     kept = [value.name or "" for value in loaded.graph.outputs]
-    kept = kept if outputs is None else [named(values, name, "output") for name in outputs]
+    kept = kept if outputs is None else [named(values, name, "output") for name in dict.fromkeys(outputs)]
     wholes = composites_of(loaded, backends)
     return recomputed(with_gradients(loaded, of, wanted, kept, stop, wholes=wholes), of, recompute)
 
@@ -126,7 +126,7 @@ def jvp(model: Source, of: str, wrt: Sequence[str], *, shapes: Mapping[str, Sequ
     loaded = load(model, shapes=shapes)
     values = values_of(loaded)
     named(values, of, "the value")
-    wanted = [_differentiable(values, name) for name in wrt]
+    wanted = [_differentiable(values, name) for name in dict.fromkeys(wrt)]
     tangents = [free(values, f"{name}_tangent") for name in wanted]
     result = free(values, f"{of}_tangent")
 

@@ -29,7 +29,7 @@ from graft.runtime.tensor_info import did_you_mean
 from graft.training.checkpoints import read_checkpoint, write_checkpoint
 from graft.training.composites import composites_of
 from graft.training.editing import edited, free, values_of
-from graft.training.gradients import require_scalar, weights_of, with_gradients
+from graft.training.gradients import notes_of, require_scalar, weights_of, with_gradients
 from graft.training.losses import LOSSES, loss
 from graft.training.numerics import check_numerics
 from graft.training.optimizers import NUMBER, RATE, Adam, Optimizer
@@ -203,7 +203,11 @@ class Trainer:
 
         kept = [self._loss, *self._buffers.values()]
         wholes = composites_of(model, self._backends)
-        return with_gradients(model, loss, self.weights, kept, stop, more, frozenset(self.arrays), wholes)
+        found = with_gradients(model, loss, self.weights, kept, stop, more, frozenset(self.arrays), wholes)
+        zero = notes_of(found)
+        if len(zero) == len(self.weights):
+            raise ModelError(f"there is nothing to train: all gradients are zero; {zero[0]}", value=self._loss)
+        return found
 
     def _updated_early(self, model: ir.Model) -> ir.Model:
         """Let each weight be updated as soon as its gradient is there, in place: its memory is free from then on."""

@@ -150,3 +150,16 @@ def test_steps_write_into_two_sets_of_arrays_in_turns() -> None:
 def test_patience_without_held_out_data_is_an_error() -> None:
     with pytest.raises(ModelError, match="patience needs the losses of held-out data; give validation, too"):
         trainer().fit(data(), patience=2)
+
+
+def test_a_loss_that_no_weight_changes_is_refused() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 22]> g (float[4] x) => (float loss) <float[2] w = {1, 2}> {
+            [i] i = Cast <to = 7> (w) f = Cast <to = 1> (i) s = ReduceSum <keepdims = 0> (f)
+            y = Mul (s, x) loss = ReduceSum <keepdims = 0> (y) }"""
+    )
+    with pytest.raises(ModelError) as caught:
+        Trainer(model, "loss")
+    assert caught.value.message == (
+        "there is nothing to train: all gradients are zero; zero for 'w': no gradient comes through Cast (node 'i')"
+    )

@@ -168,7 +168,8 @@ def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
 def notes_of(model: ir.Model) -> tuple[str, ...]:
     """Return what is to be said of gradients: those that are zero, and why, and what is computed again."""
     notes = [step.note for step in record_of(model) if step.name == STEP]
-    found = tuple(part for note in notes for part in note.removeprefix("grad").removeprefix(" (").removesuffix(")").split("; ") if part)
+    said = [note.removeprefix("grad").removeprefix(" (").removesuffix(")") for note in notes]
+    found = tuple(part for note in said for part in note.split("; ") if part)
     return found + tuple(f"recompute: {step.note}" for step in record_of(model) if step.name == RECOMPUTED_STEP)
 
 

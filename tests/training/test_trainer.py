@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
 import graft
-from graft.errors import ModelError, RecipeError
+from graft.errors import ArgumentError, ModelError, RecipeError
 from graft.training import SGD, Adam, Trainer
 
 TEXT = """<ir_version: 10, opset_import: ["" : 22]> net (float[n,4] x) => (float[n,3] y) {
@@ -163,3 +166,21 @@ def test_a_loss_that_no_weight_changes_is_refused() -> None:
     assert caught.value.message == (
         "there is nothing to train: all gradients are zero; zero for 'w': no gradient comes through Cast (node 'i')"
     )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: Trainer(network(), optimizer="adam"), "an optimiser, as graft.training.SGD(0.01) is one, or None"),  # type: ignore[arg-type]
+        (lambda: trainer(clip_norm=0), "give a number above 0, or None"),
+        (lambda: trainer().step(None), "Trainer.step: feeds is None; give a mapping of names to arrays"),  # type: ignore[arg-type]
+        (
+            lambda: trainer().step(data(), learning_rate="fast"),  # type: ignore[arg-type]
+            "learning_rate is str 'fast'; give a number of at least",
+        ),
+        (lambda: trainer().fit(data(), batch=0), "Trainer.fit: batch is int 0; give a whole number of at least 1"),
+    ],
+)
+def test_arguments_of_no_use_are_named(wrong: Callable[[], object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        wrong()

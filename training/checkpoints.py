@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -23,7 +24,7 @@ FORMAT = "graft-training-1"
 def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], facts: Mapping[str, str]) -> None:
     """Write arrays by name, and facts as the file's metadata; what stood at the path stays until all is written."""
     with writing(path, "the checkpoint", ModelError) as file:
-        for chunk in safetensors(arrays, {"format": FORMAT, **facts}, alignment=8):
+        for chunk in safetensors(arrays, {"format": FORMAT, "sha256": _digest(arrays), **facts}, alignment=8):
             file.write(chunk)
 
 
@@ -38,7 +39,16 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray]
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise ModelError(f"'{path}' is no checkpoint of a training; it says no format '{FORMAT}'")
     arrays = {name: _array(path, name, row, body) for name, row in header.items() if not name.startswith("pad.")}
+    if facts.get("sha256", _digest(arrays)) != _digest(arrays):
+        raise ModelError(f"the checkpoint '{path}' is damaged: its arrays are not those that were written")
     return arrays, facts
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(name.encode() + b"\0" + np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 def _header(path: str | os.PathLike[str], data: bytes) -> tuple[dict[str, Any], bytes]:

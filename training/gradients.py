@@ -66,9 +66,9 @@ def grad(
     loaded = load(model, shapes=shapes)
     require_scalar(loaded, of)
     values = values_of(loaded)
-    wanted = weights_of(loaded) if wrt is None else [_differentiable(values, name) for name in wrt]
+    wanted = weights_of(loaded) if wrt is None else [_differentiable(values, name) for name in dict.fromkeys(wrt)]
     kept = [value.name or "" for value in loaded.graph.outputs]
-    kept = kept if outputs is None else [named(values, name, "output") for name in outputs]
+    kept = kept if outputs is None else [named(values, name, "output") for name in dict.fromkeys(outputs)]
     wholes = composites_of(loaded, backends)
     return recomputed(with_gradients(loaded, of, wanted, kept, stop, wholes=wholes), of, recompute)
 
@@ -126,7 +126,7 @@ def jvp(model: Source, of: str, wrt: Sequence[str], *, shapes: Mapping[str, Sequ
     loaded = load(model, shapes=shapes)
     values = values_of(loaded)
     named(values, of, "the value")
-    wanted = [_differentiable(values, name) for name in wrt]
+    wanted = [_differentiable(values, name) for name in dict.fromkeys(wrt)]
     tangents = [free(values, f"{name}_tangent") for name in wanted]
     result = free(values, f"{of}_tangent")
 
@@ -168,7 +168,8 @@ def _types(graph: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
 def notes_of(model: ir.Model) -> tuple[str, ...]:
     """Return what is to be said of gradients: those that are zero, and why, and what is computed again."""
     notes = [step.note for step in record_of(model) if step.name == STEP]
-    found = tuple(part for note in notes for part in note.removeprefix("grad").strip(" ()").split("; ") if part)
+    said = [note.removeprefix("grad").removeprefix(" (").removesuffix(")") for note in notes]
+    found = tuple(part for note in said for part in note.split("; ") if part)
     return found + tuple(f"recompute: {step.note}" for step in record_of(model) if step.name == RECOMPUTED_STEP)
 
 

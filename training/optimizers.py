@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from graft.core.importer.gradients import DOMAIN
+from graft.runtime.arguments import BELOW_ONE, NOT_NEGATIVE, Kind, require
 from graft.training.editing import Writer
 
 RATE, NUMBER = "learning_rate", "step"
@@ -35,6 +36,16 @@ class Optimizer(Protocol):
 
         ``rate`` is the value that is the learning rate.
         """
+
+
+def _require(optimizer: Optimizer, kind: Kind, *settings: str) -> None:
+    """Raise ArgumentError for a setting that is not of a kind."""
+    for name in settings:
+        require(type(optimizer).__name__, name, getattr(optimizer, name), kind)
+
+
+def _are_betas(value: Any) -> bool:
+    return len(value) == 2 and all(map(BELOW_ONE.fits, value))
 
 
 def _operator(
@@ -60,6 +71,9 @@ class SGD:
     nesterov: bool = False
     weight_decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        _require(self, NOT_NEGATIVE, "learning_rate", "momentum", "weight_decay")
+
     @property
     def states(self) -> Sequence[str]:
         """The velocity."""
@@ -82,6 +96,10 @@ class Adam:
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
     weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self, NOT_NEGATIVE, "learning_rate", "epsilon", "weight_decay")
+        _require(self, Kind("two numbers of at least 0 and below 1", _are_betas), "betas")
 
     @property
     def states(self) -> Sequence[str]:

@@ -22,14 +22,28 @@ from graft.core.importer.load import load
 from graft.core.importer.source import SOURCE, Source
 from graft.errors import ModelError, RunError
 from graft.quantization.statistics.data import Batches, Given
-from graft.runtime.arguments import FLAG, TEXT, TEXT_BY_TEXT, TEXTS, WHOLE, at_least, either, optional, takes
-from graft.runtime.arguments import NUMBER as A_NUMBER
+from graft.runtime.arguments import (
+    ARRAYS,
+    FLAG,
+    NOT_NEGATIVE,
+    POSITIVE,
+    TEXT,
+    TEXT_BY_TEXT,
+    TEXTS,
+    WHOLE,
+    Kind,
+    at_least,
+    either,
+    optional,
+    require,
+    takes,
+)
 from graft.runtime.program import Program
 from graft.runtime.tensor_info import did_you_mean
 from graft.training.checkpoints import read_checkpoint, write_checkpoint
 from graft.training.composites import composites_of
 from graft.training.editing import edited, free, values_of
-from graft.training.gradients import require_scalar, weights_of, with_gradients
+from graft.training.gradients import notes_of, require_scalar, weights_of, with_gradients
 from graft.training.losses import LOSSES, loss
 from graft.training.numerics import check_numerics
 from graft.training.optimizers import NUMBER, RATE, Adam, Optimizer
@@ -42,6 +56,9 @@ from graft.training.update import LAST, SCALE, Update
 PRECISIONS = {"float32": None, "float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 FIRST_SCALE, GROWTH = 2.0**16, 2000
 """The scale of the loss at first, for float16, and the steps after which it is doubled."""
+OPTIMIZER = Kind(
+    "an optimiser, as graft.training.SGD(0.01) is one", lambda value: callable(value.write) and len(value.states) >= 0
+)
 Arrays = dict[str, np.ndarray]
 COUNTS = "counts"
 """The name of the counts in a state."""
@@ -80,7 +97,8 @@ class Trainer:
     """
 
     @takes(model=SOURCE, kind=TEXT, of=optional(TEXT), wrt=optional(TEXTS), frozen=TEXTS, stop=TEXTS,
-           tied=optional(TEXT_BY_TEXT), clip_norm=optional(A_NUMBER), clip_value=optional(A_NUMBER),
+           tied=optional(TEXT_BY_TEXT), optimizer=optional(OPTIMIZER),
+           clip_norm=optional(POSITIVE), clip_value=optional(POSITIVE),
            accumulate=at_least(1), precision=either(*PRECISIONS), seed=at_least(0),
            recompute=RECOMPUTE, threads=optional(WHOLE), check_numerics=FLAG)  # fmt: skip
     def __init__(
@@ -203,7 +221,11 @@ class Trainer:
 
         kept = [self._loss, *self._buffers.values()]
         wholes = composites_of(model, self._backends)
-        return with_gradients(model, loss, self.weights, kept, stop, more, frozenset(self.arrays), wholes)
+        found = with_gradients(model, loss, self.weights, kept, stop, more, frozenset(self.arrays), wholes)
+        zero = notes_of(found)
+        if len(zero) == len(self.weights):
+            raise ModelError(f"there is nothing to train: all gradients are zero; {zero[0]}", value=self._loss)
+        return found
 
     def _updated_early(self, model: ir.Model) -> ir.Model:
         """Let each weight be updated as soon as its gradient is there, in place: its memory is free from then on."""
@@ -250,7 +272,9 @@ class Trainer:
         With ``accumulate`` weights change after so many batches, and with a loss that is scaled only if gradients are
         finite.
         """
+        require("Trainer.step", "feeds", feeds, ARRAYS)
         rate = self.optimizer.learning_rate if learning_rate is None else learning_rate
+        require("Trainer.step", "learning_rate", rate, NOT_NEGATIVE)
         counts, given = self.counts, {**feeds, **self.arrays, RATE: np.float32(rate)}
         is_last = (counts.batches + 1) % self._update.accumulate == 0
         given[NUMBER] = np.array(counts.steps + 1, np.int64)
@@ -299,6 +323,7 @@ class Trainer:
         elif counts.steady == GROWTH:
             counts.scale, counts.steady = counts.scale * 2, 0
 
+    @takes(epochs=at_least(0), batch=at_least(1), seed=at_least(0), patience=optional(at_least(1)), progress=FLAG)
     def fit(
         self,
         data: Given,
@@ -389,6 +414,7 @@ class Trainer:
         """Return all that a training goes on from: weights, statistics, states of the optimiser, counts."""
         return {**{name: array.copy() for name, array in self.arrays.items()}, COUNTS: np.array(astuple(self.counts))}
 
+    @takes(state=ARRAYS)
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what `state` gave, to the bit. Raises ModelError for that of another model or optimiser."""
         wanted = {COUNTS, *self.arrays}

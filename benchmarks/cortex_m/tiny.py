@@ -30,6 +30,7 @@ from graft.core.shapes.sample_inputs import sample_inputs
 from graft.plugins.c_source.backend import CBackend
 from graft.runtime.export.c_check import Recorded
 from graft.runtime.export.c_project import export_c_project
+from graft.runtime.procedure import ProgramDescription
 
 HARNESS = Path(__file__).parents[2] / "examples" / "deploy" / "cortex_m"
 NEEDED = {"qemu-system-arm": "qemu-system-arm", "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi"}
@@ -83,7 +84,21 @@ def measured(
     wanted = graft.compile(source, ["llvm"], threads=1)(**feeds)
     request = Request([CBackend(compiles=False, **options)], threads=1, target=THUMBV7EM.name, without=without)
     description = compile_model(source, request).description
-    recorded = Recorded(list(feeds.values()), [wanted])
+    return run_on_board(description, Recorded(list(feeds.values()), [wanted]), short, folder, flags, soft)
+
+
+def run_on_board(
+    description: ProgramDescription,
+    recorded: Recorded,
+    short: str,
+    folder: Path,
+    flags: str = "-O3",
+    soft: bool = False,
+) -> Measured:
+    """Write the project of a program to a folder, run it on the board and return what it took.
+
+    Raise RuntimeError with its output where it does not run.
+    """
     written = export_c_project(description, folder / short, recorded, name=short, profile="bare-metal")
     build = folder / "build"
     command = [
@@ -95,12 +110,13 @@ def measured(
         f"MODEL={short}",
         f"BUILD={build}",
         f"CFLAGS={flags}",
+        f"PARAMETERS={max(8, len(recorded.inputs) + len(recorded.outputs))}",
         *([SOFT] if soft else ()),
     ]
     outcome = subprocess.run([*command, "run"], capture_output=True, text=True, timeout=LIMIT)
     found = dict(line.split() for line in outcome.stdout.splitlines() if line.startswith(("ticks ", "stack ")))
     if not found:
-        raise RuntimeError(f"{name} did not run: {outcome.stdout}{outcome.stderr}")
+        raise RuntimeError(f"{short} did not run: {outcome.stdout}{outcome.stderr}")
     sizes = code_sizes((build / f"{short}.elf.map").read_text())
     board = ("board.o", "board_main.o", "startup.o", f"{short}_check.o", f"{short}_weights.o", f"{short}_kernels.o")
     rest = sum(size for file, size in sizes.items() if file not in board)

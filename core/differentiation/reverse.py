@@ -76,10 +76,10 @@ def pull(
         operands = operands_of(node)
         adjoint = Adjoint(node, body, found, varied, pull)
         whole = wholes.get(node.name)
-        rule = _rule_of(node, nodes, asked) if whole is None else whole.vjp
-        for name, gradient in zip(operands, _given(adjoint, rule, len(operands), whole), strict=False):
+        rule, owner = (_rule_of(node, nodes, asked), "") if whole is None else (whole.vjp, whole.backend)
+        for name, gradient in zip(operands, given(adjoint, rule, owner), strict=False):
             if gradient and name in varied:
-                _check(adjoint, gradient, name, whole)
+                _check(adjoint, gradient, name, owner)
                 body.types[gradient] = body.types[name] if _is_number(body.types, name) else body.types[gradient]
                 found[name] = body("Add", found[name], gradient) if name in found else gradient
     return {name: found[name] for name in asked if name in found}
@@ -134,24 +134,29 @@ def _rule_of(node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], asked: Colle
     return by_function
 
 
-def _given(f: Adjoint, rule: Vjp, operands: int, whole: Whole | None) -> Sequence[str]:
-    """Return the gradients that a rule gives; behind those of the operands there may be "" for what is left out."""
+def given(f: Adjoint, rule: Vjp, owner: str) -> Sequence[str]:
+    """Return the gradients that a rule gives; behind those of the operands there may be "" for what is left out.
+
+    ``owner`` is the backend whose rule of a composite it is, "" for that of an operator.
+    Raises PluginError, with the plugin, for a rule that raises what is no GraftError or gives too many gradients.
+    """
+    operands = len(operands_of(f.node))
     try:
         gradients = rule(f)
     except GraftError:
         raise
     except Exception as error:
-        raise _fault(f, f"raised {type(error).__name__}: {error}", whole) from error
+        raise _fault(f, f"raised {type(error).__name__}: {error}", owner) from error
     if any(gradients[operands:]):
-        raise _fault(f, f"gives {len(gradients)} gradients for {operands} operands", whole)
+        raise _fault(f, f"gives {len(gradients)} gradients for {operands} operands", owner)
     return gradients
 
 
-def _fault(f: Adjoint, fault: str, whole: Whole | None) -> PluginError:
+def _fault(f: Adjoint, fault: str, backend: str) -> PluginError:
     """Return the error that says what is wrong with the derivative of a node, and whose it is."""
-    if whole is not None:
-        text = f"backend '{whole.backend}': {where_of(f.node)}: its derivative {fault}"
-        return PluginError(text, plugin=whole.backend, operator=whole.name, node=f.node.name)
+    if backend:
+        text = f"backend '{backend}': {where_of(f.node)}: its derivative {fault}"
+        return PluginError(text, plugin=backend, operator=f.node.op_type, node=f.node.name)
     operator = OPERATORS.get(f.node.op_type, f.node.domain)
     name = operator.name if operator else f.node.op_type
     owner = OPERATORS.owner(name, f.node.domain)
@@ -187,7 +192,7 @@ def _path(node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], asked: Collecti
     return f"from '{name}' by {', '.join(map(where_of, (*before, *behind)))}"
 
 
-def _check(f: Adjoint, gradient: str, operand: str, whole: Whole | None) -> None:
+def _check(f: Adjoint, gradient: str, operand: str, owner: str) -> None:
     """Raise PluginError where a rule gives a gradient that is not of its operand's type and rank."""
     if gradient not in f.types or operand not in f.types or not _is_number(f.types, operand):
         return
@@ -200,7 +205,7 @@ def _check(f: Adjoint, gradient: str, operand: str, whole: Whole | None) -> None
         for one, other in sizes
     )
     if own.elem_type != wanted.elem_type or not agree:
-        raise _fault(f, f"is {_shown(own)} for '{operand}', which is {_shown(wanted)}", whole)
+        raise _fault(f, f"is {_shown(own)} for '{operand}', which is {_shown(wanted)}", owner)
 
 
 def _shown(kind: onnx.TypeProto.Tensor) -> str:

@@ -42,6 +42,8 @@ class Lowered:
     outputs: tuple[ir.Value, ...]
     made: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
     """Contents of inputs that stand for a constant in another form."""
+    offsets: Mapping[Buffer, int] = field(default_factory=dict)
+    """Of inputs that begin within their value: the elements before them."""
 
 
 @dataclass(slots=True)

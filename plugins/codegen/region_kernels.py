@@ -13,6 +13,7 @@ import onnx_ir as ir
 from graft.core.affine.text import parsed
 from graft.core.graph.view import NodeView, ValueView
 from graft.core.machine.target import Target
+from graft.core.operators.definition import build as b
 from graft.core.operators.definition.control_loops import Lanes
 from graft.core.operators.definition.table import OperatorTable
 from graft.core.operators.definition.varying import is_static
@@ -37,6 +38,7 @@ from graft.plugins.codegen.kernel_structure import structure_of
 from graft.plugins.codegen.lowered_groups import Lowered, symbol
 from graft.plugins.codegen.region_code import RegionCode
 from graft.plugins.codegen.region_groups import RegionGroups
+from graft.plugins.codegen.shifted_reads import shifted
 from graft.runtime.dtypes import dtype_name, element_type
 from graft.runtime.extents import Extent
 from graft.runtime.procedure import Call, Procedure, Schedule, TensorSpec
@@ -127,6 +129,8 @@ class RegionKernels:
         """Call the kernels of a group, behind the checks of the indices that they read."""
         with self._timed("lower"):
             lowered = self.groups.kernels(number)
+            if not self.target.machine.is_device:
+                lowered = [shifted(one) for one in lowered]
         self._check([node for one in (group, *group.beside) for node in (*one.before, *one.nodes)])
         for one in lowered:
             self._call(one, *self._schedule(one))
@@ -198,6 +202,12 @@ class RegionKernels:
         past, more = (self._index(value) for value in node.node.inputs if value is not None)
         present = self._add(node.outputs[0], "arena")
         self._calls.append(Call("append", (past, more), (present,), origin=(node.name,), axis=axis))
+
+    def _box(self, whole: int, box: Buffer, elements: int) -> int:
+        """The tensor of a box that begins so many elements behind the first of another."""
+        name, offset = f"{self._tensors[whole].name}.{elements}", elements * element_type(box.dtype).bytes
+        self._tensors.append(TensorSpec(name, box.dtype, b.dims(box), "view", of=whole, offset=offset))
+        return len(self._tensors) - 1
 
     # ---- Kernels ----
 
@@ -297,7 +307,8 @@ class RegionKernels:
         for buffer, value in zip(lowered.kernel.inputs, lowered.inputs, strict=True):
             packed = packed_constants.get(buffer, lowered.made.get(buffer))
             name = f"{lowered.kernel.name}.{buffer.name}"
-            inputs.append(self._index(value) if packed is None else self._packed(name, packed))
+            given = self._index(value) if packed is None else self._packed(name, packed)
+            inputs.append(self._box(given, buffer, lowered.offsets[buffer]) if buffer in lowered.offsets else given)
         for buffer, table in self._tables.get(function, {}).items():
             inputs.append(self._packed(f"{function}.{buffer.name}", table))
         in_place = () if "in-place" in self.target.without else overwritable(lowered.kernel)

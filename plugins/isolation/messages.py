@@ -34,9 +34,10 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class RemoteDeclaration:
-    """What a backend says of itself once; the patterns without their checks, which are asked for."""
+    """What a backend says of itself once; checks and derivatives of its patterns are asked for."""
 
     attributes: Mapping[str, Any]
-    patterns: tuple[tuple[str, Any, bool], ...]
+    patterns: tuple[tuple[str, Any, bool, bool], ...]
+    """Names, patterns, whether there is a check, and a derivative."""
     rows: tuple[Option, ...]
     values: Mapping[str, OptionValue]

@@ -13,11 +13,16 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from graft.core.differentiation.reverse import pull
 from graft.core.graph.view import constant_tensor
 from graft.core.importer.upgrade import OPSET
+from graft.core.operators.definition.adjoint import Adjoint, Vjp
+from graft.core.operators.definition.function_body import Body
 from graft.partition.region import REGION_DOMAIN, Region, regions
 
 IR_VERSION = 10
+LARGEST_CONSTANT = 64 << 10
+"""Bytes of a constant that a derivative sees the contents of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,59 @@ class RegionPiece:
 
     model: bytes
     facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """What the derivative of a composite sees: a node that stands for it, and what is known of its values."""
+
+    node: bytes
+    types: Mapping[str, bytes]
+    constants: Mapping[str, bytes]
+    gradients: Mapping[str, str]
+    varied: tuple[str, ...]
+
+
+def write_adjoint(f: Adjoint) -> Derivative:
+    """Return what a derivative sees as bytes; of constants those of at most 64 KiB."""
+    gradients = {name: f.upstream(number) for number, name in enumerate(f.node.output) if f.has_gradient(number)}
+    names = [name for name in (*f.node.input, *f.node.output, *gradients.values()) if name]
+    constants = {name: f.data[name] for name in names if name in f.data and f.data[name].ByteSize() <= LARGEST_CONSTANT}
+    return Derivative(
+        f.node.SerializeToString(),
+        {name: f.types[name].SerializeToString() for name in names if name in f.types},
+        {name: tensor.SerializeToString() for name, tensor in constants.items()},
+        gradients,
+        tuple(name for name in f.inputs if f.is_varied(name)),
+    )
+
+
+def derivative_of(piece: Derivative, rule: Vjp) -> tuple[list[bytes], list[str]]:
+    """Return the nodes that a rule writes, and the names of the gradients that it gives."""
+    types = {name: onnx.TypeProto.FromString(data) for name, data in piece.types.items()}
+    constants = {name: onnx.TensorProto.FromString(data) for name, data in piece.constants.items()}
+    numbers, node = count(), onnx.NodeProto.FromString(piece.node)
+    known = {*node.input, *node.output, *piece.gradients.values()}
+
+    def fresh(stem: str) -> str:
+        return next(name for number in numbers if (name := f"{stem}/{number}") not in known)
+
+    f = Adjoint(node, Body(node, types, constants, fresh), piece.gradients, piece.varied, pull)
+    gradients = list(rule(f))
+    return [node.SerializeToString() for node in f.nodes], gradients
+
+
+def add_derivative(f: Adjoint, nodes: Sequence[bytes], gradients: Sequence[str]) -> list[str]:
+    """Write nodes of another process behind what a derivative has; return the gradients by their names here."""
+    names: dict[str, str] = {}
+    for data in nodes:
+        node = onnx.NodeProto.FromString(data)
+        node.input[:] = [names.get(name, name) for name in node.input]
+        names.update({name: f.fresh(name) for name in node.output if name})
+        node.output[:] = [names.get(name, "") for name in node.output]
+        node.name = node.output[0]
+        f.add(node)
+    return [names.get(name, name) for name in gradients]
 
 
 def write_nodes(nodes: Sequence[ir.Node], captures: Mapping[str, ir.Value | None]) -> Nodes | None:

@@ -20,7 +20,7 @@ from graft.patterns.composite import Composite
 from graft.plugins.backend import Backend, CompiledRegion, ModuleReport
 from graft.plugins.isolation.answers import read_answer
 from graft.plugins.isolation.messages import Opening, RemoteDeclaration
-from graft.plugins.isolation.pieces import write_nodes, write_region
+from graft.plugins.isolation.pieces import add_derivative, write_adjoint, write_nodes, write_region
 from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.isolation.connection import clean_environment
 from graft.runtime.isolation.endings import ending
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from graft.core.backend_spec import OptionValue
     from graft.core.graph.view import NodeView
     from graft.core.machine.target import CompileOptions
+    from graft.core.operators.definition.adjoint import Adjoint
     from graft.core.tuning.options import TuneOptions, TuneReport
     from graft.partition.region import Region
     from graft.patterns.match import Match
@@ -206,11 +207,14 @@ class RemoteBackend(Backend):
 
     @property
     def patterns(self) -> Sequence[Composite]:
-        """The composites, their checks asked of the other process."""
+        """The composites, their checks and derivatives asked of the other process."""
         return tuple(
-            Composite(name, pattern, partial(self._check, name) if checked else None)
-            for name, pattern, checked in self._declared.patterns
-        )
+            Composite(
+                name, pattern, partial(self._check, name) if checked else None,
+                partial(self._derivative, name) if has_vjp else None,
+            )
+            for name, pattern, checked, has_vjp in self._declared.patterns
+        )  # fmt: skip
 
     def _check(self, name: str, match: Match) -> Reject | None:
         piece = write_nodes(match.sorted_members(), match.captures)
@@ -218,6 +222,10 @@ class RemoteBackend(Backend):
             return Reject("no-pattern", "an isolated plugin is not asked for control flow")
         answer: Reject | None = self._ask(f"the check of '{name}'", "check", name, piece)
         return answer
+
+    def _derivative(self, name: str, f: Adjoint) -> Sequence[str]:
+        answer = self._ask(f"the derivative of '{name}'", "derivative", name, write_adjoint(f))
+        return add_derivative(f, *answer)
 
     def passes(self) -> Sequence[Any]:
         """Return no passes; raise PluginError if the backend has some."""

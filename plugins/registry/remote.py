@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import graft.runtime._native as _native
+from graft.core.differentiation.reverse import given
 from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
 from graft.errors import GraftError, PluginError
@@ -23,7 +24,7 @@ from graft.partition.region import Region
 from graft.patterns.matching import matches
 from graft.plugins.discovery import PluginSource
 from graft.plugins.isolation.messages import STATED, Opening, RemoteDeclaration
-from graft.plugins.isolation.pieces import Nodes, RegionPiece, read_nodes, read_region
+from graft.plugins.isolation.pieces import Derivative, Nodes, RegionPiece, derivative_of, read_nodes, read_region
 from graft.plugins.registry.fence import FencedBackend, trace_of
 from graft.plugins.registry.manager import Plugin, PluginManager
 from graft.plugins.time_limit import LIMITS, Limits
@@ -65,7 +66,7 @@ class Answers:
     def declaration_of(self, backend: str, options: Options) -> RemoteDeclaration:
         """Return what a backend with options says of itself."""
         one = self._backend(backend, options)
-        patterns = tuple((row.name, row.pattern, row.check is not None) for row in one.patterns)
+        patterns = tuple((row.name, row.pattern, row.check is not None, row.vjp is not None) for row in one.patterns)
         stated = {attribute: getattr(one, attribute) for attribute in STATED}
         return RemoteDeclaration(stated, patterns, one.option_rows(), one.option_values())
 
@@ -80,6 +81,14 @@ class Answers:
                 answer = row.check(match)
                 return answer if isinstance(answer, Reject) else None
         return Reject("no-pattern", f"{backend}'s process finds no such match of '{composite}'")
+
+    def derivative(
+        self, backend: str, options: Options, composite: str, piece: Derivative
+    ) -> tuple[list[bytes], list[str]]:
+        """Return the nodes that a composite's derivative writes, and the gradients that it gives."""
+        row = next(one for one in self._backend(backend, options).patterns if one.name == composite)
+        assert row.vjp is not None, composite
+        return derivative_of(piece, partial(given, rule=row.vjp, owner=backend))
 
     def ask_node(self, backend: str, options: Options, method: str, piece: Nodes) -> Any:
         """Return the answer of ``supports`` or ``yields`` about a node."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cortex_m import cmsis_nn
+from benchmarks.cortex_m import cmsis_nn, training
 from benchmarks.cortex_m.tiny import code_sizes, measured, missing
 from benchmarks.zoo import TINY
 from graft.cli.main import main
@@ -25,6 +25,15 @@ def test_a_board_gives_what_the_host_gives_with_little_code_beyond_kernels(name:
     assert found.rest < 4096
     assert 0 < found.stack < 4096
     assert found.instructions > 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_a_board_trains_a_layer_to_what_the_host_gives(tmp_path: Path) -> None:
+    found, changing = training.measured(tmp_path, **training.PARTS["last layer"])
+    assert found.passed
+    assert changing == 2 * 4 * (10 * 64 + 10) + 4 * 96
+    assert found.arena < 16384
 
 
 @pytest.mark.slow

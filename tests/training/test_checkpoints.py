@@ -73,6 +73,15 @@ def test_a_damaged_checkpoint_is_an_error(tmp_path: Path, kept: int) -> None:
         read_checkpoint(tmp_path / "one")
 
 
+def test_a_checkpoint_with_a_changed_bit_is_an_error(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "one", {"a": np.arange(300)}, {"model": "x"})
+    data = bytearray((tmp_path / "one").read_bytes())
+    data[-5] ^= 1
+    (tmp_path / "one").write_bytes(data)
+    with pytest.raises(ModelError, match="is damaged: its arrays are not those that were written"):
+        read_checkpoint(tmp_path / "one")
+
+
 def test_a_file_of_other_tensors_is_no_checkpoint(tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors.numpy")
     safetensors.save_file({"a": np.zeros(3)}, tmp_path / "one")

@@ -69,6 +69,10 @@ def test_a_value_that_the_loss_does_not_depend_on_has_zeros_and_that_is_said() -
     assert notes_of(model) == ("zero for 'unused': 'loss' does not depend on it",)
     assert not run(model, feeds())["unused_grad"].any()
     assert notes_of(graft.grad(network())) == ()
+    alone = graft.grad(network(), wrt=["unused", "unused"], outputs=["loss", "loss"])
+    assert [one.name for one in alone.graph.outputs] == ["loss", "unused_grad"]
+    assert not run(alone, feeds())["unused_grad"].any()
+    assert not run(jvp(network(), "loss", ["unused"]), feeds(unused_tangent=np.ones(3)))["loss_tangent"].any()
 
 
 def test_no_gradient_comes_through_a_value_that_stops_it() -> None:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from graft.errors import ArgumentError
 from graft.training import SGD, Adam, AdamW, Optimizer, Trainer
 
 START = np.array([1.0, -2.0, 0.5])
@@ -63,3 +64,21 @@ def test_steps_are_those_of_the_formula(optimizer: Optimizer, update: Update) ->
         assert loss == pytest.approx(float(np.sum((w - a) ** 2)), rel=1e-5)
         w = update(w, 2 * (w - a), state, step)
         np.testing.assert_allclose(found.arrays["w"], w, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: SGD(-1.0), "SGD: learning_rate is float -1.0; give a number of at least 0"),
+        (lambda: Adam(float("nan")), "Adam: learning_rate is float nan; give a number of at least 0"),
+        (lambda: AdamW(weight_decay=-1), "AdamW: weight_decay is int -1; give a number of at least 0"),
+        (
+            lambda: Adam(betas=(0.9, 1.0)),
+            "Adam: betas is tuple (0.9, 1.0); give two numbers of at least 0 and below 1",
+        ),
+    ],
+)
+def test_settings_that_lead_nowhere_are_refused(made: Callable[[], Optimizer], message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        made()
+    assert caught.value.message == message

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
 import graft
-from graft.errors import ModelError, RecipeError
+from graft.errors import ArgumentError, ModelError, RecipeError
 from graft.training import SGD, Adam, Trainer
 
 TEXT = """<ir_version: 10, opset_import: ["" : 22]> net (float[n,4] x) => (float[n,3] y) {
@@ -150,3 +153,34 @@ def test_steps_write_into_two_sets_of_arrays_in_turns() -> None:
 def test_patience_without_held_out_data_is_an_error() -> None:
     with pytest.raises(ModelError, match="patience needs the losses of held-out data; give validation, too"):
         trainer().fit(data(), patience=2)
+
+
+def test_a_loss_that_no_weight_changes_is_refused() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 22]> g (float[4] x) => (float loss) <float[2] w = {1, 2}> {
+            [i] i = Cast <to = 7> (w) f = Cast <to = 1> (i) s = ReduceSum <keepdims = 0> (f)
+            y = Mul (s, x) loss = ReduceSum <keepdims = 0> (y) }"""
+    )
+    with pytest.raises(ModelError) as caught:
+        Trainer(model, "loss")
+    assert caught.value.message == (
+        "there is nothing to train: all gradients are zero; zero for 'w': no gradient comes through Cast (node 'i')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: Trainer(network(), optimizer="adam"), "an optimiser, as graft.training.SGD(0.01) is one, or None"),  # type: ignore[arg-type]
+        (lambda: trainer(clip_norm=0), "give a number above 0, or None"),
+        (lambda: trainer().step(None), "Trainer.step: feeds is None; give a mapping of names to arrays"),  # type: ignore[arg-type]
+        (
+            lambda: trainer().step(data(), learning_rate="fast"),  # type: ignore[arg-type]
+            "learning_rate is str 'fast'; give a number of at least",
+        ),
+        (lambda: trainer().fit(data(), batch=0), "Trainer.fit: batch is int 0; give a whole number of at least 1"),
+    ],
+)
+def test_arguments_of_no_use_are_named(wrong: Callable[[], object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        wrong()

@@ -9,16 +9,18 @@
 
 long CHECK(void);
 
-/* Whatever the model takes, tensors and sizes: so many words pass them on where they lie, in registers and on the stack. */
-#define PARAMETERS \
-  const void *a, const void *b, const void *c, const void *d, const void *e, const void *f, const void *g, const void *h
-int REAL_RUN(PARAMETERS);
-int TIMED_RUN(PARAMETERS);
+/* Whatever the model takes, tensors and sizes: a structure of so many words passes them on where they lie, in registers
+ * and on the stack. */
+typedef struct {
+  const void *words[PARAMETERS];
+} Parameters;
+int REAL_RUN(Parameters given);
+int TIMED_RUN(Parameters given);
 
 /* The linker puts this in the place of the model's entry (--wrap). */
-int TIMED_RUN(PARAMETERS) {
+int TIMED_RUN(Parameters given) {
   board_clock_start();
-  const int status = REAL_RUN(a, b, c, d, e, f, g, h);
+  const int status = REAL_RUN(given);
   board_number("ticks", board_clock_ticks());
   return status;
 }

@@ -94,8 +94,8 @@ def test_whole_numbers_and_jumps_pass_no_gradient_and_that_is_said(nodes: str, c
     np.testing.assert_array_equal(run(model, a=np.ones(2, np.float32))["da"], np.zeros(2))
 
 
-def test_a_result_that_depends_on_nothing_given_is_refused() -> None:
+def test_a_result_that_is_no_value_is_refused() -> None:
     model = model_of("""(float[2] a, float[2] b) => (float[2] d) {
-        y = Exp (b) [g] d = Gradient <xs = ["a"], y = "y"> (a) }""")
-    with pytest.raises(ModelError, match=r"Gradient \(node 'g'\): its result 'y' depends on none of a"):
+        y = Exp (b) [g] d = Gradient <xs = ["a"], y = "z"> (a) }""")
+    with pytest.raises(ModelError, match=r"Gradient \(node 'g'\): its result 'z' is no value of the model"):
         load(model)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -155,3 +158,67 @@ def test_region_that_crashes_is_compiled_anew_and_the_call_goes_on(plugin: objec
 def test_name_that_is_no_backend_is_refused() -> None:
     with pytest.raises(PlanError, match="isolation names 'npu', which is none of the backends llvm"):
         graft.compile(MODEL, "llvm", isolation={"npu": "process"})
+
+
+DIFFERENTIABLE = """
+import ctypes
+import graft
+from graft.patterns import Composite, is_op, wildcard
+
+def twofold(f):
+    assert f.extents(f.input(0)) == [3, 4]
+    slope = f.where(f("Greater", f.result(), f.like(0.0, f.result())), f.result())
+    gradient = f.scaled(f("Mul", f.gradient, slope), f.attribute("alpha") * f.contents(f.input(2)).item())
+    return [f("MatMul", gradient, f.swapped(f.input(1))), f("MatMul", f.swapped(f.input(0)), gradient)]
+
+class Npu(graft.JsonBackend):
+    name = "apart"
+    product = is_op("MatMul")(wildcard(), wildcard())
+    patterns = (Composite("apart.layer", is_op("LeakyRelu")(is_op("Mul")(product, wildcard())), vjp={rule}),)
+"""
+LAYER = onnx.parser.parse_model(
+    """<ir_version: 10, opset_import: ["" : 21]> g (float[3,4] x, float[4,2] w) => (float loss) <float[1] two = {2}> {
+      m = MatMul(x, w) d = Mul(m, two) r = LeakyRelu<alpha = 0.5>(d) loss = ReduceSum<keepdims = 0>(r) }"""
+)
+
+
+@pytest.fixture
+def differentiable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., graft.Backend]:
+    """A function that installs a plugin with a derivative, and gives its backend in a process of its own."""
+
+    def installed(rule: str, how: graft.Isolation = LIMITS) -> graft.Backend:
+        source = DIFFERENTIABLE.format(rule=rule)
+        install(tmp_path, monkeypatch, "graft-apart", "1.0", {"apart": "apart_npu"}, apart_npu=source)
+        sys.modules.pop("apart_npu", None)
+        return PluginManager(isolation={"apart": how}).backends(["apart"])[0]
+
+    return installed
+
+
+@pytest.mark.parametrize("sandbox", [False, True])
+def test_derivative_of_a_composite_is_written_in_the_plugins_process(
+    differentiable: Callable[..., graft.Backend], sandbox: bool
+) -> None:
+    backend = differentiable("twofold", replace(LIMITS, sandbox=sandbox))
+    model = graft.grad(LAYER, wrt=["x", "w"], backends=[backend])
+    assert "apart_npu" not in sys.modules
+    x, w = (np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in ((3, 4), (4, 2)))
+    found = graft.compile(model, ["reference"], cache=False).run({"x": x, "w": w})
+    gradient = (x @ w > 0).astype(np.float32)
+    np.testing.assert_allclose(found["x_grad"], gradient @ w.T, rtol=1e-5)
+    np.testing.assert_allclose(found["w_grad"], x.T @ gradient, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rule", "fault"),
+    [
+        ("lambda f: [1 / 0]", "backend 'apart': apart.layer (node 'r'): its derivative raised ZeroDivisionError: div"),
+        ("lambda f: [ctypes.string_at(0)]", "its process was killed by SIGSEGV in the derivative of 'apart.layer'"),
+        ("lambda f: [f.gradient]", "backend 'apart': apart.layer (node 'r'): its derivative is float[3,2] for 'x'"),
+    ],
+)
+def test_wrong_derivative_in_another_process_is_named(
+    differentiable: Callable[..., graft.Backend], rule: str, fault: str
+) -> None:
+    with pytest.raises(PluginError, match=re.escape(fault)):
+        graft.grad(LAYER, wrt=["x", "w"], backends=[differentiable(rule)])

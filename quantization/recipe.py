@@ -70,10 +70,10 @@ class Recipe:
     ``equalize`` moves factors between layers until the channels of their weights have like ranges; ``smooth`` (0 to 1,
     0 for not at all) moves that power of the range of activations into the weights; ``awq`` moves the power of the mean
     size of activations that suits the rounded weights best; ``correct_bias`` takes the mean error of rounded weights
-    out of biases. ``layers`` are patterns of nodes, each with the recipe whose weights, activations and sums are theirs;
-    the last that fits holds. ``accumulators`` is the type that products sum in, as `graft.datatypes.convert` names them
-    (none: what each operator sums in by itself). ``blocks`` is a scaled type: products multiply its blocks, which ONNX
-    has no form for, and weights and activations are None.
+    out of biases. ``layers`` are patterns of nodes, each with the recipe whose weights, activations and sums are
+    theirs; the last that fits holds. ``accumulators`` is the type that products sum in, as `graft.datatypes.convert`
+    names them (none: what each operator sums in by itself). ``blocks`` is a scaled type: products multiply its blocks,
+    which ONNX has no form for, and weights and activations are None.
     """
 
     name: str = "custom"

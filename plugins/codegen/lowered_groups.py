@@ -129,7 +129,9 @@ class Values:
         orders = {buffers[value]: self.layouts[value].order for value in mine}
         result = node.node.outputs[0]
         if result in self.layouts:
-            inner = [stage.buffer for stage in stages if stage.buffer.shape == buffers[result].shape]
+            shape = buffers[result].shape
+            inner = [one.buffer for one in stages if len(one.buffer.shape) == len(shape)]
+            inner = [buffer for buffer in inner if buffer.shape[:2] == shape[:2]]
             orders |= dict.fromkeys(inner, self.layouts[result].order)
         return orders
 

@@ -19,6 +19,7 @@ from graft.core.operators.definition.table import OperatorTable, Trait
 from graft.core.rewriting.node_pass import Names
 from graft.core.rewriting.writer import Writer
 from graft.core.schedule.products.tiling import lanes_of
+from graft.core.schedule.strategies.convolutions.channel_order import has_any_order
 from graft.partition.region import Region
 from graft.plugins.codegen.choices import CodegenChoices
 from graft.plugins.codegen.grouping.lowerings import Lowerings
@@ -34,7 +35,8 @@ from graft.plugins.codegen.grouping.region_layout import (
 def with_images_moved(region: Region, table: OperatorTable, target: Target, choices: CodegenChoices) -> Region:
     """Return a region in which no image that others have with channels first keeps it from having them last.
 
-    Its body is changed. That is worth a move in bfloat16, and where extents vary: elsewhere both orders are as fast.
+    Its body is changed. That is worth a move in bfloat16, where extents vary, and where the machine masks no lanes:
+    elsewhere both orders are as fast.
     """
     outputs = [one.value for one in region.outputs]
     every = [value for node in region.nodes() for value in (*node.node.inputs, *node.node.outputs)]
@@ -43,7 +45,13 @@ def with_images_moved(region: Region, table: OperatorTable, target: Target, choi
     if not images or target.machine.is_device or "channels-last" in target.without:
         return region
     graph = RegionGraph(
-        region.nodes(), set(outputs) - images, Lowerings(table), target, choices.table_of_strategies, images
+        region.nodes(),
+        set(outputs) - images,
+        Lowerings(table),
+        target,
+        choices.table_of_strategies,
+        images,
+        images.intersection(outputs),
     )
     last = {value for value, layout in choices.layouts(graph).items() if layout.order == CHANNELS_LAST} & images
     mover = _Mover(region, table, last, lanes_of("float32", target))
@@ -60,7 +68,8 @@ def with_images_moved(region: Region, table: OperatorTable, target: Target, choi
 def _may_move(value: ValueView, region: Region, target: Target) -> bool:
     is_image = value.dtype == "float32" and value.rank == len(CHANNELS_LAST) and not value.is_constant
     varies = any(not isinstance(extent, int) for extent in (value.shape or ())[1:])
-    return is_image and value.name not in region.caches and (target.precision == "bf16" or varies)
+    may_gain = target.precision == "bf16" or varies or has_any_order(target)
+    return is_image and value.name not in region.caches and may_gain
 
 
 @dataclass(slots=True)

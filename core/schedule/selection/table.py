@@ -8,6 +8,7 @@ from graft.core.schedule.strategies.contractions import blocked_product, narrow_
 from graft.core.schedule.strategies.convolutions import (
     depthwise,
     direct_convolution,
+    direct_nhwc,
     first_convolution,
     first_convolution_bf16,
     im2col_bf16,
@@ -15,7 +16,6 @@ from graft.core.schedule.strategies.convolutions import (
     nhwc_integers,
     pointwise_nhwc,
     register_tiles,
-    varying_convolution,
     winograd_nchw,
     winograd_nhwc,
 )
@@ -46,6 +46,7 @@ NUMBERS = StrategyTable(
         depthwise.LAST,
         pointwise_nhwc.STRATEGY,
         first_convolution.STRATEGY,
+        direct_nhwc.STRATEGY,
         # convolutions whose channels come first
         depthwise.FIRST,
         winograd_nchw.STRATEGY,
@@ -71,12 +72,9 @@ TABLE = StrategyTable(
         narrow_weights.VARYING,
         varying_product.STRATEGY,
         _OTHERS_BY_IMAGE,
-        depthwise.VARYING,
         depthwise.VARYING_FIRST,
         first_convolution.VARYING,
-        winograd_nhwc.VARYING,
         register_tiles.VARYING,
-        varying_convolution.STRATEGY,
         recurrent_layers.VARYING,
         sequential_loops.VARYING,
         *NUMBERS.rows,

@@ -172,7 +172,7 @@ def fuse(
         if node.node.outputs[0] in appended
     ]
     uses.taken |= {group.anchor.node for group in groups if group.appends is not None}
-    groups += _placed(nodes, {*layouts, *appended}, uses, table, without)
+    groups += _placed(nodes, layouts, appended, uses, table, without)
     rest = [node for node in nodes if node.node not in uses.taken]
     if "fusion" in without:
         alone = [Group([node], anchor_trait(node, table)) for node in rest]
@@ -197,12 +197,20 @@ def fuse(
 
 
 def _placed(
-    nodes: Sequence[NodeView], apart: Collection[ir.Value], uses: Uses, table: OperatorTable, without: Collection[str]
+    nodes: Sequence[NodeView],
+    layouts: Layouts,
+    appended: Collection[ir.Value],
+    uses: Uses,
+    table: OperatorTable,
+    without: Collection[str],
 ) -> list[Group]:
-    """The groups of Concats whose parts are computed in their memory: views of what is there."""
+    """The groups of Concats whose parts are computed in their memory: views of what is there.
+
+    A part in an order of its own is no run of that memory.
+    """
 
     def joins(node: NodeView) -> bool:
-        return table.has(node, Trait.JOINING)
+        return table.has(node, Trait.JOINING) and layouts.keys().isdisjoint(node.node.inputs)
 
     def shares_memory(node: NodeView) -> bool:
         return "views" not in without and node.node not in uses.taken and is_view(node, uses, table)
@@ -213,7 +221,9 @@ def _placed(
         elementwise = bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
         return (moves or elementwise) and value not in uses.outputs and "fusion" not in without
 
-    found = [] if "in-place" in without else placed_concats(nodes, apart, joins, shares_memory, is_followed)
+    found = (
+        [] if "in-place" in without else placed_concats(nodes, {*layouts, *appended}, joins, shares_memory, is_followed)
+    )
     uses.taken |= {placed.node.node for placed in found}
     for placed in found:
         for value, _ in (*placed.computed, *placed.copied):

@@ -5,14 +5,17 @@ another order is faster; a table of strategies knows that (`Strategy.prefers`). 
 
 1. The image and the result of a depthwise convolution between two Transposes have the order that these undo: fusion
    takes the three as one.
-2. A part of a network is stored with channels last as a whole or not at all: if it has convolutions that gain by it,
-   and nothing in it asks for channels first. What an operator makes without moving a byte (Reshape) stays as it is.
+2. A part of a network is stored with channels last as a whole or not at all: if its convolutions save more by it than
+   it costs to join images, and to move those that others read or that leave, and nothing in it asks for channels first.
+   What an operator makes without moving a byte (Reshape) stays as it is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import onnx_ir as ir
 
@@ -22,6 +25,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.loops.flat_stages import stride
 from graft.core.schedule.loops.inline import stage_expressions
 from graft.core.schedule.selection.table import TABLE
+from graft.core.schedule.strategies.convolutions.channel_order import COPIED, has_any_order
 from graft.core.schedule.strategies.strategy import StrategyTable
 from graft.core.tensor_ir.anchors import RowReduction, Window
 from graft.core.tensor_ir.ir import Expression, Variable
@@ -57,6 +61,8 @@ class RegionGraph:
     strategies: StrategyTable = TABLE
     moved: Collection[ir.Value] = ()
     """Images that may be moved for nodes that read them with channels first."""
+    leaving: Collection[ir.Value] = ()
+    """Those of them that leave the region."""
 
 
 def region_layouts(graph: RegionGraph) -> Layouts:
@@ -104,38 +110,56 @@ def transposes_around(node: NodeView, outputs: Collection[ir.Value]) -> tuple[No
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """What a node needs: values that are ``alike``, perhaps an image with channels ``first``; whether it ``gains``."""
+    """What a node needs: values that are ``alike``, perhaps an image with channels ``first``; the cycles it ``saves``.
+
+    That is with channels last, ``by`` which strategy; infinite where other layouts are never wanted.
+    """
 
     alike: tuple[ir.Value, ...] = ()
     first: tuple[ir.Value, ...] = ()
-    gains: str = ""
-    """By which strategy."""
+    saves: float = 0.0
+    by: str = ""
 
 
 def _with_channels_last(graph: RegionGraph) -> dict[ir.Value, Layout]:
     rows = [(node, _needs(node, graph)) for node in graph.nodes]
-    kept = [_images([*node.inputs, *node.outputs]) for node in graph.nodes if _keeps_channels(node, graph)]
+    keeping = [node for node in graph.nodes if _keeps_channels(node, graph)]
+    kept = [_images([*node.inputs, *node.outputs]) for node in keeping]
     found = {value for values in (*(needs.alike for _, needs in rows), *kept) for value in values} - set(graph.outputs)
-    found -= {value for _, needs in rows for value in needs.first if value not in graph.moved}
+    first = {value for _, needs in rows for value in needs.first}
+    found -= first - set(graph.moved)
     moved = [node for node in graph.nodes if not graph.lowerings.table.has(node, Trait.VIEW)]
     found &= {value for node in moved for value in node.node.outputs}
     linked = [needs.alike for _, needs in rows if needs.alike]
+    linked += [_images([node.input(0), *node.outputs]) for node in keeping if _is_in_one_order(node, graph)]
     while bad := [values for values in linked if not found.issuperset(values) and found.intersection(values)]:
         found -= {value for values in bad for value in values}
-    linked += kept
-    neighbours: dict[ir.Value, list[ir.Value]] = {}
-    for values in linked:
-        for value in values:
-            neighbours.setdefault(value, []).extend(values)
+    moves = {*first, *graph.leaving, *(node.node.outputs[0] for node, needs in rows if _makes_first(node, needs))}
+    joined = {node.node.outputs[0] for node in keeping if len(_images(node.inputs)) > 1}
     layouts: dict[ir.Value, Layout] = {}
-    for node, needs in rows:
-        if needs.gains:
-            layout = Layout(CHANNELS_LAST, f"{needs.gains} of {node.where} has channels last")
-            waiting = {node.node.outputs[0]} & found - layouts.keys()
-            while waiting:
-                layouts |= dict.fromkeys(waiting, layout)
-                waiting = {more for value in waiting for more in neighbours[value]} & found - layouts.keys()
+    for part in _parts(found, [*linked, *kept]):
+        own = [(node, needs) for node, needs in rows if needs.by and node.node.outputs[0] in part]
+        copied = [value for value in part if value in moves or value in joined]
+        if sum(needs.saves for _, needs in own) > COPIED * sum(map(_size, copied)):
+            node, needs = max(own, key=lambda one: one[1].saves)
+            layouts |= dict.fromkeys(part, Layout(CHANNELS_LAST, f"{needs.by} of {node.where} has channels last"))
     return layouts
+
+
+def _parts(found: Collection[ir.Value], linked: Iterable[Collection[ir.Value]]) -> list[dict[ir.Value, None]]:
+    """Return the parts into which links join values, each in some order."""
+    parts = {value: {value: None} for value in found}
+    for values in linked:
+        joined: dict[ir.Value, None] = {}
+        for value in values:
+            joined |= parts.get(value, {})
+        parts |= dict.fromkeys(joined, joined)
+    return list({id(part): part for part in parts.values()}.values())
+
+
+def _size(value: ir.Value) -> int:
+    """Return the number of elements, an extent that varies counted as one."""
+    return prod(extent if isinstance(extent, int) else 1 for extent in ValueView(value).shape or ())
 
 
 def read_with_channels_first(graph: RegionGraph) -> dict[ir.Value, list[ir.Node]]:
@@ -150,8 +174,12 @@ def read_with_channels_first(graph: RegionGraph) -> dict[ir.Value, list[ir.Node]
 def made_with_channels_first(value: ir.Value, graph: RegionGraph) -> bool:
     """Whether an image comes from an operator that reads its own with channels first: it is as slow to write others."""
     node = value.producer()
-    needs = _Needs() if node is None else _needs(NodeView(node), graph)
-    return bool(needs.first) and not needs.alike
+    return node is not None and _makes_first(NodeView(node), _needs(NodeView(node), graph))
+
+
+def _makes_first(node: NodeView, needs: _Needs) -> bool:
+    """Whether a node writes images with channels first alone; a Transpose that puts them there need move nothing."""
+    return bool(needs.first) and not needs.alike and node.permutation != CHANNELS_FIRST
 
 
 def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
@@ -160,13 +188,17 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
     if convolution is not None:
         image = node.input(0)
         name, preference = graph.strategies.preferred(convolution, graph.target, varies=_varies(node, graph))
-        comes = _varies(node, graph) and image is not None and image.value.producer() is None  # is copied, if need be
+        comes = (
+            _takes_any_order(node, graph) and image is not None and image.value.producer() is None
+        )  # is copied, if need be
         last = [
             *([image] if preference.image == "last" and not comes else ()),
             *(node.outputs if preference.result == "last" else ()),
         ]
         first = _images([image] if preference.image == "first" else ())
-        return _Needs(_images(last), first, name if preference.gains else "")
+        count = (node.outputs[0].shape or (1,))[0]
+        saves = math.inf if preference.gains else preference.saves * (count if isinstance(count, int) else 1)
+        return _Needs(_images(last), first, saves, name if preference.result == "last" else "")
     inputs = tuple(value for value in node.inputs if value is not None)
     values = [value for value in (*inputs, *node.outputs) if not value.is_constant]
     single = all(_is_per_channel(value) for value in inputs if value.is_constant)
@@ -193,12 +225,12 @@ def _keeps_channels(node: NodeView, graph: RegionGraph) -> bool:
 
     So do pools, Pad, Resize, Concat.
     """
-    varies, is_narrow = _varies(node, graph), graph.target.precision == "bf16"
+    has_order, is_narrow = not _takes_any_order(node, graph), graph.target.precision == "bf16"
     if len(node.node.outputs) != 1 or not _is_image(node.outputs[0]):
         return False
     if graph.lowerings.table.has(node, Trait.POOLING):
-        return varies or is_narrow
-    if not varies:
+        return is_narrow or not has_order
+    if has_order:
         return False
     images = {graph.lowerings.buffer(one) for one in node.inputs if one is not None and _is_image(one)}
     stages = graph.lowerings.stages(node) if graph.lowerings.table.has(node, Trait.INJECTIVE) else ()
@@ -209,6 +241,12 @@ def _keeps_channels(node: NodeView, graph: RegionGraph) -> bool:
         for load in loads(*stage_expressions(stage))
         if load.buffer in images or (load.buffer in made and len(load.indices) == len(CHANNELS_LAST))
     )
+
+
+def _is_in_one_order(node: NodeView, graph: RegionGraph) -> bool:
+    """Whether a node reads and writes pixels of known extents in windows, which is slow from one order to the other."""
+    is_known = has_any_order(graph.target) and not _varies(node, graph)
+    return is_known and graph.lowerings.table.has(node, Trait.POOLING)
 
 
 def _moves_with(index: Expression, axis: Variable) -> bool:
@@ -250,6 +288,11 @@ def _images(values: Iterable[ValueView | None]) -> tuple[ir.Value, ...]:
 
 def _is_image(value: ValueView) -> bool:
     return value.dtype == "float32" and len(value.shape or ()) == len(CHANNELS_LAST)
+
+
+def _takes_any_order(node: NodeView, graph: RegionGraph) -> bool:
+    """Whether images may be stored in the order that is fastest: where extents vary, or the machine gains by it."""
+    return _varies(node, graph) or has_any_order(graph.target)
 
 
 def _varies(node: NodeView, graph: RegionGraph) -> bool:

@@ -14,6 +14,7 @@ from graft.core.reject import Reject
 from graft.core.schedule.kernel import Scheduled
 from graft.core.schedule.products.convolution import FEW_CHANNELS, Convolution
 from graft.core.schedule.products.tiling import least_overlapping
+from graft.core.schedule.strategies.convolutions.channel_order import has_any_order, saved
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.schedule.templates.space import points
 from graft.core.schedule.templates.tiled_sum import Tile, TiledSum, tiled_sum
@@ -84,17 +85,17 @@ def _tile(tiled: TiledSum, target: Target) -> Tile:
 
 def _prefers(window: Window, target: Target) -> Preference | None:
     w = window.windows
-    has_pixels = min(window.groups, *w.source, *w.target) > 1
-    return _prefers_varying(window, target) if has_pixels else None
+    if not window.is_depthwise or w.rank != 2 or w.dilations != (1, 1):
+        return None
+    if any(w.varies(d) for d in range(w.rank)):
+        return Preference("last", "last", gains=True)
+    if min(window.groups, *w.source, *w.target) == 1:
+        return None
+    is_saving = has_any_order(target)
+    return Preference("last", "last", not is_saving, saved(window, target) if is_saving else 0.0)
 
 
-def _prefers_varying(window: Window, target: Target) -> Preference | None:
-    fits = window.is_depthwise and window.windows.rank == 2 and window.windows.dilations == (1, 1)
-    return Preference("last", "last", gains=True) if fits else None
-
-
-LAST = Strategy("depthwise_nhwc", CONVOLUTIONS, _build_last, _of_vectors_of_channels, prefers=_prefers)
-VARYING = replace(LAST, name="varying_depthwise", prefers=_prefers_varying, varies=True)
-"""Takes depthwise convolutions of neighbouring pixels with channels last; `varying_convolution` takes the others."""
+LAST = Strategy("depthwise_nhwc", CONVOLUTIONS, _build_last, _of_vectors_of_channels, prefers=_prefers, varies=None)
+"""Takes depthwise convolutions of neighbouring pixels with channels last; `direct_nhwc` takes the others."""
 FIRST = Strategy("depthwise_nchw", CONVOLUTIONS, _build_first, _of_vectors_of_pixels)
 VARYING_FIRST = replace(FIRST, name="varying_depthwise_nchw", applies=_of_vectors_of_own_pixels, varies=True)

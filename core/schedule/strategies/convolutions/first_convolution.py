@@ -16,6 +16,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.tiling import choose_tile, lanes_of, least_overlapping
+from graft.core.schedule.strategies.convolutions.channel_order import has_any_order, saved
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
 from graft.core.schedule.templates.tiled_sum import Tile, tiled_sum
 from graft.core.tensor_ir.anchors import VARIES, Window
@@ -71,7 +72,9 @@ def cost(anchor: Anchor, target: Target) -> float:
 
 
 def _prefers(window: Window, target: Target) -> Preference | None:
-    return Preference("first", "last") if window.is_first else None
+    is_open = any(window.windows.varies(d) for d in range(window.windows.rank))
+    saves = 0.0 if is_open or not has_any_order(target) else saved(window, target)
+    return Preference("first", "last", saves=saves) if window.is_first else None
 
 
 STRATEGY = Strategy(

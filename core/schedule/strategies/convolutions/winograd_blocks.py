@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from graft.core.schedule.kernel import Kernel
 from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.tiling import RegisterTile, lanes_of, ranked_tiles, split_evenly
-from graft.core.schedule.strategies.convolutions.varying_convolution import DirectSums, direct_sums
+from graft.core.schedule.strategies.convolutions.direct_nhwc import DirectSums, direct_sums
 from graft.core.schedule.strategies.convolutions.winograd_cost import (
     DIRECT_CYCLES,
     INPUT_CYCLES,
@@ -133,7 +133,11 @@ class Plan:
 
     def cycles(self, pixels: int) -> float:
         """Return the cycles of so many pixels."""
-        return self.once + self.by_piece * -(-pixels // self.transform.outputs**2)
+        return self.cycles_of(-(-pixels // self.transform.outputs**2))
+
+    def cycles_of(self, pieces: int) -> float:
+        """Return the cycles of so many pieces."""
+        return self.once + self.by_piece * pieces
 
     def packed(self, weights: np.ndarray) -> np.ndarray:
         """Return the transformed weights: for each group and product, panels of channels, each ``[terms, width]``."""
@@ -165,9 +169,14 @@ def taken_apart(kernel: Kernel, stages: Sequence[Stage], target: Target) -> Imag
 
 
 def chosen_plan(own: ImageInPieces, target: Target) -> Plan | None:
-    """Return the plan that is fastest for usual images; None if none ever pays."""
+    """Return the plan that is fastest for these images, or for usual ones where extents vary; None if none pays."""
     window = own.found.window
-    stride, usual = window.windows.strides[0], USUAL_WORK // (window.inputs * window.outputs)
+    stride = window.windows.strides[0]
     sizes = POINTS[stride] if width_of(target) == 1 else IN_PAIRS
     plans = [Plan.of(Transform(size, stride), own, target) for size in sizes]
+    if own.direct is None and width_of(target) == 1:
+        pixels = prod(own.found.shape[:3])
+        best = min(plans, key=lambda one: one.cycles_of(own.pieces(one.transform)))
+        return best if best.cycles_of(own.pieces(best.transform)) < best.by_pixel * pixels else None
+    usual = USUAL_WORK // (window.inputs * window.outputs)
     return min((one for one in plans if one.pays), key=lambda one: one.cycles(usual), default=None)

@@ -46,7 +46,7 @@ from graft.core.schedule.strategies.convolutions.winograd_cost import (
 )
 from graft.core.schedule.strategies.convolutions.winograd_nchw import EXACT_TERMS
 from graft.core.schedule.strategies.convolutions.winograd_transform import WINDOW, Transform
-from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy, never, of_stages
+from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Strategy, of_stages
 from graft.core.tensor_ir.ir import (
     Bitcast,
     Block,
@@ -341,7 +341,7 @@ class _Loops:
         return For(piece, self.own, "serial", self._at_piece(piece, (image, y, x), vectors))
 
 
-def _applies(anchor: Anchor, target: Target) -> Answer:
+def _applies_to_any(anchor: Anchor, target: Target) -> Answer:
     if of_family(anchor.parameters, ContractionParameters) is not None or target.precision not in ("float32", "bf16"):
         return Reject("accuracy", "sums of products are wanted")
     found, in_pairs = anchor.convolution, target.precision == "bf16"
@@ -361,18 +361,30 @@ def _applies(anchor: Anchor, target: Target) -> Answer:
     return True
 
 
-def _applies_to_numbers(anchor: Anchor, target: Target) -> Answer:
-    if target.precision != "bf16":
-        return Reject("accuracy", "bfloat16 is not wanted")
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    if not _is_in_pairs(anchor, target):
+        return _applies_to_any(anchor, target)
     window = None if anchor.stages is None else window_of(anchor.kernel, anchor.stages)
     if window is None:
         return Reject("layout", "no bfloat16 image with channels last")
     if 0 in window.windows.source:  # there must be an element to read in place of what is beyond a side
         return Reject("shape", "the image is empty")
-    return _applies(anchor, target)
+    return _applies_to_any(anchor, target)
 
 
-def _cost(anchor: Anchor, target: Target) -> float:
+def _rounds(anchor: Anchor, target: Target) -> bool | None:
+    return rounds(anchor, target) if _is_in_pairs(anchor, target) else False
+
+
+def _is_in_pairs(anchor: Anchor, target: Target) -> bool:
+    """Whether extents are known, and images are stored in bfloat16."""
+    return target.precision == "bf16" and not anchor.varies
+
+
+def _cost(anchor: Anchor, target: Target) -> float | None:
+    """Return the cycles of one image in bfloat16; in float32 the plan decides when it is built."""
+    if not _is_in_pairs(anchor, target):
+        return None
     window = window_of(anchor.kernel, anchor.stages or ())
     assert window is not None, anchor.kernel.name
     (size,), stride = IN_PAIRS, window.windows.strides[0]
@@ -386,10 +398,10 @@ STRATEGY = Strategy(
     "winograd_nhwc",
     CONVOLUTIONS,
     of_stages(schedule_winograd_last),
-    _applies_to_numbers,
-    rounds=rounds,
+    _applies,
+    rounds=_rounds,
     cost=_cost,
+    varies=None,
     switch="winograd",
 )
-VARYING = replace(STRATEGY, name="varying_winograd", applies=_applies, rounds=never, cost=None, varies=True)
-"""Takes convolutions that `varying_convolution` takes, too, and sums those of few pixels as it does."""
+"""Takes convolutions that `direct_nhwc` takes, too, and, where extents vary, sums those of few pixels as it does."""

@@ -79,7 +79,7 @@ def check(kernel: Kernel, kind: Kind, machine: str) -> dict[str, int | str]:
     target = target_named(machine)
     scheduled = schedule(kernel, target)
     verify(scheduled.function, target.machine)
-    assert scheduled.strategy == "varying_convolution"
+    assert scheduled.strategy == "direct_nhwc"
     image = kernel.inputs[0]
     for size in SIZES:
         known = dict(zip(("n", "h", "w"), size, strict=True))
@@ -140,4 +140,4 @@ def test_floats_are_pairs_of_bfloat16_where_these_are_wanted(kind: str, layout: 
     kernel = with_channels_last(kernel) if layout == "last" else kernel
     target = replace(target_named("x86-64-v4"), precision="bf16")
     assert ("dot" in schedule(kernel, target).knobs) == (kind != "groups of parts of words")
-    assert computed(kernel, constants, KINDS[kind], target, SIZES) == "varying_convolution"
+    assert computed(kernel, constants, KINDS[kind], target, SIZES) == "direct_nhwc"

@@ -17,7 +17,7 @@ from graft.core.schedule.parameters import ContractionParameters, ScheduleParame
 from graft.core.schedule.selection import by_image
 from graft.core.schedule.selection.select import schedule
 from graft.core.schedule.selection.table import TABLE
-from graft.core.schedule.strategies.convolutions import varying_convolution
+from graft.core.schedule.strategies.convolutions import direct_nhwc
 from graft.core.schedule.strategies.strategy import Anchor, StrategyTable
 from graft.core.tensor_ir.interpreting.interpreter import run_function, run_stages
 from graft.core.tensor_ir.ir import Buffer, For, Variable
@@ -173,16 +173,16 @@ def test_a_convolution_computes_every_batch_as_it_computes_one_image(
 def test_a_convolution_of_few_pixels_reads_its_weights_for_all_images() -> None:
     kernel, _ = fixed((8, 20, 1, 1), (1, 1), 0)
     scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]))
-    assert scheduled.strategy == "varying_convolution"
+    assert scheduled.strategy == "direct_nhwc"
     assert str(scheduled.refusals["convolution_by_image"]) == "size: an image has few pixels"
 
 
 def test_a_convolution_that_one_image_has_no_schedule_for_is_left_to_those_of_any_extents() -> None:
     kernel, _ = fixed((8, 20, 1, 1), (5, 5), 0)
     last = TABLE.rows[-1]
-    table = StrategyTable((*by_image.rows(StrategyTable((last,))), varying_convolution.STRATEGY, last))
+    table = StrategyTable((*by_image.rows(StrategyTable((last,))), direct_nhwc.STRATEGY, last))
     scheduled = schedule(kernel, Target(ROWS["x86-64-v4"]), strategies=table)
-    assert scheduled.strategy == "varying_convolution"
+    assert scheduled.strategy == "direct_nhwc"
     refusal = scheduled.refusals["convolution_by_image"]
     assert str(refusal) == "cost: one image has no schedule but generic_nest"
 

@@ -8,6 +8,8 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from graft.core.machine.machine import Machine
+from graft.core.machine.rows import X86_64_V3, X86_64_V4
 from graft.core.machine.target import CompileOptions, Precision, Target, host_target
 from graft.core.operators.all import OPERATORS
 from graft.core.operators.definition.table import OperatorTable, Trait
@@ -43,9 +45,14 @@ def network(
     )
 
 
-def layouts(text: str, constants: dict[str, np.ndarray] = WEIGHTS, precision: Precision = "float32") -> Layouts:
+def layouts(
+    text: str,
+    constants: dict[str, np.ndarray] = WEIGHTS,
+    precision: Precision = "float32",
+    machine: Machine = X86_64_V4,
+) -> Layouts:
     region = region_of(text, constants)
-    target = replace(host_target(), precision=precision)
+    target = Target(machine, 1, precision=precision)
     outputs = {value.value for value in region.outputs}
     return region_layouts(RegionGraph(region.nodes(), outputs, Lowerings(OPERATORS), target))
 
@@ -58,6 +65,53 @@ def last_values(text: str, constants: dict[str, np.ndarray] = WEIGHTS, precision
 
 def test_a_network_with_depthwise_convolutions_keeps_channels_last() -> None:
     assert last_values(network()) == list("abcdefhinpqrst")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "group", "dilation", "found"),
+    [
+        (32, 32, 1, 1, ["a", "b"]),
+        (32, 32, 1, 2, []),  # slower with channels last
+        (32, 12, 1, 1, []),  # of four channels in a vector, which are computed in vain
+        (32, 3, 1, 1, []),
+        (32, 32, 4, 1, []),
+    ],
+)
+def test_a_part_has_channels_last_where_that_saves_cycles(
+    inputs: int, outputs: int, group: int, dilation: int, found: list[str]
+) -> None:
+    pads = [dilation] * 4
+    text = (
+        f"g (float[1,{inputs},32,32] x, float[{outputs},{inputs // group},3,3] w, float[8,{outputs},1,1] v)"
+        " => (float[1,8,1,1] y) {"
+        f" a = Conv <group = {group}, pads = {pads}, dilations = [{dilation}, {dilation}]> (x, w)  b = Relu (a)"
+        " c = GlobalAveragePool (b)  y = Conv (c, v) }"
+    )
+    shapes = {"w": (outputs, inputs // group, 3, 3), "v": (8, outputs, 1, 1)}
+    constants = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    layouts_of = (layouts(text, constants, machine=machine) for machine in (X86_64_V3, X86_64_V4))
+    without_masks, with_masks = (sorted(str(value.name) for value in one if value.name != "c") for one in layouts_of)
+    assert without_masks == found
+    assert with_masks == []  # rows of pixels are as good there
+
+
+def test_a_concat_in_the_graphs_order_copies_parts_that_have_channels_last(load_image: Any) -> None:
+    text = (
+        "g (float[1,16,9,9] x, float[16,16,3,3] w) => (float[1,32,9,9] y) {"
+        " a = Conv <pads = [1, 1, 1, 1]> (x, w)  b = Relu (x)  c = Concat <axis = 1> (a, b)  y = Neg (c) }"
+    )
+    weights = {"w": RANDOM.standard_normal((16, 16, 3, 3)).astype(np.float32)}
+
+    class Moving(LlvmBackend):
+        def layouts(self, graph: RegionGraph) -> Layouts:
+            made = {value for node in graph.nodes for value in node.node.outputs}
+            return {value: Layout(CHANNELS_LAST, "to be moved") for value in made if value.name == "a"}
+
+    image = RANDOM.standard_normal((1, 16, 9, 9)).astype(np.float32)
+    compiled = Moving().compile(region_of(text, weights), CompileOptions(host_target()))
+    (result,) = execute(compiled, [image], load_image)
+    (expected,) = ReferenceEvaluator(onnx.parser.parse_model(f"{HEADER} {text}")).run(None, {"x": image, **weights})
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_constants_that_differ_from_channel_to_channel_go_along_with_channels_last() -> None:
@@ -157,7 +211,7 @@ def test_a_plugins_convolution_says_by_its_stages_what_it_is() -> None:
         schema = onnx.defs.OpSchema("Blur", "com.example", 1)
         for operator in (*OPERATORS, replace(conv, name="Blur", domain="com.example", traits=traits, schema=schema)):
             table.add(operator)
-        graph = RegionGraph(region.nodes(), outputs, Lowerings(table), host_target())
+        graph = RegionGraph(region.nodes(), outputs, Lowerings(table), Target(X86_64_V4, 1))
         assert len(region_layouts(graph)) == found
     onnx.defs.deregister_schema("Blur", 1, "com.example")
 

@@ -97,7 +97,7 @@ def test_a_pointwise_convolution_with_channels_last_is_a_product_of_rows(
     assert scheduled.strategy == "pointwise_nhwc"
 
 
-@pytest.mark.parametrize(("channels", "strategy"), [(3, "varying_first_convolution"), (16, "varying_convolution")])
+@pytest.mark.parametrize(("channels", "strategy"), [(3, "varying_first_convolution"), (16, "direct_nhwc")])
 def test_an_open_image_of_many_channels_is_copied_to_have_them_last(channels: int, strategy: str) -> None:
     kind = ((16, channels, 3, 3), {"pads": [1, 1, 1, 1]})
     kernel, constants = kernel_of(*kind)

@@ -98,6 +98,11 @@ def computed(
         wanted = run_stages(kernel.stages, {image: x, **constants, extents: np.zeros(result, np.float32)})
         expected = wanted[kernel.outputs[0]]
         arrays = [scheduled.packed.get(one, x if one is image else constants.get(one)) for one in kernel.inputs]
-        (found,) = run_function(scheduled.function, arrays, [expected.shape])
+        first, *_, last = scheduled.function.parameters
+        if len(first.shape) > x.ndim:  # of a loop over images, each of them one of many
+            arrays = [array[:, None] if array is x else array for array in arrays]
+        shape = (size[0], 1, *expected.shape[1:]) if len(last.shape) > expected.ndim else expected.shape
+        (found,) = run_function(scheduled.function, arrays, [shape])
+        found = found.reshape(expected.shape)
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=f"{size}")
     return scheduled.strategy

@@ -1,4 +1,4 @@
-"""Convolutions of images whose extents are known only when they run: one function, many sizes, on several machines."""
+"""Convolutions with channels last: one function for images of many sizes, or for those of one, on several machines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target
+from graft.core.schedule.selection.select import schedule
 from graft.core.tensor_ir.verifying.anchor_rules import structure_fault
 from graft.core.tuning.candidates import candidates
 from tests.core.schedule.strategies.convolutions.varying_images import (
@@ -35,8 +36,17 @@ def test_one_function_takes_images_of_every_size(kind: str, machine: str, layout
     kernel = with_channels_last(kernel) if layout == "last" else kernel
     assert structure_fault(kernel.stages[0]) is None
     few_come_out = kind == "groups" and layout == "first" and machine in ("x86-64-v3", "x86-64-v4")
-    strategy = "varying_register_tiles" if few_come_out else "varying_convolution"
+    strategy = "varying_register_tiles" if few_come_out else "direct_nhwc"
     assert computed(kernel, constants, KINDS[kind], machine, SIZES) == strategy
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v3", "armv8-a"])
+@pytest.mark.parametrize("kind", ["windows that leave", "strides and dilations", "pointwise of every second pixel"])
+def test_images_of_one_size_are_summed_where_they_lie(kind: str, machine: str) -> None:
+    kernel, constants = kernel_of(*KINDS[kind], size=(9, 7))
+    kernel = with_channels_last(kernel)
+    assert schedule(kernel, Target(ROWS[machine])).knobs["image"] == "direct_nhwc"
+    computed(kernel, constants, KINDS[kind], machine, [(2, 9, 7), (0, 9, 7)])
 
 
 def test_candidates_of_tuning_give_the_same_image() -> None:

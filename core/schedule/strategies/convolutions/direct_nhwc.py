@@ -1,4 +1,4 @@
-"""Convolutions of images whose extents are known only when a kernel runs: register tiles of pixels x output channels.
+"""Convolutions with channels last, of images of any extents, known or not: register tiles of pixels x output channels.
 
 Vectors are of output channels, which are numbers; pixels of all images are counted through, so that neither a narrow
 image nor a small batch leaves a tile half empty. Where windows leave the image, it is copied into one with a border of
@@ -28,13 +28,22 @@ from graft.core.schedule.products.convolution import Convolution, convolution_of
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of
 from graft.core.schedule.products.image_elements import ImageElements, elements_of
 from graft.core.schedule.products.tile_candidates import best_tiles
-from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, ranked_tiles
-from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Preference, Strategy
+from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, lanes_of, ranked_tiles
+from graft.core.schedule.strategies.convolutions.channel_order import has_any_order, saved
+from graft.core.schedule.strategies.strategy import (
+    CONVOLUTIONS,
+    OTHER_FORM,
+    Anchor,
+    Answer,
+    Channels,
+    Preference,
+    Strategy,
+)
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.anchors import Window, Windows
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
 from graft.core.tensor_ir.statements import bind
-from graft.core.types import element_bits
+from graft.core.types import FLOAT32, element_bits
 
 USUAL = 128
 """The pixels that tiles are chosen for."""
@@ -425,10 +434,28 @@ class _Loops:
 
 
 def _prefers(window: Window, target: Target) -> Preference | None:
-    """Channels last, but for the image of a network's first convolution, which is copied anyway."""
+    """Channels last, but for the image of a network's first convolution, which is copied anyway.
+
+    Of known extents only where that saves something; not where few channels leave, of a group or of all.
+    """
+    image: Channels = "first" if window.is_first else "last"
     if window.windows.rank != 2:
         return None
-    return Preference("first" if window.is_first else "last", "last", gains=True)
+    if any(window.windows.varies(d) for d in range(window.windows.rank)):
+        return Preference(image, "last", gains=True)
+    if not has_any_order(target) or window.groups > 1 or window.outputs <= lanes_of("float32", target) // 2:
+        return None
+    return Preference(image, "last", saves=saved(window, target))
+
+
+def _applies(anchor: Anchor, target: Target) -> Answer:
+    """Take any convolution of extents that vary, and float32 ones with channels last of others."""
+    found = anchor.convolution
+    if anchor.varies:
+        return True
+    if found is None or not found.window.stores_channels_last or target.precision != "float32":
+        return Reject("layout", "extents are known, and channels do not leave last in float32")
+    return True if anchor.stages and anchor.stages[0].value.type == FLOAT32 else Reject("dtype", "no sum of float32")
 
 
 def _build(anchor: Anchor, target: Target) -> Scheduled | Reject:
@@ -445,5 +472,5 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
     return [ContractionParameters(rows=tile.rows, vectors=tile.vectors) for tile in tiles]
 
 
-STRATEGY = Strategy("varying_convolution", CONVOLUTIONS, _build, candidates=_candidates, prefers=_prefers, varies=True)
+STRATEGY = Strategy("direct_nhwc", CONVOLUTIONS, _build, _applies, _candidates, prefers=_prefers, varies=None)
 """Takes convolutions by constant weights in any layout; where channels are not last, copies or scatters."""

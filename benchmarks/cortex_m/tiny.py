@@ -32,6 +32,8 @@ from graft.runtime.export.c_check import Recorded
 from graft.runtime.export.c_project import export_c_project
 from graft.runtime.procedure import ProgramDescription
 
+MOST_WORDS = 8
+"""What the harness passes on without being told how many there are."""
 HARNESS = Path(__file__).parents[2] / "examples" / "deploy" / "cortex_m"
 NEEDED = {"qemu-system-arm": "qemu-system-arm", "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi"}
 """Commands, and the Debian packages that they are of."""
@@ -100,7 +102,7 @@ def run_on_board(
     Raise RuntimeError with its output where it does not run.
     """
     written = export_c_project(description, folder / short, recorded, name=short, profile="bare-metal")
-    build = folder / "build"
+    build, words = folder / "build", len(recorded.inputs) + len(recorded.outputs) + 1
     command = [
         "make",
         "--silent",
@@ -110,7 +112,7 @@ def run_on_board(
         f"MODEL={short}",
         f"BUILD={build}",
         f"CFLAGS={flags}",
-        f"PARAMETERS={max(8, len(recorded.inputs) + len(recorded.outputs))}",
+        *([f"WORDS={words}"] if words > MOST_WORDS else []),
         *([SOFT] if soft else ()),
     ]
     outcome = subprocess.run([*command, "run"], capture_output=True, text=True, timeout=LIMIT)

@@ -9,18 +9,26 @@
 
 long CHECK(void);
 
-/* Whatever the model takes, tensors and sizes: a structure of so many words passes them on where they lie, in registers
- * and on the stack. */
+/* Whatever the model takes, tensors and sizes: so many words pass them on where they lie, in registers and on the stack.
+ * More than eight are a structure, which the compiler copies there. */
+#ifdef WORDS
 typedef struct {
-  const void *words[PARAMETERS];
-} Parameters;
-int REAL_RUN(Parameters given);
-int TIMED_RUN(Parameters given);
+  const void *words[WORDS];
+} Words;
+#define PARAMETERS Words given
+#define GIVEN given
+#else
+#define PARAMETERS \
+  const void *a, const void *b, const void *c, const void *d, const void *e, const void *f, const void *g, const void *h
+#define GIVEN a, b, c, d, e, f, g, h
+#endif
+int REAL_RUN(PARAMETERS);
+int TIMED_RUN(PARAMETERS);
 
 /* The linker puts this in the place of the model's entry (--wrap). */
-int TIMED_RUN(Parameters given) {
+int TIMED_RUN(PARAMETERS) {
   board_clock_start();
-  const int status = REAL_RUN(given);
+  const int status = REAL_RUN(GIVEN);
   board_number("ticks", board_clock_ticks());
   return status;
 }

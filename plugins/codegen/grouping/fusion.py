@@ -221,9 +221,8 @@ def _placed(
         elementwise = bool(readers) and all(table.has(reader, Trait.ELEMENTWISE) for reader in readers)
         return (moves or elementwise) and value not in uses.outputs and "fusion" not in without
 
-    found = (
-        [] if "in-place" in without else placed_concats(nodes, {*layouts, *appended}, joins, shares_memory, is_followed)
-    )
+    apart = {*layouts, *appended}
+    found = [] if "in-place" in without else placed_concats(nodes, apart, joins, shares_memory, is_followed)
     uses.taken |= {placed.node.node for placed in found}
     for placed in found:
         for value, _ in (*placed.computed, *placed.copied):

@@ -272,10 +272,12 @@ _by_channel = partial(_normalise, varies=fixed(1), demands=demand.vectors(1, 2, 
 _normalise(
     "LayerNormalization", lower=_lower_layer_norm, shapes=statistics, attributes=(check.AXIS, check.EPSILON),
     demands=demand.all_of(demand.expanding(1, 0), demand.expanding(2, 0)), vjp=plain.of_rows(plain.layer, centres=True),
+    function=plain.layer,
 )  # fmt: skip
 _normalise(
     "RMSNormalization", lower=_lower_rms_norm, shapes=statistics, attributes=(check.AXIS, check.EPSILON),
     demands=demand.expanding(1, 0), vjp=plain.of_rows(plain.root_mean_square, centres=False),
+    function=plain.root_mean_square,
 )  # fmt: skip
 _by_channel(
     "InstanceNormalization", lower=_lower_instance_norm, attributes=(check.EPSILON,), vjp=through(plain.instance)

@@ -189,7 +189,7 @@ def _needs(node: NodeView, graph: RegionGraph) -> _Needs:
         image = node.input(0)
         name, preference = graph.strategies.preferred(convolution, graph.target, varies=_varies(node, graph))
         is_given = image is not None and image.value.producer() is None  # is copied, if need be
-        comes = is_given and _takes_any_order(node, graph)
+        comes = is_given and _varies(node, graph)
         last = [
             *([image] if preference.image == "last" and not comes else ()),
             *(node.outputs if preference.result == "last" else ()),

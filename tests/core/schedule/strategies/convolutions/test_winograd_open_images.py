@@ -35,8 +35,8 @@ def test_large_and_small_images_have_the_same_sums(kind: str, machine: str) -> N
     assert computed(kernel, constants, KINDS[kind], machine, SIZES, tolerance=2e-4) == "winograd_nhwc"
 
 
-@pytest.mark.parametrize("size", [(29, 31), (32, 24)])
-@pytest.mark.parametrize("kind", ["of every pixel", "of every second pixel", "odd channels"])
+@pytest.mark.parametrize("size", [(9, 11), (12, 8)])
+@pytest.mark.parametrize("kind", ["of every pixel", "odd channels"])
 def test_images_of_one_size_are_cut_into_pieces(kind: str, size: tuple[int, int]) -> None:
     kernel, constants = kernel_of(*KINDS[kind], size=size)
     kernel = with_channels_last(kernel)

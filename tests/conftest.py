@@ -26,6 +26,8 @@ SHARES = {
     "plugins/llvm/test_emit.py": 2,
     "core/schedule/strategies/convolutions/test_register_tiles.py": 6,
     "core/schedule/strategies/convolutions/test_depthwise.py": 4,
+    "core/schedule/strategies/convolutions/test_winograd_open_images.py": 3,
+    "quantization/test_accumulators.py": 2,
     "core/operators/products/test_fourier.py": 3,
     "measure/test_format_sweep.py": 2,
     "plugins/isolation/test_plugins_apart.py": 2,
@@ -151,7 +153,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     for item in items:
         file, (_, _, case) = item.path.relative_to(tests).as_posix(), item.name.partition("[")
-        share = SHARES.get(file, 4 if file.startswith(FOLDERS) else 1)
+        share = SHARES.get(file, 6 if file.startswith(FOLDERS) else 1)
         takes_long = f"{file}::{case.removesuffix(']')}".endswith(ALWAYS_SLOW)
         if file in SLOW_FILES or (case and (takes_long or zlib.crc32(item.name.encode()) % share)):
             item.add_marker(pytest.mark.slow)

@@ -26,7 +26,6 @@ SHARES = {
     "plugins/llvm/test_emit.py": 2,
     "core/schedule/strategies/convolutions/test_register_tiles.py": 6,
     "core/schedule/strategies/convolutions/test_depthwise.py": 4,
-    "core/schedule/strategies/convolutions/test_winograd_open_images.py": 3,
     "quantization/test_accumulators.py": 2,
     "core/operators/products/test_fourier.py": 3,
     "measure/test_format_sweep.py": 2,
@@ -78,7 +77,7 @@ SHARES = {
     "core/schedule/strategies/nests/test_machines.py": 12,
     "core/schedule/strategies/nests/test_open_extents.py": 12,
     "core/schedule/strategies/convolutions/test_direct_nhwc.py": 8,
-    "core/schedule/strategies/convolutions/test_depthwise_nhwc.py": 8,
+    "core/schedule/strategies/convolutions/test_varying_depthwise.py": 8,
     "core/schedule/strategies/convolutions/test_winograd_open_images.py": 6,
     "datatypes/proofs/test_casts.py": 5,
     "datatypes/proofs/test_posit8.py": 16,
@@ -125,7 +124,7 @@ FOLDERS = (
     "plugins/cuda/",
     "plugins/llvm/",
 )
-"""Where one of four cases runs every time in other files, too."""
+"""Where one of six cases runs every time in other files, too."""
 ALWAYS_SLOW = ("c_source/test_operators.py::Attention", "c_source/test_models.py::gpt2")
 SLOW_FILES = (
     "docs/test_cortex_m.py",

@@ -35,12 +35,13 @@ def _centred(f: Body, value: str, axes: Sequence[int]) -> tuple[str, str]:
 
 
 def _deviation(f: Body, centred: str, axes: Sequence[int]) -> str:
-    """Return the root of the mean of squares, plus ``epsilon`` under it."""
-    return _spread(f, centred, axes)[1]
+    """Return the root of the mean of squares, plus ``epsilon`` under it, by operators that integers have, too."""
+    variance = _mean(f, f("Mul", centred, centred), axes)
+    return f("Sqrt", f("Add", variance, f.like(f.attribute("epsilon", 1e-5), variance)))
 
 
 def _spread(f: Body, centred: str, axes: Sequence[int]) -> tuple[str, str]:
-    """Return the mean of squares, and `_deviation`."""
+    """Return the mean of squares, and `_deviation`, in fewer passes."""
     squares = f("ReduceSumSquare", centred, f.ints(*axes), keepdims=1)
     sizes = (f.cast(f("Size", one), f.dtype(centred)) for one in (centred, squares))
     variance = f("Div", squares, f("Div", *sizes))
@@ -83,7 +84,7 @@ def of_rows(function: Function, *, centres: bool) -> Vjp:
         x, rank = _wide(f, f.input(0)), f.rank(f.input(0))
         axes = range(f.attribute("axis", -1) % rank, rank)
         centred = _centred(f, x, axes)[1] if centres else x
-        inverse = f("Reciprocal", _deviation(f, centred, axes))
+        inverse = f("Reciprocal", _spread(f, centred, axes)[1])
         normal, upstream, found = f("Mul", centred, inverse), _wide(f, f.gradient), ["", "", ""]
         if f.wanted(0):
             inner = f("Mul", upstream, _wide(f, f.input(1)))

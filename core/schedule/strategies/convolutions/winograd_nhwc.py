@@ -133,11 +133,11 @@ class _Loops:
     def _blocks(self) -> Statement:
         """Return the loop over blocks of pieces, each one thread's; of few, all threads work on one after the other.
 
-        Where extents vary, several threads get smaller blocks of few pieces instead.
+        In float32, and where extents vary, several threads get smaller blocks of few pieces instead.
         """
         plan, block, number, rows = self.plan, Variable("block"), b.subtract(self.size, 1), self.plan.tile.rows
         size: Expression = b.index(plan.most)
-        is_apart = self.convolution.direct is not None
+        is_apart = self.convolution.direct is not None or plan.width == 1
         if is_apart:
             tasks = 1 if self.target.threads == 1 else TASKS
             share = b.divide(b.add(self.pieces, tasks * rows - 1), tasks * rows)

@@ -21,8 +21,8 @@ CYCLES: dict[str, tuple[float, float]] = {
     "winograd of every second pixel": (0.61, 0.52),
     "window": (0.74, 0.64),
     "dilated window": (0.56, 0.64),
-    "pixel": (0.67, 0.65),
-    "few channels": (0.86, 0.74),
+    "pixel": (0.66, 0.66),
+    "few channels": (0.80, 0.76),
     "depthwise": (1.0, 0.82),
 }
 """Cycles per multiply-add of a vector with channels first, and last.

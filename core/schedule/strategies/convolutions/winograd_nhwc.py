@@ -140,8 +140,9 @@ class _Loops:
         is_apart = self.convolution.direct is not None or plan.width == 1
         if is_apart:
             tasks = 1 if self.target.threads == 1 else TASKS
-            share = b.divide(b.add(self.pieces, tasks * rows - 1), tasks * rows)
-            size = b.minimum(b.multiply(share, rows), size)
+            rounds = b.maximum(b.divide(b.add(self.pieces, tasks * plan.most - 1), tasks * plan.most), 1)
+            each = b.multiply(rounds, tasks * rows)  # so many blocks that each thread has as many as any other
+            size = b.multiply(b.divide(b.subtract(b.add(self.pieces, each), 1), each), rows)
         else:
             is_apart = self.convolution.pieces(self.transform) > (MIN_PARALLEL_BLOCKS - 1) * plan.most
         known = [

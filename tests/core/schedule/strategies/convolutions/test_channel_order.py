@@ -40,7 +40,7 @@ def test_images_have_any_order_where_vectors_have_no_masks(machine: Machine, pre
 
 
 def test_whole_vectors_of_channels_save_and_empty_ones_lose() -> None:
-    assert saved(window_of(32, 32, 3), TARGET) > saved(window_of(32, 32, 1), TARGET) > 0
+    assert saved(window_of(32, 32, 3), TARGET) > saved(window_of(32, 32, 1), TARGET) == 0
     assert saved(window_of(12, 32, 3), TARGET) < 0
     assert saved(window_of(32, 32, 3, dilation=2), TARGET) < 0
     assert saved(window_of(32, 1, 3, group=32), TARGET) > 0

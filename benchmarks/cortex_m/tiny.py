@@ -33,7 +33,7 @@ from graft.runtime.export.c_project import export_c_project
 from graft.runtime.procedure import ProgramDescription
 
 MOST_WORDS = 8
-"""What the harness passes on without being told how many there are."""
+"""Arguments that the harness forwards by default."""
 HARNESS = Path(__file__).parents[2] / "examples" / "deploy" / "cortex_m"
 NEEDED = {"qemu-system-arm": "qemu-system-arm", "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi"}
 """Commands, and the Debian packages that they are of."""

@@ -56,6 +56,11 @@ class Windows:
         """Whether an extent of dimension ``d`` is known only when a kernel runs."""
         return VARIES in (self.source[d], self.target[d])
 
+    @property
+    def is_open(self) -> bool:
+        """Whether any extent is known only when a kernel runs."""
+        return any(map(self.varies, range(self.rank)))
+
     def passes(self, d: int, pad: int = 0) -> bool:
         """Whether a window may read behind the input and ``pad`` elements more in dimension ``d``."""
         return self.ends[d] > pad if self.varies(d) else self.last(d) >= self.source[d] + pad

@@ -41,7 +41,12 @@ def has_any_order(target: Target) -> bool:
 
 
 def saved(window: Window, target: Target) -> float:
-    """Return about how many cycles of one image a convolution saves with channels last; negative if it takes more."""
+    """Return about how many cycles of one image a convolution saves with channels last; negative if it takes more.
+
+    0 where extents vary, and where images have no order that saves most.
+    """
+    if window.windows.is_open or not has_any_order(target):
+        return 0.0
     lanes, cycles = lanes_of("float32", target), CYCLES[_kind(window, target)]
     channels = window.groups if window.is_depthwise else window.outputs
     filled = -(-channels // lanes) * lanes / channels

@@ -87,12 +87,11 @@ def _prefers(window: Window, target: Target) -> Preference | None:
     w = window.windows
     if not window.is_depthwise or w.rank != 2 or w.dilations != (1, 1):
         return None
-    if any(w.varies(d) for d in range(w.rank)):
+    if w.is_open:
         return Preference("last", "last", gains=True)
     if min(window.groups, *w.source, *w.target) == 1:
         return None
-    is_saving = has_any_order(target)
-    return Preference("last", "last", not is_saving, saved(window, target) if is_saving else 0.0)
+    return Preference("last", "last", gains=not has_any_order(target), saves=saved(window, target))
 
 
 LAST = Strategy("depthwise_nhwc", CONVOLUTIONS, _build_last, _of_vectors_of_channels, prefers=_prefers, varies=None)

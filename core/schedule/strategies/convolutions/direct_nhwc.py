@@ -441,7 +441,7 @@ def _prefers(window: Window, target: Target) -> Preference | None:
     image: Channels = "first" if window.is_first else "last"
     if window.windows.rank != 2:
         return None
-    if any(window.windows.varies(d) for d in range(window.windows.rank)):
+    if window.windows.is_open:
         return Preference(image, "last", gains=True)
     if not has_any_order(target) or window.groups > 1 or window.outputs <= lanes_of("float32", target) // 2:
         return None

@@ -16,7 +16,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.products.convolution import convolution_of
 from graft.core.schedule.products.epilogue import epilogue_of
 from graft.core.schedule.products.tiling import choose_tile, lanes_of, least_overlapping
-from graft.core.schedule.strategies.convolutions.channel_order import has_any_order, saved
+from graft.core.schedule.strategies.convolutions.channel_order import saved
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, Anchor, Answer, Preference, Strategy, of_stages
 from graft.core.schedule.templates.tiled_sum import Tile, tiled_sum
 from graft.core.tensor_ir.anchors import VARIES, Window
@@ -72,9 +72,7 @@ def cost(anchor: Anchor, target: Target) -> float:
 
 
 def _prefers(window: Window, target: Target) -> Preference | None:
-    is_open = any(window.windows.varies(d) for d in range(window.windows.rank))
-    saves = 0.0 if is_open or not has_any_order(target) else saved(window, target)
-    return Preference("first", "last", saves=saves) if window.is_first else None
+    return Preference("first", "last", saves=saved(window, target)) if window.is_first else None
 
 
 STRATEGY = Strategy(

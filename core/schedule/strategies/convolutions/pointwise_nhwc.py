@@ -11,7 +11,7 @@ from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.narrowing import pixel_of
 from graft.core.schedule.parameters import Parameters
 from graft.core.schedule.strategies.contractions import blocked_product
-from graft.core.schedule.strategies.convolutions.channel_order import has_any_order, saved
+from graft.core.schedule.strategies.convolutions.channel_order import saved
 from graft.core.schedule.strategies.convolutions.direct_convolution import channels_innermost
 from graft.core.schedule.strategies.strategy import CONVOLUTIONS, OTHER_FORM, Anchor, Answer, Preference, Strategy
 from graft.core.tensor_ir.anchors import Window
@@ -48,8 +48,7 @@ def _candidates(anchor: Anchor, target: Target, stage: int) -> list[Parameters]:
 
 
 def _prefers(window: Window, target: Target) -> Preference | None:
-    saves = saved(window, target) if has_any_order(target) else 0.0
-    return Preference("last", "last", saves=saves) if window.is_pointwise else None
+    return Preference("last", "last", saves=saved(window, target)) if window.is_pointwise else None
 
 
 def _rounds(anchor: Anchor, target: Target) -> bool | None:

@@ -98,7 +98,7 @@ def test_a_part_has_channels_last_where_that_saves_cycles(
 def test_a_concat_in_the_graphs_order_copies_parts_that_have_channels_last(load_image: Any) -> None:
     text = (
         "g (float[1,16,9,9] x, float[16,16,3,3] w) => (float[1,32,9,9] y) {"
-        " a = Conv <pads = [1, 1, 1, 1]> (x, w)  b = Relu (x)  c = Concat <axis = 1> (a, b)  y = Neg (c) }"
+        " a = Conv <pads = [1, 1, 1, 1]> (x, w)  b = Relu (x)  y = Concat <axis = 1> (a, b) }"
     )
     weights = {"w": RANDOM.standard_normal((16, 16, 3, 3)).astype(np.float32)}
 

@@ -13,7 +13,6 @@ from math import prod
 
 import numpy as np
 
-from graft.core.machine.machine import Machine
 from graft.core.machine.target import Target
 from graft.core.operators.definition import build as b
 from graft.core.reject import Reject
@@ -58,7 +57,9 @@ NEAR_SHARE = 0.5
 BLOCK_SHARE = 0.5
 """Pixels are taken in blocks whose inputs fill this part of the second-level cache, where they stay for all panels."""
 LEAST_TILES = 4
-"""The tiles of a block at the least."""
+"""The tiles of a block at the least, but where threads would have none."""
+TASKS = 4
+"""Blocks that there should be for several threads, of images of a known size."""
 
 Place = dict[int, ir.Expression]
 """The index along each axis of an image but its channels, by the axis' number."""
@@ -85,7 +86,7 @@ def schedule_images(
 
     def function() -> ir.Function:
         layout = Layout(Simplifier())
-        body = lower_loops(direct.loops(target.machine, layout))
+        body = lower_loops(direct.loops(target, layout))
         return layout.function(kernel.function(body, {weights: panels.buffer}))
 
     return Scheduled(
@@ -128,9 +129,9 @@ class DirectSums:
     panels: Panels
     tile: RegisterTile
 
-    def loops(self, machine: Machine, layout: Layout) -> ir.Statement:
+    def loops(self, target: Target, layout: Layout) -> ir.Statement:
         """Return the loops over all tiles; a copy of the image is flat in the layout."""
-        return _Loops(self.epilogue, self.found, self.elements, self.panels, self.tile, machine).body(layout)
+        return _Loops(self.epilogue, self.found, self.elements, self.panels, self.tile, target).body(layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +198,10 @@ class _Loops:
         elements: ImageElements,
         panels: Panels,
         tile: RegisterTile,
-        machine: Machine,
+        target: Target,
     ) -> None:
-        self.epilogue, self.window, self.panels, self.tile, self.machine = epilogue, found.window, panels, tile, machine
+        self.epilogue, self.window, self.panels, self.tile = epilogue, found.window, panels, tile
+        self.machine, self.threads = target.machine, target.threads
         self.elements, self.image, self.kind = elements, elements.image, epilogue.anchor.value.type
         place = {number: axis for axis, number in enumerate(self.window.result)}
         shape = epilogue.anchor.buffer.shape
@@ -267,6 +269,8 @@ class _Loops:
         tile, panels = self.tile, self.panels
         each = self.channels * prod(self.windows.strides) * element_bits(self.elements.dtype) // 8
         tiles = max(LEAST_TILES, int(BLOCK_SHARE * self.machine.working_set(2)) // (each * tile.rows))
+        if self.threads != 1 and isinstance(self.pixels, ir.Constant):
+            tiles = max(1, min(tiles, -(-int(self.pixels.value) // (TASKS * tile.rows))))
         height = tiles * tile.rows
         block, group, panel = ir.Variable("block"), ir.Variable("group"), ir.Variable("panel")
         first = b.multiply(block, height)

@@ -128,7 +128,7 @@ class _Loops:
         pays = b.less(cost, b.multiply(pixels, int(plan.by_pixel)))
         if not self.target.machine.masks:  # there must be an element to read in place of what is beyond a side
             pays = b.both(pays, b.greater(b.multiply(image.shape[1], image.shape[2]), 0))
-        return bind(known, If(pays, self._blocks(), direct.loops(self.target.machine, self.layout)))
+        return bind(known, If(pays, self._blocks(), direct.loops(self.target, self.layout)))
 
     def _blocks(self) -> Statement:
         """Return the loop over blocks of pieces, each one thread's; of few, all threads work on one after the other.

@@ -6,8 +6,12 @@ import pytest
 
 from graft.core.machine.rows import ROWS
 from graft.core.machine.target import Target
+from graft.core.operators.definition import build as b
+from graft.core.schedule.loops.one_image import one_image
 from graft.core.schedule.selection.select import schedule
+from graft.core.tensor_ir.ir import For
 from graft.core.tensor_ir.verifying.anchor_rules import structure_fault
+from graft.core.tensor_ir.visit import walk_statements
 from graft.core.tuning.candidates import candidates
 from tests.core.schedule.strategies.convolutions.varying_images import (
     MACHINES,
@@ -47,6 +51,20 @@ def test_images_of_one_size_are_summed_where_they_lie(kind: str, machine: str) -
     kernel = with_channels_last(kernel)
     assert schedule(kernel, Target(ROWS[machine])).knobs["image"] == "direct_nhwc"
     computed(kernel, constants, KINDS[kind], machine, [(2, 9, 7), (0, 9, 7)])
+
+
+@pytest.mark.parametrize(("threads", "blocks"), [(1, 1), (2, 4)])
+def test_threads_share_the_pixels_of_a_small_image(threads: int, blocks: int) -> None:
+    kind = ((64, 64, 4, 4), {"strides": [2, 2]})
+    kernel, constants = kernel_of(*kind, size=(18, 18))
+    target = Target(ROWS["x86-64-v3"], threads)
+    (image,) = [one for one in [one_image(with_channels_last(kernel))] if one is not None]
+    scheduled = schedule(image.kernel, target)
+    assert scheduled.strategy == "direct_nhwc"
+    loops = [one for one in walk_statements(scheduled.function.body) if isinstance(one, For)]
+    found = [one.extent for one in loops if one.variable.name == "block"]
+    assert found == ([b.index(blocks)] if blocks > 1 else [])
+    computed(with_channels_last(kernel), constants, kind, target, [(1, 18, 18)])
 
 
 def test_candidates_of_tuning_give_the_same_image() -> None:

@@ -19,7 +19,8 @@ def test_the_blocks_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     names: dict[str, Any] = {"__name__": "schedules"}
     for block in blocks(PAGE.read_text(encoding="utf-8")):
         execute(block, "docs/schedules.md", names) if block.language == "python" else shell(block.text)
-    assert "# [llvm_0_0_conv_relu]  # " in (tmp_path / "schedules.txt").read_text()
+    # Which strategy makes it, by steps or without (then its line is a comment), follows from the machine.
+    assert re.search(r"^(# )?\[llvm_0_0_conv_relu\]  # \w", (tmp_path / "schedules.txt").read_text(), re.MULTILINE)
 
 
 def test_the_table_has_every_primitive() -> None:

@@ -1,4 +1,4 @@
-"""Constant right factors of products over varying rows: packed into panels, and fetched into a cache ahead of use."""
+"""Panels of right factors of products over varying rows: constant ones are packed and fetched ahead, others copied."""
 
 from __future__ import annotations
 
@@ -9,9 +9,27 @@ import numpy as np
 
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
+from graft.core.schedule.loops.flat_stages import FlatStage, Layout, constant_extent, flatten
+from graft.core.schedule.loops.nest import nest
+from graft.core.schedule.loops.segments import part
 from graft.core.schedule.primitives.statements import ramp
+from graft.core.schedule.primitives.vectorize import lower_loops
 from graft.core.schedule.products.accumulation import SECOND_LEVEL
-from graft.core.tensor_ir.ir import Block, Buffer, CallExtern, Expression, If, Load, Statement
+from graft.core.tensor_ir.ir import (
+    Allocate,
+    Axis,
+    Block,
+    Buffer,
+    CallExtern,
+    Expression,
+    If,
+    Load,
+    Stage,
+    Statement,
+    Variable,
+)
+from graft.core.tensor_ir.rewriting.simplify import simplify_statement
+from graft.core.tensor_ir.visit import substitute, substitution
 from graft.core.types import element_bits
 
 AHEAD_SHARE = 0.25
@@ -56,7 +74,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """A constant right factor: ``count`` panels of ``terms`` rows of ``width`` columns."""
+    """A right factor in ``count`` panels of ``terms`` rows of ``width`` columns."""
 
     buffer: Buffer
     count: int
@@ -108,3 +126,34 @@ class Panels:
     @property
     def _bytes(self) -> int:
         return element_bits(self.buffer.dtype) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class PanelCopy:
+    """What fills one panel of a factor whose columns lie apart, before its rows are multiplied by it."""
+
+    panels: Panels
+    stage: FlatStage
+    column: Variable
+    """Where the panel begins."""
+    layout: Layout
+    machine: Machine
+
+    @classmethod
+    def of(
+        cls, right: Expression, term: Axis, column: Variable, width: int, layout: Layout, machine: Machine
+    ) -> PanelCopy:
+        """Return the copy of ``width`` columns of a factor, whose terms are a constant number."""
+        terms, begin, own = constant_extent(term.extent), Variable("begin"), Variable(column.name)
+        rows = Buffer("panel", right.type.dtype, (b.index(terms), b.index(width)), None, "scratch", 64)
+        value = substitute(right, {column: b.add(begin, own)})
+        stage = flatten(Stage(rows, (term.variable, own), value), layout)
+        return cls(Panels(stage.target, 1, terms, width), stage, begin, layout, machine)
+
+    def before(self, body: Statement, begin: Expression, count: b.Count) -> Statement:
+        """Return a statement behind the copy of so many columns from ``begin`` on."""
+        simplifier, at = self.layout.simplifier, substitution({self.column: begin})
+        filled = part(self.stage, self.stage.axes[1], 0, count, simplifier)
+        filled = filled.map(lambda expression: simplifier(at(expression)))
+        copy = nest(filled, simplifier, self.machine, parallel=False)
+        return Allocate(self.panels.buffer, Block((lower_loops(simplify_statement(copy)), body)))

@@ -3,7 +3,8 @@
 The result is cut into tiles of constant size. Blocks of columns come first, so that one panel of the right factor stays
 in a cache for all rows; within a block, tiles of rows follow each other, and the rows that are left over are a tile of
 half the height, of a quarter, and so on, which overlap what is before where that makes them fewer. Columns that are
-left over are masked. A constant right factor is packed into such panels at compile time.
+left over are masked. A constant right factor is packed into such panels at compile time; one whose columns lie apart is
+copied into them, a panel at a time.
 """
 
 from __future__ import annotations
@@ -20,17 +21,19 @@ from graft.core.schedule.loops.flat_stages import Layout, flatten, stride
 from graft.core.schedule.loops.nest import nest
 from graft.core.schedule.parameters import ContractionParameters, Parameters, of_family
 from graft.core.schedule.primitives.vectorize import instantiate, lower_loops
+from graft.core.schedule.products.blocking import BLOCK_SHARE
 from graft.core.schedule.products.epilogue import Epilogue, epilogue_of, fused_stages
 from graft.core.schedule.products.packed_rows import packed_rows, rounded_rows
 from graft.core.schedule.products.tile_candidates import best_tiles
 from graft.core.schedule.products.tiling import RegisterTile, adjusted_tile, lanes_of, ranked_tiles
 from graft.core.schedule.strategies.contractions.varying_product_loops import Loops, Product
+from graft.core.schedule.strategies.nests.generic_nest import schedule_generic
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Strategy, always
-from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Constant, Expression, Function, Load, Variable
+from graft.core.tensor_ir.ir import Allocate, Block, Buffer, Constant, Expression, Function, If, Load, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier, simplify_statement
 from graft.core.tensor_ir.verifying.anchor_rules import factors_of
 from graft.core.tensor_ir.visit import free_variables, loads
-from graft.core.types import FLOATS
+from graft.core.types import FLOATS, element_bits
 
 NARROW = 2
 """The vectors of a tile where the number of columns varies: of what is left over at their end, less is in vain."""
@@ -55,9 +58,10 @@ def schedule_product(
     tile = _chosen_tile(product, target)
     if parameters is not None:
         tile = adjusted_tile(tile, *_usual_size(product, target), parameters.rows, parameters.vectors)
+    layout = Layout(Simplifier())
     loops = Loops(product, tile, target.machine)
-    packed = loops.pack(kernel)
-    body, layout = loops.body(), Layout(Simplifier())
+    packed = loops.pack(kernel, layout)
+    body = loops.body()
     for stage in () if product.packed is None else product.packed.before:
         made = lower_loops(simplify_statement(nest(flatten(stage, layout), layout.simplifier, target.machine, True)))
         body = Allocate(layout.flat(stage.buffer), Block((made, body)))
@@ -68,12 +72,23 @@ def schedule_product(
         body,
         kernel.origin,
     )
+    if product.is_copied:  # as those of a single row's sums are
+        for buffer in function.parameters:
+            layout.flat(buffer)
     function = layout.function(function)
     function = replace(function, body=instantiate(function.body, {}))
+    if product.is_copied and not isinstance(product.height, Constant):
+        function = _with_single_rows(function, product, schedule_generic(kernel, target).function)
     knobs: dict[str, int | str] = {"rows": tile.rows, "vectors": tile.vectors}
     if product.packed is not None:
         knobs["dot"] = product.packed.multiply.dot
     return Scheduled(function, {source: contents for source, (_, contents) in packed.items()}, knobs=knobs)
+
+
+def _with_single_rows(function: Function, product: Product, sums: Function) -> Function:
+    """Return a function that computes a single row by sums along it, whose terms are read once: not worth a copy."""
+    single = instantiate(sums.body, {}, dict(zip(sums.parameters, function.parameters, strict=True)))
+    return replace(function, body=If(b.less(product.height, 2), single, function.body))
 
 
 def _product_of(kernel: Kernel, target: Target) -> Product | None:
@@ -83,7 +98,7 @@ def _product_of(kernel: Kernel, target: Target) -> Product | None:
     return (
         None
         if epilogue is None
-        else _with_packed_operands(epilogue, kernel, target) or _taken_apart(epilogue, kernel.constants)
+        else _with_packed_operands(epilogue, kernel, target) or _taken_apart(epilogue, kernel.constants, target)
     )
 
 
@@ -107,8 +122,8 @@ def _usual(extent: Expression) -> int:
     return max(1, int(extent.value)) if isinstance(extent, Constant) else USUAL
 
 
-def _taken_apart(epilogue: Epilogue, constants: Container[Buffer]) -> Product | None:
-    """Return the factors by what they depend on; None unless the right one lies row by row, or is a constant matrix."""
+def _taken_apart(epilogue: Epilogue, constants: Container[Buffer], target: Target) -> Product | None:
+    """Return the factors by what they depend on; None unless the right one lies row by row or panels of it are near."""
     stage = epilogue.anchor
     factors = factors_of(stage)
     if factors is None or stage.reduction is None or factors[2] or stage.value.type.dtype not in FLOATS:
@@ -125,15 +140,23 @@ def _taken_apart(epilogue: Epilogue, constants: Container[Buffer]) -> Product | 
     along = [load for load in loads(right) if any(column in free_variables(index) for index in load.indices)]
     reduced = stage.reduction.axes
     transposed = len(reduced) == 1 and _is_matrix(right, column, reduced[0].variable, constants)
-    if not transposed and not all(_is_contiguous(load, column) for load in along):
-        return None
+    is_copied = not transposed and not all(_is_contiguous(load, column) for load in along)
     if len(reduced) > 1 and not all(isinstance(axis.extent, Constant) for axis in reduced):
         return None
     in_left, in_right, shape = free_variables(left), free_variables(right), stage.buffer.shape
     own = [
         n for n, axis in enumerate(stage.axes) if axis in in_left and axis not in in_right and shape[n] != b.index(1)
     ]
-    return Product(epilogue, left, right, tuple(own), columns, reduced)
+    product = Product(epilogue, left, right, tuple(own), columns, reduced, is_copied=is_copied)
+    return product if not is_copied or _is_worth_copying(product, target) else None
+
+
+def _is_worth_copying(product: Product, target: Target) -> bool:
+    """Whether several rows read what is copied of the right factor, and a panel of it stays in a cache."""
+    if len(product.depth) != 1 or product.terms is None or product.height == b.index(1):
+        return False
+    panel = product.terms * _chosen_tile(product, target).columns * element_bits(product.right.type.dtype) // 8
+    return panel <= BLOCK_SHARE * target.machine.working_set(2)
 
 
 def _with_packed_operands(epilogue: Epilogue, kernel: Kernel, target: Target) -> Product | None:

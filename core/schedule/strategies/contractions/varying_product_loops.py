@@ -12,6 +12,7 @@ import numpy as np
 from graft.core.machine.machine import Machine
 from graft.core.operators.definition import build as b
 from graft.core.schedule.kernel import Kernel
+from graft.core.schedule.loops.flat_stages import Layout
 from graft.core.schedule.primitives.statements import divided, ramp, scratch, wide
 from graft.core.schedule.primitives.vectorize import vectorize_expression
 from graft.core.schedule.products import accumulation
@@ -19,7 +20,7 @@ from graft.core.schedule.products.blocking import BLOCK_SHARE, SPAN_SHARE
 from graft.core.schedule.products.epilogue import Epilogue
 from graft.core.schedule.products.packed_rows import PackedRows
 from graft.core.schedule.products.tiling import RegisterTile, halves
-from graft.core.schedule.strategies.contractions.varying_panels import Panels, Streams
+from graft.core.schedule.strategies.contractions.varying_panels import PanelCopy, Panels, Streams
 from graft.core.tensor_ir import ir
 from graft.core.tensor_ir.statements import bind, loops_over
 from graft.core.tensor_ir.visit import loads, substitute
@@ -41,6 +42,8 @@ class Product:
     depth: tuple[ir.Axis, ...]
     packed: PackedRows | None = None
     """How it is one of bytes."""
+    is_copied: bool = False
+    """Whether columns of the right factor lie apart, so that panels of it are copied."""
 
     @property
     def height(self) -> ir.Expression:
@@ -123,6 +126,8 @@ class Loops:
     def __init__(self, product: Product, tile: RegisterTile, machine: Machine) -> None:
         self.product, self.tile, self.machine = product, tile, machine
         self.panels: Panels | None = None
+        self.copy: PanelCopy | None = None
+        """What fills the panel of the columns at hand."""
         self.first: ir.Expression | None = None
         """Where the block of rows begins; None: it is all rows."""
         self.starts: dict[ir.Buffer, tuple[ir.Buffer, int]] = {}
@@ -141,11 +146,16 @@ class Loops:
         span = -(-terms // (count * unroll)) * unroll
         return -(-terms // span), span
 
-    def pack(self, kernel: Kernel) -> dict[ir.Buffer, tuple[ir.Buffer, np.ndarray]]:
+    def pack(self, kernel: Kernel, layout: Layout) -> dict[ir.Buffer, tuple[ir.Buffer, np.ndarray]]:
         """Lay a constant right factor out in panels of the tile's columns; {} if it is not one."""
         load, product = self.product.right, self.product
         if product.packed is not None:
             return self._pack_right(product.packed, kernel)
+        if product.is_copied:
+            term, column = product.depth[0], product.axes[product.columns]
+            self.copy = PanelCopy.of(product.right, term, column, self.tile.columns, layout, self.machine)
+            self.panels = self.copy.panels
+            return {}
         if not isinstance(load, ir.Load) or load.buffer not in kernel.constants or len(product.depth) != 1:
             return {}
         place = (product.depth[0].variable, product.axes[product.columns])
@@ -196,12 +206,22 @@ class Loops:
         block = ir.Variable("columns")
         parts: list[ir.Statement] = []
         if whole != b.index(0):
-            inside = self._rows(_Place(block, b.multiply(block, width), None))
+            begin = b.multiply(block, width)
+            inside = self._copied(self._rows(_Place(self._panel(block), begin, None)), begin, width)
             parts.append(self._over_outer(ir.For(block, whole, "parallel", inside)))
         if rest != b.index(0):
-            tail = self._over_outer(self._tail(whole, b.multiply(whole, width), rest))
+            begin = b.multiply(whole, width)
+            tail = self._over_outer(self._copied(self._tail(self._panel(whole), begin, rest), begin, rest))
             parts.append(tail if isinstance(rest, ir.Constant) else ir.If(b.greater(rest, 0), tail))
         return ir.Block(tuple(parts))
+
+    def _panel(self, number: ir.Expression) -> ir.Expression:
+        """Return where in the panels those columns are: of copied ones there is one at a time."""
+        return number if self.copy is None else b.index(0)
+
+    def _copied(self, body: ir.Statement, begin: ir.Expression, count: b.Count) -> ir.Statement:
+        """Return what uses so many columns from one on, behind the copy of their panel if there is one."""
+        return body if self.copy is None else self.copy.before(body, begin, count)
 
     def _tail(self, panel: ir.Expression, begin: ir.Expression, rest: ir.Expression) -> ir.Statement:
         """Return the columns that are left over: in as few vectors as they fill, the last of them masked."""
@@ -220,7 +240,7 @@ class Loops:
 
     def _of_width(self, vectors: int, lanes: int) -> Loops:
         narrow = Loops(self.product, replace(self.tile, vectors=vectors, lanes=lanes), self.machine)
-        narrow.panels, narrow.first, narrow.starts = self.panels, self.first, self.starts
+        narrow.panels, narrow.copy, narrow.first, narrow.starts = self.panels, self.copy, self.first, self.starts
         return narrow
 
     def _over_outer(self, body: ir.Statement) -> ir.Statement:

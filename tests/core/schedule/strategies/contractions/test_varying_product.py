@@ -66,6 +66,43 @@ def test_long_sums_go_in_spans_and_keep_the_sums_of_each_tile_between(rows: int)
     check(product(1400, 16), rows)
 
 
+SCORES = """
+input q: float32[b, m, 2, 9]
+input k: float32[b, n, 2, 9]
+input bias: float32[2]
+stage sums: float32[b, 2, m, n] at (i, h, r, c) =
+  reduce add over t < 9 from float32(0.0): q[i, r, h, t] * k[i, c, h, t] as contraction()
+stage y: float32[b, 2, m, n] at (i, h, r, c) = sums[i, h, r, c] * float32(0.5) + bias[h]
+"""
+"""Scores of attention as `Einsum` has them: of both factors the rows of a head lie apart."""
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v4", "x86-64-v3", "armv8-a", "generic"])
+@pytest.mark.parametrize("rows", [0, 1, 2, 13])
+@pytest.mark.parametrize("columns", [0, 1, 33])
+def test_columns_that_lie_apart_are_copied_a_panel_at_a_time(machine: str, rows: int, columns: int) -> None:
+    kernel, target = kernel_of(SCORES, Trait.CONTRACTION), Target(ROWS[machine])
+    scheduled = schedule(kernel, target)
+    verify(scheduled.function, target.machine)
+    assert scheduled.strategy == "varying_product"
+    draw = np.random.default_rng(0)
+    shapes = [(2, rows, 2, 9), (2, columns, 2, 9), (2,)]
+    inputs = [draw.standard_normal(shape).astype(np.float32) for shape in shapes]
+    wanted = run_stages(kernel.stages, dict(zip(kernel.inputs, inputs, strict=True)))[kernel.outputs[0]]
+    (found,) = run_function(scheduled.function, inputs, [wanted.shape])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("terms", ["t", "100000"])
+def test_a_panel_that_no_cache_keeps_is_not_copied(terms: str) -> None:
+    text = f"""
+input a: float32[m, {terms}]
+input w: float32[n, {terms}]
+stage y: float32[m, n] at (i, j) = reduce add over k < {terms} from float32(0.0): a[i, k] * w[j, k] as contraction()
+"""
+    assert schedule(kernel_of(text, Trait.CONTRACTION), TARGET).strategy == "generic_nest"
+
+
 def test_columns_are_cut_without_a_rest_where_that_costs_nothing() -> None:
     tile = schedule(product(64, 768), TARGET).knobs
     assert 768 // 16 % int(tile["vectors"]) == 0

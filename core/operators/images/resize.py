@@ -1,8 +1,8 @@
 """Resize: one stage per resized dimension, each a weighted sum of a few neighbours.
 
 Positions are computed in float64, as onnx.reference does, because a position that falls exactly between two
-elements decides which one is taken. Where extents are known they and the weights are computed once per call, for one
-line of each dimension, and the dimensions go in the order of the least work.
+elements decides which one is taken. They and the weights are computed once per call, for one line of each dimension.
+Where extents are known the dimensions go in the order of the least work.
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ def _weight(node: NodeView, d: positions.Dimension, number: int, i: positions.In
     return _taps(node, d, i[0])[number][1]
 
 
+def _place(node: NodeView, d: positions.Dimension, number: int, i: positions.Indices) -> Expression:
+    """The position of a neighbour of output element ``i`` inside the input."""
+    return b.clamp(_taps(node, d, i[0])[number][0], d.source)
+
+
 def _repeated(node: NodeView, times: float) -> int | None:
     """Return how often nearest neighbours repeat each element, if all are taken equally often, in order; else None."""
     if node.attribute("mode", "nearest") != "nearest" or times < 1 or not times.is_integer():
@@ -97,20 +102,23 @@ def _repeated(node: NodeView, times: float) -> int | None:
 
 
 def _tabulated(lowering: Lowering, d: positions.Dimension, kind: str) -> tuple[list[Stage], Taps]:
-    """Return stages that compute the first position and the weights for one line, and the taps that read them."""
+    """Return stages that compute positions and weights for one line, and the taps that read them.
+
+    The positions are those inside the input that are read.
+    """
     node = lowering.node
-    first = lowering.temporary("int32", (d.target,))
-    stages = [b.compute(first, lambda i: _taps(node, d, i[0])[0][0])]
+    count = len(_taps(node, d, b.index(0)))
+    places = [lowering.temporary("int32", (d.target,)) for _ in range(count)]
+    stages = [b.compute(table, partial(_place, node, d, number)) for number, table in enumerate(places)]
     if node.attribute("mode", "nearest") == "nearest":
         one = b.constant(1.0, "float64")
-        return stages, lambda place: [(b.cast(b.load(first, place), "int64"), one)]
-    weights = [lowering.temporary(kind, (d.target,)) for _ in _taps(node, d, b.index(0))]
-    for number, table in enumerate(weights):
-        stages.append(b.compute(table, partial(_weight, node, d, number)))
+        return stages, lambda place: [(b.cast(b.load(table, place), "int64"), one) for table in places]
+    weights = [lowering.temporary(kind, (d.target,)) for _ in range(count)]
+    stages += [b.compute(table, partial(_weight, node, d, number)) for number, table in enumerate(weights)]
 
     def taps(place: Expression) -> list[tuple[Expression, Expression]]:
-        start = b.cast(b.load(first, place), "int64")
-        return [(b.add(start, number), b.load(table, place)) for number, table in enumerate(weights)]
+        tables = zip(places, weights, strict=True)
+        return [(b.cast(b.load(own, place), "int64"), b.load(weight, place)) for own, weight in tables]
 
     return stages, taps
 
@@ -131,8 +139,8 @@ def _resized(
     stays_inside: bool,
 ) -> Stage:
     kind = positions.between(source.dtype)
-    # an image of no elements may be resized to one that has some: nothing is read then
-    conditions = [] if isinstance(d.source, int) or stays_inside else [b.greater(d.source, 0)]
+    # an image of no elements may be cropped to one that has some: nothing is read then
+    conditions = [] if isinstance(d.source, int) or fill is None else [b.greater(d.source, 0)]
 
     def value(i: positions.Indices) -> Expression:
         total: Expression | None = None
@@ -216,8 +224,8 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
         return (b.compute(target, lambda i: b.load(source, *i)),)
     kind = source.dtype if node.attribute("mode", "nearest") == "nearest" else positions.between(source.dtype)
     is_rounded = kind != source.dtype and source.dtype in INTEGERS
-    known = not is_custom(kind) and all(one.is_static for one in todo) and 0 not in b.counts(target)
-    if known:
+    is_tabulated = not is_custom(kind) and 0 not in b.extents(target)
+    if is_tabulated and all(one.is_static for one in todo):
         todo = in_order(todo, b.counts(source), is_smoothed=bool(node.attribute("antialias", 0)))
     tables, stages = list[Stage](), list[Stage]()
     shape = list(b.extents(source))
@@ -231,8 +239,9 @@ def _lower_resize(lowering: Lowering) -> tuple[Stage, ...]:
             stages += summed
         else:
             times = _times(node, dimension)
-            made, taps = _taps_of(lowering, dimension, kind, times, is_known=known)
-            stages.append(_resized(node, dimension, source, into, fill, taps, stays_inside=times is not None))
+            made, taps = _taps_of(lowering, dimension, kind, times, is_tabulated=is_tabulated)
+            stays_inside = times is not None or is_tabulated
+            stages.append(_resized(node, dimension, source, into, fill, taps, stays_inside=stays_inside))
         tables += made
         source = into
     if is_rounded:
@@ -251,12 +260,12 @@ def _times(node: NodeView, d: positions.Dimension) -> int | None:
 
 
 def _taps_of(
-    lowering: Lowering, d: positions.Dimension, kind: str, times: int | None, *, is_known: bool
+    lowering: Lowering, d: positions.Dimension, kind: str, times: int | None, *, is_tabulated: bool
 ) -> tuple[list[Stage], Taps]:
     """Return the taps of a dimension, and stages in front that they read: none where positions are divisions."""
     if times is not None:
         return [], partial(_whole_taps, times)
-    return _tabulated(lowering, d, kind) if is_known else ([], partial(_taps, lowering.node, d))
+    return _tabulated(lowering, d, kind) if is_tabulated else ([], partial(_taps, lowering.node, d))
 
 
 def _accept_resize(node: NodeView) -> Reject | None:

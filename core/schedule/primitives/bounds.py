@@ -239,7 +239,8 @@ class Guard(Step):
 class Unswitch(Step):
     """Makes two copies of a loop's body: one for iterations in which conditions on them always hold, without these.
 
-    Iterations of loops inside are taken together: the condition is that it holds for the least and the greatest place.
+    Minima and maxima of indices that follow from the conditions are decided there, too. Iterations of loops inside are
+    taken together: the condition is that it holds for the least and the greatest place.
     Where there are no conditions nothing changes. The names of the loops in the other copy end with ``rest``.
     """
 
@@ -253,6 +254,7 @@ class Unswitch(Step):
         simplifier = bounded(function.body)
         inner = _bound_in(loop.body)
         found: dict[ir.Expression, ir.Expression] = {}
+        facts: list[Linear[int]] = []
         for conjunct in (one for leaf in _leaves(loop.body, (), every=True) for one in leaf):
             form = None if conjunct in found else at_least_zero(conjunct, simplifier)
             if form is None or reads_written(loop.body, conjunct):
@@ -265,10 +267,11 @@ class Unswitch(Step):
             if bounds is not None:
                 least = simplifier.build(Linear(form.constant + bounds[0], still))
                 found[conjunct] = simplifier(ir.Binary("ge", least, index(0)))
+                facts += [form] if all(simplifier.atom(number) in inner for number in moving) else []
         if not found:
             return function
         holds = b.all_of([one for one in dict.fromkeys(found.values()) if one != TRUE])
-        fast = without(loop.body, found)
+        fast = _decided(without(loop.body, found), facts, inner, simplifier)
         new = fast if holds is None else ir.If(holds, fast, renamed(loop.body, {}, self.rest))
         return with_body(function, with_loop(function.body, loop.variable, lambda one: replace(one, body=new)))
 
@@ -309,6 +312,46 @@ def without(body: ir.Statement, known: Collection[ir.Expression]) -> ir.Statemen
         return one
 
     return visit.map_statement(body, visit.ExpressionMap(expression), statement)
+
+
+def _decided(
+    body: ir.Statement, facts: Collection[Linear[int]], inner: Collection[ir.Variable], simplifier: Simplifier
+) -> ir.Statement:
+    """Return a statement whose minima and maxima of indices are the operand that ``facts`` say.
+
+    A fact is a form that is 0 or more for all values of the ``inner`` variables in it.
+    """
+
+    def most(rest: Linear[int]) -> int | None:
+        """Return the greatest value of a form of inner variables; None of any other."""
+        total = rest.constant
+        for number, factor in rest.terms.items():
+            atom = simplifier.atom(number)
+            bounds = simplifier.interval(atom) if atom in inner else None
+            if bounds is None:
+                return None
+            total += max(factor * bounds[0], factor * bounds[1])
+        return total
+
+    def follows(form: Linear[int]) -> bool:
+        own = visit.free_variables(*(simplifier.atom(number) for number in form.terms))
+        for fact in facts:
+            rest = form.plus(fact, -1)
+            left = visit.free_variables(*(simplifier.atom(number) for number in rest.terms))
+            bound = most(rest) if own.isdisjoint(left) else None
+            if bound is not None and bound >= 0:
+                return True
+        return False
+
+    def expression(node: ir.Expression) -> ir.Expression:
+        if not isinstance(node, ir.Binary) or node.operator not in ("min", "max") or node.type != index(0).type:
+            return node
+        left, right = (simplifier.form(simplifier(one)) for one in (node.left, node.right))
+        if follows(left.plus(right, -1)):
+            return node.left if node.operator == "max" else node.right
+        return (node.right if node.operator == "max" else node.left) if follows(right.plus(left, -1)) else node
+
+    return visit.map_statement(body, visit.ExpressionMap(expression))
 
 
 def _leaves(

@@ -10,6 +10,7 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.inline import inline_stages, stage_expressions
 from graft.core.schedule.loops.nest import operations
+from graft.core.schedule.loops.table_blocks import is_open
 from graft.core.schedule.strategies.nests.generic_nest import fuse, leading_tables, schedule_stages
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir.ir import Buffer, Load, Stage
@@ -28,11 +29,13 @@ def schedule_elementwise(kernel: Kernel, target: Target) -> Scheduled:
     """
     most = REPEATED * sum(operations(stage.value) for stage in kernel.stages)
     # What one stage has grown to is inlined no further: it would grow with every operator that reads it.
-    tables = {stage.buffer for stage in leading_tables(kernel.stages)}
+    found = leading_tables(kernel.stages)
+    tables, varying = {stage.buffer for stage in found}, {stage.buffer for stage in found if is_open(stage)}
     stages = inline_stages(
         kernel.stages, kernel.outputs, lambda stage: stage.buffer not in tables and operations(stage.value) <= most
     )
-    inlined = all(stage.buffer in kernel.outputs or stage.reduction is not None for stage in stages)
+    kept = {*kernel.outputs, *varying}
+    inlined = all(stage.buffer in kept or stage.reduction is not None for stage in stages)
     if not inlined or sum(operations(stage.value) for stage in stages) > most:
         stages = fuse(kernel.stages, kernel.outputs)
     scheduled = schedule_stages(kernel, stages, target)

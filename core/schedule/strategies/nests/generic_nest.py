@@ -28,6 +28,7 @@ from graft.core.schedule.loops.flat_stages import (
 from graft.core.schedule.loops.inline import constant_shape, inline_stages, reads_at_own_index, stage_expressions
 from graft.core.schedule.loops.loop_frames import lanes_of, outer_loops
 from graft.core.schedule.loops.nest import choose_axis, nest, operations, work
+from graft.core.schedule.loops.table_blocks import in_blocks, is_open, read_along
 from graft.core.schedule.primitives.vectorize import finished
 from graft.core.schedule.strategies.strategy import Strategy, of_kernel
 from graft.core.tensor_ir import ir
@@ -154,6 +155,11 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
     machine, simplifier = target.machine, Simplifier()
     tables = leading_tables(stages)
     stages = stages[len(tables) :]
+    varying = [table for table in tables if is_open(table)]
+    tables = tuple(table for table in tables if not is_open(table))
+    along = read_along(varying, stages)
+    if along is None:
+        stages, varying = inline_stages((*varying, *stages), kernel.outputs), []
     homes = _homes(stages, kernel.outputs)
     between = [stage.buffer for stage in stages if stage.buffer not in (*kernel.outputs, *homes)]
     rows = common_rows(stages, between)
@@ -163,7 +169,9 @@ def schedule_stages(kernel: Kernel, stages: Sequence[ir.Stage], target: Target) 
     made = [flatten(stage, layout) for stage in tables]
     flat = [flatten(stage, layout, row_axes) for stage in stages]
     memory = [layout.flat(buffer) for buffer in between]
-    if rows:
+    if along:
+        body = in_blocks(varying, along, stages[0], layout, machine)
+    elif rows:
         body = _row_by_row(flat, row_axes, memory, simplifier, machine)
     else:
         body = allocate(memory, ir.Block(tuple(nest(stage, simplifier, machine, parallel=True) for stage in flat)))

@@ -20,6 +20,7 @@ from onnx.reference.ops.op_conv import im2col
 from onnx.reference.ops.op_dropout import Dropout_12 as OnnxDropout
 from onnx.reference.ops.op_grid_sample import GridSample as OnnxGridSample
 from onnx.reference.ops.op_one_hot import OneHot as OnnxOneHot
+from onnx.reference.ops.op_pad import Pad_18 as OnnxPad
 from onnx.reference.ops.op_reduce_log_sum import ReduceLogSum_18 as OnnxReduceLogSum
 from onnx.reference.ops.op_reduce_log_sum_exp import ReduceLogSumExp_18 as OnnxReduceLogSumExp
 from onnx.reference.ops.op_resize import Resize as OnnxResize
@@ -244,6 +245,20 @@ class Resize(OnnxResize):
         return (np.where(found < 0, beyond, x.reshape(-1)[found.astype(np.int64)]),)
 
 
+class Pad(OnnxPad):
+    """Negative widths, too, which take elements away."""
+
+    op_domain = ""
+
+    def _run(self, data, pads, constant_value=None, axes=None, mode=None):  # type: ignore[no-untyped-def,override]
+        (padded,) = super()._run(data, np.maximum(pads, 0), constant_value, axes, mode)
+        axes = range(data.ndim) if axes is None else [int(axis) for axis in axes]
+        kept = [slice(None)] * data.ndim
+        for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+            kept[axis] = slice(max(-begin, 0), padded.shape[axis] - max(-end, 0))
+        return (padded[tuple(kept)],)
+
+
 class SVMClassifier(OnnxSvmClassifier):
     """Probabilities of three classes and more by pairwise coupling.
 
@@ -376,6 +391,6 @@ def _cubic_weights(fraction: np.ndarray) -> list[np.ndarray]:
 
 OWN: tuple[Any, ...] = (
     AveragePool, Conv, Dropout, GatherElements, GlobalMaxPool, GridSample, LRN, LpNormalization, LpPool, MaxPool,
-    NonMaxSuppression, Normalizer, OneHot, ReduceL2, ReduceLogSum, ReduceLogSumExp, Resize, SVMClassifier, Unique,
+    NonMaxSuppression, Normalizer, OneHot, Pad, ReduceL2, ReduceLogSum, ReduceLogSumExp, Resize, SVMClassifier, Unique,
 )  # fmt: skip
 """What the evaluator takes instead of its own."""

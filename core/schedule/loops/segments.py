@@ -4,7 +4,7 @@ Concat, and what is fused with it, finds its source by comparing an index with c
 of them every comparison is decided, so no element is looked for in more than one place, and loops join again.
 
 Pad at an edge or in a mirror turns its index where it leaves the image: of a row that is cut there, the part inside is
-read by whole vectors.
+read by whole vectors. Where the row's extent varies, so do the places of the cuts.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 from graft.core.operators.definition import build as b
-from graft.core.schedule.loops.flat_stages import FlatStage, LoopAxis, stride
-from graft.core.tensor_ir.ir import Binary, Constant, Select, Variable
+from graft.core.schedule.loops.flat_stages import FAR, FlatStage, LoopAxis, stride
+from graft.core.tensor_ir.ir import Binary, Constant, Expression, Select, Variable
 from graft.core.tensor_ir.rewriting.simplify import Simplifier
-from graft.core.tensor_ir.visit import loads, substitution, walk_expressions
+from graft.core.tensor_ir.visit import ExpressionMap, loads, structural_key, substitution, walk_expressions
 from graft.core.types import INT64
 
 MOST = 16
@@ -44,13 +44,47 @@ def transposed_rows(stage: FlatStage, simplifier: Simplifier) -> tuple[LoopAxis,
     None where none turns, or where no part is most of the axis.
     """
     axis = next((one for one in stage.axes if stride(stage.place, one.variable, simplifier) == 1), None)
-    if stage.operator is not None or stage.stored is not None or axis is None or not axis.is_known:
+    if stage.operator is not None or stage.stored is not None or axis is None or not axis.is_whole:
         return None
+    if axis.is_open:
+        rows = _around_turn(stage, axis, simplifier)
+        return None if rows is None else (axis, rows)
     ends = sorted({0, axis.extent, *_turns(stage, axis, simplifier)})
     lengths = [end - begin for begin, end in pairwise(ends)]
     if not 1 < len(lengths) <= MOST or max(lengths) < max(SHORTEST, axis.extent // 2):
         return None
     return axis, tuple(part(stage, axis, begin, end, simplifier) for begin, end in pairwise(ends))
+
+
+def _around_turn(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> tuple[FlatStage, FlatStage] | None:
+    """Return what a stage does before and from the place on where a minimum or maximum in an index turns; None if none.
+
+    Each part has the operand that holds there. A turn at a number is near the beginning, any other near the end.
+    """
+    for node in (one for load in loads(stage.value) for index in load.indices for one in walk_expressions(index)):
+        if not isinstance(node, Binary) or node.type != INT64 or node.operator not in ("min", "max"):
+            continue
+        difference = simplifier(Binary("sub", node.left, node.right))
+        moves = stride(difference, axis.variable, simplifier)
+        first = simplifier(substitution({axis.variable: Constant(0, INT64)})(difference))
+        if not moves or abs(moves) >= FAR:
+            continue
+        rises = moves > 0  # from ``place`` on the left operand is the greater one, else before it
+        place = b.divide(b.subtract(moves - 1, first) if rises else b.subtract(first, moves), abs(moves))
+        early, late = (node.right, node.left) if rises == (node.operator == "max") else (node.left, node.right)
+        place = simplifier(place)
+        near = max(int(place.value), 1) if isinstance(place, Constant) else 0
+        place = simplifier(b.minimum(b.maximum(place, 0), axis.iterations))
+        before = part(_with_operand(stage, node, early), axis, 0, place, simplifier, near or axis.extent)
+        rest = axis.extent if near else 1
+        return before, part(_with_operand(stage, node, late), axis, place, axis.iterations, simplifier, rest)
+    return None
+
+
+def _with_operand(stage: FlatStage, node: Binary, operand: Expression) -> FlatStage:
+    """Return a stage with one of its operands in place of a minimum or maximum, wherever it stands."""
+    key = structural_key(node)
+    return stage.map(ExpressionMap(lambda one: operand if structural_key(one) == key else one))
 
 
 def _turns(stage: FlatStage, axis: LoopAxis, simplifier: Simplifier) -> set[int]:
@@ -89,10 +123,15 @@ def _ends(stage: FlatStage, axis: LoopAxis) -> list[int]:
     return sorted(found)
 
 
-def part(stage: FlatStage, axis: LoopAxis, begin: b.Count, end: b.Count, simplifier: Simplifier) -> FlatStage:
-    """Return what a stage does from one position along an axis to another; what is left behind others is short."""
-    length, usual = simplifier(b.subtract(b.extent(end), b.extent(begin))), axis.extent if begin == 0 else 1
-    own = LoopAxis.over(Variable(axis.variable.name), length, usual)
+def part(
+    stage: FlatStage, axis: LoopAxis, begin: b.Count, end: b.Count, simplifier: Simplifier, usual: int = 0
+) -> FlatStage:
+    """Return what a stage does from one position along an axis to another; what is left behind others is short.
+
+    If how much that is varies, ``usual`` is what is counted for it where it is given.
+    """
+    length, count = simplifier(b.subtract(b.extent(end), b.extent(begin))), axis.extent if begin == 0 else 1
+    own = LoopAxis.over(Variable(axis.variable.name), length, usual or count)
     simplifier.with_range(own.variable, own.range)
     change = substitution({axis.variable: b.add(own.variable, b.extent(begin))})
     moved = stage.map(lambda expression: simplifier(change(expression)))

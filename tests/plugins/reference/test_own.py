@@ -55,6 +55,13 @@ def test_non_max_suppression_takes_limits_of_either_form(form: tuple[int, ...], 
     )
 
 
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+@pytest.mark.parametrize("pads", [[-1, 2, 1, -2], [0, -1, -2, -1]])
+def test_negative_pads_take_elements_away(mode: str, pads: list[int]) -> None:
+    given = {"x": RANDOM.standard_normal((6, 7)).astype(F), "p": np.array(pads)}
+    check(model_of("Pad", given, {"y": (TensorProto.FLOAT, [None, None])}, mode=mode), given)
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_elements_are_gathered_out_of_any_number(axis: int) -> None:
     given = {"x": RANDOM.standard_normal((70, 80)).astype(F), "i": RANDOM.integers(-70, 70, (9, 5))}

@@ -25,6 +25,7 @@ from graft.core.tensor_ir.interpreting.interpreter import run_function
 from graft.core.tensor_ir.ir import Buffer, Function
 from graft.core.tensor_ir.printer import print_function
 from graft.core.tensor_ir.verifying.verifier import verify
+from tests.core.schedule.strategies.nests.test_open_extents import kernel_of
 
 TARGETS = (
     target_named("x86-64-v4"),
@@ -108,6 +109,29 @@ def test_a_padded_row_is_read_by_vectors_where_it_lies_inside(mode: str, target:
     (found,) = run_function(function, [image.reshape(-1)])
     np.testing.assert_array_equal(found.reshape(3, 47), np.pad(image, ((0, 0), (3, 4)), mode=mode))
     assert re.search(r"= x\[(.* \+ )?ramp\(", print_function(function))
+
+
+TURNED = {
+    "reflect": "max(j - 3, 3 - j)", "edge": "max(min(j - 3, m - 1), 0)", "away": "max(min(m - 1 - j, m - 4), 2)",
+    "twice": "min(max(7 - j * 2, j * 2 - 7), m - 1)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.machine.name)
+@pytest.mark.parametrize("length", [3, 4, 5, 12, 40])
+@pytest.mark.parametrize("form", TURNED)
+def test_a_row_of_an_open_extent_is_cut_where_its_index_turns(form: str, length: int, target: Target) -> None:
+    index = TURNED[form] if form != "reflect" else f"min({TURNED[form]}, (m - 1) * 2 - {TURNED[form]})"
+    text = f"input x: float32[n, m]\nstage y: float32[n, k] at (i, j) = x[i, {index}]"
+    kernel = kernel_of(text, Trait.INJECTIVE)
+    function = schedule(kernel, target).function
+    verify(function)
+    image = np.arange(2 * length, dtype=np.float32).reshape(2, length)
+    places = np.arange(length + (4 if form == "edge" else 2) if form != "twice" else 4)
+    at = eval(index, {"min": np.minimum, "max": np.maximum}, {"j": places, "m": length})
+    (found,) = run_function(function, [image], [(2, len(places))])
+    np.testing.assert_array_equal(found.reshape(2, -1), image[:, at])
+    assert form == "twice" or re.search(r"= x\[(.* [+-] )?ramp\(", print_function(function))
 
 
 def test_rows_of_no_element_have_no_parts() -> None:

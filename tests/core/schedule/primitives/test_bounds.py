@@ -231,6 +231,28 @@ def test_a_copy_of_a_body_chooses_nothing_where_the_choice_is_known():
     np.testing.assert_array_equal(run_function(switched, [x])[0], np.r_[x, np.ones(7, np.float32)])
 
 
+@pytest.mark.parametrize(
+    ("number", "is_decided"),
+    [("min(max(n - i + 1, 0), 3) - max(1 - i, 0)", True), ("min(n - i, 3)", False), ("max(2 - i, 0)", False)],
+)
+def test_a_copy_of_a_body_has_the_minima_and_maxima_that_follow_from_its_conditions(number, is_decided):
+    number = number.replace("i", "(i0 * 4 + i)").replace("m(i0 * 4 + i)n", "min")
+    function = parse_function(f"""function f(x: float32[n]) -> (y: float32[n]) {{
+      serial i0 < n / 4 {{ serial i < 4 {{ serial k < 3 {{
+        y[i0 * 4 + i] = y[i0 * 4 + i] + x[i0 * 4 + i + k - 1; i0 * 4 + i + k - 1 >= 0 & i0 * 4 + i + k - 1 < n]
+          * cast<float32>({number})
+      }} }} }}
+    }}""")
+    switched = apply_schedule(function, "unswitch i0 else rest")
+    (test,) = (one for one in walk_statements(switched.body) if isinstance(one, If))
+    text = print_statement(test.then_body)
+    assert ("min(" not in text and "max(" not in text) == is_decided
+    x = np.random.default_rng(0).standard_normal(16).astype(np.float32)
+    zeros = np.zeros(16, np.float32)
+    (found,), (plain,) = (run_function(one, [x], [zeros.shape]) for one in (switched, function))
+    np.testing.assert_array_equal(found, plain)
+
+
 def test_a_loop_without_conditions_of_its_own_stays_as_it_is():
     function, _, _ = sliding()
     assert apply_schedule(function, "unswitch i else rest") == function

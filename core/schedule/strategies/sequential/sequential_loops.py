@@ -19,7 +19,6 @@ from graft.core.operators.definition.table import Trait
 from graft.core.schedule.kernel import Kernel, Scheduled
 from graft.core.schedule.loops.flat_stages import LoopAxis
 from graft.core.schedule.loops.loop_frames import blocked, loops_around, nested, outer_loops, taken
-from graft.core.schedule.primitives.statements import divided
 from graft.core.schedule.primitives.vectorize import finished
 from graft.core.schedule.strategies.sequential.selection_loops import selection_loops
 from graft.core.schedule.strategies.strategy import OTHER_FORM, Anchor, Answer, Strategy, of_kernel
@@ -229,19 +228,24 @@ def _lines(group: Sequence[ir.Stage], stored: Collection[ir.Buffer], machine: Ma
         return loops_around(rows, _line(group, stored, [axis for axis, _ in rows], 1), is_shared)
     *outer, (last, extent) = rows
     around: Places = [axis for axis, _ in outer]
-    if isinstance(extent, int) and extent >= PIECE * lanes and len(group) == 1:
-        lanes *= BESIDE  # so that more of a cache line's neighbours are touched at one time
-    tiles, rest = divided(b.extent(extent), lanes)
-    tile = ir.Variable(f"{last.name}_tile")
-    body = _line(group, stored, [*around, b.multiply(tile, lanes)], lanes)
-    parts = [loops_around([*outer, (tile, b.counted(tiles))], body, is_shared)]
-    if rest != b.index(0) and isinstance(extent, int):  # the last tile begins earlier: what it computes again is equal
-        body = _line(group, stored, [*around, b.index(extent - lanes)], lanes)
-        parts.append(loops_around(outer, body, False))
-    elif rest != b.index(0):
-        left = ir.Variable(last.name)
-        body = _line(group, stored, [*around, b.add(left, b.multiply(tiles, lanes))], 1)
-        parts.append(loops_around([*outer, (left, b.counted(rest))], body, False))
+    wide = lanes * BESIDE if len(group) == 1 else lanes  # more of a cache line's neighbours are touched at one time
+
+    def tiles_of(width: int, begin: b.Count, count: b.Count, *, shared: bool) -> ir.Statement:
+        tile = ir.Variable(f"{last.name}_tile" if width > 1 else last.name)
+        body = _line(group, stored, [*around, b.add(b.multiply(tile, width), b.extent(begin))], width)
+        return loops_around([*outer, (tile, count)], body, shared)
+
+    if isinstance(extent, int):
+        width = wide if extent >= PIECE * lanes else lanes
+        parts = [tiles_of(width, 0, extent // width, shared=is_shared)]
+        # The last tile begins earlier: what it computes again is equal.
+        parts += [tiles_of(width, extent - width, 1, shared=False)] if extent % width else []
+        return block(*parts)
+    parts, done = list[ir.Statement](), b.extent(0)
+    for width in dict.fromkeys((wide, lanes, 1)):
+        count = b.divide(b.subtract(extent, done), width)
+        parts.append(tiles_of(width, done, b.counted(count), shared=is_shared and width > 1))
+        done = b.add(done, b.multiply(count, width))
     return block(*parts)
 
 

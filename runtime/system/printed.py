@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 import locale
 import os
+import signal
 import sys
 import tempfile
+import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
@@ -42,11 +45,24 @@ def printed() -> Iterator[list[str]]:
 
 @contextmanager
 def with_settings_kept() -> Iterator[None]:
-    """Put back at the end what a library may change for the whole process: locale, directory, NumPy's error state."""
-    own, folder, errors = locale.setlocale(locale.LC_ALL), os.getcwd(), np.geterr()
+    """Put back at the end what a library may change for the whole process.
+
+    That is the locale, the directory, NumPy's error state, the environment, the filters of warnings, and, in the main
+    thread, how the process answers to Ctrl-C and to being ended.
+    """
+    own, folder, errors, environment = locale.setlocale(locale.LC_ALL), os.getcwd(), np.geterr(), dict(os.environ)
+    handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        with warnings.catch_warnings():
+            yield
     finally:
         locale.setlocale(locale.LC_ALL, own)
         os.chdir(folder)
         np.seterr(**errors)
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update({name: text for name, text in environment.items() if os.environ.get(name) != text})
+        if threading.current_thread() is threading.main_thread():
+            for one, handler in handlers.items():
+                if handler is not None and signal.getsignal(one) is not handler:  # None: it was not set from Python
+                    signal.signal(one, handler)

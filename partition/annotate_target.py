@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from graft.core.graph.view import NodeView, is_packed, type_text
 from graft.core.reject import LOST_TO, Reject
+from graft.core.rewriting.node_rewrite import is_operator
 from graft.partition.backend_like import BackendLike
 from graft.partition.graph import RUNTIME, IndexedGraph, has_bodies, is_call
 from graft.partition.merge_composite import NO_PATTERN, Grouping
@@ -128,10 +129,10 @@ def with_recipe(refusal: Reject, backend: BackendLike, node: NodeView) -> Reject
     """Return a refusal of an operator, with the command that has it quantised where the backend takes it so.
 
     That is where the backend states a recipe, and the operator is on float32 and refused for that (`dtype`), or one of a
-    composite of the backend or of those that the recipe decomposes.
+    composite of the backend or of those that the recipe decomposes; what stands between integers is quantised already.
     """
     recipe = next(iter(getattr(backend, "recipes", ())), None)
-    if recipe is None or node.dtype != "float32" or node.op_type in CONVERSIONS:
+    if recipe is None or node.dtype != "float32" or node.op_type in CONVERSIONS or _is_between_integers(node.node):
         return refusal
     is_known = node.op_type in recipe.get("decompose", ()) or any(
         node.op_type in operators_in(row.pattern) for row in backend.patterns
@@ -139,6 +140,14 @@ def with_recipe(refusal: Reject, backend: BackendLike, node: NodeView) -> Reject
     if refusal.code != "dtype" and not (refusal.code == NO_PATTERN and is_known):
         return refusal
     return Reject(refusal.code, f"{refusal.text}; it is taken quantised: graft quantize --for {backend.name}")
+
+
+def _is_between_integers(node: ir.Node) -> bool:
+    makers = (value.producer() for value in node.inputs if value is not None)
+    readers = (use.node for value in node.outputs for use in value.uses())
+    return any(is_operator(one, CONVERSIONS[1]) for one in makers) and any(
+        is_operator(one, CONVERSIONS[0]) for one in readers
+    )
 
 
 def lost_to(backend: str) -> Reject:

@@ -82,7 +82,9 @@ def _attempt_layer(kit: Kit, name: str, layer: Trial) -> None:
     _, program = kit.compiled(trial)
     apart = int((np.abs(program.run(dict(trial.feeds))[output] - wanted) > step / 2).sum())
     if apart > max(1, ROUNDED_OTHERWISE * wanted.size):
-        raise Failure(f"{apart} of {wanted.size} results are one step of {step:.4g} apart, more than rounding has", trial)
+        raise Failure(
+            f"{apart} of {wanted.size} results are one step of {step:.4g} apart, more than rounding has", trial
+        )
 
 
 def _quantised(kit: Kit, name: str, trial: Trial) -> Trial:

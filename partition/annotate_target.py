@@ -128,8 +128,8 @@ def _packed(node: NodeView) -> ir.Value | None:
 def with_recipe(refusal: Reject, backend: BackendLike, node: NodeView) -> Reject:
     """Return a refusal of an operator, with the command that has it quantised where the backend takes it so.
 
-    That is where the backend states a recipe, and the operator is on float32 and refused for that (`dtype`), or one of a
-    composite of the backend or of those that the recipe decomposes; what stands between integers is quantised already.
+    That is where the backend states a recipe, and the operator is on float32 and refused for that (`dtype`), or is one
+    of a composite of the backend's or of those that the recipe decomposes. Between integers it is quantised already.
     """
     recipe = next(iter(getattr(backend, "recipes", ())), None)
     if recipe is None or node.dtype != "float32" or node.op_type in CONVERSIONS or _is_between_integers(node.node):

@@ -41,7 +41,7 @@ WEIGHTS = {
 SHARE = 0.02
 """Of the largest element of an output, how far off the backend's may be: codes may be rounded otherwise by one step."""
 ROUNDED_OTHERWISE = 0.3
-"""The share of a layer's results that may be one step apart, one of them always: half of the means of two are halves."""
+"""The share of a layer's results that may be one step apart, one of them always: of means of two half are halves."""
 
 
 def subjects(kit: Kit) -> list[str]:

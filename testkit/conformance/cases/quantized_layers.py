@@ -45,7 +45,7 @@ def _is_plain(array: np.ndarray) -> bool:
 
 
 def _with_constant_weights(operator: str, trial: Trial) -> Trial:
-    """Return a model whose inputs lie off zero, each as wide as its place says; those that are weights are constants."""
+    """Return a model whose inputs lie off zero, each wider than the one before; weights are constants."""
     row = OPERATORS.get(operator)
     has_weights = row is not None and row.channels_of_weights is not None
     proto, feeds = onnx.ModelProto(), {}

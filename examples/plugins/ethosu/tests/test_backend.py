@@ -44,7 +44,8 @@ REFUSALS = [
     (layer("y = MatMul (x0, x1)", [[2, 3, 8], [8, 5]]),
      ("shape", "products of (2, 3, 8) and (8, 5); as many matrices are needed on both sides")),
     (layer("c = Conv (x0, w) y = Sqrt(c)", IMAGE, weights=normal(4, 4, 1, 1)),
-     ("no-pattern", "nothing in the plugin computes Conv on float32; it is taken quantised: graft quantize --for ethosu")),
+     ("no-pattern", "nothing in the plugin computes Conv on float32; it is taken quantised: "
+                    "graft quantize --for ethosu")),
     (layer("y = LayerNormalization (x0, w)", [[2, 8]], weights=normal(8)),
      ("no-pattern", "nothing in the plugin computes LayerNormalization on float32; it is taken quantised: "
                     "graft quantize --for ethosu")),

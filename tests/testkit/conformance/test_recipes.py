@@ -10,7 +10,7 @@ import pytest
 from graft.testkit.conformance.cases.outcome import Failure, NotClaimed
 from graft.testkit.conformance.cases.quantized_layers import LARGEST, quantized_layers
 from graft.testkit.conformance.kit import Kit
-from graft.testkit.conformance.recipes import NETWORKS, cases
+from graft.testkit.conformance.recipes import MIXED, NETWORKS, cases
 from graft.testkit.conformance.regions import subjects
 from tests.testkit.backends import plugin
 
@@ -72,7 +72,7 @@ def outcomes(folder: Path, more: str, base: str = "", part: str = "") -> dict[st
 
 def test_a_recipe_of_what_the_backend_takes_passes(tmp_path):
     found = outcomes(tmp_path, STATED)
-    assert list(found) == [f"3/recipe-rows/{name}" for name in NETWORKS]
+    assert list(found) == [f"3/recipe-rows/{name}" for name in (*NETWORKS, *MIXED)]
     assert found.pop("3/recipe-rows/rows") == ""
     assert set(found.values()) == {"not claimed"}
 
@@ -82,6 +82,7 @@ def test_a_node_that_is_quantised_and_left_is_a_failure(tmp_path):
     assert found["3/recipe-all/rows"] == ""
     assert found["3/recipe-all/convolutions"].startswith("leaves Conv '")
     assert found["3/recipe-all/average"].startswith("leaves AveragePool '")
+    assert found["3/recipe-all/orders"] == "not claimed"
 
 
 def test_a_wrong_result_is_a_failure(tmp_path):

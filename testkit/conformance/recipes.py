@@ -45,7 +45,11 @@ WEIGHTS = {
     "axis": (1,),
 }  # fmt: skip
 """The shapes of constants."""
-FIXED = {"low": np.float32(-1), "high": np.float32(2), "axis": np.zeros(1, np.int64)}
+FIXED: Mapping[str, np.ndarray] = {
+    "low": np.array(-1, np.float32),
+    "high": np.array(2, np.float32),
+    "axis": np.zeros(1, np.int64),
+}
 """Those that are not drawn."""
 SHARE = 0.02
 """Of the largest element of an output, how far off the backend's may be: codes may be rounded otherwise by one step."""
@@ -131,6 +135,7 @@ def network_of(name: str) -> onnx.ModelProto:
     for constant, shape in WEIGHTS.items():
         if constant in used:
             array = FIXED.get(constant)
-            array = random.normal(0, 0.4, shape).astype(np.float32) if array is None else array
+            if array is None:
+                array = np.asarray(random.normal(0, 0.4, shape), np.float32)
             proto.graph.initializer.append(numpy_helper.from_array(array, constant))
     return proto

@@ -8,6 +8,7 @@ change are not compiled again.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -122,6 +123,7 @@ class Compiler:
         isolation: Mapping[str, Isolation] | None = None,
         keep_weights: bool = False,
     ) -> None:
+        self._process = os.getpid()
         self._keep_weights = keep_weights
         self._memory: Memory = memory
         self._isolation = isolation or {}
@@ -279,6 +281,8 @@ class Compiler:
         These are the nodes that the error names, where it names some of the region (`Backend.compile`), else all.
         """
         if self._options.strict or self._plan is not None or isinstance(error, DatabaseError | InternalError):
+            raise error
+        if os.getpid() != self._process:  # a child that the backend has forked and let back: nothing is compiled twice
             raise error
         if is_refused(error, self._options.schedules):
             raise error

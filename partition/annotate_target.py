@@ -10,13 +10,16 @@ import onnx_ir as ir
 
 from graft.core.graph.view import NodeView, is_packed, type_text
 from graft.core.reject import LOST_TO, Reject
+from graft.core.rewriting.node_rewrite import is_operator
 from graft.partition.backend_like import BackendLike
 from graft.partition.graph import RUNTIME, IndexedGraph, has_bodies, is_call
 from graft.partition.merge_composite import NO_PATTERN, Grouping
 from graft.partition.tolerance import Tolerance
 from graft.partition.units import Unit
+from graft.patterns.walk import operators_in
 
 Refusals = Mapping[tuple[int, str], Reject]
+CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 
 
 @dataclass(slots=True)
@@ -38,7 +41,8 @@ class AnnotateTarget:
        are no tensors of numbers are asked only of backends with ``packed = True``.
     4. Any other node goes to the first backend that is not refused beforehand and supports it.
     5. Every backend that does not get a node has one reason: the refusal given beforehand, its own answer, that of a
-       composite's check where it has no rule for the single node, or ``lost-to``.
+       composite's check where it has no rule for the single node, or ``lost-to``. Where one is that it takes no floats,
+       and its recipe of quantisation makes integers of them, the reason has the command.
     """
 
     name: ClassVar[str] = "annotate-target"
@@ -96,6 +100,8 @@ class AnnotateTarget:
                 kept = grouping.rejects.get((node, backend.name))
                 if answer is not None and answer.code == NO_PATTERN and kept is not None:
                     answer = kept
+                elif answer is not None:
+                    answer = with_recipe(answer, backend, graph.views[node])
             answers[node] = answer
         if unit.group is None and all(answer is None for answer in answers.values()):
             return None
@@ -117,6 +123,31 @@ class AnnotateTarget:
 def _packed(node: NodeView) -> ir.Value | None:
     """Return a value of a node that is no tensor of numbers, and so comes and goes as packed bytes."""
     return next((value for value in (*node.node.inputs, *node.node.outputs) if value and is_packed(value)), None)
+
+
+def with_recipe(refusal: Reject, backend: BackendLike, node: NodeView) -> Reject:
+    """Return a refusal of an operator, with the command that has it quantised where the backend takes it so.
+
+    That is where the backend states a recipe, and the operator is on float32 and refused for that (`dtype`), or is one
+    of a composite of the backend's or of those that the recipe decomposes. Between integers it is quantised already.
+    """
+    recipe = next(iter(getattr(backend, "recipes", ())), None)
+    if recipe is None or node.dtype != "float32" or node.op_type in CONVERSIONS or _is_between_integers(node.node):
+        return refusal
+    is_known = node.op_type in recipe.get("decompose", ()) or any(
+        node.op_type in operators_in(row.pattern) for row in backend.patterns
+    )
+    if refusal.code != "dtype" and not (refusal.code == NO_PATTERN and is_known):
+        return refusal
+    return Reject(refusal.code, f"{refusal.text}; it is taken quantised: graft quantize --for {backend.name}")
+
+
+def _is_between_integers(node: ir.Node) -> bool:
+    makers = (value.producer() for value in node.inputs if value is not None)
+    readers = (use.node for value in node.outputs for use in value.uses())
+    return any(is_operator(one, CONVERSIONS[1]) for one in makers) and any(
+        is_operator(one, CONVERSIONS[0]) for one in readers
+    )
 
 
 def lost_to(backend: str) -> Reject:

@@ -46,6 +46,12 @@ def walk(pattern: language.Pattern) -> list[language.Pattern]:
     return list(seen)
 
 
+@lru_cache(maxsize=4096)
+def operators_in(pattern: language.Pattern) -> frozenset[str]:
+    """Return the names of all operators in a pattern, of whatever domain."""
+    return frozenset(name for part in walk(pattern) if isinstance(part, language.Operator) for name in part.names)
+
+
 INVERSES = {"Sub": "Add", "Div": "Mul"}
 """Operators that undo an associative one: their second input counts as inverted."""
 

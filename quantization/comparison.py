@@ -21,7 +21,7 @@ from graft.plugins.registry.manager import MANAGER
 from graft.quantization.caches import with_inputs_of
 from graft.quantization.grids import GRIDS
 from graft.quantization.metrics import Metric, Scores
-from graft.quantization.preparation import MOVED, in_floats
+from graft.quantization.preparation import MOVED, in_floats, preparation_of
 from graft.quantization.sites import X
 from graft.quantization.statistics.data import Batches, Given
 from graft.quantization.statistics.observation import Running
@@ -76,7 +76,8 @@ def compare(
     ``data`` are as for `graft.quantize`; ``metric`` gets the outputs of all rows by name and the labels, None if there
     are none, and gives a number, the larger the better. Raises RecipeError if the models have different outputs.
     """
-    floats, codes = in_floats(original, shapes), load(quantized, shapes=shapes)
+    codes = load(quantized, shapes=shapes)
+    floats = in_floats(original, shapes, **preparation_of(codes))
     outputs = [value.name or "" for value in floats.graph.outputs]
     if outputs != [value.name for value in codes.graph.outputs]:
         other = ", ".join(value.name or "" for value in codes.graph.outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
@@ -15,6 +16,8 @@ NOTES = "graft.quantize"
 """The key of a quantised model's metadata for what was done."""
 MOVED = "graft.quantize.moved"
 """That for the layers whose results differ from the float model's by factors that were moved."""
+PREPARED = "graft.quantize.prepared"
+"""That for the arguments of `in_floats`, so that the float model beside it is prepared alike."""
 
 
 def in_floats(
@@ -23,11 +26,18 @@ def in_floats(
 ) -> ir.Model:  # fmt: skip
     """Return a model of its own as it is before it is quantised: simplified, BatchNormalization folded.
 
-    ``decompose`` are operators that are written as what they are made of, ``without`` passes that do not run.
+    ``decompose`` are operators that are written as what they are made of, ``without`` passes that do not run. Both
+    stand in the model's metadata, and in those of what is quantised of it: `preparation_of` reads them.
     """
     loaded = load(model, shapes=shapes).clone()
     if not {node.op_type for node in loaded.graph}.isdisjoint(decompose):
         expanded, _ = expand_functions(ir.to_proto(loaded), lambda node: node.op_type in decompose)
         loaded = load(expanded)
     normalize(loaded, disable=without)
+    loaded.metadata_props[PREPARED] = json.dumps({"decompose": sorted(decompose), "without": sorted(without)})
     return loaded
+
+
+def preparation_of(quantized: ir.Model) -> dict[str, list[str]]:
+    """Return the arguments of `in_floats` by which the float model of a quantised one was prepared."""
+    return dict(json.loads(quantized.metadata_props.get(PREPARED, "{}")))

@@ -70,8 +70,7 @@ class AcceleratorBackend(Backend):
         if is_alias(node):
             return True
         if node.op_type in QUANTIZABLE and node.domain in ("", "ai.onnx"):
-            form = "between DequantizeLinear and QuantizeLinear, as `graft quantize --for accelerator` writes it"
-            text = f"{node.op_type} is computed on bytes alone: {form}"
+            text = f"{node.op_type} is computed on bytes alone, between DequantizeLinear and QuantizeLinear"
             return Reject("no-pattern", text)  # what a composite's check says comes before it
         return Reject("no-pattern", f"no instruction computes {node.op_type}")
 

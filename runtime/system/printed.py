@@ -5,10 +5,15 @@ from __future__ import annotations
 import ctypes
 import locale
 import os
+import signal
 import sys
 import tempfile
+import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -40,13 +45,43 @@ def printed() -> Iterator[list[str]]:
             found[0] = file.read()
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a library may change for the whole process, as it was when this was made."""
+
+    locale: str = field(default_factory=lambda: locale.setlocale(locale.LC_ALL))
+    directory: str = field(default_factory=os.getcwd)
+    numpy_errors: dict[str, Any] = field(default_factory=lambda: dict(np.geterr()))
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    handlers: dict[int, Any] = field(
+        default_factory=lambda: {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    )
+    """By signal what the process does; it may be set in the main thread alone."""
+
+    def changed_in(self, other: Settings) -> list[str]:
+        """Return the names of what is otherwise in other settings."""
+        return [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
+
+    def put_back(self) -> None:
+        """Make the process's settings these."""
+        locale.setlocale(locale.LC_ALL, self.locale)
+        os.chdir(self.directory)
+        np.seterr(**self.numpy_errors)
+        for name in os.environ.keys() - self.environment.keys():
+            del os.environ[name]
+        os.environ.update({name: text for name, text in self.environment.items() if os.environ.get(name) != text})
+        if threading.current_thread() is threading.main_thread():
+            for one, handler in self.handlers.items():
+                if handler is not None and signal.getsignal(one) is not handler:  # None: it was not set from Python
+                    signal.signal(one, handler)
+
+
 @contextmanager
 def with_settings_kept() -> Iterator[None]:
-    """Put back at the end what a library may change for the whole process: locale, directory, NumPy's error state."""
-    own, folder, errors = locale.setlocale(locale.LC_ALL), os.getcwd(), np.geterr()
+    """Put back at the end what a library may change for the whole process, and the filters of warnings."""
+    own = Settings()
     try:
-        yield
+        with warnings.catch_warnings():
+            yield
     finally:
-        locale.setlocale(locale.LC_ALL, own)
-        os.chdir(folder)
-        np.seterr(**errors)
+        own.put_back()

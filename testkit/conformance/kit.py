@@ -31,6 +31,7 @@ from graft.plugins.time_limit import LIMITS, Limits
 from graft.runtime.foreign import one_line, said
 from graft.runtime.program import Program
 from graft.runtime.system.files import make_folder, write, writing
+from graft.runtime.system.printed import Settings
 from graft.testkit.conformance.cases.outcome import Failure, NotClaimed, Trial
 from graft.testkit.conformance.differences import BOUNDS, unlike, unlike_bits
 
@@ -152,19 +153,25 @@ class Kit:
         """Compile and run a model on the backend; raise Failure for a wrong result, or for bad manners.
 
         Bad manners are: to change inputs, to keep pointers to the memory of a call, to depend on earlier calls, to give
-        other bits each time, to print. Returns a warning where a call takes far longer than the reference, else "".
+        other bits each time, to print, to change settings of the process in a call. Returns a warning where a call
+        takes far longer than the reference, else "".
         """
         with silent() as printed:
             _, program = self.compiled(trial, others, policy)
             expected, clock = self.reference(trial), Clock()
             try:
                 with np.errstate(all="ignore"):
+                    settings = Settings()
                     self._run_twice(program, trial, expected, clock)
                     if trial.expected is None or trial.rtol is None:  # a random model's bounds hold for its own inputs
                         self._run_others(program, trial, clock)
+                    changed = settings.changed_in(Settings())
+                    settings.put_back()
             except GraftError as error:
                 raise Failure(f"fails when it runs: {one_line(error.message)}", trial) from error
             del program
+        if changed:
+            raise Failure(f"changes settings of the process: {', '.join(changed)}", trial)
         if printed:
             raise Failure(f"prints to the standard output: {one_line(printed[0])}", trial)
         return clock.warning()

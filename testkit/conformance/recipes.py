@@ -1,8 +1,11 @@
-"""Recipes that a backend states: of small networks it must compute whatever they quantise, and compute it right."""
+"""Recipes that a backend states: of small networks it must compute whatever they quantise, and compute it right.
+
+So must it compute layers in hard shapes, of which it may leave what it gives a reason for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -14,6 +17,7 @@ from graft.errors import RecipeError
 from graft.quantization.api import quantize
 from graft.quantization.vendors import left_by, recipe_for
 from graft.testkit.conformance.cases.outcome import Case, Failure, NotClaimed, Trial
+from graft.testkit.conformance.cases.quantized_layers import quantized_layers
 from graft.testkit.conformance.kit import Kit
 
 IMAGE = (2, 8, 12, 12)
@@ -29,13 +33,28 @@ NETWORKS = {
     "average": """g (float[2,8,12,12] x) => (float[2,8,6,6] y) {
         y = AveragePool <kernel_shape = [2,2], strides = [2,2]> (x) }""",
 }  # fmt: skip
+MIXED = {
+    "orders": """g (float[2,8,12,12] x) => (float[2,5] y) {
+        a = Conv (x, w4, b4) b = ReduceMean <keepdims = 0> (x, axis) c = Add (a, b) d = Flatten (c)
+        y = Gemm <transB = 1> (d, w7, b5) }""",
+}
+"""Networks of which a backend may leave some, with a reason: channels may lie last here, and are b's first axis."""
 WEIGHTS = {
     "w1": (16, 8, 3, 3), "b1": (16,), "w2": (16, 1, 3, 3), "b2": (16,), "w3": (16, 16, 1, 1), "w4": (8, 8, 1, 1),
-    "b4": (8,), "w5": (5, 8), "b5": (5,), "w6": (12, 6), "b6": (6,), "low": (), "high": (),
+    "b4": (8,), "w5": (5, 8), "b5": (5,), "w6": (12, 6), "b6": (6,), "w7": (5, 1152), "low": (), "high": (),
+    "axis": (1,),
 }  # fmt: skip
 """The shapes of constants."""
+FIXED: Mapping[str, np.ndarray] = {
+    "low": np.array(-1, np.float32),
+    "high": np.array(2, np.float32),
+    "axis": np.zeros(1, np.int64),
+}
+"""Those that are not drawn."""
 SHARE = 0.02
 """Of the largest element of an output, how far off the backend's may be: codes may be rounded otherwise by one step."""
+ROUNDED_OTHERWISE = 0.3
+"""The share of a layer's results that may be one step apart, one of them always: of means of two half are halves."""
 
 
 def subjects(kit: Kit) -> list[str]:
@@ -44,38 +63,79 @@ def subjects(kit: Kit) -> list[str]:
 
 
 def cases(kit: Kit, subject: str) -> Iterator[Case]:
-    """Give the networks, quantised by a recipe."""
-    for network in NETWORKS:
-        yield Case(f"3/{subject}/{network}", partial(_attempt, kit, subject.removeprefix("recipe-"), network))
+    """Give the networks, quantised by a recipe, and the layers."""
+    name = subject.removeprefix("recipe-")
+    for network in (*NETWORKS, *MIXED):
+        yield Case(f"3/{subject}/{network}", partial(_attempt, kit, name, network))
+    for layer, trial in quantized_layers(recipe_for(kit.text, name, manager=kit.manager).operators):
+        yield Case(f"3/{subject}/layer-{layer}", partial(_attempt_layer, kit, name, trial))
 
 
 def _attempt(kit: Kit, name: str, network: str) -> None:
     """Quantise a network, plan it, and run it beside the reference."""
-    recipe = recipe_for(kit.text, name, manager=kit.manager)
     x = np.random.default_rng(0).normal(size=IMAGE).astype(np.float32)
+    trial = _quantised(kit, name, Trial(network_of(network), {"x": x}))
+    for row in left_by(kit.text, ir.from_proto(trial.proto), manager=kit.manager):
+        if network in MIXED:
+            raise NotClaimed
+        reason = row.reasons[kit.name].text
+        raise Failure(f"leaves {row.op_type} '{row.node}', which recipe '{name}' quantises: {reason}", trial)
+    expected = kit.reference(trial)
+    kit.attempt(_within(trial, expected, SHARE * max(float(np.abs(one).max()) for one in expected.values())))
+
+
+def _attempt_layer(kit: Kit, name: str, layer: Trial) -> None:
+    """Quantise a layer, and run what the backend takes of it beside the reference, by steps of the result's scale."""
+    trial = _quantised(kit, name, layer)
+    if left_by(kit.text, ir.from_proto(trial.proto), manager=kit.manager):
+        raise NotClaimed
+    expected, step = kit.reference(trial), _step_of(trial.proto)
+    ((output, wanted),) = expected.items()
+    kit.attempt(_within(trial, expected, SHARE * float(np.abs(wanted).max()) if step is None else 1.01 * step))
+    if step is None:
+        return
+    _, program = kit.compiled(trial)
+    apart = int((np.abs(program.run(dict(trial.feeds))[output] - wanted) > step / 2).sum())
+    if apart > max(1, ROUNDED_OTHERWISE * wanted.size):
+        raise Failure(
+            f"{apart} of {wanted.size} results are one step of {step:.4g} apart, more than rounding has", trial
+        )
+
+
+def _quantised(kit: Kit, name: str, trial: Trial) -> Trial:
+    """Return a float model quantised by a recipe; raise NotClaimed where that quantises nothing of it."""
+    recipe = recipe_for(kit.text, name, manager=kit.manager)
     try:
-        model = quantize(network_of(network), recipe, {"x": x}, manager=kit.manager)
+        return Trial(ir.to_proto(quantize(trial.proto, recipe, trial.feeds, manager=kit.manager)), trial.feeds)
     except RecipeError as error:
         if "quantises nothing" in error.message:
             raise NotClaimed from error
         raise
-    trial = Trial(ir.to_proto(model), {"x": x})
-    for row in left_by(kit.text, model, manager=kit.manager):
-        reason = row.reasons[kit.name].text
-        raise Failure(f"leaves {row.op_type} '{row.node}', which recipe '{name}' quantises: {reason}", trial)
-    expected = kit.reference(trial)
-    most = max(float(np.abs(one).max()) for one in expected.values())
-    kit.attempt(Trial(trial.proto, trial.feeds, expected, 0.0, SHARE * most))
+
+
+def _within(trial: Trial, expected: Mapping[str, np.ndarray], bound: float) -> Trial:
+    """Return a trial whose results may be off by a number, whatever their size."""
+    largest = max(1.0, *(float(np.abs(one).max()) for one in expected.values()))  # the unit of an absolute bound
+    return Trial(trial.proto, trial.feeds, expected, 0.0, bound / largest)
+
+
+def _step_of(proto: onnx.ModelProto) -> float | None:
+    """Return the scale of a model's only result, None where that is not dequantised."""
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    last = makers[proto.graph.output[0].name]
+    scales = {one.name: numpy_helper.to_array(one) for one in proto.graph.initializer}
+    return float(scales[last.input[1]]) if last.op_type == "DequantizeLinear" else None
 
 
 def network_of(name: str) -> onnx.ModelProto:
     """Return a network with seeded weights."""
     random = np.random.default_rng(1)
-    proto = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>\n' + NETWORKS[name])
+    proto = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>\n' + (NETWORKS | MIXED)[name])
     used = {one for node in proto.graph.node for one in node.input}
     for constant, shape in WEIGHTS.items():
         if constant in used:
-            limit = {"low": -1.0, "high": 2.0}.get(constant)
-            array = random.normal(0, 0.4, shape) if limit is None else np.array(limit)
-            proto.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), constant))
+            array = FIXED.get(constant)
+            if array is None:
+                array = np.asarray(random.normal(0, 0.4, shape), np.float32)
+            proto.graph.initializer.append(numpy_helper.from_array(array, constant))
     return proto

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from graft.core.graph.view import NodeView
 from graft.core.reject import Reject
 from graft.partition.placement.partitioner import partition
+from graft.patterns import Composite, is_op, wildcard
 from tests.partition.graphs import Toy, everything, model_of, run_reference, toy
 
 IF = """<ir_version: 10, opset_import: ["" : 21]>
@@ -100,3 +101,34 @@ def test_a_backend_is_not_asked_for_control_flow_it_does_not_run() -> None:
 
     partition(model_of(LOOP), [Toy("npu", answer=answer)])
     assert asked == ["Identity", "Exp", "Sub"]
+
+
+def test_a_refusal_of_floats_names_the_command_that_has_them_quantised() -> None:
+    class OnIntegers(Toy):
+        recipes = ({"name": "own", "decompose": ("LayerNormalization",)},)
+
+    model = model_of("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2,3] x, float[3,3] w, float[3] s) => (int8[2,3] q) <float t = {0.1}, int8 z = {0}> {
+        a = MatMul(x, w) b = Exp(a) c = LayerNormalization(b, s) d = Relu(c) q = QuantizeLinear(d, t, z)
+        [back] e = DequantizeLinear(q, t, z) [between] f = Relu(e) [again] g = QuantizeLinear(f, t, z) }""")
+    product = is_op("MatMul")(is_op("DequantizeLinear")(wildcard(), ...), wildcard())
+    rows = (Composite("npu.product", is_op("QuantizeLinear")(product, ...)),)
+
+    def answer(node: NodeView) -> Reject:
+        return Reject("dtype", "int8 only") if node.op_type == "Relu" else Reject("no-pattern", "no rule")
+
+    result = partition(model, [OnIntegers("npu", patterns=rows, answer=answer), everything()])
+    found = {
+        row.op_type: str(row.reasons["npu"])
+        for row in result.plan.placements
+        if row.node not in ("back", "between", "again")
+    }
+    assert str(result.plan["between"].reasons["npu"]) == "dtype: int8 only"
+    hint = "; it is taken quantised: graft quantize --for npu"
+    assert found == {
+        "MatMul": f"no-pattern: no rule{hint}",
+        "Exp": "no-pattern: no rule",
+        "LayerNormalization": f"no-pattern: no rule{hint}",
+        "Relu": f"dtype: int8 only{hint}",
+        "QuantizeLinear": "no-pattern: no rule",
+    }

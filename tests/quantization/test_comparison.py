@@ -61,6 +61,25 @@ def test_layers_between_which_factors_moved_are_no_rows():
     ]  # fmt: skip
 
 
+def test_the_float_side_is_prepared_as_the_quantised_one_was(tmp_path):
+    floats = model(
+        """g (float[n,4,6,6] x) => (float[n,4,12,12] y) {
+        [norm] a = InstanceNormalization (x, s, b)
+        [up] y = ConvTranspose <strides = [2,2]> (a, w) }""",
+        s=(4,), b=(4,), w=(4, 4, 2, 2),
+    )  # fmt: skip
+    x = {"x": np.random.default_rng(0).normal(size=(8, 4, 6, 6)).astype(np.float32)}
+    recipe = {
+        "base": "int8", "decompose": ["InstanceNormalization"], "without": ["interleave-convolutions"],
+        "operators": ["Sub", "Mul"],
+    }  # fmt: skip
+    path = tmp_path / "codes.onnx"
+    onnx.save(ir.to_proto(quantize(floats, recipe, x)), path)
+    rows = {row.layer: row for row in compare(floats, path, x).layers}
+    assert rows["up"].operator == "ConvTranspose"
+    assert len(rows) > 2  # what the normalisation is decomposed into has rows of its own
+
+
 def test_the_metric_is_that_of_both_models(pair):
     floats, codes = pair
     x = images(8, seed=2)

@@ -60,8 +60,8 @@ def test_passes_that_a_backend_does_not_want_do_not_run_before_its_recipe():
 def test_a_plan_says_which_recipe_makes_an_operator_fit():
     why = graft.plan(convolutions(), ["accelerator", "reference"], shapes=SHAPES).placements[0].reasons["accelerator"]
     assert why.text == (
-        "Conv is computed on bytes alone: between DequantizeLinear and QuantizeLinear, as `graft quantize --for "
-        "accelerator` writes it"
+        "Conv is computed on bytes alone, between DequantizeLinear and QuantizeLinear; it is taken quantised: "
+        "graft quantize --for accelerator"
     )
 
 

@@ -188,6 +188,15 @@ def _body(name: str, arguments: str, *lines: str) -> str:
 WRONG = r"output '\w+': "
 POOL = "how = geometry(node, node.attribute('kernel_shape'))"
 BUGS: dict[str, Bug] = {
+    # ---- the process
+    "NumPy's error state left otherwise": Bug(
+        "1/Relu", _body("relu", "a", "np.seterr(under='raise')", "return np.maximum(a, 0)"),
+        "changes settings of the process: numpy_errors",
+    ),
+    "the working directory left": Bug(
+        "1/Relu", _body("relu", "a", "import os", "os.chdir('/')", "return np.maximum(a, 0)"),
+        "changes settings of the process: directory",
+    ),
     # ---- windows
     "pads of the beginning and the end swapped": Bug(
         "1/MaxPool",

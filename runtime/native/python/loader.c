@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define IS_CHILD "it forked, and this is the child, which came back from the call"
+
 /* A function of such a module: the state that its entry gets. */
 typedef struct PythonFunction {
   struct PythonFunction *next;
@@ -225,7 +227,7 @@ static int32_t run_function(GraftContext *base, void *state, const DLTensor *con
     status = is_said ? graft_context_fail(context, GRAFT_ERROR_RUN, "%s", text) : fail_plugin(context, text);
   }
   if (getpid() != caller) {
-    status = fail_plugin(context, "it forked, and this is the child, which came back from the call");
+    status = fail_plugin(context, IS_CHILD);
   }
   Py_XDECREF(result);
   Py_XDECREF(arguments);
@@ -273,6 +275,7 @@ static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSo
   PyGILState_STATE gil = PyGILState_Ensure();
   PythonModule *module = PyMem_Calloc(1, sizeof *module);
   PyObject *constants = constants_of(loader, source);
+  pid_t caller = getpid();
   if (module && constants) {
     module->functions = PyObject_CallMethod(loader->object, "load", "sy#O", source->name,
                                             source->data ? (const char *)source->data : "", (Py_ssize_t)source->size,
@@ -284,6 +287,10 @@ static int32_t load(void *user, const GraftLoaderHost *host, const GraftModuleSo
     status = host->fail(host, "out of memory");
   } else if (!module->functions) {
     status = fail_load(loader, host);
+    PyMem_Free(module);
+  } else if (getpid() != caller) {
+    status = host->fail(host, "%s", IS_CHILD);
+    Py_DECREF(module->functions);
     PyMem_Free(module);
   } else {
     *result = module;

@@ -48,7 +48,7 @@ class Row:
 def hard_shapes(operator: str) -> Iterator[tuple[str, Trial]]:
     """Give the models of an operator of ONNX's main domain, with their names; equal ones each time."""
     for row in ROWS.get(operator, ()):
-        trial = _written(operator, row)
+        trial = written(operator, row)
         if trial is None:
             continue
         yield str(row), trial
@@ -57,7 +57,8 @@ def hard_shapes(operator: str) -> Iterator[tuple[str, Trial]]:
             yield f"{row}-infinity", _with_one(trial, np.inf)
 
 
-def _written(operator: str, row: Row) -> Trial | None:
+def written(operator: str, row: Row) -> Trial | None:
+    """Return a row as a model of an operator, None where ONNX refuses it."""
     rng = np.random.default_rng(crc32(f"{operator} {row}".encode()))
     feeds: dict[str, np.ndarray] = {}
     constants: list[onnx.TensorProto] = []

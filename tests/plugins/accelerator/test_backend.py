@@ -160,8 +160,8 @@ def test_an_operator_of_floats_is_refused() -> None:
     layer = Quantized()
     y = layer.add("Conv", layer.input(1, 3, 4, 4), layer.constant(np.ones((2, 3, 1, 1))))
     assert reason(layer, y, "float32", "n0") == (
-        "no-pattern: Conv is computed on bytes alone: between DequantizeLinear and QuantizeLinear, as `graft quantize "
-        "--for accelerator` writes it"
+        "no-pattern: Conv is computed on bytes alone, between DequantizeLinear and QuantizeLinear; it is taken "
+        "quantised: graft quantize --for accelerator"
     )
 
 

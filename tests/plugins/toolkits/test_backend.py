@@ -167,6 +167,34 @@ def test_a_toolkit_of_another_version_or_blob_is_refused_by_its_own_words(
         graft.compile(MODEL, [backend(), "llvm"], strict=True, cache=False)
 
 
+@pytest.mark.parametrize("function", ["compile(model, options)", "load(blob, options)"])
+def test_the_child_of_a_toolkit_that_forks_in_this_process_compiles_nothing_itself(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (HERE / "made_up_toolkit.py").read_text().replace("def compile(", "def compile_(")
+    result = "lambda arrays: [arrays[0] + arrays[1]]" if function.startswith("load") else "b'blob'"
+    (tmp_path / "forking.py").write_text(
+        f"{source}\ndef compile(model, options):\n    return b'blob'\n"
+        f"def load(blob, options):\n    return lambda arrays: [arrays[0] + arrays[1]]\n"
+        f"def {function}:\n    os.fork()\n    return {result}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own, mark = os.getpid(), tmp_path / "child"
+    try:
+        program = graft.compile(MODEL, [type("Forking", (Npu,), {"toolkit": "forking"})(), "llvm"], cache=False)
+    except GraftError as error:
+        if os.getpid() == own:
+            raise
+        mark.write_text(error.message)
+    finally:
+        if os.getpid() != own:
+            os._exit(0)
+    os.wait()
+    assert right(program)
+    assert "forked" in mark.read_text()
+    assert "this is the child, which came back from the call" in mark.read_text()
+
+
 @pytest.mark.parametrize("where", ["here", "apart"])
 def test_what_the_toolkit_prints_is_heard_while_it_compiles(
     where: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

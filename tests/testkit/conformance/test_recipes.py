@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graft.testkit.conformance.cases.outcome import Failure, NotClaimed
+from graft.testkit.conformance.cases.quantized_layers import LARGEST, quantized_layers
 from graft.testkit.conformance.kit import Kit
-from graft.testkit.conformance.recipes import NETWORKS, cases
+from graft.testkit.conformance.recipes import MIXED, NETWORKS, cases
 from graft.testkit.conformance.regions import subjects
 from tests.testkit.backends import plugin
 
@@ -25,13 +27,39 @@ KERNELS["MatMul"] = lambda a, b: a @ b * np.float32(1.1)
 KERNELS["npu.matmul_relu"] = lambda a, b: np.maximum(a @ b, 0) * np.float32(1.1)
 """
 )
+INTEGERS = """
+import numpy as np
+import graft
+from graft.patterns import is_op, wildcard
+
+def integers():
+    return is_op("DequantizeLinear")(wildcard(), ...)
+
+class Npu(graft.JsonBackend):
+    name = "npu"
+    quantized = True
+    shapes = "static"
+    recipes = ({"name": "own", "base": "int8", "results": True},)
+
+    @graft.supports(is_op("QuantizeLinear")(is_op("Add")(integers(), integers()), ...), name="npu.sum")
+    def sum(self, match):
+        return True
+
+    def load(self, graph, constants):
+        def sum(x, s, z, y, t, w, r, p):
+            numbers = (x.astype(np.float32) - z) * s + (y.astype(np.float32) - w) * t
+            return np.clip(np.rint(numbers / r) + p, -128, 127).astype(np.int8)
+        return lambda inputs: graph.run(inputs, constants, lambda node, arrays: [sum(*arrays)])
+"""
 
 
-def outcomes(folder: Path, more: str) -> dict[str, str]:
-    kit = Kit("npu", (str(plugin(folder, more)),))
+def outcomes(folder: Path, more: str, base: str = "", part: str = "") -> dict[str, str]:
+    kit = Kit("npu", (str(plugin(folder, more, base) if base else plugin(folder, more)),))
     found = {}
     for subject in subjects(kit):
         for case in cases(kit, subject) if subject.startswith("recipe-") else ():
+            if (part not in case.name) if part else "/layer-" in case.name:
+                continue
             try:
                 case.run()
                 found[case.name] = ""
@@ -44,7 +72,7 @@ def outcomes(folder: Path, more: str) -> dict[str, str]:
 
 def test_a_recipe_of_what_the_backend_takes_passes(tmp_path):
     found = outcomes(tmp_path, STATED)
-    assert list(found) == [f"3/recipe-rows/{name}" for name in NETWORKS]
+    assert list(found) == [f"3/recipe-rows/{name}" for name in (*NETWORKS, *MIXED)]
     assert found.pop("3/recipe-rows/rows") == ""
     assert set(found.values()) == {"not claimed"}
 
@@ -54,10 +82,40 @@ def test_a_node_that_is_quantised_and_left_is_a_failure(tmp_path):
     assert found["3/recipe-all/rows"] == ""
     assert found["3/recipe-all/convolutions"].startswith("leaves Conv '")
     assert found["3/recipe-all/average"].startswith("leaves AveragePool '")
+    assert found["3/recipe-all/orders"] == "not claimed"
 
 
 def test_a_wrong_result_is_a_failure(tmp_path):
     assert "instead of" in outcomes(tmp_path, WRONG)["3/recipe-rows/rows"]
+
+
+def test_layers_are_the_hard_shapes_with_weights_as_constants_and_operands_off_zero():
+    layers = dict(quantized_layers(("Softmax", "Sub")))
+    assert {name.partition("-")[0] for name in layers} >= {"Add", "Conv", "Gemm", "AveragePool", "Softmax", "Sub"}
+    assert "Mul" not in {name.partition("-")[0] for name in layers}
+    for name, trial in layers.items():
+        assert all(0 < array.size <= LARGEST and np.isfinite(array).all() for array in trial.feeds.values()), name
+        assert [one.name for one in trial.proto.graph.input] == list(trial.feeds), name
+    conv = next(trial for name, trial in layers.items() if name.startswith("Conv-"))
+    assert (len(conv.feeds), len(conv.proto.graph.initializer)) == (1, 2)
+    first, second = next(trial for name, trial in layers.items() if name.startswith("Add-")).feeds.values()
+    assert second.std() > 2 * first.std()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("", "", ""),
+        ("(y.astype(np.float32) - w) * t", "(y.astype(np.float32) - w) * s", "instead of"),
+        ("+ p, -128", "+ p + 1, -128", "more than rounding has"),
+        ("np.rint(numbers / r)", "np.floor(numbers / r)", "more than rounding has"),
+    ],
+)
+def test_a_layer_is_held_in_steps_of_its_result_and_by_how_many_are_apart(right, wrong, said, tmp_path):
+    assert right in INTEGERS
+    found = outcomes(tmp_path, "", INTEGERS.replace(right, wrong) if right else INTEGERS, "layer-Add-")
+    assert len(found) == 5
+    assert all(said in text and bool(text) == bool(said) for text in found.values()), found
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -5,7 +5,7 @@ from functools import partial
 from importlib.util import find_spec
 
 import graft
-from graft_ethosu.patterns import MOVES, PATTERNS, QUANTISED
+from graft_ethosu.patterns import MOVES, PATTERNS
 from graft_ethosu.vela import EthosUOptions
 
 DECOMPOSED = ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "Div")
@@ -52,11 +52,7 @@ class EthosU(graft.Backend):
         if self._moves(node):
             reason = refusal(node, self.options)
             return True if reason is None else reason
-        text = f"nothing in the plugin computes {node.op_type} on {node.dtype}"
-        if node.dtype in ("float32", "float16") and node.op_type in QUANTISED:
-            text = f"{node.op_type} on {node.dtype}: the NPU computes between DequantizeLinear and QuantizeLinear"
-            text += "; graft quantize --for ethosu puts these in"
-        return graft.Reject("no-pattern", text)
+        return graft.Reject("no-pattern", f"nothing in the plugin computes {node.op_type} on {node.dtype}")
 
     def yields(self, node):
         """Leave what only moves integers to others at the boundary of a region."""

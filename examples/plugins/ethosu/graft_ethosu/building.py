@@ -54,9 +54,10 @@ def multiplier_of(factor):
 
 
 class Builder:
-    """Makes a graph; what is read and has no tensor yet becomes an input."""
+    """Makes a graph for a family of NPUs; what is read and has no tensor yet becomes an input."""
 
-    def __init__(self):
+    def __init__(self, family):
+        self.family = family
         self.graph = TosaGraph()
         self.values = {}
 

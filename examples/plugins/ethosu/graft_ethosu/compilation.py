@@ -37,7 +37,7 @@ def add(root, builder, is_table):
 
 def refusal(root, options, is_table=False):
     """Return why the NPU does not compute what ends in a node, None if it does: Vela is asked."""
-    builder = Builder()
+    builder = Builder(options.family)
     try:
         add(root, builder, is_table)
         for value in root.outputs:
@@ -51,9 +51,9 @@ def refusal(root, options, is_table=False):
     return None
 
 
-def graph_of(region):
+def graph_of(region, family):
     """Return the TOSA graph of a region; raise CompileError that names the nodes that have no place in it."""
-    builder = Builder()
+    builder = Builder(family)
     for value in region.inputs:
         builder.read(value)
     for node in region.nodes():
@@ -83,13 +83,13 @@ def _bind(builder, names, values):
 
 def seconds_of(region, options):
     """Return the time that Vela estimates of a region."""
-    data = graph_of(region).flatbuffer()
+    data = graph_of(region, options.family).flatbuffer()
     return ESTIMATES.get((hash(data), options)) or known(data, options, f"region '{region.name}'").seconds
 
 
 def module_of(region, options, cache, version):
     """Return the module of a region; Vela is not asked where any process had the same graph compiled into ``cache``."""
-    graph = graph_of(region)
+    graph = graph_of(region, options.family)
     header = {name: [{"dtype": one.dtype, "shape": one.static_shape} for one in views]
               for name, views in (("inputs", region.inputs), ("outputs", region.outputs))}  # fmt: skip
     known_by = [KIND, 1, version, options.accelerator, options.optimise, *configuration(options), header]

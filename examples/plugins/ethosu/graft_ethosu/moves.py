@@ -124,7 +124,8 @@ def enlargement(layer, builder):
         steps += [whole, 1] if is_corner else [2 * whole, 2]
         offset.append(0 if is_corner else 1 - whole)
         border.append(whole - 1)
-    if mode == "linear" and factors == [2, 2] and where != "align_corners" and tensor.dtype == "INT8":
+    is_doubled = mode == "linear" and factors == [2, 2] and where != "align_corners" and tensor.dtype == "INT8"
+    if is_doubled and (builder.family != "u85" or layer.operand(0).meaning != layer.outputs[0].meaning):
         taps = [0, 1, 1] if where == "asymmetric" else [1, 2, 1]
         return _smoothed(layer, builder, tensor, (scale, zero), taps)
     shape = (tensor.shape[0], *rows, tensor.shape[3])
@@ -139,25 +140,24 @@ def enlargement(layer, builder):
 def _smoothed(layer, builder, tensor, meaning, taps):
     """Twice as large images, linearly: each element four times, then a weighted mean of three along both axes.
 
-    U55 and U65 have no other way. With weights of 1, 2 and 1 an element is 3/4 of the nearer and 1/4 of the next.
+    U55 and U65 have no other way; U85 has one, which rounds to the operand's scale. With weights of 1, 2 and 1 an
+    element is 3/4 of the nearer and 1/4 of the next.
     """
     scale, zero = meaning
     number, height, width, channels = tensor.shape
-    steps, offset, border = ([4, 2, 4, 2], [-1, -1], [1, 1])
-    given = (tensor, *(builder.graph.constant(one, "SHAPE") for one in (steps, offset, border)))
+    given = (tensor, *(builder.graph.constant(one, "SHAPE") for one in ([4, 2, 4, 2], [-1, -1], [1, 1])))
     shape = [number, 2 * height, 2 * width, channels]
     tensor = builder.graph.add("RESIZE", given, shape, "INT8", mode="NEAREST")
     for axis in (1, 2):
-        size = [*tensor.shape]
+        size, last = [*tensor.shape], [0] * 4
         size[axis] = 1
-        last = [0] * 4
         last[axis] = tensor.shape[axis] - 1
         edges = builder.slice(tensor, [0] * 4, size), builder.slice(tensor, last, size)
         tensor = builder.concat((edges[0], tensor, edges[1]), axis)
     weights = np.tile(np.outer(taps, taps)[:, :, None, None], (1, 1, channels, 1))
     attributes = {"pad": [0] * 4, "stride": [1, 1], "dilation": [1, 1]}
-    bias = np.zeros(channels, np.int64)
-    sums = convolved(builder, "DEPTHWISE_CONV2D", tensor, zero, weights, (bias, 0), attributes, shape)
+    more = np.zeros(channels, np.int64), 0
+    sums = convolved(builder, "DEPTHWISE_CONV2D", tensor, zero, weights, more, attributes, shape)
     return finish_images(layer, builder, sums, scale / sum(taps) ** 2)
 
 

@@ -17,9 +17,6 @@ MOVES = ("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "
          "ReduceMax", "ReduceMin", "ArgMax")  # fmt: skip
 """Operators that take integers as they are."""
 
-QUANTISED = {*WITH_CONSTANTS, *ELEMENTWISE, *JOINING, "Conv", "ConvTranspose", "Gemm", "MatMul", "Concat", "ArgMax"}
-"""Operators on floats that some pattern has, once they stand between integers."""
-
 
 def integers():
     """Return numbers that are dequantised."""

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from networks import NETWORKS, Network, by_onnx_runtime, inputs_of, quantised, share, steps_apart
 from onnx.reference import ReferenceEvaluator
-from quantised_models import IMAGE, MODELS, layer, normal
+from quantised_models import IMAGE, MODELS, WHOLE, layer, normal
 
 import graft
 from graft.errors import GraftError
@@ -44,8 +44,8 @@ REFUSALS = [
     (layer("y = MatMul (x0, x1)", [[2, 3, 8], [8, 5]]),
      ("shape", "products of (2, 3, 8) and (8, 5); as many matrices are needed on both sides")),
     (layer("c = Conv (x0, w) y = Sqrt(c)", IMAGE, weights=normal(4, 4, 1, 1)),
-     ("no-pattern", "Conv on float32: the NPU computes between DequantizeLinear and QuantizeLinear; "
-                    "graft quantize --for ethosu puts these in")),
+     ("no-pattern", "nothing in the plugin computes Conv on float32; it is taken quantised: "
+                    "graft quantize --for ethosu")),
     (layer("y = LayerNormalization (x0, w)", [[2, 8]], weights=normal(8)),
      ("no-pattern", "nothing in the plugin computes LayerNormalization on float32")),
 ]  # fmt: skip
@@ -150,6 +150,17 @@ def test_by_the_recipe_pools_are_of_one_scale_and_transposed_convolutions_stay()
     layers = {row[1] for row in opened(module.data)[0]["layers"]}
     assert "AvgPool" in layers
     assert "DepthwiseConv2D" not in layers
+
+
+@pytest.mark.parametrize(("scale", "smooths"), [(0.02, False), (0.03, True)])
+def test_u85_enlarges_linearly_itself_where_the_result_has_the_operand_s_scale(scale, smooths):
+    model = layer('y = Resize <mode="linear"> (x0, roi, scales)', IMAGE, WHOLE, scale=scale)
+    operators = {row[1] for row in header_of(model, ":accelerator=u85-256")["layers"]}
+    assert ("DepthwiseConv2D" in operators) == smooths
+    x = {"f0": normal(1, 4, 8, 8) * 4}
+    (expected,) = ReferenceEvaluator(model).run(None, x)
+    actual = graft.compile(model, ["ethosu:accelerator=u85-256", "llvm"], strict=True).run(x)["result"]
+    assert np.abs(np.rint((actual - expected) / scale)).max() <= 1
 
 
 def test_what_graft_quantises_is_taken():

@@ -199,7 +199,9 @@ def converted(
     model_inputs: list[ir.Value] = []
     names: dict[sympy.Symbol, str] = {}
     values: dict[Node, Any] = {one: fake(one) for one in given if not isinstance(fake(one), torch.Tensor)}
+    readers = {one: where(node) for node in reversed(nodes) for one in node.all_input_nodes}
     for place, node in enumerate(tensors):
+        builder.origin = readers[node]
         values[node] = _input(builder, node, f"in_{place}", names, model_inputs, plain)
     left = sorted(wanted - names.keys(), key=str)
     known = [fake(one) for one in (*given, *nodes)]
@@ -219,6 +221,7 @@ def converted(
         ).value  # fmt: skip
     for node, tensor in constants.items():
         if node in given:
+            builder.origin = readers[node]
             values[node] = _constant(builder, node, tensor)
     for node in nodes:
         values[node] = _item(values, node) if is_getitem(node) else _written(builder, node, values)
@@ -257,7 +260,10 @@ def _input(
     builder: Builder, node: Node, name: str, names: dict[sympy.Symbol, str], inputs: list[ir.Value],
     plain: bool,
 ) -> Tensor:  # fmt: skip
-    """Declare an input as it lies in memory, and transpose it where PyTorch sees its axes in another order."""
+    """Declare an input as it lies in memory, and transpose it where PyTorch sees its axes in another order.
+
+    What is written for it belongs to the first node that reads it, which stays in PyTorch where no backend takes it.
+    """
     value = fake(node)
     given = _tensor(value, name)
     order = _order(value, plain)
@@ -271,13 +277,11 @@ def _input(
         shape.append(str(expression) if is_name else f"{name}_{axis}")
         if is_name and expression not in names:
             names[expression] = str(expression)
-            builder.origin = f"extent of {expression}"
             source = Tensor(given.value, value.dtype)
             found = builder.op("Shape", source, dtype=torch.int64, start=axis, end=axis + 1)
             builder.symbols[expression] = found.value
     given.value.shape = ir.Shape(shape)
     inputs.append(given.value)
-    builder.origin = name
     back = sorted(range(len(order)), key=order.__getitem__)
     moved = Tensor(given.value, given.dtype, tuple(value.shape[place] for place in order))
     return builder.transposed(moved, back)
@@ -294,7 +298,6 @@ def _constant(builder: Builder, node: Node, tensor: torch.Tensor) -> Tensor:
     value = ir.Value(name=node.name, shape=ir.Shape(array.shape), type=ir.TensorType(kind))
     value.const_value = ir.Tensor(array, dtype=kind, name=node.name)
     builder.constants[node.name] = value
-    builder.origin = node.name
     back = sorted(range(len(order)), key=order.__getitem__)
     return builder.transposed(Tensor(value, tensor.dtype, tuple(array.shape)), back)
 
@@ -302,7 +305,7 @@ def _constant(builder: Builder, node: Node, tensor: torch.Tensor) -> Tensor:
 def _output(builder: Builder, found: Tensor, node: Node, number: int, plain: bool) -> ir.Value:
     """Give an output in the order of the memory that PyTorch expects."""
     order = _order(fake(node), plain)
-    builder.origin = f"out_{number}"
+    builder.origin = where(node)
     moved = builder.transposed(found, order)
     result = builder.op("Identity", moved)
     result.value.name = f"out_{number}"

@@ -95,6 +95,26 @@ def test_options_are_checked_by_name_and_kind():
             options_of({name: value})
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backends": ["llmv"]}, "unknown backend 'llmv'; did you mean 'llvm'"),
+        ({"datatype": "custom[posti]16"}, "datatype 'posti' is not registered; did you mean 'posit'"),
+        ({"precision": "float31"}, "float31"),
+        ({"threads": 0}, "threads"),
+        ({"isolate": {"lvm": "process"}}, "isolation names 'lvm'"),
+    ],
+)
+def test_options_that_no_graph_is_compiled_with_are_errors_not_a_part_that_stays_in_pytorch(module, options, message):
+    with pytest.raises(Exception, match=message):
+        compiled(module, **{"backends": ["llvm"], **options})(torch.randn(3, 4))
+
+
+def test_a_mode_is_an_error_that_says_what_to_give():
+    with pytest.raises(Exception, match="no mode 'reduce-overhead': modes are inductor's; give options"):
+        torch.compile(torch.relu, backend="graft", mode="reduce-overhead")(torch.ones(2))
+
+
 def test_another_version_of_pytorch_is_warned_of_and_the_tested_one_is_not(caplog):
     for version in ("2.13.0+cpu", "2.13.1", "2.130.0", "2.12.1"):
         warn_of_version(version)

@@ -21,8 +21,9 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from graft.core.collection import collection_paused
+from graft.errors import OptionError
 from graft.torch.aten.table import decompositions
-from graft.torch.compiling import Boxed, CompiledGraph, boxed, compile_graph
+from graft.torch.compiling import Boxed, CompiledGraph, boxed, check, compile_graph
 from graft.torch.options import Options, options_of
 from graft.torch.programs import Digests, folder_of
 
@@ -54,13 +55,22 @@ SEEN: list[Seen] = []
 
 
 def graft(
-    module: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
-) -> Callable[..., Any]:
-    """Compile a graph of Dynamo's; `torch.compile` calls it. ``options`` are those of `Options`."""
+    module: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """Compile a graph of Dynamo's; `torch.compile` calls it. ``options`` are those of `Options`.
+
+    Raises GraftError for options that no graph can be compiled with, and for a ``mode``, which is inductor's.
+    """
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+    if mode is not None:
+        raise OptionError(
+            f"backend 'graft' of torch.compile has no mode '{mode}': modes are inductor's; give options", option="mode"
+        )
     chosen = options_of(options)
+    check(chosen)
     reason = getattr(module, "compile_subgraph_reason", None)
     if reason is not None and reason.graph_break:
         text = reason.reason.partition("\n")[0]

@@ -12,9 +12,9 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from graft.compiler.api import compile as compile_model
-from graft.compiler.request import plugins
+from graft.compiler.request import Request, plugins
 from graft.core.importer.load import load
-from graft.datatypes.conversion import convert
+from graft.datatypes.conversion import convert, require_type
 from graft.errors import GraftError
 from graft.runtime.program import Program
 from graft.torch.aten.builder import Refused
@@ -76,6 +76,18 @@ def compile_graph(
                 break
         else:
             return _assembled(module, compiled, refused, options)
+
+
+def check(options: Options) -> None:
+    """Raise GraftError for options that no graph can be compiled with, such as the name of no backend."""
+    request = Request(
+        backends_of(options), threads=options.threads, precision=options.precision, plan=options.plan,
+        isolation=options.isolate,
+    )  # fmt: skip
+    request.options()
+    request.isolated(request.chosen())
+    if options.datatype is not None:
+        require_type(options.datatype)
 
 
 def _refusal(node: Node) -> str | None:

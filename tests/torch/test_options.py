@@ -86,6 +86,16 @@ def test_a_backend_that_fails_leaves_its_part_to_pytorch_with_a_warning_and_stri
         compiled(module, backends=[Failing()], strict=True)(x)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device of CUDA")
+def test_a_part_that_cannot_run_here_is_left_to_pytorch_with_a_warning_and_strict_raises(module, caplog):
+    x = torch.randn(3, 4)
+    with caplog.at_level(logging.WARNING, logger="graft"):
+        torch.testing.assert_close(compiled(module, backends=["cuda"])(x), module(x))
+    assert any("stays in PyTorch: " in one.message and "cannot run here" in one.message for one in caplog.records)
+    with pytest.raises(Exception, match="cannot run here"):
+        compiled(module, backends=["cuda"], strict=True)(x)
+
+
 def test_options_are_checked_by_name_and_kind():
     assert options_of(None) == options_of({})
     with pytest.raises(OptionError, match="has no option 'back_ends'; did you mean 'backends'"):

@@ -19,7 +19,7 @@ from graft.errors import GraftError
 from graft.runtime.program import Program
 from graft.torch.aten.builder import Refused
 from graft.torch.aten.quantized import dequantized
-from graft.torch.conversion import Converted, converted, fake, is_getitem, is_number, refusal, symbols_of, where
+from graft.torch.conversion import converted, fake, is_getitem, is_number, refusal, symbols_of, where
 from graft.torch.fallbacks import note
 from graft.torch.options import Options
 from graft.torch.partitioning import Part, before_drawing, parts_of, put_in_order
@@ -116,8 +116,8 @@ def _refuse(part: Part, error: Exception, refused: dict[Node, str], number: int)
 
 def _compiled(
     part: Part, options: Options, constants: Mapping[Node, torch.Tensor], digests: Digests
-) -> tuple[Part, Converted, Program]:
-    """Convert and compile a part; raise Refused or GraftError."""
+) -> tuple[Part, Region]:
+    """Convert, compile and load a part; raise Refused or GraftError, also where it cannot run here."""
     found = converted(part.nodes, part.outputs, constants)
     names = {name for value in found.model.graph.inputs for name in (value.shape or ()) if isinstance(name, str)}
     dims = {name: limits for name, limits in found.dims.items() if name in names} or None
@@ -134,7 +134,7 @@ def _compiled(
         )  # fmt: skip
 
     program = kept(found.model, options, backends, dims, compiled, digests)
-    return part, found, program
+    return part, Region(program, found)
 
 
 def backends_of(options: Options) -> Any:
@@ -145,12 +145,12 @@ def backends_of(options: Options) -> Any:
 
 
 def _assembled(
-    module: GraphModule, compiled: Sequence[tuple[Part, Converted, Program]], refused: Mapping[Node, str],
+    module: GraphModule, compiled: Sequence[tuple[Part, Region]], refused: Mapping[Node, str],
     options: Options,
 ) -> CompiledGraph:  # fmt: skip
     """Put the programs into the graph in place of their parts."""
     result = CompiledGraph(module)
-    inside = {node: f"part_{number}" for number, (part, _, _) in enumerate(compiled) for node in part.nodes}
+    inside = {node: f"part_{number}" for number, (part, _) in enumerate(compiled) for node in part.nodes}
     for node in module.graph.nodes:
         if node.op != "call_function" or is_getitem(node) or is_number(node):
             continue
@@ -162,9 +162,9 @@ def _assembled(
             note(name, reason, where(node), options.strict and not is_chosen)
     moved: dict[Node, Node] = {}
     drawn = before_drawing(module.graph)
-    for number, (part, parts, program) in enumerate(compiled):
-        _replace(module, part, Region(program, parts), f"part_{number}", moved)
-        result.programs[f"part_{number}"] = program
+    for number, (part, region) in enumerate(compiled):
+        _replace(module, part, region, f"part_{number}", moved)
+        result.programs[f"part_{number}"] = region.program
     put_in_order(module.graph, drawn)
     module.graph.eliminate_dead_code()
     module.graph.lint()

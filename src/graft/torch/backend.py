@@ -16,6 +16,7 @@ from torch._functorch._aot_autograd.descriptors import (
     InputMutationAOTOutput,
     PlainAOTInput,
     SubclassGetAttrAOTInput,
+    SubclassGetAttrAOTOutput,
 )
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
@@ -110,12 +111,14 @@ def _constants(module: GraphModule, frozen: Mapping[int, torch.Tensor]) -> dict[
     AOTAutograd describes each input by its place among those of Dynamo's graph, or as part of a subclass there, and
     each result that is written back to one.
     """
-    results = module.graph.output_node().meta["desc"]
-    written = {_place(one.mutated_input) for one in results if isinstance(one, InputMutationAOTOutput)}
+    written = {
+        _place(whole.mutated_input)[0] for one in module.graph.output_node().meta["desc"]
+        if isinstance(whole := _whole(one)[0], InputMutationAOTOutput)
+    }  # fmt: skip
     found: dict[str, torch.Tensor] = {}
     for node in module.graph.find_nodes(op="placeholder"):
         place, attributes = _place(node.meta["desc"])
-        if place in frozen and (place, attributes) not in written:
+        if place in frozen and place not in written:
             value = frozen[place]
             for one in attributes:
                 value = getattr(value, one)
@@ -124,13 +127,19 @@ def _constants(module: GraphModule, frozen: Mapping[int, torch.Tensor]) -> dict[
     return found
 
 
-def _place(described: AOTInput) -> tuple[int, tuple[str, ...]]:
+def _place(described: AOTInput) -> tuple[int, list[str]]:
     """Return the place of an input of Dynamo's graph and the attributes of a subclass; -1 for what is none."""
+    whole, attributes = _whole(described)
+    return (whole.idx if isinstance(whole, PlainAOTInput) else -1), attributes
+
+
+def _whole(described: Any) -> tuple[Any, list[str]]:
+    """Return what a part of a subclass is a part of, and the attributes that lead to the part."""
     attributes: list[str] = []
-    while isinstance(described, SubclassGetAttrAOTInput):
+    while isinstance(described, SubclassGetAttrAOTInput | SubclassGetAttrAOTOutput):
         attributes.insert(0, described.attr)
         described = described.base
-    return (described.idx if isinstance(described, PlainAOTInput) else -1), tuple(attributes)
+    return described, attributes
 
 
 def _frozen(module: GraphModule) -> dict[int, torch.Tensor]:
